@@ -1,0 +1,1 @@
+"""Speed and memory against what a user would use instead, side by side in one run."""

@@ -1,0 +1,104 @@
+"""Six statistics of all heads over a corpus: PyTorch `transformers` against `bs.collect`.
+
+    python -m benchmarks.attention_statistics --model=all-MiniLM-L6-v2
+    python -m benchmarks.attention_statistics --model=... --glue_dir=...
+
+PyTorch runs eager attention (the only one that returns maps), once as a careful user would (the
+same length-sorted batches as ours, statistics reduced per batch) and once as the authors' notebook
+does (one example at a time). Runs are interleaved and the medians compared, because the machine may
+be noisy. Compilation is timed apart: it is paid once per padded length.
+"""
+
+import statistics as stats
+import time
+
+import jax
+import numpy as np
+import torch
+import transformers
+from absl import app, flags
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.model import hub
+from experiments.special_tokens import STATISTICS
+
+_MODEL = flags.DEFINE_string('model', 'all-MiniLM-L6-v2', 'Directory, or name on the hub.')
+_GLUE_DIR = flags.DEFINE_string('glue_dir', None, 'GLUE with MRPC; the embedded corpus without.')
+_EXAMPLES = flags.DEFINE_integer('examples', 128, 'How many examples.')
+_REPEATS = flags.DEFINE_integer('repeats', 5, 'Interleaved runs of each.')
+
+
+def pytorch_statistics(model, inputs, marks) -> np.ndarray:
+    """Return the sum over examples of the six statistics, [6, L, N]."""
+    with torch.no_grad():
+        maps = torch.stack(model(**inputs, output_attentions=True).attentions)  # [L, B, N, T, T]
+    real = inputs['attention_mask'][None, :, None, :].to(maps.dtype)
+    length = real.sum(-1)
+    received = (maps * real[..., None]).sum(3) / length[..., None]
+    results = [(received * marks[name][None, :, None, :]).amax(-1) for name in ('cls', 'sep')]
+    for offset in (0, -1, 1):
+        diagonal = maps.diagonal(offset, dim1=3, dim2=4)
+        rows = real[..., abs(min(offset, 0)) :][..., : diagonal.shape[-1]]
+        results.append((diagonal * rows).sum(-1) / length)
+    results.append((torch.special.entr(maps).sum(-1) * real).sum(-1) / length)
+    return torch.stack(results).sum(2).numpy()
+
+
+def in_pytorch(model, batches: list[bs.Batch]) -> np.ndarray:
+    """Return the means [6, L, N] over all batches."""
+    total, count = 0, 0
+    for batch in batches:
+        filled = batch.example >= 0
+        inputs = {k: torch.from_numpy(v[filled]).long() for k, v in batch.inputs.items()}
+        marks = {name: torch.from_numpy(mark[filled]) for name, mark in batch.marks.items()}
+        total = total + pytorch_statistics(model, inputs, marks)
+        count += batch.size
+    return total / count
+
+
+def main(_):
+    directory = hub.locate(_MODEL.value)
+    ours = bs.from_pretrained(directory)
+    theirs = transformers.BertModel.from_pretrained(
+        directory, attn_implementation='eager', dtype=torch.float32, add_pooling_layer=False
+    ).eval()
+    examples = (
+        bs.read_glue(_GLUE_DIR.value, bs.get_task('mrpc')) if _GLUE_DIR.value else bs.read_corpus()
+    )[: _EXAMPLES.value]
+    batches = bs.encode(ours.tokenizer, examples)
+    singles = [bs.encode(ours.tokenizer, [example], buckets=range(128))[0] for example in examples]
+
+    def collect():
+        tables = bs.collect(ours.bert, ours.params, batches, STATISTICS)
+        return np.stack([tables[name].mean for name in STATISTICS])
+
+    start = time.perf_counter()
+    results = {'ours': collect()}
+    first = time.perf_counter() - start
+    ways = {
+        'ours': collect,
+        'PyTorch, same batches': lambda: in_pytorch(theirs, batches),
+        'PyTorch, one at a time': lambda: in_pytorch(theirs, singles),
+    }
+    seconds = {name: [] for name in ways}
+    for _ in range(_REPEATS.value):
+        for name, way in ways.items():
+            start = time.perf_counter()
+            results[name] = way()
+            seconds[name].append(time.perf_counter() - start)
+    for name, result in results.items():
+        np.testing.assert_allclose(result, results['ours'], atol=1e-5, err_msg=name)
+    medians = {name: stats.median(values) for name, values in seconds.items()}
+    print(
+        f'{_MODEL.value}, {len(examples)} examples, {len({b.input_ids.shape for b in batches})} '
+        f'padded lengths, {jax.devices()[0].device_kind}, {torch.get_num_threads()} threads; '
+        f'equal to 1e-5; first call with compilation {first:.1f} s.'
+    )
+    print(f'{"":24}{"seconds":>9}{"examples/s":>12}{"ours is":>10}')
+    for name, median in medians.items():
+        ratio = f'{median / medians["ours"]:.1f}x' if name != 'ours' else ''
+        print(f'{name:24}{median:9.2f}{len(examples) / median:12.1f}{ratio:>10}')
+
+
+if __name__ == '__main__':
+    app.run(main)

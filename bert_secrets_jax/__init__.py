@@ -1,0 +1,46 @@
+"""What the attention heads of BERT do, which of them matter, and whether a published claim holds.
+
+import bert_secrets_jax as bs
+
+pretrained = bs.from_pretrained('bert-base-uncased')
+examples = bs.read_glue('glue', bs.get_task('mrpc'), 'dev')
+batches = bs.encode(pretrained.tokenizer, examples)
+tables = bs.collect(
+    pretrained.bert, pretrained.params, batches, {'sep': bs.statistics.to_sep}
+)
+tables['sep'].mean  # [layer, head]
+"""
+
+from bert_secrets_jax.data.corpus import read_corpus
+from bert_secrets_jax.data.encoding import Batch, encode
+from bert_secrets_jax.data.glue import prepare_tfds, read_glue, read_tfds
+from bert_secrets_jax.data.tables import read_table
+from bert_secrets_jax.data.tasks import GLUE, Example, Task, get_task
+from bert_secrets_jax.measure import statistics
+from bert_secrets_jax.measure.collect import HeadTable, collect
+from bert_secrets_jax.model.bert import Bert, BertOutput
+from bert_secrets_jax.model.config import BertConfig
+from bert_secrets_jax.model.weights import Pretrained, from_pretrained, save_pretrained
+
+__all__ = [
+    'GLUE',
+    'Batch',
+    'Bert',
+    'BertConfig',
+    'BertOutput',
+    'Example',
+    'HeadTable',
+    'Pretrained',
+    'Task',
+    'collect',
+    'encode',
+    'from_pretrained',
+    'get_task',
+    'prepare_tfds',
+    'read_corpus',
+    'read_glue',
+    'read_table',
+    'read_tfds',
+    'save_pretrained',
+    'statistics',
+]

@@ -1,0 +1,1 @@
+"""Texts: GLUE, a user's own tables, the embedded corpus; tokenisation and batches."""

@@ -1,0 +1,294 @@
+"""Sentences and labels from TSV, CSV and JSON lines, with every bad row named."""
+
+import csv
+import dataclasses
+import functools
+import json
+import math
+import os
+import pathlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from absl import logging
+
+from bert_secrets_jax.data.tasks import Example
+
+
+@dataclasses.dataclass(frozen=True)
+class _Row:
+    """What was wanted of one row, or what is wrong with it.
+
+    Attributes:
+      line: physical line on which the row starts; the first line of a file is 1.
+      values: the wanted columns, in the order asked for; empty for a faulty row.
+      fault: why there are no values.
+    """
+
+    line: int
+    values: tuple[str, ...] = ()
+    fault: str = ''
+
+
+def read_table(
+    path: str | os.PathLike[str],
+    *,
+    text_a: str,
+    text_b: str | None = None,
+    label: str | None = None,
+    labels: Sequence[str] | None = None,
+    bad_rows: str = 'error',
+    name: str | None = None,
+) -> list[Example]:
+    """Read named columns of a table in UTF-8, with or without a byte order mark.
+
+    The extension says what the file is: `.tsv` is split at tabs and knows no quotes, as
+    GLUE's files need; `.csv` has ordinary quotes; `.jsonl` has one object per line.
+    Texts are kept to the letter. Blank lines are no rows.
+
+    Args:
+      path: the file.
+      text_a: column of the first or only text.
+      text_b: column of the second text.
+      label: column of the label; None gives examples with label None.
+      labels: the labels as the file spells them, in the order of their class ids; an
+        empty tuple reads scores (floats). None reads numbers: integers if all labels
+        are, otherwise floats.
+      bad_rows: 'error' refuses a file with bad rows; 'skip' leaves them out and warns.
+        Bad are: too few or too many fields, an empty text or label, a label that cannot
+        be read, malformed JSON.
+      name: prefix of the ids; the stem of the file by default. The ids are
+        `{name}/{row}`, where rows count from 0 and include the skipped ones.
+
+    Raises:
+      FileNotFoundError: naming what the folder holds instead.
+      ValueError: for bad rows (one error for all), a missing column, an unknown
+        extension, a file without rows, text that is not UTF-8, labels that need
+        `labels`, and quotes of a CSV that do not match (whatever `bad_rows` says,
+        since the rows after them cannot be told apart).
+    """
+    if bad_rows not in ('error', 'skip'):
+        raise ValueError(f"bad_rows must be 'error' or 'skip', got {bad_rows!r}.")
+    path = pathlib.Path(path)
+    columns = [column for column in (text_a, text_b, label) if column is not None]
+    rows = list(_read_rows(path, columns))
+    if not rows:
+        raise ValueError(f'{path} has no rows.')
+    to_label = _label_reader(path, rows, labels) if label is not None else None
+    prefix = path.stem if name is None else name
+
+    examples, faults = [], []
+    for position, row in enumerate(rows):
+        try:
+            _check_row(row, columns)
+            examples.append(
+                Example(
+                    text_a=row.values[0],
+                    text_b=row.values[1] if text_b is not None else None,
+                    label=to_label(row.values[-1]) if to_label else None,
+                    id=f'{prefix}/{position}',
+                )
+            )
+        except ValueError as fault:
+            faults.append(f'line {row.line}: {fault}')
+
+    if faults:
+        noun = 'bad row' if len(faults) == 1 else 'bad rows'
+        report = f'{path}: {len(faults)} {noun}: {_shorten(faults, 5, "; ")}'
+        if bad_rows == 'error':
+            raise ValueError(f"{report}. Fix them, or leave them out: bad_rows='skip'.")
+        if not examples:
+            raise ValueError(f'{report}. No good row is left.')
+        logging.warning('%s. Skipped.', report)
+    return examples
+
+
+def _check_row(row: _Row, columns: Sequence[str]) -> None:
+    if row.fault:
+        raise ValueError(row.fault)
+    for column, value in zip(columns, row.values, strict=True):
+        if not value.strip():
+            raise ValueError(f'{column!r} is empty')
+
+
+def _read_rows(path: pathlib.Path, columns: Sequence[str]) -> Iterator[_Row]:
+    """Choose the reader of a file and check that the file is there."""
+    match path.suffix.lower():
+        case '.tsv':
+            read = _read_tsv
+        case '.csv':
+            read = _read_csv
+        case '.jsonl':
+            read = _read_jsonl
+        case suffix:
+            raise ValueError(f'{path}: unknown extension {suffix!r}; known: .tsv, .csv, .jsonl.')
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f'{path} not found: there is no folder {path.parent}.')
+    if not path.is_file():
+        names = sorted(entry.name for entry in path.parent.iterdir())
+        raise FileNotFoundError(
+            f'{path} not found. {path.parent} holds: {_shorten(names, 20, ", ") or "nothing"}.'
+        )
+    return read(path, columns)
+
+
+def _read_lines(path: pathlib.Path) -> Iterator[tuple[int, str]]:
+    """Yield numbered lines with their ends; only a line feed ends one.
+
+    Text files in Python also end lines at other characters (`str.splitlines` even at
+    U+2028 and U+0085), which occur inside sentences.
+    """
+    start = 0
+    with path.open('rb') as file:
+        for number, raw in enumerate(file, 1):
+            try:
+                line = raw.decode('utf-8')
+            except UnicodeDecodeError as error:
+                raise ValueError(
+                    f'{path}: not UTF-8 at line {number}, byte {start + error.start} '
+                    'of the file. Save it as UTF-8.'
+                ) from error
+            yield number, line.removeprefix('\ufeff') if number == 1 else line
+            start += len(raw)
+
+
+def _read_tsv(path: pathlib.Path, columns: Sequence[str]) -> Iterator[_Row]:
+    records = (
+        (number, line.removesuffix('\n').removesuffix('\r').split('\t'))
+        for number, line in _read_lines(path)
+        if line.strip('\r\n')
+    )
+    return _pick_columns(path, records, columns)
+
+
+def _read_csv(path: pathlib.Path, columns: Sequence[str]) -> Iterator[_Row]:
+    return _pick_columns(path, _split_csv(path), columns)
+
+
+def _split_csv(path: pathlib.Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield the line on which each record starts, and its fields."""
+    # Strict: otherwise a quote that is never closed swallows rows without a word.
+    reader = csv.reader((line for _, line in _read_lines(path)), strict=True)
+    while True:
+        first_line = reader.line_num + 1
+        try:
+            fields = next(reader, None)
+        except csv.Error as error:
+            raise ValueError(
+                f'{path}: line {first_line}: {error}. Correct the quotes, or save the '
+                'file as .tsv, which has none.'
+            ) from error
+        if fields is None:
+            return
+        if fields:
+            yield first_line, fields
+
+
+def _pick_columns(
+    path: pathlib.Path,
+    records: Iterator[tuple[int, list[str]]],
+    columns: Sequence[str],
+) -> Iterator[_Row]:
+    """Take the first record for the header; keep the wanted columns of the rest."""
+    _, header = next(records, (0, []))
+    if not header:
+        raise ValueError(f'{path} is empty.')
+    _check_columns(path, header, columns)
+    places = [header.index(column) for column in columns]
+    for line, fields in records:
+        if len(fields) == len(header):
+            yield _Row(line, tuple(fields[place] for place in places))
+        else:
+            noun = 'field' if len(fields) == 1 else 'fields'
+            fault = f'{len(fields)} {noun}, expected {len(header)}'
+            yield _Row(line, fault=fault)
+
+
+def _read_jsonl(path: pathlib.Path, columns: Sequence[str]) -> Iterator[_Row]:
+    found: dict[str, None] = {}  # in the order of the file
+    for number, line in _read_lines(path):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+            if not isinstance(record, dict):
+                raise ValueError('not a JSON object')
+            found |= dict.fromkeys(record)
+            yield _Row(number, tuple(_json_text(record, column) for column in columns))
+        except json.JSONDecodeError as error:
+            yield _Row(number, fault=f'malformed JSON at column {error.colno}')
+        except ValueError as fault:
+            yield _Row(number, fault=str(fault))
+    # A column that no row has is a wrong name, not as many bad rows.
+    if found:
+        _check_columns(path, list(found), columns)
+
+
+def _json_text(record: dict, column: str) -> str:
+    """Spell a value as the other formats would; numbers and booleans as in JSON."""
+    value = record.get(column)
+    if value is None:
+        raise ValueError(f'no {column!r}')
+    if isinstance(value, list | dict):
+        raise ValueError(f'{column!r} is not a text')
+    text = value if isinstance(value, str) else json.dumps(value)
+    text.encode()  # Half of a surrogate pair, which JSON can escape, raises here.
+    return text
+
+
+def _check_columns(path: pathlib.Path, header: Sequence[str], columns: Sequence[str]) -> None:
+    for column in columns:
+        if header.count(column) != 1:
+            how = 'no' if column not in header else 'more than one'
+            names = ', '.join(repr(name) for name in header)
+            raise ValueError(f'{path} has {how} column {column!r}; it has: {names}.')
+
+
+def _label_reader(
+    path: pathlib.Path, rows: Iterable[_Row], labels: Sequence[str] | None
+) -> Callable[[str], int | float]:
+    """Return what turns the text of a label into a class id or a score."""
+    if labels is None:
+        texts = [row.values[-1] for row in rows if row.values and row.values[-1].strip()]
+        return _number_reader(path, texts)
+    if not labels:
+        return _score
+    return functools.partial(_class_id, {label: index for index, label in enumerate(labels)})
+
+
+def _number_reader(path: pathlib.Path, texts: Iterable[str]) -> Callable[[str], int | float]:
+    """Return `int` if it reads every label, otherwise `_score` if that does."""
+    kinds = set(texts)
+    for read in (int, _score):
+        try:
+            for text in kinds:
+                read(text)
+        except ValueError:
+            continue
+        return read
+    found = _shorten([repr(text) for text in sorted(kinds)], 10, ', ')
+    raise ValueError(
+        f'{path}: labels are not all numbers: {found}. Name them in the order of their '
+        'class ids: labels=(...).'
+    )
+
+
+def _score(text: str) -> float:
+    try:
+        score = float(text)
+    except ValueError:
+        score = math.nan
+    if not math.isfinite(score):
+        raise ValueError(f'label {text!r} is not a finite number')
+    return score
+
+
+def _class_id(ids: dict[str, int], text: str) -> int:
+    if text not in ids:
+        raise ValueError(f'unknown label {text!r}, expected one of {", ".join(ids)}')
+    return ids[text]
+
+
+def _shorten(items: Sequence[str], limit: int, separator: str) -> str:
+    shown = separator.join(items[:limit])
+    hidden = len(items) - limit
+    return f'{shown} and {hidden} more' if hidden > 0 else shown

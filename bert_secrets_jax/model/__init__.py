@@ -1,0 +1,1 @@
+"""One functional BERT: attention arithmetic, Linen modules, Hugging Face weights."""

@@ -1,0 +1,106 @@
+"""The arithmetic of self-attention and of disabling a head, as pure functions of arrays.
+
+Shape legend, used in the whole package:
+
+    B batch   L layer   N head   T query position   S key position
+    H width of a head   D hidden width   C classes   K masks
+
+Queries are rows and keys are columns of a map: `probabilities[b, n, t, s]` is how much token `t`
+  attends to token `s`.
+"""
+
+from typing import Literal, get_args
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+Baseline = Literal['uniform', 'zero']
+Mask = Bool[Array, 'B S'] | Int[Array, 'B S']
+
+
+def attention_probabilities(
+    query: Float[Array, 'B T N H'],
+    key: Float[Array, 'B S N H'],
+    attention_mask: Mask,
+    *,
+    precision: jax.lax.PrecisionLike = None,
+) -> Float[Array, 'B N T S']:
+    """Scaled dot-product attention, `softmax(Q K^T / sqrt(H))`, in float32 whatever the inputs are.
+
+    Args:
+      query, key: projections of the hidden states, heads apart.
+      attention_mask: 1 on real tokens, 0 on padding. A padded key gets exactly 0 from every query.
+      precision: of the matrix product, as in `jax.numpy.einsum`.
+
+    Returns:
+      Rows that sum to 1. A row with no real key at all (a filler example) is uniform rather than
+      NaN.
+    """
+    scores = jnp.einsum(
+        'BTNH,BSNH->BNTS',
+        query,
+        key,
+        precision=precision,
+        preferred_element_type=jnp.float32,
+    )
+    scores = scores / jnp.sqrt(jnp.float32(query.shape[-1]))
+    # The lowest finite number and not -inf: with -inf a row without real keys would become NaN.
+    scores = jnp.where(
+        attention_mask[:, None, None, :].astype(bool),
+        scores,
+        jnp.finfo(jnp.float32).min,
+    )
+    return jax.nn.softmax(scores, axis=-1)
+
+
+def uniform_probabilities(attention_mask: Mask) -> Float[Array, 'B 1 1 S']:
+    """Return the map of a disabled head (the paper, section 4.6): 1/length, 0 on padding.
+
+    The length counts [CLS] and [SEP], as in the authors' code. A filler example without real tokens
+    gets zeros.
+    """
+    real = attention_mask.astype(jnp.float32)
+    length = jnp.maximum(real.sum(axis=-1, keepdims=True), 1)
+    return (real / length)[:, None, None, :]
+
+
+def disable_heads(
+    probabilities: Float[Array, 'B N T S'],
+    head_mask: Float[Array, ' N'] | Float[Array, 'B N'],
+    attention_mask: Mask,
+    *,
+    baseline: Baseline,
+) -> Float[Array, 'B N T S']:
+    """Replace the maps of masked heads: `mask * learned + (1 - mask) * baseline`.
+
+    Args:
+      probabilities: learned maps, after softmax, before dropout.
+      head_mask: 1 keeps a head (exactly), 0 replaces it (exactly), fractions interpolate.
+        Differentiable.
+      attention_mask: 1 on real tokens.
+      baseline: 'uniform' is the paper's way (every real token gets 1/length; information still
+        flows);
+        'zero' removes the head's contribution (Michel et al. 2019, Voita et al. 2019).
+
+    Raises:
+      ValueError: for an unknown baseline.
+    """
+    keep = jnp.atleast_2d(head_mask)[:, :, None, None]
+    match baseline:
+        case 'uniform':
+            return keep * probabilities + (1 - keep) * uniform_probabilities(attention_mask)
+        case 'zero':
+            return keep * probabilities
+        case _:
+            raise ValueError(f'{baseline=} is unknown; choose one of {get_args(Baseline)}.')
+
+
+def attend(
+    probabilities: Float[Array, 'B N T S'],
+    value: Float[Array, 'B S N H'],
+    *,
+    precision: jax.lax.PrecisionLike = None,
+) -> Float[Array, 'B T N H']:
+    """Return the context of every head: its map times the values."""
+    return jnp.einsum('BNTS,BSNH->BTNH', probabilities, value, precision=precision)

@@ -1,0 +1,250 @@
+"""BERT in Flax Linen: attention maps are outputs, a per-head mask is an argument.
+
+The only module besides the pattern classifier that imports `flax.linen`; the arithmetic of
+attention is in `attention.py`,
+where the shape legend stands too.
+"""
+
+import functools
+
+import flax.linen as nn
+import flax.struct
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from bert_secrets_jax.model import attention
+from bert_secrets_jax.model.config import BertConfig
+
+_ACTIVATIONS = {
+    # BERT's GELU is the exact one; JAX and Flax default to the tanh approximation.
+    'gelu': functools.partial(nn.gelu, approximate=False),
+    'gelu_new': functools.partial(nn.gelu, approximate=True),
+    'gelu_pytorch_tanh': functools.partial(nn.gelu, approximate=True),
+    'relu': nn.relu,
+}
+
+
+@flax.struct.dataclass
+class BertOutput:
+    """Everything a forward pass knows. Under `jit`, what is not used is never computed or stored.
+
+    Attributes:
+      logits: [B, C] class scores, or the predicted value of a regression (C = 1); None without
+        classifier.
+      pooled: [B, D] BERT's pooled output, tanh of a dense layer over [CLS]; None without pooler.
+      hidden_states: [B, L+1, T, D] the embeddings and the output of every layer.
+      attentions: [B, L, N, T, S] learned probabilities: after softmax, before a head mask and
+        before dropout.
+    """
+
+    logits: ArrayLike | None
+    pooled: ArrayLike | None
+    hidden_states: ArrayLike
+    attentions: ArrayLike
+
+
+def _dense(config: BertConfig, features, name: str, axis=-1) -> nn.DenseGeneral:
+    return nn.DenseGeneral(
+        features,
+        axis=axis,
+        dtype=jnp.dtype(config.dtype),
+        kernel_init=nn.initializers.normal(config.initializer_range),
+        precision=matmul_precision(config),
+        name=name,
+    )
+
+
+def matmul_precision(config: BertConfig) -> jax.lax.Precision:
+    """Return the precision of matrix products: float32 means float32 on every device.
+
+    Left to itself, JAX multiplies float32 matrices in TF32 on GPUs and in bfloat16 on TPUs, which
+    moves attention maps by 1e-3.
+    """
+    return jax.lax.Precision.HIGHEST if config.dtype == 'float32' else jax.lax.Precision.DEFAULT
+
+
+def _layer_norm(config: BertConfig, name: str) -> nn.LayerNorm:
+    # The fast variance E[x^2] - E[x]^2 cancels catastrophically in float32 and is not what BERT
+    # computes.
+    return nn.LayerNorm(
+        epsilon=config.layer_norm_eps,
+        use_fast_variance=False,
+        dtype=jnp.float32,
+        name=name,
+    )
+
+
+class Embeddings(nn.Module):
+    """Sum of word, position and segment embeddings, normalised."""
+
+    config: BertConfig
+
+    @nn.compact
+    def __call__(self, input_ids, token_type_ids, *, deterministic: bool):
+        embed = functools.partial(
+            nn.Embed,
+            features=self.config.hidden_size,
+            embedding_init=nn.initializers.normal(self.config.initializer_range),
+        )
+        word = embed(self.config.vocab_size, name='word')(input_ids)
+        segment = embed(self.config.type_vocab_size, name='token_type')(token_type_ids)
+        positions = jnp.arange(input_ids.shape[-1])[None, :]
+        position = embed(self.config.max_position_embeddings, name='position')(positions)
+        hidden = _layer_norm(self.config, 'norm')(word + segment + position)
+        hidden = nn.Dropout(self.config.hidden_dropout_prob)(hidden, deterministic)
+        return hidden.astype(self.config.dtype)
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention: `(output [B, T, D], learned maps [B, N, T, S])`."""
+
+    config: BertConfig
+
+    @nn.compact
+    def __call__(self, hidden, head_mask, attention_mask, *, baseline, deterministic):
+        config = self.config
+        precision = matmul_precision(config)
+        heads = (config.num_attention_heads, config.head_size)
+        query = _dense(config, heads, 'query')(hidden)
+        key = _dense(config, heads, 'key')(hidden)
+        value = _dense(config, heads, 'value')(hidden)
+        learned = attention.attention_probabilities(query, key, attention_mask, precision=precision)
+        used = learned
+        if head_mask is not None:
+            used = attention.disable_heads(learned, head_mask, attention_mask, baseline=baseline)
+        used = nn.Dropout(config.attention_probs_dropout_prob)(used, deterministic)
+        context = attention.attend(used.astype(value.dtype), value, precision=precision)
+        return _dense(config, config.hidden_size, 'output', axis=(-2, -1))(context), learned
+
+
+class Layer(nn.Module):
+    """One encoder layer as `lax.scan` wants it: carries hidden states, emits them and the maps."""
+
+    config: BertConfig
+    baseline: attention.Baseline = 'uniform'
+    deterministic: bool = True
+
+    @nn.compact
+    def __call__(self, hidden, head_mask, attention_mask):
+        config = self.config
+        dropout = nn.Dropout(config.hidden_dropout_prob, deterministic=self.deterministic)
+        attended, maps = SelfAttention(config, name='attention')(
+            hidden,
+            head_mask,
+            attention_mask,
+            baseline=self.baseline,
+            deterministic=self.deterministic,
+        )
+        hidden = _layer_norm(config, 'attention_norm')(hidden + dropout(attended))
+        hidden = hidden.astype(config.dtype)
+        wide = _ACTIVATIONS[config.hidden_act](
+            _dense(config, config.intermediate_size, 'intermediate')(hidden)
+        )
+        narrow = _dense(config, config.hidden_size, 'output')(wide)
+        hidden = _layer_norm(config, 'output_norm')(hidden + dropout(narrow)).astype(config.dtype)
+        return hidden, (hidden, maps)
+
+
+class Bert(nn.Module):
+    """BERT with an optional pooler and an optional classification or regression head."""
+
+    config: BertConfig
+
+    @nn.compact
+    def __call__(
+        self,
+        input_ids: ArrayLike,
+        token_type_ids: ArrayLike,
+        attention_mask: ArrayLike,
+        *,
+        head_mask: ArrayLike | None = None,
+        baseline: attention.Baseline = 'uniform',
+        deterministic: bool = True,
+    ) -> BertOutput:
+        """Run the model, through `bert.apply({'params': params}, input_ids, ...)`.
+
+        Args:
+          input_ids: [B, T] wordpieces, padded on the right.
+          token_type_ids: [B, T] 0 for the first segment, 1 for the second.
+          attention_mask: [B, T] 1 on real tokens, 0 on padding.
+          head_mask: [L, N] or [B, L, N]: 1 keeps a head, 0 replaces its probabilities by
+            `baseline`, fractions interpolate. Differentiable.
+          baseline: 'uniform' (1/length over real tokens: the paper, section 4.6) or 'zero'
+            (Michel et al. 2019, Voita et al. 2019).
+          deterministic: False turns dropout on and needs `rngs={'dropout': key}`.
+
+        Raises:
+          ValueError: when shapes do not fit the model, or the baseline is unknown.
+        """
+        config = self.config
+        input_ids, token_type_ids, attention_mask = map(
+            jnp.asarray, (input_ids, token_type_ids, attention_mask)
+        )
+        _check_inputs(config, input_ids, token_type_ids, attention_mask, head_mask)
+        if head_mask is not None:
+            # The scan over layers wants the layer first.
+            head_mask = jnp.moveaxis(jnp.asarray(head_mask, jnp.float32), -2, 0)
+        embedded = Embeddings(config, name='embeddings')(
+            input_ids, token_type_ids, deterministic=deterministic
+        )
+        layers = nn.scan(
+            Layer,
+            variable_axes={'params': 0},
+            split_rngs={'params': True, 'dropout': True},
+            in_axes=(0, nn.broadcast),
+            length=config.num_hidden_layers,
+        )(config, baseline, deterministic, name='layers')
+        hidden, (states, maps) = layers(embedded, head_mask, attention_mask)
+        pooled = logits = None
+        if config.add_pooler:
+            pooled = nn.tanh(_dense(config, config.hidden_size, 'pooler')(hidden[:, 0]))
+        if config.num_labels:
+            rate = config.classifier_dropout
+            rate = config.hidden_dropout_prob if rate is None else rate
+            dropped = nn.Dropout(rate)(pooled, deterministic)
+            logits = _dense(config, config.num_labels, 'classifier')(dropped)
+        return BertOutput(
+            logits=None if logits is None else logits.astype(jnp.float32),
+            pooled=pooled,
+            hidden_states=jnp.moveaxis(jnp.concatenate([embedded[None], states]), 0, 1),
+            attentions=jnp.moveaxis(maps, 0, 1),
+        )
+
+
+def _check_inputs(config, input_ids, token_type_ids, attention_mask, head_mask) -> None:
+    if input_ids.ndim != 2:
+        raise ValueError(f'input_ids must be [batch, length], got {input_ids.shape}.')
+    for name, array in (
+        ('token_type_ids', token_type_ids),
+        ('attention_mask', attention_mask),
+    ):
+        if array.shape != input_ids.shape:
+            raise ValueError(
+                f'{name} must have the shape of input_ids, {input_ids.shape}, got {array.shape}.'
+            )
+    batch, length = input_ids.shape
+    if length > config.max_position_embeddings:
+        raise ValueError(
+            f'Sequences of {length} tokens, but the model has '
+            f'{config.max_position_embeddings} positions: encode with a smaller max_length.'
+        )
+    if head_mask is not None:
+        heads = (config.num_hidden_layers, config.num_attention_heads)
+        if jnp.shape(head_mask) not in (heads, (batch, *heads)):
+            raise ValueError(
+                f'head_mask must be [layers, heads] = {list(heads)} or '
+                f'[batch, layers, heads] = {[batch, *heads]}, '
+                f'got {list(jnp.shape(head_mask))}.'
+            )
+
+
+def init_params(bert: Bert, seed: int) -> dict:
+    """Return fresh parameters: weights normal(0, initializer_range), biases 0, LayerNorm 1, 0."""
+    ids = jnp.zeros((1, 2), jnp.int32)
+    return bert.init(jax.random.key(seed), ids, ids, jnp.ones_like(ids))['params']
+
+
+def param_shapes(bert: Bert) -> dict:
+    """Return the shapes and dtypes of the parameters, without computing anything."""
+    return jax.eval_shape(lambda: init_params(bert, 0))

@@ -1,0 +1,315 @@
+"""Checkpoints in Hugging Face's layout <-> our parameters, strictly in both directions."""
+
+import dataclasses
+import json
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import flax.traverse_util
+import jax
+import jax.numpy as jnp
+import numpy as np
+import safetensors.numpy
+from absl import logging
+
+from bert_secrets_jax.files import write_atomically
+from bert_secrets_jax.model import hub, torch_bin
+from bert_secrets_jax.model.bert import Bert, init_params, param_shapes
+from bert_secrets_jax.model.config import (
+    BertConfig,
+    ComputeDtype,
+    read_config,
+    write_config,
+)
+
+# Our modules and theirs. '{}' is the number of the layer; ours are stacked on a leading axis.
+_MODULES = {
+    'embeddings/word': 'embeddings.word_embeddings',
+    'embeddings/position': 'embeddings.position_embeddings',
+    'embeddings/token_type': 'embeddings.token_type_embeddings',
+    'embeddings/norm': 'embeddings.LayerNorm',
+    'layers/attention/query': 'encoder.layer.{}.attention.self.query',
+    'layers/attention/key': 'encoder.layer.{}.attention.self.key',
+    'layers/attention/value': 'encoder.layer.{}.attention.self.value',
+    'layers/attention/output': 'encoder.layer.{}.attention.output.dense',
+    'layers/attention_norm': 'encoder.layer.{}.attention.output.LayerNorm',
+    'layers/intermediate': 'encoder.layer.{}.intermediate.dense',
+    'layers/output': 'encoder.layer.{}.output.dense',
+    'layers/output_norm': 'encoder.layer.{}.output.LayerNorm',
+    'pooler': 'pooler.dense',
+    'classifier': 'classifier',
+}
+_LEAVES = {'kernel': 'weight', 'embedding': 'weight', 'scale': 'weight', 'bias': 'bias'}
+# Heads of other tasks, left out knowingly: they are behind the last layer.
+_OTHER_HEADS = ('cls.', 'qa_outputs.')
+# Constant buffers that old releases saved.
+_BUFFERS = ('embeddings.position_ids', 'embeddings.token_type_ids')
+_WEIGHT_FILES = ('model.safetensors', 'pytorch_model.bin')
+
+
+@dataclasses.dataclass(frozen=True)
+class Pretrained:
+    """A model with its weights and its tokenizer.
+
+    Attributes:
+      bert: the Linen module; call `bert.apply({'params': params}, ...)`.
+      params: nested dictionary of float32 arrays; layers stacked on a leading axis, heads explicit:
+        `layers/attention/query/kernel` [L, D, N, H], `layers/attention/output/kernel` [L, N, H, D].
+      tokenizer: `transformers`' fast tokenizer.
+    """
+
+    bert: Bert
+    params: dict[str, Any]
+    tokenizer: Any
+
+    @property
+    def config(self) -> BertConfig:
+        """The hyperparameters of `bert`."""
+        return self.bert.config
+
+
+def from_pretrained(
+    name: str | pathlib.Path,
+    *,
+    label_names: Sequence[str] | None = None,
+    seed: int = 0,
+    dtype: ComputeDtype = 'float32',
+    revision: str | None = None,
+    ignore_config: tuple[str, ...] = (),
+) -> Pretrained:
+    """Load a BERT from a directory or from the Hugging Face hub.
+
+    Args:
+      name: a directory in Hugging Face's layout (config.json, model.safetensors or
+        pytorch_model.bin, tokenizer files), a name on the hub such as 'bert-base-uncased', or
+        'all-MiniLM-L6-v2', which the `quickstart` extra brings along and needs no network.
+      label_names: None keeps the checkpoint's own classifier, if it has one. Names put a freshly
+        initialised classifier of that many classes (one: regression) in its place, and a pooler
+        where there is none; an empty sequence leaves the classifier out.
+      seed: of the fresh weights.
+      dtype: what matrix products are computed in, 'float32' or 'bfloat16'.
+      revision: branch, tag or commit on the hub.
+      ignore_config: keys of config.json to disregard, when loading refused them as unknown.
+
+    Raises:
+      FileNotFoundError: no such directory, and the hub has no such model or is out of reach.
+      ValueError: the files are not a BERT that we implement; the message lists every tensor that is
+        missing, unexpected or misshapen and every setting that is not known.
+    """
+    directory = hub.locate(name, revision=revision)
+    tensors, file = _read_tensors(directory)
+    settings_file = directory / 'config.json'
+    try:
+        values = json.loads(settings_file.read_text(encoding='utf-8'))
+        settings = read_config(values, ignore=ignore_config)
+    except (ValueError, OSError) as error:
+        raise ValueError(f'{settings_file}: {error}') from error
+    tensors = _normalise(tensors, file)
+    config, fresh = _settle_heads(settings, values, tensors, label_names, dtype, file)
+    bert = Bert(config)
+    # Without fresh weights only the shapes are needed, and those cost nothing.
+    initial = init_params(bert, seed) if fresh else param_shapes(bert)
+    params = params_from_tensors(config, tensors, initial=initial, fresh=fresh, source=str(file))
+    if fresh:
+        logging.info('%s: freshly initialised (seed %d): %s.', file, seed, ', '.join(fresh))
+    return Pretrained(bert, params, _load_tokenizer(directory, config))
+
+
+def save_pretrained(pretrained: Pretrained, directory: str | pathlib.Path) -> None:
+    """Write config.json, model.safetensors and tokenizer files, which `transformers` and we load.
+
+    Files are replaced only once they are complete, so a killed run leaves the former ones.
+    """
+    directory = pathlib.Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    pretrained.tokenizer.save_pretrained(directory)
+    tensors = tensors_from_params(pretrained.config, pretrained.params)
+    text = json.dumps(write_config(pretrained.config), indent=2, sort_keys=True) + '\n'
+    write_atomically(directory / 'config.json', text.encode())
+    data = safetensors.numpy.save(tensors, metadata={'format': 'pt'})
+    write_atomically(directory / 'model.safetensors', data)
+
+
+def params_from_tensors(
+    config: BertConfig,
+    tensors: Mapping[str, np.ndarray],
+    *,
+    initial: Mapping[str, Any],
+    fresh: Sequence[str] = (),
+    source: str = 'checkpoint',
+) -> dict[str, Any]:
+    """Turn Hugging Face tensors (names without `bert.`) into parameters.
+
+    Args:
+      config: what the model is made of.
+      tensors: name to array; every one must have a place, and every place a tensor.
+      initial: parameters of the wanted structure, for shapes and for what is `fresh`.
+      fresh: top-level modules to take from `initial` ('pooler', 'classifier').
+      source: named in errors.
+
+    Raises:
+      ValueError: lists all missing, unexpected and misshapen tensors.
+    """
+    leaves = flax.traverse_util.flatten_dict(initial, sep='/')
+    result, wrong, used = {}, [], set()
+    for path, leaf in leaves.items():
+        if path.split('/')[0] in fresh:
+            result[path] = leaf
+            continue
+        shape = _their_shape(path, leaf.shape)
+        parts = []
+        for name in _their_names(config, path):
+            used.add(name)
+            if name not in tensors:
+                wrong.append(f'- missing    {name} {list(shape)}')
+            elif tensors[name].shape != shape:
+                wrong.append(
+                    f'! misshapen  {name} {list(tensors[name].shape)}, expected {list(shape)}'
+                )
+            else:
+                parts.append(_to_ours(path, tensors[name]))
+        if not wrong:
+            result[path] = jnp.asarray(np.stack(parts).reshape(leaf.shape), jnp.float32)
+    wrong += [
+        f'+ unexpected {name} {list(tensors[name].shape)}' for name in sorted(set(tensors) - used)
+    ]
+    if wrong:
+        raise ValueError(
+            f'{source} does not fit its config.json ({config.num_hidden_layers} layers, '
+            f'{config.num_attention_heads} heads, hidden {config.hidden_size}); is it another '
+            'architecture, or a damaged file?\n' + '\n'.join(wrong)
+        )
+    return flax.traverse_util.unflatten_dict(result, sep='/')
+
+
+def tensors_from_params(config: BertConfig, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Turn parameters into Hugging Face tensors, named as `transformers` saves them."""
+    prefix = 'bert.' if config.num_labels else ''
+    tensors = {}
+    for path, leaf in flax.traverse_util.flatten_dict(params, sep='/').items():
+        names = _their_names(config, path)
+        shape = _their_shape(path, leaf.shape)
+        layers = np.asarray(leaf, np.float32).reshape(len(names), -1)
+        for name, layer in zip(names, layers, strict=True):
+            array = (
+                layer.reshape(shape[::-1]).T if path.endswith('kernel') else layer.reshape(shape)
+            )
+            full = name if name.startswith('classifier') else prefix + name
+            tensors[full] = np.ascontiguousarray(array)
+    return tensors
+
+
+def _their_names(config: BertConfig, path: str) -> list[str]:
+    module, leaf = path.rsplit('/', 1)
+    name = f'{_MODULES[module]}.{_LEAVES[leaf]}'
+    count = config.num_hidden_layers if '{}' in name else 1
+    return [name.format(layer) for layer in range(count)]
+
+
+def _their_shape(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of one PyTorch tensor: linear weights are [out, in], heads are flat."""
+    if path.startswith('layers/'):
+        shape = shape[1:]
+    if path == 'layers/attention/output/kernel':
+        return (shape[2], shape[0] * shape[1])
+    if path.endswith('kernel'):
+        return (int(np.prod(shape[1:])), shape[0])
+    return shape if path.endswith('embedding') else (int(np.prod(shape)),)
+
+
+def _to_ours(path: str, tensor: np.ndarray) -> np.ndarray:
+    return tensor.T if path.endswith('kernel') else tensor
+
+
+def _read_tensors(
+    directory: pathlib.Path,
+) -> tuple[dict[str, np.ndarray], pathlib.Path]:
+    for name in _WEIGHT_FILES:
+        file = directory / name
+        if not file.exists():
+            continue
+        if file.suffix == '.bin':
+            return torch_bin.load(file), file
+        try:
+            return safetensors.numpy.load_file(file), file
+        except safetensors.SafetensorError as error:
+            raise ValueError(f'{file} is not a complete safetensors file: {error}.') from error
+    found = ', '.join(sorted(path.name for path in directory.iterdir())) or 'nothing'
+    raise FileNotFoundError(
+        f'{directory} has neither {" nor ".join(_WEIGHT_FILES)}; it holds: {found}.'
+    )
+
+
+def _normalise(tensors: Mapping[str, np.ndarray], file: pathlib.Path) -> dict[str, np.ndarray]:
+    """Strip `bert.`, modernise gamma and beta, leave out the heads of other tasks."""
+    result, left_out = {}, []
+    for name, tensor in tensors.items():
+        if name.startswith(_OTHER_HEADS):
+            left_out.append(name)
+            continue
+        short = re.sub(r'LayerNorm\.gamma$', 'LayerNorm.weight', name.removeprefix('bert.'))
+        short = re.sub(r'LayerNorm\.beta$', 'LayerNorm.bias', short)
+        if short in _BUFFERS:
+            continue
+        if short in result:
+            raise ValueError(f'{file} holds two tensors for {short}.')
+        result[short] = tensor
+    if left_out:
+        logging.info('%s: left out the head of another task: %s.', file, ', '.join(left_out))
+    return result
+
+
+def _settle_heads(
+    settings: dict[str, Any],
+    values: Mapping[str, Any],
+    tensors: dict[str, np.ndarray],
+    label_names: Sequence[str] | None,
+    dtype: ComputeDtype,
+    file: pathlib.Path,
+) -> tuple[BertConfig, list[str]]:
+    """Decide on pooler and classifier; returns the config and which of the two are to be fresh."""
+    has_pooler = 'pooler.dense.weight' in tensors
+    if label_names is None and 'classifier.weight' in tensors:
+        if not has_pooler:
+            raise ValueError(
+                f'{file} has a classifier without a pooler: a token classification head, which is '
+                'not implemented. Pass label_names=() to leave it out.'
+            )
+        count = len(tensors['classifier.weight'])
+        names = values.get('id2label') or {}
+        names = tuple(str(names.get(str(index), f'LABEL_{index}')) for index in range(count))
+        return BertConfig(**settings, label_names=names, dtype=dtype), []
+    for name in ('classifier.weight', 'classifier.bias'):
+        if tensors.pop(name, None) is not None:
+            logging.info('%s: left out its %s.', file, name)
+    names = tuple(label_names or ())
+    fresh = [] if not names else ['classifier'] if has_pooler else ['pooler', 'classifier']
+    config = BertConfig(
+        **settings, label_names=names, add_pooler=has_pooler or bool(names), dtype=dtype
+    )
+    return config, fresh
+
+
+def _load_tokenizer(directory: pathlib.Path, config: BertConfig):
+    # transformers takes a second to import, and is needed here alone.
+    from transformers import AutoTokenizer
+
+    if not any((directory / name).exists() for name in ('tokenizer.json', 'vocab.txt')):
+        raise FileNotFoundError(
+            f'{directory} has no tokenizer (tokenizer.json or vocab.txt): copy the files of the '
+            'model it was fine-tuned from into it.'
+        )
+    tokenizer = AutoTokenizer.from_pretrained(directory, use_fast=True)
+    if len(tokenizer) > config.vocab_size:
+        raise ValueError(
+            f'The tokenizer in {directory} has {len(tokenizer)} wordpieces, the model '
+            f'{config.vocab_size}: it belongs to another model.'
+        )
+    return tokenizer
+
+
+def count_parameters(params: Mapping[str, Any]) -> int:
+    """Return the number of weights."""
+    return sum(leaf.size for leaf in jax.tree.leaves(params))

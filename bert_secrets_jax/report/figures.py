@@ -1,0 +1,184 @@
+"""Figures in the style of the paper: heat maps over layers and heads, profiles, attention maps.
+
+Layers and heads count from 1 in everything that a person reads.
+"""
+
+import io
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+
+from bert_secrets_jax.files import write_atomically
+
+_HEADS = 'viridis'
+_MAPS = 'magma_r'
+_COLOURS = ('#1f77b4', '#d62728', '#2ca02c', '#9467bd', '#ff7f0e', '#17becf')
+_STYLE = {
+    'font.family': 'DejaVu Sans',
+    'font.size': 9,
+    'axes.titlesize': 10,
+    'axes.spines.top': False,
+    'axes.spines.right': False,
+    # Text stays text, in SVG and in PDF: searchable and editable in a paper.
+    'svg.fonttype': 'none',
+    'pdf.fonttype': 42,
+    # The same numbers give the same file.
+    'svg.hashsalt': 'bert_secrets_jax',
+}
+
+
+def head_name(layer: int, head: int) -> str:
+    """Return the 1-based name of a head that is given 0-based.
+
+    >>> head_name(0, 1)
+    'L1-H2'
+    """
+    return f'L{layer + 1}-H{head + 1}'
+
+
+def head_grids(
+    grids: Mapping[str, np.ndarray],
+    *,
+    label: str,
+    limits: tuple[float, float] | None = None,
+) -> Figure:
+    """Draw one heat map [L, N] per entry, side by side on one colour scale (Figures 3, 5, 6, 8).
+
+    Args:
+      grids: title to values.
+      label: of the colour bar, with its unit.
+      limits: of the colour scale; by default 0 to the greatest value.
+    """
+    with matplotlib.rc_context(_STYLE):
+        values = list(grids.values())
+        layers, heads = values[0].shape
+        lowest, highest = limits or (0, max(np.nanmax(grid) for grid in values))
+        columns = min(len(grids), 3)
+        rows = -(-len(grids) // columns)
+        figure = Figure(
+            figsize=(
+                columns * (0.24 * heads + 0.7) + 0.9,
+                rows * (0.24 * layers + 0.9),
+            ),
+            layout='constrained',
+        )
+        axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+        for axis, (title, grid) in zip(axes, grids.items(), strict=False):
+            image = axis.imshow(grid, cmap=_HEADS, vmin=lowest, vmax=highest)
+            axis.set(title=title, xlabel='head', ylabel='layer')
+            axis.set_xticks(range(heads), range(1, heads + 1), fontsize=6)
+            axis.set_yticks(range(layers), range(1, layers + 1), fontsize=6)
+            axis.tick_params(length=0)
+            axis.spines[:].set_visible(False)
+        for axis in axes[len(grids) :]:
+            axis.set_axis_off()
+        figure.colorbar(image, ax=axes, label=label, shrink=0.9, pad=0.01)
+        return figure
+
+
+def layer_profiles(
+    profiles: Mapping[str, np.ndarray],
+    *,
+    label: str,
+    published: Mapping[str, np.ndarray] | None = None,
+    published_name: str = '',
+) -> Figure:
+    """Draw the mean over heads per layer, with the range of the heads, one panel per entry.
+
+    Args:
+      profiles: title to values [L, N].
+      label: of the vertical axis, with its unit.
+      published: title to values [L', N'], dotted, stretched over the same depth if L' is not L.
+      published_name: what `published` is, for the legend.
+    """
+    published = published or {}
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(3.2 * len(profiles) + 0.4, 2.7), layout='constrained')
+        axes = figure.subplots(1, len(profiles), sharey=True, squeeze=False)[0]
+        for axis, (title, values), colour in zip(axes, profiles.items(), _COLOURS, strict=False):
+            layers = np.arange(1, len(values) + 1)
+            axis.fill_between(
+                layers, values.min(axis=1), values.max(axis=1), color=colour, alpha=0.15,
+                label='range of heads', linewidth=0,
+            )  # fmt: skip
+            axis.plot(
+                layers,
+                values.mean(axis=1),
+                'o-',
+                color=colour,
+                markersize=4,
+                label='ours',
+            )
+            if title in published:
+                other = published[title]
+                # Layer l of L' stands at the same relative depth: 1 at the first, L at the last.
+                depth = np.linspace(1, len(values), len(other))
+                axis.plot(depth, other.mean(axis=1), 'k:', marker='x', markersize=4,
+                          label=published_name)  # fmt: skip
+            axis.set(title=title, xlabel='layer', xticks=layers, ylim=(0, None))
+            axis.grid(axis='y', alpha=0.3)
+        axes[0].set_ylabel(label)
+        axes[-1].legend(frameon=False, fontsize=7, loc='best')
+        return figure
+
+
+def map_grid(attentions: np.ndarray) -> Figure:
+    """Draw the maps [L, N, T, T] of all heads on one example: layers down, heads across."""
+    with matplotlib.rc_context(_STYLE):
+        layers, heads = attentions.shape[:2]
+        figure = Figure(figsize=(0.75 * heads + 0.5, 0.75 * layers + 0.5))
+        axes = figure.subplots(
+            layers, heads, squeeze=False, gridspec_kw={'wspace': 0.06, 'hspace': 0.06}
+        )
+        figure.subplots_adjust(left=0.05, right=0.995, top=0.94, bottom=0.005)
+        for layer in range(layers):
+            for head in range(heads):
+                axis = axes[layer, head]
+                axis.imshow(attentions[layer, head], cmap=_MAPS, vmin=0, vmax=1)
+                axis.set(xticks=[], yticks=[])
+                axis.spines[:].set(visible=True, linewidth=0.3, color='0.7')
+                if layer == 0:
+                    axis.set_title(f'H{head + 1}', fontsize=7, pad=2)
+                if head == 0:
+                    axis.set_ylabel(
+                        f'L{layer + 1}', fontsize=7, rotation=0, ha='right', va='center'
+                    )
+        return figure
+
+
+def head_maps(maps: Mapping[str, np.ndarray], tokens: Sequence[str]) -> Figure:
+    """Draw large maps [T, T] with their tokens: queries down, keys across (Figure 4)."""
+    with matplotlib.rc_context(_STYLE):
+        columns = min(len(maps), 3)
+        rows = -(-len(maps) // columns)
+        side = max(0.11 * len(tokens), 1.2) + 0.7
+        figure = Figure(figsize=(columns * side + 0.9, rows * (side + 0.1)), layout='constrained')
+        axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+        for axis, (title, values) in zip(axes, maps.items(), strict=False):
+            image = axis.imshow(values, cmap=_MAPS, vmin=0, vmax=1)
+            axis.set_title(title, fontsize=7)
+            axis.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=6)
+            axis.set_yticks(range(len(tokens)), tokens, fontsize=6)
+            axis.spines[:].set(visible=True, linewidth=0.3, color='0.7')
+            axis.tick_params(length=0)
+        for axis in axes[len(maps) :]:
+            axis.set_axis_off()
+        figure.colorbar(image, ax=axes, label='attention', shrink=0.8, pad=0.01)
+        return figure
+
+
+def save(figure: Figure, directory: pathlib.Path, name: str) -> pathlib.Path:
+    """Write `name` as PDF, SVG and PNG (200 dpi); returns the path of the SVG."""
+    with matplotlib.rc_context(_STYLE):
+        for suffix, metadata in (
+            ('pdf', {'CreationDate': None}),
+            ('png', {}),
+            ('svg', {'Date': None}),
+        ):
+            data = io.BytesIO()
+            figure.savefig(data, format=suffix, dpi=200, metadata=metadata)
+            write_atomically(directory / f'{name}.{suffix}', data.getvalue())
+    return directory / f'{name}.svg'

@@ -1,0 +1,130 @@
+"""One self-contained page: no script, no request, everything inside the file."""
+
+import base64
+import dataclasses
+import html
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bert_secrets_jax.files import write_atomically
+
+
+@dataclasses.dataclass(frozen=True)
+class Picture:
+    """A figure on the page; the files beside the SVG hold it as PDF and PNG."""
+
+    file: pathlib.Path
+    caption: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table on the page; cells are shown as given."""
+
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """A part of the report: what was found, in words, and what shows it."""
+
+    title: str
+    paragraphs: Sequence[str]
+    blocks: Sequence[Picture | Table]
+
+
+def write_report(
+    path: pathlib.Path,
+    *,
+    title: str,
+    lead: str,
+    sections: Sequence[Section],
+    details: Mapping[str, Mapping[str, Any]],
+) -> None:
+    """Write the page.
+
+    Args:
+      path: of the HTML file.
+      title: of the page.
+      lead: one paragraph under the title.
+      sections: in their order.
+      details: heading to settings, at the end of the page: config, versions.
+    """
+    contents = ''.join(
+        f'<li><a href="#part{index}">{html.escape(section.title)}</a></li>'
+        for index, section in enumerate(sections, 1)
+    )
+    body = ''.join(_section(index, section) for index, section in enumerate(sections, 1))
+    closing = ''.join(
+        f'<details><summary>{html.escape(heading)}</summary>'
+        f'{_table(Table("", ("setting", "value"), list(values.items())))}</details>'
+        for heading, values in details.items()
+    )
+    page = (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<title>{html.escape(title)}</title><style>{_STYLE}</style></head><body><main>'
+        f'<h1>{html.escape(title)}</h1><p class="lead">{html.escape(lead)}</p>'
+        f'<nav aria-label="Contents"><ol>{contents}</ol></nav>{body}{closing}'
+        '</main></body></html>\n'
+    )
+    write_atomically(path, page.encode())
+
+
+def _section(index: int, section: Section) -> str:
+    paragraphs = ''.join(f'<p>{html.escape(text)}</p>' for text in section.paragraphs)
+    blocks = ''.join(
+        _picture(block) if isinstance(block, Picture) else _table(block) for block in section.blocks
+    )
+    return (
+        f'<section id="part{index}"><h2>{html.escape(section.title)}</h2>{paragraphs}{blocks}'
+        '</section>'
+    )
+
+
+def _picture(picture: Picture) -> str:
+    # As an image and not inline: the ids of two SVGs on one page would collide.
+    data = base64.b64encode(picture.file.read_bytes()).decode()
+    caption = html.escape(picture.caption)
+    return (
+        f'<figure><img alt="{caption}" src="data:image/svg+xml;base64,{data}">'
+        f'<figcaption>{caption} <span class="file">{html.escape(picture.file.stem)}'
+        '.{pdf,svg,png}</span></figcaption></figure>'
+    )
+
+
+def _table(table: Table) -> str:
+    head = ''.join(f'<th scope="col">{html.escape(str(name))}</th>' for name in table.columns)
+    rows = ''.join(
+        '<tr>' + ''.join(f'<td>{html.escape(str(cell))}</td>' for cell in row) + '</tr>'
+        for row in table.rows
+    )
+    caption = f'<caption>{html.escape(table.caption)}</caption>' if table.caption else ''
+    return (
+        f'<div class="table"><table>{caption}<thead><tr>{head}</tr></thead>'
+        f'<tbody>{rows}</tbody></table></div>'
+    )
+
+
+_STYLE = """
+:root { color-scheme: light dark; --line: #8884; --soft: #8881; }
+body { font: 16px/1.5 system-ui, sans-serif; margin: 0; }
+main { max-width: 62rem; margin: 0 auto; padding: 1.5rem; }
+h1 { line-height: 1.2; } h2 { margin-top: 2.5rem; border-bottom: 1px solid var(--line); }
+.lead { font-size: 1.1rem; }
+figure { margin: 1.5rem 0; }
+figure img { max-width: 100%; background: #fff; border: 1px solid var(--line); border-radius: 4px; }
+figcaption, caption { text-align: left; font-size: .9rem; padding: .3rem 0; }
+.file { opacity: .65; font-family: ui-monospace, monospace; font-size: .8rem; }
+.table { overflow-x: auto; margin: 1.5rem 0; }
+table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .2rem .7rem; border-bottom: 1px solid var(--line); text-align: right; }
+th:first-child, td:first-child { text-align: left; }
+thead th { background: var(--soft); }
+details { margin: 1rem 0; } details td { text-align: left; word-break: break-word; }
+summary { cursor: pointer; }
+@media print { details { display: none; } figure, .table { break-inside: avoid; } }
+"""

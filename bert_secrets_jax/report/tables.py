@@ -1,0 +1,74 @@
+"""Tidy CSV: one row per observation, and back again without loss."""
+
+import csv
+import io
+import pathlib
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from bert_secrets_jax.files import write_atomically
+from bert_secrets_jax.measure.collect import HeadTable
+
+_HEAD_COLUMNS = (
+    'statistic',
+    'layer',
+    'head',
+    'mean',
+    'variance',
+    'standard_error',
+    'examples',
+)
+
+
+def write_csv(path: pathlib.Path, columns: Sequence[str], rows: Iterable[Sequence]) -> None:
+    """Write a table; floats keep every digit that float32 has."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator='\n')
+    writer.writerow(columns)
+    for row in rows:
+        writer.writerow(
+            [f'{value:.9g}' if isinstance(value, float | np.floating) else value for value in row]
+        )
+    write_atomically(path, text.getvalue().encode())
+
+
+def write_heads(path: pathlib.Path, tables: Mapping[str, HeadTable]) -> None:
+    """Write statistics of all heads, a row per statistic, layer and head (both from 1)."""
+    write_csv(
+        path,
+        _HEAD_COLUMNS,
+        (
+            (
+                name, layer + 1, head + 1, table.mean[layer, head], table.variance[layer, head],
+                table.standard_error[layer, head], table.count,
+            )
+            for name, table in tables.items()
+            for layer, head in np.ndindex(table.mean.shape)
+        ),
+    )  # fmt: skip
+
+
+def read_heads(path: pathlib.Path) -> dict[str, HeadTable]:
+    """Read what `write_heads` wrote.
+
+    Raises:
+      ValueError: when the file is not such a table.
+    """
+    with path.open(newline='', encoding='utf-8') as file:
+        rows = list(csv.DictReader(file))
+    if not rows or tuple(rows[0]) != _HEAD_COLUMNS:
+        raise ValueError(f'{path} is not a table of heads: delete it, and it is measured anew.')
+    tables = {}
+    for name in dict.fromkeys(row['statistic'] for row in rows):
+        mine = [row for row in rows if row['statistic'] == name]
+        shape = (int(mine[-1]['layer']), int(mine[-1]['head']))
+        column = lambda key, mine=mine, shape=shape: np.array(
+            [float(row[key]) for row in mine], np.float32
+        ).reshape(shape)
+        tables[name] = HeadTable(
+            mean=column('mean'),
+            variance=column('variance'),
+            count=float(mine[0]['examples']),
+        )
+    return tables

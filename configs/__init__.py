@@ -1,0 +1,1 @@
+"""Every number of every experiment, one file per setting."""

@@ -1,0 +1,128 @@
+"""Attention to special tokens, neighbours, and its entropy (the paper, section 4.4, Figure 6).
+
+python -m experiments.special_tokens --config=configs/quickstart.py --workdir=results/quickstart
+"""
+
+import numpy as np
+
+import bert_secrets_jax as bs
+from bert_secrets_jax import paper
+from bert_secrets_jax.progress import progress
+from bert_secrets_jax.report import figures, tables
+from bert_secrets_jax.report.html import Picture, Section, Table
+from experiments.study import Study, launch
+
+STATISTICS = {
+    '[CLS]': bs.statistics.to_cls,
+    '[SEP]': bs.statistics.to_sep,
+    'self': bs.statistics.to_self,
+    'previous token': bs.statistics.to_previous,
+    'next token': bs.statistics.to_next,
+    'entropy (nats)': bs.statistics.entropy,
+}
+
+
+def measure(study: Study) -> dict[str, bs.HeadTable]:
+    """Measure all statistics in one pass, or read what a former run measured."""
+    file = study.workdir / 'heads.csv'
+    if not file.exists():
+        model = study.pretrained
+        batches = progress(study.batches, 'Attention', size=lambda batch: batch.size)
+        measured = bs.collect(model.bert, model.params, batches, STATISTICS, mesh=study.mesh)
+        tables.write_heads(file, measured)
+    return tables.read_heads(file)
+
+
+def section(study: Study) -> Section:
+    """Write the figures and return the section of the report."""
+    measured = measure(study)
+    means = {name: table.mean for name, table in measured.items()}
+    special = {name: means[name] for name in ('[CLS]', '[SEP]')}
+    neighbours = {name: means[name] for name in ('self', 'previous token', 'next token')}
+    data = study.config.data
+    theirs = None
+    if data.source == 'glue':
+        theirs = paper.special_token_attention(bs.get_task(data.task).title)
+    published = {} if theirs is None else {'[CLS]': theirs['cls'], '[SEP]': theirs['sep']}
+    draw = lambda figure, name: figures.save(figure, study.workdir / 'figures', name)
+    share = 'attention received (share)'
+    blocks = [
+        Picture(
+            draw(figures.head_grids(special, label=share), 'special_tokens'),
+            'Attention to [CLS] and to [SEP] by layer and head: mean over query tokens; with two '
+            '[SEP] the greater one; mean over examples (Figure 6 of the paper).',
+        ),
+        Picture(
+            draw(
+                figures.layer_profiles(
+                    special, label=share, published=published,
+                    published_name='paper: BERT-base,\nfine-tuned',
+                ),
+                'special_tokens_by_layer',
+            ),
+            'The same by layer: mean over heads, and the range of the heads.'
+            + (' Dotted: the paper, digitised to about 0.005.' if published else ''),
+        ),
+        _layer_table(means, published),
+        Picture(
+            draw(figures.head_grids(neighbours, label=share), 'neighbours'),
+            'Attention to the token itself, the previous and the next one (Clark et al. 2019).',
+        ),
+        Picture(
+            draw(
+                figures.head_grids({'entropy': means['entropy (nats)']}, label='entropy (nats)'),
+                'entropy',
+            ),
+            'Entropy of attention, mean over query tokens: low is focused, high is broad.',
+        ),
+        _top_table(measured),
+    ]  # fmt: skip
+    return Section('Attention to special tokens and neighbours', [_words(study, measured)], blocks)
+
+
+def _words(study: Study, measured) -> str:
+    count = int(measured['[SEP]'].count)
+    sentences = [f'{study.model_name} on {count} examples of {study.text_name}.']
+    for name in ('[CLS]', '[SEP]'):
+        mean = measured[name].mean
+        by_layer = mean.mean(axis=1)
+        top = np.unravel_index(mean.argmax(), mean.shape)
+        sentences.append(
+            f'{name} gets most in layer {by_layer.argmax() + 1} ({by_layer.max():.2f} of all '
+            f'attention, mean over heads), and most of all from head {figures.head_name(*top)} '
+            f'({mean[top]:.2f}).'
+        )
+    return ' '.join(sentences)
+
+
+def _layer_table(means, published) -> Table:
+    columns = dict(means)
+    if published and all(len(grid) == len(means['[CLS]']) for grid in published.values()):
+        columns |= {f'paper {name}': grid for name, grid in published.items()}
+    rows = [
+        (layer + 1, *(f'{grid[layer].mean():.3f}' for grid in columns.values()))
+        for layer in range(len(means['[CLS]']))
+    ]
+    return Table('Mean over the heads of a layer.', ('layer', *columns), rows)
+
+
+def _top_table(measured) -> Table:
+    rows = []
+    for name, table in measured.items():
+        order = np.argsort(table.mean, axis=None)
+        order = order if name.startswith('entropy') else order[::-1]
+        tops = [np.unravel_index(index, table.mean.shape) for index in order[:3]]
+        cells = [
+            f'{figures.head_name(*top)}  {table.mean[top]:.3f} ± {table.standard_error[top]:.3f}'
+            for top in tops
+        ]
+        rows.append((('least ' if name.startswith('entropy') else '') + name, *cells))
+    return Table(
+        'The three heads that attend most to each (mean ± standard error over examples).',
+        ('attention to', 'first', 'second', 'third'),
+        rows,
+    )
+
+
+if __name__ == '__main__':
+    launch(section)

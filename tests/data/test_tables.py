@@ -1,0 +1,319 @@
+"""Reading tables: what is kept to the letter, and how every bad row is named."""
+
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_secrets_jax.data import tables
+from bert_secrets_jax.data.tasks import Example
+
+
+def write(path, text, encoding='utf-8'):
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+def pairs(path, **options):
+    return tables.read_table(path, text_a='left', text_b='right', label='gold', **options)
+
+
+GOOD_TSV = (
+    'left\tright\tgold\n'
+    'The kettle sings.\tTea is near.\tyes\n'
+    'It rained all week.\tThe cellar stayed dry.\tno\n'
+)
+
+
+def test_tsv(tmp_path):
+    path = write(tmp_path / 'tea.tsv', GOOD_TSV)
+    assert pairs(path, labels=('no', 'yes')) == [
+        Example('The kettle sings.', 'Tea is near.', 1, 'tea/0'),
+        Example('It rained all week.', 'The cellar stayed dry.', 0, 'tea/1'),
+    ]
+
+
+def test_csv_with_quotes_commas_and_line_breaks(tmp_path):
+    path = write(
+        tmp_path / 'tea.csv',
+        'gold,left,right\n1,"Milk, then tea.","She said ""no""."\n0,"Two\nlines",One line\n',
+    )
+    assert pairs(path) == [
+        Example('Milk, then tea.', 'She said "no".', 1, 'tea/0'),
+        Example('Two\nlines', 'One line', 0, 'tea/1'),
+    ]
+
+
+def test_jsonl(tmp_path):
+    records = [
+        {'gold': 1, 'left': 'Köln ist alt.', 'right': 'A tab\tinside'},
+        {'left': 'Up', 'right': 'Down', 'gold': 0, 'extra': [1, 2]},
+    ]
+    path = write(tmp_path / 'tea.jsonl', '\n\n'.join(json.dumps(record) for record in records))
+    assert pairs(path) == [
+        Example('Köln ist alt.', 'A tab\tinside', 1, 'tea/0'),
+        Example('Up', 'Down', 0, 'tea/1'),
+    ]
+
+
+def test_jsonl_labels_are_spelled_as_json_spells_them(tmp_path):
+    path = write(tmp_path / 'flags.jsonl', '{"s": "On", "y": true}\n{"s": "Off", "y": false}\n')
+    examples = tables.read_table(path, text_a='s', label='y', labels=('false', 'true'))
+    assert [example.label for example in examples] == [1, 0]
+
+
+def test_without_label_and_second_text(tmp_path):
+    path = write(tmp_path / 'tea.tsv', GOOD_TSV)
+    examples = tables.read_table(path, text_a='right')
+    assert examples[0] == Example('Tea is near.', None, None, 'tea/0')
+    assert len(examples) == 2
+
+
+def test_name_replaces_the_stem_in_ids(tmp_path):
+    path = write(tmp_path / 'tea.tsv', GOOD_TSV)
+    ids = [example.id for example in tables.read_table(path, text_a='left', name='a/b')]
+    assert ids == ['a/b/0', 'a/b/1']
+
+
+@pytest.mark.parametrize('suffix', ['.tsv', '.csv', '.jsonl'])
+@pytest.mark.parametrize('encoding', ['utf-8', 'utf-8-sig'])
+@pytest.mark.parametrize('line_end', ['\n', '\r\n'])
+def test_byte_order_mark_and_line_ends(tmp_path, suffix, encoding, line_end):
+    lines = {
+        '.tsv': ['s\ty', 'Café au lait\t1'],
+        '.csv': ['s,y', 'Café au lait,1'],
+        '.jsonl': ['{"s": "Café au lait", "y": 1}'],
+    }[suffix]
+    path = write(tmp_path / f'x{suffix}', line_end.join([*lines, '']), encoding)
+    assert tables.read_table(path, text_a='s', label='y') == [
+        Example('Café au lait', None, 1, 'x/0')
+    ]
+
+
+def test_tsv_knows_no_quotes(tmp_path):
+    path = write(tmp_path / 'x.tsv', 's\ty\n"Well, he began.\t1\nShe left.\t0\nHe "stayed"\t1\n')
+    texts = [example.text_a for example in tables.read_table(path, text_a='s')]
+    assert texts == ['"Well, he began.', 'She left.', 'He "stayed"']
+
+
+@pytest.mark.parametrize('suffix', ['.tsv', '.csv', '.jsonl'])
+@pytest.mark.parametrize('character', '\u2028\u2029\x85\x0b\x0c\x1c')
+def test_only_a_line_feed_ends_a_line(tmp_path, suffix, character):
+    text = f'One{character}sentence'
+    lines = {
+        '.tsv': f's\ty\n{text}\t1\n',
+        '.csv': f's,y\n{text},1\n',
+        '.jsonl': json.dumps({'s': text, 'y': 1}, ensure_ascii=False) + '\n',
+    }
+    path = write(tmp_path / f'x{suffix}', lines[suffix])
+    assert tables.read_table(path, text_a='s') == [Example(text, None, None, 'x/0')]
+
+
+@given(
+    texts=st.lists(
+        st.text(st.characters(codec='utf-8', exclude_characters='\t\n\r')).filter(str.strip),
+        min_size=1,
+    )
+)
+def test_tsv_keeps_every_text_to_the_letter(tmp_path_factory, texts):
+    path = tmp_path_factory.mktemp('any') / 'x.tsv'
+    write(path, '\n'.join(['id\ts', *(f'{i}\t{text}' for i, text in enumerate(texts))]))
+    assert [example.text_a for example in tables.read_table(path, text_a='s')] == texts
+
+
+@pytest.mark.parametrize(
+    ('column', 'expected'),
+    [
+        (['3', '0', '-1'], [3, 0, -1]),
+        (['3', '0.5', '1e-1'], [3.0, 0.5, 0.1]),
+    ],
+)
+def test_numbers_are_recognised(tmp_path, column, expected):
+    rows = ''.join(f'Some words\t{label}\n' for label in column)
+    path = write(tmp_path / 'x.tsv', f's\ty\n{rows}')
+    labels = [e.label for e in tables.read_table(path, text_a='s', label='y')]
+    assert labels == expected
+    assert {type(label) for label in labels} == {type(expected[0])}
+
+
+def test_words_as_labels_need_their_order(tmp_path):
+    path = write(tmp_path / 'tea.tsv', GOOD_TSV)
+    with pytest.raises(ValueError, match=r"not all numbers: 'no', 'yes'.*labels=\("):
+        pairs(path)
+
+
+def test_regression_reads_floats_only(tmp_path):
+    path = write(tmp_path / 'x.tsv', 's\ty\nWarm\t4\nHot\t4.75\n')
+    labels = [e.label for e in tables.read_table(path, text_a='s', label='y', labels=())]
+    assert labels == [4.0, 4.75]
+    assert type(labels[0]) is float
+
+
+@pytest.mark.parametrize('score', ['nan', 'inf', 'warm'])
+def test_regression_refuses_what_is_no_number(tmp_path, score):
+    path = write(tmp_path / 'x.tsv', f's\ty\nWarm\t4\nHot\t{score}\n')
+    with pytest.raises(ValueError, match=f'line 3: label {score!r} is not a finite num'):
+        tables.read_table(path, text_a='s', label='y', labels=())
+
+
+BAD_TSV = (
+    'left\tright\tgold\n'
+    'Good one.\tStill good.\tyes\n'
+    'Too short.\tyes\n'
+    'Too\tlong\ta row\tyes\n'
+    '\n'
+    ' \tThe left one is blank.\tno\n'
+    'Odd label.\tVery odd.\tmaybe\n'
+    'No label.\tNone.\t\n'
+    'Good again.\tQuite good.\tno\n'
+)
+BAD_TSV_FAULTS = (
+    'x.tsv: 5 bad rows: line 3: 2 fields, expected 3; line 4: 4 fields, expected 3; '
+    "line 6: 'left' is empty; line 7: unknown label 'maybe', expected one of no, yes; "
+    "line 8: 'gold' is empty"
+)
+
+
+def test_bad_rows_are_all_named_at_once(tmp_path):
+    path = write(tmp_path / 'x.tsv', BAD_TSV)
+    with pytest.raises(ValueError, match=re.escape(BAD_TSV_FAULTS)) as error:
+        pairs(path, labels=('no', 'yes'))
+    assert str(error.value).startswith(str(path))
+    assert str(error.value).endswith("Fix them, or leave them out: bad_rows='skip'.")
+
+
+def test_bad_rows_can_be_skipped_and_ids_stay_those_of_the_file(tmp_path, caplog):
+    path = write(tmp_path / 'x.tsv', BAD_TSV)
+    examples = pairs(path, labels=('no', 'yes'), bad_rows='skip')
+    assert examples == [
+        Example('Good one.', 'Still good.', 1, 'x/0'),
+        Example('Good again.', 'Quite good.', 0, 'x/6'),
+    ]
+    assert [record.levelname for record in caplog.records] == ['WARNING']
+    assert BAD_TSV_FAULTS in caplog.text
+
+
+def test_good_files_warn_of_nothing(tmp_path, caplog):
+    pairs(write(tmp_path / 'x.tsv', GOOD_TSV), labels=('no', 'yes'), bad_rows='skip')
+    assert not caplog.records
+
+
+def test_the_first_five_bad_rows_are_shown(tmp_path):
+    path = write(tmp_path / 'x.tsv', 's\ty\n' + 'lonely\n' * 8)
+    with pytest.raises(ValueError, match=r'8 bad rows: line 2.*line 6') as error:
+        tables.read_table(path, text_a='s')
+    assert 'and 3 more' in str(error.value)
+    assert 'line 7' not in str(error.value)
+
+
+def test_nothing_left_after_skipping(tmp_path):
+    path = write(tmp_path / 'x.tsv', 's\ty\nlonely\n')
+    with pytest.raises(ValueError, match=r'1 bad row: line 2: 1 field, expected 2.*left'):
+        tables.read_table(path, text_a='s', bad_rows='skip')
+
+
+def test_csv_counts_physical_lines(tmp_path):
+    path = write(tmp_path / 'x.csv', 's,y\n"a\nb\nc",1\n\nlonely\nfine,0\n,1\n')
+    with pytest.raises(ValueError, match="line 6: 1 field, expected 2; line 8: 's' is empty"):
+        tables.read_table(path, text_a='s')
+
+
+@pytest.mark.parametrize('bad_rows', ['error', 'skip'])
+def test_csv_with_a_quote_that_never_closes(tmp_path, bad_rows):
+    path = write(tmp_path / 'x.csv', 's,y\nfine,0\n"open,1\nlost,1\n')
+    with pytest.raises(ValueError, match=r'x\.csv: line 3: .*quotes'):
+        tables.read_table(path, text_a='s', bad_rows=bad_rows)
+
+
+def test_bad_json(tmp_path):
+    lines = [
+        '{"s": "Fine", "y": 1}',
+        '{"s" "No colon"}',
+        '["a", "list"]',
+        '{"s": "No label"}',
+        '{"s": ["nested"], "y": 0}',
+        '{"s": null, "y": 0}',
+        '{"s": "Half a smile \\ud83d", "y": 0}',
+    ]
+    path = write(tmp_path / 'x.jsonl', '\n'.join(lines))
+    read = {'text_a': 's', 'label': 'y'}
+    with pytest.raises(ValueError, match='6 bad rows') as error:
+        tables.read_table(path, **read)
+    for fault in (
+        'line 2: malformed JSON at column 6;',
+        'line 3: not a JSON object;',
+        "line 4: no 'y';",
+        "line 5: 's' is not a text;",
+        "line 6: no 's'",
+    ):
+        assert fault in str(error.value)
+    examples = tables.read_table(path, **read, bad_rows='skip')
+    assert examples == [Example('Fine', None, 1, 'x/0')]
+
+
+@pytest.mark.parametrize(
+    ('name', 'text'),
+    [
+        ('x.tsv', 's\ty\nWords\t1\n'),
+        ('x.csv', 's,y\nWords,1\n'),
+        ('x.jsonl', '{"s": "Words"}\n{"s": "More words", "y": 1}\n'),
+    ],
+)
+def test_missing_column_lists_those_found(tmp_path, name, text):
+    path = write(tmp_path / name, text)
+    with pytest.raises(ValueError, match="no column 'sentence'; it has: 's', 'y'"):
+        tables.read_table(path, text_a='sentence')
+
+
+def test_ambiguous_column(tmp_path):
+    path = write(tmp_path / 'x.tsv', 's\ts\nWords\tOther words\n')
+    with pytest.raises(ValueError, match="more than one column 's'"):
+        tables.read_table(path, text_a='s')
+
+
+def test_missing_file_lists_its_neighbours(tmp_path):
+    write(tmp_path / 'dev.partial.tsv', GOOD_TSV)
+    with pytest.raises(FileNotFoundError, match=r'dev\.tsv.*holds: dev\.partial\.tsv'):
+        tables.read_table(tmp_path / 'dev.tsv', text_a='left')
+
+
+def test_missing_folder(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r'no folder .*nowhere'):
+        tables.read_table(tmp_path / 'nowhere' / 'dev.tsv', text_a='left')
+
+
+def test_unknown_extension(tmp_path):
+    path = write(tmp_path / 'x.xlsx', GOOD_TSV)
+    with pytest.raises(ValueError, match=r"'\.xlsx'; known: \.tsv, \.csv, \.jsonl"):
+        tables.read_table(path, text_a='left')
+
+
+@pytest.mark.parametrize('name', ['x.tsv', 'x.csv', 'x.jsonl'])
+@pytest.mark.parametrize('text', ['', '\n', '\ufeff'])
+def test_empty_file(tmp_path, name, text):
+    path = write(tmp_path / name, text)
+    with pytest.raises(ValueError, match=r'is empty|has no rows'):
+        tables.read_table(path, text_a='s')
+
+
+@pytest.mark.parametrize(('name', 'text'), [('x.tsv', 's\ty\n'), ('x.csv', 's,y\n')])
+def test_header_only(tmp_path, name, text):
+    with pytest.raises(ValueError, match='has no rows'):
+        tables.read_table(write(tmp_path / name, text), text_a='s')
+
+
+@pytest.mark.parametrize('bom', [b'', b'\xef\xbb\xbf'])
+def test_not_utf8_says_where(tmp_path, bom):
+    path = tmp_path / 'x.tsv'
+    path.write_bytes(bom + b's\ty\ngood\t1\ncaf\xe9\t0\n')
+    byte = path.read_bytes().index(b'\xe9')
+    with pytest.raises(ValueError, match=f'x.tsv: not UTF-8 at line 3, byte {byte} of'):
+        tables.read_table(path, text_a='s')
+
+
+def test_unknown_treatment_of_bad_rows(tmp_path):
+    path = write(tmp_path / 'x.tsv', GOOD_TSV)
+    with pytest.raises(ValueError, match="'error' or 'skip', got 'ignore'"):
+        tables.read_table(path, text_a='left', bad_rows='ignore')

@@ -1,0 +1,77 @@
+"""The table of tasks, checked against tensorflow-datasets' own."""
+
+import pytest
+from tensorflow_datasets.text.glue import Glue
+
+from bert_secrets_jax.data import tasks
+
+CONFIGS = {config.name: config for config in Glue.BUILDER_CONFIGS}
+
+
+def test_the_papers_seven_tasks():
+    assert list(tasks.GLUE) == ['mrpc', 'sts-b', 'sst-2', 'qqp', 'rte', 'qnli', 'mnli']
+    assert all(name == task.name for name, task in tasks.GLUE.items())
+
+
+@pytest.mark.parametrize('task', tasks.GLUE.values(), ids=lambda task: task.name)
+def test_agrees_with_tensorflow_datasets(task):
+    config = CONFIGS[task.tfds_config]
+    assert config.data_dir == task.title
+    assert tuple(config.text_features) == task.tfds_text_features
+    # TFDS builds MRPC from Microsoft's files and so names no text columns for it.
+    if task.name != 'mrpc':
+        assert tuple(config.text_features.values()) == task.text_columns
+    assert config.label_column == task.label_column
+
+
+@pytest.mark.parametrize('task', tasks.GLUE.values(), ids=lambda task: task.name)
+def test_class_ids_are_those_of_tensorflow_datasets(task):
+    classes = CONFIGS[task.tfds_config].label_classes
+    if classes is None:
+        assert task.is_regression
+        assert task.num_labels == 1
+        return
+    assert not task.is_regression
+    assert task.num_labels == len(classes)
+    # As TFDS reads a TSV: the name of a class, or else its number.
+    for class_id, label in enumerate(task.labels):
+        assert label == classes[class_id] if label in classes else int(label) == class_id
+
+
+def test_only_sst2_has_single_sentences_and_only_stsb_scores():
+    assert [task.name for task in tasks.GLUE.values() if not task.is_pair] == ['sst-2']
+    assert [t.name for t in tasks.GLUE.values() if t.is_regression] == ['sts-b']
+    assert tasks.GLUE['mnli'].num_labels == 3
+
+
+def test_metrics_are_glues():
+    metrics = {task.name: task.metrics for task in tasks.GLUE.values()}
+    assert metrics['mrpc'] == metrics['qqp'] == ('f1', 'accuracy')
+    assert metrics['sts-b'] == ('pearson', 'spearman')
+    for name in ('sst-2', 'rte', 'qnli', 'mnli'):
+        assert metrics[name] == ('accuracy',)
+
+
+@pytest.mark.parametrize(
+    ('name', 'found'),
+    [
+        ('MRPC', 'mrpc'),
+        ('sst2', 'sst-2'),
+        ('STS-B', 'sts-b'),
+        ('sts_b', 'sts-b'),
+        ('MNLI', 'mnli'),
+    ],
+)
+def test_get_task(name, found):
+    assert tasks.get_task(name) is tasks.GLUE[found]
+
+
+def test_unknown_task_lists_the_known():
+    with pytest.raises(ValueError, match=r"'snli'.*mrpc, sts-b, sst-2, qqp, rte, qnli"):
+        tasks.get_task('snli')
+
+
+@pytest.mark.parametrize('name', ['CoLA', 'wnli'])
+def test_excluded_task_says_so(name):
+    with pytest.raises(ValueError, match=f'paper excluded.*{name!r}.*known: mrpc'):
+        tasks.get_task(name)

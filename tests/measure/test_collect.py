@@ -1,0 +1,184 @@
+"""Law 4: the same for batches of any size and order and on any number of devices."""
+
+import dataclasses
+import gc
+
+import hypothesis
+import hypothesis.strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bert_secrets_jax.data.encoding import Batch, encode
+from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.measure import collect as collect_module
+from bert_secrets_jax.measure import statistics
+from bert_secrets_jax.measure.collect import collect
+from tests.conftest import WORDS
+from tests.model import numpy_bert
+
+STATISTICS = {
+    'cls': statistics.to_cls,
+    'sep': statistics.to_sep,
+    'previous': statistics.to_previous,
+    'entropy': statistics.entropy,
+}
+
+
+def first_of_four(attentions, marks):
+    """A statistic that applies to some examples only: those of at least eight tokens."""
+    applies = (marks['token'].sum() >= 8).astype(jnp.float32)
+    # NaN where it does not apply, as a careless statistic might have it.
+    return attentions[:, :, 0, 0] / applies, applies
+
+
+@pytest.fixture(scope='module')
+def examples():
+    rng = np.random.default_rng(0)
+    words = [word for word in WORDS if word.isalpha()]
+    text = lambda: ' '.join(rng.choice(words, rng.integers(1, 9)))
+    return [Example(text(), text(), None, f'random/{index}') for index in range(23)]
+
+
+def encode_all(tokenizer, examples, **kwargs):
+    return encode(tokenizer, examples, max_length=24, **({'tokens_per_batch': 128} | kwargs))
+
+
+def assert_same(a, b, atol=2e-6):
+    assert a.keys() == b.keys()
+    for name in a:
+        assert a[name].count == b[name].count
+        np.testing.assert_allclose(a[name].mean, b[name].mean, atol=atol)
+        np.testing.assert_allclose(a[name].variance, b[name].variance, atol=atol)
+
+
+def test_equals_numpy_over_single_examples(config, bert, params, tokenizer, examples):
+    """Every example alone and unpadded, through the NumPy model, with formulas written out."""
+    measured = {name: [] for name in (*STATISTICS, 'some')}
+    for example in examples:
+        (batch,) = encode_all(tokenizer, [example])
+        length = int(batch.lengths[0])
+        inputs = [array[0, :length] for array in batch.inputs.values()]
+        _, maps, _ = numpy_bert.forward(config, params, *inputs)
+        ids = inputs[0]
+        columns = maps.mean(axis=2)
+        measured['cls'].append(columns[:, :, 0])
+        measured['sep'].append(columns[:, :, ids == tokenizer.sep_token_id].max(axis=2))
+        measured['previous'].append(np.trace(maps, -1, axis1=2, axis2=3) / length)
+        measured['entropy'].append(-(maps * np.log(maps)).sum(axis=3).mean(axis=2))
+        if length >= 8:
+            measured['some'].append(maps[:, :, 0, 0])
+    tables = collect(
+        bert,
+        params,
+        encode_all(tokenizer, examples),
+        STATISTICS | {'some': first_of_four},
+    )
+    assert 0 < len(measured['some']) < len(examples)
+    for name, values in measured.items():
+        table, values = tables[name], np.stack(values)
+        assert table.count == len(values)
+        error = values.std(axis=0, ddof=1) / np.sqrt(len(values))
+        np.testing.assert_allclose(table.mean, values.mean(axis=0), atol=2e-6)
+        np.testing.assert_allclose(table.variance, values.var(axis=0, ddof=1), atol=2e-6)
+        np.testing.assert_allclose(table.standard_error, error, atol=2e-6)
+
+
+@hypothesis.given(
+    tokens=st.sampled_from([24, 60, 128, 600]),
+    buckets=st.sampled_from([(), (12,), (8, 16)]),
+    order=st.randoms(use_true_random=False),
+)
+@hypothesis.settings(max_examples=8, deadline=None)
+def test_batches_of_any_size_and_order(bert, params, tokenizer, examples, tokens, buckets, order):
+    batches = encode_all(tokenizer, examples, tokens_per_batch=tokens, buckets=buckets)
+    order.shuffle(batches)
+    expected = collect(bert, params, encode_all(tokenizer, examples), STATISTICS)
+    assert_same(collect(bert, params, batches, STATISTICS), expected)
+
+
+def test_eight_devices(bert, params, tokenizer, examples):
+    mesh = jax.make_mesh((8,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))
+    batches = encode_all(tokenizer, examples, batch_multiple=8)
+    assert all(len(batch.example) % 8 == 0 for batch in batches)
+    shared = collect(bert, params, batches, STATISTICS, mesh=mesh, keep_values=True)
+    alone = collect(bert, params, encode_all(tokenizer, examples), STATISTICS, keep_values=True)
+    assert_same(shared, alone)
+    np.testing.assert_allclose(shared['sep'].values, alone['sep'].values, atol=2e-6)
+    with pytest.raises(ValueError, match='does not split over 8 devices'):
+        collect(bert, params, encode_all(tokenizer, examples[:3]), STATISTICS, mesh=mesh)
+
+
+def test_values_of_each_example_in_their_order(bert, params, tokenizer, examples):
+    tables = collect(
+        bert, params, encode_all(tokenizer, examples), STATISTICS | {'some': first_of_four},
+        keep_values=True,
+    )  # fmt: skip
+    for index in (0, 7, 22):
+        one = collect(bert, params, encode_all(tokenizer, [examples[index]]), STATISTICS)
+        np.testing.assert_allclose(tables['cls'].values[index], one['cls'].mean, atol=2e-6)
+    values = tables['some'].values
+    assert values.shape == (23, 3, 4)
+    assert np.isnan(values).all(axis=(1, 2)).sum() == 23 - tables['some'].count
+
+
+def test_a_head_mask_changes_the_maps_behind_it(bert, params, tokenizer, examples):
+    batches = encode_all(tokenizer, examples)
+    mask = np.ones((3, 4), np.float32)
+    mask[1] = 0
+    plain = collect(bert, params, batches, STATISTICS)['cls'].mean
+    masked = collect(bert, params, batches, STATISTICS, head_mask=mask)['cls'].mean
+    np.testing.assert_allclose(masked[:2], plain[:2], atol=2e-6)
+    assert np.abs(masked[2] - plain[2]).max() > 1e-3
+
+
+def test_a_statistic_that_never_applies_is_nan(bert, params, tokenizer, examples):
+    never = lambda attentions, marks: (attentions[:, :, 0, 0], jnp.float32(0))
+    table = collect(bert, params, encode_all(tokenizer, examples), {'never': never})['never']
+    assert table.count == 0 and np.isnan(table.mean).all() and np.isnan(table.variance).all()
+
+
+def test_no_batches_is_an_error(bert, params):
+    with pytest.raises(ValueError, match='no batches'):
+        collect(bert, params, [], STATISTICS)
+
+
+def test_memory_does_not_grow_with_the_corpus(bert, params, tokenizer, examples):
+    """What is carried from batch to batch is three [L, N] arrays a statistic, and a streamed run
+    of many batches leaves no more arrays alive than a short one."""
+    (batch,) = encode_all(tokenizer, examples[:2], buckets=())
+    step = lambda state: collect_module._step(
+        bert, tuple(STATISTICS.items()), 'uniform', params, batch, state, None
+    )[0]
+    first = jax.eval_shape(step, None)
+    shapes = jax.tree.map(lambda leaf: leaf.shape, jax.eval_shape(step, first))
+    assert shapes == jax.tree.map(lambda leaf: leaf.shape, first)
+    assert sum(leaf.size for leaf in jax.tree.leaves(first)) == 4 * (12 + 12 + 1)
+
+    alive = []
+
+    def stream(count):
+        for _ in range(count):
+            alive.append(len(jax.live_arrays()))
+            # New arrays on the device every time, as from a generator over a large corpus.
+            yield dataclasses.replace(batch, input_ids=jnp.array(batch.input_ids))
+
+    collect(bert, params, stream(3), STATISTICS)
+    gc.collect()
+    alive.clear()
+    collect(bert, params, stream(60), STATISTICS)
+    assert max(alive[10:]) <= max(alive[:10])
+
+
+def test_repeated_calls_compile_once(bert, params, tokenizer, examples):
+    batches = encode_all(tokenizer, examples)
+    collect(bert, params, batches, STATISTICS)
+    before = collect_module._step._cache_size()
+    collect(bert, params, batches, dict(STATISTICS))
+    assert collect_module._step._cache_size() == before
+
+
+def test_a_batch_is_a_pytree(tokenizer, examples):
+    (batch,) = encode_all(tokenizer, examples[:2], buckets=())
+    assert isinstance(jax.tree.map(np.asarray, batch), Batch)

@@ -1,0 +1,305 @@
+"""Laws 2 and 3: what must hold of maps and masks, whatever the weights are."""
+
+import dataclasses
+import functools
+import json
+import pathlib
+
+import flax.errors
+import flax.traverse_util
+import hypothesis
+import hypothesis.strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bert_secrets_jax.model.bert import Bert, init_params
+from bert_secrets_jax.model.config import BertConfig
+from tests.conftest import random_inputs
+from tests.model import numpy_bert
+
+REPLACEMENTS = {'uniform': numpy_bert.uniform_map, 'zero': numpy_bert.zero_map}
+
+
+@functools.partial(jax.jit, static_argnames=('bert', 'baseline', 'deterministic'))
+def apply(bert, params, inputs, **kwargs):
+    return bert.apply({'params': params}, **inputs, **kwargs)
+
+
+def run(bert, params, inputs, **kwargs):
+    return jax.tree.map(np.asarray, apply(bert, params, inputs, **kwargs))
+
+
+def real_states(output, inputs):
+    """Hidden states of real tokens only, [tokens, L+1, D]; padded positions hold no meaning."""
+    states = np.moveaxis(output.hidden_states, 1, 2)
+    return states[inputs['attention_mask'].astype(bool)]
+
+
+# --- maps ---------------------------------------------------------------------------------
+
+
+@hypothesis.given(
+    lengths=st.lists(st.integers(1, 7), min_size=1, max_size=4),
+    seed=st.integers(0, 10_000),
+)
+@hypothesis.settings(max_examples=15, deadline=None)
+def test_rows_sum_to_one_and_padding_gets_nothing(config, bert, params, lengths, seed):
+    inputs = random_inputs(config, lengths=lengths, length=7, seed=seed)
+    maps = run(bert, params, inputs).attentions
+    assert maps.shape == (len(lengths), 3, 4, 7, 7)
+    real = inputs['attention_mask'].astype(bool)
+    np.testing.assert_allclose(maps.sum(axis=-1), 1, atol=1e-6)
+    padded_keys = np.broadcast_to(~real[:, None, None, None, :], maps.shape)
+    assert (maps[padded_keys] == 0).all()
+
+
+def test_more_padding_changes_nothing(bert, params, config, inputs):
+    short = run(bert, params, inputs)
+    padded = {name: np.pad(array, ((0, 0), (0, 5))) for name, array in inputs.items()}
+    long = run(bert, params, padded)
+    np.testing.assert_allclose(long.logits, short.logits, atol=2e-6)
+    np.testing.assert_allclose(long.attentions[..., :9, :9], short.attentions, atol=2e-6)
+
+
+def test_permuting_heads_permutes_maps(bert, params, inputs):
+    order = np.array([2, 0, 3, 1])
+    attention = params['layers']['attention']
+    permuted = {
+        name: {
+            'kernel': attention[name]['kernel'][:, :, order],
+            'bias': attention[name]['bias'][:, order],
+        }
+        for name in ('query', 'key', 'value')
+    }
+    permuted['output'] = attention['output'] | {'kernel': attention['output']['kernel'][:, order]}
+    other = params | {'layers': params['layers'] | {'attention': permuted}}
+    before, after = run(bert, params, inputs), run(bert, other, inputs)
+    np.testing.assert_allclose(after.attentions, before.attentions[:, :, order], atol=2e-6)
+    np.testing.assert_allclose(after.logits, before.logits, atol=5e-6)
+
+
+def test_a_filler_example_without_tokens_is_finite(bert, params, config):
+    empty = {name: np.zeros((1, 5), np.int32) for name in ('input_ids', 'token_type_ids')}
+    output = run(bert, params, empty | {'attention_mask': np.zeros((1, 5), np.int32)})
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(output))
+
+
+def test_equals_the_numpy_reference(config, bert, params, inputs):
+    output = run(bert, params, inputs)
+    for index in range(3):
+        states, maps, logits = numpy_bert.forward(
+            config, params, *(inputs[name][index] for name in inputs)
+        )
+        np.testing.assert_allclose(output.hidden_states[index], states, atol=5e-6)
+        np.testing.assert_allclose(output.attentions[index], maps, atol=5e-6)
+        np.testing.assert_allclose(output.logits[index], logits, atol=5e-6)
+
+
+# --- head masks ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('baseline', ['uniform', 'zero'])
+@pytest.mark.parametrize('heads', [[(0, 1)], [(2, 3)], [(0, 0), (0, 2), (1, 1), (2, 0)]])
+def test_ablating_equals_replacing_the_map_by_hand(config, bert, params, inputs, baseline, heads):
+    mask = np.ones((3, 4), np.float32)
+    for layer, head in heads:
+        mask[layer, head] = 0
+    output = run(bert, params, inputs, head_mask=mask, baseline=baseline)
+    untouched = run(bert, params, inputs)
+    assert np.abs(output.logits - untouched.logits).max() > 1e-3  # the mask does something
+    replace = dict.fromkeys(heads, REPLACEMENTS[baseline])
+    for index in range(3):
+        states, maps, logits = numpy_bert.forward(
+            config, params, *(inputs[name][index] for name in inputs), replace=replace
+        )
+        np.testing.assert_allclose(output.hidden_states[index], states, atol=5e-6)
+        np.testing.assert_allclose(output.attentions[index], maps, atol=5e-6)
+        np.testing.assert_allclose(output.logits[index], logits, atol=5e-6)
+
+
+@pytest.mark.parametrize('baseline', ['uniform', 'zero'])
+def test_a_mask_of_ones_is_the_identity(bert, params, inputs, baseline):
+    masked = run(bert, params, inputs, head_mask=np.ones((3, 4)), baseline=baseline)
+    plain = run(bert, params, inputs)
+    for name in ('logits', 'pooled', 'hidden_states', 'attentions'):
+        np.testing.assert_array_equal(getattr(masked, name), getattr(plain, name))
+
+
+def test_ablating_leaves_earlier_layers_and_the_heads_own_map_untouched(bert, params, inputs):
+    mask = np.ones((3, 4))
+    mask[1, 2] = 0
+    masked, plain = run(bert, params, inputs, head_mask=mask), run(bert, params, inputs)
+    np.testing.assert_array_equal(masked.hidden_states[:, :2], plain.hidden_states[:, :2])
+    np.testing.assert_array_equal(masked.attentions[:, :2], plain.attentions[:, :2])
+    assert np.abs(masked.hidden_states[:, 2] - plain.hidden_states[:, 2]).max() > 1e-3
+
+
+def test_zero_ablation_equals_deleting_the_rows_of_the_output_kernel(bert, params, inputs):
+    mask = np.ones((3, 4))
+    mask[1, 2] = 0
+    kernel = params['layers']['attention']['output']['kernel'].at[1, 2].set(0)
+    layers = params['layers']
+    output = layers['attention']['output'] | {'kernel': kernel}
+    attention = layers['attention'] | {'output': output}
+    pruned = params | {'layers': layers | {'attention': attention}}
+    masked = run(bert, params, inputs, head_mask=mask, baseline='zero')
+    np.testing.assert_allclose(masked.logits, run(bert, pruned, inputs).logits, atol=2e-6)
+
+
+def test_a_mask_per_example(bert, params, inputs):
+    mask = np.ones((3, 3, 4))
+    mask[1, 0, 0] = mask[2, 2, 3] = 0
+    together = run(bert, params, inputs, head_mask=mask).logits
+    for index in range(3):
+        alone = run(bert, params, inputs, head_mask=mask[index]).logits
+        np.testing.assert_allclose(together[index], alone[index], atol=2e-6)
+
+
+def test_vmap_over_masks_equals_a_loop(bert, params, inputs):
+    masks = 1 - jnp.eye(12).reshape(12, 3, 4)
+    logits = lambda mask: apply(bert, params, inputs, head_mask=mask).logits
+    together = jax.jit(jax.vmap(logits))(masks)
+    np.testing.assert_allclose(together, np.stack([logits(mask) for mask in masks]), atol=5e-6)
+
+
+@pytest.mark.parametrize('baseline', ['uniform', 'zero'])
+def test_the_gradient_of_a_mask_is_the_slope(bert, params, inputs, baseline):
+    loss = jax.jit(
+        lambda mask: (
+            bert.apply({'params': params}, **inputs, head_mask=mask, baseline=baseline)
+            .logits[:, 0]
+            .sum()
+        )
+    )
+    mask = jnp.full((3, 4), 0.7)
+    slope = jax.grad(loss)(mask)
+    for layer, head in ((0, 1), (1, 3), (2, 0)):
+        step = jnp.zeros((3, 4)).at[layer, head].set(1e-2)
+        numeric = (loss(mask + step) - loss(mask - step)) / 2e-2
+        np.testing.assert_allclose(slope[layer, head], numeric, rtol=2e-2, atol=2e-3)
+    assert (np.asarray(slope) != 0).all()
+
+
+def test_one_compilation_serves_every_mask(bert, params, inputs):
+    logits = jax.jit(lambda mask: bert.apply({'params': params}, **inputs, head_mask=mask).logits)
+    for head in range(4):
+        logits(jnp.ones((3, 4)).at[0, head].set(0))
+    assert logits._cache_size() == 1
+
+
+# --- what is not used is not computed -----------------------------------------------------
+
+
+def test_unused_maps_are_never_stored():
+    """Asked for logits alone, the compiled program is smaller than all maps together."""
+    config = BertConfig(
+        vocab_size=60, hidden_size=24, num_hidden_layers=12, num_attention_heads=4,
+        intermediate_size=24, max_position_embeddings=128, label_names=('a', 'b'),
+    )  # fmt: skip
+    bert = Bert(config)
+    params = init_params(bert, 0)
+    inputs = random_inputs(config, lengths=[128, 64], length=128, seed=0)
+    all_maps = 2 * 12 * 4 * 128 * 128 * 4
+
+    def memory(select):
+        program = jax.jit(lambda p: select(bert.apply({'params': p}, **inputs))).lower(params)
+        analysis = program.compile().memory_analysis()
+        return analysis.temp_size_in_bytes + analysis.output_size_in_bytes
+
+    assert memory(lambda output: output.logits) < all_maps / 2
+    assert memory(lambda output: (output.logits, output.attentions)) > all_maps
+
+
+# --- training mode, dtype, errors -----------------------------------------------------------
+
+
+def test_dropout_differs_by_key_and_repeats_for_the_same(bert, params, inputs):
+    first, again, other = (
+        run(
+            bert,
+            params,
+            inputs,
+            deterministic=False,
+            rngs={'dropout': jax.random.key(seed)},
+        )
+        for seed in (0, 0, 1)
+    )
+    np.testing.assert_array_equal(first.logits, again.logits)
+    assert np.abs(first.logits - other.logits).max() > 1e-3
+    # What comes out is the learned map, before dropout: still probabilities.
+    np.testing.assert_allclose(first.attentions.sum(-1), 1, atol=1e-6)
+
+
+def test_dropout_differs_between_layers_and_examples(config, inputs):
+    """In layers built to be constant, only dropout can tell layers and examples apart."""
+    bert = Bert(dataclasses.replace(config, hidden_dropout_prob=0.5))
+    params = init_params(bert, 0)
+    layers = jax.tree.map(jnp.zeros_like, params['layers'])
+    # attention_norm yields 0 whatever comes in; the feed-forward adds one and the same vector.
+    layers['output']['bias'] += jax.random.normal(jax.random.key(1), (1, config.hidden_size))
+    layers['output_norm']['scale'] += 1
+    constant = params | {'layers': layers}
+    plain = run(bert, constant, inputs).hidden_states[:, 1:]
+    np.testing.assert_array_equal(plain, np.broadcast_to(plain[:1, :1, :1], plain.shape))
+    dropped = run(
+        bert, constant, inputs, deterministic=False, rngs={'dropout': jax.random.key(0)}
+    ).hidden_states[:, 1:]
+    vectors = dropped.reshape(-1, config.hidden_size)
+    assert len(np.unique(vectors, axis=0)) > 0.9 * len(vectors)
+
+
+def test_dropout_without_a_key_is_an_error(bert, params, inputs):
+    with pytest.raises(flax.errors.InvalidRngError):
+        bert.apply({'params': params}, **inputs, deterministic=False)
+
+
+def test_bfloat16_is_close_and_keeps_softmax_in_float32(config, inputs):
+    params = init_params(Bert(config), 0)
+    exact = run(Bert(config), params, inputs)
+    half = run(Bert(dataclasses.replace(config, dtype='bfloat16')), params, inputs)
+    assert half.attentions.dtype == np.float32 and half.logits.dtype == np.float32
+    np.testing.assert_allclose(half.attentions.sum(-1), 1, atol=1e-6)
+    np.testing.assert_allclose(half.attentions, exact.attentions, atol=5e-3)
+    np.testing.assert_allclose(half.logits, exact.logits, atol=2e-2)
+    assert np.abs(half.logits - exact.logits).max() > 0  # it does compute in bfloat16
+
+
+def test_without_classifier_and_pooler_they_are_none(config, inputs):
+    bert = Bert(dataclasses.replace(config, label_names=(), add_pooler=False))
+    output = run(bert, init_params(bert, 0), inputs)
+    assert output.logits is None and output.pooled is None
+
+
+@pytest.mark.parametrize('shape', [(4, 3), (3, 5), (12,), (2, 3, 4), (1, 3, 3, 4)])
+def test_a_mask_of_the_wrong_shape_is_named(bert, params, inputs, shape):
+    with pytest.raises(ValueError, match=r'head_mask must be \[layers, heads\] = \[3, 4\]'):
+        run(bert, params, inputs, head_mask=np.ones(shape))
+
+
+def test_wrong_inputs_are_named(bert, params, inputs):
+    with pytest.raises(ValueError, match='token_type_ids must have the shape of input_ids'):
+        run(bert, params, inputs | {'token_type_ids': inputs['token_type_ids'][:, :-1]})
+    long = {name: np.ones((1, 40), np.int32) for name in inputs}
+    with pytest.raises(ValueError, match='40 tokens, but the model has 32 positions'):
+        run(bert, params, long)
+
+
+def test_parameter_names_and_shapes_are_stable(config, params):
+    """Checkpoints, converters and weight decay masks rely on these."""
+    golden = json.loads((pathlib.Path(__file__).parent / 'param_shapes.json').read_text())
+    shapes = {
+        path: list(leaf.shape)
+        for path, leaf in flax.traverse_util.flatten_dict(params, sep='/').items()
+    }
+    assert shapes == golden
+
+
+def test_initial_weights_follow_the_range(config):
+    params = init_params(Bert(dataclasses.replace(config, initializer_range=0.05)), 0)
+    for path, leaf in flax.traverse_util.flatten_dict(params, sep='/').items():
+        if path.endswith(('kernel', 'embedding')):
+            assert 0.03 < np.std(leaf) < 0.07, path
+        else:
+            np.testing.assert_array_equal(leaf, float(path.endswith('scale')))

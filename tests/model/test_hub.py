@@ -1,0 +1,74 @@
+"""Finding a checkpoint: the cache, and quick words where there is no network."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from bert_secrets_jax.model import hub
+
+LOCATE = 'import sys; from bert_secrets_jax.model import hub; print(hub.locate(sys.argv[1]))'
+
+
+def locate(name, **environment):
+    """Run in a process of its own: the hub's client reads its settings when it is imported."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith('HF_')}
+    return subprocess.run(
+        [sys.executable, '-c', LOCATE, name],
+        env=kept | environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    'environment',
+    [{'HF_ENDPOINT': 'http://127.0.0.1:9'}, {'HF_HUB_OFFLINE': '1'}],
+    ids=['unreachable', 'switched off'],
+)
+def test_without_network_the_answer_comes_in_seconds(tmp_path, environment):
+    start = time.monotonic()
+    result = locate('bert-base-uncased', HF_HUB_CACHE=str(tmp_path), **environment)
+    assert time.monotonic() - start < 20  # mostly imports; a retry loop takes 45 s
+    assert result.returncode == 1
+    last = result.stderr.strip().splitlines()[-1]
+    assert last.startswith("FileNotFoundError: 'bert-base-uncased' is no directory here and not in")
+    assert 'all-MiniLM-L6-v2' in last
+
+
+def test_what_is_in_the_cache_needs_no_network(tmp_path):
+    repository = tmp_path / 'models--someone--small-bert'
+    snapshot = repository / 'snapshots' / ('a' * 40)
+    snapshot.mkdir(parents=True)
+    (repository / 'refs').mkdir()
+    (repository / 'refs' / 'main').write_text('a' * 40)
+    for name in ('config.json', 'model.safetensors', 'vocab.txt'):
+        (snapshot / name).write_text('{}')
+    result = locate(
+        'someone/small-bert',
+        HF_HUB_CACHE=str(tmp_path),
+        HF_ENDPOINT='http://127.0.0.1:9',
+    )
+    assert result.stdout.strip() == str(snapshot), result.stderr
+
+
+def test_a_directory_is_itself(tmp_path):
+    assert hub.locate(tmp_path) == tmp_path
+
+
+def test_an_impossible_name(tmp_path):
+    with pytest.raises(FileNotFoundError, match='no possible name on the hub'):
+        hub.locate(tmp_path / 'not' / 'there')
+
+
+@pytest.mark.network
+@pytest.mark.skipif('HF_HUB_OFFLINE' in os.environ, reason='the hub is switched off')
+def test_bert_base_from_the_hub():
+    from bert_secrets_jax.model.weights import from_pretrained
+
+    model = from_pretrained('bert-base-uncased')
+    assert model.config.num_heads == 144 and 'pooler' in model.params

