@@ -13,7 +13,6 @@ Write your own in the same form and hand it to `collect`:
 
 from collections.abc import Callable, Mapping
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 

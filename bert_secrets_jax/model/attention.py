@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Key
 
 Baseline = Literal['uniform', 'zero']
 Mask = Bool[Array, 'B S'] | Int[Array, 'B S']
@@ -94,6 +94,36 @@ def disable_heads(
             return keep * probabilities
         case _:
             raise ValueError(f'{baseline=} is unknown; choose one of {get_args(Baseline)}.')
+
+
+def dropout_mask(
+    keys: Key[Array, ' B'], rate: float, shape: tuple[int, ...]
+) -> Bool[Array, 'B ...']:
+    """Choose what dropout keeps: independent of batching and, along the first axis, of padding.
+
+    Every example has a key of its own and JAX numbers random bits from the start of an array, so
+    an element's fate depends on its example and position alone. Training in other batches, with
+    other padding or on other devices is then the same training.
+
+    Args:
+      keys: one per example.
+      rate: probability that an element is dropped.
+      shape: of one example, the padded axis first.
+    """
+    return jax.vmap(lambda key: jax.random.bernoulli(key, 1 - rate, shape))(keys)
+
+
+def attention_dropout_mask(
+    keys: Key[Array, ' B'], rate: float, shape: tuple[int, int, int]
+) -> Bool[Array, 'B N T S']:
+    """The same for maps of `shape` (N, T, S), which are padded along queries and keys."""
+    heads, queries, width = shape
+
+    def of_example(key):
+        rows = jax.vmap(lambda query: jax.random.fold_in(key, query))(jnp.arange(queries))
+        return jnp.transpose(dropout_mask(rows, rate, (width, heads)), (2, 0, 1))
+
+    return jax.vmap(of_example)(keys)
 
 
 def attend(

@@ -6,6 +6,7 @@ where the shape legend stands too.
 """
 
 import functools
+from typing import Literal
 
 import flax.linen as nn
 import flax.struct
@@ -75,13 +76,36 @@ def _layer_norm(config: BertConfig, name: str) -> nn.LayerNorm:
     )
 
 
+class Dropout(nn.Module):
+    """Dropout per element, as in BERT, that does not depend on how examples are batched.
+
+    Flax's own draws one mask for the whole padded batch.
+
+    Attributes:
+      rate: probability that an element is dropped.
+      axes: 'hidden' for [B, T, ...], 'maps' for [B, N, T, S].
+    """
+
+    rate: float
+    axes: Literal['hidden', 'maps'] = 'hidden'
+
+    @nn.compact
+    def __call__(self, x, example_ids, *, deterministic: bool):
+        if deterministic or self.rate == 0:
+            return x
+        key = self.make_rng('dropout')
+        keys = jax.vmap(lambda example: jax.random.fold_in(key, example))(example_ids)
+        draw = attention.dropout_mask if self.axes == 'hidden' else attention.attention_dropout_mask
+        return jnp.where(draw(keys, self.rate, x.shape[1:]), x / (1 - self.rate), 0)
+
+
 class Embeddings(nn.Module):
     """Sum of word, position and segment embeddings, normalised."""
 
     config: BertConfig
 
     @nn.compact
-    def __call__(self, input_ids, token_type_ids, *, deterministic: bool):
+    def __call__(self, input_ids, token_type_ids, example_ids, *, deterministic: bool):
         embed = functools.partial(
             nn.Embed,
             features=self.config.hidden_size,
@@ -92,7 +116,9 @@ class Embeddings(nn.Module):
         positions = jnp.arange(input_ids.shape[-1])[None, :]
         position = embed(self.config.max_position_embeddings, name='position')(positions)
         hidden = _layer_norm(self.config, 'norm')(word + segment + position)
-        hidden = nn.Dropout(self.config.hidden_dropout_prob)(hidden, deterministic)
+        hidden = Dropout(self.config.hidden_dropout_prob)(
+            hidden, example_ids, deterministic=deterministic
+        )
         return hidden.astype(self.config.dtype)
 
 
@@ -102,7 +128,7 @@ class SelfAttention(nn.Module):
     config: BertConfig
 
     @nn.compact
-    def __call__(self, hidden, head_mask, attention_mask, *, baseline, deterministic):
+    def __call__(self, hidden, head_mask, attention_mask, example_ids, *, baseline, deterministic):
         config = self.config
         precision = matmul_precision(config)
         heads = (config.num_attention_heads, config.head_size)
@@ -113,7 +139,9 @@ class SelfAttention(nn.Module):
         used = learned
         if head_mask is not None:
             used = attention.disable_heads(learned, head_mask, attention_mask, baseline=baseline)
-        used = nn.Dropout(config.attention_probs_dropout_prob)(used, deterministic)
+        used = Dropout(config.attention_probs_dropout_prob, axes='maps')(
+            used, example_ids, deterministic=deterministic
+        )
         context = attention.attend(used.astype(value.dtype), value, precision=precision)
         return _dense(config, config.hidden_size, 'output', axis=(-2, -1))(context), learned
 
@@ -126,13 +154,18 @@ class Layer(nn.Module):
     deterministic: bool = True
 
     @nn.compact
-    def __call__(self, hidden, head_mask, attention_mask):
+    def __call__(self, hidden, head_mask, attention_mask, example_ids):
         config = self.config
-        dropout = nn.Dropout(config.hidden_dropout_prob, deterministic=self.deterministic)
+        dropout = functools.partial(
+            Dropout(config.hidden_dropout_prob),
+            example_ids=example_ids,
+            deterministic=self.deterministic,
+        )
         attended, maps = SelfAttention(config, name='attention')(
             hidden,
             head_mask,
             attention_mask,
+            example_ids,
             baseline=self.baseline,
             deterministic=self.deterministic,
         )
@@ -161,6 +194,7 @@ class Bert(nn.Module):
         head_mask: ArrayLike | None = None,
         baseline: attention.Baseline = 'uniform',
         deterministic: bool = True,
+        example_ids: ArrayLike | None = None,
     ) -> BertOutput:
         """Run the model, through `bert.apply({'params': params}, input_ids, ...)`.
 
@@ -173,6 +207,8 @@ class Bert(nn.Module):
           baseline: 'uniform' (1/length over real tokens: the paper, section 4.6) or 'zero'
             (Michel et al. 2019, Voita et al. 2019).
           deterministic: False turns dropout on and needs `rngs={'dropout': key}`.
+          example_ids: [B] integers that, with the key, decide what dropout does to an example;
+            its place in the batch by default.
 
         Raises:
           ValueError: when shapes do not fit the model, or the baseline is unknown.
@@ -182,27 +218,29 @@ class Bert(nn.Module):
             jnp.asarray, (input_ids, token_type_ids, attention_mask)
         )
         _check_inputs(config, input_ids, token_type_ids, attention_mask, head_mask)
+        if example_ids is None:
+            example_ids = jnp.arange(len(input_ids))
         if head_mask is not None:
             # The scan over layers wants the layer first.
             head_mask = jnp.moveaxis(jnp.asarray(head_mask, jnp.float32), -2, 0)
         embedded = Embeddings(config, name='embeddings')(
-            input_ids, token_type_ids, deterministic=deterministic
+            input_ids, token_type_ids, example_ids, deterministic=deterministic
         )
         layers = nn.scan(
             Layer,
             variable_axes={'params': 0},
             split_rngs={'params': True, 'dropout': True},
-            in_axes=(0, nn.broadcast),
+            in_axes=(0, nn.broadcast, nn.broadcast),
             length=config.num_hidden_layers,
         )(config, baseline, deterministic, name='layers')
-        hidden, (states, maps) = layers(embedded, head_mask, attention_mask)
+        hidden, (states, maps) = layers(embedded, head_mask, attention_mask, example_ids)
         pooled = logits = None
         if config.add_pooler:
             pooled = nn.tanh(_dense(config, config.hidden_size, 'pooler')(hidden[:, 0]))
         if config.num_labels:
             rate = config.classifier_dropout
             rate = config.hidden_dropout_prob if rate is None else rate
-            dropped = nn.Dropout(rate)(pooled, deterministic)
+            dropped = Dropout(rate)(pooled, example_ids, deterministic=deterministic)
             logits = _dense(config, config.num_labels, 'classifier')(dropped)
         return BertOutput(
             logits=None if logits is None else logits.astype(jnp.float32),

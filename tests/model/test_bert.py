@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from bert_secrets_jax.model import attention
 from bert_secrets_jax.model.bert import Bert, init_params
 from bert_secrets_jax.model.config import BertConfig
 from tests.conftest import random_inputs
@@ -248,6 +249,32 @@ def test_dropout_differs_between_layers_and_examples(config, inputs):
     ).hidden_states[:, 1:]
     vectors = dropped.reshape(-1, config.hidden_size)
     assert len(np.unique(vectors, axis=0)) > 0.9 * len(vectors)
+
+
+def test_dropout_does_not_depend_on_batching_or_padding(bert, params, inputs):
+    """The same examples, padded further, in another order and in two batches."""
+    train = lambda batch, ids: run(
+        bert, params, batch, deterministic=False, rngs={'dropout': jax.random.key(0)},
+        example_ids=np.array(ids),
+    ).logits  # fmt: skip
+    together = train(inputs, [7, 3, 11])
+    padded = {name: np.pad(array[::-1], ((0, 0), (0, 4))) for name, array in inputs.items()}
+    np.testing.assert_allclose(train(padded, [11, 3, 7])[::-1], together, atol=5e-6)
+    alone = {name: array[1:2] for name, array in inputs.items()}
+    np.testing.assert_allclose(train(alone, [3]), together[1:2], atol=5e-6)
+    assert np.abs(train(alone, [4]) - together[1:2]).max() > 1e-3
+
+
+def test_dropout_drops_the_given_share():
+    keys = jax.random.split(jax.random.key(0), 4)
+    for mask in (
+        attention.dropout_mask(keys, 0.1, (100, 50)),
+        attention.attention_dropout_mask(keys, 0.1, (5, 30, 40)),
+    ):
+        rows = np.asarray(mask).reshape(4, -1)
+        np.testing.assert_allclose(rows.mean(axis=1), 0.9, atol=0.015)
+        correlation = np.corrcoef(rows)
+        assert np.abs(correlation - np.eye(4)).max() < 0.05
 
 
 def test_dropout_without_a_key_is_an_error(bert, params, inputs):
