@@ -17,7 +17,7 @@ from bert_secrets_jax.data.glue import prepare_tfds, read_glue, read_tfds
 from bert_secrets_jax.data.tables import read_table
 from bert_secrets_jax.data.tasks import GLUE, Example, Task, get_task
 from bert_secrets_jax.measure import statistics
-from bert_secrets_jax.measure.collect import HeadTable, collect
+from bert_secrets_jax.measure.collect import HeadTable, collect, compare
 from bert_secrets_jax.model.bert import Bert, BertOutput
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.weights import Pretrained, from_pretrained, save_pretrained
@@ -33,6 +33,7 @@ __all__ = [
     'Pretrained',
     'Task',
     'collect',
+    'compare',
     'encode',
     'from_pretrained',
     'get_task',

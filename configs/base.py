@@ -26,6 +26,12 @@ def get_config() -> ConfigDict:
                 'file': config_dict.placeholder(str),
                 'text_a': 'text_a',
                 'text_b': config_dict.placeholder(str),
+                # Its label, and the names of the classes in the order of their ids if the labels
+                # are words; decimal numbers make it a regression.
+                'label': config_dict.placeholder(str),
+                'labels': (),
+                # For 'file': the table to train on.
+                'train_file': config_dict.placeholder(str),
                 # 'error' refuses a file with malformed rows, 'skip' leaves them out.
                 'bad_rows': 'error',
                 # The paper analyses at most 1,000 examples of a task, drawn at random.
@@ -38,6 +44,29 @@ def get_config() -> ConfigDict:
             },
             # How many examples have their maps drawn.
             'maps': {'examples': 3},
+            'train': {
+                # 'pretrained', and 'random' (normal(0, 0.02), as in Table 1).
+                'starts': ('pretrained',),
+                # Seeds are seed, seed + 1, ...
+                'num_seeds': 3,
+                # Draws this many training examples; all by default.
+                'max_examples': config_dict.placeholder(int),
+                'epochs': 3,
+                'batch_size': 32,
+                # Examples per forward and backward pass; on an accelerator take batch_size.
+                'micro_batch': 8,
+                'learning_rate': 5e-5,
+                'warmup': 0.1,
+                'weight_decay': 0.01,
+                'clip': 1.0,
+                # 'adamw', or 'bert_adam' as the authors used.
+                'optimizer': 'adamw',
+                'log_every': 20,
+                'checkpoint_every': 500,
+            },
+            # Readings of the cosine similarity: 'paper' (real tokens) and 'notebook' (maps padded
+            # to 200, as published).
+            'change': {'readings': ('paper',)},
             'seed': 0,
         }
     )
@@ -47,4 +76,8 @@ def shrink(config: ConfigDict) -> ConfigDict:
     """Make a run of seconds: the same path on a handful of examples."""
     config.data.max_examples = 12
     config.maps.examples = 1
+    config.train.max_examples = 16
+    config.train.epochs = 1
+    config.train.num_seeds = 2
+    config.train.batch_size = 8
     return config

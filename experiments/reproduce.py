@@ -9,13 +9,18 @@ import json
 
 from bert_secrets_jax.report.html import write_report
 from bert_secrets_jax.workdir import flatten
-from experiments import maps, special_tokens
+from experiments import attention_change, finetune, maps, special_tokens
 from experiments.study import Study, launch
 
 
 def main(study: Study) -> None:
     """Run what is not finished yet and write `report.html`."""
-    sections = [special_tokens.section(study), maps.section(study)]
+    sections = [
+        special_tokens.section(study),
+        maps.section(study),
+        finetune.section(study),
+        attention_change.section(study),
+    ]
     path = study.workdir / 'report.html'
     write_report(
         path,

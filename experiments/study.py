@@ -12,6 +12,7 @@ from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
 import bert_secrets_jax as bs
+from bert_secrets_jax.data.corpus import LABELS
 from bert_secrets_jax.workdir import open_workdir
 
 _CONFIG = config_flags.DEFINE_config_file(
@@ -42,22 +43,53 @@ class Study:
     @functools.cached_property
     def examples(self) -> list[bs.Example]:
         """The texts: all of them, or `max_examples` drawn at random with the run's seed."""
-        examples = _read(self.config.data)
-        wanted = self.config.data.max_examples
-        if len(examples) <= wanted:
-            return examples
-        chosen = np.random.default_rng(self.config.seed).permutation(len(examples))[:wanted]
-        logging.info(
-            '%d of %d examples drawn (seed %d).',
-            wanted,
-            len(examples),
-            self.config.seed,
-        )
-        return [examples[index] for index in sorted(chosen)]
+        return draw(self.dev, self.config.data.max_examples, self.config.seed)
 
     @functools.cached_property
-    def mesh(self) -> jax.sharding.Mesh:
-        """All devices, along `data`."""
+    def dev(self) -> list[bs.Example]:
+        """All examples of `data.split`."""
+        return _read(self.config.data, self.config.data.split)
+
+    @functools.cached_property
+    def train(self) -> list[bs.Example]:
+        """The training examples: all of them, or `train.max_examples` drawn at random."""
+        examples = _read(self.config.data, 'train')
+        return draw(examples, self.config.train.max_examples, self.config.seed)
+
+    @functools.cached_property
+    def label_names(self) -> tuple[str, ...]:
+        """Names of the classes; a single one for regression."""
+        data = self.config.data
+        match data.source:
+            case 'corpus':
+                return LABELS
+            case 'glue':
+                return bs.get_task(data.task).labels or ('score',)
+        if data.label is None:
+            raise ValueError('Fine-tuning needs labels: --config.data.label=COLUMN.')
+        labels = [example.label for example in self.train]
+        if any(isinstance(label, float) for label in labels):
+            return ('score',)
+        return data.labels or tuple(f'LABEL_{index}' for index in range(max(labels) + 1))
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the metrics: GLUE's for its tasks."""
+        if self.config.data.source == 'glue':
+            return bs.get_task(self.config.data.task).metrics
+        match len(self.label_names):
+            case 1:
+                return ('pearson', 'spearman')
+            case 2:
+                return ('f1', 'accuracy')
+            case _:
+                return ('accuracy',)
+
+    @functools.cached_property
+    def mesh(self) -> jax.sharding.Mesh | None:
+        """All devices, along `data`; None for a single one."""
+        if jax.device_count() == 1:
+            return None
         return jax.make_mesh(
             (jax.device_count(),), ('data',), axis_types=(jax.sharding.AxisType.Auto,)
         )
@@ -65,14 +97,25 @@ class Study:
     @functools.cached_property
     def batches(self) -> list[bs.Batch]:
         """The texts, encoded."""
-        settings = self.config.encoding
-        return bs.encode(
-            self.pretrained.tokenizer,
-            self.examples,
-            max_length=settings.max_length,
-            tokens_per_batch=settings.tokens_per_batch,
-            batch_multiple=jax.device_count(),
-        )
+        return self.encode(self.pretrained.tokenizer)
+
+    def encode(self, tokenizer, **changes) -> list[bs.Batch]:
+        """Encode the texts as configured, but for the given changes."""
+        settings = self.config.encoding.to_dict() | changes
+        return bs.encode(tokenizer, self.examples, batch_multiple=jax.device_count(), **settings)
+
+    @property
+    def train_name(self) -> str:
+        """What the training texts are called, with their number."""
+        data = self.config.data
+        count = f'{len(self.train):,} examples of '
+        match data.source:
+            case 'glue':
+                return f'{count}{bs.get_task(data.task).title} train'
+            case 'corpus':
+                return f'{count}the embedded corpus'
+            case _:
+                return count + pathlib.Path(data.train_file).name
 
     @property
     def model_name(self) -> str:
@@ -93,25 +136,37 @@ class Study:
                 return pathlib.Path(data.file).name
 
 
-def _read(data: ConfigDict) -> list[bs.Example]:
+def draw(examples: list[bs.Example], wanted: int | None, seed: int) -> list[bs.Example]:
+    """Return at most `wanted` examples, drawn at random, in their order."""
+    if wanted is None or len(examples) <= wanted:
+        return examples
+    chosen = np.random.default_rng(seed).permutation(len(examples))[:wanted]
+    logging.info('%d of %d examples drawn (seed %d).', wanted, len(examples), seed)
+    return [examples[index] for index in sorted(chosen)]
+
+
+def _read(data: ConfigDict, split: str) -> list[bs.Example]:
     match data.source:
         case 'corpus':
-            return bs.read_corpus(data.split)
+            return bs.read_corpus(split)
         case 'file':
-            if data.file is None:
-                raise ValueError("source 'file' needs --config.data.file=... (.tsv, .csv, .jsonl).")
+            name = 'train_file' if split == 'train' else 'file'
+            if data[name] is None:
+                raise ValueError(f'--config.data.{name} is not given (.tsv, .csv or .jsonl).')
             return bs.read_table(
-                data.file,
+                data[name],
                 text_a=data.text_a,
                 text_b=data.text_b,
+                label=data.label,
+                labels=data.labels or None,
                 bad_rows=data.bad_rows,
             )
         case 'glue' if data.glue_dir is not None:
             task = bs.get_task(data.task)
-            return bs.read_glue(data.glue_dir, task, data.split, bad_rows=data.bad_rows)
+            return bs.read_glue(data.glue_dir, task, split, bad_rows=data.bad_rows)
         case 'glue':
             try:
-                return bs.read_tfds(bs.get_task(data.task), data.split, data_dir=data.tfds_dir)
+                return bs.read_tfds(bs.get_task(data.task), split, data_dir=data.tfds_dir)
             except FileNotFoundError as error:
                 raise FileNotFoundError(
                     f'{error} Or name the folder of the original TSV files: '
@@ -126,17 +181,18 @@ def launch(main: Callable[[Study], None]) -> None:
 
     def run(_):
         # Our own lines; other libraries chatter at this level (JAX on accelerators it did not
-        # find, fontTools on every glyph).
+        # find, fontTools on every glyph, Orbax on every step of a checkpoint).
         verbose = logging.get_verbosity() >= logging.DEBUG
         python_logging.getLogger().setLevel(python_logging.WARNING)
         logging.get_absl_logger().setLevel('DEBUG' if verbose else 'INFO')
+        logging.get_absl_logger().addFilter(lambda record: 'orbax' not in record.pathname)
         try:
             workdir = open_workdir(_WORKDIR.value, _CONFIG.value.to_dict())
             log = python_logging.FileHandler(workdir / 'log.txt')
             log.setFormatter(logging.PythonFormatter())
             logging.get_absl_logger().addHandler(log)
             main(Study(_CONFIG.value, workdir))
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, FloatingPointError) as error:
             logging.debug('%s', traceback.format_exc())
             raise SystemExit(f'error: {error}') from None
 

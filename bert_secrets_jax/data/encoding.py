@@ -52,6 +52,106 @@ class Batch:
         return int((np.asarray(self.example) >= 0).sum())
 
 
+@dataclasses.dataclass(frozen=True)
+class Encoded:
+    """Tokenised examples, from which batches of any rows and padded length are cut.
+
+    Attributes:
+      input_ids, token_type_ids: [E, T] int32, padded to the longest.
+      special: [E, T] bool, [CLS] and [SEP] of the template. A "[SEP]" that somebody wrote in a text
+        is not among them.
+      lengths: [E] number of tokens.
+      tokenizer: that made them.
+    """
+
+    input_ids: np.ndarray
+    token_type_ids: np.ndarray
+    special: np.ndarray
+    lengths: np.ndarray
+    tokenizer: Any
+
+    def batch(self, examples: np.ndarray, length: int) -> Batch:
+        """Return the given examples padded to a length; -1 makes an empty row.
+
+        Args:
+          examples: [B] indices.
+          length: must hold the longest of them.
+        """
+        examples = np.asarray(examples, np.int32)
+        cut = lambda array: _fit(array[examples], length)
+        real = (np.arange(length) < self.lengths[examples, None]) & (examples >= 0)[:, None]
+        input_ids = np.where(real, cut(self.input_ids), self.tokenizer.pad_token_id)
+        special = cut(self.special) & real
+        return Batch(
+            input_ids=input_ids.astype(np.int32),
+            token_type_ids=np.where(real, cut(self.token_type_ids), 0).astype(np.int32),
+            attention_mask=real.astype(np.int32),
+            marks={
+                'token': real,
+                'cls': special & (input_ids == self.tokenizer.cls_token_id),
+                'sep': special & (input_ids == self.tokenizer.sep_token_id),
+            },
+            example=examples,
+        )
+
+
+def _fit(array: np.ndarray, length: int) -> np.ndarray:
+    """Cut or pad the second axis."""
+    array = array[:, :length]
+    return np.pad(array, ((0, 0), (0, length - array.shape[1])))
+
+
+def tokenize(tokenizer, examples: Sequence[Example], *, max_length: int = 128) -> Encoded:
+    """Tokenise examples.
+
+    Args:
+      tokenizer: a fast tokenizer of `transformers`.
+      examples: all single sentences, or all pairs.
+      max_length: longer inputs are cut, the longer text first; a log line says how many.
+
+    Raises:
+      ValueError: no examples, or single sentences mixed with pairs.
+    """
+    if not examples:
+        raise ValueError('There are no examples to encode.')
+    singles = [example.id for example in examples if example.text_b is None]
+    if 0 < len(singles) < len(examples):
+        raise ValueError(
+            f'{len(singles)} of {len(examples)} examples have one text and the others two '
+            f'(the first such is {singles[0]}): encode them apart.'
+        )
+    encoded = tokenizer(
+        [example.text_a for example in examples],
+        None if singles else [example.text_b for example in examples],
+        truncation='longest_first',
+        max_length=max_length,
+        return_special_tokens_mask=True,
+    )
+    cut = sum(bool(encoding.overflowing) for encoding in encoded.encodings)
+    if cut:
+        logging.info('%d of %d examples were cut to %d tokens.', cut, len(examples), max_length)
+    lengths = np.array([len(ids) for ids in encoded['input_ids']], np.int32)
+
+    def stack(name: str) -> np.ndarray:
+        array = np.zeros((len(examples), lengths.max()), np.int32)
+        for row, values in enumerate(encoded[name]):
+            array[row, : len(values)] = values
+        return array
+
+    return Encoded(
+        input_ids=stack('input_ids'),
+        token_type_ids=stack('token_type_ids'),
+        special=stack('special_tokens_mask') == 1,
+        lengths=lengths,
+        tokenizer=tokenizer,
+    )
+
+
+def padded_lengths(buckets: Sequence[int], max_length: int) -> np.ndarray:
+    """Return the lengths that batches are padded to, in ascending order, up to `max_length`."""
+    return np.array([*sorted(edge for edge in buckets if edge < max_length), max_length])
+
+
 def encode(
     tokenizer,
     examples: Sequence[Example],
@@ -77,62 +177,17 @@ def encode(
     Raises:
       ValueError: no examples, or single sentences mixed with pairs.
     """
-    if not examples:
-        raise ValueError('There are no examples to encode.')
-    singles = [example.id for example in examples if example.text_b is None]
-    if 0 < len(singles) < len(examples):
-        raise ValueError(
-            f'{len(singles)} of {len(examples)} examples have one text and the others two '
-            f'(the first such is {singles[0]}): encode them apart.'
-        )
-    encoded = tokenizer(
-        [example.text_a for example in examples],
-        None if singles else [example.text_b for example in examples],
-        truncation='longest_first',
-        max_length=max_length,
-        return_special_tokens_mask=True,
-    )
-    cut = sum(bool(encoding.overflowing) for encoding in encoded.encodings)
-    if cut:
-        logging.info('%d of %d examples were cut to %d tokens.', cut, len(examples), max_length)
-    edges = [*sorted(edge for edge in buckets if edge < max_length), max_length]
-    by_length: dict[int, list[int]] = {}
-    for index, ids in enumerate(encoded['input_ids']):
-        padded = next(edge for edge in edges if edge >= len(ids))
-        by_length.setdefault(padded, []).append(index)
+    encoded = tokenize(tokenizer, examples, max_length=max_length)
+    edges = padded_lengths(buckets, max_length)
+    bucket = edges[np.searchsorted(edges, encoded.lengths)]
     batches = []
-    for length, members in sorted(by_length.items()):
+    for length in np.unique(bucket):
+        members = np.flatnonzero(bucket == length)
         # As few batches as the limit allows, and all of one size: hardly a row is filler.
         most = max(tokens_per_batch // length // batch_multiple, 1) * batch_multiple
         rows = -(-len(members) // -(-len(members) // most))
         rows = -(-rows // batch_multiple) * batch_multiple
-        for start in range(0, len(members), rows):
-            batches.append(_pad(tokenizer, encoded, members[start : start + rows], rows, length))
+        count = -(-len(members) // rows)
+        members = np.pad(members, (0, count * rows - len(members)), constant_values=-1)
+        batches += [encoded.batch(part, int(length)) for part in members.reshape(count, rows)]
     return batches
-
-
-def _pad(tokenizer, encoded, members: list[int], rows: int, length: int) -> Batch:
-    def stack(name: str, fill: int) -> np.ndarray:
-        array = np.full((rows, length), fill, np.int32)
-        for row, index in enumerate(members):
-            values = encoded[name][index]
-            array[row, : len(values)] = values
-        return array
-
-    input_ids = stack('input_ids', tokenizer.pad_token_id)
-    attention_mask = stack('attention_mask', 0)
-    # Of the template only: a "[SEP]" that somebody wrote in a text is not one of BERT's.
-    special = stack('special_tokens_mask', 0) * attention_mask == 1
-    example = np.full(rows, -1, np.int32)
-    example[: len(members)] = members
-    return Batch(
-        input_ids=input_ids,
-        token_type_ids=stack('token_type_ids', 0),
-        attention_mask=attention_mask,
-        marks={
-            'token': attention_mask == 1,
-            'cls': special & (input_ids == tokenizer.cls_token_id),
-            'sep': special & (input_ids == tokenizer.sep_token_id),
-        },
-        example=example,
-    )

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import flax.struct
@@ -13,7 +13,7 @@ from absl import logging
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from bert_secrets_jax.data.encoding import Batch
-from bert_secrets_jax.measure.statistics import Statistic
+from bert_secrets_jax.measure.statistics import Comparison, Statistic
 from bert_secrets_jax.model.attention import Baseline
 from bert_secrets_jax.model.bert import Bert
 
@@ -81,8 +81,46 @@ def collect(
     Raises:
       ValueError: no batches, or rows that the mesh does not divide.
     """
-    named = tuple(statistics.items())
-    step = functools.partial(_step, bert, named, baseline)
+    measure = _Measure((bert,), tuple(statistics.items()), baseline)
+    return _stream(measure, (params,), batches, head_mask, keep_values, mesh)
+
+
+def compare(
+    before: tuple[Bert, Mapping[str, Any]],
+    after: tuple[Bert, Mapping[str, Any]],
+    batches: Iterable[Batch],
+    statistics: Mapping[str, Comparison],
+    *,
+    keep_values: bool = False,
+    mesh: Mesh | None = None,
+) -> dict[str, HeadTable]:
+    """Measure what differs between the maps of two models, such as before and after fine-tuning.
+
+    Both models run in one jitted pass, and their maps are never stored.
+
+    Args:
+      before, after: model and parameters; as many layers and heads in both.
+      batches: as in `collect`.
+      statistics: name to a function `(attentions, other attentions, marks) -> (value, weight)`.
+      keep_values, mesh: as in `collect`.
+
+    Returns:
+      As `collect`.
+    """
+    measure = _Measure((before[0], after[0]), tuple(statistics.items()), 'uniform')
+    return _stream(measure, (before[1], after[1]), batches, None, keep_values, mesh)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Measure:
+    """What is compiled: models, statistics of their maps together, baseline of masked heads."""
+
+    models: tuple[Bert, ...]
+    statistics: tuple[tuple[str, Callable], ...]
+    baseline: Baseline
+
+
+def _stream(measure, params, batches, head_mask, keep_values, mesh) -> dict[str, HeadTable]:
     if mesh is not None:
         params = jax.device_put(params, NamedSharding(mesh, PartitionSpec()))
     state, kept = None, []
@@ -90,7 +128,7 @@ def collect(
         if mesh is not None:
             batch = _shard(batch, mesh)
         before = state
-        state, values = step(params, batch, state, head_mask)
+        state, values = _step(measure, params, batch, state, head_mask)
         if keep_values:
             kept.append((np.asarray(batch.example), jax.device_get(values)))
         # JAX queues work without limit; waiting for the step before keeps memory constant and
@@ -99,14 +137,22 @@ def collect(
     if state is None:
         raise ValueError('There are no batches to measure.')
     state = jax.device_get(state)
-    return {name: _table(name, state[name], kept) for name in statistics}
+    return {name: _table(name, state[name], kept) for name, _ in measure.statistics}
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _step(bert, statistics, baseline, params, batch, state, head_mask):
-    output = bert.apply({'params': params}, **batch.inputs, head_mask=head_mask, baseline=baseline)
+@functools.partial(jax.jit, static_argnums=0)
+def _step(measure, params, batch, state, head_mask):
+    maps = [
+        bert.apply(
+            {'params': of_model},
+            **batch.inputs,
+            head_mask=head_mask,
+            baseline=measure.baseline,
+        ).attentions
+        for bert, of_model in zip(measure.models, params, strict=True)
+    ]
     measured = {
-        name: jax.vmap(statistic)(output.attentions, batch.marks) for name, statistic in statistics
+        name: jax.vmap(statistic)(*maps, batch.marks) for name, statistic in measure.statistics
     }
     filled = batch.example >= 0
     measured = {

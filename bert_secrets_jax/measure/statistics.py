@@ -20,6 +20,7 @@ Maps = Float[Array, 'L N T S']
 Marks = Mapping[str, Bool[Array, ' T']]
 Result = tuple[Float[Array, 'L N'], Float[Array, '']]
 Statistic = Callable[[Maps, Marks], Result]
+Comparison = Callable[[Maps, Maps, Marks], Result]
 
 
 def attention_to(name: str) -> Statistic:
@@ -76,6 +77,35 @@ def entropy(attentions: Maps, marks: Marks) -> Result:
     # `jax.scipy.special.entr`, which also looks after negative numbers.
     terms = -attentions * jnp.log(jnp.maximum(attentions, jnp.finfo(jnp.float32).tiny))
     return _over_queries(terms.sum(axis=-1), marks['token'])
+
+
+def cosine(before: Maps, after: Maps, marks: Marks) -> Result:
+    """Cosine similarity of two models' flattened maps (the paper, section 4.3, Figure 5).
+
+    On real tokens only, whatever the padding: the paper's text.
+    """
+    token = marks['token'].astype(before.dtype)
+    real = token[None, None, :, None] * token[None, None, None, :]
+    return _cosine(before * real, after * real)
+
+
+def cosine_padded(before: Maps, after: Maps, marks: Marks) -> Result:
+    """The same over the whole padded map, [PAD] queries included: the authors' notebook.
+
+    There, every example is padded to 200 wordpieces, so that the rows of [PAD] tokens outweigh
+    those of a short text. The published Figure 5 was made this way; encode with
+    `max_length=200, buckets=()` to get it.
+    """
+    del marks
+    return _cosine(before, after)
+
+
+def _cosine(before: Maps, after: Maps) -> Result:
+    product = lambda a, b: (a * b).sum(axis=(-2, -1))
+    norms = jnp.sqrt(product(before, before) * product(after, after))
+    # An empty row of a batch has no norm; its weight is 0.
+    similarity = product(before, after) / jnp.where(norms > 0, norms, 1)
+    return similarity, jnp.float32(1)
 
 
 def _at_offset(attentions: Maps, marks: Marks, offset: int) -> Result:

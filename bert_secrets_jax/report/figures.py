@@ -125,6 +125,35 @@ def layer_profiles(
         return figure
 
 
+def learning_curves(curves: Mapping[str, Sequence[Mapping]], *, label: str) -> Figure:
+    """Draw dev scores by epoch, a colour per start and a line per seed.
+
+    Args:
+      curves: start to rows with 'seed', 'epoch' and 'score'.
+      label: of the vertical axis.
+    """
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(4.2, 2.7), layout='constrained')
+        axis = figure.subplots()
+        for (start, rows), colour in zip(curves.items(), _COLOURS, strict=False):
+            for index, seed in enumerate(sorted({row['seed'] for row in rows})):
+                mine = [row for row in rows if row['seed'] == seed]
+                axis.plot(
+                    [row['epoch'] for row in mine],
+                    [row['score'] for row in mine],
+                    'o-',
+                    color=colour,
+                    markersize=3,
+                    alpha=0.8,
+                    label=f'from {start}' if index == 0 else None,
+                )
+        axis.set(xlabel='epoch', ylabel=label)
+        axis.xaxis.get_major_locator().set_params(integer=True)
+        axis.grid(axis='y', alpha=0.3)
+        axis.legend(frameon=False, fontsize=7)
+        return figure
+
+
 def map_grid(attentions: np.ndarray) -> Figure:
     """Draw the maps [L, N, T, T] of all heads on one example: layers down, heads across."""
     with matplotlib.rc_context(_STYLE):

@@ -148,9 +148,8 @@ def test_memory_does_not_grow_with_the_corpus(bert, params, tokenizer, examples)
     """What is carried from batch to batch is three [L, N] arrays a statistic, and a streamed run
     of many batches leaves no more arrays alive than a short one."""
     (batch,) = encode_all(tokenizer, examples[:2], buckets=())
-    step = lambda state: collect_module._step(
-        bert, tuple(STATISTICS.items()), 'uniform', params, batch, state, None
-    )[0]
+    measure = collect_module._Measure((bert,), tuple(STATISTICS.items()), 'uniform')
+    step = lambda state: collect_module._step(measure, (params,), batch, state, None)[0]
     first = jax.eval_shape(step, None)
     shapes = jax.tree.map(lambda leaf: leaf.shape, jax.eval_shape(step, first))
     assert shapes == jax.tree.map(lambda leaf: leaf.shape, first)

@@ -1,0 +1,1 @@
+"""Fine-tuning, several seeds at once: one loop, its metrics and its checkpoints."""

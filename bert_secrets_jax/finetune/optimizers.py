@@ -1,0 +1,102 @@
+"""BERT's optimisers and schedule, for one model; what is not decayed."""
+
+from typing import Any, Literal, NamedTuple, get_args
+
+import jax
+import jax.numpy as jnp
+import optax
+
+Name = Literal['adamw', 'bert_adam']
+_BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-6
+
+
+def make_schedule(learning_rate: float, steps: int, warmup: float) -> optax.Schedule:
+    """Rise linearly from 0 over the share `warmup` of the steps, then fall linearly to 0."""
+    rising = round(warmup * steps)
+    return optax.join_schedules(
+        [
+            optax.linear_schedule(0, learning_rate, rising),
+            optax.linear_schedule(learning_rate, 0, steps - rising),
+        ],
+        [rising],
+    )
+
+
+def make_optimizer(
+    name: Name, schedule: optax.Schedule, *, weight_decay: float, clip: float
+) -> optax.GradientTransformation:
+    """Return an optimiser of one model.
+
+    Args:
+      name: 'adamw'; or 'bert_adam', which the authors used: without the correction of Adam's
+        moments for having started at 0 its early steps are too large, 3.2 times at the first and
+        6.5 times around the tenth, one reason why some runs on small tasks never leave the
+        majority class (Mosbach et al. 2021, Zhang et al. 2021). It clips each tensor by itself.
+      schedule: learning rate by step.
+      weight_decay: decoupled, on all but biases and LayerNorm.
+      clip: greatest norm of the gradient.
+
+    Raises:
+      ValueError: for an unknown name.
+    """
+    match name:
+        case 'adamw':
+            moments = [
+                optax.clip_by_global_norm(clip),
+                optax.scale_by_adam(b1=_BETA1, b2=_BETA2, eps=_EPSILON),
+            ]
+        case 'bert_adam':
+            moments = [clip_each(clip), scale_by_bert_adam()]
+        case _:
+            raise ValueError(f'Optimiser {name!r} is unknown; choose one of {get_args(Name)}.')
+    return optax.chain(
+        *moments,
+        optax.add_decayed_weights(weight_decay, mask=decays),
+        optax.scale_by_learning_rate(schedule),
+    )
+
+
+def decays(params: Any) -> Any:
+    """Return True for weights that decay: kernels and embeddings, not biases and LayerNorm."""
+    return jax.tree_util.tree_map_with_path(
+        lambda path, _: path[-1].key in ('kernel', 'embedding'), params
+    )
+
+
+def clip_each(greatest: float) -> optax.GradientTransformation:
+    """Clip the norm of each tensor by itself; of stacked layers, of each layer's."""
+
+    def clip(path, gradient):
+        axes = tuple(range(1 if path[0].key == 'layers' else 0, gradient.ndim))
+        norm = jnp.sqrt(jnp.sum(gradient**2, axis=axes, keepdims=True))
+        return gradient * jnp.minimum(1, greatest / (norm + 1e-6))
+
+    return optax.stateless(
+        lambda gradients, params: jax.tree_util.tree_map_with_path(clip, gradients)
+    )
+
+
+class BertAdamState(NamedTuple):
+    """Exponential means of the gradient and of its square."""
+
+    mean: Any
+    square: Any
+
+
+def scale_by_bert_adam() -> optax.GradientTransformation:
+    """Adam without bias correction, as in BERT's first implementations."""
+
+    def init(params):
+        zeros = jax.tree.map(jnp.zeros_like, params)
+        return BertAdamState(zeros, zeros)
+
+    def update(gradients, state, params=None):
+        del params
+        mean = jax.tree.map(lambda m, g: _BETA1 * m + (1 - _BETA1) * g, state.mean, gradients)
+        square = jax.tree.map(
+            lambda v, g: _BETA2 * v + (1 - _BETA2) * g**2, state.square, gradients
+        )
+        steps = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + _EPSILON), mean, square)
+        return steps, BertAdamState(mean, square)
+
+    return optax.GradientTransformation(init, update)

@@ -1,0 +1,126 @@
+"""How much fine-tuning changes each head's attention (the paper, section 4.3, Figure 5).
+
+    python -m experiments.attention_change --config=configs/paper.py:mrpc \\
+        --config.data.glue_dir=... --workdir=results/mrpc
+"""
+
+import numpy as np
+import scipy.stats
+
+import bert_secrets_jax as bs
+from bert_secrets_jax import paper
+from bert_secrets_jax.progress import progress
+from bert_secrets_jax.report import figures, tables
+from bert_secrets_jax.report.html import Picture, Section, Table
+from experiments import finetune
+from experiments.study import Study, launch
+
+# The notebook pads every example to 200 wordpieces and compares the padding too.
+READINGS = {
+    'paper': (bs.statistics.cosine, {}),
+    'notebook': (bs.statistics.cosine_padded, {'max_length': 200, 'buckets': ()}),
+}
+
+
+def measure(study: Study, reading: str) -> list[bs.HeadTable]:
+    """Return the similarity of each seed's fine-tuned model to the pre-trained one."""
+    if reading not in READINGS:
+        raise ValueError(f'change.readings are {", ".join(READINGS)}, not {reading!r}.')
+    found = []
+    for seed in finetune.seeds(study):
+        file = study.workdir / 'attention_change' / f'{reading}_seed{seed}.csv'
+        if not file.exists():
+            finetune.run(study, 'pretrained')
+            tables.write_heads(file, _compare(study, reading, seed))
+        found.append(tables.read_heads(file)['cosine'])
+    return found
+
+
+def _compare(study: Study, reading: str, seed: int) -> dict[str, bs.HeadTable]:
+    statistic, padding = READINGS[reading]
+    before = study.pretrained
+    after = bs.from_pretrained(
+        finetune.checkpoint(study, 'pretrained', seed), dtype=study.config.model.dtype
+    )
+    batches = study.encode(before.tokenizer, **padding)
+    return bs.compare(
+        (before.bert, before.params),
+        (after.bert, after.params),
+        progress(batches, f'Change ({reading}, seed {seed})', size=lambda batch: batch.size),
+        {'cosine': statistic},
+        mesh=study.mesh,
+    )
+
+
+def section(study: Study) -> Section:
+    """Measure what is not measured yet, and return the section of the report."""
+    grids = {
+        reading: np.mean([table.mean for table in measure(study, reading)], axis=0)
+        for reading in study.config.change.readings
+    }
+    published = None
+    if study.config.data.source == 'glue':
+        grid = paper.published()['fig5_cosine'][bs.get_task(study.config.data.task).title]
+        published = np.array(grid)
+    profiles = {f'reading: {name}': grid for name, grid in grids.items()}
+    save = lambda figure, name: figures.save(figure, study.workdir / 'figures', name)
+    blocks = [
+        Picture(
+            save(
+                figures.head_grids(profiles, label='cosine similarity', limits=(0, 1)),
+                'attention_change',
+            ),
+            'Cosine similarity of the maps before and after fine-tuning (Figure 5): low is much '
+            'changed. Mean over examples and seeds.',
+        ),
+        Picture(
+            save(
+                figures.layer_profiles(
+                    profiles,
+                    label='cosine similarity',
+                    published={} if published is None else dict.fromkeys(profiles, published),
+                    published_name='paper: BERT-base',
+                ),
+                'attention_change_by_layer',
+            ),
+            'The same by layer: mean over heads, and the range of the heads.',
+        ),
+        _layer_table(grids, published),
+    ]
+    return Section('What fine-tuning changes in attention', _words(grids, published), blocks)
+
+
+def _words(grids, published) -> list[str]:
+    sentences = []
+    for reading, grid in grids.items():
+        layers = grid.mean(axis=1)
+        order = [int(layer) + 1 for layer in np.argsort(layers)]
+        last_two = set(order[:2]) == {len(layers) - 1, len(layers)}
+        text = (
+            f'Reading "{reading}": layers {order[0]} and {order[1]} change most (similarity '
+            f'{np.sort(layers)[0]:.2f} and {np.sort(layers)[1]:.2f}), so that the last two layers '
+            f'{"do" if last_two else "do not"} change most, as the paper found for all tasks but '
+            'QQP.'
+        )
+        if published is not None and len(published) == len(grid):
+            rank = scipy.stats.spearmanr(layers, published.mean(axis=1)).statistic
+            text += f' Rank correlation of the layers with the published figure: {rank:.2f}.'
+        sentences.append(text)
+    if published is not None:
+        sentences.append('The published figure was made by the reading "notebook".')
+    return sentences
+
+
+def _layer_table(grids, published) -> Table:
+    columns = dict(grids)
+    if published is not None and len(published) == len(next(iter(grids.values()))):
+        columns['published'] = published
+    rows = [
+        (layer + 1, *(f'{grid[layer].mean():.3f}' for grid in columns.values()))
+        for layer in range(len(next(iter(grids.values()))))
+    ]
+    return Table('Mean over the heads of a layer.', ('layer', *columns), rows)
+
+
+if __name__ == '__main__':
+    launch(section)

@@ -1,0 +1,170 @@
+"""Fine-tuning, several seeds at once (the paper, Table 1).
+
+    python -m experiments.finetune --config=configs/paper.py:mrpc \\
+        --config.data.glue_dir=... --workdir=results/mrpc
+
+Each start and seed leaves its last and its best checkpoint in Hugging Face's layout, in
+`finetune/pretrained/seed0/last` and so on.
+"""
+
+import json
+import pathlib
+
+import numpy as np
+
+import bert_secrets_jax as bs
+from bert_secrets_jax import paper
+from bert_secrets_jax.data.encoding import tokenize
+from bert_secrets_jax.files import write_atomically
+from bert_secrets_jax.finetune.train import Data, FinetuneConfig, best_rows, finetune
+from bert_secrets_jax.model.bert import init_params
+from bert_secrets_jax.report import figures
+from bert_secrets_jax.report.html import Picture, Section, Table
+from experiments.study import Study, launch
+
+
+def seeds(study: Study) -> tuple[int, ...]:
+    """Return the seeds of the runs."""
+    return tuple(study.config.seed + run for run in range(study.config.train.num_seeds))
+
+
+def checkpoint(study: Study, start: str, seed: int, which: str = 'last') -> pathlib.Path:
+    """Return the folder of the 'last' or the 'best' checkpoint of a run.
+
+    The paper's is the last; the best was chosen on the dev set.
+    """
+    return study.workdir / 'finetune' / start / f'seed{seed}' / which
+
+
+def run(study: Study, start: str) -> list[dict]:
+    """Fine-tune from a start, or read the history of a run that is finished."""
+    directory = study.workdir / 'finetune' / start
+    finished = directory / 'history.json'
+    if not finished.exists():
+        history = _finetune(study, start, directory)
+        write_atomically(finished, json.dumps(history).encode())
+    return json.loads(finished.read_text())
+
+
+def _finetune(study: Study, start: str, directory: pathlib.Path) -> list[dict]:
+    settings, model = study.config.train.to_dict(), study.config.model
+    starts, _, max_examples = (
+        settings.pop(name) for name in ('starts', 'num_seeds', 'max_examples')
+    )
+    del max_examples
+    config = FinetuneConfig(
+        seeds=seeds(study), max_length=study.config.encoding.max_length, **settings
+    )
+    loaded = [
+        bs.from_pretrained(
+            model.name,
+            label_names=study.label_names,
+            seed=seed,
+            dtype=model.dtype,
+            revision=model.revision,
+        )
+        for seed in config.seeds
+    ]
+    bert, tokenizer = loaded[0].bert, loaded[0].tokenizer
+    match start:
+        case 'pretrained':
+            params = [of_seed.params for of_seed in loaded]
+        case 'random':
+            params = [init_params(bert, seed) for seed in config.seeds]
+        case _:
+            raise ValueError(f"train.starts are 'pretrained' and 'random', not {starts!r}.")
+    data = Data(
+        train=tokenize(tokenizer, study.train, max_length=config.max_length),
+        train_labels=np.array([example.label for example in study.train]),
+        train_ids=[example.id for example in study.train],
+        dev=bs.encode(tokenizer, study.dev, max_length=config.max_length),
+        dev_labels=np.array([example.label for example in study.dev]),
+        metrics=study.metrics,
+    )
+    save = lambda seed, which, params: bs.save_pretrained(
+        bs.Pretrained(bert, params, tokenizer), checkpoint(study, start, seed, which)
+    )
+    return finetune(bert, params, data, config, directory, save=save, mesh=study.mesh)
+
+
+def section(study: Study) -> Section:
+    """Fine-tune, and return the section of the report."""
+    histories = {start: run(study, start) for start in study.config.train.starts}
+    names = [name for name in study.metrics if name != 'score']
+    columns = {
+        'pre-trained, not fine-tuned': _dev_rows(histories.get('pretrained', []), first=True),
+        'fine-tuned from random weights': _dev_rows(histories.get('random', [])),
+        'fine-tuned': _dev_rows(histories.get('pretrained', [])),
+    }
+    rows = [('ours', *(_spread(of_runs, names) for of_runs in columns.values()))]
+    theirs = _published(study)
+    if theirs:
+        order = ('pretrained_no_finetuning', 'finetuned_from_normal_init')
+        rows.append(('paper: BERT-base', *(theirs[key] for key in order), theirs['last']))
+    curves = {
+        start: [row for row in history if row['split'] == 'dev']
+        for start, history in histories.items()
+    }
+    best = best_rows(histories.get('pretrained', []))
+    text = (
+        f'{study.model_name} fine-tuned on {study.train_name} (seeds: '
+        f'{", ".join(map(str, seeds(study)))}), evaluated on all of {study.text_name} after the '
+        'last epoch.'
+    )
+    if best:
+        text += (
+            f' The best epochs reach {_spread(list(best.values()), names)}, chosen on the examples '
+            'that this is measured on.'
+        )
+    return Section(
+        'Fine-tuning',
+        [text],
+        [
+            Table(
+                f'Table 1: {"/".join(names)} x 100 (mean ± standard deviation over seeds).',
+                ('', *columns),
+                rows,
+            ),
+            Picture(
+                figures.save(
+                    figures.learning_curves(curves, label=f'mean of {" and ".join(names)}'),
+                    study.workdir / 'figures',
+                    'learning_curves',
+                ),
+                'Dev score by epoch, a line per seed; epoch 0 is before training.',
+            ),
+        ],
+    )
+
+
+def _dev_rows(history: list[dict], *, first: bool = False) -> list[dict]:
+    """Return the dev rows of all seeds before training, or after the last epoch."""
+    rows = [row for row in history if row['split'] == 'dev']
+    epoch = 0 if first else max((row['epoch'] for row in rows), default=0)
+    return [row for row in rows if row['epoch'] == epoch]
+
+
+def _spread(rows: list[dict], names: list[str]) -> str:
+    """Return '88.1 ± 0.5 / 82.0 ± 0.7', or a dash without rows."""
+    if not rows:
+        return '–'
+    cells = []
+    for name in names:
+        values = 100 * np.array([row[name] for row in rows])
+        spread = f' ± {values.std(ddof=1):.1f}' if len(values) > 1 else ''
+        cells.append(f'{values.mean():.1f}{spread}')
+    return ' / '.join(cells)
+
+
+def _published(study: Study) -> dict[str, str] | None:
+    if study.config.data.source != 'glue':
+        return None
+    table = paper.published()['table1']
+    title = bs.get_task(study.config.data.task).title
+    row = table['MNLI-m' if title == 'MNLI' else title]['values']
+    show = lambda value: ' / '.join(map(str, value)) if isinstance(value, list) else str(value)
+    return dict(zip((*table['columns'][:2], 'last'), map(show, row), strict=True))
+
+
+if __name__ == '__main__':
+    launch(section)
