@@ -9,9 +9,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+from absl import logging
 
 from bert_secrets_jax.files import write_atomically
 
+# What a run writes before it has measured anything.
+_NO_RESULTS = ('config.json', 'versions.json', 'inputs.json', 'log.txt', 'error.txt')
 _PACKAGES = (
     'bert_secrets_jax',
     'jax',
@@ -26,7 +29,8 @@ _PACKAGES = (
 def open_workdir(path: str | pathlib.Path, config: Mapping[str, Any]) -> pathlib.Path:
     """Create the folder of a run, or open it again to resume.
 
-    Writes `config.json` (the resolved config) and `versions.json` (packages, device, commit).
+    Writes `config.json` (the resolved config) and `versions.json` (packages, device, commit), which
+    stay those of the run that measured the results.
 
     Args:
       path: the folder.
@@ -36,47 +40,88 @@ def open_workdir(path: str | pathlib.Path, config: Mapping[str, Any]) -> pathlib
       ValueError: when the folder holds results of another config; names the settings that differ.
     """
     path = pathlib.Path(path)
-    file = path / 'config.json'
-    text = json.dumps(config, indent=2, sort_keys=True) + '\n'
-    if file.exists():
-        before, now = flatten(json.loads(file.read_text())), flatten(json.loads(text))
-        changed = [
-            f'{key} was {before.get(key)!r}, is {now.get(key)!r}'
-            for key in sorted(before | now)
-            if before.get(key) != now.get(key)
-        ]
+    config = json.loads(json.dumps(config))
+    versions = describe_versions()
+    if _has_results(path):
+        changed = _differences(json.loads((path / 'config.json').read_text()), config)
         if changed:
             raise ValueError(
-                f'{path} holds results of another config ({"; ".join(changed)}): choose another '
-                '--workdir, or delete that one.'
+                f'{path} holds results of another config ({changed}): choose another --workdir, '
+                'or delete that one.'
             )
-    write_atomically(file, text.encode())
-    versions = json.dumps(describe_versions(), indent=2, sort_keys=True) + '\n'
-    write_atomically(path / 'versions.json', versions.encode())
+        changed = _differences(json.loads((path / 'versions.json').read_text()), versions)
+        if changed:
+            logging.warning('%s was begun with other versions: %s.', path, changed)
+        return path
+    for name, values in (('config.json', config), ('versions.json', versions)):
+        text = json.dumps(values, indent=2, sort_keys=True) + '\n'
+        write_atomically(path / name, text.encode())
     return path
+
+
+def remember_input(path: pathlib.Path, name: str, fingerprint: str) -> None:
+    """Note what a run reads, and refuse to go on with something else under the same name.
+
+    Args:
+      path: folder of the run.
+      name: what it is, such as 'weights'.
+      fingerprint: of its content.
+
+    Raises:
+      ValueError: when former results of this folder came from another content.
+    """
+    file = path / 'inputs.json'
+    inputs = json.loads(file.read_text()) if file.exists() else {}
+    if inputs.setdefault(name, fingerprint) != fingerprint:
+        raise ValueError(
+            f'The {name} are not those that the results in {path} were measured on: choose another '
+            '--workdir, or delete that one.'
+        )
+    write_atomically(file, (json.dumps(inputs, indent=2, sort_keys=True) + '\n').encode())
 
 
 def describe_versions() -> dict[str, str]:
     """Return what a result depends on besides its config."""
-    versions = {
-        'python': platform.python_version(),
-        'device': jax.devices()[0].device_kind,
-    }
+    versions = {'python': platform.python_version(), 'device': jax.devices()[0].device_kind}
     for name in _PACKAGES:
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             versions[name] = 'not installed'
-    # The commit of the clone this package runs from; an installed package has none.
-    git = subprocess.run(
-        ['git', 'describe', '--always', '--dirty', '--abbrev=12'],
-        cwd=pathlib.Path(__file__).parent,
-        capture_output=True,
-        text=True,
-        check=False,
+    return versions | {'commit': _commit()}
+
+
+def _commit() -> str:
+    """Return the commit of the clone that this file is run from; an installed package has none."""
+
+    def git(*arguments):
+        return subprocess.run(
+            ['git', *arguments],
+            cwd=pathlib.Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+
+    try:
+        # A package installed inside somebody's repository is not part of it.
+        git('ls-files', '--error-unmatch', pathlib.Path(__file__).name)
+        return git('describe', '--always', '--dirty', '--abbrev=12')
+    except (OSError, subprocess.CalledProcessError):
+        return 'unknown'
+
+
+def _has_results(path: pathlib.Path) -> bool:
+    return path.exists() and any(entry.name not in _NO_RESULTS for entry in path.iterdir())
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    before, now = flatten(before), flatten(now)
+    return '; '.join(
+        f'{key} was {before.get(key)!r}, is {now.get(key)!r}'
+        for key in sorted(before | now)
+        if before.get(key) != now.get(key)
     )
-    versions['commit'] = git.stdout.strip() or 'unknown'
-    return versions
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:

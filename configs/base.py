@@ -11,6 +11,8 @@ def get_config() -> ConfigDict:
                 # A directory, a name on the Hugging Face hub, or 'all-MiniLM-L6-v2'.
                 'name': 'bert-base-uncased',
                 'revision': config_dict.placeholder(str),
+                # Settings of its config.json to disregard, when loading refused them as unknown.
+                'ignore_config': (),
                 # 'float32', or 'bfloat16' for speed on GPU and TPU.
                 'dtype': 'float32',
             },
@@ -34,7 +36,7 @@ def get_config() -> ConfigDict:
                 'train_file': config_dict.placeholder(str),
                 # 'error' refuses a file with malformed rows, 'skip' leaves them out.
                 'bad_rows': 'error',
-                # The paper analyses at most 1,000 examples of a task, drawn at random.
+                # The paper analyses at most 1,000 examples of a task, drawn at random; 0 is all.
                 'max_examples': 1000,
             },
             'encoding': {
@@ -49,8 +51,8 @@ def get_config() -> ConfigDict:
                 'starts': ('pretrained',),
                 # Seeds are seed, seed + 1, ...
                 'num_seeds': 3,
-                # Draws this many training examples; all by default.
-                'max_examples': config_dict.placeholder(int),
+                # Draws this many training examples; 0 is all.
+                'max_examples': 0,
                 'epochs': 3,
                 'batch_size': 32,
                 # Examples per forward and backward pass; on an accelerator take batch_size.

@@ -32,7 +32,7 @@ def measure(study: Study, reading: str) -> list[bs.HeadTable]:
         if not file.exists():
             finetune.run(study, 'pretrained')
             tables.write_heads(file, _compare(study, reading, seed))
-        found.append(tables.read_heads(file)['cosine'])
+        found.append(tables.read_heads(file, ['cosine'])['cosine'])
     return found
 
 
@@ -42,7 +42,7 @@ def _compare(study: Study, reading: str, seed: int) -> dict[str, bs.HeadTable]:
     after = bs.from_pretrained(
         finetune.checkpoint(study, 'pretrained', seed), dtype=study.config.model.dtype
     )
-    batches = study.encode(before.tokenizer, **padding)
+    batches = study.encode(study.examples, **padding)
     return bs.compare(
         (before.bert, before.params),
         (after.bert, after.params),

@@ -36,35 +36,33 @@ def checkpoint(study: Study, start: str, seed: int, which: str = 'last') -> path
     return study.workdir / 'finetune' / start / f'seed{seed}' / which
 
 
-def run(study: Study, start: str) -> list[dict]:
-    """Fine-tune from a start, or read the history of a run that is finished."""
+def run(study: Study, start: str) -> dict:
+    """Fine-tune from a start, or read the outcome of a run that is finished.
+
+    Returns:
+      'history' (of `finetune`), 'metrics' and 'train_examples'.
+    """
     directory = study.workdir / 'finetune' / start
-    finished = directory / 'history.json'
+    finished = directory / 'outcome.json'
     if not finished.exists():
-        history = _finetune(study, start, directory)
-        write_atomically(finished, json.dumps(history).encode())
+        outcome = {
+            'train_examples': len(study.train),
+            'metrics': study.metrics,
+            'history': _finetune(study, start, directory),
+        }
+        write_atomically(finished, json.dumps(outcome).encode())
     return json.loads(finished.read_text())
 
 
 def _finetune(study: Study, start: str, directory: pathlib.Path) -> list[dict]:
-    settings, model = study.config.train.to_dict(), study.config.model
-    starts, _, max_examples = (
-        settings.pop(name) for name in ('starts', 'num_seeds', 'max_examples')
-    )
-    del max_examples
+    settings = study.config.train.to_dict()
+    for name in ('starts', 'num_seeds', 'max_examples'):
+        del settings[name]
     config = FinetuneConfig(
         seeds=seeds(study), max_length=study.config.encoding.max_length, **settings
     )
-    loaded = [
-        bs.from_pretrained(
-            model.name,
-            label_names=study.label_names,
-            seed=seed,
-            dtype=model.dtype,
-            revision=model.revision,
-        )
-        for seed in config.seeds
-    ]
+    labels = study.label_names
+    loaded = [study.load(label_names=labels, seed=seed) for seed in config.seeds]
     bert, tokenizer = loaded[0].bert, loaded[0].tokenizer
     match start:
         case 'pretrained':
@@ -72,7 +70,7 @@ def _finetune(study: Study, start: str, directory: pathlib.Path) -> list[dict]:
         case 'random':
             params = [init_params(bert, seed) for seed in config.seeds]
         case _:
-            raise ValueError(f"train.starts are 'pretrained' and 'random', not {starts!r}.")
+            raise ValueError(f"train.starts are 'pretrained' and 'random', not {start!r}.")
     data = Data(
         train=tokenize(tokenizer, study.train, max_length=config.max_length),
         train_labels=np.array([example.label for example in study.train]),
@@ -89,8 +87,10 @@ def _finetune(study: Study, start: str, directory: pathlib.Path) -> list[dict]:
 
 def section(study: Study) -> Section:
     """Fine-tune, and return the section of the report."""
-    histories = {start: run(study, start) for start in study.config.train.starts}
-    names = [name for name in study.metrics if name != 'score']
+    outcomes = {start: run(study, start) for start in study.config.train.starts}
+    histories = {start: outcome['history'] for start, outcome in outcomes.items()}
+    any_outcome = next(iter(outcomes.values()))
+    names = any_outcome['metrics']
     columns = {
         'pre-trained, not fine-tuned': _dev_rows(histories.get('pretrained', []), first=True),
         'fine-tuned from random weights': _dev_rows(histories.get('random', [])),
@@ -107,9 +107,9 @@ def section(study: Study) -> Section:
     }
     best = best_rows(histories.get('pretrained', []))
     text = (
-        f'{study.model_name} fine-tuned on {study.train_name} (seeds: '
-        f'{", ".join(map(str, seeds(study)))}), evaluated on all of {study.text_name} after the '
-        'last epoch.'
+        f'{study.model_name} fine-tuned on {any_outcome["train_examples"]:,} examples of '
+        f'{study.text_name("train")} (seeds: {", ".join(map(str, seeds(study)))}), evaluated on '
+        f'all of {study.text_name(study.config.data.split)} after the last epoch.'
     )
     if best:
         text += (

@@ -4,6 +4,7 @@ python -m experiments.maps --config=configs/quickstart.py --workdir=results/quic
 """
 
 import io
+import zipfile
 
 import jax
 import numpy as np
@@ -16,21 +17,30 @@ from experiments import special_tokens
 from experiments.study import Study, launch
 
 
-def compute(study: Study, index: int) -> dict[str, np.ndarray]:
-    """Return maps [L, N, T, T] and tokens of the index-th example, computed or read back."""
-    file = study.workdir / 'maps' / f'example{index + 1}.npz'
+def compute(study: Study) -> list[dict[str, np.ndarray]]:
+    """Return maps [L, N, T, T] and tokens of each example, computed or read back."""
+    file = study.workdir / 'maps.npz'
     if not file.exists():
-        model = study.pretrained
-        (batch,) = bs.encode(model.tokenizer, [_choose(study)[index]])
-        output = jax.jit(model.bert.apply)({'params': model.params}, **batch.inputs)
-        length = int(batch.lengths[0])
-        tokens = model.tokenizer.convert_ids_to_tokens(batch.input_ids[0, :length].tolist())
+        model, arrays = study.pretrained, {}
+        forward = jax.jit(model.bert.apply)
+        for index, example in enumerate(_choose(study)):
+            (batch,) = study.encode([example])
+            output = forward({'params': model.params}, **batch.inputs)
+            length = int(batch.lengths[0])
+            tokens = model.tokenizer.convert_ids_to_tokens(batch.input_ids[0, :length].tolist())
+            arrays[f'maps{index}'] = np.asarray(output.attentions[0, :, :, :length, :length])
+            arrays[f'tokens{index}'] = np.array(tokens)
         data = io.BytesIO()
-        maps = np.asarray(output.attentions[0, :, :, :length, :length])
-        np.savez_compressed(data, maps=maps, tokens=np.array(tokens))
+        np.savez_compressed(data, **arrays)
         write_atomically(file, data.getvalue())
-    with np.load(file) as stored:
-        return dict(stored)
+    try:
+        with np.load(file) as stored:
+            return [
+                {name: stored[f'{name}{index}'] for name in ('maps', 'tokens')}
+                for index in range(len(stored.files) // 2)
+            ]
+    except (ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise ValueError(f'{file} is damaged: delete it to compute it anew.') from error
 
 
 def _choose(study: Study) -> list[bs.Example]:
@@ -51,8 +61,7 @@ def section(study: Study) -> Section:
     """Write the figures and return the section of the report."""
     heads = _telling_heads(special_tokens.measure(study))
     blocks = []
-    for index in range(min(study.config.maps.examples, len(study.examples))):
-        stored = compute(study, index)
+    for index, stored in enumerate(compute(study)):
         maps, tokens = stored['maps'], stored['tokens'].tolist()
         sentence = ' '.join(tokens)
         directory = study.workdir / 'figures'

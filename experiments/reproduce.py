@@ -25,7 +25,7 @@ def main(study: Study) -> None:
     write_report(
         path,
         title=f'What the heads of {study.model_name} attend to',
-        lead=f'Texts: {study.text_name}. Layers and heads count from 1.',
+        lead=f'Texts: {study.text_name(study.config.data.split)}. Layers and heads count from 1.',
         sections=sections,
         details={
             'Settings of this run': flatten(study.config.to_dict()),

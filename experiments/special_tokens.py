@@ -26,11 +26,12 @@ def measure(study: Study) -> dict[str, bs.HeadTable]:
     """Measure all statistics in one pass, or read what a former run measured."""
     file = study.workdir / 'heads.csv'
     if not file.exists():
-        model = study.pretrained
-        batches = progress(study.batches, 'Attention', size=lambda batch: batch.size)
+        # The texts first: a mistake in them shows before a large model is fetched.
+        examples, model = study.examples, study.pretrained
+        batches = progress(study.encode(examples), 'Attention', size=lambda batch: batch.size)
         measured = bs.collect(model.bert, model.params, batches, STATISTICS, mesh=study.mesh)
         tables.write_heads(file, measured)
-    return tables.read_heads(file)
+    return tables.read_heads(file, STATISTICS)
 
 
 def section(study: Study) -> Section:
@@ -63,7 +64,7 @@ def section(study: Study) -> Section:
             'The same by layer: mean over heads, and the range of the heads.'
             + (' Dotted: the paper, digitised to about 0.005.' if published else ''),
         ),
-        _layer_table(means, published),
+        _layer_table(study, means, published),
         Picture(
             draw(figures.head_grids(neighbours, label=share), 'neighbours'),
             'Attention to the token itself, the previous and the next one (Clark et al. 2019).',
@@ -82,7 +83,9 @@ def section(study: Study) -> Section:
 
 def _words(study: Study, measured) -> str:
     count = int(measured['[SEP]'].count)
-    sentences = [f'{study.model_name} on {count} examples of {study.text_name}.']
+    sentences = [
+        f'{study.model_name} on {count} examples of {study.text_name(study.config.data.split)}.'
+    ]
     for name in ('[CLS]', '[SEP]'):
         mean = measured[name].mean
         by_layer = mean.mean(axis=1)
@@ -95,15 +98,17 @@ def _words(study: Study, measured) -> str:
     return ' '.join(sentences)
 
 
-def _layer_table(means, published) -> Table:
+def _layer_table(study: Study, means, published) -> Table:
     columns = dict(means)
     if published and all(len(grid) == len(means['[CLS]']) for grid in published.values()):
         columns |= {f'paper {name}': grid for name, grid in published.items()}
+    by_layer = {name: grid.mean(axis=1) for name, grid in columns.items()}
     rows = [
-        (layer + 1, *(f'{grid[layer].mean():.3f}' for grid in columns.values()))
-        for layer in range(len(means['[CLS]']))
+        (layer + 1, *values) for layer, values in enumerate(zip(*by_layer.values(), strict=True))
     ]
-    return Table('Mean over the heads of a layer.', ('layer', *columns), rows)
+    tables.write_csv(study.workdir / 'layers.csv', ('layer', *columns), rows)
+    shown = [(layer, *(f'{value:.3f}' for value in values)) for layer, *values in rows]
+    return Table('Mean over the heads of a layer.', ('layer', *columns), shown)
 
 
 def _top_table(measured) -> Table:
@@ -113,7 +118,8 @@ def _top_table(measured) -> Table:
         order = order if name.startswith('entropy') else order[::-1]
         tops = [np.unravel_index(index, table.mean.shape) for index in order[:3]]
         cells = [
-            f'{figures.head_name(*top)}  {table.mean[top]:.3f} ± {table.standard_error[top]:.3f}'
+            f'{figures.head_name(*top)}  {table.mean[top]:.3f}'
+            + (f' ± {table.standard_error[top]:.3f}' if table.count > 1 else '')
             for top in tops
         ]
         rows.append((('least ' if name.startswith('entropy') else '') + name, *cells))

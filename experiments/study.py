@@ -1,6 +1,7 @@
 """What every program starts with: flags, the run's folder, a model and its texts."""
 
 import functools
+import hashlib
 import logging as python_logging
 import pathlib
 import traceback
@@ -13,7 +14,8 @@ from ml_collections import ConfigDict, config_flags
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.data.corpus import LABELS
-from bert_secrets_jax.workdir import open_workdir
+from bert_secrets_jax.model.weights import fingerprint
+from bert_secrets_jax.workdir import open_workdir, remember_input
 
 _CONFIG = config_flags.DEFINE_config_file(
     'config', None, 'Settings, such as configs/quickstart.py.', lock_config=True
@@ -36,25 +38,54 @@ class Study:
 
     @functools.cached_property
     def pretrained(self) -> bs.Pretrained:
-        """The model that is studied."""
+        """The model that is studied, without any classifier."""
+        return self.load(label_names=())
+
+    def load(self, **changes) -> bs.Pretrained:
+        """Load the configured model; `changes` are further arguments of `from_pretrained`."""
         model = self.config.model
-        return bs.from_pretrained(model.name, dtype=model.dtype, revision=model.revision)
+        weights = fingerprint(model.name, revision=model.revision)
+        remember_input(self.workdir, 'weights', weights)
+        return bs.from_pretrained(
+            model.name,
+            dtype=model.dtype,
+            revision=model.revision,
+            ignore_config=model.ignore_config,
+            **changes,
+        )
 
     @functools.cached_property
     def examples(self) -> list[bs.Example]:
-        """The texts: all of them, or `max_examples` drawn at random with the run's seed."""
+        """The texts that are analysed: `data.max_examples` of `dev`."""
         return draw(self.dev, self.config.data.max_examples, self.config.seed)
 
     @functools.cached_property
     def dev(self) -> list[bs.Example]:
         """All examples of `data.split`."""
-        return _read(self.config.data, self.config.data.split)
+        return self._read(self.config.data.split)
 
     @functools.cached_property
     def train(self) -> list[bs.Example]:
-        """The training examples: all of them, or `train.max_examples` drawn at random."""
-        examples = _read(self.config.data, 'train')
-        return draw(examples, self.config.train.max_examples, self.config.seed)
+        """The training examples: `train.max_examples` of them."""
+        return draw(self._read('train'), self.config.train.max_examples, self.config.seed)
+
+    def _read(self, split: str) -> list[bs.Example]:
+        examples = _read(self.config.data, split)
+        content = hashlib.sha256(repr(examples).encode()).hexdigest()
+        remember_input(self.workdir, f'texts ({split})', content)
+        return examples
+
+    @functools.cached_property
+    def batches(self) -> list[bs.Batch]:
+        """The texts that are analysed, encoded."""
+        return self.encode(self.examples)
+
+    def encode(self, examples: list[bs.Example], **changes) -> list[bs.Batch]:
+        """Encode examples as configured, but for the given changes."""
+        settings = self.config.encoding.to_dict() | changes
+        return bs.encode(
+            self.pretrained.tokenizer, examples, batch_multiple=jax.device_count(), **settings
+        )
 
     @functools.cached_property
     def label_names(self) -> tuple[str, ...]:
@@ -94,51 +125,29 @@ class Study:
             (jax.device_count(),), ('data',), axis_types=(jax.sharding.AxisType.Auto,)
         )
 
-    @functools.cached_property
-    def batches(self) -> list[bs.Batch]:
-        """The texts, encoded."""
-        return self.encode(self.pretrained.tokenizer)
-
-    def encode(self, tokenizer, **changes) -> list[bs.Batch]:
-        """Encode the texts as configured, but for the given changes."""
-        settings = self.config.encoding.to_dict() | changes
-        return bs.encode(tokenizer, self.examples, batch_multiple=jax.device_count(), **settings)
-
-    @property
-    def train_name(self) -> str:
-        """What the training texts are called, with their number."""
-        data = self.config.data
-        count = f'{len(self.train):,} examples of '
-        match data.source:
-            case 'glue':
-                return f'{count}{bs.get_task(data.task).title} train'
-            case 'corpus':
-                return f'{count}the embedded corpus'
-            case _:
-                return count + pathlib.Path(data.train_file).name
-
     @property
     def model_name(self) -> str:
         """What the model is called in figures: the folder's name, or the name on the hub."""
         name = self.config.model.name
-        return pathlib.Path(name).name if pathlib.Path(name).is_dir() else name
+        return pathlib.PurePath(name).name if name.startswith(('/', '.', '~')) else name
 
-    @property
-    def text_name(self) -> str:
-        """What the texts are called in figures."""
+    def text_name(self, split: str) -> str:
+        """Return what the texts of a split are called in figures."""
         data = self.config.data
         match data.source:
             case 'glue':
-                return f'{bs.get_task(data.task).title} {data.split}'
+                return f'{bs.get_task(data.task).title} {split}'
             case 'corpus':
-                return f'embedded corpus, {data.split}'
+                return f'embedded corpus, {split}'
             case _:
-                return pathlib.Path(data.file).name
+                return pathlib.PurePath(data.train_file if split == 'train' else data.file).name
 
 
-def draw(examples: list[bs.Example], wanted: int | None, seed: int) -> list[bs.Example]:
-    """Return at most `wanted` examples, drawn at random, in their order."""
-    if wanted is None or len(examples) <= wanted:
+def draw(examples: list[bs.Example], wanted: int, seed: int) -> list[bs.Example]:
+    """Return at most `wanted` examples, drawn at random, in their order; all for 0."""
+    if wanted < 0:
+        raise ValueError(f'max_examples={wanted} must be at least 1, or 0 for all.')
+    if wanted == 0 or len(examples) <= wanted:
         return examples
     chosen = np.random.default_rng(seed).permutation(len(examples))[:wanted]
     logging.info('%d of %d examples drawn (seed %d).', wanted, len(examples), seed)
@@ -194,7 +203,12 @@ def launch(main: Callable[[Study], None]) -> None:
             main(Study(_CONFIG.value, workdir))
         except (ValueError, OSError, FloatingPointError) as error:
             logging.debug('%s', traceback.format_exc())
-            raise SystemExit(f'error: {error}') from None
+            summary, *listing = str(error).splitlines() or [type(error).__name__]
+            if listing:
+                details = pathlib.Path(_WORKDIR.value) / 'error.txt'
+                details.write_text(f'{error}\n')
+                summary += f' All of them: {details}'
+            raise SystemExit(f'error: {summary}') from None
 
     flags.mark_flags_as_required(['config', 'workdir'])
     app.run(run)

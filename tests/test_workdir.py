@@ -1,26 +1,62 @@
 """A run's folder keeps its config and refuses another one's."""
 
 import json
+import logging
 
 import pytest
 
 from bert_secrets_jax.files import write_atomically
-from bert_secrets_jax.workdir import open_workdir
+from bert_secrets_jax.workdir import describe_versions, open_workdir, remember_input
+
+CONFIG = {'model': {'name': 'a', 'dtype': 'float32'}, 'seed': 0, 'tasks': ('x',)}
+OTHER = {'model': {'name': 'b', 'dtype': 'float32'}, 'seed': 1, 'tasks': ('x',)}
 
 
-def test_resume_with_the_same_config_only(tmp_path):
-    config = {'model': {'name': 'a', 'dtype': 'float32'}, 'seed': 0, 'tasks': ('x',)}
-    path = open_workdir(tmp_path / 'run', config)
+def test_config_and_versions_are_kept(tmp_path):
+    path = open_workdir(tmp_path / 'run', CONFIG)
     assert json.loads((path / 'config.json').read_text())['model']['name'] == 'a'
     versions = json.loads((path / 'versions.json').read_text())
     assert versions['jax'][0].isdigit() and {'python', 'device', 'commit'} <= set(versions)
-    open_workdir(path, config)
+
+
+def test_results_of_another_config_are_refused(tmp_path):
+    path = open_workdir(tmp_path / 'run', CONFIG)
+    (path / 'heads.csv').write_text('results')
+    open_workdir(path, CONFIG)
     with pytest.raises(ValueError, match=r"model.name was 'a', is 'b'; seed was 0, is 1"):
-        open_workdir(
-            path,
-            {'model': {'name': 'b', 'dtype': 'float32'}, 'seed': 1, 'tasks': ('x',)},
-        )
+        open_workdir(path, OTHER)
     assert json.loads((path / 'config.json').read_text())['seed'] == 0
+
+
+def test_a_run_that_came_to_nothing_blocks_nothing(tmp_path):
+    path = open_workdir(tmp_path / 'run', CONFIG)
+    (path / 'log.txt').write_text('it failed')
+    open_workdir(path, OTHER)
+    assert json.loads((path / 'config.json').read_text())['seed'] == 1
+
+
+def test_versions_stay_those_of_the_results(tmp_path, caplog):
+    path = open_workdir(tmp_path / 'run', CONFIG)
+    (path / 'heads.csv').write_text('results')
+    versions = json.loads((path / 'versions.json').read_text()) | {'jax': '0.1'}
+    (path / 'versions.json').write_text(json.dumps(versions))
+    with caplog.at_level(logging.WARNING, logger='absl'):
+        open_workdir(path, CONFIG)
+    assert "jax was '0.1', is" in caplog.text
+    assert json.loads((path / 'versions.json').read_text())['jax'] == '0.1'
+
+
+def test_another_content_under_the_same_name_is_refused(tmp_path):
+    remember_input(tmp_path, 'weights', 'abc')
+    remember_input(tmp_path, 'texts', 'def')
+    remember_input(tmp_path, 'weights', 'abc')
+    with pytest.raises(ValueError, match='The weights are not those'):
+        remember_input(tmp_path, 'weights', 'xyz')
+
+
+def test_no_git_and_no_clone(monkeypatch):
+    monkeypatch.setenv('PATH', '/nowhere')
+    assert describe_versions()['commit'] == 'unknown'
 
 
 def test_a_write_that_fails_leaves_the_former_file(tmp_path):

@@ -114,6 +114,8 @@ def tokenize(tokenizer, examples: Sequence[Example], *, max_length: int = 128) -
     """
     if not examples:
         raise ValueError('There are no examples to encode.')
+    if max_length < 5:
+        raise ValueError(f'{max_length=} has no room for [CLS] A [SEP] B [SEP].')
     singles = [example.id for example in examples if example.text_b is None]
     if 0 < len(singles) < len(examples):
         raise ValueError(

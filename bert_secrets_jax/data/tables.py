@@ -166,6 +166,8 @@ def _read_csv(path: pathlib.Path, columns: Sequence[str]) -> Iterator[_Row]:
 
 def _split_csv(path: pathlib.Path) -> Iterator[tuple[int, list[str]]]:
     """Yield the line on which each record starts, and its fields."""
+    # Texts may be longer than the module's 131,072 characters.
+    csv.field_size_limit(2**31 - 1)
     # Strict: otherwise a quote that is never closed swallows rows without a word.
     reader = csv.reader((line for _, line in _read_lines(path)), strict=True)
     while True:

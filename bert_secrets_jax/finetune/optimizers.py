@@ -1,29 +1,29 @@
 """BERT's optimisers and schedule, for one model; what is not decayed."""
 
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
-Name = Literal['adamw', 'bert_adam']
+NAMES = ('adamw', 'bert_adam')
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-6
 
 
 def make_schedule(learning_rate: float, steps: int, warmup: float) -> optax.Schedule:
     """Rise linearly from 0 over the share `warmup` of the steps, then fall linearly to 0."""
-    rising = round(warmup * steps)
+    rising = max(round(warmup * steps), 1)
     return optax.join_schedules(
         [
             optax.linear_schedule(0, learning_rate, rising),
-            optax.linear_schedule(learning_rate, 0, steps - rising),
+            optax.linear_schedule(learning_rate, 0, max(steps - rising, 1)),
         ],
         [rising],
     )
 
 
 def make_optimizer(
-    name: Name, schedule: optax.Schedule, *, weight_decay: float, clip: float
+    name: str, schedule: optax.Schedule, *, weight_decay: float, clip: float
 ) -> optax.GradientTransformation:
     """Return an optimiser of one model.
 
@@ -48,7 +48,7 @@ def make_optimizer(
         case 'bert_adam':
             moments = [clip_each(clip), scale_by_bert_adam()]
         case _:
-            raise ValueError(f'Optimiser {name!r} is unknown; choose one of {get_args(Name)}.')
+            raise ValueError(f'Optimiser {name!r} is unknown; choose one of {NAMES}.')
     return optax.chain(
         *moments,
         optax.add_decayed_weights(weight_decay, mask=decays),

@@ -55,13 +55,15 @@ class FinetuneConfig:
     warmup: float = 0.1
     weight_decay: float = 0.01
     clip: float = 1.0
-    optimizer: optimizers.Name = 'adamw'
+    optimizer: str = 'adamw'
     max_length: int = 128
     buckets: tuple[int, ...] = BUCKETS
     log_every: int = 20
     checkpoint_every: int = 500
 
     def __post_init__(self):
+        if self.optimizer not in optimizers.NAMES:
+            raise ValueError(f'{self.optimizer=} is unknown; choose one of {optimizers.NAMES}.')
         if self.batch_size % self.micro_batch:
             raise ValueError(f'{self.micro_batch=} must divide {self.batch_size=}.')
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
@@ -137,9 +139,7 @@ def finetune(
     per_epoch = -(-count // config.batch_size)
     total = per_epoch * config.epochs
     schedule = optimizers.make_schedule(config.learning_rate, total, config.warmup)
-    optimizer = optimizers.make_optimizer(
-        config.optimizer, schedule, weight_decay=config.weight_decay, clip=config.clip
-    )
+    optimizer = _optimizer(config, total)
     at_once = mesh is not None or jax.default_backend() != 'cpu'
     of_runs, of_batches = _shardings(mesh, len(config.seeds), config.micro_batch)
     stacked = jax.device_put(jax.tree.map(lambda *leaves: jnp.stack(leaves), *params), of_runs)
@@ -183,6 +183,17 @@ def finetune(
     for run, seed in enumerate(config.seeds):
         save(seed, 'last', _of_run(state.params, run))
     return history
+
+
+@functools.lru_cache(maxsize=8)
+def _optimizer(config: FinetuneConfig, steps: int) -> optax.GradientTransformation:
+    """Return the same object for the same settings: jit knows it by its identity."""
+    return optimizers.make_optimizer(
+        config.optimizer,
+        optimizers.make_schedule(config.learning_rate, steps, config.warmup),
+        weight_decay=config.weight_decay,
+        clip=config.clip,
+    )
 
 
 def _of_run(params: Any, run: int) -> Any:

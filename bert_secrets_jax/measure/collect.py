@@ -14,7 +14,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from bert_secrets_jax.data.encoding import Batch
 from bert_secrets_jax.measure.statistics import Comparison, Statistic
-from bert_secrets_jax.model.attention import Baseline
 from bert_secrets_jax.model.bert import Bert
 
 
@@ -56,7 +55,7 @@ def collect(
     statistics: Mapping[str, Statistic],
     *,
     head_mask=None,
-    baseline: Baseline = 'uniform',
+    baseline: str = 'uniform',
     keep_values: bool = False,
     mesh: Mesh | None = None,
 ) -> dict[str, HeadTable]:
@@ -82,6 +81,7 @@ def collect(
       ValueError: no batches, or rows that the mesh does not divide.
     """
     measure = _Measure((bert,), tuple(statistics.items()), baseline)
+    head_mask = None if head_mask is None else jnp.asarray(head_mask, jnp.float32)
     return _stream(measure, (params,), batches, head_mask, keep_values, mesh)
 
 
@@ -117,7 +117,7 @@ class _Measure:
 
     models: tuple[Bert, ...]
     statistics: tuple[tuple[str, Callable], ...]
-    baseline: Baseline
+    baseline: str
 
 
 def _stream(measure, params, batches, head_mask, keep_values, mesh) -> dict[str, HeadTable]:
@@ -154,6 +154,13 @@ def _step(measure, params, batch, state, head_mask):
     measured = {
         name: jax.vmap(statistic)(*maps, batch.marks) for name, statistic in measure.statistics
     }
+    for name, (value, weight) in measured.items():
+        if value.shape != maps[0].shape[:3] or weight.shape != maps[0].shape[:1]:
+            raise ValueError(
+                f'Statistic {name!r} must return a value [layers, heads] = '
+                f'{list(maps[0].shape[1:3])} and a weight [], got {list(value.shape[1:])} and '
+                f'{list(weight.shape[1:])}.'
+            )
     filled = batch.example >= 0
     measured = {
         name: (value, jnp.where(filled, weight, 0)) for name, (value, weight) in measured.items()
@@ -206,6 +213,10 @@ def _table(name: str, moments: _Moments, kept) -> HeadTable:
     values = None
     if kept:
         index = np.concatenate([example for example, _ in kept])
+        if len(np.unique(index[index >= 0])) < (index >= 0).sum():
+            raise ValueError(
+                'keep_values needs batches of one call of encode: an example occurs twice.'
+            )
         stacked = np.concatenate([batch[name] for _, batch in kept])
         values = np.full((index.max() + 1, *stacked.shape[1:]), np.nan, np.float32)
         values[index[index >= 0]] = stacked[index >= 0]

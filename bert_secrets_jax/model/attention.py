@@ -9,13 +9,11 @@ Queries are rows and keys are columns of a map: `probabilities[b, n, t, s]` is h
   attends to token `s`.
 """
 
-from typing import Literal, get_args
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-Baseline = Literal['uniform', 'zero']
+BASELINES = ('uniform', 'zero')
 Mask = Bool[Array, 'B S'] | Int[Array, 'B S']
 
 
@@ -70,7 +68,7 @@ def disable_heads(
     head_mask: Float[Array, ' N'] | Float[Array, 'B N'],
     attention_mask: Mask,
     *,
-    baseline: Baseline,
+    baseline: str,
 ) -> Float[Array, 'B N T S']:
     """Replace the maps of masked heads: `mask * learned + (1 - mask) * baseline`.
 
@@ -86,14 +84,17 @@ def disable_heads(
     Raises:
       ValueError: for an unknown baseline.
     """
+    check_baseline(baseline)
     keep = jnp.atleast_2d(head_mask)[:, :, None, None]
-    match baseline:
-        case 'uniform':
-            return keep * probabilities + (1 - keep) * uniform_probabilities(attention_mask)
-        case 'zero':
-            return keep * probabilities
-        case _:
-            raise ValueError(f'{baseline=} is unknown; choose one of {get_args(Baseline)}.')
+    if baseline == 'zero':
+        return keep * probabilities
+    return keep * probabilities + (1 - keep) * uniform_probabilities(attention_mask)
+
+
+def check_baseline(baseline: str) -> None:
+    """Raise ValueError unless it is one of `BASELINES`."""
+    if baseline not in BASELINES:
+        raise ValueError(f'{baseline=} is unknown; choose one of {BASELINES}.')
 
 
 def dropout_mask(

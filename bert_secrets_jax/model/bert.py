@@ -150,7 +150,7 @@ class Layer(nn.Module):
     """One encoder layer as `lax.scan` wants it: carries hidden states, emits them and the maps."""
 
     config: BertConfig
-    baseline: attention.Baseline = 'uniform'
+    baseline: str = 'uniform'
     deterministic: bool = True
 
     @nn.compact
@@ -192,7 +192,7 @@ class Bert(nn.Module):
         attention_mask: ArrayLike,
         *,
         head_mask: ArrayLike | None = None,
-        baseline: attention.Baseline = 'uniform',
+        baseline: str = 'uniform',
         deterministic: bool = True,
         example_ids: ArrayLike | None = None,
     ) -> BertOutput:
@@ -217,7 +217,7 @@ class Bert(nn.Module):
         input_ids, token_type_ids, attention_mask = map(
             jnp.asarray, (input_ids, token_type_ids, attention_mask)
         )
-        _check_inputs(config, input_ids, token_type_ids, attention_mask, head_mask)
+        _check_inputs(config, input_ids, token_type_ids, attention_mask, head_mask, baseline)
         if example_ids is None:
             example_ids = jnp.arange(len(input_ids))
         if head_mask is not None:
@@ -250,7 +250,8 @@ class Bert(nn.Module):
         )
 
 
-def _check_inputs(config, input_ids, token_type_ids, attention_mask, head_mask) -> None:
+def _check_inputs(config, input_ids, token_type_ids, attention_mask, head_mask, baseline) -> None:
+    attention.check_baseline(baseline)
     if input_ids.ndim != 2:
         raise ValueError(f'input_ids must be [batch, length], got {input_ids.shape}.')
     for name, array in (

@@ -53,6 +53,9 @@ class BertConfig:
     dtype: ComputeDtype = 'float32'
 
     def __post_init__(self):
+        for name in ('vocab_size', 'hidden_size', 'num_hidden_layers', 'num_attention_heads'):
+            if getattr(self, name) < 1:
+                raise ValueError(f'{name}={getattr(self, name)} must be at least 1.')
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(f'{self.num_attention_heads=} must divide {self.hidden_size=}.')
         if self.hidden_act not in ACTIVATIONS:

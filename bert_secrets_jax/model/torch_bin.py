@@ -73,7 +73,8 @@ _KNOWN: dict[tuple[str, str], Any] = {
     ('torch._utils', '_rebuild_tensor'): _Inert(_rebuild_tensor),
     ('torch._utils', '_rebuild_tensor_v2'): _Inert(_rebuild_tensor),
     ('torch._utils', '_rebuild_parameter'): _Inert(_rebuild_parameter),
-    **{('torch', name): np.dtype(dtype) for name, dtype in _STORAGE_DTYPES.items()},
+    # Names and not dtypes: a pickle could change the state of a dtype, which all of NumPy shares.
+    **{('torch', name): name for name in _STORAGE_DTYPES},
 }
 
 
@@ -87,8 +88,8 @@ class _Unpickler(pickle.Unpickler):
 
     def persistent_load(self, pid):
         match pid:
-            case ('storage', np.dtype() as dtype, str(key), _, _, *_):
-                return _Storage(key, dtype)
+            case ('storage', str(kind), str(key), _, _, *_) if kind in _STORAGE_DTYPES:
+                return _Storage(key, np.dtype(_STORAGE_DTYPES[kind]))
         raise pickle.UnpicklingError(f'it refers to an unknown kind of object, {pid!r}')
 
 

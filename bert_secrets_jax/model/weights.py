@@ -1,14 +1,15 @@
 """Checkpoints in Hugging Face's layout <-> our parameters, strictly in both directions."""
 
 import dataclasses
+import hashlib
 import json
 import pathlib
 import re
+import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import flax.traverse_util
-import jax
 import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
@@ -103,6 +104,8 @@ def from_pretrained(
     settings_file = directory / 'config.json'
     try:
         values = json.loads(settings_file.read_text(encoding='utf-8'))
+        if not isinstance(values, dict):
+            raise ValueError('it does not hold a JSON object.')
         settings = read_config(values, ignore=ignore_config)
     except (ValueError, OSError) as error:
         raise ValueError(f'{settings_file}: {error}') from error
@@ -120,11 +123,14 @@ def from_pretrained(
 def save_pretrained(pretrained: Pretrained, directory: str | pathlib.Path) -> None:
     """Write config.json, model.safetensors and tokenizer files, which `transformers` and we load.
 
-    Files are replaced only once they are complete, so a killed run leaves the former ones.
+    Each file is replaced only once it is complete. In a run killed between two of them the weights
+    are older than config.json; loading notices another architecture or number of classes.
     """
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    pretrained.tokenizer.save_pretrained(directory)
+    with tempfile.TemporaryDirectory() as partial:
+        for file in map(pathlib.Path, pretrained.tokenizer.save_pretrained(partial)):
+            write_atomically(directory / file.name, file.read_bytes())
     tensors = tensors_from_params(pretrained.config, pretrained.params)
     text = json.dumps(write_config(pretrained.config), indent=2, sort_keys=True) + '\n'
     write_atomically(directory / 'config.json', text.encode())
@@ -153,7 +159,8 @@ def params_from_tensors(
       ValueError: lists all missing, unexpected and misshapen tensors.
     """
     leaves = flax.traverse_util.flatten_dict(initial, sep='/')
-    result, wrong, used = {}, [], set()
+    result, used = {}, set()
+    wrong: dict[str, list[str]] = {'missing': [], 'unexpected': [], 'misshapen': []}
     for path, leaf in leaves.items():
         if path.split('/')[0] in fresh:
             result[path] = leaf
@@ -163,23 +170,28 @@ def params_from_tensors(
         for name in _their_names(config, path):
             used.add(name)
             if name not in tensors:
-                wrong.append(f'- missing    {name} {list(shape)}')
+                wrong['missing'].append(f'{name} {list(shape)}')
             elif tensors[name].shape != shape:
-                wrong.append(
-                    f'! misshapen  {name} {list(tensors[name].shape)}, expected {list(shape)}'
-                )
+                found = list(tensors[name].shape)
+                wrong['misshapen'].append(f'{name} {found}, expected {list(shape)}')
             else:
                 parts.append(_to_ours(path, tensors[name]))
-        if not wrong:
+        if not any(wrong.values()):
             result[path] = jnp.asarray(np.stack(parts).reshape(leaf.shape), jnp.float32)
-    wrong += [
-        f'+ unexpected {name} {list(tensors[name].shape)}' for name in sorted(set(tensors) - used)
+    wrong['unexpected'] = [
+        f'{name} {list(tensors[name].shape)}' for name in sorted(set(tensors) - used)
     ]
-    if wrong:
+    if any(wrong.values()):
+        counts = ', '.join(
+            f'{len(names)} tensors {kind} ({names[0]}{", ..." if len(names) > 1 else ""})'
+            for kind, names in wrong.items()
+            if names
+        )
+        listing = '\n'.join(f'{kind}: {name}' for kind, names in wrong.items() for name in names)
         raise ValueError(
             f'{source} does not fit its config.json ({config.num_hidden_layers} layers, '
-            f'{config.num_attention_heads} heads, hidden {config.hidden_size}); is it another '
-            'architecture, or a damaged file?\n' + '\n'.join(wrong)
+            f'{config.num_attention_heads} heads, hidden {config.hidden_size}): {counts}. Is it '
+            f'another architecture, or a damaged file?\n{listing}'
         )
     return flax.traverse_util.unflatten_dict(result, sep='/')
 
@@ -243,14 +255,16 @@ def _read_tensors(
 
 
 def _normalise(tensors: Mapping[str, np.ndarray], file: pathlib.Path) -> dict[str, np.ndarray]:
-    """Strip `bert.`, modernise gamma and beta, leave out the heads of other tasks."""
+    """Strip prefixes, modernise gamma and beta, leave out the heads of other tasks."""
     result, left_out = {}, []
     for name, tensor in tensors.items():
-        if name.startswith(_OTHER_HEADS):
+        # `module.` is what PyTorch's data parallelism leaves.
+        short = name.removeprefix('module.').removeprefix('bert.')
+        short = re.sub(r'LayerNorm\.gamma$', 'LayerNorm.weight', short)
+        short = re.sub(r'LayerNorm\.beta$', 'LayerNorm.bias', short)
+        if short.startswith(_OTHER_HEADS):
             left_out.append(name)
             continue
-        short = re.sub(r'LayerNorm\.gamma$', 'LayerNorm.weight', name.removeprefix('bert.'))
-        short = re.sub(r'LayerNorm\.beta$', 'LayerNorm.bias', short)
         if short in _BUFFERS:
             continue
         if short in result:
@@ -272,14 +286,8 @@ def _settle_heads(
     """Decide on pooler and classifier; returns the config and which of the two are to be fresh."""
     has_pooler = 'pooler.dense.weight' in tensors
     if label_names is None and 'classifier.weight' in tensors:
-        if not has_pooler:
-            raise ValueError(
-                f'{file} has a classifier without a pooler: a token classification head, which is '
-                'not implemented. Pass label_names=() to leave it out.'
-            )
-        count = len(tensors['classifier.weight'])
-        names = values.get('id2label') or {}
-        names = tuple(str(names.get(str(index), f'LABEL_{index}')) for index in range(count))
+        _check_classifier(values, has_pooler, file)
+        names = _label_names(values, len(tensors['classifier.weight']), file)
         return BertConfig(**settings, label_names=names, dtype=dtype), []
     for name in ('classifier.weight', 'classifier.bias'):
         if tensors.pop(name, None) is not None:
@@ -292,6 +300,40 @@ def _settle_heads(
     return config, fresh
 
 
+def _check_classifier(values: Mapping[str, Any], has_pooler: bool, file: pathlib.Path) -> None:
+    """Raise ValueError unless the classifier is one over sentences with one label each."""
+    architectures = values.get('architectures') or ['BertForSequenceClassification']
+    problem = values.get('problem_type')
+    if architectures != ['BertForSequenceClassification'] or not has_pooler:
+        kind = f'of {", ".join(architectures)}' if has_pooler else 'without a pooler'
+    elif problem == 'multi_label_classification':
+        kind = 'of several labels at once'
+    else:
+        return
+    raise ValueError(
+        f'{file} has a classifier {kind}, and only that of BertForSequenceClassification is '
+        'implemented. Pass label_names=() to leave it out.'
+    )
+
+
+def _label_names(values: Mapping[str, Any], count: int, file: pathlib.Path) -> tuple[str, ...]:
+    names = values.get('id2label') or {str(index): f'LABEL_{index}' for index in range(count)}
+    if not isinstance(names, dict) or set(names) != set(map(str, range(count))):
+        raise ValueError(
+            f'{file} classifies into {count} classes, and id2label in its config.json names '
+            f'{names}: correct id2label.'
+        )
+    return tuple(str(names[str(index)]) for index in range(count))
+
+
+def fingerprint(name: str | pathlib.Path, *, revision: str | None = None) -> str:
+    """Return the SHA-256 of a checkpoint's weights."""
+    directory = hub.locate(name, revision=revision)
+    file = next(directory / name for name in _WEIGHT_FILES if (directory / name).exists())
+    with file.open('rb') as data:
+        return hashlib.file_digest(data, 'sha256').hexdigest()
+
+
 def _load_tokenizer(directory: pathlib.Path, config: BertConfig):
     # transformers takes a second to import, and is needed here alone.
     from transformers import AutoTokenizer
@@ -301,15 +343,15 @@ def _load_tokenizer(directory: pathlib.Path, config: BertConfig):
             f'{directory} has no tokenizer (tokenizer.json or vocab.txt): copy the files of the '
             'model it was fine-tuned from into it.'
         )
-    tokenizer = AutoTokenizer.from_pretrained(directory, use_fast=True)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(directory, use_fast=True)
+    # A damaged file raises whatever the reader of that file happens to raise.
+    except Exception as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ValueError(f'The tokenizer in {directory} was not loaded: {reason}') from error
     if len(tokenizer) > config.vocab_size:
         raise ValueError(
             f'The tokenizer in {directory} has {len(tokenizer)} wordpieces, the model '
             f'{config.vocab_size}: it belongs to another model.'
         )
     return tokenizer
-
-
-def count_parameters(params: Mapping[str, Any]) -> int:
-    """Return the number of weights."""
-    return sum(leaf.size for leaf in jax.tree.leaves(params))

@@ -183,14 +183,18 @@ def head_maps(maps: Mapping[str, np.ndarray], tokens: Sequence[str]) -> Figure:
     with matplotlib.rc_context(_STYLE):
         columns = min(len(maps), 3)
         rows = -(-len(maps) // columns)
-        side = max(0.11 * len(tokens), 1.2) + 0.7
+        # Beyond that, tokens are too many to be read.
+        labelled = len(tokens) <= 64
+        side = min(max(0.11 * len(tokens), 1.2), 7) + 0.7
         figure = Figure(figsize=(columns * side + 0.9, rows * (side + 0.1)), layout='constrained')
         axes = list(figure.subplots(rows, columns, squeeze=False).flat)
         for axis, (title, values) in zip(axes, maps.items(), strict=False):
             image = axis.imshow(values, cmap=_MAPS, vmin=0, vmax=1)
             axis.set_title(title, fontsize=7)
-            axis.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=6)
-            axis.set_yticks(range(len(tokens)), tokens, fontsize=6)
+            axis.set(xticks=[], yticks=[])
+            if labelled:
+                axis.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=6)
+                axis.set_yticks(range(len(tokens)), tokens, fontsize=6)
             axis.spines[:].set(visible=True, linewidth=0.3, color='0.7')
             axis.tick_params(length=0)
         for axis in axes[len(maps) :]:

@@ -49,26 +49,33 @@ def write_heads(path: pathlib.Path, tables: Mapping[str, HeadTable]) -> None:
     )  # fmt: skip
 
 
-def read_heads(path: pathlib.Path) -> dict[str, HeadTable]:
+def read_heads(path: pathlib.Path, expected: Iterable[str]) -> dict[str, HeadTable]:
     """Read what `write_heads` wrote.
 
+    Args:
+      path: the file.
+      expected: names of statistics that must be in it.
+
     Raises:
-      ValueError: when the file is not such a table.
+      ValueError: when they are not, or the file is damaged.
     """
     with path.open(newline='', encoding='utf-8') as file:
         rows = list(csv.DictReader(file))
-    if not rows or tuple(rows[0]) != _HEAD_COLUMNS:
-        raise ValueError(f'{path} is not a table of heads: delete it, and it is measured anew.')
+    damaged = ValueError(f'{path} is damaged or from another version: delete it to measure anew.')
+    if not rows or any(tuple(row) != _HEAD_COLUMNS or None in row.values() for row in rows):
+        raise damaged
     tables = {}
-    for name in dict.fromkeys(row['statistic'] for row in rows):
+    for name in dict.fromkeys([row['statistic'] for row in rows] + list(expected)):
         mine = [row for row in rows if row['statistic'] == name]
-        shape = (int(mine[-1]['layer']), int(mine[-1]['head']))
-        column = lambda key, mine=mine, shape=shape: np.array(
-            [float(row[key]) for row in mine], np.float32
-        ).reshape(shape)
-        tables[name] = HeadTable(
-            mean=column('mean'),
-            variance=column('variance'),
-            count=float(mine[0]['examples']),
-        )
+        try:
+            shape = (int(mine[-1]['layer']), int(mine[-1]['head']))
+            mean, variance = (
+                np.array([float(row[column]) for row in mine], np.float32).reshape(shape)
+                for column in ('mean', 'variance')
+            )
+            tables[name] = HeadTable(mean=mean, variance=variance, count=float(mine[0]['examples']))
+        except (IndexError, TypeError, ValueError) as error:
+            raise damaged from error
+    if len({table.mean.shape for table in tables.values()}) > 1:
+        raise damaged
     return tables

@@ -3,14 +3,17 @@
 import csv
 import importlib
 import os
+import re
 import shutil
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
+from configs import base
 from experiments import special_tokens
 from tests.conftest import ROOT, WORDS
 
@@ -23,6 +26,13 @@ def run(program, *arguments, ok=True):
     )  # fmt: skip
     assert (result.returncode == 0) == ok, result.stderr[-3000:]
     return result
+
+
+def error_line(result) -> str:
+    """Return the error; what stands before it are lines of the log, and no traceback."""
+    *log, line = result.stderr.strip().splitlines()
+    assert all(re.match(r'[IW]\d{4} ', before) for before in log), result.stderr
+    return line
 
 
 @pytest.fixture(scope='module')
@@ -42,7 +52,8 @@ def glue_dir(tmp_path_factory):
     text = lambda: ' '.join(rng.choice(words, rng.integers(2, 9)))
     rows = [f'{row % 2}\t{row}\t{row}\t{text()}\t{text()} .' for row in range(20)]
     header = '\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String'
-    (directory / 'MRPC' / 'dev.tsv').write_text('\n'.join([header, *rows]) + '\n')
+    for split in ('train', 'dev'):
+        (directory / 'MRPC' / f'{split}.tsv').write_text('\n'.join([header, *rows]) + '\n')
     return directory
 
 
@@ -52,6 +63,9 @@ def settings(checkpoint, glue_dir, workdir, config='configs/paper.py:mrpc'):
         f'--config.model.name={checkpoint}',
         f'--config.data.glue_dir={glue_dir}',
         '--config.encoding.max_length=24',
+        '--config.train.num_seeds=2',
+        '--config.train.batch_size=8',
+        '--config.train.learning_rate=1e-3',
         f'--workdir={workdir}',
     )
 
@@ -78,6 +92,7 @@ def test_results_are_files(finished):
     assert 'Attention: 20/20 examples' in (workdir / 'log.txt').read_text()
     page = (workdir / 'report.html').read_text()
     assert 'on 20 examples of MRPC dev' in page and 'the paper, digitised' in page
+    assert '87.9 / 82.3' in page and 'fine-tuned on 20 examples of MRPC train' in page
 
 
 def test_the_table_holds_what_the_library_measures(finished, checkpoint, glue_dir):
@@ -97,17 +112,108 @@ def test_the_table_holds_what_the_library_measures(finished, checkpoint, glue_di
 def test_a_finished_run_is_read_and_not_computed_again(finished, checkpoint, glue_dir, tmp_path):
     """The texts and the checkpoint are gone, and yet the same report comes out."""
     workdir, _ = finished
-    copy = shutil.copytree(workdir, tmp_path / 'copy')
-    (copy / 'report.html').unlink()
-    elsewhere = shutil.copytree(checkpoint, tmp_path / 'checkpoint')
-    arguments = settings(checkpoint, glue_dir, copy)
-    (checkpoint / 'model.safetensors').rename(tmp_path / 'hidden')
+    before = (workdir / 'report.html').read_text()
+    (workdir / 'report.html').unlink()
+    hidden = checkpoint.rename(tmp_path / 'checkpoint'), glue_dir.rename(tmp_path / 'glue')
     try:
-        run('reproduce', *arguments)
+        run('reproduce', *settings(checkpoint, glue_dir, workdir))
     finally:
-        (tmp_path / 'hidden').rename(checkpoint / 'model.safetensors')
-    assert elsewhere.exists()
-    assert (copy / 'report.html').read_text() == (workdir / 'report.html').read_text()
+        hidden[0].rename(checkpoint)
+        hidden[1].rename(glue_dir)
+    assert (workdir / 'report.html').read_text() == before
+
+
+def test_fine_tuned_checkpoints_are_ordinary_ones(finished, checkpoint):
+    workdir, _ = finished
+    before = bs.from_pretrained(checkpoint)
+    for seed in (0, 1):
+        for which in ('last', 'best'):
+            model = bs.from_pretrained(workdir / 'finetune' / 'pretrained' / f'seed{seed}' / which)
+            assert model.config.label_names == ('0', '1')
+            moved = (
+                model.params['layers']['output']['kernel']
+                - before.params['layers']['output']['kernel']
+            )
+            assert 0 < np.abs(moved).max() < 1
+
+
+def test_the_change_is_what_the_library_measures(finished, checkpoint, glue_dir):
+    workdir, _ = finished
+    before = bs.from_pretrained(checkpoint)
+    after = bs.from_pretrained(workdir / 'finetune' / 'pretrained' / 'seed1' / 'last')
+    examples = bs.read_glue(glue_dir, bs.get_task('mrpc'))
+    similar = []
+    for batch in bs.encode(before.tokenizer, examples, max_length=24, tokens_per_batch=24):
+        maps = [np.asarray(m.bert.apply({'params': m.params}, **batch.inputs).attentions)
+                for m in (before, after)]  # fmt: skip
+        for row in range(len(batch.example)):
+            a, b = (m[row, :, :, : batch.lengths[row], : batch.lengths[row]].reshape(3, 4, -1)
+                    for m in maps)  # fmt: skip
+            norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
+            similar.append((a * b).sum(-1) / norms)
+    with (workdir / 'attention_change' / 'paper_seed1.csv').open() as file:
+        means = np.array([float(row['mean']) for row in csv.DictReader(file)]).reshape(3, 4)
+    np.testing.assert_allclose(means, np.mean(similar, axis=0), atol=5e-6)
+    assert means.min() < 0.9999
+
+
+def test_killed_and_resumed_equals_uninterrupted(finished, checkpoint, glue_dir, tmp_path):
+    """kill -9 after the first checkpoint; the same command again; the same bits."""
+    workdir, _ = finished
+    arguments = settings(checkpoint, glue_dir, tmp_path / 'run')
+    checkpoints = tmp_path / 'run' / 'finetune' / 'pretrained' / 'checkpoints'
+    process = subprocess.Popen(
+        [sys.executable, '-m', 'experiments.finetune', *map(str, arguments)],
+        cwd=ROOT, env=os.environ | {'JAX_PLATFORMS': 'cpu'}, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        # Checkpoints are named by their step: 0 before training, 3 after the first epoch.
+        while not (checkpoints / '3' / 'commit_success.txt').exists():
+            assert process.poll() is None
+            time.sleep(0.02)
+    finally:
+        process.kill()
+        process.wait()
+    assert not (tmp_path / 'run' / 'finetune' / 'pretrained' / 'outcome.json').exists()
+    run('finetune', *arguments)
+    for seed in (0, 1):
+        parts = ('finetune', 'pretrained', f'seed{seed}', 'last', 'model.safetensors')
+        resumed, uninterrupted = (
+            folder.joinpath(*parts).read_bytes() for folder in (tmp_path / 'run', workdir)
+        )
+        assert resumed == uninterrupted
+    curves = [
+        folder / 'finetune' / 'pretrained' / 'curve.jsonl' for folder in (tmp_path / 'run', workdir)
+    ]
+    assert curves[0].read_text() == curves[1].read_text()
+
+
+def test_random_weights_as_a_start(checkpoint, glue_dir, tmp_path):
+    run(
+        'finetune', *settings(checkpoint, glue_dir, tmp_path), '--config.train.starts=("random",)',
+        '--config.train.epochs=1',
+    )  # fmt: skip
+    model = bs.from_pretrained(tmp_path / 'finetune' / 'random' / 'seed0' / 'last')
+    # Normal(0, 0.02); the checkpoint's kernels are ten times as large.
+    assert np.std(model.params['layers']['output']['kernel']) < 0.03
+
+
+def test_labels_of_your_own_table(checkpoint, tmp_path):
+    for name in ('train', 'dev'):
+        rows = ''.join(
+            f'the cat {word},{label}\n' for word, label in (('ran', 'yes'), ('sleep', 'no')) * 4
+        )
+        (tmp_path / f'{name}.csv').write_text(f'text,verdict\n{rows}')
+    run(
+        'finetune', '--config=configs/paper.py', f'--config.model.name={checkpoint}',
+        '--config.data.source=file', f'--config.data.file={tmp_path / "dev.csv"}',
+        f'--config.data.train_file={tmp_path / "train.csv"}', '--config.data.text_a=text',
+        '--config.data.label=verdict', '--config.data.labels=("no","yes")',
+        '--config.encoding.max_length=24', '--config.train.num_seeds=1',
+        f'--workdir={tmp_path / "run"}',
+    )  # fmt: skip
+    model = bs.from_pretrained(tmp_path / 'run' / 'finetune' / 'pretrained' / 'seed0' / 'best')
+    assert model.config.label_names == ('no', 'yes')
 
 
 def test_each_section_is_a_program_of_its_own(checkpoint, glue_dir, tmp_path):
@@ -135,11 +241,13 @@ def test_each_section_is_a_program_of_its_own(checkpoint, glue_dir, tmp_path):
         ),
         ('--config.model.name=/nowhere', "error: '/nowhere' is no directory here"),
         ('--config.model.dtype=float16', "error: self.dtype='float16' must be"),
+        ('--config.data.max_examples=-1', 'error: max_examples=-1 must be at least 1'),
+        ('--config.encoding.max_length=2', 'error: max_length=2 has no room'),
     ],
 )
 def test_errors_are_one_line(checkpoint, glue_dir, tmp_path, changed, message):
     result = run('reproduce', *settings(checkpoint, glue_dir, tmp_path), changed, ok=False)
-    (line,) = result.stderr.strip().splitlines()
+    line = error_line(result)
     assert line.startswith(message)
 
 
@@ -148,7 +256,7 @@ def test_a_malformed_file_and_a_damaged_checkpoint_are_one_line(checkpoint, glue
     with (bad / 'MRPC' / 'dev.tsv').open('a') as file:
         file.write('1\t2\t3\tonly one text\n')
     result = run('reproduce', *settings(checkpoint, bad, tmp_path / 'a'), ok=False)
-    (line,) = result.stderr.strip().splitlines()
+    line = error_line(result)
     assert 'dev.tsv: 1 bad row: line 22: 4 fields, expected 5' in line
     run(
         'reproduce',
@@ -160,7 +268,7 @@ def test_a_malformed_file_and_a_damaged_checkpoint_are_one_line(checkpoint, glue
     data = (damaged / 'model.safetensors').read_bytes()
     (damaged / 'model.safetensors').write_bytes(data[:1000])
     result = run('reproduce', *settings(damaged, glue_dir, tmp_path / 'c'), ok=False)
-    (line,) = result.stderr.strip().splitlines()
+    line = error_line(result)
     assert 'model.safetensors is not a complete safetensors file' in line
 
 
@@ -194,13 +302,13 @@ def test_the_quickstart_offline(tmp_path):
     assert 'all-MiniLM-L6-v2 on 12 examples of embedded corpus, dev' in page
 
 
-@pytest.mark.parametrize('name', sorted(p.stem for p in (ROOT / 'configs').glob('*.py')))
+@pytest.mark.parametrize(
+    'name', sorted(p.stem for p in (ROOT / 'configs').glob('*.py') if p.stem != '__init__')
+)
 def test_every_config_loads(name):
     module = importlib.import_module(f'configs.{name}')
-    if name == '__init__':
-        return
     config = module.get_config()
-    assert config.to_dict().keys() == {'model', 'data', 'encoding', 'maps', 'seed'}
+    assert config.to_dict().keys() == base.get_config().to_dict().keys()
     if name != 'base':
         argument = {'quickstart': 'smoke', 'paper': 'rte:smoke'}[name]
         assert module.get_config(argument).data.max_examples < config.data.max_examples

@@ -139,6 +139,20 @@ def test_a_statistic_that_never_applies_is_nan(bert, params, tokenizer, examples
     assert table.count == 0 and np.isnan(table.mean).all() and np.isnan(table.variance).all()
 
 
+def test_a_statistic_of_the_wrong_shape_is_named(bert, params, tokenizer, examples):
+    batches = encode_all(tokenizer, examples[:2])
+    wrong = lambda attentions, marks: (attentions.mean(), jnp.float32(1))
+    with pytest.raises(ValueError, match=r"'wrong' must return.*\[3, 4\].*got \[\] and \[\]"):
+        collect(bert, params, batches, {'wrong': wrong})
+
+
+def test_values_of_two_encodings_are_not_mixed_up(bert, params, tokenizer, examples):
+    batches = encode_all(tokenizer, examples[:2]) + encode_all(tokenizer, examples[2:4])
+    assert collect(bert, params, batches, STATISTICS)['cls'].count == 4
+    with pytest.raises(ValueError, match='an example occurs twice'):
+        collect(bert, params, batches, STATISTICS, keep_values=True)
+
+
 def test_no_batches_is_an_error(bert, params):
     with pytest.raises(ValueError, match='no batches'):
         collect(bert, params, [], STATISTICS)

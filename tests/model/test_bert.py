@@ -313,6 +313,12 @@ def test_wrong_inputs_are_named(bert, params, inputs):
         run(bert, params, long)
 
 
+def test_an_unknown_baseline_is_named_with_and_without_a_mask(bert, params, inputs):
+    for mask in (None, np.ones((3, 4))):
+        with pytest.raises(ValueError, match="baseline='unifrom' is unknown"):
+            run(bert, params, inputs, head_mask=mask, baseline='unifrom')
+
+
 def test_parameter_names_and_shapes_are_stable(config, params):
     """Checkpoints, converters and weight decay masks rely on these."""
     golden = json.loads((pathlib.Path(__file__).parent / 'param_shapes.json').read_text())

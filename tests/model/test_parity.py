@@ -73,17 +73,12 @@ def test_equals_pytorch(reference, what):
     np.testing.assert_allclose(actual, expected[what], atol=TOLERANCE, rtol=0)
 
 
-@pytest.mark.parametrize(
-    'wrong', [{'layer_norm_eps': 1e-6}, {'hidden_act': 'gelu_new'}], ids=['eps', 'gelu']
-)
-def test_a_wrong_constant_would_be_noticed(tmp_path, reference, wrong):
-    """The tolerance is tight enough: each wrong constant fails at one of the two scales."""
+def test_a_wrong_constant_would_be_noticed(reference):
+    """The tolerance is tight enough for what shows at this scale."""
     directory, batch, expected = reference
     model = from_pretrained(directory)
-    bert = Bert(dataclasses.replace(model.config, **wrong))
-    output = bert.apply({'params': model.params}, **batch)
+    wrong = {0.02: {'layer_norm_eps': 1e-6}, 0.3: {'hidden_act': 'gelu_new'}}
+    config = dataclasses.replace(model.config, **wrong[model.config.initializer_range])
+    output = Bert(config).apply({'params': model.params}, **batch)
     moved = np.abs(np.asarray(output.hidden_states) - expected['hidden_states']).max()
-    std = model.config.initializer_range
-    shows_at = {'layer_norm_eps': 0.02, 'hidden_act': 0.3}[next(iter(wrong))]
-    if std == shows_at:
-        assert moved > 5 * TOLERANCE
+    assert moved > 5 * TOLERANCE

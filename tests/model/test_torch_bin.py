@@ -6,6 +6,7 @@ import os
 import pickle
 import zipfile
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -104,6 +105,17 @@ def test_the_known_functions_cannot_be_changed(tmp_path):
     hostile_zip(path, b'\x80\x02ctorch._utils\n_rebuild_tensor_v2\n' + state + b'b.')
     with pytest.raises(ValueError, match="tries to set '__defaults__'"):
         torch_bin.load(path)
+
+
+def test_a_dtype_cannot_be_changed(tmp_path):
+    """BUILD on a dtype would call its __setstate__, and all of the process shares it."""
+    before = np.dtype(ml_dtypes.bfloat16).itemsize
+    path = tmp_path / 'pytorch_model.bin'
+    state = pickle.dumps((3, '|', None, None, None, 1024, 1, 0), protocol=2)[2:-1]
+    hostile_zip(path, b'\x80\x02ctorch\nBFloat16Storage\n' + state + b'b0}.')
+    with pytest.raises(ValueError, match='was not loaded'):
+        torch_bin.load(path)
+    assert np.dtype(ml_dtypes.bfloat16).itemsize == before == 2
 
 
 @pytest.mark.parametrize(

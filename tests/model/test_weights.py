@@ -82,7 +82,13 @@ def without_prefix(tensors):
     return {name.removeprefix('bert.'): tensor for name, tensor in tensors.items()}
 
 
-@pytest.mark.parametrize('change', [old_names, with_other_heads, without_prefix])
+def of_data_parallelism(tensors):
+    return {f'module.{name}': tensor for name, tensor in tensors.items()}
+
+
+@pytest.mark.parametrize(
+    'change', [old_names, with_other_heads, without_prefix, of_data_parallelism]
+)
 def test_spellings_of_the_same_weights(directory, params, change):
     rewrite(directory, change)
     assert_equal(from_pretrained(directory).params, params)
@@ -134,11 +140,32 @@ def test_a_fresh_pooler_where_there_is_none(directory):
     assert loaded.params['pooler']['kernel'].shape == (24, 24) and loaded.config.num_labels == 1
 
 
-def test_a_token_classification_head_is_refused_or_left_out(directory):
-    rewrite(directory, lambda t: {k: v for k, v in t.items() if 'pooler' not in k})
-    with pytest.raises(ValueError, match=r'token classification.*label_names=\(\)'):
+@pytest.mark.parametrize(
+    ('values', 'named'),
+    [
+        ({'architectures': ['BertForTokenClassification']}, 'of BertForTokenClassification'),
+        ({'architectures': ['BertForMultipleChoice']}, 'of BertForMultipleChoice'),
+        ({'problem_type': 'multi_label_classification'}, 'of several labels at once'),
+        ({}, 'without a pooler'),
+    ],
+)
+def test_classifiers_of_another_kind_are_refused_or_left_out(directory, values, named):
+    set_config(directory, **values)
+    if not values:
+        rewrite(directory, lambda t: {k: v for k, v in t.items() if 'pooler' not in k})
+    with pytest.raises(ValueError, match=rf'a classifier {named}.*label_names=\(\)'):
         from_pretrained(directory)
     assert from_pretrained(directory, label_names=()).config.num_labels == 0
+
+
+def test_names_of_classes(directory):
+    for names in ({}, None):
+        set_config(directory, id2label=names)
+        assert from_pretrained(directory).config.label_names == ('LABEL_0', 'LABEL_1', 'LABEL_2')
+    for names in (['a', 'b', 'c'], {'0': 'a', '1': 'b'}, {str(i): str(i) for i in range(5)}):
+        set_config(directory, id2label=names)
+        with pytest.raises(ValueError, match='into 3 classes, and id2label'):
+            from_pretrained(directory)
 
 
 def test_missing_unexpected_and_misshapen_tensors_are_all_named(directory):
@@ -152,12 +179,13 @@ def test_missing_unexpected_and_misshapen_tensors_are_all_named(directory):
     with pytest.raises(ValueError) as error:
         from_pretrained(directory)
     for line in (
-        '- missing    encoder.layer.1.attention.self.query.weight [24, 24]',
-        '! misshapen  encoder.layer.0.output.dense.bias [7], expected [24]',
-        '+ unexpected encoder.layer.3.output.dense.bias [24]',
+        'missing: encoder.layer.1.attention.self.query.weight [24, 24]',
+        'misshapen: encoder.layer.0.output.dense.bias [7], expected [24]',
+        'unexpected: encoder.layer.3.output.dense.bias [24]',
     ):
-        assert line in str(error.value)
-    assert len(str(error.value).splitlines()) == 4
+        assert line in str(error.value).splitlines()
+    summary, *listing = str(error.value).splitlines()
+    assert '1 tensors missing (encoder.layer.1' in summary and len(listing) == 3
 
 
 @pytest.mark.parametrize(
@@ -176,6 +204,7 @@ def test_missing_unexpected_and_misshapen_tensors_are_all_named(directory):
             r'unknown: novelty=3, rope_theta=10000.0.*ignore_config',
         ),
         ({'num_attention_heads': 5}, 'num_attention_heads=5 must divide'),
+        ({'num_attention_heads': 0}, 'num_attention_heads=0 must be at least 1'),
     ],
 )
 def test_settings_that_we_do_not_implement_are_named(directory, values, named):
@@ -212,9 +241,13 @@ def test_files_that_are_not_there_or_damaged(directory, tmp_path):
     (directory / 'tokenizer.json').unlink()
     with pytest.raises(FileNotFoundError, match='has no tokenizer'):
         from_pretrained(directory)
-    (directory / 'config.json').write_text('{"vocab_size": ')
-    with pytest.raises(ValueError, match='config.json'):
+    (directory / 'tokenizer.json').write_text('{"version": ')
+    with pytest.raises(ValueError, match=r'The tokenizer in .* was not loaded'):
         from_pretrained(directory)
+    for text in ('{"vocab_size": ', 'null'):
+        (directory / 'config.json').write_text(text)
+        with pytest.raises(ValueError, match=r'config.json: '):
+            from_pretrained(directory)
 
 
 def test_a_tokenizer_of_another_model_is_noticed(directory, bert, params, tmp_path, tokenizer):

@@ -19,7 +19,7 @@ def test_heads_survive_the_round_trip(tmp_path):
     }
     written['[CLS]'].mean[1, 2] = np.nan
     tables.write_heads(tmp_path / 'heads.csv', written)
-    read = tables.read_heads(tmp_path / 'heads.csv')
+    read = tables.read_heads(tmp_path / 'heads.csv', written)
     assert list(read) == list(written)
     for name, table in written.items():
         np.testing.assert_array_equal(read[name].mean, table.mean)
@@ -30,7 +30,16 @@ def test_heads_survive_the_round_trip(tmp_path):
     assert second.startswith('[CLS],1,1,')
 
 
-def test_another_table_is_refused(tmp_path):
-    (tmp_path / 'heads.csv').write_text('a,b\n1,2\n')
-    with pytest.raises(ValueError, match='is not a table of heads'):
-        tables.read_heads(tmp_path / 'heads.csv')
+def test_another_table_and_a_damaged_one_are_refused(tmp_path):
+    file = tmp_path / 'heads.csv'
+    table = HeadTable(mean=np.ones((2, 3)), variance=np.ones((2, 3)), count=7.0)
+    tables.write_heads(file, {'a': table, 'b': table})
+    whole = file.read_text()
+    rows = whole.splitlines(keepends=True)
+    for text in ('a,b\n1,2\n', '', whole[:-8], ''.join(rows[:-1]), ''.join(rows[:7])):
+        file.write_text(text)
+        with pytest.raises(ValueError, match='heads.csv is damaged or from another version'):
+            tables.read_heads(file, ['a', 'b'])
+    file.write_text(whole)
+    with pytest.raises(ValueError, match='is damaged or from another version'):
+        tables.read_heads(file, ['a', 'c'])

@@ -1,0 +1,50 @@
+"""Law 5: metrics equal scikit-learn's and SciPy's."""
+
+import hypothesis
+import hypothesis.extra.numpy as npst
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import scipy.stats
+import sklearn.metrics
+
+from bert_secrets_jax.finetune import metrics
+
+LABELS = npst.arrays(np.int32, 30, elements=st.integers(0, 1))
+VALUES = npst.arrays(np.float32, 30, elements=st.integers(-50, 50).map(lambda x: x / 8))
+
+
+@hypothesis.given(predicted=LABELS, labels=LABELS)
+def test_classification(predicted, labels):
+    assert metrics.accuracy(predicted, labels) == pytest.approx(
+        sklearn.metrics.accuracy_score(labels, predicted)
+    )
+    assert metrics.f1(predicted, labels) == pytest.approx(
+        sklearn.metrics.f1_score(labels, predicted, zero_division=0)
+    )
+
+
+@hypothesis.given(predicted=VALUES, labels=VALUES)
+def test_regression(predicted, labels):
+    hypothesis.assume(np.ptp(predicted) > 0 and np.ptp(labels) > 0)
+    expected = np.corrcoef(predicted, labels)[0, 1]
+    assert metrics.pearson(predicted, labels) == pytest.approx(expected, abs=1e-6)
+    ranks = [scipy.stats.rankdata(values) for values in (predicted, labels)]
+    expected = np.corrcoef(*ranks)[0, 1]
+    assert metrics.spearman(predicted, labels) == pytest.approx(expected, abs=1e-6)
+
+
+def test_constant_predictions_have_no_correlation():
+    assert np.isnan(metrics.pearson(np.ones(5), np.arange(5)))
+    assert np.isnan(metrics.spearman(np.ones(5), np.arange(5)))
+
+
+def test_evaluate_by_task():
+    logits = np.array([[0.1, 0.9], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
+    found = metrics.evaluate(('f1', 'accuracy'), logits, np.array([1, 0, 0, 1]))
+    assert found == pytest.approx({'f1': 0.5, 'accuracy': 0.5, 'score': 0.5})
+    found = metrics.evaluate(
+        ('pearson', 'spearman'), np.array([[1.0], [2], [4]]), np.array([1, 2, 3])
+    )
+    assert found['spearman'] == 1 and found['pearson'] < 1
+    assert found['score'] == pytest.approx((1 + found['pearson']) / 2)

@@ -1,0 +1,268 @@
+"""Training learns, and nothing about how it is run changes what it learns."""
+
+import csv
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from bert_secrets_jax.data.encoding import encode, tokenize
+from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.finetune import train
+from bert_secrets_jax.finetune.train import Data, FinetuneConfig, finetune
+from bert_secrets_jax.model.bert import Bert, init_params
+from tests.conftest import WORDS
+
+CONFIG = FinetuneConfig(
+    epochs=2, batch_size=8, micro_batch=4, learning_rate=5e-3, max_length=24, buckets=(8, 16),
+    log_every=2,
+)  # fmt: skip
+
+
+@pytest.fixture(scope='module')
+def model(config):
+    return Bert(dataclasses.replace(config, label_names=('no', 'yes')))
+
+
+def make_data(tokenizer, *, regression=False, count=30):
+    """Whether the second text begins with "cat" or with "dog"; easy to learn."""
+    rng = np.random.default_rng(0)
+    words = [word for word in WORDS if word.isalpha() and word not in ('cat', 'dog')]
+    examples = []
+    for index in range(count + 16):
+        text = lambda longest: list(rng.choice(words, rng.integers(1, longest)))
+        first, label = text(9), int(rng.integers(2))
+        second = [('dog', 'cat')[label], *text(3)]
+        examples.append(Example(' '.join(first), ' '.join(second), label, f'toy/{index}'))
+    labels = np.array([example.label for example in examples])
+    if regression:
+        labels = labels * 3.0 + 1
+    return Data(
+        train=tokenize(tokenizer, examples[:count], max_length=24),
+        train_labels=labels[:count],
+        train_ids=[example.id for example in examples[:count]],
+        dev=encode(tokenizer, examples[count:], max_length=24),
+        dev_labels=labels[count:],
+        metrics=('pearson', 'spearman') if regression else ('f1', 'accuracy'),
+    )
+
+
+@pytest.fixture(scope='module')
+def data(tokenizer):
+    return make_data(tokenizer)
+
+
+def run(model, data, directory, config, **kwargs):
+    """Train and return the history and the last parameters by seed."""
+    last = {}
+
+    def save(seed, which, params):
+        if which == 'last':
+            last[seed] = jax.tree.map(np.asarray, params)
+
+    params = [init_params(model, seed) for seed in config.seeds]
+    history = finetune(model, params, data, config, directory, save=save, **kwargs)
+    return history, last
+
+
+def logits(model, params, data):
+    stacked = jax.tree.map(lambda leaf: leaf[None], params)
+    return train.predict(model, stacked, data.dev, len(data.dev_labels))[0]
+
+
+@pytest.fixture(scope='module')
+def reference(model, data, tmp_path_factory):
+    """Two seeds together."""
+    config = dataclasses.replace(CONFIG, seeds=(3, 4))
+    return run(model, data, tmp_path_factory.mktemp('reference'), config)
+
+
+def test_it_learns(model, data, tmp_path):
+    history, _ = run(model, data, tmp_path, dataclasses.replace(CONFIG, epochs=12))
+    dev = [row for row in history if row['split'] == 'dev']
+    assert [row['epoch'] for row in dev] == list(range(13))
+    assert dev[-1]['accuracy'] > 0.9 and dev[-1]['loss'] < 0.5 * dev[0]['loss']
+    losses = [row['loss'] for row in history if row['split'] == 'train']
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_a_regression_learns(config, tokenizer, tmp_path):
+    model = Bert(dataclasses.replace(config, label_names=('score',)))
+    data = make_data(tokenizer, regression=True)
+    history, _ = run(model, data, tmp_path, dataclasses.replace(CONFIG, epochs=12))
+    dev = [row for row in history if row['split'] == 'dev']
+    assert dev[-1]['pearson'] > 0.9 and dev[-1]['loss'] < 0.5 * dev[0]['loss']
+
+
+def test_seeds_together_equal_each_alone(model, data, reference, tmp_path):
+    _, together = reference
+    for seed in (3, 4):
+        config = dataclasses.replace(CONFIG, seeds=(seed,))
+        _, alone = run(model, data, tmp_path / str(seed), config)
+        np.testing.assert_allclose(
+            logits(model, alone[seed], data), logits(model, together[seed], data), atol=2e-4
+        )
+    different = logits(model, together[3], data) - logits(model, together[4], data)
+    assert np.abs(different).max() > 1e-2
+
+
+@pytest.mark.parametrize(
+    'changes', [{'micro_batch': 8}, {'micro_batch': 1}, {'buckets': ()}], ids=str
+)
+def test_micro_batches_and_buckets_do_not_matter(model, data, reference, tmp_path, changes):
+    """The gradient of a step is the same sum, dropout included."""
+    config = dataclasses.replace(CONFIG, seeds=(3, 4), **changes)
+    _, other = run(model, data, tmp_path, config)
+    for seed in (3, 4):
+        np.testing.assert_allclose(
+            logits(model, other[seed], data), logits(model, reference[1][seed], data), atol=2e-4
+        )
+
+
+@pytest.mark.parametrize('devices', [2, 4], ids=['runs apart', 'batches apart'])
+def test_several_devices(model, data, reference, tmp_path, devices):
+    """Two runs on two devices, or micro-batches of four on four."""
+    mesh = jax.sharding.Mesh(jax.devices()[:devices], ('data',))
+    config = dataclasses.replace(CONFIG, seeds=(3, 4))
+    _, other = run(model, data, tmp_path, config, mesh=mesh)
+    for seed in (3, 4):
+        np.testing.assert_allclose(
+            logits(model, other[seed], data), logits(model, reference[1][seed], data), atol=2e-4
+        )
+
+
+def test_devices_that_divide_nothing_are_named(model, data, tmp_path):
+    mesh = jax.sharding.Mesh(jax.devices()[:3], ('data',))
+    with pytest.raises(ValueError, match='Neither 1 runs nor micro-batches of 4 split over 3'):
+        run(model, data, tmp_path, CONFIG, mesh=mesh)
+
+
+def test_every_example_is_seen_once_an_epoch_in_another_order():
+    rows = lambda seed, epoch: np.concatenate(
+        [train._rows(seed, epoch * 4 + step, 30, 8, 4) for step in range(4)]
+    )
+    for seed, epoch in ((0, 0), (0, 1), (1, 0)):
+        seen = rows(seed, epoch)
+        assert len(seen) == 32 and (seen == -1).sum() == 2
+        assert sorted(seen[seen >= 0]) == list(range(30))
+    assert not np.array_equal(rows(0, 0), rows(0, 1))
+    assert not np.array_equal(rows(0, 0), rows(1, 0))
+
+
+def test_a_finished_training_is_not_trained_further(model, data, tmp_path):
+    history, params = run(model, data, tmp_path, CONFIG)
+    again, same = run(model, data, tmp_path, CONFIG)
+    assert again == history
+    jax.tree.map(np.testing.assert_array_equal, same, params)
+
+
+def test_curves_are_files(model, data, tmp_path):
+    history, _ = run(model, data, tmp_path, dataclasses.replace(CONFIG, seeds=(3, 4)))
+    lines = (tmp_path / 'curve.jsonl').read_text().splitlines()
+    assert [json.loads(line) for line in lines] == history
+    with (tmp_path / 'curve.csv').open() as file:
+        rows = list(csv.DictReader(file))
+    assert {(row['split'], row['metric']) for row in rows} == {
+        ('train', 'loss'), ('train', 'learning_rate'), ('dev', 'loss'), ('dev', 'f1'),
+        ('dev', 'accuracy'), ('dev', 'score'),
+    }  # fmt: skip
+    steps = {row['step'] for row in history if row['split'] == 'train' and row['seed'] == 4}
+    assert steps == {2, 4, 6, 8}
+
+
+def test_best_and_last_are_kept(model, data, tmp_path):
+    kept = []
+    params = [init_params(model, 0)]
+    config = dataclasses.replace(CONFIG, epochs=6)
+    history = finetune(
+        model, params, data, config, tmp_path,
+        save=lambda seed, which, weights: kept.append((which, logits(model, weights, data))),
+    )  # fmt: skip
+    best = train.best_rows(history)[0]
+    scores = [row['score'] for row in history if row['split'] == 'dev' and row['epoch'] > 0]
+    assert best['score'] == max(scores)
+    assert [which for which, _ in kept].count('last') == 1 and kept[-1][0] == 'last'
+    bests = [of_dev for which, of_dev in kept if which == 'best']
+    found = train.evaluate(data.metrics, bests[-1], data.dev_labels)
+    assert found['score'] == pytest.approx(best['score'])
+    # Saved whenever it became better, and only then.
+    assert len(bests) == sum(score > max(scores[:i], default=-1) for i, score in enumerate(scores))
+
+
+def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_checkpoint(model, data, tmp_path):
+    config = dataclasses.replace(CONFIG, checkpoint_every=1, epochs=4)
+    poisoned = dataclasses.replace(data, train_labels=data.train_labels.astype(np.float32))
+    regression = Bert(dataclasses.replace(model.config, label_names=('score',)))
+    poisoned.train_labels[int(train._rows(0, 2, 30, 8, 4)[0])] = np.inf
+    poisoned = dataclasses.replace(poisoned, metrics=('pearson',))
+    with pytest.raises(train.NonFiniteLossError) as error:
+        run(regression, poisoned, tmp_path / 'bad', config)
+    message = str(error.value)
+    assert 'The loss of seed 0 is inf at step 3 (learning rate ' in message
+    for row in train._rows(0, 2, 30, 8, 4):
+        assert f'toy/{row}' in message
+    # The checkpoint of step 2 is there, and finite.
+    state = train.checkpoints.Checkpoints(tmp_path / 'bad')
+    assert state._manager.latest_step() == 2
+
+
+def test_settings_that_do_not_fit_are_named():
+    with pytest.raises(ValueError, match=r'micro_batch=5 must divide .*batch_size=32'):
+        FinetuneConfig(micro_batch=5)
+    with pytest.raises(ValueError, match='must be different numbers'):
+        FinetuneConfig(seeds=(1, 1))
+
+
+def test_steps_equal_pytorch(config, tokenizer, tmp_path):
+    """Eight steps of AdamW without dropout, as `transformers` and torch take them."""
+    torch = pytest.importorskip('torch')
+    transformers = pytest.importorskip('transformers')
+    from bert_secrets_jax.model.weights import Pretrained, save_pretrained
+
+    model = Bert(
+        dataclasses.replace(
+            config, label_names=('no', 'yes'), hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+        )
+    )  # fmt: skip
+    data = make_data(tokenizer)
+    params = init_params(model, 0)
+    save_pretrained(Pretrained(model, params, tokenizer), tmp_path / 'model')
+    settings = dataclasses.replace(CONFIG, learning_rate=5e-3, weight_decay=0.1)
+    _, last = run(model, data, tmp_path / 'ours', settings)
+
+    theirs = transformers.BertForSequenceClassification.from_pretrained(tmp_path / 'model').train()
+    decays = lambda name: not (name.endswith('bias') or 'LayerNorm' in name)
+    optimizer = torch.optim.AdamW(
+        [
+            {
+                'params': [p for n, p in theirs.named_parameters() if decays(n) is wanted],
+                'weight_decay': 0.1 * wanted,
+            }
+            for wanted in (True, False)
+        ],
+        lr=5e-3, betas=(0.9, 0.999), eps=1e-6,
+    )  # fmt: skip
+    schedule = transformers.get_linear_schedule_with_warmup(optimizer, 1, 8)
+    for step in range(8):
+        rows = train._rows(0, step, 30, 8, 4)
+        batch = data.train.batch(rows[rows >= 0], 24)
+        inputs = {name: torch.tensor(array).long() for name, array in batch.inputs.items()}
+        labels = torch.tensor(data.train_labels[rows[rows >= 0]])
+        theirs(**inputs, labels=labels).loss.backward()
+        torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+    theirs.eval()
+    expected = np.full((16, 2), np.nan, np.float32)
+    with torch.no_grad():
+        for batch in data.dev:
+            inputs = {name: torch.tensor(array).long() for name, array in batch.inputs.items()}
+            real = batch.example >= 0
+            expected[batch.example[real]] = theirs(**inputs).logits.numpy()[real]
+    moved = np.abs(expected - logits(model, params, data)).max()
+    assert moved > 0.05
+    np.testing.assert_allclose(logits(model, last[0], data), expected, atol=0.01 * moved)
