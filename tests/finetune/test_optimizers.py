@@ -80,4 +80,4 @@ def test_the_sizes_of_uncorrected_steps_are_as_documented():
 
 def test_an_unknown_optimizer_is_named():
     with pytest.raises(ValueError, match="'sgd' is unknown; choose one of"):
-        optimizers.make_optimizer('sgd', lambda step: 1, weight_decay=0, clip=1)
+        optimizers.make_optimizer('sgd', lambda step: 1, weight_decay=0.0, clip=1.0)
