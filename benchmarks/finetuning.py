@@ -1,0 +1,102 @@
+"""Training steps per second: PyTorch `transformers` against `finetune`.
+
+    python -m benchmarks.finetuning --model=all-MiniLM-L6-v2
+    python -m benchmarks.finetuning --model=... --glue_dir=...
+
+Both take the same steps of 32 examples in the same order, with dropout and AdamW. PyTorch pads a
+step's examples to its longest, as a careful user would, and to 128, as the authors' script does;
+ours sorts them by length into micro-batches. Steps are interleaved and medians compared.
+"""
+
+import statistics
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+import transformers
+from absl import app, flags
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.data.encoding import tokenize
+from bert_secrets_jax.finetune import train
+from bert_secrets_jax.model import hub
+
+_MODEL = flags.DEFINE_string('model', 'all-MiniLM-L6-v2', 'Directory, or name on the hub.')
+_GLUE_DIR = flags.DEFINE_string('glue_dir', None, 'GLUE with MRPC; the embedded corpus without.')
+_STEPS = flags.DEFINE_integer('steps', 12, 'Steps of each, after as many that warm up.')
+
+
+def pytorch_step(model, optimizer, batch: bs.Batch, labels: np.ndarray) -> None:
+    """Take one step."""
+    inputs = {name: torch.from_numpy(array).long() for name, array in batch.inputs.items()}
+    model(**inputs, labels=torch.from_numpy(labels).long()).loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def main(_):
+    directory = hub.locate(_MODEL.value)
+    ours = bs.from_pretrained(directory, label_names=('no', 'yes'))
+    theirs = transformers.BertForSequenceClassification.from_pretrained(
+        directory, num_labels=2, dtype=torch.float32
+    ).train()
+    adamw = torch.optim.AdamW(theirs.parameters(), lr=1e-5, weight_decay=0.01)
+    task = bs.get_task('mrpc')
+    examples = (
+        bs.read_glue(_GLUE_DIR.value, task, 'train') if _GLUE_DIR.value else bs.read_corpus('train')
+    )
+    labels = np.array([example.label for example in examples])
+    data = train.Data(tokenize(ours.tokenizer, examples), labels, [], [], labels, ())
+    config = train.FinetuneConfig(learning_rate=1e-5)
+    optimizer = train._optimizer(config, 1000)
+    stacked = jax.tree.map(lambda leaf: leaf[None], ours.params)
+    state = train.TrainState(jnp.int32(0), stacked, jax.vmap(optimizer.init)(stacked))
+
+    def our_step(rows):
+        nonlocal state
+        gradients, counts = None, np.array([32.0], np.float32)
+        keys = train._keys(np.array([0]), int(rows[0]))
+        for batch, of_batch in train._micro_batches(data, rows[None], config):
+            gradients, _ = train._accumulate(
+                ours.bert, False, state.params, gradients, batch, of_batch, keys, counts
+            )
+        state = train._update(optimizer, state, gradients)
+        jax.block_until_ready(state)
+
+    def their_step(rows, length):
+        pytorch_step(theirs, adamw, data.train.batch(rows, length), labels[rows])
+
+    ways = {
+        'ours': our_step,
+        'PyTorch, padded per step': lambda rows: their_step(
+            rows, int(data.train.lengths[rows].max())
+        ),
+        'PyTorch, padded to 128': lambda rows: their_step(rows, 128),
+    }
+    order = np.random.default_rng(0).permutation(len(examples))
+    seconds = {name: [] for name in ways}
+    for step in range(2 * _STEPS.value):
+        rows = np.take(order, range(step * 32, step * 32 + 32), mode='wrap')
+        for name, way in ways.items():
+            start = time.perf_counter()
+            way(rows)
+            if step >= _STEPS.value:
+                seconds[name].append(time.perf_counter() - start)
+    medians = {name: statistics.median(values) for name, values in seconds.items()}
+    print(
+        f'{_MODEL.value}, {_STEPS.value} steps of 32 examples of '
+        f'{"MRPC" if _GLUE_DIR.value else "the embedded corpus"} (mean length '
+        f'{data.train.lengths.mean():.0f}), {jax.devices()[0].device_kind}, '
+        f'{torch.get_num_threads()} threads'
+    )
+    print(f'{"":26}{"seconds":>9}{"examples/s":>12}{"ours is":>10}')
+    for name, median in medians.items():
+        ratio = f'{median / medians["ours"]:.2f}x' if name != 'ours' else ''
+        print(f'{name:26}{median:9.2f}{32 / median:12.1f}{ratio:>10}')
+
+
+if __name__ == '__main__':
+    app.run(main)
