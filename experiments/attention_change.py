@@ -112,7 +112,7 @@ def _words(grids, published) -> list[str]:
 
 
 def _layer_table(grids, published) -> Table:
-    columns = dict(grids)
+    columns = {f'reading: {name}': grid for name, grid in grids.items()}
     if published is not None and len(published) == len(next(iter(grids.values()))):
         columns['published'] = published
     rows = [
