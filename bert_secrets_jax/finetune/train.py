@@ -352,8 +352,7 @@ def _evaluate(bert, at_once, state, data, config, epoch, save, history=()) -> li
         }
         rows.append(row)
         # Before training there is nothing to keep: epoch 0 is the model that one started from.
-        # NaN (constant predictions have no correlation) is worse than anything.
-        if epoch and not any(score >= row['score'] for score in former[1:]):
+        if epoch and not any(_rank(score) >= _rank(row['score']) for score in former[1:]):
             save(seed, 'best', _of_run(state.params, run))
     return rows
 
@@ -376,11 +375,13 @@ def _shardings(mesh: Mesh | None, runs: int, micro_batch: int):
     )
 
 
+def _rank(score: float) -> float:
+    """Order scores; NaN (constant predictions have no correlation) is worse than anything."""
+    return -np.inf if np.isnan(score) else score
+
+
 def best_rows(history: Sequence[dict[str, Any]]) -> dict[int, dict[str, Any]]:
     """Return the dev row with the best score of each seed, epoch 0 left out."""
     trained = [row for row in history if row['split'] == 'dev' and row['epoch'] > 0]
     by_seed = itertools.groupby(sorted(trained, key=lambda r: r['seed']), lambda r: r['seed'])
-    return {
-        seed: max(rows, key=lambda row: -np.inf if np.isnan(row['score']) else row['score'])
-        for seed, rows in by_seed
-    }
+    return {seed: max(rows, key=lambda row: _rank(row['score'])) for seed, rows in by_seed}

@@ -235,19 +235,20 @@ def _to_ours(path: str, tensor: np.ndarray) -> np.ndarray:
     return tensor.T if path.endswith('kernel') else tensor
 
 
-def _read_tensors(
-    directory: pathlib.Path,
-) -> tuple[dict[str, np.ndarray], pathlib.Path]:
+def _read_tensors(directory: pathlib.Path) -> tuple[dict[str, np.ndarray], pathlib.Path]:
+    file = _weight_file(directory)
+    if file.suffix == '.bin':
+        return torch_bin.load(file), file
+    try:
+        return safetensors.numpy.load_file(file), file
+    except safetensors.SafetensorError as error:
+        raise ValueError(f'{file} is not a complete safetensors file: {error}.') from error
+
+
+def _weight_file(directory: pathlib.Path) -> pathlib.Path:
     for name in _WEIGHT_FILES:
-        file = directory / name
-        if not file.exists():
-            continue
-        if file.suffix == '.bin':
-            return torch_bin.load(file), file
-        try:
-            return safetensors.numpy.load_file(file), file
-        except safetensors.SafetensorError as error:
-            raise ValueError(f'{file} is not a complete safetensors file: {error}.') from error
+        if (directory / name).exists():
+            return directory / name
     found = ', '.join(sorted(path.name for path in directory.iterdir())) or 'nothing'
     raise FileNotFoundError(
         f'{directory} has neither {" nor ".join(_WEIGHT_FILES)}; it holds: {found}.'
@@ -328,9 +329,7 @@ def _label_names(values: Mapping[str, Any], count: int, file: pathlib.Path) -> t
 
 def fingerprint(name: str | pathlib.Path, *, revision: str | None = None) -> str:
     """Return the SHA-256 of a checkpoint's weights."""
-    directory = hub.locate(name, revision=revision)
-    file = next(directory / name for name in _WEIGHT_FILES if (directory / name).exists())
-    with file.open('rb') as data:
+    with _weight_file(hub.locate(name, revision=revision)).open('rb') as data:
         return hashlib.file_digest(data, 'sha256').hexdigest()
 
 

@@ -196,6 +196,18 @@ def test_best_and_last_are_kept(model, data, tmp_path):
     assert len(bests) == sum(score > max(scores[:i], default=-1) for i, score in enumerate(scores))
 
 
+def test_a_score_of_nan_is_never_the_best(model, data, tmp_path, monkeypatch):
+    scores = iter([0.9, np.nan, 0.5, np.nan, 0.6, 0.4])  # before training, then five epochs
+    monkeypatch.setattr(train, 'evaluate', lambda *_: {'score': next(scores)})
+    kept = []
+    history = finetune(
+        model, [init_params(model, 0)], data, dataclasses.replace(CONFIG, epochs=5), tmp_path,
+        save=lambda seed, which, weights: kept.append(which),
+    )  # fmt: skip
+    assert kept == ['best', 'best', 'best', 'last']  # NaN for want of better, 0.5, 0.6
+    assert train.best_rows(history)[0]['score'] == 0.6
+
+
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_checkpoint(model, data, tmp_path):
     config = dataclasses.replace(CONFIG, checkpoint_every=1, epochs=4)
     poisoned = dataclasses.replace(data, train_labels=data.train_labels.astype(np.float32))

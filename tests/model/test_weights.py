@@ -9,7 +9,7 @@ import pytest
 import safetensors.numpy
 
 from bert_secrets_jax.model.bert import Bert
-from bert_secrets_jax.model.weights import Pretrained, from_pretrained, save_pretrained
+from bert_secrets_jax.model.weights import Pretrained, fingerprint, from_pretrained, save_pretrained
 
 
 @pytest.fixture
@@ -235,8 +235,9 @@ def test_files_that_are_not_there_or_damaged(directory, tmp_path):
     with pytest.raises(ValueError, match='not a complete safetensors file'):
         from_pretrained(directory)
     file.unlink()
-    with pytest.raises(FileNotFoundError, match=r'neither model.safetensors nor.*config.json'):
-        from_pretrained(directory)
+    for read in (from_pretrained, fingerprint):
+        with pytest.raises(FileNotFoundError, match=r'neither model.safetensors nor.*config.json'):
+            read(directory)
     file.write_bytes(data)
     (directory / 'tokenizer.json').unlink()
     with pytest.raises(FileNotFoundError, match='has no tokenizer'):
