@@ -11,6 +11,8 @@ tables = bs.collect(
 tables['sep'].mean  # [layer, head]
 """
 
+from bert_secrets_jax.ablation import masks
+from bert_secrets_jax.ablation.sweep import sweep, sweep_batches
 from bert_secrets_jax.data.corpus import read_corpus
 from bert_secrets_jax.data.encoding import Batch, encode
 from bert_secrets_jax.data.glue import prepare_tfds, read_glue, read_tfds
@@ -37,6 +39,7 @@ __all__ = [
     'encode',
     'from_pretrained',
     'get_task',
+    'masks',
     'prepare_tfds',
     'read_corpus',
     'read_glue',
@@ -44,4 +47,6 @@ __all__ = [
     'read_tfds',
     'save_pretrained',
     'statistics',
+    'sweep',
+    'sweep_batches',
 ]

@@ -42,7 +42,13 @@ def attention_probabilities(
         precision=precision,
         preferred_element_type=jnp.float32,
     )
-    scores = scores / jnp.sqrt(jnp.float32(query.shape[-1]))
+    return masked_softmax(scores / jnp.sqrt(jnp.float32(query.shape[-1])), attention_mask)
+
+
+def masked_softmax(
+    scores: Float[Array, 'B N T S'], attention_mask: Mask
+) -> Float[Array, 'B N T S']:
+    """Return the probabilities of scaled scores: 0 on padding, uniform where there is no key."""
     # The lowest finite number and not -inf: with -inf a row without real keys would become NaN.
     scores = jnp.where(
         attention_mask[:, None, None, :].astype(bool),

@@ -45,7 +45,8 @@ class BertOutput:
     attentions: ArrayLike
 
 
-def _dense(config: BertConfig, features, name: str, axis=-1) -> nn.DenseGeneral:
+def dense(config: BertConfig, features, name: str | None = None, axis=-1) -> nn.DenseGeneral:
+    """Return BERT's dense layer; `features` may be several axes, such as (N, H)."""
     return nn.DenseGeneral(
         features,
         axis=axis,
@@ -132,9 +133,9 @@ class SelfAttention(nn.Module):
         config = self.config
         precision = matmul_precision(config)
         heads = (config.num_attention_heads, config.head_size)
-        query = _dense(config, heads, 'query')(hidden)
-        key = _dense(config, heads, 'key')(hidden)
-        value = _dense(config, heads, 'value')(hidden)
+        query = dense(config, heads, 'query')(hidden)
+        key = dense(config, heads, 'key')(hidden)
+        value = dense(config, heads, 'value')(hidden)
         learned = attention.attention_probabilities(query, key, attention_mask, precision=precision)
         used = learned
         if head_mask is not None:
@@ -143,7 +144,35 @@ class SelfAttention(nn.Module):
             used, example_ids, deterministic=deterministic
         )
         context = attention.attend(used.astype(value.dtype), value, precision=precision)
-        return _dense(config, config.hidden_size, 'output', axis=(-2, -1))(context), learned
+        return dense(config, config.hidden_size, 'output', axis=(-2, -1))(context), learned
+
+
+def rest_of_layer(config: BertConfig, residual, dropout=lambda x: x):
+    """Return the output of a layer from what its attention left, [..., D] both.
+
+    For use inside a compact method, to whose module the parameters then belong.
+
+    Args:
+      config: of the model.
+      residual: input of the layer plus output of its attention, before LayerNorm.
+      dropout: of the feed-forward output.
+    """
+    hidden = _layer_norm(config, 'attention_norm')(residual).astype(config.dtype)
+    wide = _ACTIVATIONS[config.hidden_act](
+        dense(config, config.intermediate_size, 'intermediate')(hidden)
+    )
+    narrow = dense(config, config.hidden_size, 'output')(wide)
+    return _layer_norm(config, 'output_norm')(hidden + dropout(narrow)).astype(config.dtype)
+
+
+class RestOfLayer(nn.Module):
+    """`rest_of_layer` on its own, with the parameters of a whole layer."""
+
+    config: BertConfig
+
+    @nn.compact
+    def __call__(self, residual):
+        return rest_of_layer(self.config, residual)
 
 
 class Layer(nn.Module):
@@ -169,13 +198,7 @@ class Layer(nn.Module):
             baseline=self.baseline,
             deterministic=self.deterministic,
         )
-        hidden = _layer_norm(config, 'attention_norm')(hidden + dropout(attended))
-        hidden = hidden.astype(config.dtype)
-        wide = _ACTIVATIONS[config.hidden_act](
-            _dense(config, config.intermediate_size, 'intermediate')(hidden)
-        )
-        narrow = _dense(config, config.hidden_size, 'output')(wide)
-        hidden = _layer_norm(config, 'output_norm')(hidden + dropout(narrow)).astype(config.dtype)
+        hidden = rest_of_layer(config, hidden + dropout(attended), dropout)
         return hidden, (hidden, maps)
 
 
@@ -236,12 +259,12 @@ class Bert(nn.Module):
         hidden, (states, maps) = layers(embedded, head_mask, attention_mask, example_ids)
         pooled = logits = None
         if config.add_pooler:
-            pooled = nn.tanh(_dense(config, config.hidden_size, 'pooler')(hidden[:, 0]))
+            pooled = nn.tanh(dense(config, config.hidden_size, 'pooler')(hidden[:, 0]))
         if config.num_labels:
             rate = config.classifier_dropout
             rate = config.hidden_dropout_prob if rate is None else rate
             dropped = Dropout(rate)(pooled, example_ids, deterministic=deterministic)
-            logits = _dense(config, config.num_labels, 'classifier')(dropped)
+            logits = dense(config, config.num_labels, 'classifier')(dropped)
         return BertOutput(
             logits=None if logits is None else logits.astype(jnp.float32),
             pooled=pooled,

@@ -1,0 +1,115 @@
+"""Which heads are disabled: sets of head masks [K, L, N], 1 for a head that stays."""
+
+import itertools
+import re
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from bert_secrets_jax.model.config import BertConfig
+
+Masks = Float[np.ndarray, 'K L N']
+_NAME = re.compile(r'L(\d+)-H(\d+)', re.IGNORECASE)
+
+
+def none(config: BertConfig) -> Masks:
+    """Return the one mask that keeps all heads, to compare with."""
+    return _ones(config, 1)
+
+
+def single_heads(config: BertConfig) -> Masks:
+    """Disable one head at a time, layer by layer (the paper, Figure 8)."""
+    return disable(config, [[head] for head in _all_heads(config)])
+
+
+def single_layers(config: BertConfig) -> Masks:
+    """Disable all heads of one layer at a time (the paper, Figure 9)."""
+    heads = range(config.num_attention_heads)
+    return disable(
+        config,
+        [[(layer, head) for head in heads] for layer in range(config.num_hidden_layers)],
+    )
+
+
+def one_head_left(config: BertConfig) -> Masks:
+    """Disable all heads of a layer but one (Michel et al. 2019, section 3.3), head by head."""
+    kept = _ones(config, config.num_heads)
+    for mask, (layer, head) in zip(kept, _all_heads(config), strict=True):
+        mask[layer] = 0
+        mask[layer, head] = 1
+    return kept
+
+
+def pairs(config: BertConfig, heads: Sequence[tuple[int, int]] | None = None) -> Masks:
+    """Disable two heads at a time: all pairs, or all pairs of the given heads.
+
+    Args:
+      config: of the model.
+      heads: (layer, head) from 0; all by default.
+    """
+    return disable(config, itertools.combinations(heads or _all_heads(config), 2))
+
+
+def random_sets(config: BertConfig, *, size: int, count: int, seed: int) -> Masks:
+    """Disable `size` heads drawn at random from the whole model, `count` times.
+
+    Raises:
+      ValueError: when the model has fewer heads.
+    """
+    if not 0 <= size <= config.num_heads:
+        raise ValueError(f'{size=} heads of a model that has {config.num_heads}.')
+    rng = np.random.default_rng(seed)
+    heads = _all_heads(config)
+    return disable(
+        config,
+        [
+            [heads[index] for index in rng.choice(len(heads), size, replace=False)]
+            for _ in range(count)
+        ],
+    )
+
+
+def disable(config: BertConfig, sets: Iterable[Iterable[tuple[int, int]]]) -> Masks:
+    """Return a mask per set of (layer, head), both from 0.
+
+    Raises:
+      ValueError: for a head that the model does not have.
+    """
+    sets = [list(heads) for heads in sets]
+    masks = _ones(config, len(sets))
+    for mask, heads in zip(masks, sets, strict=True):
+        for layer, head in heads:
+            if not (0 <= layer < masks.shape[1] and 0 <= head < masks.shape[2]):
+                raise ValueError(
+                    f'L{layer + 1}-H{head + 1} does not exist: the model has {masks.shape[1]} '
+                    f'layers of {masks.shape[2]} heads, counted from 1.'
+                )
+            mask[layer, head] = 0
+    return masks
+
+
+def parse_heads(text: str) -> list[tuple[int, int]]:
+    """Read a list of heads as a person writes it.
+
+    >>> parse_heads('L1-H2,L7-H6')
+    [(0, 1), (6, 5)]
+
+    Raises:
+      ValueError: naming the part that is not a head.
+    """
+    heads = []
+    for part in filter(None, (part.strip() for part in text.split(','))):
+        match = _NAME.fullmatch(part)
+        if match is None or '0' in match.groups():
+            raise ValueError(f"{part!r} is not a head: write 'L1-H2' for layer 1, head 2.")
+        heads.append((int(match[1]) - 1, int(match[2]) - 1))
+    return heads
+
+
+def _all_heads(config: BertConfig) -> list[tuple[int, int]]:
+    return list(np.ndindex(config.num_hidden_layers, config.num_attention_heads))
+
+
+def _ones(config: BertConfig, count: int) -> Masks:
+    return np.ones((count, config.num_hidden_layers, config.num_attention_heads), np.float32)
