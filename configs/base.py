@@ -69,6 +69,25 @@ def get_config() -> ConfigDict:
             # Readings of the cosine similarity: 'paper' (real tokens) and 'notebook' (maps padded
             # to 200, as published).
             'change': {'readings': ('paper',)},
+            'ablation': {
+                # What is ablated: 'finetuned' (the last checkpoint of the first seed of this run),
+                # or 'model' (model.name as it is, with the classifier that it came with).
+                'checkpoint': 'finetuned',
+                # 'heads' (one at a time, Figure 8), 'layers' (Figure 9), 'one_head_left' (all heads
+                # of a layer but one, Michel et al.).
+                'sets': ('heads', 'layers', 'one_head_left'),
+                # Heads to disable together, such as 'L1-H2,L7-H6'.
+                'together': '',
+                # 'uniform' (the paper), or 'zero' (Michel et al., Voita et al.).
+                'baseline': 'uniform',
+                # Draws this many examples of the split; 0 is all.
+                'max_examples': 0,
+                # Tokens per call; 0 chooses for the device.
+                'chunk_tokens': 0,
+                # Pairs whose joint effect `experiments.interactions` measures: of these heads, such
+                # as 'L1-H2,L7-H6,L7-H7', or of all.
+                'pairs_of': 'all',
+            },
             'seed': 0,
         }
     )
@@ -78,6 +97,7 @@ def shrink(config: ConfigDict) -> ConfigDict:
     """Make a run of seconds: the same path on a handful of examples."""
     config.data.max_examples = 12
     config.maps.examples = 1
+    config.ablation.max_examples = 12
     config.train.max_examples = 16
     config.train.epochs = 1
     config.train.num_seeds = 2

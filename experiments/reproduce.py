@@ -9,7 +9,7 @@ import json
 
 from bert_secrets_jax.report.html import write_report
 from bert_secrets_jax.workdir import flatten
-from experiments import attention_change, finetune, maps, special_tokens
+from experiments import ablate, attention_change, finetune, maps, special_tokens
 from experiments.study import Study, launch
 
 
@@ -20,6 +20,7 @@ def main(study: Study) -> None:
         maps.section(study),
         finetune.section(study),
         attention_change.section(study),
+        ablate.section(study),
     ]
     path = study.workdir / 'report.html'
     write_report(

@@ -118,8 +118,8 @@ def last_layer(setting: Setting, params, pooler, classifier, hidden, attention_m
     """Return the logits [R, K, C] of K masks of the last layer.
 
     Logits depend on [CLS] alone. Its one query is multiplied into the weights of the keys, and its
-    maps are averaged before the values are computed: tokens then cost 2 N D operations instead of
-    the 2 D^2 of all keys and values.
+    maps average the hidden states before these become values: a token then costs 2 N D
+    multiply-adds instead of the 2 D^2 of its key and value.
 
     Args:
       setting: model and baseline.
@@ -140,15 +140,16 @@ def last_layer(setting: Setting, params, pooler, classifier, hidden, attention_m
     learned = attention.masked_softmax(scores[:, :, None], attention_mask)[:, :, 0]
 
     def values(maps):
-        average = einsum('RNS,RSD->RND', maps.astype(hidden.dtype), hidden)
+        average = einsum('RMS,RSD->RMD', maps.astype(hidden.dtype), hidden)
+        average = jnp.broadcast_to(average, (len(hidden), learned.shape[1], config.hidden_size))
         bias = params['attention']['value']['bias'].astype(hidden.dtype)
         return einsum('RND,DNH->RNH', average, kernel('value')) + bias[None]
 
     context = values(learned)
     baseline = jnp.zeros_like(context)
     if setting.baseline == 'uniform':
-        uniform = attention.uniform_probabilities(attention_mask)[:, :, 0]
-        baseline = values(jnp.broadcast_to(uniform, learned.shape))
+        # One map for all heads: M is 1 here, and N above.
+        baseline = values(attention.uniform_probabilities(attention_mask)[:, 0])
     amounts = (1 - head_masks).astype(context.dtype)[..., None]
     used = context[:, None] + amounts * (baseline - context)[:, None]
     row = _rest(setting, params, hidden[:, :1] + _output(setting, params, used))

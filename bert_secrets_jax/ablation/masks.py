@@ -101,7 +101,7 @@ def parse_heads(text: str) -> list[tuple[int, int]]:
     heads = []
     for part in filter(None, (part.strip() for part in text.split(','))):
         match = _NAME.fullmatch(part)
-        if match is None or '0' in match.groups():
+        if match is None or 0 in map(int, match.groups()):
             raise ValueError(f"{part!r} is not a head: write 'L1-H2' for layer 1, head 2.")
         heads.append((int(match[1]) - 1, int(match[2]) - 1))
     return heads

@@ -59,9 +59,11 @@ def sweep(
 
     Raises:
       ValueError: when the masks do not fit the model, the model has no classifier, the baseline is
-        unknown, or a batch does not split over the devices.
+        unknown, there are no batches, or a batch does not split over the devices.
     """
     batches = list(batches)
+    if not batches:
+        raise ValueError('There are no batches to sweep.')
     examples = np.concatenate([np.asarray(batch.example) for batch in batches])
     real = examples >= 0
     logits = np.concatenate(

@@ -15,6 +15,8 @@ from bert_secrets_jax.files import write_atomically
 
 _HEADS = 'viridis'
 _MAPS = 'magma_r'
+# Red is lost without the head, blue is gained; white is no difference.
+_EFFECTS = 'RdBu'
 _COLOURS = ('#1f77b4', '#d62728', '#2ca02c', '#9467bd', '#ff7f0e', '#17becf')
 _STYLE = {
     'font.family': 'DejaVu Sans',
@@ -123,6 +125,108 @@ def layer_profiles(
         axes[0].set_ylabel(label)
         axes[-1].legend(frameon=False, fontsize=7, loc='best')
         return figure
+
+
+def effect_grid(
+    effects: np.ndarray,
+    *,
+    label: str,
+    real: np.ndarray | None = None,
+    likely: np.ndarray | None = None,
+    ylabel: str = 'layer',
+) -> Figure:
+    """Draw what disabling each head does, [L, N], on a scale around 0 (Figure 8).
+
+    Args:
+      effects: score without the head less score with all.
+      label: of the colour bar, with its unit.
+      real, likely: [L, N] heads marked by a filled and by an open circle.
+      ylabel: of the vertical axis.
+    """
+    with matplotlib.rc_context(_STYLE):
+        layers, heads = effects.shape
+        figure = Figure(figsize=(0.24 * heads + 1.7, 0.24 * layers + 0.9), layout='constrained')
+        axis = figure.subplots()
+        image = _effects(axis, effects)
+        axis.set(xlabel='head', ylabel=ylabel)
+        axis.set_xticks(range(heads), range(1, heads + 1), fontsize=6)
+        axis.set_yticks(range(layers), range(1, layers + 1), fontsize=6)
+        for chosen, face in ((real, 'black'), (likely, 'none')):
+            if chosen is not None:
+                rows, columns = np.nonzero(chosen)
+                axis.scatter(columns, rows, s=14, facecolor=face, edgecolor='black', linewidth=0.7)
+        figure.colorbar(image, ax=axis, label=label, pad=0.01)
+        return figure
+
+
+def layer_effects(
+    effects: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    *,
+    label: str,
+    published: np.ndarray | None = None,
+    published_name: str = '',
+) -> Figure:
+    """Draw what disabling each layer does, [L], with its interval (Figure 9).
+
+    Args:
+      effects: score without the layer less score with all.
+      low, high: [L] ends of the interval.
+      label: of the vertical axis, with its unit.
+      published: [L'], dotted, stretched over the same depth if L' is not L.
+      published_name: what that is.
+    """
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(0.3 * len(effects) + 2.2, 2.7), layout='constrained')
+        axis = figure.subplots()
+        layers = np.arange(1, len(effects) + 1)
+        axis.axhline(0, color='0.5', linewidth=0.8)
+        axis.vlines(layers, low, high, color=_COLOURS[0], linewidth=1.2)
+        axis.plot(layers, effects, 'o', color=_COLOURS[0], markersize=4, label='ours')
+        if published is not None:
+            depth = np.linspace(1, len(effects), len(published))
+            axis.plot(depth, published, 'k:', marker='x', markersize=4, label=published_name)
+        axis.set(xlabel='disabled layer', ylabel=label, xticks=layers)
+        axis.grid(axis='y', alpha=0.3)
+        axis.legend(frameon=False, fontsize=7)
+        return figure
+
+
+def interaction_matrix(
+    matrices: Mapping[str, np.ndarray], names: Sequence[str], *, label: str
+) -> Figure:
+    """Draw matrices [heads, heads] of interactions on one scale around 0.
+
+    Args:
+      matrices: title to values; NaN stays empty.
+      names: of the heads, in their order; shown where there are few.
+      label: of the colour bar, with its unit.
+    """
+    with matplotlib.rc_context(_STYLE):
+        side = min(max(0.16 * len(names), 2.2), 6)
+        figure = Figure(
+            figsize=(len(matrices) * (side + 0.7) + 1, side + 0.6), layout='constrained'
+        )
+        axes = figure.subplots(1, len(matrices), squeeze=False)[0]
+        step = -(-len(names) // 40)
+        ticks = range(0, len(names), step)
+        for axis, (title, matrix) in zip(axes, matrices.items(), strict=True):
+            image = _effects(axis, matrix)
+            axis.set_title(title)
+            axis.set_xticks(ticks, [names[tick] for tick in ticks], rotation=90, fontsize=5)
+            axis.set_yticks(ticks, [names[tick] for tick in ticks], fontsize=5)
+            figure.colorbar(image, ax=axis, label=label, shrink=0.8, pad=0.01)
+        return figure
+
+
+def _effects(axis, values: np.ndarray):
+    """Draw a heat map around 0; a grid without any effect is white."""
+    highest = np.nanmax(np.abs(values), initial=0) or 1
+    image = axis.imshow(values, cmap=_EFFECTS, vmin=-highest, vmax=highest)
+    axis.tick_params(length=0)
+    axis.spines[:].set_visible(False)
+    return image
 
 
 def learning_curves(curves: Mapping[str, Sequence[Mapping]], *, label: str) -> Figure:

@@ -1,10 +1,15 @@
 """The sweep equals the naive loop of one forward pass per mask."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
+from bert_secrets_jax.ablation import layers
+from bert_secrets_jax.model.bert import init_params
+from tests.conftest import random_inputs
 
 
 def batch_of(inputs) -> bs.Batch:
@@ -12,53 +17,120 @@ def batch_of(inputs) -> bs.Batch:
     return bs.Batch(**inputs, marks={}, example=np.arange(count, dtype=np.int32))
 
 
-@pytest.fixture(scope='module')
-def naive(bert, params):
-    """One forward pass of the model per mask: [K, B, C]."""
-
-    @jax.jit(static_argnames='baseline')
-    def forward(inputs, mask, baseline):
-        output = bert.apply({'params': params}, **inputs, head_mask=mask, baseline=baseline)
-        return output.logits
-
-    return lambda inputs, masks, baseline: np.stack(
-        [forward(inputs, mask, baseline) for mask in masks]
+def naive(bert, params, inputs, masks, baseline):
+    """Return [K, B, C] of one forward pass of the model per mask."""
+    forward = jax.jit(
+        lambda mask: bert.apply({'params': params}, **inputs, head_mask=mask, baseline=baseline)
     )
+    return np.stack([forward(mask).logits for mask in masks])
 
 
-def mask_sets(config):
+def all_kinds(config) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(0)
     shape = (9, config.num_hidden_layers, config.num_attention_heads)
     single = bs.masks.single_heads(config)
     return {
+        'none': bs.masks.none(config),
+        'all heads': np.zeros((1, *shape[1:]), np.float32),
         'single heads': single,
+        'one twice': single[[3, 3]],
         'single layers': bs.masks.single_layers(config),
         'one head left': bs.masks.one_head_left(config),
         'pairs': bs.masks.pairs(config),
         'random sets': bs.masks.random_sets(config, size=5, count=8, seed=1),
         'fractions': rng.uniform(0, 1, shape).astype(np.float32),
         'any': (rng.uniform(0, 1, shape) < 0.7).astype(np.float32),
-        'all heads, none, one twice': np.concatenate(
-            [np.zeros((1, *shape[1:])), bs.masks.none(config), single[[3, 3]]]
-        ),
     }
 
 
-SETS = (
-    'single heads', 'single layers', 'one head left', 'pairs', 'random sets', 'fractions', 'any',
-    'all heads, none, one twice',
-)  # fmt: skip
-
-
 @pytest.mark.parametrize('baseline', ['uniform', 'zero'])
-@pytest.mark.parametrize('name', SETS)
-def test_equals_the_naive_loop(bert, params, inputs, config, naive, name, baseline):
-    masks = mask_sets(config)[name]
-    expected = naive(inputs, masks, baseline)
+@pytest.mark.parametrize('chunk_tokens', [1, 20, 10_000])
+def test_equals_the_naive_loop(bert, params, inputs, config, baseline, chunk_tokens):
+    """For every kind of mask, in whatever chunks: pieces of a batch, or several masks at once."""
+    masks = np.concatenate(list(all_kinds(config).values()))
+    expected = naive(bert, params, inputs, masks, baseline)
     # Masks must matter, or the comparison proves nothing.
     assert np.ptp(expected, axis=0).max() > 1e-2
-    for chunk_tokens in (1, 20, 10_000):
-        found = bs.sweep(
-            bert, params, [batch_of(inputs)], masks, baseline=baseline, chunk_tokens=chunk_tokens
-        )
-        np.testing.assert_allclose(found, expected, atol=1e-5)
+    found = bs.sweep(
+        bert, params, [batch_of(inputs)], masks, baseline=baseline, chunk_tokens=chunk_tokens
+    )
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize('kind', ['single heads', 'one head left', 'pairs', 'fractions'])
+def test_each_kind_on_its_own(bert, params, inputs, config, kind):
+    """Without the intact model, and so without a path that no head leaves."""
+    masks = all_kinds(config)[kind]
+    found = bs.sweep(bert, params, [batch_of(inputs)], masks)
+    np.testing.assert_allclose(found, naive(bert, params, inputs, masks, 'uniform'), atol=1e-5)
+
+
+def test_a_model_of_one_layer(config, inputs):
+    bert = bs.Bert(dataclasses.replace(config, num_hidden_layers=1))
+    params = jax.tree.map(lambda leaf: leaf * 10, init_params(bert, seed=0))
+    masks = bs.masks.single_heads(bert.config)
+    found = bs.sweep(bert, params, [batch_of(inputs)], masks)
+    np.testing.assert_allclose(found, naive(bert, params, inputs, masks, 'uniform'), atol=1e-5)
+
+
+def test_batches_of_any_shape_and_order(bert, params, config):
+    """Examples come back in their own order, fillers do not come back."""
+    inputs = random_inputs(config, lengths=(3, 9, 5, 8, 4, 7, 6), length=9, seed=5)
+    whole = batch_of(inputs)
+    take = lambda rows: jax.tree.map(lambda array: array[rows], whole)
+    filled = dataclasses.replace(take([4, 2, 0, 0]), example=np.array([4, 2, 0, -1], np.int32))
+    masks = bs.masks.single_heads(config)
+    together = bs.sweep(bert, params, [whole], masks)
+    apart = bs.sweep(bert, params, [take([6, 1, 5, 3]), filled], masks)
+    assert apart.shape == (len(masks), 7, 3)
+    np.testing.assert_allclose(apart, together, atol=1e-5)
+
+
+def test_devices_share_the_examples(bert, params, config):
+    inputs = random_inputs(config, lengths=(3, 9, 5, 8), length=9, seed=5)
+    batch, masks = batch_of(inputs), bs.masks.single_heads(config)
+    mesh = jax.make_mesh((4,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))
+    np.testing.assert_allclose(
+        bs.sweep(bert, params, [batch], masks, mesh=mesh),
+        bs.sweep(bert, params, [batch], masks),
+        atol=1e-5,
+    )
+    three = jax.tree.map(lambda array: array[:3], batch)
+    with pytest.raises(ValueError, match='does not split over 4 devices'):
+        bs.sweep(bert, params, [three], masks, mesh=mesh)
+
+
+def test_one_compilation_serves_all_layers_and_batches(bert, params, inputs, config):
+    pieces = (layers.open_layer, layers.close_layer, layers.run_layer, layers.last_layer)
+    batch, masks = batch_of(inputs), bs.masks.single_heads(config)
+    jax.clear_caches()
+    bs.sweep(bert, params, [batch], masks)
+    # The last layer is met twice: by the masks of its own heads, and at the end of all others.
+    assert [piece._cache_size() for piece in pieces] == [1, 1, 1, 2]
+    bs.sweep(bert, params, [batch, batch], masks)
+    assert [piece._cache_size() for piece in pieces] == [1, 1, 1, 2]
+
+
+def test_bfloat16(config, params, inputs):
+    """In the precision of the model, that is about three digits."""
+    bert = bs.Bert(dataclasses.replace(config, dtype='bfloat16'))
+    masks = bs.masks.single_heads(config)
+    found = bs.sweep(bert, params, [batch_of(inputs)], masks)
+    expected = naive(bert, params, inputs, masks, 'uniform')
+    scale = np.abs(expected).max()
+    assert np.abs(found - expected).max() < 0.05 * scale
+
+
+def test_errors_say_what_is_wrong(bert, params, inputs, config):
+    batches, masks = [batch_of(inputs)], bs.masks.single_heads(config)
+    with pytest.raises(ValueError, match=r'\[K, 3, 4\] with at least one mask, got \[12, 4, 3\]'):
+        bs.sweep(bert, params, batches, masks.transpose(0, 2, 1))
+    with pytest.raises(ValueError, match='at least one mask'):
+        bs.sweep(bert, params, batches, masks[:0])
+    with pytest.raises(ValueError, match="baseline='mean' is unknown"):
+        bs.sweep(bert, params, batches, masks, baseline='mean')
+    with pytest.raises(ValueError, match='no batches'):
+        bs.sweep(bert, params, [], masks)
+    bare = bs.Bert(dataclasses.replace(config, label_names=()))
+    with pytest.raises(ValueError, match='no classifier'):
+        bs.sweep(bare, params, batches, masks)

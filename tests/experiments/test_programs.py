@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 
+import jax
 import numpy as np
 import pytest
 
@@ -155,6 +156,106 @@ def test_the_change_is_what_the_library_measures(finished, checkpoint, glue_dir)
         means = np.array([float(row['mean']) for row in csv.DictReader(file)]).reshape(3, 4)
     np.testing.assert_allclose(means, np.mean(similar, axis=0), atol=5e-6)
     assert means.min() < 0.9999
+
+
+@pytest.fixture(scope='module')
+def finetuned(finished):
+    return bs.from_pretrained(finished[0] / 'finetune' / 'pretrained' / 'seed0' / 'last')
+
+
+def naive_accuracy(model, glue_dir, masks) -> np.ndarray:
+    """Return the accuracy [K] of one forward pass per mask over single examples."""
+    examples = bs.read_glue(glue_dir, bs.get_task('mrpc'))
+    labels = np.array([example.label for example in examples])
+    forward = jax.jit(
+        lambda batch, mask: (
+            model.bert.apply({'params': model.params}, **batch.inputs, head_mask=mask).logits
+        )
+    )
+    batches = bs.encode(model.tokenizer, examples, max_length=24, buckets=(), tokens_per_batch=480)
+    assert len(batches) == 1
+    order = batches[0].example
+    return np.array(
+        [np.mean(forward(batches[0], mask).argmax(axis=-1) == labels[order]) for mask in masks]
+    )
+
+
+def read(path) -> list[dict]:
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_ablation_is_what_one_pass_per_head_gives(finished, finetuned, glue_dir):
+    workdir, _ = finished
+    for name, masks in (
+        ('heads', bs.masks.single_heads(finetuned.config)),
+        ('layers', bs.masks.single_layers(finetuned.config)),
+        ('one_head_left', bs.masks.one_head_left(finetuned.config)),
+    ):
+        rows = [
+            row for row in read(workdir / f'ablation_{name}.csv') if row['metric'] == 'accuracy'
+        ]
+        expected = naive_accuracy(finetuned, glue_dir, masks)
+        assert [float(row['score']) for row in rows] == pytest.approx(expected)
+        intact = naive_accuracy(finetuned, glue_dir, bs.masks.none(finetuned.config))
+        assert [float(row['difference']) for row in rows] == pytest.approx(expected - intact)
+        assert {row['test'] for row in rows} == {'exact McNemar'}
+    disabled = [row['disabled'] for row in rows]
+    assert disabled[:2] == ['L1 but L1-H1', 'L1 but L1-H2'] and len(disabled) == 12
+    page = (workdir / 'report.html').read_text()
+    assert 'of 12 heads' in page and 'Rank correlation' not in page.split('Disabling heads')[-1]
+
+
+def test_a_killed_sweep_goes_on_where_it_was(finished, checkpoint, glue_dir, tmp_path):
+    workdir = tmp_path / 'run'
+    shutil.copytree(finished[0], workdir)
+    whole = workdir / 'ablation' / 'sets.npz'
+    with np.load(whole) as arrays:
+        expected = dict(arrays)
+    first, *others = sorted((workdir / 'ablation' / 'sets').iterdir())
+    # As if killed in the second batch: its file is not complete.
+    whole.unlink()
+    others[0].rename(others[0].with_name(others[0].name + '.partial'))
+    before = {file: file.stat().st_mtime_ns for file in (first, *others[1:])}
+    result = run('ablate', *settings(checkpoint, glue_dir, workdir))
+    assert f'{len(others)} of {len(others) + 1} batches are done' in result.stderr
+    assert all(file.stat().st_mtime_ns == time_of for file, time_of in before.items())
+    with np.load(whole) as arrays:
+        for name, array in expected.items():
+            np.testing.assert_array_equal(arrays[name], array)
+
+
+def test_a_checkpoint_that_is_fine_tuned_already(finished, checkpoint, glue_dir, tmp_path):
+    """Ablated as it is; a list of heads too; and pairs of heads beyond the sum of two."""
+    finetuned = finished[0] / 'finetune' / 'pretrained' / 'seed0' / 'last'
+    given = (
+        *settings(finetuned, glue_dir, tmp_path / 'run'),
+        '--config.ablation.checkpoint=model',
+        "--config.ablation.sets=('heads',)",
+        '--config.ablation.together=L1-H2,L3-H1',
+        '--config.ablation.pairs_of=L1-H2,L3-H1,L3-H2',
+    )
+    run('ablate', *given)
+    assert not (tmp_path / 'run' / 'finetune').exists()
+    run('interactions', *given)
+    heads = read(finished[0] / 'ablation_heads.csv')
+    assert read(tmp_path / 'run' / 'ablation_heads.csv') == heads
+    (both,) = (
+        float(row['difference'])
+        for row in read(tmp_path / 'run' / 'ablation_together.csv')
+        if row['metric'] == 'f1'
+    )
+    alone = {row['disabled']: float(row['difference']) for row in heads if row['metric'] == 'f1'}
+    pairs = read(tmp_path / 'run' / 'interactions.csv')
+    assert [(row['head_a'], row['head_b']) for row in pairs] == [
+        ('L1-H2', 'L3-H1'), ('L1-H2', 'L3-H2'), ('L3-H1', 'L3-H2'),
+    ]  # fmt: skip
+    beyond = both - alone['L1-H2'] - alone['L3-H1']
+    assert float(pairs[0]['interaction_f1']) == pytest.approx(100 * beyond, abs=1e-6)
+    assert (tmp_path / 'run' / 'figures' / 'interactions.pdf').exists()
+    wrong = settings(checkpoint, glue_dir, tmp_path / 'wrong')
+    result = run('ablate', *wrong, '--config.ablation.checkpoint=model', ok=False)
+    assert 'has 3 classes and MRPC dev 2' in error_line(result)
 
 
 def test_killed_and_resumed_equals_uninterrupted(finished, checkpoint, glue_dir, tmp_path):

@@ -50,6 +50,46 @@ def test_maps_are_drawn_with_their_tokens():
     np.testing.assert_array_equal(figure.axes[1].images[0].get_array(), maps[1, 2])
 
 
+def test_effects_stand_on_a_scale_around_zero():
+    effects = np.array([[1.0, -4.0], [0.0, 2.0]])
+    figure = figures.effect_grid(
+        effects, label='points', real=effects == -4, likely=np.abs(effects) > 1
+    )
+    axis = figure.axes[0]
+    assert axis.images[0].get_clim() == (-4, 4)
+    filled, opened = axis.collections
+    assert filled.get_offsets().tolist() == [[1, 0]]
+    assert opened.get_offsets().tolist() == [[1, 0], [1, 1]]
+    nothing = figures.effect_grid(np.zeros((2, 2)), label='points').axes[0].images[0]
+    assert nothing.get_clim() == (-1, 1)
+
+
+def test_layer_effects_have_intervals():
+    effects = np.array([-1.0, 2.0, 0.5])
+    figure = figures.layer_effects(
+        effects, effects - 1, effects + 2, label='points', published=np.ones(12),
+        published_name='paper',
+    )  # fmt: skip
+    axis = figure.axes[0]
+    segments = axis.collections[0].get_segments()
+    assert [segment[:, 1].tolist() for segment in segments] == [[-2, 1], [1, 4], [-0.5, 2.5]]
+    assert axis.lines[2].get_xdata()[[0, -1]].tolist() == [1, 3]
+
+
+def test_interactions_are_named_where_there_is_room():
+    names = [figures.head_name(*head) for head in np.ndindex(6, 12)]
+    matrix = np.full((72, 72), np.nan)
+    matrix[0, 1] = matrix[1, 0] = -3
+    figure = figures.interaction_matrix({'f1': matrix, 'loss': -matrix}, names, label='points')
+    first, second = (axis for axis in figure.axes if axis.images)
+    assert first.images[0].get_clim() == second.images[0].get_clim() == (-3, 3)
+    assert [label.get_text() for label in first.get_xticklabels()][:3] == [
+        'L1-H1',
+        'L1-H3',
+        'L1-H5',
+    ]
+
+
 def test_files_are_the_same_every_time(tmp_path):
     draw = lambda: figures.head_grids({'a': np.eye(3)}, label='share')
     for folder in ('one', 'two'):

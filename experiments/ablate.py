@@ -1,0 +1,394 @@
+"""Disabling heads and layers, and what of it is real (the paper, section 4.6, Figures 8 and 9).
+
+    python -m experiments.ablate --config=configs/paper.py:mrpc \\
+        --config.data.glue_dir=... --workdir=results/mrpc
+
+ablates what this run fine-tunes (or has fine-tuned). A checkpoint that is fine-tuned already:
+
+    ... --config.model.name=CHECKPOINT --config.ablation.checkpoint=model
+"""
+
+import dataclasses
+import io
+from collections.abc import Callable
+
+import jax
+import numpy as np
+import scipy.stats
+from absl import logging
+
+import bert_secrets_jax as bs
+from bert_secrets_jax import paper
+from bert_secrets_jax.ablation import significance
+from bert_secrets_jax.files import write_atomically
+from bert_secrets_jax.progress import progress
+from bert_secrets_jax.report import figures, tables
+from bert_secrets_jax.report.html import Picture, Section, Table
+from experiments import finetune
+from experiments.study import Study, draw, launch
+
+SETS = {
+    'heads': bs.masks.single_heads,
+    'layers': bs.masks.single_layers,
+    'one_head_left': bs.masks.one_head_left,
+}
+
+
+def model(study: Study) -> bs.Pretrained:
+    """Return the model that is ablated."""
+    match study.config.ablation.checkpoint:
+        case 'finetuned':
+            finetune.run(study, 'pretrained')
+            seed = finetune.seeds(study)[0]
+            return bs.from_pretrained(
+                finetune.checkpoint(study, 'pretrained', seed), dtype=study.config.model.dtype
+            )
+        case 'model':
+            loaded = study.load()
+            if loaded.config.num_labels != len(study.label_names):
+                raise ValueError(
+                    f'{study.model_name} has {loaded.config.num_labels} classes and '
+                    f'{study.text_name(study.config.data.split)} {len(study.label_names)}: give a '
+                    'checkpoint that was fine-tuned on it, or let this run fine-tune one '
+                    '(--config.ablation.checkpoint=finetuned).'
+                )
+            return loaded
+        case other:
+            raise ValueError(f"ablation.checkpoint is 'finetuned' or 'model', not {other!r}.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Swept:
+    """What a sweep leaves in its file.
+
+    Attributes:
+      masks: [K, L, N], the first of which keeps all heads.
+      sets: [K] name of the set that a mask belongs to.
+      logits: [K, E, C].
+      labels: [E].
+    """
+
+    masks: np.ndarray
+    sets: np.ndarray
+    logits: np.ndarray
+    labels: np.ndarray
+
+    @property
+    def predictions(self) -> np.ndarray:
+        """[K, E] class ids, or values of a regression."""
+        if self.logits.shape[-1] == 1:
+            return self.logits[..., 0]
+        return self.logits.argmax(axis=-1)
+
+    def of(self, name: str) -> 'Swept':
+        """Return the intact model and one set."""
+        chosen = (self.sets == name) | (self.sets == 'intact')
+        return dataclasses.replace(
+            self, masks=self.masks[chosen], sets=self.sets[chosen], logits=self.logits[chosen]
+        )
+
+
+def sweep(
+    study: Study, name: str, make_masks: Callable[[bs.BertConfig], dict[str, np.ndarray]]
+) -> Swept:
+    """Sweep sets of masks in one go, or go on where a former run was killed.
+
+    Args:
+      study: the run.
+      name: of the file.
+      make_masks: returns the sets by name.
+    """
+    file = study.workdir / 'ablation' / f'{name}.npz'
+    if not file.exists():
+        pretrained = model(study)
+        masks = {'intact': bs.masks.none(pretrained.config)} | make_masks(pretrained.config)
+        examples = draw(study.dev, study.config.ablation.max_examples, study.config.seed)
+        together = np.concatenate(list(masks.values()))
+        _write_arrays(
+            file,
+            masks=together,
+            sets=np.repeat(list(masks), [len(of_set) for of_set in masks.values()]),
+            logits=_sweep(study, file.with_suffix(''), pretrained, examples, together),
+            labels=np.array([example.label for example in examples]),
+        )
+    with np.load(file) as arrays:
+        return Swept(**arrays)
+
+
+def _sweep(study: Study, directory, pretrained, examples, masks: np.ndarray) -> np.ndarray:
+    """Return the logits; each batch is a file as soon as it is done."""
+    config = study.config.ablation
+    settings = study.config.encoding.to_dict() | {'batch_multiple': jax.device_count()}
+    batches = bs.encode(pretrained.tokenizer, examples, **settings)
+    files = [directory / f'{index:04}.npz' for index in range(len(batches))]
+    waiting = [
+        (file, batch) for file, batch in zip(files, batches, strict=True) if not file.exists()
+    ]
+    if len(waiting) < len(batches):
+        logging.info('%d of %d batches are done.', len(batches) - len(waiting), len(batches))
+    found = bs.sweep_batches(
+        pretrained.bert,
+        pretrained.params,
+        progress(
+            [batch for _, batch in waiting],
+            f'Ablation ({len(masks)} masks)',
+            size=lambda batch: batch.size * len(masks),
+            unit='masks x examples',
+        ),
+        masks,
+        baseline=config.baseline,
+        chunk_tokens=config.chunk_tokens or None,
+        mesh=study.mesh,
+    )
+    for logits, (file, batch) in zip(found, waiting, strict=True):
+        real = batch.example >= 0
+        _write_arrays(file, example=batch.example[real], logits=logits[:, real])
+    whole = np.empty((len(masks), len(examples), pretrained.config.num_labels), np.float32)
+    for file in files:
+        with np.load(file) as arrays:
+            whole[:, arrays['example']] = arrays['logits']
+    return whole
+
+
+def _write_arrays(file, **arrays) -> None:
+    data = io.BytesIO()
+    np.savez(data, **arrays)
+    write_atomically(file, data.getvalue())
+
+
+def assess(study: Study, swept: Swept, name: str) -> dict[str, significance.Assessment]:
+    """Compare each mask of a set with the intact model, by metric; writes the CSV."""
+    chosen = swept.of(name)
+    intact, disabled = chosen.predictions[0], chosen.predictions[1:]
+    found = {
+        metric: significance.assess(metric, disabled, intact, chosen.labels, seed=study.config.seed)
+        # Its test re-ranks all examples in every round; Pearson's correlation stands beside it.
+        for metric in study.metrics
+        if metric != 'spearman'
+    }
+    columns = ('score', 'difference', 'low', 'high', 'p_value', 'holm', 'benjamini_hochberg')
+    tables.write_csv(
+        study.workdir / f'ablation_{name}.csv',
+        ('metric', 'test', 'disabled', *columns),
+        (
+            (metric, each.test, _name(mask), *(getattr(each, column)[row] for column in columns))
+            for metric, each in found.items()
+            for row, mask in enumerate(chosen.masks[1:])
+        ),
+    )
+    return found
+
+
+def _name(mask: np.ndarray) -> str:
+    """Return 'L1-H2', 'L3' for a whole layer, 'L3 but L3-H1', or several joined by '+'."""
+    names = []
+    for layer, row in enumerate(mask):
+        off = [figures.head_name(layer, head) for head in np.flatnonzero(row == 0)]
+        on = [figures.head_name(layer, head) for head in np.flatnonzero(row != 0)]
+        if not on:
+            names.append(f'L{layer + 1}')
+        elif len(on) == 1 and len(off) > 1:
+            names.append(f'L{layer + 1} but {on[0]}')
+        else:
+            names += off
+    return '+'.join(names)
+
+
+def _all_sets(study: Study, config: bs.BertConfig) -> dict[str, np.ndarray]:
+    wanted = study.config.ablation
+    unknown = set(wanted.sets) - set(SETS)
+    if unknown:
+        raise ValueError(f'ablation.sets are {", ".join(SETS)}, not {", ".join(sorted(unknown))}.')
+    sets = {name: SETS[name](config) for name in wanted.sets}
+    if wanted.together:
+        sets['together'] = bs.masks.disable(config, [bs.masks.parse_heads(wanted.together)])
+    return sets
+
+
+def section(study: Study) -> Section:
+    """Sweep what is not swept yet, and return the section of the report."""
+    config = study.config.ablation
+    swept = sweep(study, 'sets', lambda of_model: _all_sets(study, of_model))
+    what = {'uniform': 'to all tokens alike (1/length)', 'zero': 'to nothing'}[config.baseline]
+    paragraphs = [
+        f'A disabled head attends {what} instead of as it learned. Scores are of '
+        f'{len(swept.labels):,} examples of {study.text_name(study.config.data.split)}; '
+        f'differences are in points (x 100) of {study.metrics[0]}, with 95 % intervals (paired '
+        'bootstrap).'
+    ]
+    blocks = []
+    shown = {
+        'heads': _heads, 'layers': _layers, 'one_head_left': _one_head_left, 'together': _together,
+    }  # fmt: skip
+    for name, show in shown.items():
+        if name in swept.sets:
+            words, more = show(study, swept.of(name), assess(study, swept, name))
+            paragraphs += words
+            blocks += more
+    return Section('Disabling heads and layers', paragraphs, blocks)
+
+
+def _heads(study: Study, swept: Swept, assessed):
+    """Figure 8: one head at a time."""
+    metric, found = _headline(assessed)
+    shape = swept.masks.shape[1:]
+    grid = lambda values: np.reshape(values, shape)
+    best, worst = np.argmax(found.difference), np.argmin(found.difference)
+    name = lambda index: figures.head_name(*np.unravel_index(index, shape))
+    gain = significance.selected_gain(
+        metric,
+        swept.predictions[1:],
+        swept.predictions[0],
+        swept.labels,
+        seed=study.config.seed,
+    )
+    words = [
+        f'One head at a time ({metric} with all heads {100 * found.baseline_score:.1f}): '
+        f'{_counts(found, "heads")} Best to lose is {name(best)}: {_effect(found, best)}; worst is '
+        f'{name(worst)}: {_effect(found, worst)}. A random head: '
+        f'{100 * found.difference.mean():+.2f} points on average.',
+        f'The best of {len(found.difference)} heads is partly the luckiest. Chosen on one half of '
+        f'the examples, it gains {100 * gain.honest:+.2f} points on the other half (95 % of random '
+        f'halves: {100 * gain.honest_low:+.1f} to {100 * gain.honest_high:+.1f}), not the '
+        f'{100 * gain.naive:+.2f} that it gains where it was chosen, as the paper reports it.',
+    ]
+    published = _published(study, 'fig8')
+    if published is not None:
+        words.append(_compared(published, found.difference, shape, metric))
+    figure = figures.effect_grid(
+        100 * grid(found.difference),
+        label=f'change of {metric} (points)',
+        real=grid(found.holm <= 0.05),
+        likely=grid(found.benjamini_hochberg <= 0.05),
+    )
+    picture = Picture(
+        _save(study, figure, 'ablation_heads'),
+        'Score without each head less score with all (Figure 8). Filled circles: significant at '
+        '5 % after correction for all heads (Holm); open: of these, 5 % are expected to be chance '
+        '(Benjamini-Hochberg).',
+    )
+    order = np.argsort(found.difference)
+    rows = [_row(found, index, name(index)) for index in (*order[:5], *order[::-1][:5][::-1])]
+    caption = f'The five most harmful and the five most helpful heads to lose, {metric}.'
+    return words, [picture, Table(caption, _COLUMNS, rows)]
+
+
+def _layers(study: Study, swept: Swept, assessed):
+    """Figure 9: one layer at a time."""
+    metric, found = _headline(assessed)
+    words = [
+        f'One layer at a time: {_counts(found, "layers")} Best to lose is layer '
+        f'{found.difference.argmax() + 1}: {_effect(found, found.difference.argmax())}; worst is '
+        f'layer {found.difference.argmin() + 1}: {_effect(found, found.difference.argmin())}.'
+    ]
+    published = _published(study, 'fig9')
+    if published is not None:
+        words.append(_compared(published, found.difference, found.difference.shape, metric))
+    figure = figures.layer_effects(
+        100 * found.difference,
+        100 * found.low,
+        100 * found.high,
+        label=f'change of {metric} (points)',
+        published=None if published is None else 100 * published,
+        published_name='paper: BERT-base',
+    )
+    picture = Picture(
+        _save(study, figure, 'ablation_layers'),
+        'Score without all heads of a layer less score with all (Figure 9); lines are 95 % '
+        'intervals.',
+    )
+    rows = [_row(found, layer, f'layer {layer + 1}') for layer in range(len(found.difference))]
+    return words, [picture, Table(f'Layers, {metric}.', _COLUMNS, rows)]
+
+
+def _one_head_left(study: Study, swept: Swept, assessed):
+    """Michel et al.: all heads of a layer but one."""
+    metric, found = _headline(assessed)
+    shape = swept.masks.shape[1:]
+    best = found.difference.reshape(shape).argmax(axis=1)
+    rows = [
+        _row(found, np.ravel_multi_index(head, shape), figures.head_name(*head))
+        for head in enumerate(best)
+    ]
+    caption = (
+        f'The head of each layer that suffices best alone, {metric} (Michel et al. 2019, table 2). '
+        'It is the best of its layer on these very examples, so its difference is flattered.'
+    )
+    return [], [Table(caption, ('head left', *_COLUMNS[1:]), rows)]
+
+
+def _together(study: Study, swept: Swept, assessed):
+    """A list of heads that the user gave."""
+    heads = study.config.ablation.together
+    return [f'{heads} disabled together: {_effect(_headline(assessed)[1], 0)}.'], []
+
+
+_COLUMNS = ('disabled', 'score', 'difference', '95 % interval', 'p', 'p (Holm)', 'p (B.-H.)')
+
+
+def _headline(found: dict[str, significance.Assessment]):
+    """Return the first metric, which is the task's own, and its assessment."""
+    return next(iter(found.items()))
+
+
+def _row(found: significance.Assessment, index: int, name: str):
+    p_values = (found.p_value, found.holm, found.benjamini_hochberg)
+    return (
+        name,
+        f'{100 * found.score[index]:.1f}',
+        f'{100 * found.difference[index]:+.2f}',
+        f'{100 * found.low[index]:+.2f} to {100 * found.high[index]:+.2f}',
+        *(f'{values[index]:.3g}' for values in p_values),
+    )
+
+
+def _effect(found: significance.Assessment, index: int) -> str:
+    return (
+        f'{100 * found.difference[index]:+.2f} points ({100 * found.low[index]:+.2f} to '
+        f'{100 * found.high[index]:+.2f}, p = {found.p_value[index]:.2g}, corrected '
+        f'{found.holm[index]:.2g})'
+    )
+
+
+def _counts(found: significance.Assessment, what: str) -> str:
+    down, up = found.significant()
+    likely_down, likely_up = found.significant(correction='benjamini_hochberg')
+    return (
+        f'of {len(found.difference)} {what}, {(found.difference < 0).sum()} lower and '
+        f'{(found.difference > 0).sum()} raise it; significantly so {down} and {up} (Holm), '
+        f'{likely_down} and {likely_up} (Benjamini-Hochberg; {found.test} test).'
+    )
+
+
+def _published(study: Study, figure: str) -> np.ndarray | None:
+    """Return the paper's differences to its baseline in Figure 8 or 9."""
+    if study.config.data.source != 'glue':
+        return None
+    title = bs.get_task(study.config.data.task).title
+    key = {'fig8': 'fig8_disable_one_head', 'fig9': 'fig9_disable_one_layer'}[figure]
+    return np.array(paper.published()[key][title]) - paper.published()[f'{figure}_baseline'][title]
+
+
+def _compared(published: np.ndarray, ours: np.ndarray, shape, metric: str) -> str:
+    place = lambda index: (
+        figures.head_name(*np.unravel_index(index, published.shape))
+        if published.ndim == 2
+        else f'layer {index + 1}'
+    )
+    text = (
+        f'In the paper (BERT-base, digitised) the best to lose is {place(published.argmax())} '
+        f'({100 * published.max():+.1f} points of {metric}) and the worst '
+        f'{place(published.argmin())} ({100 * published.min():+.1f}), without intervals.'
+    )
+    if published.shape == tuple(shape):
+        rank = scipy.stats.spearmanr(published.ravel(), ours).statistic
+        text += f' Rank correlation with ours: {rank:.2f}.'
+    return text
+
+
+def _save(study: Study, figure, name: str):
+    return figures.save(figure, study.workdir / 'figures', name)
+
+
+if __name__ == '__main__':
+    launch(section)

@@ -1,0 +1,65 @@
+"""Sets of masks, against what they are said to disable."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import bert_secrets_jax as bs
+
+
+def disabled(mask) -> set:
+    return {tuple(place) for place in np.argwhere(mask == 0)}
+
+
+def test_single_heads(config):
+    masks = bs.masks.single_heads(config)
+    assert masks.shape == (12, 3, 4)
+    assert [disabled(mask) for mask in masks] == [{place} for place in np.ndindex(3, 4)]
+
+
+def test_single_layers(config):
+    masks = bs.masks.single_layers(config)
+    assert [disabled(mask) for mask in masks] == [
+        {(layer, head) for head in range(4)} for layer in range(3)
+    ]
+
+
+def test_one_head_left(config):
+    masks = bs.masks.one_head_left(config)
+    for mask, (layer, head) in zip(masks, np.ndindex(3, 4), strict=True):
+        assert disabled(mask) == {(layer, other) for other in range(4) if other != head}
+
+
+def test_pairs(config):
+    masks = bs.masks.pairs(config)
+    assert [disabled(mask) for mask in masks] == [
+        set(pair) for pair in itertools.combinations(np.ndindex(3, 4), 2)
+    ]
+    few = bs.masks.pairs(config, [(0, 1), (2, 3), (2, 0)])
+    assert [disabled(mask) for mask in few] == [
+        {(0, 1), (2, 3)}, {(0, 1), (2, 0)}, {(2, 3), (2, 0)},
+    ]  # fmt: skip
+
+
+def test_random_sets(config):
+    masks = bs.masks.random_sets(config, size=5, count=200, seed=0)
+    assert all(len(disabled(mask)) == 5 for mask in masks)
+    # Every head is drawn about 200 * 5 / 12 times: all within five standard deviations.
+    assert np.abs((masks == 0).sum(axis=0) - 83.3).max() < 5 * np.sqrt(200 * 5 / 12 * 7 / 12)
+    again = bs.masks.random_sets(config, size=5, count=200, seed=0)
+    np.testing.assert_array_equal(masks, again)
+    assert (masks != bs.masks.random_sets(config, size=5, count=200, seed=1)).any()
+    with pytest.raises(ValueError, match='size=13 heads of a model that has 12'):
+        bs.masks.random_sets(config, size=13, count=1, seed=0)
+
+
+def test_heads_as_a_person_writes_them(config):
+    heads = bs.masks.parse_heads(' L1-H2, l3-h4 ')
+    assert heads == [(0, 1), (2, 3)]
+    assert disabled(bs.masks.disable(config, [heads])[0]) == set(heads)
+    for wrong in ('L1H2', 'L0-H1', 'L1-H0', '1-2', 'L1-H2-'):
+        with pytest.raises(ValueError, match=f"'{wrong}' is not a head"):
+            bs.masks.parse_heads(wrong)
+    with pytest.raises(ValueError, match='L4-H1 does not exist: the model has 3 layers of 4 heads'):
+        bs.masks.disable(config, [bs.masks.parse_heads('L4-H1')])

@@ -1,0 +1,517 @@
+"""Scores of resamples, tests and intervals: equal by definition, and right as often as they say."""
+
+import dataclasses
+import itertools
+import tracemalloc
+
+import hypothesis
+import hypothesis.extra.numpy as npst
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import scipy.stats
+import sklearn.metrics
+
+from bert_secrets_jax.ablation import significance
+from bert_secrets_jax.ablation.significance import METRICS
+from bert_secrets_jax.finetune import metrics
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def examples(metric, *, masks, size, seed, changed=0.2):
+    """Predictions [K, E], baseline [E] and labels [E], with ties among values."""
+    rng = np.random.default_rng(seed)
+    if metric in ('accuracy', 'f1'):
+        labels = rng.integers(0, 2, size)
+        baseline = flip(labels, 0.25, rng)
+        return flip(np.tile(baseline, (masks, 1)), changed, rng), baseline, labels
+    labels = rng.integers(0, 11, size) / 2
+    noisy = lambda values: np.round(values + rng.normal(size=values.shape), 1).astype(np.float32)
+    baseline = noisy(labels)
+    return noisy(np.tile(baseline, (masks, 1))), baseline, labels
+
+
+def flip(classes, rate, rng):
+    return np.where(rng.random(classes.shape) < rate, 1 - classes, classes)
+
+
+def slack(rates):
+    """Three standard errors of the mean over independent simulations."""
+    return 3 * np.std(rates, ddof=1) / np.sqrt(len(rates))
+
+
+# Scores
+
+
+@pytest.mark.parametrize('metric', METRICS)
+@hypothesis.settings(max_examples=25, deadline=None)
+@hypothesis.given(seed=SEEDS, size=st.integers(8, 40), whole=st.booleans())
+def test_weights_are_repetitions(metric, seed, size, whole):
+    rng = np.random.default_rng(seed)
+    predictions, _, labels = examples(metric, masks=3, size=size, seed=seed)
+    weights = np.ones((2, size), int) if whole else rng.integers(0, 4, (2, size))
+    weights[:, :3] += 1  # pearsonr needs two examples
+    expected = [
+        [
+            getattr(metrics, metric)(np.repeat(of_mask, row), np.repeat(labels, row))
+            for of_mask in predictions
+        ]
+        for row in weights
+    ]
+    found = significance.weighted_scores(metric, predictions, labels, weights)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
+
+
+@hypothesis.settings(max_examples=40, deadline=None)
+@hypothesis.given(
+    predicted=npst.arrays(np.int32, 12, elements=st.integers(0, 2)),
+    labels=npst.arrays(np.int32, 12, elements=st.integers(0, 1)),
+    weights=npst.arrays(np.float64, 12, elements=st.integers(1, 8).map(lambda x: x / 4)),
+)
+def test_fractional_weights_as_in_sklearn(predicted, labels, weights):
+    predicted[predicted == 2] = 0
+    found = [
+        significance.weighted_scores(metric, predicted[None], labels, weights[None])[0, 0]
+        for metric in ('accuracy', 'f1')
+    ]
+    expected = [
+        sklearn.metrics.accuracy_score(labels, predicted, sample_weight=weights),
+        sklearn.metrics.f1_score(labels, predicted, sample_weight=weights, zero_division=0),
+    ]
+    assert found == pytest.approx(expected)
+
+
+def test_f1_without_positives_is_zero():
+    predictions, labels = np.zeros((1, 4), int), np.array([0, 0, 1, 1])
+    weights = np.array([[1, 1, 0, 0], [1, 1, 1, 1]])
+    found = significance.weighted_scores('f1', predictions, labels, weights)
+    np.testing.assert_array_equal(found, np.zeros((2, 1)))
+
+
+@pytest.mark.parametrize('metric', ['pearson', 'spearman'])
+def test_constant_predictions_have_no_correlation(metric):
+    labels = np.arange(6.0)
+    predictions = np.array([[0.1] * 6, [0.1] * 3 + [7, 8, 9]])
+    weights = np.array([[1, 1, 1, 1, 1, 1], [2, 1, 3, 0, 0, 0]])
+    found = significance.weighted_scores(metric, predictions, labels, weights)
+    np.testing.assert_array_equal(np.isnan(found), [[True, False], [True, True]])
+
+
+def test_rounding_makes_no_correlation():
+    rng = np.random.default_rng(0)
+    predictions, labels = rng.normal(size=(2, 1, 300))
+    predictions[0, :200] = 0.1
+    weights = rng.integers(0, 3, (50, 300))
+    weights[:, 200:] = 0
+    found = significance.weighted_scores('pearson', predictions, labels[0], weights)
+    assert np.isnan(found).all()
+
+
+def test_far_from_zero_correlations_do_not_cancel():
+    rng = np.random.default_rng(0)
+    labels = rng.normal(size=50)
+    predictions = labels + rng.normal(size=(2, 50))
+    weights = rng.integers(0, 3, (4, 50))
+    near = significance.weighted_scores('pearson', predictions, labels, weights)
+    far = significance.weighted_scores(
+        'pearson', predictions + np.array([[1e6], [-1e5]]), labels + 1e6, weights
+    )
+    np.testing.assert_allclose(far, near, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize('metric', METRICS)
+def test_blocks_change_nothing(metric, monkeypatch):
+    given = (metric, *examples(metric, masks=12, size=8, seed=1, changed=0.6))
+    run = lambda: (
+        *significance.paired_bootstrap(*given, resamples=50),
+        significance.randomization_test(*given, rounds=256),
+    )
+    whole = run()
+    monkeypatch.setattr(significance, '_BLOCK', 50)
+    np.testing.assert_allclose(run(), whole, rtol=0, atol=1e-12)
+
+
+def test_memory_is_bounded():
+    given = ('f1', *examples('f1', masks=3, size=40_000, seed=0, changed=0.01))
+    tracemalloc.start()
+    try:
+        significance.paired_bootstrap(*given, resamples=200)  # their weights alone: 64 MB
+        significance.randomization_test(given[0], given[1][:1], *given[2:], rounds=1000)
+        significance.selected_gain(*given, splits=100)
+        assert tracemalloc.get_traced_memory()[1] < 100e6
+    finally:
+        tracemalloc.stop()
+
+
+# Tests and intervals by definition
+
+
+def test_mcnemar_is_the_binomial_test_of_discordant_pairs():
+    predictions, baseline, labels = examples('accuracy', masks=20, size=40, seed=2)
+    predictions[0] = baseline
+    expected = []
+    for of_mask in predictions:
+        gained = int(np.sum((of_mask == labels) & (baseline != labels)))
+        lost = int(np.sum((of_mask != labels) & (baseline == labels)))
+        both = gained + lost
+        expected.append(scipy.stats.binomtest(gained, both).pvalue if both else 1)
+    found = significance.mcnemar(predictions, baseline, labels)
+    assert found == pytest.approx(np.array(expected))
+    assert found[0] == 1
+
+
+def test_mcnemar_by_hand():
+    # One gained, five lost: 2 (1 + 6) / 2^6.
+    baseline = np.array([0, 1, 1, 1, 1, 1, 1])
+    predictions = np.array([[1, 0, 0, 0, 0, 0, 1]])
+    found = significance.mcnemar(predictions, baseline, np.ones(7, int))
+    assert found == pytest.approx([14 / 64])
+
+
+@pytest.mark.parametrize('metric', METRICS)
+def test_few_swaps_are_enumerated(metric):
+    given = (metric, *examples(metric, masks=3, size=8, seed=3, changed=0.6))
+    _, predictions, baseline, labels = given
+    score = getattr(metrics, metric)
+    expected = []
+    for of_mask in predictions:
+        differences = []
+        for swap in itertools.product([False, True], repeat=8):
+            one, other = np.where(swap, baseline, of_mask), np.where(swap, of_mask, baseline)
+            differences.append(score(one, labels) - score(other, labels))
+        expected.append(np.mean(np.abs(differences) >= abs(differences[0]) - 1e-9))
+    found = significance.randomization_test(*given, rounds=256)
+    assert found == pytest.approx(np.array(expected))
+    assert len(set(expected)) > 1
+    # Random rounds estimate the same number, here from half as many as there are swaps.
+    np.testing.assert_allclose(
+        significance.randomization_test(*given, rounds=255), expected, atol=0.1
+    )
+
+
+def test_accuracy_by_randomization_is_mcnemar():
+    given = examples('accuracy', masks=6, size=40, seed=4, changed=0.15)
+    assert ((given[0] != given[1]).sum(axis=1) <= 13).all()
+    np.testing.assert_allclose(
+        significance.randomization_test('accuracy', *given), significance.mcnemar(*given)
+    )
+
+
+@pytest.mark.parametrize('metric', METRICS)
+def test_random_rounds_are_near_the_exact_test(metric):
+    given = (metric, *examples(metric, masks=3, size=12, seed=5, changed=0.9))
+    exact = significance.randomization_test(*given, rounds=2**12)
+    drawn = significance.randomization_test(*given, rounds=999)
+    assert (np.abs(drawn - exact) <= 4 * np.sqrt(exact * (1 - exact) / 999) + 0.001).all()
+
+
+def test_mask_that_changes_nothing():
+    for metric in METRICS:
+        _, baseline, labels = examples(metric, masks=1, size=50, seed=6)
+        given = (metric, baseline[None], baseline, labels)
+        assert significance.randomization_test(*given) == [1]
+        assert significance.paired_bootstrap(*given, resamples=10) == ([0], [0])
+        assert significance.selected_gain(*given, splits=3).naive == 0
+
+
+@pytest.mark.parametrize('metric', METRICS)
+def test_result_of_a_mask_does_not_depend_on_the_others(metric):
+    predictions, baseline, labels = examples(metric, masks=4, size=30, seed=7)
+    order = [2, 0, 3, 1]
+    run = lambda predictions: np.stack(
+        [
+            *significance.paired_bootstrap(metric, predictions, baseline, labels, resamples=50),
+            significance.randomization_test(metric, predictions, baseline, labels, rounds=200),
+        ]
+    )
+    np.testing.assert_allclose(run(predictions[order]), run(predictions)[:, order], atol=1e-12)
+
+
+def test_order_of_examples_does_not_matter():
+    order = np.random.default_rng(0).permutation(10)
+    for metric in METRICS:
+        predictions, baseline, labels = examples(metric, masks=3, size=10, seed=8)
+        shuffled = predictions[:, order], baseline[order], labels[order]
+        exact = lambda *given, metric=metric: significance.randomization_test(metric, *given)
+        for function in (exact, significance.mcnemar):
+            found = function(predictions, baseline, labels)
+            np.testing.assert_allclose(function(*shuffled), found, atol=1e-12)
+
+
+def test_holm_by_hand():
+    found = significance.holm(np.array([0.01, 0.04, 0.03, 0.005]))
+    assert found == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert significance.holm(np.array([0.5, 0.6])) == pytest.approx([1, 1])
+
+
+def test_benjamini_hochberg_by_hand():
+    # 0.005 * 4, 0.01 * 4 / 2, then min(0.03 * 4 / 3, 0.04).
+    found = significance.benjamini_hochberg(np.array([0.01, 0.04, 0.03, 0.005]))
+    assert found == pytest.approx([0.02, 0.04, 0.04, 0.02])
+
+
+@pytest.mark.parametrize('adjust', [significance.holm, significance.benjamini_hochberg])
+def test_undefined_p_values_count_as_tests(adjust):
+    found = adjust(np.array([0.01, np.nan, 0.02]))
+    expected = adjust(np.array([0.01, 1, 0.02]))
+    np.testing.assert_allclose(found, [expected[0], np.nan, expected[2]])
+    with pytest.raises(ValueError, match='within 0 and 1'):
+        adjust(np.array([0.5, 1.5]))
+
+
+# Rates of error: seeds are fixed, and the slack is three standard errors over simulations
+
+
+def null(metric, *, masks, size, rng):
+    """Masks as good as the baseline: each changes what both have from one model by chance."""
+    if metric in ('accuracy', 'f1'):
+        labels = rng.integers(0, 2, size)
+        core = flip(labels, 0.2, rng)
+        models = flip(np.tile(core, (masks + 1, 1)), 0.1, rng)
+    else:
+        labels = rng.normal(size=size)
+        models = labels + rng.normal(size=size) + 0.5 * rng.normal(size=(masks + 1, size))
+    return models[1:], models[0], labels
+
+
+@pytest.mark.parametrize(
+    'metric, size, runs', [('accuracy', 150, 400), ('f1', 100, 400), ('pearson', 60, 400)]
+)
+def test_false_alarms_of_one_test(metric, size, runs):
+    rng = np.random.default_rng(11)
+    p_values = []
+    for seed in range(runs):
+        given = null(metric, masks=1, size=size, rng=rng)
+        if metric == 'accuracy':
+            p_values.append(significance.mcnemar(*given)[0])
+        else:
+            found = significance.randomization_test(metric, *given, rounds=199, seed=seed)
+            p_values.append(found[0])
+    rates = np.array(p_values) <= 0.05
+    error = 3 * np.sqrt(0.05 * 0.95 / runs)
+    assert rates.mean() <= 0.05 + error
+    # A test that never finds anything would pass too; McNemar's steps keep it below its level.
+    assert rates.mean() >= (0.01 if metric == 'accuracy' else 0.05 - error)
+
+
+def test_family_wise_error_of_holm():
+    rng = np.random.default_rng(12)
+    families = [
+        significance.mcnemar(*null('accuracy', masks=40, size=300, rng=rng)) for _ in range(400)
+    ]
+    any_error = [(significance.holm(p_values) <= 0.05).any() for p_values in families]
+    uncorrected = [(p_values <= 0.05).any() for p_values in families]
+    assert np.mean(any_error) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 400)
+    assert np.mean(uncorrected) > 0.3
+
+
+def test_family_wise_error_of_holm_with_f1():
+    rng = np.random.default_rng(13)
+    any_error = []
+    for seed in range(60):
+        given = null('f1', masks=10, size=100, rng=rng)
+        p_values = significance.randomization_test('f1', *given, rounds=399, seed=seed)
+        any_error.append((significance.holm(p_values) <= 0.05).any())
+    assert np.mean(any_error) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 60)
+
+
+def test_false_discoveries_of_benjamini_hochberg():
+    rng = np.random.default_rng(14)
+    false, found_real = [], []
+    for _ in range(200):
+        predictions, baseline, labels = null('accuracy', masks=40, size=300, rng=rng)
+        # Ten masks lose another 15 % of the examples.
+        predictions[:10] = np.where(rng.random((10, 300)) < 0.15, 1 - labels, predictions[:10])
+        p_values = significance.mcnemar(predictions, baseline, labels)
+        found = significance.benjamini_hochberg(p_values) <= 0.05
+        false.append(found[10:].sum() / max(found.sum(), 1))
+        found_real.append(found[:10].mean())
+    assert np.mean(false) <= 0.05 + slack(false)
+    assert np.mean(found_real) > 0.8
+
+
+@pytest.mark.parametrize('metric', ['accuracy', 'f1', 'pearson'])
+def test_coverage_of_bootstrap_intervals(metric):
+    rng = np.random.default_rng(15)
+    runs, size, covered = 400, 250, []
+    for seed in range(runs):
+        if metric == 'pearson':
+            labels = rng.normal(size=size)
+            baseline = labels + 0.5 * rng.normal(size=size)
+            predictions = (labels + rng.normal(size=size))[None]
+            truth = 1 / np.sqrt(2) - 1 / np.sqrt(1.25)
+        else:
+            positive, (rate, baseline_rate) = 0.4, (0.3, 0.15)
+            labels = (rng.random(size) < positive).astype(int)
+            baseline = flip(labels, baseline_rate, rng)
+            predictions = flip(labels, rate, rng)[None]
+            # F1 is 2 right / (2 right + wrong) of the expected counts.
+            f1 = lambda rate, right=2 * positive: right * (1 - rate) / (right * (1 - rate) + rate)
+            truth = f1(rate) - f1(baseline_rate) if metric == 'f1' else baseline_rate - rate
+        low, high = significance.paired_bootstrap(
+            metric, predictions, baseline, labels, resamples=300, seed=seed
+        )
+        covered.append(low[0] <= truth <= high[0])
+    assert abs(np.mean(covered) - 0.95) <= 3 * np.sqrt(0.05 * 0.95 / runs)
+
+
+@pytest.mark.parametrize('level', [0.5, 0.95])
+def test_width_of_bootstrap_intervals(level):
+    given = examples('accuracy', masks=1, size=2000, seed=22)
+    predictions, baseline, labels = given
+    error = np.std((predictions[0] == labels) * 1.0 - (baseline == labels)) / np.sqrt(2000)
+    low, high = significance.paired_bootstrap('accuracy', *given, resamples=2000, level=level)
+    expected = 2 * scipy.stats.norm.ppf((1 + level) / 2) * error
+    assert high[0] - low[0] == pytest.approx(expected, rel=0.1)
+
+
+# Choosing the best head
+
+
+def test_the_best_of_useless_masks_gains_nothing_honestly():
+    rng = np.random.default_rng(16)
+    found = [
+        significance.selected_gain(
+            'accuracy', *null('accuracy', masks=20, size=200, rng=rng), splits=20, seed=seed
+        )
+        for seed in range(80)
+    ]
+    naive = np.array([gain.naive for gain in found])
+    honest = np.array([gain.honest for gain in found])
+    assert naive.mean() - slack(naive) > 0.02
+    assert abs(honest.mean()) <= slack(honest)
+    assert honest.mean() < naive.mean() / 4
+
+
+def test_a_mask_that_helps_is_recovered():
+    rng = np.random.default_rng(17)
+    honest, shares = [], []
+    for seed in range(30):
+        predictions, baseline, labels = null('accuracy', masks=20, size=800, rng=rng)
+        # Half of its errors, which are 0.2 * 0.9 + 0.8 * 0.1 of the examples, are right.
+        predictions[3] = np.where(rng.random(800) < 0.5, labels, predictions[3])
+        gain = significance.selected_gain(
+            'accuracy', predictions, baseline, labels, splits=20, seed=seed
+        )
+        assert gain.honest_low < gain.honest < gain.honest_high
+        honest.append(gain.honest)
+        shares.append(gain.chosen[3])
+    assert np.mean(shares) > 0.99
+    assert abs(np.mean(honest) - 0.13) <= slack(honest)
+
+
+def test_ties_for_the_best_are_broken_evenly(monkeypatch):
+    monkeypatch.setattr(significance, '_BLOCK', 120)  # three splits at a time
+    predictions, baseline, labels = examples('f1', masks=1, size=40, seed=18)
+    gain = significance.selected_gain(
+        'f1', np.tile(predictions, (4, 1)), baseline, labels, splits=500
+    )
+    # Both choices of a split are drawn on their own: 1,000 draws.
+    assert gain.chosen.sum() == pytest.approx(1)
+    assert (np.abs(gain.chosen - 0.25) <= 4 * np.sqrt(0.25 * 0.75 / 1000)).all()
+    assert gain.honest == pytest.approx(gain.naive, abs=0.02)
+
+
+def test_spread_over_halves_is_that_of_a_bootstrap():
+    given = ('accuracy', *examples('accuracy', masks=1, size=400, seed=21))
+    gain = significance.selected_gain(*given, splits=1000)
+    low, high = significance.paired_bootstrap(*given, resamples=2000)
+    assert gain.honest == pytest.approx(gain.naive)
+    assert gain.honest_high - gain.honest_low == pytest.approx(high[0] - low[0], rel=0.15)
+
+
+def test_selected_gain_by_hand():
+    # On any half the first mask is best, right everywhere; the baseline is always wrong.
+    labels = np.ones(4, int)
+    predictions = np.array([[1, 1, 1, 1], [0, 0, 0, 0]])
+    gain = significance.selected_gain('accuracy', predictions, np.zeros(4, int), labels, splits=5)
+    assert dataclasses.astuple(gain)[:4] == (1, 1, 1, 1)
+    np.testing.assert_array_equal(gain.chosen, [1, 0])
+
+
+# All together
+
+
+@pytest.mark.parametrize('metric', METRICS)
+def test_assessment_finds_large_effects(metric):
+    rng = np.random.default_rng(19)
+    predictions, baseline, labels = null(metric, masks=4, size=100, rng=rng)
+    predictions[0], predictions[1] = labels, 1 - labels
+    found = significance.assess(metric, predictions, baseline, labels, resamples=200, rounds=400)
+    assert found.test == ('exact McNemar' if metric == 'accuracy' else 'paired randomization')
+    score = getattr(metrics, metric)
+    assert found.baseline_score == pytest.approx(score(baseline, labels))
+    assert found.score == pytest.approx(np.array([score(row, labels) for row in predictions]))
+    assert found.difference == pytest.approx(found.score - found.baseline_score)
+    assert found.low[0] > 0 > found.high[1]
+    assert (found.low <= found.high).all()
+    assert (found.p_value <= found.benjamini_hochberg).all()
+    assert (found.benjamini_hochberg <= found.holm).all()
+    assert found.significant() == (1, 1)
+
+
+def test_significant_masks_are_counted_by_sign():
+    predictions, baseline, labels = examples('accuracy', masks=4, size=20, seed=23)
+    found = dataclasses.replace(
+        significance.assess('accuracy', predictions, baseline, labels, resamples=1),
+        difference=np.array([-0.1, 0.1, 0.1, 0.1]),
+        p_value=np.array([0.01, 0.01, 0.01, 0.01]),
+        benjamini_hochberg=np.array([0.01, 0.01, 0.01, 0.1]),
+        holm=np.array([0.01, 0.01, 0.1, 0.1]),
+    )
+    assert found.significant() == (1, 1)
+    assert found.significant(correction='benjamini_hochberg') == (1, 2)
+    assert found.significant(correction='none') == (1, 3)
+    assert found.significant(level=0.005, correction='none') == (0, 0)
+    with pytest.raises(ValueError, match="Unknown correction 'bonferroni'"):
+        found.significant(0.05, 'bonferroni')
+
+
+@pytest.mark.parametrize('metric', ['pearson', 'spearman'])
+def test_undefined_differences_stay_undefined(metric):
+    predictions, baseline, labels = examples(metric, masks=2, size=20, seed=20)
+    predictions[0] = 1
+    found = significance.assess(metric, predictions, baseline, labels, resamples=20, rounds=20)
+    for values in (found.difference, found.low, found.high, found.p_value, found.holm):
+        np.testing.assert_array_equal(np.isnan(values), [True, False])
+    gain = significance.selected_gain(metric, predictions, baseline, labels, splits=10)
+    assert gain.naive == found.difference[1]
+    np.testing.assert_array_equal(gain.chosen, [0, 1])
+
+
+@pytest.mark.parametrize(
+    'change, message',
+    [
+        ({'metric': 'matthews'}, "Unknown metric 'matthews'"),
+        ({'predictions': np.zeros((2, 5))}, r'Predictions must be \[K, 6\].*got \[2, 5\]'),
+        ({'predictions': np.zeros(6)}, r'Predictions must be'),
+        ({'predictions': np.zeros((0, 6))}, r'at least one mask'),
+        ({'predictions': np.full((1, 6), np.nan)}, 'not finite'),
+        ({'baseline': np.zeros(5)}, r'baseline must be \[6\], got \[5\]'),
+        ({'labels': np.zeros((6, 1))}, r'Labels must be \[E\].*got \[6, 1\]'),
+        ({'labels': np.zeros(0)}, r'Labels must be'),
+    ],
+)
+def test_what_does_not_fit_is_named(change, message):
+    given = {
+        'metric': 'accuracy',
+        'predictions': np.zeros((2, 6)),
+        'baseline': np.zeros(6),
+        'labels': np.zeros(6),
+    } | change
+    for function in ('paired_bootstrap', 'randomization_test', 'selected_gain', 'assess'):
+        with pytest.raises(ValueError, match=message):
+            getattr(significance, function)(**given)
+
+
+def test_weights_and_numbers_that_do_not_fit_are_named():
+    given = 'accuracy', np.zeros((1, 3)), np.zeros(3)
+    with pytest.raises(ValueError, match=r'Weights must be \[R, 3\], got \[1, 2\]'):
+        significance.weighted_scores(*given, np.ones((1, 2)))
+    with pytest.raises(ValueError, match='negative'):
+        significance.weighted_scores(*given, np.array([[1, -1, 1]]))
+    with pytest.raises(ValueError, match='at least 1, got 0'):
+        significance.paired_bootstrap(*given, np.zeros(3), resamples=0)
+    with pytest.raises(ValueError, match='cannot be halved'):
+        significance.selected_gain('accuracy', np.zeros((1, 1)), np.zeros(1), np.zeros(1))
