@@ -27,7 +27,7 @@ from bert_secrets_jax.model.attention import check_baseline
 from bert_secrets_jax.model.bert import Bert
 
 # Tokens of all rows of a call: on a CPU what stays in its cache, elsewhere what fills the device.
-CHUNK_TOKENS = {'cpu': 512}
+CHUNK_TOKENS = {'cpu': 1024}
 _CHUNK_TOKENS_OF_ACCELERATORS = 65_536
 
 
