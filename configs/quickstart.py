@@ -19,4 +19,5 @@ def get_config(arg: str = ''):
     config.train.epochs = 8
     config.train.learning_rate = 1e-4
     config.train.num_seeds = 1
+    config.ablation.sets = ('heads', 'layers')
     return base.shrink(config) if arg else config

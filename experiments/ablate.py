@@ -244,13 +244,13 @@ def _heads(study: Study, swept: Swept, assessed):
     )
     words = [
         f'One head at a time ({metric} with all heads {100 * found.baseline_score:.1f}): '
-        f'{_counts(found, "heads")} Best to lose is {name(best)}: {_effect(found, best)}; worst is '
-        f'{name(worst)}: {_effect(found, worst)}. A random head: '
+        f'{_counts(found, metric, "heads")} Best to lose is {name(best)}: '
+        f'{_effect(found, best)}; worst is {name(worst)}: {_effect(found, worst)}. A random head: '
         f'{100 * found.difference.mean():+.2f} points on average.',
         f'The best of {len(found.difference)} heads is partly the luckiest. Chosen on one half of '
-        f'the examples, it gains {100 * gain.honest:+.2f} points on the other half (95 % of random '
-        f'halves: {100 * gain.honest_low:+.1f} to {100 * gain.honest_high:+.1f}), not the '
-        f'{100 * gain.naive:+.2f} that it gains where it was chosen, as the paper reports it.',
+        f'the examples, it changes {metric} by {100 * gain.honest:+.2f} points on the other half '
+        f'(95 % of random halves: {100 * gain.honest_low:+.1f} to {100 * gain.honest_high:+.1f}), not the '
+        f'{100 * gain.naive:+.2f} of the examples it was chosen on, as the paper reports it.',
     ]
     published = _published(study, 'fig8')
     if published is not None:
@@ -277,7 +277,7 @@ def _layers(study: Study, swept: Swept, assessed):
     """Figure 9: one layer at a time."""
     metric, found = _headline(assessed)
     words = [
-        f'One layer at a time: {_counts(found, "layers")} Best to lose is layer '
+        f'One layer at a time: {_counts(found, metric, "layers")} Best to lose is layer '
         f'{found.difference.argmax() + 1}: {_effect(found, found.difference.argmax())}; worst is '
         f'layer {found.difference.argmin() + 1}: {_effect(found, found.difference.argmin())}.'
     ]
@@ -350,12 +350,13 @@ def _effect(found: significance.Assessment, index: int) -> str:
     )
 
 
-def _counts(found: significance.Assessment, what: str) -> str:
+def _counts(found: significance.Assessment, metric: str, what: str) -> str:
     down, up = found.significant()
     likely_down, likely_up = found.significant(correction='benjamini_hochberg')
     return (
-        f'of {len(found.difference)} {what}, {(found.difference < 0).sum()} lower and '
-        f'{(found.difference > 0).sum()} raise it; significantly so {down} and {up} (Holm), '
+        f'without it, {metric} is lower for {(found.difference < 0).sum()} and higher for '
+        f'{(found.difference > 0).sum()} of {len(found.difference)} {what}; significantly so for '
+        f'{down} and {up} (Holm), '
         f'{likely_down} and {likely_up} (Benjamini-Hochberg; {found.test} test).'
     )
 
