@@ -249,8 +249,8 @@ def _heads(study: Study, swept: Swept, assessed):
         f'{100 * found.difference.mean():+.2f} points on average.',
         f'The best of {len(found.difference)} heads is partly the luckiest. Chosen on one half of '
         f'the examples, it changes {metric} by {100 * gain.honest:+.2f} points on the other half '
-        f'(95 % of random halves: {100 * gain.honest_low:+.1f} to {100 * gain.honest_high:+.1f}), not the '
-        f'{100 * gain.naive:+.2f} of the examples it was chosen on, as the paper reports it.',
+        f'(95 % of random halves: {100 * gain.honest_low:+.1f} to {100 * gain.honest_high:+.1f}), '
+        f'not the {100 * gain.naive:+.2f} where it was chosen, as the paper reports it.',
     ]
     published = _published(study, 'fig8')
     if published is not None:
