@@ -10,6 +10,7 @@ ablates what this run fine-tunes (or has fine-tuned). A checkpoint that is fine-
 
 import dataclasses
 import io
+import zipfile
 from collections.abc import Callable
 
 import jax
@@ -21,6 +22,7 @@ import bert_secrets_jax as bs
 from bert_secrets_jax import paper
 from bert_secrets_jax.ablation import significance
 from bert_secrets_jax.files import write_atomically
+from bert_secrets_jax.model.attention import check_baseline
 from bert_secrets_jax.progress import progress
 from bert_secrets_jax.report import figures, tables
 from bert_secrets_jax.report.html import Picture, Section, Table
@@ -100,6 +102,9 @@ def sweep(
     """
     file = study.workdir / 'ablation' / f'{name}.npz'
     if not file.exists():
+        # A mistake in the settings shows before anything is trained.
+        check_baseline(study.config.ablation.baseline)
+        make_masks(study.pretrained.config)
         pretrained = model(study)
         masks = {'intact': bs.masks.none(pretrained.config)} | make_masks(pretrained.config)
         examples = draw(study.dev, study.config.ablation.max_examples, study.config.seed)
@@ -111,8 +116,7 @@ def sweep(
             logits=_sweep(study, file.with_suffix(''), pretrained, examples, together),
             labels=np.array([example.label for example in examples]),
         )
-    with np.load(file) as arrays:
-        return Swept(**arrays)
+    return Swept(**_read_arrays(file))
 
 
 def _sweep(study: Study, directory, pretrained, examples, masks: np.ndarray) -> np.ndarray:
@@ -122,7 +126,7 @@ def _sweep(study: Study, directory, pretrained, examples, masks: np.ndarray) -> 
     batches = bs.encode(pretrained.tokenizer, examples, **settings)
     files = [directory / f'{index:04}.npz' for index in range(len(batches))]
     waiting = [
-        (file, batch) for file, batch in zip(files, batches, strict=True) if not file.exists()
+        (file, batch) for file, batch in zip(files, batches, strict=True) if not _done(file, batch)
     ]
     if len(waiting) < len(batches):
         logging.info('%d of %d batches are done.', len(batches) - len(waiting), len(batches))
@@ -144,10 +148,23 @@ def _sweep(study: Study, directory, pretrained, examples, masks: np.ndarray) -> 
         real = batch.example >= 0
         _write_arrays(file, example=batch.example[real], logits=logits[:, real])
     whole = np.empty((len(masks), len(examples), pretrained.config.num_labels), np.float32)
-    for file in files:
-        with np.load(file) as arrays:
-            whole[:, arrays['example']] = arrays['logits']
+    for part in map(_read_arrays, files):
+        whole[:, part['example']] = part['logits']
     return whole
+
+
+def _done(file, batch: bs.Batch) -> bool:
+    """Whether a former run wrote this batch; another number of devices makes other batches."""
+    real = batch.example >= 0
+    return file.exists() and np.array_equal(_read_arrays(file)['example'], batch.example[real])
+
+
+def _read_arrays(file) -> dict[str, np.ndarray]:
+    try:
+        with np.load(file) as arrays:
+            return dict(arrays)
+    except (zipfile.BadZipFile, EOFError, ValueError) as error:
+        raise ValueError(f'{file} is damaged: delete it to measure anew.') from error
 
 
 def _write_arrays(file, **arrays) -> None:
@@ -199,9 +216,12 @@ def _all_sets(study: Study, config: bs.BertConfig) -> dict[str, np.ndarray]:
     unknown = set(wanted.sets) - set(SETS)
     if unknown:
         raise ValueError(f'ablation.sets are {", ".join(SETS)}, not {", ".join(sorted(unknown))}.')
+    heads = bs.masks.parse_heads(wanted.together)
+    if not wanted.sets and not heads:
+        raise ValueError('Nothing to ablate: give ablation.sets, or heads in ablation.together.')
     sets = {name: SETS[name](config) for name in wanted.sets}
-    if wanted.together:
-        sets['together'] = bs.masks.disable(config, [bs.masks.parse_heads(wanted.together)])
+    if heads:
+        sets['together'] = bs.masks.disable(config, [heads])
     return sets
 
 
@@ -233,7 +253,7 @@ def _heads(study: Study, swept: Swept, assessed):
     metric, found = _headline(assessed)
     shape = swept.masks.shape[1:]
     grid = lambda values: np.reshape(values, shape)
-    best, worst = np.argmax(found.difference), np.argmin(found.difference)
+    best, worst = _best(found), _worst(found)
     name = lambda index: figures.head_name(*np.unravel_index(index, shape))
     gain = significance.selected_gain(
         metric,
@@ -246,7 +266,7 @@ def _heads(study: Study, swept: Swept, assessed):
         f'One head at a time ({metric} with all heads {100 * found.baseline_score:.1f}): '
         f'{_counts(found, metric, "heads")} Best to lose is {name(best)}: '
         f'{_effect(found, best)}; worst is {name(worst)}: {_effect(found, worst)}. A random head: '
-        f'{100 * found.difference.mean():+.2f} points on average.',
+        f'{100 * np.nanmean(found.difference):+.2f} points on average.',
         f'The best of {len(found.difference)} heads is partly the luckiest. Chosen on one half of '
         f'the examples, it changes {metric} by {100 * gain.honest:+.2f} points on the other half '
         f'(95 % of random halves: {100 * gain.honest_low:+.1f} to {100 * gain.honest_high:+.1f}), '
@@ -264,22 +284,24 @@ def _heads(study: Study, swept: Swept, assessed):
     picture = Picture(
         _save(study, figure, 'ablation_heads'),
         'Score without each head less score with all (Figure 8). Filled circles: significant at '
-        '5 % after correction for all heads (Holm); open: of these, 5 % are expected to be chance '
-        '(Benjamini-Hochberg).',
+        '5 % after correction for all heads (Holm); of the filled and the open ones together, at '
+        'most 5 % are expected to be chance (Benjamini-Hochberg).',
     )
-    order = np.argsort(found.difference)
-    rows = [_row(found, index, name(index)) for index in (*order[:5], *order[::-1][:5][::-1])]
-    caption = f'The five most harmful and the five most helpful heads to lose, {metric}.'
+    order = np.argsort(found.difference)[: np.isfinite(found.difference).sum()]
+    shown = dict.fromkeys((*order[:5], *order[-5:]))
+    rows = [_row(found, index, name(index)) for index in shown]
+    caption = f'The five lowest and the five highest differences, {metric}.'
     return words, [picture, Table(caption, _COLUMNS, rows)]
 
 
 def _layers(study: Study, swept: Swept, assessed):
     """Figure 9: one layer at a time."""
     metric, found = _headline(assessed)
+    best, worst = _best(found), _worst(found)
     words = [
         f'One layer at a time: {_counts(found, metric, "layers")} Best to lose is layer '
-        f'{found.difference.argmax() + 1}: {_effect(found, found.difference.argmax())}; worst is '
-        f'layer {found.difference.argmin() + 1}: {_effect(found, found.difference.argmin())}.'
+        f'{best + 1}: {_effect(found, best)}; worst is layer {worst + 1}: '
+        f'{_effect(found, worst)}.'
     ]
     published = _published(study, 'fig9')
     if published is not None:
@@ -305,7 +327,8 @@ def _one_head_left(study: Study, swept: Swept, assessed):
     """Michel et al.: all heads of a layer but one."""
     metric, found = _headline(assessed)
     shape = swept.masks.shape[1:]
-    best = found.difference.reshape(shape).argmax(axis=1)
+    defined = np.where(np.isnan(found.difference), -np.inf, found.difference)
+    best = defined.reshape(shape).argmax(axis=1)
     rows = [
         _row(found, np.ravel_multi_index(head, shape), figures.head_name(*head))
         for head in enumerate(best)
@@ -331,6 +354,15 @@ def _headline(found: dict[str, significance.Assessment]):
     return next(iter(found.items()))
 
 
+def _best(found: significance.Assessment) -> int:
+    """Return the mask with the highest score; where that is undefined, it is never the one."""
+    return int(np.argmax(np.where(np.isnan(found.difference), -np.inf, found.difference)))
+
+
+def _worst(found: significance.Assessment) -> int:
+    return int(np.argmin(np.where(np.isnan(found.difference), np.inf, found.difference)))
+
+
 def _row(found: significance.Assessment, index: int, name: str):
     p_values = (found.p_value, found.holm, found.benjamini_hochberg)
     return (
@@ -351,6 +383,7 @@ def _effect(found: significance.Assessment, index: int) -> str:
 
 
 def _counts(found: significance.Assessment, metric: str, what: str) -> str:
+    undefined = np.isnan(found.difference).sum()
     down, up = found.significant()
     likely_down, likely_up = found.significant(correction='benjamini_hochberg')
     return (
@@ -358,6 +391,7 @@ def _counts(found: significance.Assessment, metric: str, what: str) -> str:
         f'{(found.difference > 0).sum()} of {len(found.difference)} {what}; significantly so for '
         f'{down} and {up} (Holm), '
         f'{likely_down} and {likely_up} (Benjamini-Hochberg; {found.test} test).'
+        + (f' For {undefined} it is undefined: constant predictions.' if undefined else '')
     )
 
 
@@ -382,7 +416,7 @@ def _compared(published: np.ndarray, ours: np.ndarray, shape, metric: str) -> st
         f'{place(published.argmin())} ({100 * published.min():+.1f}), without intervals.'
     )
     if published.shape == tuple(shape):
-        rank = scipy.stats.spearmanr(published.ravel(), ours).statistic
+        rank = scipy.stats.spearmanr(published.ravel(), ours, nan_policy='omit').statistic
         text += f' Rank correlation with ours: {rank:.2f}.'
     return text
 

@@ -5,8 +5,10 @@
 
 sweeps all pairs of heads, or those of `--config.ablation.pairs_of=L1-H2,L7-H6,...`, of the model
 that `experiments.ablate` ablates. The interaction of heads a and b is effect(a, b) - effect(a) -
-effect(b): 0 where they are independent, positive for the score where one can stand in for the
-other's loss less than twice.
+effect(b), and 0 where they are independent. In the score it is negative where one head can stand in
+for the other (each alone does little, both together do much) and positive where their damages
+overlap; in the loss the signs are the other way round. There is no significance test of it yet: the
+strongest of thousands of pairs is partly the luckiest.
 """
 
 import itertools
@@ -29,8 +31,6 @@ def _heads(study: Study, config: bs.BertConfig) -> list[tuple[int, int]]:
     if wanted == 'all':
         return list(np.ndindex(config.num_hidden_layers, config.num_attention_heads))
     heads = sorted(set(bs.masks.parse_heads(wanted)))
-    if len(heads) < 2:
-        raise ValueError(f"ablation.pairs_of={wanted!r} must be 'all' or at least two heads.")
     return heads
 
 
@@ -88,7 +88,9 @@ def section(study: Study) -> Section:
         f'points of {metric}).'
     )
     figure = figures.interaction_matrix(
-        {f'{metric} (points)': points, 'loss': nats}, names, label='effect beyond the sum of two'
+        {f'{metric} (points)': points, 'loss (nats)': nats},
+        names,
+        label='effect beyond the sum of two',
     )
     path = figures.save(figure, study.workdir / 'figures', 'interactions')
     caption = 'effect(a, b) - effect(a) - effect(b) of disabling heads a and b.'

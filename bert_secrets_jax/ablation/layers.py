@@ -102,7 +102,12 @@ def close_layer(setting: Setting, params, residual, changes, heads, amounts):
       heads: [K, J] the heads that each mask changes.
       amounts: [K, J] how far each is disabled: 1 minus the mask; 0 fills up.
     """
-    change = jnp.einsum('KJ,KJBTD->BKTD', amounts.astype(changes.dtype), changes[heads])
+    change = jnp.einsum(
+        'KJ,KJBTD->BKTD',
+        amounts.astype(changes.dtype),
+        changes[heads],
+        precision=matmul_precision(setting.config),
+    )
     rows = residual[:, None] + change
     return _rest(setting, params, rows.reshape(-1, *residual.shape[1:]))
 

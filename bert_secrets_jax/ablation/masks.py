@@ -46,9 +46,15 @@ def pairs(config: BertConfig, heads: Sequence[tuple[int, int]] | None = None) ->
 
     Args:
       config: of the model.
-      heads: (layer, head) from 0; all by default.
+      heads: (layer, head) from 0, each once; all by default.
+
+    Raises:
+      ValueError: for fewer than two heads, or one given twice.
     """
-    return disable(config, itertools.combinations(heads or _all_heads(config), 2))
+    heads = _all_heads(config) if heads is None else [tuple(map(int, head)) for head in heads]
+    if len(heads) < 2 or len(set(heads)) < len(heads):
+        raise ValueError(f'Pairs need at least two heads, each given once, got {len(heads)}.')
+    return disable(config, itertools.combinations(heads, 2))
 
 
 def random_sets(config: BertConfig, *, size: int, count: int, seed: int) -> Masks:

@@ -232,8 +232,13 @@ class _Descent:
                 return
             members = unchanged
             hidden = leave_layer(self.setting, params, opened[0])
-        masks = self.masks[np.resize(members, _round_up(len(members))), -1]
-        yield members, self._logits(hidden, attention_mask, np.tile(masks, (examples, 1, 1)))
+        # The rows of [CLS] under all masks are no more than the tokens of a call.
+        most = max(self.chunk_tokens // examples, 1)
+        size = _round_up(min(len(members), most))
+        for start in range(0, len(members), size):
+            chunk = members[start : start + size]
+            masks = self.masks[np.resize(chunk, size), -1]
+            yield chunk, self._logits(hidden, attention_mask, np.tile(masks, (examples, 1, 1)))
 
     def _chunks(self, layer, members, tokens):
         """Yield masks that change about as many heads of a layer, and the same filled up.

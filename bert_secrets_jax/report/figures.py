@@ -196,12 +196,12 @@ def layer_effects(
 def interaction_matrix(
     matrices: Mapping[str, np.ndarray], names: Sequence[str], *, label: str
 ) -> Figure:
-    """Draw matrices [heads, heads] of interactions on one scale around 0.
+    """Draw matrices [heads, heads] of interactions, each on a scale of its own around 0.
 
     Args:
-      matrices: title to values; NaN stays empty.
+      matrices: title, with the unit, to values; NaN stays empty.
       names: of the heads, in their order; shown where there are few.
-      label: of the colour bar, with its unit.
+      label: of the colour bars.
     """
     with matplotlib.rc_context(_STYLE):
         side = min(max(0.16 * len(names), 2.2), 6)

@@ -42,6 +42,12 @@ def test_pairs(config):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize('heads', [[], [(0, 1)], [(0, 1), (2, 0), (0, 1)]])
+def test_pairs_of_too_few_heads(config, heads):
+    with pytest.raises(ValueError, match='at least two heads, each given once'):
+        bs.masks.pairs(config, heads)
+
+
 def test_random_sets(config):
     masks = bs.masks.random_sets(config, size=5, count=200, seed=0)
     assert all(len(disabled(mask)) == 5 for mask in masks)

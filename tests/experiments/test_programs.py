@@ -198,6 +198,8 @@ def test_ablation_is_what_one_pass_per_head_gives(finished, finetuned, glue_dir)
         expected = naive_accuracy(finetuned, glue_dir, masks)
         assert [float(row['score']) for row in rows] == pytest.approx(expected)
         intact = naive_accuracy(finetuned, glue_dir, bs.masks.none(finetuned.config))
+        # Rows in another order would show.
+        assert np.ptp(expected) > 0
         assert [float(row['difference']) for row in rows] == pytest.approx(expected - intact)
         assert {row['test'] for row in rows} == {'exact McNemar'}
     disabled = [row['disabled'] for row in rows]
@@ -254,8 +256,17 @@ def test_a_checkpoint_that_is_fine_tuned_already(finished, checkpoint, glue_dir,
     assert float(pairs[0]['interaction_f1']) == pytest.approx(100 * beyond, abs=1e-6)
     assert (tmp_path / 'run' / 'figures' / 'interactions.pdf').exists()
     wrong = settings(checkpoint, glue_dir, tmp_path / 'wrong')
-    result = run('ablate', *wrong, '--config.ablation.checkpoint=model', ok=False)
-    assert 'has 3 classes and MRPC dev 2' in error_line(result)
+    for changed, message in (
+        ('checkpoint=model', 'has 3 classes and MRPC dev 2'),
+        ('together=L9-H1', 'L9-H1 does not exist: the model has 3 layers of 4 heads'),
+        ('sets=()', 'Nothing to ablate: give ablation.sets'),
+        ("sets=('head',)", 'ablation.sets are heads, layers, one_head_left, not head'),
+        ('baseline=mean', "baseline='mean' is unknown"),
+    ):
+        result = run('ablate', *wrong, f'--config.ablation.{changed}', ok=False)
+        assert message in error_line(result)
+        # Before anything is trained, and the mended command is welcome in the same folder.
+        assert not (tmp_path / 'wrong' / 'finetune').exists()
 
 
 def test_killed_and_resumed_equals_uninterrupted(finished, checkpoint, glue_dir, tmp_path):

@@ -80,9 +80,11 @@ def test_interactions_are_named_where_there_is_room():
     names = [figures.head_name(*head) for head in np.ndindex(6, 12)]
     matrix = np.full((72, 72), np.nan)
     matrix[0, 1] = matrix[1, 0] = -3
-    figure = figures.interaction_matrix({'f1': matrix, 'loss': -matrix}, names, label='points')
+    figure = figures.interaction_matrix(
+        {'f1 (points)': matrix, 'loss (nats)': -matrix / 3}, names, label='points'
+    )
     first, second = (axis for axis in figure.axes if axis.images)
-    assert first.images[0].get_clim() == second.images[0].get_clim() == (-3, 3)
+    assert first.images[0].get_clim() == (-3, 3) and second.images[0].get_clim() == (-1, 1)
     assert [label.get_text() for label in first.get_xticklabels()][:3] == [
         'L1-H1',
         'L1-H3',
