@@ -54,6 +54,15 @@ def model(study: Study) -> bs.Pretrained:
                     'checkpoint that was fine-tuned on it, or let this run fine-tune one '
                     '(--config.ablation.checkpoint=finetuned).'
                 )
+            theirs, ours = (
+                [name.lower() for name in names]
+                for names in (loaded.config.label_names, study.label_names)
+            )
+            if theirs != ours and sorted(theirs) == sorted(ours):
+                raise ValueError(
+                    f'{study.model_name} numbers its classes {", ".join(theirs)}, and the labels '
+                    f'are numbered {", ".join(ours)}: reorder its classifier and id2label.'
+                )
             return loaded
         case other:
             raise ValueError(f"ablation.checkpoint is 'finetuned' or 'model', not {other!r}.")

@@ -2,6 +2,7 @@
 
 import csv
 import importlib
+import json
 import os
 import re
 import shutil
@@ -255,6 +256,16 @@ def test_a_checkpoint_that_is_fine_tuned_already(finished, checkpoint, glue_dir,
     beyond = both - alone['L1-H2'] - alone['L3-H1']
     assert float(pairs[0]['interaction_f1']) == pytest.approx(100 * beyond, abs=1e-6)
     assert (tmp_path / 'run' / 'figures' / 'interactions.pdf').exists()
+    shutil.copytree(finetuned, tmp_path / 'swapped')
+    file = tmp_path / 'swapped' / 'config.json'
+    values = json.loads(file.read_text())
+    values |= {'id2label': {'0': '1', '1': '0'}, 'label2id': {'1': 0, '0': 1}}
+    file.write_text(json.dumps(values))
+    swapped = settings(tmp_path / 'swapped', glue_dir, tmp_path / 'of_swapped')
+    result = run('ablate', *swapped, '--config.ablation.checkpoint=model', ok=False)
+    assert 'swapped numbers its classes 1, 0, and the labels are numbered 0, 1' in error_line(
+        result
+    )
     wrong = settings(checkpoint, glue_dir, tmp_path / 'wrong')
     for changed, message in (
         ('checkpoint=model', 'has 3 classes and MRPC dev 2'),
