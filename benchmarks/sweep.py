@@ -31,7 +31,7 @@ import transformers
 from absl import app, flags
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.ablation.sweep import _one_behind
+from bert_secrets_jax.ablation.sweep import one_behind
 from bert_secrets_jax.data.encoding import BUCKETS, tokenize
 from bert_secrets_jax.model import attention, hub
 
@@ -117,21 +117,20 @@ def in_pytorch(model, baseline: str, batches: list[bs.Batch], masks) -> np.ndarr
             torch.cat([pytorch_logits(model, inputs, *head, baseline) for inputs in placed]).cpu()
             for head in (np.argwhere(mask == 0)[0] for mask in masks)
         ]
-    return by_example(batches, torch.stack(logits).numpy())
+    return in_order(_examples(batches), [torch.stack(logits).numpy()], axis=1)
 
 
 def one_by_one(forward, params, batches: list[bs.Batch], masks) -> np.ndarray:
     """Return the logits [K, E, C] of our model, one mask at a time."""
     placed = [jax.device_put(batch.inputs) for batch in batches]
     calls = ((None, forward(params, inputs, mask)) for mask in masks for inputs in placed)
-    logits = np.concatenate([found for _, found in _one_behind(calls)])
-    return by_example(batches, logits.reshape(len(masks), -1, logits.shape[-1]))
+    logits = np.concatenate([found for _, found in one_behind(calls)])
+    logits = logits.reshape(len(masks), -1, logits.shape[-1])
+    return in_order(_examples(batches), [logits], axis=1)
 
 
-def by_example(batches: list[bs.Batch], logits: np.ndarray) -> np.ndarray:
-    """Put the rows of all batches [K, R, C] in the order of the examples, fillers left out."""
-    example = np.concatenate([batch.example for batch in batches])
-    return logits[:, np.argsort(example)[(example < 0).sum() :]]
+def _examples(batches: list[bs.Batch]) -> list[np.ndarray]:
+    return [batch.example for batch in batches]
 
 
 def load_pytorch(directory: str):

@@ -5,7 +5,7 @@ import json
 import pathlib
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -26,15 +26,19 @@ _PACKAGES = (
 )
 
 
-def open_workdir(path: str | pathlib.Path, config: Mapping[str, Any]) -> pathlib.Path:
+def open_workdir(
+    path: str | pathlib.Path, config: Mapping[str, Any], *, free: Sequence[str] = ()
+) -> pathlib.Path:
     """Create the folder of a run, or open it again to resume.
 
     Writes `config.json` (the resolved config) and `versions.json` (packages, device, commit), which
-    stay those of the run that measured the results.
+    stay those of the run that measured the results, but for the free parts of the config.
 
     Args:
       path: the folder.
       config: all settings, JSON values only.
+      free: parts of the config that may differ from those of former runs, as their results lie in
+        files of their own; `config.json` has those of the last run.
 
     Raises:
       ValueError: when the folder holds results of another config; names the settings that differ.
@@ -43,7 +47,9 @@ def open_workdir(path: str | pathlib.Path, config: Mapping[str, Any]) -> pathlib
     config = json.loads(json.dumps(config))
     versions = describe_versions()
     if _has_results(path):
-        changed = _differences(json.loads((path / 'config.json').read_text()), config)
+        former = json.loads((path / 'config.json').read_text())
+        freed = {name: config[name] for name in free if name in config}
+        changed = _differences(former | freed, config)
         if changed:
             raise ValueError(
                 f'{path} holds results of another config ({changed}): choose another --workdir, '
@@ -52,10 +58,9 @@ def open_workdir(path: str | pathlib.Path, config: Mapping[str, Any]) -> pathlib
         changed = _differences(json.loads((path / 'versions.json').read_text()), versions)
         if changed:
             logging.warning('%s was begun with other versions: %s.', path, changed)
-        return path
-    for name, values in (('config.json', config), ('versions.json', versions)):
-        text = json.dumps(values, indent=2, sort_keys=True) + '\n'
-        write_atomically(path / name, text.encode())
+    else:
+        _write_json(path / 'versions.json', versions)
+    _write_json(path / 'config.json', config)
     return path
 
 
@@ -77,7 +82,7 @@ def remember_input(path: pathlib.Path, name: str, fingerprint: str) -> None:
             f'The {name} are not those that the results in {path} were measured on: choose another '
             '--workdir, or delete that one.'
         )
-    write_atomically(file, (json.dumps(inputs, indent=2, sort_keys=True) + '\n').encode())
+    _write_json(file, inputs)
 
 
 def describe_versions() -> dict[str, str]:
@@ -89,6 +94,10 @@ def describe_versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             versions[name] = 'not installed'
     return versions | {'commit': _commit()}
+
+
+def _write_json(path: pathlib.Path, values: Mapping[str, Any]) -> None:
+    write_atomically(path, (json.dumps(values, indent=2, sort_keys=True) + '\n').encode())
 
 
 def _commit() -> str:

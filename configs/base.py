@@ -44,6 +44,15 @@ def get_config() -> ConfigDict:
                 # Rows times padded length of a batch. 2,048 suits a CPU's cache; give a GPU 65,536.
                 'tokens_per_batch': 2048,
             },
+            'linguistics': {
+                # spaCy's English pipeline that finds nouns, subjects and so on; '' does without.
+                'pipeline': 'en_core_web_sm',
+                # Draws of random links that relations and frames are held against.
+                'draws': 100,
+            },
+            # A sample of frames: '' (embedded), a prepared .jsonl, or 'framenet' (FrameNet itself,
+            # in `folder` or as NLTK has downloaded it).
+            'frames': {'sample': '', 'folder': config_dict.placeholder(str)},
             # How many examples have their maps drawn.
             'maps': {'examples': 3},
             'train': {

@@ -8,27 +8,25 @@ ablates what this run fine-tunes (or has fine-tuned). A checkpoint that is fine-
     ... --config.model.name=CHECKPOINT --config.ablation.checkpoint=model
 """
 
-import dataclasses
-import io
-import zipfile
+import hashlib
+import json
 from collections.abc import Callable
 
-import jax
 import numpy as np
 import scipy.stats
-from absl import logging
 
 import bert_secrets_jax as bs
 from bert_secrets_jax import paper
 from bert_secrets_jax.ablation import significance
-from bert_secrets_jax.files import write_atomically
+from bert_secrets_jax.ablation.results import Swept, read_swept, sweep_to_file
+from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.model.attention import check_baseline
-from bert_secrets_jax.progress import progress
 from bert_secrets_jax.report import figures, tables
 from bert_secrets_jax.report.html import Picture, Section, Table
 from experiments import finetune
 from experiments.study import Study, draw, launch
 
+# Sets of masks of a model, by their names in `ablation.sets`.
 SETS = {
     'heads': bs.masks.single_heads,
     'layers': bs.masks.single_layers,
@@ -41,220 +39,148 @@ def model(study: Study) -> bs.Pretrained:
     match study.config.ablation.checkpoint:
         case 'finetuned':
             finetune.run(study, 'pretrained')
-            seed = finetune.seeds(study)[0]
-            return bs.from_pretrained(
-                finetune.checkpoint(study, 'pretrained', seed), dtype=study.config.model.dtype
-            )
+            return finetune.load(study, 'pretrained', finetune.seeds(study)[0])
         case 'model':
             loaded = study.load()
-            if loaded.config.num_labels != len(study.label_names):
-                raise ValueError(
-                    f'{study.model_name} has {loaded.config.num_labels} classes and '
-                    f'{study.text_name(study.config.data.split)} {len(study.label_names)}: give a '
-                    'checkpoint that was fine-tuned on it, or let this run fine-tune one '
-                    '(--config.ablation.checkpoint=finetuned).'
-                )
-            theirs, ours = (
-                [name.lower() for name in names]
-                for names in (loaded.config.label_names, study.label_names)
-            )
-            if theirs != ours and sorted(theirs) == sorted(ours):
-                raise ValueError(
-                    f'{study.model_name} numbers its classes {", ".join(theirs)}, and the labels '
-                    f'are numbered {", ".join(ours)}: reorder its classifier and id2label.'
-                )
+            _check_classes(study, loaded.config)
             return loaded
         case other:
             raise ValueError(f"ablation.checkpoint is 'finetuned' or 'model', not {other!r}.")
 
 
-@dataclasses.dataclass(frozen=True)
-class Swept:
-    """What a sweep leaves in its file.
-
-    Attributes:
-      masks: [K, L, N], the first of which keeps all heads.
-      sets: [K] name of the set that a mask belongs to.
-      logits: [K, E, C].
-      labels: [E].
-    """
-
-    masks: np.ndarray
-    sets: np.ndarray
-    logits: np.ndarray
-    labels: np.ndarray
-
-    @property
-    def predictions(self) -> np.ndarray:
-        """[K, E] class ids, or values of a regression."""
-        if self.logits.shape[-1] == 1:
-            return self.logits[..., 0]
-        return self.logits.argmax(axis=-1)
-
-    def of(self, name: str) -> 'Swept':
-        """Return the intact model and one set."""
-        chosen = (self.sets == name) | (self.sets == 'intact')
-        return dataclasses.replace(
-            self, masks=self.masks[chosen], sets=self.sets[chosen], logits=self.logits[chosen]
+def _check_classes(study: Study, config: bs.BertConfig) -> None:
+    """Refuse a checkpoint whose classes are not those of the labels."""
+    texts = study.text_name(study.config.data.split)
+    if study.config.data.source == 'file':
+        # The names of its classes are the model's own; only their number can be compared.
+        labels = [example.label for example in study.dev]
+        if labels[0] is None:
+            raise ValueError('Ablation needs labels: --config.data.label=COLUMN.')
+        needed = 1 if isinstance(labels[0], float) else max(max(labels) + 1, 2)
+        fits = config.num_labels == 1 if needed == 1 else config.num_labels >= needed
+    else:
+        needed = len(study.label_names)
+        fits = config.num_labels == needed
+    if not fits:
+        raise ValueError(
+            f'{study.model_name} has {config.num_labels} classes and {texts} {needed}: give a '
+            'checkpoint that was fine-tuned on it, or let this run fine-tune one '
+            '(--config.ablation.checkpoint=finetuned).'
+        )
+    if study.config.data.source == 'file':
+        return
+    theirs, ours = (
+        [name.lower() for name in names] for names in (config.label_names, study.label_names)
+    )
+    if theirs != ours and sorted(theirs) == sorted(ours):
+        raise ValueError(
+            f'{study.model_name} numbers its classes {", ".join(theirs)}, and the labels are '
+            f'numbered {", ".join(ours)}: reorder its classifier and id2label.'
         )
 
 
 def sweep(
-    study: Study, name: str, make_masks: Callable[[bs.BertConfig], dict[str, np.ndarray]]
+    study: Study,
+    name: str,
+    make_masks: Callable[[bs.BertConfig], np.ndarray],
+    **settings: str,
 ) -> Swept:
-    """Sweep sets of masks in one go, or go on where a former run was killed.
+    """Sweep a set of masks, go on where a former run was killed, or read what it finished.
 
     Args:
       study: the run.
-      name: of the file.
-      make_masks: returns the sets by name.
+      name: of the set and of its file; other settings of the ablation have another file.
+      make_masks: returns the masks [K, L, N].
+      **settings: what the masks depend on besides the model.
     """
-    file = study.workdir / 'ablation' / f'{name}.npz'
+    config = study.config.ablation
+    check_baseline(config.baseline)
+    for setting in ('checkpoint', 'baseline', 'max_examples'):
+        settings[setting] = config[setting]
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
+    file = study.workdir / 'ablation' / f'{name}_{digest}.npz'
     if not file.exists():
-        # A mistake in the settings shows before anything is trained.
-        check_baseline(study.config.ablation.baseline)
+        # A head that does not exist shows before anything is trained.
         make_masks(study.pretrained.config)
         pretrained = model(study)
-        masks = {'intact': bs.masks.none(pretrained.config)} | make_masks(pretrained.config)
-        examples = draw(study.dev, study.config.ablation.max_examples, study.config.seed)
-        together = np.concatenate(list(masks.values()))
-        _write_arrays(
+        sweep_to_file(
             file,
-            masks=together,
-            sets=np.repeat(list(masks), [len(of_set) for of_set in masks.values()]),
-            logits=_sweep(study, file.with_suffix(''), pretrained, examples, together),
-            labels=np.array([example.label for example in examples]),
+            pretrained,
+            draw(study.dev, config.max_examples, study.config.seed),
+            make_masks(pretrained.config),
+            encoding=study.encoding,
+            baseline=config.baseline,
+            chunk_tokens=config.chunk_tokens or None,
+            mesh=study.mesh,
         )
-    return Swept(**_read_arrays(file))
+    return read_swept(file)
 
 
-def _sweep(study: Study, directory, pretrained, examples, masks: np.ndarray) -> np.ndarray:
-    """Return the logits; each batch is a file as soon as it is done."""
-    config = study.config.ablation
-    settings = study.config.encoding.to_dict() | {'batch_multiple': jax.device_count()}
-    batches = bs.encode(pretrained.tokenizer, examples, **settings)
-    files = [directory / f'{index:04}.npz' for index in range(len(batches))]
-    waiting = [
-        (file, batch) for file, batch in zip(files, batches, strict=True) if not _done(file, batch)
-    ]
-    if len(waiting) < len(batches):
-        logging.info('%d of %d batches are done.', len(batches) - len(waiting), len(batches))
-    found = bs.sweep_batches(
-        pretrained.bert,
-        pretrained.params,
-        progress(
-            [batch for _, batch in waiting],
-            f'Ablation ({len(masks)} masks)',
-            size=lambda batch: batch.size * len(masks),
-            unit='masks x examples',
-        ),
-        masks,
-        baseline=config.baseline,
-        chunk_tokens=config.chunk_tokens or None,
-        mesh=study.mesh,
-    )
-    for logits, (file, batch) in zip(found, waiting, strict=True):
-        real = batch.example >= 0
-        _write_arrays(file, example=batch.example[real], logits=logits[:, real])
-    whole = np.empty((len(masks), len(examples), pretrained.config.num_labels), np.float32)
-    for part in map(_read_arrays, files):
-        whole[:, part['example']] = part['logits']
-    return whole
-
-
-def _done(file, batch: bs.Batch) -> bool:
-    """Whether a former run wrote this batch; another number of devices makes other batches."""
-    real = batch.example >= 0
-    return file.exists() and np.array_equal(_read_arrays(file)['example'], batch.example[real])
-
-
-def _read_arrays(file) -> dict[str, np.ndarray]:
-    try:
-        with np.load(file) as arrays:
-            return dict(arrays)
-    except (zipfile.BadZipFile, EOFError, ValueError) as error:
-        raise ValueError(f'{file} is damaged: delete it to measure anew.') from error
-
-
-def _write_arrays(file, **arrays) -> None:
-    data = io.BytesIO()
-    np.savez(data, **arrays)
-    write_atomically(file, data.getvalue())
+def metrics(study: Study, swept: Swept) -> tuple[str, ...]:
+    """Return the metrics of what was swept; the first is the task's own."""
+    return study.metrics(swept.logits.shape[-1])
 
 
 def assess(study: Study, swept: Swept, name: str) -> dict[str, significance.Assessment]:
     """Compare each mask of a set with the intact model, by metric; writes the CSV."""
-    chosen = swept.of(name)
-    intact, disabled = chosen.predictions[0], chosen.predictions[1:]
     found = {
-        metric: significance.assess(metric, disabled, intact, chosen.labels, seed=study.config.seed)
+        metric: significance.assess(
+            metric,
+            swept.predictions[1:],
+            swept.predictions[0],
+            swept.labels,
+            seed=study.config.seed,
+        )
         # Its test re-ranks all examples in every round; Pearson's correlation stands beside it.
-        for metric in study.metrics
+        for metric in metrics(study, swept)
         if metric != 'spearman'
     }
     columns = ('score', 'difference', 'low', 'high', 'p_value', 'holm', 'benjamini_hochberg')
+    names = [bs.masks.describe(mask) for mask in swept.masks[1:]]
     tables.write_csv(
         study.workdir / f'ablation_{name}.csv',
         ('metric', 'test', 'disabled', *columns),
         (
-            (metric, each.test, _name(mask), *(getattr(each, column)[row] for column in columns))
+            (metric, each.test, disabled, *(getattr(each, column)[row] for column in columns))
             for metric, each in found.items()
-            for row, mask in enumerate(chosen.masks[1:])
+            for row, disabled in enumerate(names)
         ),
     )
     return found
 
 
-def _name(mask: np.ndarray) -> str:
-    """Return 'L1-H2', 'L3' for a whole layer, 'L3 but L3-H1', or several joined by '+'."""
-    names = []
-    for layer, row in enumerate(mask):
-        off = [figures.head_name(layer, head) for head in np.flatnonzero(row == 0)]
-        on = [figures.head_name(layer, head) for head in np.flatnonzero(row != 0)]
-        if not on:
-            names.append(f'L{layer + 1}')
-        elif len(on) == 1 and len(off) > 1:
-            names.append(f'L{layer + 1} but {on[0]}')
-        else:
-            names += off
-    return '+'.join(names)
-
-
-def _all_sets(study: Study, config: bs.BertConfig) -> dict[str, np.ndarray]:
-    wanted = study.config.ablation
-    unknown = set(wanted.sets) - set(SETS)
-    if unknown:
-        raise ValueError(f'ablation.sets are {", ".join(SETS)}, not {", ".join(sorted(unknown))}.')
-    heads = bs.masks.parse_heads(wanted.together)
-    if not wanted.sets and not heads:
-        raise ValueError('Nothing to ablate: give ablation.sets, or heads in ablation.together.')
-    sets = {name: SETS[name](config) for name in wanted.sets}
-    if heads:
-        sets['together'] = bs.masks.disable(config, [heads])
-    return sets
-
-
 def section(study: Study) -> Section:
     """Sweep what is not swept yet, and return the section of the report."""
     config = study.config.ablation
-    swept = sweep(study, 'sets', lambda of_model: _all_sets(study, of_model))
-    what = {'uniform': 'to all tokens alike (1/length)', 'zero': 'to nothing'}[config.baseline]
-    paragraphs = [
-        f'A disabled head attends {what} instead of as it learned. Scores are of '
-        f'{len(swept.labels):,} examples of {study.text_name(study.config.data.split)}; '
-        f'differences are in points (x 100) of {study.metrics[0]}, with 95 % intervals (paired '
-        'bootstrap).'
-    ]
-    blocks = []
+    unknown = set(config.sets) - set(SETS)
+    if unknown:
+        raise ValueError(f'ablation.sets are {", ".join(SETS)}, not {", ".join(sorted(unknown))}.')
+    makers = {name: SETS[name] for name in config.sets}
+    heads = bs.masks.parse_heads(config.together)
+    if heads:
+        # A head that does not exist shows before anything else is done.
+        bs.masks.disable(study.pretrained.config, [heads])
+        makers['together'] = lambda of_model: bs.masks.disable(of_model, [heads])
+    if not makers:
+        raise ValueError('Nothing to ablate: give ablation.sets, or heads in ablation.together.')
     shown = {
         'heads': _heads, 'layers': _layers, 'one_head_left': _one_head_left, 'together': _together,
     }  # fmt: skip
-    for name, show in shown.items():
-        if name in swept.sets:
-            words, more = show(study, swept.of(name), assess(study, swept, name))
-            paragraphs += words
-            blocks += more
-    return Section('Disabling heads and layers', paragraphs, blocks)
+    paragraphs, blocks = [], []
+    for name, make_masks in makers.items():
+        chosen = {'heads': config.together} if name == 'together' else {}
+        swept = sweep(study, name, make_masks, **chosen)
+        words, more = shown[name](study, swept, assess(study, swept, name))
+        paragraphs += words
+        blocks += more
+    what = {'uniform': 'to all tokens alike (1/length)', 'zero': 'to nothing'}[config.baseline]
+    lead = (
+        f'A disabled head attends {what} instead of as it learned. Scores are of '
+        f'{len(swept.labels):,} examples of {study.text_name(study.config.data.split)}; '
+        f'differences are in points (x 100) of {TITLES[metrics(study, swept)[0]]}, with 95 % '
+        'intervals (paired bootstrap).'
+    )
+    return Section('Disabling heads and layers', [lead, *paragraphs], blocks)
 
 
 def _heads(study: Study, swept: Swept, assessed):
@@ -265,7 +191,7 @@ def _heads(study: Study, swept: Swept, assessed):
     best, worst = _best(found), _worst(found)
     name = lambda index: figures.head_name(*np.unravel_index(index, shape))
     gain = significance.selected_gain(
-        metric,
+        next(iter(assessed)),
         swept.predictions[1:],
         swept.predictions[0],
         swept.labels,
@@ -359,8 +285,9 @@ _COLUMNS = ('disabled', 'score', 'difference', '95 % interval', 'p', 'p (Holm)',
 
 
 def _headline(found: dict[str, significance.Assessment]):
-    """Return the first metric, which is the task's own, and its assessment."""
-    return next(iter(found.items()))
+    """Return the title of the first metric, which is the task's own, and its assessment."""
+    metric, assessed = next(iter(found.items()))
+    return TITLES[metric], assessed
 
 
 def _best(found: significance.Assessment) -> int:

@@ -16,6 +16,7 @@ import bert_secrets_jax as bs
 from bert_secrets_jax import paper
 from bert_secrets_jax.data.encoding import tokenize
 from bert_secrets_jax.files import write_atomically
+from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.finetune.train import Data, FinetuneConfig, best_rows, finetune
 from bert_secrets_jax.model.bert import init_params
 from bert_secrets_jax.report import figures
@@ -36,6 +37,11 @@ def checkpoint(study: Study, start: str, seed: int, which: str = 'last') -> path
     return study.workdir / 'finetune' / start / f'seed{seed}' / which
 
 
+def load(study: Study, start: str, seed: int) -> bs.Pretrained:
+    """Return the fine-tuned model."""
+    return bs.from_pretrained(checkpoint(study, start, seed), dtype=study.config.model.dtype)
+
+
 def run(study: Study, start: str) -> dict:
     """Fine-tune from a start, or read the outcome of a run that is finished.
 
@@ -47,7 +53,7 @@ def run(study: Study, start: str) -> dict:
     if not finished.exists():
         outcome = {
             'train_examples': len(study.train),
-            'metrics': study.metrics,
+            'metrics': study.metrics(len(study.label_names)),
             'history': _finetune(study, start, directory),
         }
         write_atomically(finished, json.dumps(outcome).encode())
@@ -77,7 +83,7 @@ def _finetune(study: Study, start: str, directory: pathlib.Path) -> list[dict]:
         train_ids=[example.id for example in study.train],
         dev=bs.encode(tokenizer, study.dev, max_length=config.max_length),
         dev_labels=np.array([example.label for example in study.dev]),
-        metrics=study.metrics,
+        metrics=study.metrics(len(labels)),
     )
     save = lambda seed, which, params: bs.save_pretrained(
         bs.Pretrained(bert, params, tokenizer), checkpoint(study, start, seed, which)
@@ -91,6 +97,7 @@ def section(study: Study) -> Section:
     histories = {start: outcome['history'] for start, outcome in outcomes.items()}
     any_outcome = next(iter(outcomes.values()))
     names = any_outcome['metrics']
+    titles = [TITLES[name] for name in names]
     columns = {
         'pre-trained, not fine-tuned': _dev_rows(histories.get('pretrained', []), first=True),
         'fine-tuned from random weights': _dev_rows(histories.get('random', [])),
@@ -121,13 +128,13 @@ def section(study: Study) -> Section:
         [text],
         [
             Table(
-                f'Table 1: {"/".join(names)} x 100 (mean ± standard deviation over seeds).',
+                f'Table 1: {"/".join(titles)} x 100 (mean ± standard deviation over seeds).',
                 ('', *columns),
                 rows,
             ),
             Picture(
                 figures.save(
-                    figures.learning_curves(curves, label=f'mean of {" and ".join(names)}'),
+                    figures.learning_curves(curves, label=f'mean of {" and ".join(titles)}'),
                     study.workdir / 'figures',
                     'learning_curves',
                 ),

@@ -7,94 +7,129 @@ sweeps all pairs of heads, or those of `--config.ablation.pairs_of=L1-H2,L7-H6,.
 that `experiments.ablate` ablates. The interaction of heads a and b is effect(a, b) - effect(a) -
 effect(b), and 0 where they are independent. In the score it is negative where one head can stand in
 for the other (each alone does little, both together do much) and positive where their damages
-overlap; in the loss the signs are the other way round. There is no significance test of it yet: the
-strongest of thousands of pairs is partly the luckiest.
+overlap; in the loss the signs are the other way round. The loss has a value per example, so that
+its interactions are tested: each alone, and corrected for all pairs.
 """
 
 import itertools
 
 import jax.numpy as jnp
 import numpy as np
+import scipy.stats
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.ablation.significance import weighted_scores
+from bert_secrets_jax.ablation.significance import (
+    benjamini_hochberg,
+    sign_flip_test,
+    weighted_scores,
+)
+from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.finetune.train import loss_per_example
 from bert_secrets_jax.report import figures, tables
-from bert_secrets_jax.report.html import Picture, Section
+from bert_secrets_jax.report.html import Picture, Section, Table
 from experiments import ablate
 from experiments.study import Study, launch
 
 
-def _heads(study: Study, config: bs.BertConfig) -> list[tuple[int, int]]:
-    """Return the heads whose pairs are measured, 0-based."""
-    wanted = study.config.ablation.pairs_of
-    if wanted == 'all':
-        return list(np.ndindex(config.num_hidden_layers, config.num_attention_heads))
-    heads = sorted(set(bs.masks.parse_heads(wanted)))
-    return heads
-
-
-def _masks(study: Study, config: bs.BertConfig) -> dict[str, np.ndarray]:
-    heads = _heads(study, config)
-    alone = bs.masks.disable(config, [[head] for head in heads])
-    return {'alone': alone, 'pairs': bs.masks.pairs(config, heads)}
-
-
 def interactions(effects: np.ndarray, count: int) -> np.ndarray:
-    """Return the symmetric matrix [heads, heads] of interactions; NaN on its diagonal.
+    """Return effect(a, b) - effect(a) - effect(b) of each pair, [pairs, ...].
 
     Args:
-      effects: [heads + pairs] of each head alone and of each pair, in the order of
+      effects: [heads + pairs, ...] of each head alone and of each pair, in the order of
         `itertools.combinations`, all relative to the intact model.
       count: number of heads.
     """
     first, second = np.array(list(itertools.combinations(range(count), 2))).T
-    matrix = np.full((count, count), np.nan)
-    beyond = effects[count:] - effects[first] - effects[second]
-    matrix[first, second] = matrix[second, first] = beyond
-    return matrix
+    return effects[count:] - effects[first] - effects[second]
+
+
+def _masks(config: bs.BertConfig, wanted: str) -> np.ndarray:
+    """Return the masks of each head alone, then of each pair."""
+    heads = bs.masks.all_heads(config)
+    if wanted != 'all':
+        heads = sorted(set(bs.masks.parse_heads(wanted)))
+    alone = bs.masks.disable(config, [[head] for head in heads])
+    return np.concatenate([alone, bs.masks.pairs(config, heads)])
 
 
 def section(study: Study) -> Section:
     """Sweep the pairs that are not swept yet; write figure and CSV."""
-    swept = ablate.sweep(study, 'pairs', lambda config: _masks(study, config))
-    labels, metric = swept.labels, study.metrics[0]
-    everything = np.ones((1, len(labels)))
-    scores = weighted_scores(metric, swept.predictions, labels, everything)[0]
-    losses = np.array([loss_per_example(jnp.asarray(of), labels).mean() for of in swept.logits])
-    alone = [tuple(np.argwhere(mask == 0)[0]) for mask in swept.of('alone').masks[1:]]
-    count = len(alone)
-    names = [figures.head_name(*head) for head in alone]
-    points, nats = (
-        interactions(values[1:] - values[0], count) for values in (100 * scores, losses)
-    )
-    effect = {
-        name: 100 * (score - scores[0]) for name, score in zip(names, scores[1:], strict=False)
-    }
+    wanted = study.config.ablation.pairs_of
+    swept = ablate.sweep(study, 'pairs', lambda config: _masks(config, wanted), heads=wanted)
+    names = [bs.masks.describe(mask) for mask in swept.masks[1:] if (mask == 0).sum() == 1]
+    pairs = list(itertools.combinations(range(len(names)), 2))
+    metric = ablate.metrics(study, swept)[0]
+    everything = np.ones((1, len(swept.labels)))
+    scores = 100 * weighted_scores(metric, swept.predictions, swept.labels, everything)[0]
+    losses = [loss_per_example(jnp.asarray(of_mask), swept.labels) for of_mask in swept.logits]
+    losses = np.array(losses, np.float64)  # [K, E]
+    effects = scores[1:] - scores[0]
+    points = interactions(effects, len(names))
+    nats = interactions(losses[1:] - losses[0], len(names))  # [pairs, E]
+    p_values, corrected = sign_flip_test(nats, seed=study.config.seed)
+    count = nats.shape[1]
+    half = nats.std(axis=1, ddof=1) / np.sqrt(count) * scipy.stats.t.ppf(0.975, count - 1)
+    nats = nats.mean(axis=1)
+    rows = [
+        (names[a], names[b], effects[a], effects[b], *of_pair)
+        for (a, b), *of_pair in zip(
+            pairs, points, nats, nats - half, nats + half, p_values, corrected,
+            benjamini_hochberg(p_values), strict=True,
+        )
+    ]  # fmt: skip
     tables.write_csv(
         study.workdir / 'interactions.csv',
-        ('head_a', 'head_b', f'effect_a_{metric}', f'effect_b_{metric}',
-         f'interaction_{metric}', 'interaction_loss'),
-        (
-            (names[a], names[b], effect[names[a]], effect[names[b]], points[a, b], nats[a, b])
-            for a, b in itertools.combinations(range(count), 2)
-        ),
+        ('head_a', 'head_b', f'effect_a_{metric}', f'effect_b_{metric}', f'interaction_{metric}',
+         'interaction_loss', 'low', 'high', 'p_value', 'familywise', 'benjamini_hochberg'),
+        rows,
     )  # fmt: skip
-    strongest = np.unravel_index(np.nanargmax(np.abs(nats)), nats.shape)
+    real = corrected <= 0.05
+    likely = benjamini_hochberg(p_values) <= 0.05
     text = (
-        f'{count * (count - 1) // 2:,} pairs of {count} heads, {len(labels):,} examples. The '
-        f'strongest interaction in the loss is between {names[strongest[0]]} and '
-        f'{names[strongest[1]]}: {nats[strongest]:+.4f} (in the score {points[strongest]:+.2f} '
-        f'points of {metric}).'
+        f'{len(pairs):,} pairs of {len(names)} heads, {count:,} examples. In the loss, '
+        f'{real.sum()} pairs interact significantly after correction for all pairs '
+        f'({(nats[real] > 0).sum()} lose more together than the sum of both, '
+        f'{(nats[real] < 0).sum()} less); {likely.sum()} by Benjamini-Hochberg.'
     )
+    unit = 'squared error' if swept.logits.shape[-1] == 1 else 'nats'
     figure = figures.interaction_matrix(
-        {f'{metric} (points)': points, 'loss (nats)': nats},
+        {
+            f'{TITLES[metric]} (points)': _matrix(points, pairs),
+            f'loss ({unit})': _matrix(nats, pairs),
+        },
         names,
         label='effect beyond the sum of two',
     )
-    path = figures.save(figure, study.workdir / 'figures', 'interactions')
-    caption = 'effect(a, b) - effect(a) - effect(b) of disabling heads a and b.'
-    return Section('Interactions of heads', [text], [Picture(path, caption)])
+    shown = [
+        (f'{a} and {b}', f'{points:+.2f}', f'{loss:+.4f}', f'{low:+.4f} to {high:+.4f}',
+         f'{p:.2g}', f'{familywise:.2g}')
+        for a, b, _, _, points, loss, low, high, p, familywise, _ in (
+            rows[index] for index in np.argsort(p_values, kind='stable')[:10]
+        )
+    ]  # fmt: skip
+    return Section(
+        'Interactions of heads',
+        [text],
+        [
+            Picture(
+                figures.save(figure, study.workdir / 'figures', 'interactions'),
+                'effect(a, b) - effect(a) - effect(b) of disabling heads a and b.',
+            ),
+            Table(
+                'The ten pairs with the smallest p-values.',
+                ('pair', TITLES[metric], f'loss ({unit})', '95 % interval', 'p', 'p (corrected)'),
+                shown,
+            ),
+        ],
+    )
+
+
+def _matrix(values: np.ndarray, pairs: list[tuple[int, int]]) -> np.ndarray:
+    """Return the symmetric matrix [heads, heads]; NaN on its diagonal."""
+    first, second = np.array(pairs).T
+    matrix = np.full((second.max() + 1,) * 2, np.nan)
+    matrix[first, second] = matrix[second, first] = values
+    return matrix
 
 
 if __name__ == '__main__':

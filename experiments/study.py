@@ -14,6 +14,8 @@ from ml_collections import ConfigDict, config_flags
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.data.corpus import LABELS
+from bert_secrets_jax.data.encoding import Encoded, mark, tokenize
+from bert_secrets_jax.data.linguistics import annotate
 from bert_secrets_jax.model.weights import fingerprint
 from bert_secrets_jax.workdir import open_workdir, remember_input
 
@@ -80,12 +82,27 @@ class Study:
         """The texts that are analysed, encoded."""
         return self.encode(self.examples)
 
+    @functools.cached_property
+    def encoded(self) -> Encoded:
+        """The texts that are analysed, tokenised, with marks of what spaCy finds in them."""
+        # The texts first: a mistake in them shows before a large model is fetched.
+        examples, max_length = self.examples, self.config.encoding.max_length
+        encoded = tokenize(self.pretrained.tokenizer, examples, max_length=max_length)
+        pipeline = self.config.linguistics.pipeline
+        if not pipeline:
+            return encoded
+        return mark(
+            encoded, annotate(examples, pipeline=pipeline, cache=self.workdir / 'linguistics')
+        )
+
     def encode(self, examples: list[bs.Example], **changes) -> list[bs.Batch]:
         """Encode examples as configured, but for the given changes."""
-        settings = self.config.encoding.to_dict() | changes
-        return bs.encode(
-            self.pretrained.tokenizer, examples, batch_multiple=jax.device_count(), **settings
-        )
+        return bs.encode(self.pretrained.tokenizer, examples, **(self.encoding | changes))
+
+    @property
+    def encoding(self) -> dict:
+        """Settings of `encode`."""
+        return self.config.encoding.to_dict() | {'batch_multiple': jax.device_count()}
 
     @functools.cached_property
     def label_names(self) -> tuple[str, ...]:
@@ -103,12 +120,11 @@ class Study:
             return ('score',)
         return data.labels or tuple(f'LABEL_{index}' for index in range(max(labels) + 1))
 
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Names of the metrics: GLUE's for its tasks."""
+    def metrics(self, classes: int) -> tuple[str, ...]:
+        """Return the names of the metrics: GLUE's for its tasks, else by the number of classes."""
         if self.config.data.source == 'glue':
             return bs.get_task(self.config.data.task).metrics
-        match len(self.label_names):
+        match classes:
             case 1:
                 return ('pearson', 'spearman')
             case 2:
@@ -195,8 +211,14 @@ def launch(main: Callable[[Study], None]) -> None:
         python_logging.getLogger().setLevel(python_logging.WARNING)
         logging.get_absl_logger().setLevel('DEBUG' if verbose else 'INFO')
         logging.get_absl_logger().addFilter(lambda record: 'orbax' not in record.pathname)
+        # What was compiled once is read the next time. $JAX_COMPILATION_CACHE_DIR is another place,
+        # JAX_ENABLE_COMPILATION_CACHE=false does without.
+        if jax.config.jax_compilation_cache_dir is None:
+            cache = pathlib.Path.home() / '.cache' / 'bert_secrets_jax' / 'compiled'
+            jax.config.update('jax_compilation_cache_dir', str(cache))
+            jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.3)
         try:
-            workdir = open_workdir(_WORKDIR.value, _CONFIG.value.to_dict())
+            workdir = open_workdir(_WORKDIR.value, _CONFIG.value.to_dict(), free=('ablation',))
             log = python_logging.FileHandler(workdir / 'log.txt')
             log.setFormatter(logging.PythonFormatter())
             logging.get_absl_logger().addHandler(log)

@@ -28,6 +28,15 @@ def test_results_of_another_config_are_refused(tmp_path):
     assert json.loads((path / 'config.json').read_text())['seed'] == 0
 
 
+def test_free_parts_may_change(tmp_path):
+    path = open_workdir(tmp_path / 'run', CONFIG)
+    (path / 'heads.csv').write_text('results')
+    open_workdir(path, CONFIG | {'tasks': ('y',)}, free=('tasks',))
+    assert json.loads((path / 'config.json').read_text())['tasks'] == ['y']
+    with pytest.raises(ValueError, match='seed was 0, is 1'):
+        open_workdir(path, CONFIG | {'seed': 1}, free=('tasks',))
+
+
 def test_a_run_that_came_to_nothing_blocks_nothing(tmp_path):
     path = open_workdir(tmp_path / 'run', CONFIG)
     (path / 'log.txt').write_text('it failed')

@@ -20,7 +20,7 @@ def none(config: BertConfig) -> Masks:
 
 def single_heads(config: BertConfig) -> Masks:
     """Disable one head at a time, layer by layer (the paper, Figure 8)."""
-    return disable(config, [[head] for head in _all_heads(config)])
+    return disable(config, [[head] for head in all_heads(config)])
 
 
 def single_layers(config: BertConfig) -> Masks:
@@ -35,7 +35,7 @@ def single_layers(config: BertConfig) -> Masks:
 def one_head_left(config: BertConfig) -> Masks:
     """Disable all heads of a layer but one (Michel et al. 2019, section 3.3), head by head."""
     kept = _ones(config, config.num_heads)
-    for mask, (layer, head) in zip(kept, _all_heads(config), strict=True):
+    for mask, (layer, head) in zip(kept, all_heads(config), strict=True):
         mask[layer] = 0
         mask[layer, head] = 1
     return kept
@@ -51,7 +51,7 @@ def pairs(config: BertConfig, heads: Sequence[tuple[int, int]] | None = None) ->
     Raises:
       ValueError: for fewer than two heads, or one given twice.
     """
-    heads = _all_heads(config) if heads is None else [tuple(map(int, head)) for head in heads]
+    heads = all_heads(config) if heads is None else [tuple(map(int, head)) for head in heads]
     if len(heads) < 2 or len(set(heads)) < len(heads):
         raise ValueError(f'Pairs need at least two heads, each given once, got {len(heads)}.')
     return disable(config, itertools.combinations(heads, 2))
@@ -66,7 +66,7 @@ def random_sets(config: BertConfig, *, size: int, count: int, seed: int) -> Mask
     if not 0 <= size <= config.num_heads:
         raise ValueError(f'{size=} heads of a model that has {config.num_heads}.')
     rng = np.random.default_rng(seed)
-    heads = _all_heads(config)
+    heads = all_heads(config)
     return disable(
         config,
         [
@@ -113,7 +113,28 @@ def parse_heads(text: str) -> list[tuple[int, int]]:
     return heads
 
 
-def _all_heads(config: BertConfig) -> list[tuple[int, int]]:
+def describe(mask: Float[np.ndarray, 'L N']) -> str:
+    """Name what a mask disables, as a person writes it.
+
+    Returns:
+      'L1-H2', 'L3' for a whole layer, 'L3 but L3-H1' for a layer but one head, several joined by
+      '+', and '' for nothing.
+    """
+    names = []
+    for layer, row in enumerate(np.asarray(mask), start=1):
+        off = [f'L{layer}-H{head + 1}' for head in np.flatnonzero(row != 1)]
+        on = [f'L{layer}-H{head + 1}' for head in np.flatnonzero(row == 1)]
+        if not on:
+            names.append(f'L{layer}')
+        elif len(on) == 1 and len(off) > 1:
+            names.append(f'L{layer} but {on[0]}')
+        else:
+            names += off
+    return '+'.join(names)
+
+
+def all_heads(config: BertConfig) -> list[tuple[int, int]]:
+    """Return (layer, head) of every head, from 0."""
     return list(np.ndindex(config.num_hidden_layers, config.num_attention_heads))
 
 

@@ -22,13 +22,14 @@ from bert_secrets_jax.ablation.layers import (
     open_layer,
     run_layer,
 )
-from bert_secrets_jax.data.encoding import Batch
+from bert_secrets_jax.data.encoding import Batch, in_order
 from bert_secrets_jax.model.attention import check_baseline
 from bert_secrets_jax.model.bert import Bert
 
-# Tokens of all rows of a call: on a CPU what stays in its cache, elsewhere what fills the device.
-CHUNK_TOKENS = {'cpu': 1024}
-_CHUNK_TOKENS_OF_ACCELERATORS = 65_536
+
+def default_chunk_tokens() -> int:
+    """Return the tokens of a call that suit the device: a CPU's cache, or what fills a GPU."""
+    return 1024 if jax.default_backend() == 'cpu' else 65_536
 
 
 def sweep(
@@ -64,25 +65,10 @@ def sweep(
     batches = list(batches)
     if not batches:
         raise ValueError('There are no batches to sweep.')
-    examples = np.concatenate([np.asarray(batch.example) for batch in batches])
-    real = examples >= 0
-    logits = np.concatenate(
-        list(
-            sweep_batches(
-                bert,
-                params,
-                batches,
-                masks,
-                baseline=baseline,
-                chunk_tokens=chunk_tokens,
-                mesh=mesh,
-            )
-        ),
-        axis=1,
+    found = sweep_batches(
+        bert, params, batches, masks, baseline=baseline, chunk_tokens=chunk_tokens, mesh=mesh
     )
-    result = np.full((len(logits), examples.max() + 1, logits.shape[2]), np.nan, np.float32)
-    result[:, examples[real]] = logits[:, real]
-    return result
+    return in_order([batch.example for batch in batches], list(found), axis=1)
 
 
 def sweep_batches(
@@ -111,7 +97,7 @@ def sweep_batches(
         )
     check_baseline(baseline)
     if chunk_tokens is None:
-        chunk_tokens = CHUNK_TOKENS.get(jax.default_backend(), _CHUNK_TOKENS_OF_ACCELERATORS)
+        chunk_tokens = default_chunk_tokens()
     devices = 1 if mesh is None else mesh.shape['data']
     distinct, place = np.unique(masks, axis=0, return_inverse=True)
     descent = _Descent.of(bert, params, distinct, baseline, chunk_tokens * devices, mesh)
@@ -119,7 +105,7 @@ def sweep_batches(
         logits = np.empty((len(distinct), len(batch.example), config.num_labels), np.float32)
         for rows in _pieces(batch, chunk_tokens * devices, devices):
             piece = _take(batch, rows)
-            for members, found in _one_behind(descent.run(piece)):
+            for members, found in one_behind(descent.run(piece)):
                 logits[np.ix_(members, rows)] = np.swapaxes(found, 0, 1)[: len(members)]
         yield logits[place.reshape(-1)]
 
@@ -146,7 +132,7 @@ def _take(tree: Any, index: Any) -> Any:
     return jax.tree.map(lambda array: array[index], tree)
 
 
-def _one_behind(results: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, np.ndarray]]:
+def one_behind(results: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, np.ndarray]]:
     """Bring results back while the device works on the next, and never queue more than that."""
     before = None
     for now in results:

@@ -1,13 +1,14 @@
 """Texts to padded batches: few shapes, so few compilations, and little padding."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from absl import logging
 
+from bert_secrets_jax.data.annotation import Annotation, align, check_spans
 from bert_secrets_jax.data.tasks import Example
 
 BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
@@ -22,7 +23,9 @@ class Batch:
       input_ids: [B, T] int32 wordpieces: [CLS] A [SEP] or [CLS] A [SEP] B [SEP], then [PAD].
       token_type_ids: [B, T] int32, 0 up to the first [SEP], 1 after it.
       attention_mask: [B, T] int32, 1 on real tokens.
-      marks: name to [B, T] bool; 'token' (all real ones), 'cls' and 'sep' are always there.
+      marks: name to [B, T] bool; 'token' (all real ones), 'cls' and 'sep' are always there. With
+        annotations, also features [B, T] bool and relations [B, P, 3] int32: see
+        `annotation.align`.
       example: [B] int32, which of the encoded examples this is; -1 marks a filler row.
     """
 
@@ -61,14 +64,22 @@ class Encoded:
       special: [E, T] bool, [CLS] and [SEP] of the template. A "[SEP]" that somebody wrote in a text
         is not among them.
       lengths: [E] number of tokens.
+      offsets: [E, T, 2] int32, first character of each wordpiece in its text, and the one after its
+        last; 0 on special tokens and padding.
+      text: [E, T] int8, 0 in the first text, 1 in the second, -1 on special tokens and padding.
       tokenizer: that made them.
+      marks: what `mark` has added, name to [E, T] bool or [E, P, 3] int32 (random links: [E, K, P,
+        3]); in the batches as well.
     """
 
     input_ids: np.ndarray
     token_type_ids: np.ndarray
     special: np.ndarray
     lengths: np.ndarray
+    offsets: np.ndarray
+    text: np.ndarray
     tokenizer: Any
+    marks: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def batch(self, examples: np.ndarray, length: int) -> Batch:
         """Return the given examples padded to a length; -1 makes an empty row.
@@ -82,17 +93,28 @@ class Encoded:
         real = (np.arange(length) < self.lengths[examples, None]) & (examples >= 0)[:, None]
         input_ids = np.where(real, cut(self.input_ids), self.tokenizer.pad_token_id)
         special = cut(self.special) & real
+        marks = {
+            name: cut(mark) & real if mark.ndim == 2 else _no_links(mark[examples], examples < 0)
+            for name, mark in self.marks.items()
+        }
         return Batch(
             input_ids=input_ids.astype(np.int32),
             token_type_ids=np.where(real, cut(self.token_type_ids), 0).astype(np.int32),
             attention_mask=real.astype(np.int32),
-            marks={
+            marks=marks
+            | {
                 'token': real,
                 'cls': special & (input_ids == self.tokenizer.cls_token_id),
                 'sep': special & (input_ids == self.tokenizer.sep_token_id),
             },
             example=examples,
         )
+
+
+def _no_links(links: np.ndarray, filler: np.ndarray) -> np.ndarray:
+    """Empty the links [B, ..., 3] of filler rows [B]."""
+    filler = filler.reshape(-1, *[1] * (links.ndim - 1))
+    return np.where(filler, np.array([0, 0, -1], np.int32), links)
 
 
 def _fit(array: np.ndarray, length: int) -> np.ndarray:
@@ -128,25 +150,54 @@ def tokenize(tokenizer, examples: Sequence[Example], *, max_length: int = 128) -
         truncation='longest_first',
         max_length=max_length,
         return_special_tokens_mask=True,
+        return_offsets_mapping=True,
     )
     cut = sum(bool(encoding.overflowing) for encoding in encoded.encodings)
     if cut:
         logging.info('%d of %d examples were cut to %d tokens.', cut, len(examples), max_length)
     lengths = np.array([len(ids) for ids in encoded['input_ids']], np.int32)
 
-    def stack(name: str) -> np.ndarray:
-        array = np.zeros((len(examples), lengths.max()), np.int32)
-        for row, values in enumerate(encoded[name]):
+    def stack(rows, *shape: int, fill: int = 0, dtype=np.int32) -> np.ndarray:
+        array = np.full((len(examples), lengths.max(), *shape), fill, dtype)
+        for row, values in enumerate(rows):
             array[row, : len(values)] = values
         return array
 
+    # Not the token types: models without a second segment have tokenizers without them.
+    texts = (
+        [-1 if text is None else text for text in encoding.sequence_ids]
+        for encoding in encoded.encodings
+    )
+
     return Encoded(
-        input_ids=stack('input_ids'),
-        token_type_ids=stack('token_type_ids'),
-        special=stack('special_tokens_mask') == 1,
+        input_ids=stack(encoded['input_ids']),
+        token_type_ids=stack(encoded['token_type_ids']),
+        special=stack(encoded['special_tokens_mask']) == 1,
         lengths=lengths,
+        offsets=stack(encoded['offset_mapping'], 2),
+        text=stack(texts, fill=-1, dtype=np.int8),
         tokenizer=tokenizer,
     )
+
+
+def mark(encoded: Encoded, annotations: Sequence[Annotation]) -> Encoded:
+    """Return the same with what is annotated as marks on its wordpieces: see `annotation.align`.
+
+    Args:
+      encoded: E examples.
+      annotations: of the same examples in the same order.
+
+    Raises:
+      ValueError: for another number of annotations than examples, or unequal names.
+    """
+    marks = align(
+        annotations,
+        input_ids=encoded.input_ids,
+        offsets=encoded.offsets,
+        text=encoded.text,
+        unknown=encoded.tokenizer.unk_token_id,
+    )
+    return dataclasses.replace(encoded, marks=marks)
 
 
 def padded_lengths(buckets: Sequence[int], max_length: int) -> np.ndarray:
@@ -158,6 +209,7 @@ def encode(
     tokenizer,
     examples: Sequence[Example],
     *,
+    annotations: Sequence[Annotation] | None = None,
     max_length: int = 128,
     tokens_per_batch: int = 2048,
     buckets: Sequence[int] = BUCKETS,
@@ -171,20 +223,52 @@ def encode(
     Args:
       tokenizer: a fast tokenizer of `transformers`.
       examples: all single sentences, or all pairs.
+      annotations: of the same examples in the same order; become marks of the batches (`mark`).
       max_length: longer inputs are cut, the longer text first; a log line says how many.
       tokens_per_batch: rows times padded length; on a CPU small batches stay in its cache.
       buckets: padded lengths; those above `max_length` are not used.
       batch_multiple: rows are a multiple of this, such as the number of devices.
 
     Raises:
-      ValueError: no examples, or single sentences mixed with pairs.
+      ValueError: no examples, single sentences mixed with pairs, or annotations that are not of
+        these examples.
     """
     encoded = tokenize(tokenizer, examples, max_length=max_length)
+    if annotations is not None:
+        encoded = mark(encoded, annotations)
+        for example, annotation in zip(examples, annotations, strict=True):
+            try:
+                check_spans(example, annotation)
+            except ValueError as fault:
+                raise ValueError(f'{example.id}: {fault}.') from None
+    return bucket(
+        encoded,
+        max_length=max_length,
+        tokens_per_batch=tokens_per_batch,
+        buckets=buckets,
+        batch_multiple=batch_multiple,
+    )
+
+
+def bucket(
+    encoded: Encoded,
+    *,
+    max_length: int = 128,
+    tokens_per_batch: int = 2048,
+    buckets: Sequence[int] = BUCKETS,
+    batch_multiple: int = 1,
+) -> list[Batch]:
+    """Group tokenised examples into batches: `encode` without its first step.
+
+    Args:
+      encoded: the examples, cut to at most `max_length`.
+      max_length, tokens_per_batch, buckets, batch_multiple: as in `encode`.
+    """
     edges = padded_lengths(buckets, max_length)
-    bucket = edges[np.searchsorted(edges, encoded.lengths)]
+    padded = edges[np.searchsorted(edges, encoded.lengths)]
     batches = []
-    for length in np.unique(bucket):
-        members = np.flatnonzero(bucket == length)
+    for length in np.unique(padded):
+        members = np.flatnonzero(padded == length)
         # As few batches as the limit allows, and all of one size: hardly a row is filler.
         most = max(tokens_per_batch // length // batch_multiple, 1) * batch_multiple
         rows = -(-len(members) // -(-len(members) // most))
@@ -193,3 +277,29 @@ def encode(
         members = np.pad(members, (0, count * rows - len(members)), constant_values=-1)
         batches += [encoded.batch(part, int(length)) for part in members.reshape(count, rows)]
     return batches
+
+
+def in_order(
+    examples: Sequence[np.ndarray], values: Sequence[np.ndarray], *, axis: int = 0
+) -> np.ndarray:
+    """Put per-example values of batches into the order of the examples.
+
+    Args:
+      examples: of each batch, its `Batch.example` [B]; fillers (-1) are left out.
+      values: of each batch, with B along `axis`.
+      axis: of the examples, in the result too.
+
+    Returns:
+      float32 values up to the last example that occurs; NaN for one that does not.
+
+    Raises:
+      ValueError: when an example occurs twice.
+    """
+    index = np.concatenate(examples)
+    stacked = np.moveaxis(np.concatenate(values, axis=axis), axis, 0)
+    real = index >= 0
+    if len(np.unique(index[real])) < real.sum():
+        raise ValueError('An example occurs twice: give the batches of one call of encode.')
+    result = np.full((index.max() + 1, *stacked.shape[1:]), np.nan, np.float32)
+    result[index[real]] = stacked[real]
+    return np.moveaxis(result, 0, axis)

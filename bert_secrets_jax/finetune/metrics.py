@@ -36,6 +36,8 @@ def _correlation(function, predicted: np.ndarray, labels: np.ndarray) -> float:
 
 
 _METRICS = {'accuracy': accuracy, 'f1': f1, 'pearson': pearson, 'spearman': spearman}
+# As a person writes them.
+TITLES = {'accuracy': 'accuracy', 'f1': 'F1', 'pearson': "Pearson's r", 'spearman': "Spearman's ρ"}
 
 
 def evaluate(metrics: tuple[str, ...], logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:

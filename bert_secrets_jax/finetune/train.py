@@ -18,7 +18,7 @@ import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from bert_secrets_jax.data.encoding import BUCKETS, Batch, Encoded, padded_lengths
+from bert_secrets_jax.data.encoding import BUCKETS, Batch, Encoded, in_order, padded_lengths
 from bert_secrets_jax.finetune import checkpoints, optimizers
 from bert_secrets_jax.finetune.metrics import evaluate
 from bert_secrets_jax.model.bert import Bert
@@ -201,25 +201,18 @@ def _of_run(params: Any, run: int) -> Any:
 
 
 def predict(
-    bert: Bert, params: Any, batches: Sequence[Batch], count: int, *, at_once: bool = False
+    bert: Bert, params: Any, batches: Sequence[Batch], *, at_once: bool = False
 ) -> np.ndarray:
     """Return logits [R, E, C] of every run on all examples, in their order.
 
     Args:
       bert: the model.
       params: with a leading axis of runs.
-      batches: from `encode`.
-      count: number of examples (E).
+      batches: from one call of `encode`.
       at_once: whether the runs are vmapped, or follow each other.
     """
-    result = None
-    for batch in batches:
-        logits = np.asarray(_predict(bert, at_once, params, batch))
-        if result is None:
-            result = np.full((logits.shape[0], count, logits.shape[2]), np.nan, np.float32)
-        real = batch.example >= 0
-        result[:, batch.example[real]] = logits[:, real]
-    return result
+    logits = [np.asarray(_predict(bert, at_once, params, batch)) for batch in batches]
+    return in_order([batch.example for batch in batches], logits, axis=1)
 
 
 def loss_per_example(logits, labels):
@@ -337,7 +330,7 @@ def _check(losses, schedule, data, config, per_epoch) -> list[dict[str, Any]]:
 
 
 def _evaluate(bert, at_once, state, data, config, epoch, save, history=()) -> list[dict[str, Any]]:
-    logits = predict(bert, state.params, data.dev, len(data.dev_labels), at_once=at_once)
+    logits = predict(bert, state.params, data.dev, at_once=at_once)
     rows = []
     for run, seed in enumerate(config.seeds):
         former = [row['score'] for row in history if row['split'] == 'dev' and row['seed'] == seed]

@@ -69,3 +69,17 @@ def test_heads_as_a_person_writes_them(config):
             bs.masks.parse_heads(wrong)
     with pytest.raises(ValueError, match='L4-H1 does not exist: the model has 3 layers of 4 heads'):
         bs.masks.disable(config, [bs.masks.parse_heads('L4-H1')])
+
+
+@pytest.mark.parametrize(
+    ('disabled', 'name'),
+    [
+        ([], ''),
+        ([(0, 1)], 'L1-H2'),
+        ([(2, 0), (0, 1)], 'L1-H2+L3-H1'),
+        ([(1, 0), (1, 1), (1, 2), (1, 3)], 'L2'),
+        ([(1, 0), (1, 1), (1, 3), (0, 0)], 'L1-H1+L2 but L2-H3'),
+    ],
+)
+def test_masks_are_named_as_people_write_them(config, disabled, name):
+    assert bs.masks.describe(bs.masks.disable(config, [disabled])[0]) == name

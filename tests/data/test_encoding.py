@@ -1,11 +1,15 @@
 """Batches lose nothing, mark the right tokens and have few shapes."""
 
+import copy
+
 import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+import tokenizers
 
-from bert_secrets_jax.data.encoding import encode
+from bert_secrets_jax.data.annotation import Annotation, Link, Span
+from bert_secrets_jax.data.encoding import encode, tokenize
 from bert_secrets_jax.data.tasks import Example
 
 
@@ -88,3 +92,63 @@ def test_no_examples_and_mixed_examples_are_errors(tokenizer):
         encode(tokenizer, [])
     with pytest.raises(ValueError, match='the first such is test/1'):
         encode(tokenizer, [pair('a', 'b'), pair('a', index=1)])
+
+
+def test_offsets_and_texts_of_a_pair_by_hand(tokenizer):
+    # [CLS] the cat ##s [SEP] dog [SEP]
+    encoded = tokenize(tokenizer, [pair('The cats', ' dog'), pair('a', 'a', index=1)])
+    assert encoded.text.tolist() == [[-1, 0, 0, 0, -1, 1, -1], [-1, 0, -1, 1, -1, -1, -1]]
+    assert encoded.offsets[0].tolist() == [[0, 0], [0, 3], [4, 7], [7, 8], [0, 0], [1, 4], [0, 0]]
+    assert encoded.offsets.dtype == np.int32 and encoded.text.dtype == np.int8
+
+
+def test_texts_do_not_come_from_token_types(tokenizer):
+    # MPNet and RoBERTa have no second segment; the template of this one has none either.
+    other = copy.deepcopy(tokenizer)
+    other.backend_tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        single='[CLS] $A [SEP]',
+        pair='[CLS]:0 $A:0 [SEP]:0 $B:0 [SEP]:0',
+        special_tokens=[('[CLS]', 2), ('[SEP]', 3)],
+    )
+    encoded = tokenize(other, [pair('the cat', 'dog')])
+    assert encoded.token_type_ids.sum() == 0
+    assert encoded.text.tolist() == [[-1, 0, 0, -1, 1, -1]]
+
+
+def test_marks_follow_their_examples_into_batches(tokenizer):
+    lengths = [3, 20, 1, 12, 5]
+    examples = [pair('cat ' * n + 'ran', index=index) for index, n in enumerate(lengths)]
+    # "ran" is linked to each "cat": as many pairs as cats.
+    cats = [tuple(Span(4 * i, 4 * i + 3) for i in range(n)) for n in lengths]
+    annotations = [
+        Annotation(
+            {'last': (Span(4 * n, 4 * n + 3),)},
+            {'ran-cat': (Link((Span(4 * n, 4 * n + 3),), of_example),)},
+        )
+        for n, of_example in zip(lengths, cats, strict=True)
+    ]
+    batches = encode(
+        tokenizer, examples, annotations=annotations, buckets=(8, 16), max_length=24,
+        tokens_per_batch=48, batch_multiple=2,
+    )  # fmt: skip
+    seen = []
+    for batch in batches:
+        rows, length = batch.input_ids.shape
+        assert batch.marks['last'].shape == (rows, length)
+        assert batch.marks['ran-cat'].shape == (rows, max(lengths), 3)
+        for row, index in enumerate(batch.example):
+            marked = np.flatnonzero(batch.marks['last'][row]).tolist()
+            links = [link for link in batch.marks['ran-cat'][row].tolist() if link[2] >= 0]
+            if index < 0:
+                assert marked == [] and links == []
+                continue
+            seen.append(index)
+            n = lengths[index]
+            assert marked == [n + 1]
+            assert links == [[n + 1, cat + 1, 0] for cat in range(n)]
+    assert sorted(seen) == list(range(5)) and any((batch.example < 0).any() for batch in batches)
+
+
+def test_without_annotations_there_are_the_usual_marks_only(tokenizer):
+    (batch,) = encode(tokenizer, [pair('the cat')], max_length=8)
+    assert batch.marks.keys() == {'token', 'cls', 'sep'}

