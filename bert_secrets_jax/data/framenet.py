@@ -1,0 +1,363 @@
+"""Frame elements and their targets: the embedded sample, FrameNet itself, prepared samples.
+
+Section 4.2 of the paper asks for heads that connect a frame element ("he", the Experiencer) with
+the word that evokes the frame ("agitated", of Emotion_directed). Here each such connection is a
+link of the relation `frame element-target`: the frame element is the source, the target the target,
+which is the direction in which the authors' notebook reads attention.
+
+The embedded sample is our own writing after FrameNet's scheme, in the format that `annotation.py`
+documents; FrameNet itself is a download.
+"""
+
+import dataclasses
+import functools
+import json
+import os
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from importlib import resources
+from typing import Any, Literal
+
+import numpy as np
+from absl import logging
+
+from bert_secrets_jax.data.annotation import (
+    Annotation,
+    Link,
+    Span,
+    check_spans,
+    read_annotations,
+)
+from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.progress import progress
+
+RELATION = 'frame element-target'
+_INSTALL = 'pip install nltk'
+_DOWNLOADS = ('framenet_v17', 'framenet_v15')  # names that NLTK has for them, the newest first
+
+
+@dataclasses.dataclass(frozen=True)
+class FrameSample:
+    """Sentences of FrameNet that passed all filters.
+
+    Attributes:
+      examples: single sentences with ids as 'lift.v/337812': lexical unit, FrameNet's sentence.
+      annotations: of each, its links in the relation `frame element-target`.
+      counts: filter to number of sentences left after it, in the order of the filters.
+    """
+
+    examples: list[Example]
+    annotations: list[Annotation]
+    counts: Mapping[str, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Exemplar:
+    """A sentence that FrameNet annotated for one lexical unit.
+
+    Attributes:
+      text: the sentence.
+      id: lexical unit and FrameNet's number of the sentence.
+      targets: where the lexical unit is; several spans if it is discontinuous, none if the sentence
+        is not annotated.
+      elements: name and place of all frame elements that are in the text, from left to right.
+      core: names of the frame's core elements, FrameNet's coreType 'Core'.
+      core_sets: names of the elements in the frame's core sets, which the authors' notebook took
+        for the core elements. Few frames have such sets.
+    """
+
+    text: str
+    id: str
+    targets: tuple[Span, ...]
+    elements: tuple[tuple[str, Span], ...]
+    core: frozenset[str]
+    core_sets: frozenset[str]
+
+    @functools.cached_property
+    def tokens(self) -> tuple[Span, ...]:
+        """Words and punctuation by the rules of the Penn Treebank.
+
+        `nltk.word_tokenize` does this after splitting sentences, for which it needs a download.
+        """
+        from nltk.tokenize import NLTKWordTokenizer
+
+        return tuple(Span(*span) for span in NLTKWordTokenizer().span_tokenize(self.text))
+
+    def tokens_of(self, span: Span) -> list[int]:
+        """Return the positions of the tokens in a span."""
+        return [
+            position
+            for position, token in enumerate(self.tokens)
+            if token.start < span.end and span.start < token.end
+        ]
+
+
+def read_frames() -> tuple[list[Example], list[Annotation]]:
+    """Read the embedded sample: short sentences with targets and core frame elements.
+
+    All pass the paper's filters (section 4.2): at most 12 tokens, frame elements of at most 3, none
+    of those linked within 2 tokens of the target. Frames, lexical units and names of the elements
+    are in the file, under `note`.
+    """
+    with resources.as_file(resources.files(__package__) / 'frames' / 'sentences.jsonl') as path:
+        examples, annotations = read_annotations(path)
+    named = [dataclasses.replace(example, id=f'frames/{i}') for i, example in enumerate(examples)]
+    return named, annotations
+
+
+def read_frame_sample(path: str | os.PathLike[str]) -> tuple[list[Example], list[Annotation]]:
+    """Read a prepared sample from JSON lines.
+
+    Args:
+      path: either in the format of `annotation.py`, with any relations (of frames or of your own
+        theory), or with one `target_span` and some `link_spans` (the frame elements) in each
+        `sentence`:
+
+            {"sentence": "He was agitated .", "target_span": [7, 15], "link_spans": [[0, 2]]}
+
+    Returns:
+      Examples with ids as '{stem of the file}/{row}', and their annotations.
+
+    Raises:
+      FileNotFoundError: if there is no such file.
+      ValueError: naming the line and its fault; for a file without relations.
+    """
+    path = pathlib.Path(path)
+    try:
+        lines = path.read_text(encoding='utf-8-sig').split('\n')
+    except UnicodeDecodeError as error:
+        raise ValueError(f'{path} is not UTF-8. Save it as UTF-8.') from error
+    numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    if not any(_is_prepared(line) for _, line in numbered[:1]):
+        examples, annotations = read_annotations(path)
+        if not annotations[0].relations:
+            raise ValueError(f'{path} has no relations: there is nothing to measure along.')
+        return examples, annotations
+    read = []
+    for number, line in numbered:
+        try:
+            read.append(_read_prepared(line, f'{path.stem}/{len(read)}'))
+        except ValueError as fault:
+            raise ValueError(f'{path}, line {number}: {fault}.') from fault
+    return [example for example, _ in read], [annotation for _, annotation in read]
+
+
+def _is_prepared(line: str) -> bool:
+    try:
+        return 'sentence' in json.loads(line)
+    except (json.JSONDecodeError, TypeError):  # for `read_annotations` to complain about
+        return False
+
+
+def _read_prepared(line: str, id: str) -> tuple[Example, Annotation]:
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f'malformed JSON at column {error.colno}') from error
+    for key, kind in (('sentence', str), ('target_span', list), ('link_spans', list)):
+        if not isinstance(record, dict) or not isinstance(record.get(key), kind):
+            what = 'text' if kind is str else 'list'
+            raise ValueError(f'{key!r} is missing or not a {what}')
+    example = Example(record['sentence'], None, None, id)
+    annotation = _annotate(
+        _span(record['target_span']), [_span(value) for value in record['link_spans']]
+    )
+    check_spans(example, annotation)
+    return example, annotation
+
+
+def _span(value: Any) -> Span:
+    if not (isinstance(value, list) and [type(number) for number in value] == [int, int]):
+        raise ValueError(f'{json.dumps(value)} is not [start, end]')
+    return Span(*value)
+
+
+def _annotate(target: Span, elements: Sequence[Span]) -> Annotation:
+    links = tuple(Link(source=(element,), target=(target,)) for element in elements)
+    return Annotation(features={}, relations={RELATION: links})
+
+
+def filters(
+    reading: Literal['paper', 'notebook'] = 'paper',
+) -> dict[str, Callable[[Exemplar], bool]]:
+    """Return the filters of section 4.2 by name, in the order of the authors' notebook.
+
+    The readings differ in two of them.
+    - Near: 'paper' compares positions. The notebook took the first token spelled as the target,
+      and asked whether any token of a frame element is spelled as one of the two before or after.
+    - Core: 'paper' takes FrameNet's core elements, the notebook those in a core set.
+
+    Each filter may rely on those before it.
+
+    Raises:
+      ValueError: for another reading.
+    """
+    if reading not in ('paper', 'notebook'):
+        raise ValueError(f"reading is 'paper' or 'notebook', not {reading!r}.")
+    near = _is_near if reading == 'paper' else _is_near_by_spelling
+    return {
+        'at most 12 tokens': lambda sentence: len(sentence.tokens) <= 12,
+        'with a target': lambda sentence: len(sentence.targets) > 0,
+        'one target span': lambda sentence: len(sentence.targets) == 1,
+        'frame elements of at most 3 tokens': lambda sentence: all(
+            len(sentence.tokens_of(span)) <= 3 for _, span in sentence.elements
+        ),
+        'none within 2 tokens of the target': lambda sentence: not near(sentence),
+        'with a core frame element': lambda sentence: len(linked(sentence, reading)) > 0,
+    }
+
+
+def linked(sentence: Exemplar, reading: Literal['paper', 'notebook'] = 'paper') -> tuple[Span, ...]:
+    """Return the core frame elements of a sentence, as the reading has them (see `filters`)."""
+    core = sentence.core if reading == 'paper' else sentence.core_sets
+    return tuple(span for name, span in sentence.elements if name in core)
+
+
+def _is_near(sentence: Exemplar) -> bool:
+    target = sentence.tokens_of(sentence.targets[0])
+    return any(
+        abs(position - other) <= 2
+        for _, span in sentence.elements
+        for position in sentence.tokens_of(span)
+        for other in target
+    )
+
+
+def _is_near_by_spelling(sentence: Exemplar) -> bool:
+    words = [sentence.text[token.start : token.end] for token in sentence.tokens]
+    spelled = lambda span: [words[position] for position in sentence.tokens_of(span)]
+    first = words.index(spelled(sentence.targets[0])[0])
+    window = words[max(first - 2, 0) : first + 3]
+    return any(word in window for _, span in sentence.elements for word in spelled(span))
+
+
+def read_framenet(
+    folder: str | os.PathLike[str] | None = None,
+    *,
+    reading: Literal['paper', 'notebook'] = 'paper',
+    per_unit: int | None = None,
+    max_units: int | None = None,
+    seed: int = 0,
+) -> FrameSample:
+    """Sample FrameNet as section 4.2 of the paper does; takes minutes, and shows its progress.
+
+    The paper had FrameNet 1.7. Of its 473 sentences 441 are in FrameNet 1.5, where the notebook's
+    reading finds 438 of them and 3 others; the paper's finds 838 sentences.
+
+    Args:
+      folder: FrameNet 1.5 or 1.7, such as 'fndata-1.7'; None for what NLTK has downloaded. It is
+        added to the folders that NLTK may read from.
+      reading: 'paper', or 'notebook' for what the authors' code did (see `filters`).
+      per_unit: keep at most so many sentences of a lexical unit, drawn at random: the paper says
+        "one example set per lexical unit", and its code keeps all, as None does.
+      max_units: read only so many lexical units, drawn at random.
+      seed: of both draws.
+
+    Raises:
+      FileNotFoundError: without FrameNet.
+      ModuleNotFoundError: without NLTK.
+      PermissionError: for files that NLTK refuses to read, because others may write to them.
+      ValueError: for another reading, or a limit below 1.
+    """
+    steps = filters(reading)
+    for name, limit in (('per_unit', per_unit), ('max_units', max_units)):
+        if limit is not None and limit < 1:
+            raise ValueError(f'{name}={limit} leaves nothing: 1 or more, or None for all.')
+    reader = _open_framenet(folder)
+    rng = np.random.default_rng(seed)
+    units = list(reader.lu_ids_and_names())
+    if max_units is not None and max_units < len(units):
+        units = [units[i] for i in np.sort(rng.choice(len(units), max_units, replace=False))]
+    counts = dict.fromkeys(['exemplar sentences', *steps], 0)
+    kept = []
+    for unit in progress(units, 'FrameNet', size=lambda _: 1, unit='lexical units'):
+        sentences = _exemplars(reader, unit)
+        counts['exemplar sentences'] += len(sentences)
+        for name, keep in steps.items():
+            sentences = [sentence for sentence in sentences if keep(sentence)]
+            counts[name] += len(sentences)
+        if per_unit is not None and per_unit < len(sentences):
+            drawn = np.sort(rng.choice(len(sentences), per_unit, replace=False))
+            sentences = [sentences[i] for i in drawn]
+        kept += sentences
+    if per_unit is not None:
+        counts[f'at most {per_unit} of a lexical unit'] = len(kept)
+    logging.info('FrameNet: %s', ', '.join(f'{name} {count}' for name, count in counts.items()))
+    return FrameSample(
+        examples=[Example(sentence.text, None, None, sentence.id) for sentence in kept],
+        annotations=[
+            _annotate(sentence.targets[0], linked(sentence, reading)) for sentence in kept
+        ],
+        counts=counts,
+    )
+
+
+def _open_framenet(folder: str | os.PathLike[str] | None):
+    try:
+        import nltk
+        from nltk.corpus.reader.framenet import FramenetCorpusReader
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(f'FrameNet is read with NLTK: {_INSTALL}') from error
+    if folder is None:
+        folder = _downloaded(nltk)
+    folder = pathlib.Path(folder).resolve()
+    if not (folder / 'luIndex.xml').is_file():
+        raise FileNotFoundError(
+            f'{folder} has no luIndex.xml: it should be the folder of FrameNet 1.5 or 1.7 that has '
+            'the files luIndex.xml and frameIndex.xml and the folders lu and frame.'
+        )
+    if str(folder) not in nltk.data.path:
+        nltk.data.path.append(str(folder))
+    # A reader of our own: what is read is forgotten again (see _exemplars).
+    reader = FramenetCorpusReader(str(folder), [])
+    try:
+        reader.lu_ids_and_names()
+    except UnboundLocalError as error:  # NLTK 3.10 stumbles over its own refusal
+        raise PermissionError(
+            f'NLTK reads only files that nobody else may write to. Make those of {folder} your '
+            f'own (chown -R) and private (chmod -R go-w). NLTK says: {error.__context__}'
+        ) from error
+    return reader
+
+
+def _downloaded(nltk) -> str:
+    for name in _DOWNLOADS:
+        try:
+            return str(nltk.data.find(f'corpora/{name}'))
+        except LookupError:
+            continue
+    raise FileNotFoundError(
+        'NLTK has not downloaded FrameNet: python -m nltk.downloader '
+        f'{_DOWNLOADS[0]}. Or name the folder that it lies in.'
+    )
+
+
+def _exemplars(reader, unit_id: int) -> list[Exemplar]:
+    """Read all sentences of a lexical unit."""
+    unit = reader.lu(unit_id)
+    try:
+        parts = unit.subCorpus
+    except AssertionError as error:
+        # NLTK accepts no label that is in a sentence twice: 4 units of FrameNet 1.5 have one.
+        logging.warning('FrameNet: NLTK cannot read %s (%d): %s.', unit.name, unit.ID, error)
+        return []
+    frame = unit.frame
+    core = frozenset(name for name, element in frame.FE.items() if element.coreType == 'Core')
+    core_sets = frozenset(element.name for names in frame.FEcoreSets for element in names)
+    exemplars = []
+    for part in parts:
+        for sentence in part.sentence:
+            elements, _ = sentence.get('FE', ((), {}))
+            exemplars.append(
+                Exemplar(
+                    text=sentence.text.rstrip(),
+                    id=f'{unit.name}/{sentence.ID}',
+                    targets=tuple(Span(*span) for span in sentence.get('Target', ())),
+                    elements=tuple((name, Span(start, end)) for start, end, name in elements),
+                    core=core,
+                    core_sets=core_sets,
+                )
+            )
+    # The reader would hold the sentences of all units: gigabytes.
+    del unit['subCorpus'], unit['exemplars']
+    return exemplars

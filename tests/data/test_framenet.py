@@ -1,0 +1,534 @@
+"""FrameNet: every filter of the paper on its own, a tiny FrameNet, the embedded sample."""
+
+import collections
+import dataclasses
+import inspect
+import itertools
+import json
+import logging
+import pathlib
+import re
+import sys
+import tarfile
+from importlib import resources
+
+import pytest
+
+from bert_secrets_jax.data import framenet
+from bert_secrets_jax.data.annotation import Span, write_annotations
+from bert_secrets_jax.data.framenet import RELATION, Exemplar
+from tests.conftest import REAL_DATA
+
+TOKEN = re.compile(r'\w+(?:-\w+)*|[^\w\s]')
+
+
+def links(annotation) -> list[tuple[Span, Span]]:
+    """Element and target of each link; each is one span here."""
+    return [(*link.source, *link.target) for link in annotation.relations[RELATION]]
+
+
+def cut(text: str, span: Span) -> str:
+    return text[span.start : span.end]
+
+
+# The embedded sample
+
+
+@pytest.fixture(scope='module')
+def sample():
+    return list(zip(*framenet.read_frames(), strict=True))
+
+
+@pytest.fixture(scope='module')
+def notes() -> list[dict]:
+    path = resources.files(framenet.__package__) / 'frames' / 'sentences.jsonl'
+    return [json.loads(line)['note'] for line in path.read_text('utf-8').splitlines()]
+
+
+def positions(text: str, span: Span) -> list[int]:
+    found = [m.span() for m in TOKEN.finditer(text)]
+    return [i for i, (start, end) in enumerate(found) if start < span.end and span.start < end]
+
+
+def test_there_are_enough_sentences_and_none_twice(sample):
+    texts = [example.text_a for example, _ in sample]
+    assert len(texts) == len(set(texts)) >= 120
+
+
+def test_no_two_sentences_are_one_template(sample):
+    """What is left without target and elements is distinct as well."""
+    frames = []
+    for example, annotation in sample:
+        spans = {span for link in links(annotation) for span in link}
+        kept = enumerate(example.text_a)
+        frames.append(''.join(c for i, c in kept if not any(s.start <= i < s.end for s in spans)))
+    repeated = [frame for frame, count in collections.Counter(frames).items() if count > 1]
+    assert not repeated
+
+
+def test_every_sentence_has_a_link(sample):
+    assert all(links(annotation) for _, annotation in sample)
+
+
+def test_spans_are_whole_words(sample):
+    for example, annotation in sample:
+        for span in itertools.chain(*links(annotation)):
+            edges = {edge for m in TOKEN.finditer(example.text_a) for edge in m.span()}
+            assert {span.start, span.end} <= edges, example
+            assert cut(example.text_a, span).strip() == cut(example.text_a, span), example
+
+
+def test_sentences_have_at_most_12_tokens(sample):
+    assert all(len(TOKEN.findall(example.text_a)) <= 12 for example, _ in sample)
+
+
+def test_targets_are_one_word(sample):
+    assert all(
+        len(positions(example.text_a, target)) == 1
+        for example, annotation in sample
+        for _, target in links(annotation)
+    )
+
+
+def test_elements_are_short(sample):
+    assert all(
+        len(positions(example.text_a, element)) <= 3
+        for example, annotation in sample
+        for element, _ in links(annotation)
+    )
+
+
+def test_elements_are_not_within_2_tokens_of_the_target(sample):
+    for example, annotation in sample:
+        for element, target in links(annotation):
+            (at,) = positions(example.text_a, target)
+            near = [i for i in positions(example.text_a, element) if abs(i - at) <= 2]
+            assert not near, example
+
+
+def test_sentences_vary(sample, notes):
+    first = [links(annotation)[-1] for _, annotation in sample]
+    assert sum(element.start < target.start for element, target in first) > 100
+    assert sum(element.start > target.start for element, target in first) > 50
+    assert sum(len(links(annotation)) == 2 for _, annotation in sample) > 50
+    assert len({note['frame'] for note in notes}) > 100
+    kinds = collections.Counter(note['lexical_unit'].split('.')[1] for note in notes)
+    assert min(kinds['v'], kinds['n'], kinds['a']) >= 15
+
+
+def test_notes_name_every_element(sample, notes):
+    assert [len(note['elements']) for note in notes] == [len(links(a)) for _, a in sample]
+
+
+def test_targets_are_forms_of_their_lexical_units(sample, notes):
+    """By the first letter, which irregular verbs keep."""
+    for (example, annotation), note in zip(sample, notes, strict=True):
+        for _, target in links(annotation):
+            assert cut(example.text_a, target)[0].lower() == note['lexical_unit'][0]
+
+
+# One sentence
+
+
+def exemplar(marked: str, core=('Agent',), core_sets=()) -> Exemplar:
+    """Read 'A [Agent cat] that <miaowed> .'."""
+    text, targets, elements = '', [], []
+    for part in re.split(r'(\[\w+ [^]]+\]|<[^>]+>)', marked):
+        words = part.strip('<>')
+        if part.startswith('['):
+            name, words = part[1:-1].split(' ', 1)
+            elements.append((name, Span(len(text), len(text) + len(words))))
+        elif part.startswith('<'):
+            targets.append(Span(len(text), len(text) + len(words)))
+        text += words
+    return Exemplar(
+        text, 'a/1', tuple(targets), tuple(elements), frozenset(core), frozenset(core_sets)
+    )
+
+
+GOOD = '[Agent The cat] sat there and <miaowed> .'
+
+
+def dropped_by(sentence: Exemplar, reading='paper') -> str | None:
+    pytest.importorskip('nltk')
+    steps = framenet.filters(reading)
+    return next((name for name, keep in steps.items() if not keep(sentence)), None)
+
+
+def test_a_good_sentence_is_kept():
+    assert dropped_by(exemplar(GOOD)) is None
+
+
+def test_twelve_tokens_are_kept_and_thirteen_are_not():
+    twelve = '[Agent She] got up late and <sang> a b c d .'
+    assert dropped_by(exemplar(twelve)) is None
+    assert dropped_by(exemplar(twelve.replace('d', 'd d'))) == 'at most 12 tokens'
+
+
+def test_tokens_are_those_of_the_penn_treebank():
+    pytest.importorskip('nltk')
+    sentence = exemplar("She didn't <sing> .")
+    assert [cut(sentence.text, token) for token in sentence.tokens] == "She did n't sing .".split()
+
+
+def test_a_sentence_without_target_is_dropped():
+    assert dropped_by(exemplar('[Agent The cat] miaowed .')) == 'with a target'
+
+
+def test_a_target_in_two_spans_is_dropped():
+    assert dropped_by(exemplar('[Agent She] did then <give> it <up> .')) == 'one target span'
+
+
+@pytest.mark.parametrize('name', ['Agent', 'Time'])
+def test_a_long_frame_element_drops_the_sentence_core_or_not(name):
+    sentence = exemplar(f'[Agent She] sat there and <sang> as if [{name} all of the night] .')
+    assert dropped_by(sentence) == 'frame elements of at most 3 tokens'
+
+
+@pytest.mark.parametrize('reading', ['paper', 'notebook'])
+@pytest.mark.parametrize(
+    'marked',
+    [
+        '[Agent She] just <sang> .',
+        '[Agent She] sat down and <sang> so [Time today] .',
+    ],
+)
+def test_a_near_frame_element_drops_the_sentence(marked, reading):
+    sentence = exemplar(marked, core_sets=['Agent'])
+    assert dropped_by(sentence, reading) == 'none within 2 tokens of the target'
+
+
+@pytest.mark.parametrize('reading', ['paper', 'notebook'])
+def test_a_frame_element_that_is_the_target_drops_the_sentence(reading):
+    sentence = exemplar('She sat down and <sang> .')
+    sentence = dataclasses.replace(sentence, elements=(('Agent', sentence.targets[0]),))
+    assert dropped_by(sentence, reading) == 'none within 2 tokens of the target'
+
+
+def test_near_by_spelling_takes_the_first_token_spelled_as_the_target():
+    sentence = exemplar('He grinned , and [Agent the porter] <grinned> .', core_sets=['Agent'])
+    assert dropped_by(sentence, 'paper') == 'none within 2 tokens of the target'
+    assert dropped_by(sentence, 'notebook') is None
+
+
+def test_near_by_spelling_drops_a_far_element_with_a_near_word():
+    sentence = exemplar('[Agent the cat] and I <saw> the dog .', core_sets=['Agent'])
+    assert dropped_by(sentence, 'paper') is None
+    assert dropped_by(sentence, 'notebook') == 'none within 2 tokens of the target'
+
+
+def test_core_is_the_core_type_for_the_paper_and_core_sets_for_the_notebook():
+    sentence = exemplar(GOOD, core=['Agent'], core_sets=['Theme'])
+    assert dropped_by(sentence, 'paper') is None
+    assert dropped_by(sentence, 'notebook') == 'with a core frame element'
+    assert framenet.linked(sentence, 'paper') == (Span(0, 7),)
+    assert framenet.linked(sentence, 'notebook') == ()
+
+
+def test_only_core_elements_are_linked():
+    sentence = exemplar('[Agent The cat] sat there and <miaowed> at noon [Time today] .')
+    assert framenet.linked(sentence) == (Span(0, 7),)
+
+
+# A tiny FrameNet
+
+NAMESPACE = 'xmlns="http://framenet.icsi.berkeley.edu"'
+UNITS = {
+    7: [GOOD, GOOD.replace('cat', 'fox'), '[Agent She] <miaowed> .'],
+    8: ['[Agent The owl] sat there and <hooted> at me [Time that night] .', 'Owls hoot .'],
+}
+
+
+def layer(name, labels) -> str:
+    labels = ''.join(
+        f'<label name="{label}" start="{span.start}" end="{span.end - 1}"/>'
+        for label, span in labels
+    )
+    return f'<layer rank="1" name="{name}">{labels}</layer>'
+
+
+def sentence_xml(number: int, marked: str) -> str:
+    sentence = exemplar(marked)
+    layers = ''
+    if sentence.targets:
+        layers = layer('Target', [('Target', span) for span in sentence.targets])
+        layers += layer('FE', sentence.elements)
+        layers = f'<annotationSet status="MANUAL" ID="{number}1">{layers}</annotationSet>'
+    return (
+        f'<sentence ID="{number}"><text>{sentence.text} </text>'
+        f'<annotationSet status="UNANN" ID="{number}0"/>{layers}</sentence>'
+    )
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A FrameNet of one frame and two lexical units."""
+    pytest.importorskip('nltk')
+    entries = [
+        f'<lexUnit status="Created" POS="V" name="unit{unit}.v" ID="{unit}">'
+        '<definition>a cry</definition></lexUnit>'
+        for unit in UNITS
+    ]
+    elements = ''.join(
+        f'<FE name="{name}" ID="{number}" abbrev="" coreType="{kind}"><definition/></FE>'
+        for number, (name, kind) in enumerate([('Agent', 'Core'), ('Time', 'Peripheral')])
+    )
+    core_set = '<FEcoreSet><memberFE name="Agent" ID="0"/></FEcoreSet>'
+    files = {
+        'frameIndex.xml': f'<frameIndex {NAMESPACE}><frame ID="1" name="Cry"/></frameIndex>',
+        'frRelation.xml': f'<frameRelations {NAMESPACE}/>',
+        'semTypes.xml': f'<semTypes {NAMESPACE}/>',
+        'luIndex.xml': f'<luIndex {NAMESPACE}>'
+        + ''.join(
+            f'<lu hasAnnotation="true" frameID="1" frameName="Cry" status="Created" '
+            f'name="unit{unit}.v" ID="{unit}"/>'
+            for unit in UNITS
+        )
+        + '</luIndex>',
+        'frame/Cry.xml': f'<frame name="Cry" ID="1" {NAMESPACE}><definition>cries</definition>'
+        f'{elements}{core_set}{"".join(entries)}</frame>',
+    }
+    for unit, sentences in UNITS.items():
+        inside = ''.join(sentence_xml(unit * 10 + i, text) for i, text in enumerate(sentences))
+        files[f'lu/lu{unit}.xml'] = (
+            f'<lexUnit status="Created" POS="V" name="unit{unit}.v" ID="{unit}" frame="Cry" '
+            f'frameID="1" totalAnnotated="1" {NAMESPACE}>'
+            f'<subCorpus name="all">{inside}</subCorpus></lexUnit>'
+        )
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f'<?xml version="1.0" encoding="UTF-8"?>\n{text}')
+        path.chmod(0o600)
+    return tmp_path
+
+
+def test_framenet_is_sampled(folder):
+    sample = framenet.read_framenet(folder)
+    assert [example.id for example in sample.examples] == ['unit7.v/70', 'unit7.v/71', 'unit8.v/80']
+    example, annotation = sample.examples[2], sample.annotations[2]
+    assert example.text_a == 'The owl sat there and hooted at me that night .'
+    ((element, target),) = links(annotation)
+    assert cut(example.text_a, element) == 'The owl'
+    assert cut(example.text_a, target) == 'hooted'
+
+
+def test_sentences_are_counted_after_each_filter(folder):
+    assert list(framenet.read_framenet(folder).counts.items()) == [
+        ('exemplar sentences', 5),
+        ('at most 12 tokens', 5),
+        ('with a target', 4),
+        ('one target span', 4),
+        ('frame elements of at most 3 tokens', 4),
+        ('none within 2 tokens of the target', 3),
+        ('with a core frame element', 3),
+    ]
+
+
+def test_per_unit_draws_with_the_seed(folder):
+    drawn = {
+        seed: framenet.read_framenet(folder, per_unit=1, seed=seed).examples for seed in range(8)
+    }
+    assert {len(examples) for examples in drawn.values()} == {2}
+    assert {examples[0].id for examples in drawn.values()} == {'unit7.v/70', 'unit7.v/71'}
+    assert framenet.read_framenet(folder, per_unit=1, seed=3).examples == drawn[3]
+
+
+def test_drawn_sentences_are_counted(folder):
+    counts = framenet.read_framenet(folder, per_unit=1).counts
+    assert list(counts.items())[-1] == ('at most 1 of a lexical unit', 2)
+
+
+@pytest.mark.parametrize('limit', ['per_unit', 'max_units'])
+def test_a_limit_below_1_is_refused(limit, folder):
+    with pytest.raises(ValueError, match=f'{limit}=0 leaves nothing'):
+        framenet.read_framenet(folder, **{limit: 0})
+
+
+def test_max_units_draws_with_the_seed(folder):
+    read = [framenet.read_framenet(folder, max_units=1, seed=seed).examples for seed in range(8)]
+    assert {len(examples) for examples in read} == {1, 2}
+
+
+def test_a_unit_that_nltk_cannot_read_is_left_out_and_named(folder, caplog):
+    """FrameNet 1.5 has such a one: a label that occurs twice."""
+    path = folder / 'lu' / 'lu8.xml'
+    label = '<label name="Time" start="35" end="44"/>'
+    assert label in path.read_text()
+    path.write_text(path.read_text().replace(label, label * 2))
+    with caplog.at_level(logging.WARNING):
+        sample = framenet.read_framenet(folder)
+    assert [example.id for example in sample.examples] == ['unit7.v/70', 'unit7.v/71']
+    assert 'cannot read unit8.v' in caplog.text
+
+
+def test_files_that_others_may_write_to_are_named_with_a_mend(folder):
+    (folder / 'luIndex.xml').chmod(0o666)
+    with pytest.raises(PermissionError, match=r'chmod -R go-w.*NLTK says: .*luIndex'):
+        framenet.read_framenet(folder)
+
+
+def test_an_unknown_reading_is_refused():
+    with pytest.raises(ValueError, match="reading is 'paper' or 'notebook', not 'prose'"):
+        # Past the type annotation, which tests execute.
+        inspect.unwrap(framenet.filters)('prose')
+
+
+def test_another_folder_is_named(tmp_path):
+    pytest.importorskip('nltk')
+    with pytest.raises(FileNotFoundError, match='has no luIndex.xml: it should be the folder'):
+        framenet.read_framenet(tmp_path)
+
+
+def test_without_a_download_the_error_says_how_to_get_one(monkeypatch, tmp_path):
+    nltk = pytest.importorskip('nltk')
+    monkeypatch.setattr(nltk.data, 'path', [str(tmp_path)])
+    with pytest.raises(FileNotFoundError, match='python -m nltk.downloader framenet_v17'):
+        framenet.read_framenet()
+
+
+def test_a_download_is_found(folder, monkeypatch, tmp_path_factory):
+    nltk = pytest.importorskip('nltk')
+    root = tmp_path_factory.mktemp('nltk_data')
+    (root / 'corpora').mkdir()
+    folder.rename(root / 'corpora' / 'framenet_v17')
+    monkeypatch.setattr(nltk.data, 'path', [str(root)])
+    assert len(framenet.read_framenet().examples) == 3
+
+
+def test_without_nltk_the_error_says_how_to_install_it(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, 'nltk', None)
+    with pytest.raises(ModuleNotFoundError, match='pip install nltk'):
+        framenet.read_framenet(tmp_path)
+
+
+# Prepared samples
+
+PREPARED = {
+    'sentence': 'He was becoming agitated .',
+    'target_span': [16, 24],
+    'link_spans': [[0, 2]],
+}
+
+
+def write_lines(path: pathlib.Path, *records: dict) -> pathlib.Path:
+    path.write_text(''.join(json.dumps(record) + '\n' for record in records))
+    return path
+
+
+def test_prepared_sentences(tmp_path):
+    path = write_lines(tmp_path / 'tiny.jsonl', PREPARED, PREPARED | {'id': 5})
+    examples, annotations = framenet.read_frame_sample(path)
+    assert [(e.text_a, e.id) for e in examples] == [
+        (PREPARED['sentence'], f'tiny/{i}') for i in (0, 1)
+    ]
+    assert links(annotations[0]) == [(Span(0, 2), Span(16, 24))]
+
+
+def test_the_documented_format(tmp_path):
+    examples, annotations = framenet.read_frames()
+    write_annotations(tmp_path / 'mine.jsonl', examples[:3], annotations[:3])
+    read, again = framenet.read_frame_sample(tmp_path / 'mine.jsonl')
+    assert [e.text_a for e in read] == [e.text_a for e in examples[:3]]
+    assert again == annotations[:3]
+
+
+def test_a_file_without_the_relation_is_refused(tmp_path):
+    link = {'source': [[0, 2]], 'target': [[3, 6]]}
+    path = write_lines(
+        tmp_path / 'a.jsonl', {'text_a': 'He sat.', 'relations': {'subject': [link]}}
+    )
+    with pytest.raises(ValueError, match="no relation 'frame element-target'; it has: subject"):
+        framenet.read_frame_sample(path)
+
+
+@pytest.mark.parametrize(
+    ('change', 'fault'),
+    [
+        ({'target_span': [16, 99]}, 'not within text_a'),
+        ({'target_span': [16]}, r'\[16\] is not \[start, end\]'),
+        ({'link_spans': [[2, 2]]}, 'is empty'),
+        ({'link_spans': 3}, 'link_spans'),
+        ({'sentence': 7}, 'sentence'),
+    ],
+)
+def test_bad_lines_are_named(change, fault, tmp_path):
+    path = write_lines(tmp_path / 'a.jsonl', PREPARED, PREPARED | change)
+    with pytest.raises(ValueError, match=f'a.jsonl, line 2: .*{fault}'):
+        framenet.read_frame_sample(path)
+
+
+def test_a_missing_key_is_named(tmp_path):
+    path = write_lines(tmp_path / 'a.jsonl', {'sentence': 'He sat.', 'link_spans': []})
+    with pytest.raises(ValueError, match="line 1: 'target_span' is missing"):
+        framenet.read_frame_sample(path)
+
+
+def test_a_damaged_line_is_named(tmp_path):
+    path = write_lines(tmp_path / 'a.jsonl', PREPARED)
+    path.write_text(path.read_text() + '{"sentence": ')
+    with pytest.raises(ValueError, match='line 2: malformed JSON at column 14'):
+        framenet.read_frame_sample(path)
+
+
+# Real data
+
+
+def test_the_papers_473_sentences():
+    path = REAL_DATA / 'framenet' / 'framenet_473.jsonl'
+    if not path.is_file():
+        pytest.skip(f'needs {path}')
+    examples, annotations = framenet.read_frame_sample(path)
+    assert len(examples) == 473
+    assert sum(len(links(annotation)) for annotation in annotations) == 481
+
+
+@pytest.mark.slow
+def test_the_notebooks_reading_finds_the_papers_sentences(tmp_path):
+    """In FrameNet 1.5 where the paper had 1.7, and in the lexical units of those sentences."""
+    pytest.importorskip('nltk')
+    archive = REAL_DATA / 'framenet' / 'framenet_v15.tar.xz'
+    prepared = REAL_DATA / 'framenet' / 'framenet_473.jsonl'
+    if not (archive.is_file() and prepared.is_file()):
+        pytest.skip(f'needs {archive} and {prepared}')
+    records = [json.loads(line) for line in prepared.read_text().splitlines()]
+    records = [record for record in records if record['span_source'] == 'fn1.5']
+    units = {int(record['lu_id']) for record in records}
+    found = framenet.read_framenet(unpack(archive, units, tmp_path), reading='notebook')
+
+    def keys(text, spans):
+        return ' '.join(text.split()), frozenset(text[start:end] for start, end in spans)
+
+    published = {
+        keys(record['sentence'], [record['target_span'], *record['link_spans']])
+        for record in records
+    }
+    ours = {
+        keys(example.text_a, [(s.start, s.end) for s in itertools.chain(*links(annotation))])
+        for example, annotation in zip(found.examples, found.annotations, strict=True)
+    }
+    assert len(published) == 440  # one of the 441 is there twice
+    assert len(published - ours) == 3  # what FrameNet 1.7 annotates otherwise
+    assert not ours - published
+
+
+def unpack(archive: pathlib.Path, units: set[int], folder: pathlib.Path) -> pathlib.Path:
+    """Unpack the frames and some lexical units, and list only these in the index."""
+    wanted = {f'lu{unit}.xml' for unit in units} | {'frameIndex.xml', 'frRelation.xml'}
+    wanted |= {'luIndex.xml', 'semTypes.xml'}
+    with tarfile.open(archive, 'r|xz') as members:
+        for member in members:
+            *parents, name = pathlib.PurePath(member.name).parts
+            if member.isfile() and (name in wanted or parents[-1:] == ['frame']):
+                path = folder / pathlib.Path(*parents[1:], name)
+                path.parent.mkdir(exist_ok=True)
+                path.write_bytes(members.extractfile(member).read())
+                path.chmod(0o600)
+    index = folder / 'luIndex.xml'
+    lines = index.read_text('utf-8').splitlines()
+    kept = [re.search(r'<lu .* ID="(\d+)"', line) for line in lines]
+    pairs = zip(lines, kept, strict=True)
+    index.write_text(
+        '\n'.join(line for line, unit in pairs if not unit or int(unit[1]) in units), 'utf-8'
+    )
+    return folder
