@@ -12,7 +12,7 @@ import numpy as np
 from absl import logging
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from bert_secrets_jax.data.encoding import Batch
+from bert_secrets_jax.data.encoding import Batch, in_order
 from bert_secrets_jax.measure.statistics import Comparison, Statistic
 from bert_secrets_jax.model.bert import Bert
 
@@ -21,27 +21,45 @@ from bert_secrets_jax.model.bert import Bert
 class HeadTable:
     """A statistic of every head over a corpus.
 
+    The dots are the further axes of the statistic's value, mostly none.
+
     Attributes:
-      mean: [L, N] weighted mean over examples; NaN where the statistic applied to none.
-      variance: [L, N] unbiased variance over examples; NaN below two examples.
-      count: sum of the weights, that is, the number of examples the statistic applied to.
-      values: [E, L, N] per example, NaN where it did not apply; None unless asked for.
+      mean: [L, N, ...] weighted mean over examples; NaN where the statistic applied to none.
+      variance: [L, N, ...] unbiased variance over examples; NaN below two examples.
+      count: sum of the weights, that is, the number of examples the statistic applied to: a number,
+        or [...] where weights have the further axes.
+      values: [E, L, N, ...] per example, NaN where it did not apply; None unless asked for.
     """
 
     mean: np.ndarray
     variance: np.ndarray
-    count: float
+    count: float | np.ndarray
     values: np.ndarray | None = None
 
     @property
     def standard_error(self) -> np.ndarray:
-        """[L, N] standard error of the mean."""
-        return np.sqrt(self.variance / max(self.count, 1))
+        """[L, N, ...] standard error of the mean."""
+        return np.sqrt(self.variance / np.maximum(self.count, 1))
+
+    def unstack(self) -> 'list[HeadTable]':
+        """Return the tables [L, N] along the last axis."""
+        return [
+            HeadTable(
+                mean=self.mean[..., index],
+                variance=self.variance[..., index],
+                count=float(np.broadcast_to(self.count, self.mean.shape[2:])[..., index]),
+                values=None if self.values is None else self.values[..., index],
+            )
+            for index in range(self.mean.shape[-1])
+        ]
 
 
 @flax.struct.dataclass
 class _Moments:
-    """Count, mean and sum of squared deviations: merges without cancellation (Chan et al. 1979)."""
+    """Count, mean and sum of squared deviations: merges without cancellation (Chan et al. 1979).
+
+    Mean and squares are [L, N, ...], the count is [1, 1, ...] or [1, 1, 1, ...].
+    """
 
     count: Any
     mean: Any
@@ -65,8 +83,9 @@ def collect(
       bert: the model.
       params: its parameters.
       batches: from `encode`; any iterable, read once, at most two batches held at a time.
-      statistics: name to statistic (`measure/statistics.py`, or your own). Pass the same function
-        objects again and nothing is compiled again.
+      statistics: name to statistic (`measure/statistics.py`, or your own), whose value for one
+        example is [L, N] or has further axes, [L, N, ...]. Pass the same function objects again
+        and nothing is compiled again.
       head_mask: [L, N], as in the model; maps of later layers change with it.
       baseline: of masked heads.
       keep_values: also bring back the value of each example; memory then grows with the corpus.
@@ -155,33 +174,41 @@ def _step(measure, params, batch, state, head_mask):
         name: jax.vmap(statistic)(*maps, batch.marks) for name, statistic in measure.statistics
     }
     for name, (value, weight) in measured.items():
-        if value.shape != maps[0].shape[:3] or weight.shape != maps[0].shape[:1]:
+        further = value.shape[3:]
+        if value.shape[:3] != maps[0].shape[:3] or weight.shape[1:] not in ((), further):
+            layers, heads = maps[0].shape[1:3]
             raise ValueError(
-                f'Statistic {name!r} must return a value [layers, heads] = '
-                f'{list(maps[0].shape[1:3])} and a weight [], got {list(value.shape[1:])} and '
-                f'{list(weight.shape[1:])}.'
+                f'Statistic {name!r} must return a value [layers, heads] = [{layers}, {heads}], '
+                f'with or without axes behind them, and a weight [] or of these axes, got '
+                f'{list(value.shape[1:])} and {list(weight.shape[1:])}.'
             )
-    filled = batch.example >= 0
     measured = {
-        name: (value, jnp.where(filled, weight, 0)) for name, (value, weight) in measured.items()
+        name: (value, _aligned(weight, value, batch.example >= 0))
+        for name, (value, weight) in measured.items()
     }
     moments = {name: _moments(*pair) for name, pair in measured.items()}
     if state is not None:
         moments = {name: _merge(state[name], moments[name]) for name in moments}
     values = {
-        name: jnp.where(weight[:, None, None] > 0, value, jnp.nan)
-        for name, (value, weight) in measured.items()
+        name: jnp.where(weight > 0, value, jnp.nan) for name, (value, weight) in measured.items()
     }
     return moments, values
 
 
+def _aligned(weights, values, filled):
+    """Weights [B] or [B, ...] with the axes of values [B, L, N, ...]; 0 for filler rows."""
+    further = weights.shape[1:] or (1,) * (values.ndim - 3)
+    return jnp.where(
+        filled.reshape(-1, *[1] * (values.ndim - 1)), weights.reshape(-1, 1, 1, *further), 0
+    )
+
+
 def _moments(values, weights) -> _Moments:
     # A statistic may be NaN where it does not apply, and 0 * NaN is NaN.
-    values = jnp.where(weights[:, None, None] > 0, values, 0)
-    count = weights.sum()
-    mean = jnp.einsum('BLN,B->LN', values, weights) / jnp.where(count > 0, count, 1)
-    squares = jnp.einsum('BLN,B->LN', (values - mean[None]) ** 2, weights)
-    return _Moments(count, mean, squares)
+    values = jnp.where(weights > 0, values, 0)
+    count = weights.sum(axis=0)
+    mean = (values * weights).sum(axis=0) / jnp.where(count > 0, count, 1)
+    return _Moments(count, mean, ((values - mean[None]) ** 2 * weights).sum(axis=0))
 
 
 def _merge(a: _Moments, b: _Moments) -> _Moments:
@@ -206,23 +233,15 @@ def _shard(batch: Batch, mesh: Mesh) -> Batch:
 
 
 def _table(name: str, moments: _Moments, kept) -> HeadTable:
-    count = float(moments.count)
-    if count == 0:
+    count = moments.count
+    if not count.any():
         logging.warning('Statistic %r applied to no example.', name)
-    nothing = np.full_like(moments.mean, np.nan)
     values = None
     if kept:
-        index = np.concatenate([example for example, _ in kept])
-        if len(np.unique(index[index >= 0])) < (index >= 0).sum():
-            raise ValueError(
-                'keep_values needs batches of one call of encode: an example occurs twice.'
-            )
-        stacked = np.concatenate([batch[name] for _, batch in kept])
-        values = np.full((index.max() + 1, *stacked.shape[1:]), np.nan, np.float32)
-        values[index[index >= 0]] = stacked[index >= 0]
+        values = in_order([example for example, _ in kept], [batch[name] for _, batch in kept])
     return HeadTable(
-        mean=moments.mean if count > 0 else nothing,
-        variance=moments.squares / (count - 1) if count > 1 else nothing,
-        count=count,
+        mean=np.where(count > 0, moments.mean, np.nan),
+        variance=np.where(count > 1, moments.squares / np.maximum(count - 1, 1), np.nan),
+        count=float(count.item()) if count.size == 1 else count[0, 0],
         values=values,
     )

@@ -1,49 +1,159 @@
 """Statistics of attention: pure functions of one example's maps.
 
-Each takes `(attentions [L, N, T, S], marks)` and returns `(value [L, N], weight [])`. `marks` names
-sets of positions of the example (`marks['token'] [T]` are the real tokens; rows and columns of
-padding never count). Weight 0 says that the example has no such token and is to be left out.
+Each takes `(attentions [L, N, T, S], marks)` and returns `(value [L, N], weight [])`; a value may
+have further axes, `[L, N, ...]`, such as one of random draws or of features, and the weight may
+have them too. Weight 0 says that the statistic does not apply to the example, which is then left
+out. `marks` says by name
+
+- which positions are of a type, `[T]`: `marks['token']` are the real tokens; rows and columns of
+  padding never count;
+- what is linked to what, `[P, 3]`: one row for each pair of wordpieces, (query position, key
+  position, number of the link that it belongs to); number -1 only fills up.
 
 Write your own in the same form and hand it to `collect`:
 
     def attention_to_first_half(attentions, marks):
         ...
         return value, weight
+
+What makes a statistic (`attention_to`, ...) returns the same function for the same arguments: jit
+recognises by its identity what it has compiled.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 Maps = Float[Array, 'L N T S']
-Marks = Mapping[str, Bool[Array, ' T']]
-Result = tuple[Float[Array, 'L N'], Float[Array, '']]
+Links = Int[Array, 'P 3']
+# One name, or several whose values are stacked: compiled once for all.
+Names = str | tuple[str, ...]
+Marks = Mapping[str, Bool[Array, ' T'] | Int[Array, '... 3']]
+Result = tuple[Float[Array, 'L N ...'], Float[Array, '...']]
 Statistic = Callable[[Maps, Marks], Result]
 Comparison = Callable[[Maps, Maps, Marks], Result]
 
 
-def attention_to(name: str) -> Statistic:
+@functools.cache
+def attention_to(name: Names, *, among: Names | None = None) -> Statistic:
     """Return the statistic "attention to tokens of type `name`" (the paper, section 4.4).
 
     A token's score is the attention that it gets, averaged over all query tokens ("sum over the
     query tokens divided by the sequence length"); with several tokens of the type the greatest
     score counts; examples without any are left out.
+
+    Args:
+      name: of marks [T]; several names for a value [L, N, F].
+      among: examples with any of these marks count, with 0 if none is of type `name`. None: those
+        with the type itself, the paper's text. The authors' notebook is 'token' (every example),
+        and for negation those that have one as a substring. As many as names.
     """
 
     def statistic(attentions: Maps, marks: Marks) -> Result:
         score = _mean_over_queries(attentions, marks['token'])
-        weight = marks[name].any().astype(jnp.float32)
-        return jnp.where(marks[name][None, None, :], score, 0).max(axis=-1), weight
+        return _greatest(score, _marked(marks, name)), _has_any(_marked(marks, among or name))
 
     statistic.__name__ = f'attention_to_{name}'
     return statistic
 
 
-# Module constants rather than calls at the place of use: jit recognises a statistic it has
-# compiled by its identity.
 to_cls = attention_to('cls')
 to_sep = attention_to('sep')
+
+
+@functools.cache
+def cls_to(name: Names) -> Statistic:
+    """Return "attention of [CLS] to tokens of type `name`" (the paper, section 4.5).
+
+    The greatest over the tokens of the type; examples without any are left out. The last layer is
+    the paper's Figure 7.
+
+    Args:
+      name: of marks [T]; several names for a value [L, N, F].
+    """
+
+    def statistic(attentions: Maps, marks: Marks) -> Result:
+        of_cls, marked = attentions[:, :, jnp.argmax(marks['cls'])], _marked(marks, name)
+        return _greatest(of_cls, marked), _has_any(marks['cls']) * _has_any(marked)
+
+    statistic.__name__ = f'cls_to_{name}'
+    return statistic
+
+
+@functools.cache
+def attention_of_links(
+    name: Names, *, among: str | None = None, reverse: bool = False
+) -> Statistic:
+    """Return "attention along the links `name`", from source to target (the paper, section 4.2).
+
+    A link's score is the greatest attention over its pairs of wordpieces; with several links in an
+    example their mean counts; examples without any are left out.
+
+    Args:
+      name: of marks [P, 3]; several names for a value [L, N, F].
+      among: examples with any of these marks count, with 0 if they have no link. None: those with
+        links, the paper's text. The authors' notebook is 'token': every example.
+      reverse: from target to source.
+    """
+
+    def statistic(attentions: Maps, marks: Marks) -> Result:
+        links = _linked(marks, name)
+        along = functools.partial(_along, attentions, reverse=reverse)
+        value = along(links) if links.ndim == 2 else jax.vmap(along, out_axes=-1)(links)
+        exists = _has_any(links[..., 2] >= 0)
+        return value, exists if among is None else jnp.broadcast_to(
+            _has_any(marks[among]), exists.shape
+        )
+
+    statistic.__name__ = f'attention_of_links_{name}' + '_reversed' * reverse
+    return statistic
+
+
+@functools.cache
+def attention_of_random_links(
+    name: str, *, among: str | None = None, reverse: bool = False
+) -> Statistic:
+    """Return `attention_of_links` of each of K draws of random links, a value [L, N, K].
+
+    Averaged over a corpus it is the null distribution that `measure.links.null_summary` holds the
+    score of the annotated links against.
+
+    Args:
+      name: of marks [K, P, 3], from `measure.links.random_links`.
+      among, reverse: as for the annotated links.
+    """
+
+    def statistic(attentions: Maps, marks: Marks) -> Result:
+        draws = marks[name]
+        applies = draws[0, :, 2] >= 0 if among is None else marks[among]
+        along = lambda links: _along(attentions, links, reverse)
+        return jax.vmap(along, out_axes=-1)(draws), _has_any(applies)
+
+    statistic.__name__ = f'attention_of_random_links_{name}' + '_reversed' * reverse
+    return statistic
+
+
+@functools.cache
+def of_second(statistic: Statistic) -> Comparison:
+    """Return a statistic of the second of two models, for `compare`."""
+    return lambda before, after, marks: statistic(after, marks)
+
+
+@functools.cache
+def difference(statistic: Statistic) -> Comparison:
+    """Return what a statistic of the second of two models is above that of the first.
+
+    Example by example, so that the standard error is that of a paired difference.
+    """
+
+    def compared(before: Maps, after: Maps, marks: Marks) -> Result:
+        value, weight = statistic(after, marks)
+        return value - statistic(before, marks)[0], weight
+
+    return compared
 
 
 def to_self(attentions: Maps, marks: Marks) -> Result:
@@ -98,6 +208,48 @@ def cosine_padded(before: Maps, after: Maps, marks: Marks) -> Result:
     """
     del marks
     return _cosine(before, after)
+
+
+def _along(attentions: Maps, links: Links, reverse: bool) -> Float[Array, 'L N']:
+    query, key, number = links.T
+    if reverse:
+        query, key = key, query
+    filled = number >= 0
+    # Pairs first: a link is a row here, and its maximum over pairs is one scatter of whole rows.
+    pairs = jnp.moveaxis(attentions[:, :, query, key], -1, 0) * filled[:, None, None]
+    # The numbers of an example's links may have gaps; ranks are always within the P rows.
+    rank = (number[:, None] > number[None, :]).sum(axis=1)
+    greatest = jnp.zeros_like(pairs).at[rank].max(pairs)
+    count = jnp.zeros_like(filled).at[rank].max(filled).sum()
+    return greatest.sum(axis=0) / jnp.maximum(count, 1)
+
+
+def _marked(marks: Marks, name: Names) -> Bool[Array, '... T']:
+    """Return marks [T], or of several names [F, T]."""
+    return marks[name] if isinstance(name, str) else jnp.stack([marks[each] for each in name])
+
+
+def _linked(marks: Marks, name: Names) -> Int[Array, '... P 3']:
+    """Return links [P, 3], or of several names [F, P, 3] filled up to the most pairs."""
+    if isinstance(name, str):
+        return marks[name]
+    most = max(len(marks[each]) for each in name)
+    fill = lambda links: jnp.pad(links, ((0, most - len(links)), (0, 0)), constant_values=-1)
+    return jnp.stack([fill(marks[each]) for each in name])
+
+
+def _greatest(
+    score: Float[Array, 'L N S'], marked: Bool[Array, '... S']
+) -> Float[Array, 'L N ...']:
+    if marked.ndim > 1:
+        marked, score = marked[None, None], score[:, :, None]
+    else:
+        marked = marked[None, None]
+    return jnp.where(marked, score, 0).max(axis=-1)
+
+
+def _has_any(marked: Bool[Array, '... X']) -> Float[Array, '...']:
+    return marked.any(axis=-1).astype(jnp.float32)
 
 
 def _cosine(before: Maps, after: Maps) -> Result:

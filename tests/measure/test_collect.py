@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_secrets_jax.data.encoding import Batch, encode
+from bert_secrets_jax.data.encoding import Batch, encode, tokenize
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.measure import collect as collect_module
 from bert_secrets_jax.measure import statistics
@@ -146,10 +146,62 @@ def test_a_statistic_of_the_wrong_shape_is_named(bert, params, tokenizer, exampl
         collect(bert, params, batches, {'wrong': wrong})
 
 
+def with_links(batches, links, draws):
+    """Batches with marks 'link' [B, P, 3] and 'null' [B, K, P, 3] of their examples."""
+    return [
+        dataclasses.replace(
+            batch,
+            marks=batch.marks | {'link': links[batch.example], 'null': draws[batch.example]},
+        )
+        for batch in batches
+    ]
+
+
+def test_links_and_their_random_draws_in_one_pass(bert, params, tokenizer, examples):
+    """Batches of several lengths with filler rows equal examples measured one by one."""
+    rng = np.random.default_rng(0)
+    encoded = tokenize(tokenizer, examples, max_length=24)
+    # Three pairs of up to two links each; the first example has none.
+    draws = rng.integers(1, encoded.lengths[:, None, None, None] - 1, (23, 4, 3, 3))
+    draws[..., 2] = rng.integers(-1, 2, (23, 1, 3))
+    draws[0, ..., 2] = -1
+    links = draws[:, 0]
+    measures = {
+        'link': statistics.attention_of_links('link'),
+        'counted': statistics.attention_of_links('link', among='token'),
+        'null': statistics.attention_of_random_links('null'),
+    }
+    batches = encode_all(tokenizer, examples, tokens_per_batch=120)
+    assert len({batch.example.shape for batch in batches}) > 1
+    assert any((batch.example < 0).any() for batch in batches)
+    tables = collect(bert, params, with_links(batches, links, draws), measures, keep_values=True)
+
+    (whole,) = encode_all(tokenizer, examples, tokens_per_batch=10**6, buckets=())
+    maps = bert.apply({'params': params}, **whole.inputs).attentions
+    has_links = (links[..., 2] >= 0).any(axis=1)
+    expected = np.full((23, 3, 4, 4), np.nan, np.float32)
+    for row, example in enumerate(whole.example):
+        if has_links[example]:
+            for k, draw in enumerate(draws[example]):
+                pairs = np.asarray(maps[row][:, :, draw[:, 0], draw[:, 1]])
+                best = [pairs[..., draw[:, 2] == n].max(-1) for n in set(draw[:, 2]) - {-1}]
+                expected[example, ..., k] = np.mean(best, axis=0)
+    assert 0 < has_links.sum() < 23
+    assert tables['null'].count == tables['link'].count == has_links.sum()
+    assert tables['null'].mean.shape == tables['null'].standard_error.shape == (3, 4, 4)
+    np.testing.assert_allclose(tables['null'].values, expected, atol=2e-6)
+    variance = np.nanvar(expected, axis=0, ddof=1)
+    np.testing.assert_allclose(tables['null'].mean, np.nanmean(expected, axis=0), atol=2e-6)
+    np.testing.assert_allclose(tables['null'].variance, variance, atol=2e-6)
+    np.testing.assert_allclose(tables['link'].mean, tables['null'].mean[..., 0], atol=2e-6)
+    share = has_links.mean()
+    np.testing.assert_allclose(tables['counted'].mean, tables['link'].mean * share, atol=2e-6)
+
+
 def test_values_of_two_encodings_are_not_mixed_up(bert, params, tokenizer, examples):
     batches = encode_all(tokenizer, examples[:2]) + encode_all(tokenizer, examples[2:4])
     assert collect(bert, params, batches, STATISTICS)['cls'].count == 4
-    with pytest.raises(ValueError, match='an example occurs twice'):
+    with pytest.raises(ValueError, match='An example occurs twice'):
         collect(bert, params, batches, STATISTICS, keep_values=True)
 
 

@@ -1,5 +1,6 @@
 """Each statistic on maps of four tokens, worked out by hand, and where it does not apply."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -85,3 +86,140 @@ def test_uniform_attention_has_the_known_values():
     }
     for statistic, value in expected.items():
         np.testing.assert_allclose(statistic(maps, marks)[0], value, rtol=1e-6)
+
+
+# Four tokens, [CLS] x y [SEP], and two heads whose probabilities float32 holds exactly.
+FOUR = np.array(
+    [
+        [
+            [0.125, 0.5, 0.25, 0.125],
+            [0.25, 0.125, 0.5, 0.125],
+            [0.0, 0.75, 0.125, 0.125],
+            [0.5, 0.25, 0.25, 0.0],
+        ],
+        [
+            [0.0, 0.0, 0.0, 1.0],
+            [0.5, 0.0, 0.25, 0.25],
+            [0.25, 0.25, 0.25, 0.25],
+            [0.0, 0.625, 0.375, 0.0],
+        ],
+    ],
+    np.float32,
+)[None]
+OF_FOUR = {
+    'token': [True, True, True, True],
+    'cls': [True, False, False, False],
+    'sep': [False, False, False, True],
+    'noun': [False, True, True, False],
+    # By spelling, the notebook's reading finds neither the verb nor a negation.
+    'verb': [False, True, False, False],
+    'verb@notebook': [False, False, False, False],
+    'negation@notebook': [False, False, False, False],
+    'negation_substring': [False, False, True, False],
+    # From x to y; from y to x and [SEP] (two pairs). Numbers need not be without gaps.
+    'link': [(1, 2, 0), (2, 1, 3), (2, 3, 3), (0, 0, -1)],
+    # Zipped: the second link has its first pair only, at the first place of its wordpieces.
+    'link@notebook': [(1, 2, 0), (2, 3, 3), (0, 0, -1)],
+    'absent': [(0, 0, -1), (0, 0, -1)],
+    'random': [
+        [(1, 3, 0), (0, 0, -1)],
+        [(3, 1, 0), (0, 0, -1)],
+        [(0, 2, 0), (0, 0, -1)],
+    ],
+}
+
+
+def of_four(statistic):
+    marks = {name: jnp.asarray(mark) for name, mark in OF_FOUR.items()}
+    value, weight = statistic(jnp.asarray(FOUR), marks)
+    return value[0].tolist(), float(weight)
+
+
+@pytest.mark.parametrize(
+    ('statistic', 'expected', 'weight'),
+    [
+        # Columns of x sum to 1.625 and 0.875, of y to 1.125 and 0.875: the greater over four rows.
+        (statistics.attention_to('noun'), [0.40625, 0.21875], 1),
+        (statistics.attention_to('verb'), [0.40625, 0.21875], 1),
+        (statistics.attention_to('verb@notebook'), [0, 0], 0),
+        (statistics.attention_to('verb@notebook', among='token'), [0, 0], 1),
+        (statistics.attention_to('negation@notebook', among='negation_substring'), [0, 0], 1),
+        (statistics.attention_to('noun', among='verb@notebook'), [0.40625, 0.21875], 0),
+        (statistics.cls_to('noun'), [0.5, 0], 1),
+        (statistics.cls_to('sep'), [0.125, 1], 1),
+        (statistics.cls_to('cls'), [0.125, 0], 1),
+        (statistics.cls_to('verb@notebook'), [0, 0], 0),
+        # (0.5 + max(0.75, 0.125)) / 2 and (0.25 + max(0.25, 0.25)) / 2.
+        (statistics.attention_of_links('link'), [0.625, 0.25], 1),
+        # (0.75 + max(0.5, 0.25)) / 2 and (0.25 + max(0.25, 0.375)) / 2.
+        (statistics.attention_of_links('link', reverse=True), [0.625, 0.3125], 1),
+        # (0.5 + 0.125) / 2 and (0.25 + 0.25) / 2.
+        (statistics.attention_of_links('link@notebook', among='token'), [0.3125, 0.25], 1),
+        (statistics.attention_of_links('absent'), [0, 0], 0),
+        (statistics.attention_of_links('absent', among='token'), [0, 0], 1),
+        (
+            statistics.attention_of_random_links('random'),
+            [[0.125, 0.25, 0.25], [0.25, 0.625, 0]],
+            1,
+        ),
+        (
+            statistics.attention_of_random_links('random', reverse=True),
+            [[0.25, 0.125, 0], [0.625, 0.25, 0.25]],
+            1,
+        ),
+    ],
+    ids=lambda value: getattr(value, '__name__', ''),
+)
+def test_four_tokens_to_the_last_digit(statistic, expected, weight):
+    assert of_four(statistic) == (expected, weight)
+
+
+def by_loop(maps, links, *, reverse):
+    """The score of one example's links, [L, N], pair by pair."""
+    greatest = {}
+    for query, key, number in links:
+        if number >= 0:
+            pair = maps[:, :, key, query] if reverse else maps[:, :, query, key]
+            greatest[number] = np.maximum(greatest.get(number, 0), pair)
+    return np.mean(list(greatest.values()), axis=0) if greatest else np.zeros(maps.shape[:2])
+
+
+@pytest.mark.parametrize('reverse', [False, True])
+def test_links_equal_a_loop_over_pairs(reverse):
+    rng = np.random.default_rng(0)
+    maps = rng.dirichlet(np.ones(9), (6, 3, 4, 9)).astype(np.float32)
+    links = rng.integers(0, 9, (6, 11, 3))
+    # Links of an example in any order, with any numbers, and one example without.
+    links[..., 2] = rng.integers(-1, 30, (6, 11)) // 6
+    links[2, :, 2] = -1
+    statistic = statistics.attention_of_links('link', reverse=reverse)
+    value, weight = jax.jit(jax.vmap(statistic))(maps, {'link': links})
+    expected = [by_loop(*example, reverse=reverse) for example in zip(maps, links, strict=True)]
+    np.testing.assert_allclose(value, expected, atol=1e-7)
+    assert weight.tolist() == [1, 1, 0, 1, 1, 1]
+
+
+def test_each_random_draw_is_measured_as_links_are():
+    rng = np.random.default_rng(1)
+    maps = jnp.asarray(rng.dirichlet(np.ones(7), (2, 3, 7)), jnp.float32)
+    draws = rng.integers(0, 7, (5, 4, 3))
+    draws[..., 2] = [0, 1, 1, -1]
+    value, weight = statistics.attention_of_random_links('null')(maps, {'null': jnp.asarray(draws)})
+    assert value.shape == (2, 3, 5) and float(weight) == 1
+    alone = [by_loop(np.asarray(maps), draw, reverse=False) for draw in draws]
+    np.testing.assert_allclose(np.moveaxis(value, -1, 0), alone, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    'factory',
+    [
+        statistics.attention_to,
+        statistics.cls_to,
+        statistics.attention_of_links,
+        statistics.attention_of_random_links,
+    ],
+)
+def test_one_statistic_for_one_name(factory):
+    """jit compiles anew for another function, even if it does the same."""
+    assert factory('noun') is factory('noun')
+    assert factory('noun') is not factory('verb')

@@ -1,0 +1,26 @@
+"""The paper's numbers that a public checkpoint must give: needs the hub, or its cache."""
+
+import pytest
+
+import bert_secrets_jax as bs
+from tests.conftest import REAL_DATA
+
+SAMPLE = REAL_DATA / 'framenet' / 'framenet_473.jsonl'
+
+
+@pytest.mark.network
+@pytest.mark.skipif(not SAMPLE.exists(), reason=f'{SAMPLE} is not there')
+def test_bert_base_has_the_two_heads_of_figure_3():
+    """Section 4.2: L1-H2 0.201 and L7-H6 0.209, in the reading of the authors' notebook."""
+    try:
+        model = bs.from_pretrained('bert-base-uncased', label_names=())
+    except OSError as error:
+        pytest.skip(f'no bert-base-uncased here: {error}')
+    examples, annotations = bs.read_frame_sample(SAMPLE)
+    batches = bs.encode(model.tokenizer, examples, annotations=annotations, max_length=32)
+    along = bs.statistics.attention_of_links('frame element-target@notebook', among='token')
+    table = bs.collect(model.bert, model.params, batches, {'links': along})['links']
+    assert table.count == 473
+    assert table.mean[0, 1] == pytest.approx(0.201, abs=0.002)
+    assert table.mean[6, 5] == pytest.approx(0.209, abs=0.002)
+    assert sorted(table.mean.ravel())[-2:] == sorted([table.mean[0, 1], table.mean[6, 5]])
