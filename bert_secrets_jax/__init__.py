@@ -13,12 +13,21 @@ tables['sep'].mean  # [layer, head]
 
 from bert_secrets_jax.ablation import masks
 from bert_secrets_jax.ablation.sweep import sweep, sweep_batches
+from bert_secrets_jax.data.annotation import (
+    Annotation,
+    Link,
+    Span,
+    read_annotations,
+    write_annotations,
+)
 from bert_secrets_jax.data.corpus import read_corpus
 from bert_secrets_jax.data.encoding import Batch, encode
+from bert_secrets_jax.data.framenet import read_frame_sample, read_framenet, read_frames
 from bert_secrets_jax.data.glue import prepare_tfds, read_glue, read_tfds
+from bert_secrets_jax.data.linguistics import annotate
 from bert_secrets_jax.data.tables import read_table
 from bert_secrets_jax.data.tasks import GLUE, Example, Task, get_task
-from bert_secrets_jax.measure import statistics
+from bert_secrets_jax.measure import links, statistics
 from bert_secrets_jax.measure.collect import HeadTable, collect, compare
 from bert_secrets_jax.model.bert import Bert, BertOutput
 from bert_secrets_jax.model.config import BertConfig
@@ -26,22 +35,31 @@ from bert_secrets_jax.model.weights import Pretrained, from_pretrained, save_pre
 
 __all__ = [
     'GLUE',
+    'Annotation',
     'Batch',
     'Bert',
     'BertConfig',
     'BertOutput',
     'Example',
     'HeadTable',
+    'Link',
     'Pretrained',
+    'Span',
     'Task',
+    'annotate',
     'collect',
     'compare',
     'encode',
     'from_pretrained',
     'get_task',
+    'links',
     'masks',
     'prepare_tfds',
+    'read_annotations',
     'read_corpus',
+    'read_frame_sample',
+    'read_framenet',
+    'read_frames',
     'read_glue',
     'read_table',
     'read_tfds',
@@ -49,4 +67,5 @@ __all__ = [
     'statistics',
     'sweep',
     'sweep_batches',
+    'write_annotations',
 ]

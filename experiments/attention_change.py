@@ -12,14 +12,10 @@ from bert_secrets_jax import paper
 from bert_secrets_jax.progress import progress
 from bert_secrets_jax.report import figures, tables
 from bert_secrets_jax.report.html import Picture, Section, Table
-from experiments import finetune
+from experiments import finetune, heads
 from experiments.study import Study, launch
 
-# The notebook pads every example to 200 wordpieces and compares the padding too.
-READINGS = {
-    'paper': (bs.statistics.cosine, {}),
-    'notebook': (bs.statistics.cosine_padded, {'max_length': 200, 'buckets': ()}),
-}
+READINGS = ('paper', 'notebook')
 
 
 def measure(study: Study, reading: str) -> list[bs.HeadTable]:
@@ -28,28 +24,27 @@ def measure(study: Study, reading: str) -> list[bs.HeadTable]:
         raise ValueError(f'change.readings are {", ".join(READINGS)}, not {reading!r}.')
     found = []
     for seed in finetune.seeds(study):
-        file = study.workdir / 'attention_change' / f'{reading}_seed{seed}.csv'
-        if not file.exists():
-            finetune.run(study, 'pretrained')
-            tables.write_heads(file, _compare(study, reading, seed))
-        found.append(tables.read_heads(file, ['cosine'])['cosine'])
+        measured = heads.measure_change if reading == 'paper' else _measure_padded
+        found.append(measured(study, seed)['cosine'])
     return found
 
 
-def _compare(study: Study, reading: str, seed: int) -> dict[str, bs.HeadTable]:
-    statistic, padding = READINGS[reading]
-    before = study.pretrained
-    after = bs.from_pretrained(
-        finetune.checkpoint(study, 'pretrained', seed), dtype=study.config.model.dtype
-    )
-    batches = study.encode(study.examples, **padding)
-    return bs.compare(
-        (before.bert, before.params),
-        (after.bert, after.params),
-        progress(batches, f'Change ({reading}, seed {seed})', size=lambda batch: batch.size),
-        {'cosine': statistic},
-        mesh=study.mesh,
-    )
+def _measure_padded(study: Study, seed: int) -> dict[str, bs.HeadTable]:
+    """The notebook pads every example to 200 wordpieces and compares the padding too."""
+    file = study.workdir / f'heads_seed{seed}_padded.csv'
+    if not file.exists():
+        finetune.run(study, 'pretrained')
+        before, after = study.pretrained, finetune.load(study, 'pretrained', seed)
+        batches = study.encode(study.examples, max_length=200, buckets=())
+        measured = bs.compare(
+            (before.bert, before.params),
+            (after.bert, after.params),
+            progress(batches, f'Change (padded, seed {seed})', size=lambda batch: batch.size),
+            {'cosine': bs.statistics.cosine_padded},
+            mesh=study.mesh,
+        )
+        tables.write_heads(file, measured)
+    return tables.read_heads(file, ['cosine'])
 
 
 def section(study: Study) -> Section:

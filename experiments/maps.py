@@ -3,17 +3,14 @@
 python -m experiments.maps --config=configs/quickstart.py --workdir=results/quickstart
 """
 
-import io
-import zipfile
-
 import jax
 import numpy as np
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.files import write_atomically
+from bert_secrets_jax.files import read_arrays, write_arrays
 from bert_secrets_jax.report import figures
 from bert_secrets_jax.report.html import Picture, Section
-from experiments import special_tokens
+from experiments import heads
 from experiments.study import Study, launch
 
 
@@ -30,17 +27,12 @@ def compute(study: Study) -> list[dict[str, np.ndarray]]:
             tokens = model.tokenizer.convert_ids_to_tokens(batch.input_ids[0, :length].tolist())
             arrays[f'maps{index}'] = np.asarray(output.attentions[0, :, :, :length, :length])
             arrays[f'tokens{index}'] = np.array(tokens)
-        data = io.BytesIO()
-        np.savez_compressed(data, **arrays)
-        write_atomically(file, data.getvalue())
-    try:
-        with np.load(file) as stored:
-            return [
-                {name: stored[f'{name}{index}'] for name in ('maps', 'tokens')}
-                for index in range(len(stored.files) // 2)
-            ]
-    except (ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise ValueError(f'{file} is damaged: delete it to compute it anew.') from error
+        write_arrays(file, **arrays)
+    stored = read_arrays(file)
+    return [
+        {name: stored[f'{name}{index}'] for name in ('maps', 'tokens')}
+        for index in range(len(stored) // 2)
+    ]
 
 
 def _choose(study: Study) -> list[bs.Example]:
@@ -59,7 +51,7 @@ def _by_length(batch: bs.Batch) -> np.ndarray:
 
 def section(study: Study) -> Section:
     """Write the figures and return the section of the report."""
-    heads = _telling_heads(special_tokens.measure(study))
+    telling = _telling_heads(heads.measure(study))
     blocks = []
     for index, stored in enumerate(compute(study)):
         maps, tokens = stored['maps'], stored['tokens'].tolist()
@@ -72,7 +64,9 @@ def section(study: Study) -> Section:
             ),
             Picture(
                 figures.save(
-                    figures.head_maps({title: maps[head] for title, head in heads.items()}, tokens),
+                    figures.head_maps(
+                        {title: maps[head] for title, head in telling.items()}, tokens
+                    ),
                     directory,
                     f'maps{index + 1}_heads',
                 ),

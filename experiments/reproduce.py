@@ -9,7 +9,17 @@ import json
 
 from bert_secrets_jax.report.html import write_report
 from bert_secrets_jax.workdir import flatten
-from experiments import ablate, attention_change, finetune, maps, special_tokens
+from experiments import (
+    ablate,
+    attention_change,
+    cls_tokens,
+    features,
+    finetune,
+    frames,
+    maps,
+    relations,
+    special_tokens,
+)
 from experiments.study import Study, launch
 
 
@@ -18,8 +28,12 @@ def main(study: Study) -> None:
     sections = [
         special_tokens.section(study),
         maps.section(study),
+        relations.section(study),
+        frames.section(study),
         finetune.section(study),
         attention_change.section(study),
+        features.section(study),
+        cls_tokens.section(study),
         ablate.section(study),
     ]
     path = study.workdir / 'report.html'

@@ -7,36 +7,16 @@ import numpy as np
 
 import bert_secrets_jax as bs
 from bert_secrets_jax import paper
-from bert_secrets_jax.progress import progress
 from bert_secrets_jax.report import figures, tables
 from bert_secrets_jax.report.html import Picture, Section, Table
+from experiments import heads
 from experiments.study import Study, launch
-
-STATISTICS = {
-    '[CLS]': bs.statistics.to_cls,
-    '[SEP]': bs.statistics.to_sep,
-    'self': bs.statistics.to_self,
-    'previous token': bs.statistics.to_previous,
-    'next token': bs.statistics.to_next,
-    'entropy (nats)': bs.statistics.entropy,
-}
-
-
-def measure(study: Study) -> dict[str, bs.HeadTable]:
-    """Measure all statistics in one pass, or read what a former run measured."""
-    file = study.workdir / 'heads.csv'
-    if not file.exists():
-        # The texts first: a mistake in them shows before a large model is fetched.
-        examples, model = study.examples, study.pretrained
-        batches = progress(study.encode(examples), 'Attention', size=lambda batch: batch.size)
-        measured = bs.collect(model.bert, model.params, batches, STATISTICS, mesh=study.mesh)
-        tables.write_heads(file, measured)
-    return tables.read_heads(file, STATISTICS)
 
 
 def section(study: Study) -> Section:
     """Write the figures and return the section of the report."""
-    measured = measure(study)
+    every = heads.measure(study)
+    measured = {name: every[name] for name in heads.SPECIAL}
     means = {name: table.mean for name, table in measured.items()}
     special = {name: means[name] for name in ('[CLS]', '[SEP]')}
     neighbours = {name: means[name] for name in ('self', 'previous token', 'next token')}
@@ -114,15 +94,8 @@ def _layer_table(study: Study, means, published) -> Table:
 def _top_table(measured) -> Table:
     rows = []
     for name, table in measured.items():
-        order = np.argsort(table.mean, axis=None)
-        order = order if name.startswith('entropy') else order[::-1]
-        tops = [np.unravel_index(index, table.mean.shape) for index in order[:3]]
-        cells = [
-            f'{figures.head_name(*top)}  {table.mean[top]:.3f}'
-            + (f' ± {table.standard_error[top]:.3f}' if table.count > 1 else '')
-            for top in tops
-        ]
-        rows.append((('least ' if name.startswith('entropy') else '') + name, *cells))
+        least = name.startswith('entropy')
+        rows.append((('least ' if least else '') + name, *tables.top_heads(table, least=least)))
     return Table(
         'The three heads that attend most to each (mean ± standard error over examples).',
         ('attention to', 'first', 'second', 'third'),

@@ -5,7 +5,7 @@ Layers and heads count from 1 in everything that a person reads.
 
 import io
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import matplotlib
 import numpy as np
@@ -46,6 +46,8 @@ def head_grids(
     *,
     label: str,
     limits: tuple[float, float] | None = None,
+    differences: bool = False,
+    marked: Mapping[str, np.ndarray] | None = None,
 ) -> Figure:
     """Draw one heat map [L, N] per entry, side by side on one colour scale (Figures 3, 5, 6, 8).
 
@@ -53,12 +55,18 @@ def head_grids(
       grids: title to values.
       label: of the colour bar, with its unit.
       limits: of the colour scale; by default 0 to the greatest value.
+      differences: a scale around 0 instead: red is below, blue above.
+      marked: title to [L, N], heads marked by a circle.
     """
+    marked = marked or {}
     with matplotlib.rc_context(_STYLE):
         values = list(grids.values())
         layers, heads = values[0].shape
         lowest, highest = limits or (0, max(np.nanmax(grid) for grid in values))
-        columns = min(len(grids), 3)
+        if differences:
+            highest = max(np.nanmax(np.abs(grid)) for grid in values) or 1
+            lowest = -highest
+        columns = 4 if len(grids) in (4, 7, 8) else min(len(grids), 3)
         rows = -(-len(grids) // columns)
         figure = Figure(
             figsize=(
@@ -69,7 +77,11 @@ def head_grids(
         )
         axes = list(figure.subplots(rows, columns, squeeze=False).flat)
         for axis, (title, grid) in zip(axes, grids.items(), strict=False):
-            image = axis.imshow(grid, cmap=_HEADS, vmin=lowest, vmax=highest)
+            colours = _EFFECTS if differences else _HEADS
+            image = axis.imshow(grid, cmap=colours, vmin=lowest, vmax=highest)
+            if title in marked:
+                down, across = np.nonzero(marked[title])
+                axis.scatter(across, down, s=16, facecolor='none', edgecolor='red', linewidth=0.8)
             axis.set(title=title, xlabel='head', ylabel='layer')
             axis.set_xticks(range(heads), range(1, heads + 1), fontsize=6)
             axis.set_yticks(range(layers), range(1, layers + 1), fontsize=6)
@@ -282,8 +294,20 @@ def map_grid(attentions: np.ndarray) -> Figure:
         return figure
 
 
-def head_maps(maps: Mapping[str, np.ndarray], tokens: Sequence[str]) -> Figure:
-    """Draw large maps [T, T] with their tokens: queries down, keys across (Figure 4)."""
+def head_maps(
+    maps: Mapping[str, np.ndarray],
+    tokens: Sequence[str],
+    *,
+    sources: Collection[int] = (),
+    targets: Collection[int] = (),
+) -> Figure:
+    """Draw large maps [T, T] with their tokens: queries down, keys across (Figure 4).
+
+    Args:
+      maps: title to values.
+      tokens: [T].
+      sources, targets: positions of the ends of links, whose tokens are bold blue and red.
+    """
     with matplotlib.rc_context(_STYLE):
         columns = min(len(maps), 3)
         rows = -(-len(maps) // columns)
@@ -299,11 +323,72 @@ def head_maps(maps: Mapping[str, np.ndarray], tokens: Sequence[str]) -> Figure:
             if labelled:
                 axis.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=6)
                 axis.set_yticks(range(len(tokens)), tokens, fontsize=6)
+                for labels in (axis.get_xticklabels(), axis.get_yticklabels()):
+                    for positions, colour in ((sources, _COLOURS[0]), (targets, _COLOURS[1])):
+                        for position in positions:
+                            labels[position].set(color=colour, fontweight='bold')
             axis.spines[:].set(visible=True, linewidth=0.3, color='0.7')
             axis.tick_params(length=0)
         for axis in axes[len(maps) :]:
             axis.set_axis_off()
         figure.colorbar(image, ax=axes, label='attention', shrink=0.8, pad=0.01)
+        return figure
+
+
+def feature_matrices(
+    matrices: Mapping[str, np.ndarray],
+    columns: Sequence[str],
+    *,
+    label: str,
+    highest: float | None = None,
+) -> Figure:
+    """Draw heads down and features across, [N, F], per entry, on one colour scale (Figure 7).
+
+    Args:
+      matrices: title to values; NaN stays empty.
+      columns: names of the features.
+      label: of the colour bar.
+      highest: of the colour scale; by default the greatest value.
+    """
+    with matplotlib.rc_context(_STYLE):
+        heads = len(next(iter(matrices.values())))
+        figure = Figure(
+            figsize=(len(matrices) * (0.28 * len(columns) + 0.7) + 0.9, 0.24 * heads + 1.3),
+            layout='constrained',
+        )
+        axes = figure.subplots(1, len(matrices), squeeze=False)[0]
+        highest = highest or max(np.nanmax(matrix) for matrix in matrices.values())
+        for axis, (title, matrix) in zip(axes, matrices.items(), strict=True):
+            image = axis.imshow(matrix, cmap=_HEADS, vmin=0, vmax=highest)
+            axis.set(title=title, ylabel='head')
+            axis.set_xticks(range(len(columns)), columns, rotation=90, fontsize=7)
+            axis.set_yticks(range(heads), range(1, heads + 1), fontsize=6)
+            axis.tick_params(length=0)
+            axis.spines[:].set_visible(False)
+        figure.colorbar(image, ax=axes, label=label, shrink=0.9, pad=0.01)
+        return figure
+
+
+def distance_histograms(counts: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
+    """Draw how far apart linked tokens are: the share of links per offset, one panel per entry.
+
+    Args:
+      counts: title to offsets (key less query position) and numbers of links.
+    """
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(2.8 * len(counts) + 0.4, 2.2), layout='constrained')
+        axes = figure.subplots(1, len(counts), sharey=True, squeeze=False)[0]
+        edge = 12
+        for axis, (title, (offsets, links)), colour in zip(
+            axes, counts.items(), _COLOURS, strict=False
+        ):
+            # What is farther away is counted at the edge.
+            share = np.zeros(2 * edge + 1)
+            np.add.at(share, np.clip(offsets, -edge, edge) + edge, links / links.sum())
+            axis.bar(np.arange(-edge, edge + 1), share, color=colour)
+            axis.set(title=title, xlabel=f'offset (at ±{edge}: or farther)')
+            axis.grid(axis='y', alpha=0.3)
+        axes[0].set_ylabel('share of links')
         return figure
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from bert_secrets_jax.files import write_atomically
 from bert_secrets_jax.measure.collect import HeadTable
+from bert_secrets_jax.report.figures import head_name
 
 _HEAD_COLUMNS = (
     'statistic',
@@ -79,3 +80,20 @@ def read_heads(path: pathlib.Path, expected: Iterable[str]) -> dict[str, HeadTab
     if len({table.mean.shape for table in tables.values()}) > 1:
         raise damaged
     return tables
+
+
+def top_heads(table: HeadTable, count: int = 3, *, least: bool = False) -> list[str]:
+    """Return the heads with the greatest means as 'L3-H8  0.512 ± 0.011' (standard error).
+
+    Args:
+      table: of a statistic [L, N].
+      count: how many.
+      least: those with the smallest means instead.
+    """
+    order = np.argsort(table.mean if least else -table.mean, axis=None, kind='stable')[:count]
+    tops = [np.unravel_index(index, table.mean.shape) for index in order]
+    return [
+        f'{head_name(*top)}  {table.mean[top]:.3f}'
+        + (f' ± {table.standard_error[top]:.3f}' if table.count > 1 else '')
+        for top in tops
+    ]

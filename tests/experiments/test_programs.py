@@ -16,7 +16,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from configs import base
-from experiments import special_tokens
+from experiments import heads
 from tests.conftest import ROOT, WORDS
 
 
@@ -87,6 +87,14 @@ def test_results_are_files(finished):
         'neighbours',
         'entropy',
         'maps3_all',
+        'special_tokens_finetuned',
+        'features',
+        'features_change',
+        'relations',
+        'relations_distances',
+        'cls_tokens',
+        'frames',
+        'frames1',
     ):
         for suffix in ('pdf', 'svg', 'png'):
             assert (workdir / 'figures' / f'{name}.{suffix}').stat().st_size > 1000
@@ -101,14 +109,33 @@ def test_the_table_holds_what_the_library_measures(finished, checkpoint, glue_di
     workdir, _ = finished
     model = bs.from_pretrained(checkpoint)
     examples = bs.read_glue(glue_dir, bs.get_task('mrpc'))
-    batches = bs.encode(model.tokenizer, examples, max_length=24)
-    expected = bs.collect(model.bert, model.params, batches, special_tokens.STATISTICS)
-    with (workdir / 'heads.csv').open() as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 6 * 3 * 4
+    annotations = bs.annotate(examples)
+    batches = bs.encode(model.tokenizer, examples, annotations=annotations, max_length=24)
+    expected = bs.collect(
+        model.bert,
+        model.params,
+        batches,
+        heads.SPECIAL
+        | {
+            'noun': bs.statistics.attention_to('noun'),
+            'verb (notebook)': bs.statistics.attention_to('verb@notebook', among='token'),
+            'from [CLS] to object': bs.statistics.cls_to('object'),
+            'subject to verb': bs.statistics.attention_of_links('verb-subject', reverse=True),
+            'noun to pronoun (notebook)': bs.statistics.attention_of_links(
+                'noun-pronoun@notebook', among='token'
+            ),
+        },
+    )
+    rows = read(workdir / 'heads.csv')
+    # Special tokens and the like, features in two readings, from [CLS], relations in two readings.
+    assert len(rows) == (6 + 2 * 7 + 9 + 2 * 4) * 3 * 4
+    rows = [row for row in rows if row['statistic'] in expected]
+    assert len(rows) == 11 * 3 * 4
     for row in rows:
-        mean = expected[row['statistic']].mean[int(row['layer']) - 1, int(row['head']) - 1]
-        assert float(row['mean']) == pytest.approx(mean, abs=2e-6) and row['examples'] == '20'
+        table = expected[row['statistic']]
+        mean = table.mean[int(row['layer']) - 1, int(row['head']) - 1]
+        assert float(row['mean']) == pytest.approx(mean, abs=2e-6)
+        assert float(row['examples']) == table.count > 0
 
 
 def test_a_finished_run_is_read_and_not_computed_again(finished, checkpoint, glue_dir, tmp_path):
@@ -153,8 +180,23 @@ def test_the_change_is_what_the_library_measures(finished, checkpoint, glue_dir)
                     for m in maps)  # fmt: skip
             norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
             similar.append((a * b).sum(-1) / norms)
-    with (workdir / 'attention_change' / 'paper_seed1.csv').open() as file:
-        means = np.array([float(row['mean']) for row in csv.DictReader(file)]).reshape(3, 4)
+    rows = read(workdir / 'heads_seed1.csv')
+    of = lambda name: np.array(
+        [float(row['mean']) for row in rows if row['statistic'] == name]
+    ).reshape(3, 4)
+    means = of('cosine')
+    # Means of differences are differences of means, where the statistic applies to the same texts.
+    tables = [
+        bs.collect(
+            m.bert,
+            m.params,
+            bs.encode(m.tokenizer, examples, max_length=24),
+            {'[CLS]': bs.statistics.to_cls},
+        )['[CLS]'].mean
+        for m in (before, after)
+    ]
+    np.testing.assert_allclose(of('[CLS]'), tables[1], atol=2e-6)
+    np.testing.assert_allclose(of('change of [CLS]'), tables[1] - tables[0], atol=2e-6)
     np.testing.assert_allclose(means, np.mean(similar, axis=0), atol=5e-6)
     assert means.min() < 0.9999
 
@@ -209,23 +251,47 @@ def test_ablation_is_what_one_pass_per_head_gives(finished, finetuned, glue_dir)
     assert 'of 12 heads' in page and 'Rank correlation' not in page.split('Disabling heads')[-1]
 
 
-def test_a_killed_sweep_goes_on_where_it_was(finished, checkpoint, glue_dir, tmp_path):
+def test_other_settings_of_the_ablation_need_no_new_folder(
+    finished, checkpoint, glue_dir, tmp_path
+):
     workdir = tmp_path / 'run'
     shutil.copytree(finished[0], workdir)
-    whole = workdir / 'ablation' / 'sets.npz'
-    with np.load(whole) as arrays:
-        expected = dict(arrays)
-    first, *others = sorted((workdir / 'ablation' / 'sets').iterdir())
-    # As if killed in the second batch: its file is not complete.
-    whole.unlink()
-    others[0].rename(others[0].with_name(others[0].name + '.partial'))
-    before = {file: file.stat().st_mtime_ns for file in (first, *others[1:])}
-    result = run('ablate', *settings(checkpoint, glue_dir, workdir))
-    assert f'{len(others)} of {len(others) + 1} batches are done' in result.stderr
-    assert all(file.stat().st_mtime_ns == time_of for file, time_of in before.items())
-    with np.load(whole) as arrays:
-        for name, array in expected.items():
-            np.testing.assert_array_equal(arrays[name], array)
+    given = settings(checkpoint, glue_dir, workdir)
+    uniform = read(workdir / 'ablation_heads.csv')
+    files = {file: file.stat().st_mtime_ns for file in (workdir / 'ablation').iterdir()}
+    run('ablate', *given, '--config.ablation.baseline=zero', "--config.ablation.sets=('heads',)")
+    zero = read(workdir / 'ablation_heads.csv')
+    assert [row['disabled'] for row in zero] == [row['disabled'] for row in uniform]
+    assert zero != uniform
+    assert json.loads((workdir / 'config.json').read_text())['ablation']['baseline'] == 'zero'
+    result = run('ablate', *given)
+    assert read(workdir / 'ablation_heads.csv') == uniform
+    # Nothing of the first settings was measured again.
+    assert 'masks x examples' not in result.stderr
+    assert {file: file.stat().st_mtime_ns for file in files} == files
+
+
+def test_a_table_of_ones_own_needs_no_training_texts(finished, tmp_path):
+    """A fine-tuned checkpoint is ablated on a file: names and metrics come with the model."""
+    finetuned = finished[0] / 'finetune' / 'pretrained' / 'seed0' / 'last'
+    table = tmp_path / 'own.tsv'
+    rows = [
+        f'{row % 2}\tthe cat saw a dog\tshe ran {"not" if row % 3 else "and"}' for row in range(9)
+    ]
+    table.write_text('\n'.join(['label\tfirst\tsecond', *rows]) + '\n')
+    given = (
+        '--config=configs/paper.py', '--config.data.source=file', f'--config.data.file={table}',
+        '--config.data.text_a=first', '--config.data.text_b=second',
+        f'--config.model.name={finetuned}', '--config.ablation.checkpoint=model',
+        "--config.ablation.sets=('layers',)",
+    )  # fmt: skip
+    result = run('ablate', *given, f'--workdir={tmp_path / "unlabelled"}', ok=False)
+    assert 'Ablation needs labels: --config.data.label=COLUMN.' in error_line(result)
+    run('ablate', *given, '--config.data.label=label', f'--workdir={tmp_path / "run"}')
+    rows = read(tmp_path / 'run' / 'ablation_layers.csv')
+    assert [(row['metric'], row['disabled']) for row in rows] == [
+        (metric, f'L{layer}') for metric in ('f1', 'accuracy') for layer in (1, 2, 3)
+    ]
 
 
 def test_a_checkpoint_that_is_fine_tuned_already(finished, checkpoint, glue_dir, tmp_path):
@@ -255,6 +321,8 @@ def test_a_checkpoint_that_is_fine_tuned_already(finished, checkpoint, glue_dir,
     ]  # fmt: skip
     beyond = both - alone['L1-H2'] - alone['L3-H1']
     assert float(pairs[0]['interaction_f1']) == pytest.approx(100 * beyond, abs=1e-6)
+    assert 0 < float(pairs[0]['familywise']) <= 1
+    assert float(pairs[0]['low']) < float(pairs[0]['interaction_loss']) < float(pairs[0]['high'])
     assert (tmp_path / 'run' / 'figures' / 'interactions.pdf').exists()
     shutil.copytree(finetuned, tmp_path / 'swapped')
     file = tmp_path / 'swapped' / 'config.json'
@@ -404,6 +472,44 @@ def test_another_config_in_the_same_folder_is_refused(finished, checkpoint, glue
         ok=False,
     )
     assert 'seed was 0, is 7' in result.stderr and 'choose another --workdir' in result.stderr
+
+
+def test_relations_of_ones_own_and_no_spacy(checkpoint, tmp_path):
+    """A file of links is measured as frames are; without a pipeline its sections are left out."""
+    lines = [
+        {
+            'text_a': 'the cat saw a dog and it ran .',
+            'relations': {'anaphor-antecedent': [{'source': [[22, 24]], 'target': [[4, 7]]}]},
+        },
+        {
+            'text_a': 'the bird chased a friend .',
+            'relations': {'anaphor-antecedent': [{'source': [[18, 24]], 'target': [[4, 8]]}]},
+        },
+    ]
+    (tmp_path / 'own.jsonl').write_text('\n'.join(map(json.dumps, lines)))
+    (tmp_path / 'texts.tsv').write_text('text\nthe cat ran .\n')
+    given = (
+        '--config=configs/paper.py', f'--config.model.name={checkpoint}',
+        f'--config.frames.sample={tmp_path / "own.jsonl"}', '--config.data.source=file',
+        f'--config.data.file={tmp_path / "texts.tsv"}', '--config.data.text_a=text',
+        f'--workdir={tmp_path / "run"}',
+    )  # fmt: skip
+    result = run('relations', *given, '--config.linguistics.pipeline=xx_no_such_sm', ok=False)
+    assert "The spaCy pipeline 'xx_no_such_sm' is not installed" in error_line(result)
+    given = (*given, '--config.linguistics.pipeline=', '--config.encoding.max_length=32')
+    run('frames', *given)
+    rows = read(tmp_path / 'run' / 'frames.csv')
+    model = bs.from_pretrained(checkpoint)
+    examples, _ = bs.read_annotations(tmp_path / 'own.jsonl')
+    expected = []
+    for example, (query, key) in zip(examples, ((7, 2), (5, 2)), strict=True):
+        (batch,) = bs.encode(model.tokenizer, [example], max_length=32)
+        output = model.bert.apply({'params': model.params}, **batch.inputs)
+        expected.append(output.attentions[0, :, :, query, key])
+    found = [float(r['mean']) for r in rows if r['statistic'] == 'anaphor to antecedent']
+    np.testing.assert_allclose(found, np.mean(expected, axis=0).ravel(), atol=2e-6)
+    run('relations', *given)
+    assert len(read(tmp_path / 'run' / 'heads.csv')) == 6 * 3 * 4
 
 
 def test_your_own_table(checkpoint, tmp_path):
