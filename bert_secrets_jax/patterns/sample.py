@@ -1,0 +1,150 @@
+"""Maps drawn for annotation, and the sheets on which a person labels them by eye."""
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+
+import jax
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+
+from bert_secrets_jax.data.encoding import tokenize
+from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.files import read_arrays, write_arrays
+from bert_secrets_jax.model.weights import Pretrained
+
+
+@dataclasses.dataclass(frozen=True)
+class Maps:
+    """Attention maps of different lengths, with where they come from.
+
+    Attributes:
+      values: M maps [T, T], rows are queries.
+      first_text: [M] length of [CLS] A [SEP]; the length itself for single sentences.
+      source: [M] what model and texts, as 'gte-small, fine-tuned on MRPC'.
+      example: [M] id of the example, as 'mrpc/dev/17'.
+      layer, head: [M] from 0.
+    """
+
+    values: Sequence[np.ndarray]
+    first_text: np.ndarray
+    source: np.ndarray
+    example: np.ndarray
+    layer: np.ndarray
+    head: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def take(self, chosen: Sequence[int]) -> 'Maps':
+        """Return some of the maps, in the given order."""
+        chosen = np.asarray(chosen)
+        arrays = {name: getattr(self, name)[chosen] for name in _ARRAYS}
+        return Maps([self.values[index] for index in chosen], **arrays)
+
+
+_ARRAYS = ('first_text', 'source', 'example', 'layer', 'head')
+
+
+def draw_maps(
+    pretrained: Pretrained,
+    examples: Sequence[Example],
+    *,
+    source: str,
+    count: int,
+    max_length: int,
+    seed: int,
+) -> Maps:
+    """Draw maps at random, as many of each layer, and as many of short as of long inputs.
+
+    Args:
+      pretrained: the model.
+      examples: all single sentences, or all pairs.
+      source: what to call model and texts.
+      count: maps; each of another example and of a random head.
+      max_length: longer inputs are cut.
+      seed: of the draw.
+
+    Raises:
+      ValueError: when there are fewer examples than maps.
+    """
+    if len(examples) < count:
+        raise ValueError(f'{count} maps of {source} need as many examples, got {len(examples)}.')
+    rng = np.random.default_rng(seed)
+    encoded = tokenize(pretrained.tokenizer, examples, max_length=max_length)
+    # One example out of each of as many classes of length as there are maps.
+    by_length = np.array_split(np.argsort(encoded.lengths, kind='stable'), count)
+    chosen = [rng.choice(alike) for alike in by_length]
+    config = pretrained.config
+    layers = rng.permutation(np.arange(count) % config.num_hidden_layers)
+    heads = rng.integers(config.num_attention_heads, size=count)
+    forward = jax.jit(pretrained.bert.apply)
+    values, first_text = [], []
+    for example, layer, head in zip(chosen, layers, heads, strict=True):
+        length = int(encoded.lengths[example])
+        batch = encoded.batch(np.array([example]), -(-length // 16) * 16)
+        maps = forward({'params': pretrained.params}, **batch.inputs).attentions
+        values.append(np.asarray(maps[0, layer, head, :length, :length], np.float16))
+        first_text.append(1 + np.flatnonzero(encoded.special[example])[1])
+    return Maps(
+        values=values,
+        first_text=np.array(first_text),
+        source=np.array([source] * count),
+        example=np.array([examples[index].id for index in chosen]),
+        layer=layers,
+        head=heads,
+    )
+
+
+def join(parts: Sequence[Maps]) -> Maps:
+    """Put draws together."""
+    arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _ARRAYS}
+    return Maps([value for part in parts for value in part.values], **arrays)
+
+
+def write_maps(path: pathlib.Path, maps: Maps) -> None:
+    """Write maps as float16, one after the other (.npz)."""
+    write_arrays(
+        path,
+        values=np.concatenate([value.astype(np.float16).ravel() for value in maps.values]),
+        lengths=np.array([len(value) for value in maps.values]),
+        **{name: getattr(maps, name) for name in _ARRAYS},
+    )
+
+
+def read_maps(path: pathlib.Path) -> Maps:
+    """Read what `write_maps` wrote."""
+    arrays = read_arrays(path)
+    lengths = arrays.pop('lengths')
+    flat = np.split(arrays.pop('values'), np.cumsum(lengths**2)[:-1])
+    values = [value.reshape(length, length) for value, length in zip(flat, lengths, strict=True)]
+    return Maps(values, **arrays)
+
+
+def sheet(maps: Maps, numbers: Sequence[int], *, columns: int = 5) -> Figure:
+    """Draw maps to be labelled by eye: nothing but the map, its number and where texts end.
+
+    Each map has a colour scale of its own, from 0 to its greatest value. White lines on the edges
+    mark [SEP].
+
+    Args:
+      maps: in the order of the sheet.
+      numbers: to write above them.
+      columns: of the sheet.
+    """
+    rows = -(-len(maps) // columns)
+    with matplotlib.rc_context({'font.size': 11}):
+        figure = Figure(figsize=(2.6 * columns, 2.85 * rows), layout='constrained')
+        axes = figure.subplots(rows, columns, squeeze=False)
+        for axis in axes.flat:
+            axis.set_axis_off()
+        for axis, values, number, first in zip(
+            axes.flat, maps.values, numbers, maps.first_text, strict=False
+        ):
+            axis.imshow(values.astype(np.float32), cmap='viridis', vmin=0, interpolation='nearest')
+            for end in {int(first), len(values)}:
+                axis.plot([end - 1, end - 1], [-3, -1], color='red', linewidth=1.5, clip_on=False)
+                axis.plot([-3, -1], [end - 1, end - 1], color='red', linewidth=1.5, clip_on=False)
+            axis.set_title(f'{number}', fontsize=12)
+        return figure
