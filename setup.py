@@ -17,13 +17,19 @@ EXTRAS = {
         'pytest>=8',
         'hypothesis>=6',
         'beartype>=0.18',
-        'scipy>=1.11',
-        'scikit-learn>=1.4',
     ],
+    # Pages are tested in the Chromium of the machine, if it has one.
+    'browser': ['playwright>=1.50'],
     # PyTorch is what users would use instead: parity tests and benchmarks only.
     'bench': ['torch>=2.4'],
 }
-EXTRAS['dev'] = [*EXTRAS['quickstart'], *EXTRAS['test'], *EXTRAS['bench'], 'ruff>=0.9']
+EXTRAS['dev'] = [
+    *EXTRAS['quickstart'],
+    *EXTRAS['test'],
+    *EXTRAS['bench'],
+    *EXTRAS['browser'],
+    'ruff>=0.9',
+]
 
 setuptools.setup(
     name='bert_secrets_jax',
@@ -37,6 +43,7 @@ setuptools.setup(
     package_data={
         'bert_secrets_jax.data': ['paraphrases/*.tsv', 'frames/*.jsonl'],
         'bert_secrets_jax.paper': ['*.json'],
+        'bert_secrets_jax.patterns': ['page.html', 'annotated/*'],
     },
     install_requires=[
         'absl-py>=2',
@@ -54,6 +61,8 @@ setuptools.setup(
         'optax>=0.2.8',
         'orbax-checkpoint>=0.11',
         'safetensors>=0.5',
+        'scikit-learn>=1.4',
+        'scipy>=1.11',
         'spacy>=3.8',
         'tensorflow-datasets>=4.9.9',
         'tqdm>=4.66',

@@ -97,6 +97,8 @@ def get_config() -> ConfigDict:
                 # as 'L1-H2,L7-H6,L7-H7', or of all.
                 'pairs_of': 'all',
             },
+            # Maps that `experiments.annotate` draws to be labelled by eye.
+            'patterns': {'count': 100},
             'seed': 0,
         }
     )

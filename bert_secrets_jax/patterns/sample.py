@@ -122,7 +122,7 @@ def read_maps(path: pathlib.Path) -> Maps:
     return Maps(values, **arrays)
 
 
-def sheet(maps: Maps, numbers: Sequence[int], *, columns: int = 5) -> Figure:
+def sheet(maps: Maps, numbers: Sequence[int | str], *, columns: int = 5) -> Figure:
     """Draw maps to be labelled by eye: nothing but the map, its number and where texts end.
 
     Each map has a colour scale of its own, from 0 to its greatest value. White lines on the edges

@@ -1,0 +1,167 @@
+"""A small local page on which a person labels maps: one map, keys 1 to 5, u takes back.
+
+Every decision is a row of a CSV file as soon as it is taken; of several on one map the last holds,
+and an empty class takes it back. A page opened again goes on with the first map without a label.
+"""
+
+import csv
+import functools
+import http.server
+import io
+import json
+import pathlib
+import threading
+from importlib import resources
+
+from bert_secrets_jax.patterns.cnn import CLASSES
+from bert_secrets_jax.patterns.sample import Maps, sheet
+
+COLUMNS = ('number', 'source', 'example', 'layer', 'head', 'class')
+
+
+def read_labels(path: pathlib.Path) -> dict[int, str]:
+    """Return number of the map to class, in the order in which they were decided.
+
+    Raises:
+      ValueError: for a file that is not such a table.
+    """
+    if not path.exists():
+        return {}
+    with path.open(newline='', encoding='utf-8') as file:
+        rows = list(csv.DictReader(file))
+    labels = {}
+    for line, row in enumerate(rows, 2):
+        if tuple(row) != COLUMNS or row['class'] not in ('', *CLASSES):
+            raise ValueError(
+                f'{path}, line {line}: not a decision. Its columns are {", ".join(COLUMNS)}, and a '
+                f'class is one of {", ".join(CLASSES)} or empty.'
+            )
+        labels.pop(int(row['number']), None)
+        if row['class']:
+            labels[int(row['number'])] = row['class']
+    return labels
+
+
+class Labels:
+    """The decisions on some maps, in a file."""
+
+    def __init__(self, maps: Maps, path: pathlib.Path):
+        self._maps, self._path, self._lock = maps, path, threading.Lock()
+        self._labels = read_labels(path)
+        if any(not 0 <= number < len(maps) for number in self._labels):
+            raise ValueError(f'{path} has labels of other maps: choose another file.')
+
+    def state(self) -> dict:
+        """Return the number of the map to label next (null if none), how many are, of how many."""
+        waiting = (number for number in range(len(self._maps)) if number not in self._labels)
+        last = next(reversed(self._labels), None)
+        return {
+            'next': next(waiting, None),
+            'done': len(self._labels),
+            'total': len(self._maps),
+            'last': None if last is None else [last, self._labels[last]],
+        }
+
+    def decide(self, number: int, name: str) -> None:
+        """Write a decision; an empty name takes one back.
+
+        Raises:
+          ValueError: no such map or class.
+        """
+        if number not in range(len(self._maps)) or name not in ('', *CLASSES):
+            raise ValueError(f'no map {number!r} or class {name!r}')
+        with self._lock:
+            new = not self._path.exists()
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open('a', newline='', encoding='utf-8') as file:
+                writer = csv.writer(file, lineterminator='\n')
+                if new:
+                    writer.writerow(COLUMNS)
+                maps = self._maps
+                writer.writerow(
+                    (number, maps.source[number], maps.example[number], maps.layer[number] + 1,
+                     maps.head[number] + 1, name)
+                )  # fmt: skip
+            self._labels.pop(number, None)
+            if name:
+                self._labels[number] = name
+
+    def take_back(self) -> None:
+        """Take back the last decision, if any."""
+        last = self.state()['last']
+        if last is not None:
+            self.decide(last[0], '')
+
+
+def serve(maps: Maps, path: pathlib.Path, *, port: int = 0) -> http.server.ThreadingHTTPServer:
+    """Return a server of the page on this machine's loopback; run its `serve_forever`.
+
+    Args:
+      maps: to label.
+      path: of the CSV file.
+      port: 0 for any that is free; `server_address` has it.
+    """
+    handler = functools.partial(_Handler, maps, Labels(maps, path))
+    return http.server.ThreadingHTTPServer(('127.0.0.1', port), handler)
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    def __init__(self, maps: Maps, labels: Labels, *args):
+        self._maps, self._labels = maps, labels
+        super().__init__(*args)
+
+    def do_GET(self):
+        match self.path.strip('/').split('/'):
+            case ['']:
+                page = resources.files(__package__).joinpath('page.html').read_text('utf-8')
+                page = page.replace('<!-- buttons -->', _BUTTONS)
+                self._answer('text/html; charset=utf-8', page.encode())
+            case ['state']:
+                self._answer_state()
+            case ['map', number] if number.isdecimal() and int(number) < len(self._maps):
+                self._answer('image/png', _draw(self._maps.take([int(number)])))
+            case _:
+                self.send_error(404)
+
+    def do_POST(self):
+        # A page of another site can send neither this type nor this address without being asked.
+        local = self.headers.get('Host', '').split(':')[0] in ('127.0.0.1', 'localhost')
+        if not local or self.headers.get('Content-Type') != 'application/json':
+            self.send_error(403)
+            return
+        try:
+            sent = json.loads(self.rfile.read(int(self.headers['Content-Length'])))
+            if self.path == '/undo':
+                self._labels.take_back()
+            else:
+                self._labels.decide(sent['number'], sent['class'])
+        except (ValueError, KeyError, TypeError) as error:
+            self.send_error(400, str(error))
+            return
+        self._answer_state()
+
+    def _answer_state(self) -> None:
+        self._answer('application/json', json.dumps(self._labels.state()).encode())
+
+    def log_message(self, *_):
+        """Requests are no news."""
+
+    def _answer(self, kind: str, body: bytes) -> None:
+        self.send_response(200)
+        self.send_header('Content-Type', kind)
+        self.send_header('Content-Length', str(len(body)))
+        self.send_header('Cache-Control', 'no-store')
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def _draw(one: Maps) -> bytes:
+    data = io.BytesIO()
+    sheet(one, [''], columns=1).savefig(data, format='png', dpi=220)
+    return data.getvalue()
+
+
+_BUTTONS = ''.join(
+    f'<button data-class="{name}"><kbd>{key}</kbd> {name.replace("_", " + ")}</button>'
+    for key, name in enumerate(CLASSES, 1)
+)

@@ -1,0 +1,45 @@
+"""Label attention maps of your own model by eye, on a local page (the paper, section 4.1).
+
+    python -m experiments.annotate --config=configs/paper.py:mrpc \\
+        --config.data.glue_dir=... --config.model.name=... --workdir=results/labels
+
+draws `patterns.count` maps at random into `maps.npz` and writes every decision into `labels.csv` at
+once; stopped (Ctrl-C) and started again, it goes on. `--port` fixes the address of the page.
+"""
+
+from absl import flags
+
+from bert_secrets_jax.patterns import page
+from bert_secrets_jax.patterns.sample import draw_maps, read_maps, write_maps
+from experiments.study import Study, launch
+
+_PORT = flags.DEFINE_integer('port', 0, 'Of the page on 127.0.0.1; 0 takes any that is free.')
+
+
+def main(study: Study) -> None:
+    """Draw the maps, or read those of a former run, and serve the page until it is stopped."""
+    file = study.workdir / 'maps_to_label.npz'
+    if not file.exists():
+        maps = draw_maps(
+            study.pretrained,
+            study.dev,
+            source=f'{study.model_name}, {study.text_name(study.config.data.split)}',
+            count=study.config.patterns.count,
+            max_length=study.config.encoding.max_length,
+            seed=study.config.seed,
+        )
+        write_maps(file, maps)
+    server = page.serve(read_maps(file), study.workdir / 'labels.csv', port=_PORT.value)
+    print(
+        f'http://127.0.0.1:{server.server_address[1]}/  (Ctrl-C stops; nothing is lost)', flush=True
+    )
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        print(f'Labels: {study.workdir / "labels.csv"}')
+    finally:
+        server.server_close()
+
+
+if __name__ == '__main__':
+    launch(main)
