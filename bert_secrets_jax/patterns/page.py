@@ -4,6 +4,7 @@ Every decision is a row of a CSV file as soon as it is taken; of several on one 
 and an empty class takes it back. A page opened again goes on with the first map without a label.
 """
 
+import contextlib
 import csv
 import functools
 import http.server
@@ -152,12 +153,19 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.send_header('Content-Length', str(len(body)))
         self.send_header('Cache-Control', 'no-store')
         self.end_headers()
-        self.wfile.write(body)
+        # A key pressed before the map was there: the browser no longer waits for it.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.wfile.write(body)
+
+
+# Settings of matplotlib are the whole process's, and each request is a thread.
+_DRAWING = threading.Lock()
 
 
 def _draw(one: Maps) -> bytes:
     data = io.BytesIO()
-    sheet(one, [''], columns=1).savefig(data, format='png', dpi=220)
+    with _DRAWING:
+        sheet(one, [''], columns=1).savefig(data, format='png', dpi=220)
     return data.getvalue()
 
 
