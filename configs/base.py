@@ -47,12 +47,20 @@ def get_config() -> ConfigDict:
             'linguistics': {
                 # spaCy's English pipeline that finds nouns, subjects and so on; '' does without.
                 'pipeline': 'en_core_web_sm',
-                # Draws of random links that relations and frames are held against.
-                'draws': 100,
             },
+            # Draws of random links that relations and frames are held against; 99 at least, or no
+            # p-value can be 0.01.
+            'links': {'draws': 100},
             # A sample of frames: '' (embedded), a prepared .jsonl, or 'framenet' (FrameNet itself,
             # in `folder` or as NLTK has downloaded it).
-            'frames': {'sample': '', 'folder': config_dict.placeholder(str)},
+            'frames': {
+                'sample': '',
+                'folder': config_dict.placeholder(str),
+                # How FrameNet is sampled: 'paper' or 'notebook', and at most so many sentences of
+                # a lexical unit (0: all).
+                'reading': 'paper',
+                'per_unit': 0,
+            },
             # How many examples have their maps drawn.
             'maps': {'examples': 3},
             'train': {

@@ -89,14 +89,17 @@ def _words(grids, published) -> list[str]:
     sentences = []
     for reading, grid in grids.items():
         layers = grid.mean(axis=1)
-        order = [int(layer) + 1 for layer in np.argsort(layers)]
-        last_two = set(order[:2]) == {len(layers) - 1, len(layers)}
-        text = (
-            f'Reading "{reading}": layers {order[0]} and {order[1]} change most (similarity '
-            f'{np.sort(layers)[0]:.2f} and {np.sort(layers)[1]:.2f}), so that the last two layers '
-            f'{"do" if last_two else "do not"} change most, as the paper found for all tasks but '
-            'QQP.'
-        )
+        order = np.argsort(layers)
+        text = f'Reading "{reading}": layer {order[0] + 1} changes most'
+        if len(layers) > 1:
+            last_two = set(order[:2]) == {len(layers) - 2, len(layers) - 1}
+            text = (
+                f'Reading "{reading}": layers {order[0] + 1} and {order[1] + 1} change most '
+                f'(similarity {layers[order[0]]:.2f} and {layers[order[1]]:.2f}), so that the last '
+                f'two layers {"do" if last_two else "do not"} change most, as the paper found for '
+                'all tasks but QQP'
+            )
+        text += '.'
         if published is not None and len(published) == len(grid):
             rank = scipy.stats.spearmanr(layers, published.mean(axis=1)).statistic
             text += f' Rank correlation of the layers with the published figure: {rank:.2f}.'

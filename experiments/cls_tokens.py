@@ -13,34 +13,45 @@ from bert_secrets_jax.report.html import Picture, Section, Table
 from experiments import finetune, heads
 from experiments.study import Study, launch
 
-FEATURES = ('[CLS]', '[SEP]', *heads.FEATURES)
-
 
 def section(study: Study) -> Section:
     """Measure what is not measured yet, and return the section of the report."""
-    title = '[CLS] in the last layer'
-    before = heads.measure(study)
-    names = [name for name in FEATURES if heads.from_cls(name) in before]
-    if not names:
+    title, before = '[CLS] in the last layer', heads.measure(study)
+    if not study.config.linguistics.pipeline:
         return Section(title, ['Not measured: no spaCy pipeline.'], [])
-    after = heads.measure_change(study, finetune.seeds(study)[0])
+    names = [
+        name for name in ('[CLS]', '[SEP]', *heads.FEATURES) if before[heads.from_cls(name)].count
+    ]
+    runs = [heads.measure_change(study, seed) for seed in finetune.seeds(study)]
+    theirs = {name: heads.notebook(heads.from_cls(name)) for name in heads.OF_NOTEBOOK}
+    after = heads.over_seeds(runs, (*map(heads.from_cls, names), *theirs.values()))
     last = lambda of: np.stack([of[heads.from_cls(name)].mean[-1] for name in names], axis=1)
     matrices = {'pre-trained': last(before), 'fine-tuned': last(after)}
     figure = figures.feature_matrices(matrices, names, label='attention of [CLS]', highest=0.5)
+    means = {model: matrix.mean(axis=0) for model, matrix in matrices.items()}
+    tables.write_csv(
+        study.workdir / 'cls_tokens.csv',
+        ('feature', 'examples', 'pretrained', 'finetuned'),
+        (
+            (name, before[heads.from_cls(name)].count, *(of[column] for of in means.values()))
+            for column, name in enumerate(names)
+        ),
+    )
+    published = _published(study)
     rows = [
-        (name, *(f'{matrix[:, column].mean():.3f}' for matrix in matrices.values()),
-         f'{matrices["fine-tuned"][:, column].max():.3f}', _published(study).get(name, '–'))
+        (name, f'{before[heads.from_cls(name)].count:.0f}',
+         *(f'{of[column]:.3f}' for of in means.values()),
+         f'{matrices["fine-tuned"][:, column].max():.3f}',
+         f'{after[theirs[name]].mean[-1].mean():.3f}' if name in theirs else '–',
+         published.get(name, '–'))
         for column, name in enumerate(names)
     ]  # fmt: skip
-    columns = ('[CLS] to', 'pre-trained', 'fine-tuned', 'fine-tuned, top head', 'paper: BERT-base')
-    tables.write_csv(study.workdir / 'cls_tokens.csv', columns, rows)
-    means = np.nan_to_num(matrices['fine-tuned'].mean(axis=0))
-    order = np.argsort(-means)
-    most, second = (names[index] for index in order[:2])
+    most, second, *_ = np.argsort(-means['fine-tuned'])
     text = (
-        f'In the last layer of the fine-tuned model [CLS] attends most to {most} '
-        f'({means[order[0]]:.2f}, mean over heads), then to {second} ({means[order[1]]:.2f}). In '
-        'the paper it is [SEP], but for STS-B, RTE and QNLI, where it is punctuation.'
+        f'In the last layer of the fine-tuned model [CLS] attends most to {names[most]} '
+        f'({means["fine-tuned"][most]:.2f}, mean over heads), then to {names[second]} '
+        f'({means["fine-tuned"][second]:.2f}). In the paper it is [SEP], but for STS-B, RTE and '
+        'QNLI, where it is punctuation.'
     )
     return Section(
         title,
@@ -51,9 +62,14 @@ def section(study: Study) -> Section:
                 'Attention of [CLS] in the last layer: the greatest of the tokens of a type, mean '
                 'over examples that have any (Figure 7; its colours end at 0.5, too).',
             ),
-            Table('Mean over the heads of the last layer.', columns, rows),
+            Table(
+                'Mean over the heads of the last layer.',
+                ('[CLS] to', 'examples', 'pre-trained', 'fine-tuned', 'fine-tuned, top head',
+                 'fine-tuned (notebook)', 'paper: BERT-base'),
+                rows,
+            ),
         ],
-    )
+    )  # fmt: skip
 
 
 def _published(study: Study) -> dict[str, str]:

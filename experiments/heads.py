@@ -4,16 +4,18 @@ One pass over the model as it is, one over it and its fine-tuned self together; 
 report (`special_tokens`, `features`, `relations`, `cls_tokens`, `attention_change`) read from them.
 """
 
-import dataclasses
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.data.encoding import bucket
-from bert_secrets_jax.files import write_arrays
-from bert_secrets_jax.measure.links import random_links
 from bert_secrets_jax.progress import progress
 from bert_secrets_jax.report import tables
-from experiments import finetune
+from bert_secrets_jax.workdir import remember_input
+from experiments import finetune, links
+from experiments.links import directions
 from experiments.study import Study
 
 SPECIAL = {
@@ -25,24 +27,13 @@ SPECIAL = {
     'entropy (nats)': bs.statistics.entropy,
 }
 FEATURES = ('noun', 'verb', 'pronoun', 'subject', 'object', 'negation', 'punctuation')
+# Those of the authors' notebook, by the marks that it had for them.
+OF_NOTEBOOK = {name: name for name in FEATURES[:5]} | {'negation': 'negation_word'}
 
 
-def directions(relations: Iterable[str]) -> dict[str, tuple[str, bool]]:
-    """Return, for relations named 'source-target', the two ways of attention along their links.
-
-    Returns:
-      Title ('source to target', 'target to source') to the relation and whether it is reversed.
-    """
-    titles = {}
-    for relation in relations:
-        source, _, target = relation.partition('-')
-        source, target = source or 'source', target or 'target'
-        titles[f'{source} to {target}'] = (relation, False)
-        titles[f'{target} to {source}'] = (relation, True)
-    return titles
-
-
-RELATIONS = directions(('verb-subject', 'noun-pronoun'))
+# The relations of section 4.5, and what the authors' notebook had of them: active subjects.
+RELATIONS = ('verb-subject', 'noun-pronoun')
+_OF_NOTEBOOK = {'verb-subject': 'verb-nsubj'}
 
 
 def statistics(study: Study) -> dict[tuple[str, ...], bs.statistics.Statistic]:
@@ -51,22 +42,31 @@ def statistics(study: Study) -> dict[tuple[str, ...], bs.statistics.Statistic]:
     if not study.config.linguistics.pipeline:
         return special
     at = lambda names: tuple(f'{name}@notebook' for name in names)
-    # The notebook counted examples without the feature as 0, but for negation.
-    among = tuple({'negation': 'negation_substring'}.get(name, 'token') for name in FEATURES)
+    theirs = at(OF_NOTEBOOK.values())
+    # The notebook counted examples without the feature as 0, but for negation and from [CLS].
+    among = tuple({'negation': 'negation_substring'}.get(name, 'token') for name in OF_NOTEBOOK)
     to_features = {
         FEATURES: bs.statistics.attention_to(FEATURES),
-        tuple(map(notebook, FEATURES)): bs.statistics.attention_to(at(FEATURES), among=among),
+        tuple(map(notebook, OF_NOTEBOOK)): bs.statistics.attention_to(theirs, among=among),
         tuple(map(from_cls, ('[CLS]', '[SEP]', *FEATURES))): bs.statistics.cls_to(
             ('cls', 'sep', *FEATURES)
         ),
+        tuple(notebook(from_cls(name)) for name in OF_NOTEBOOK): bs.statistics.cls_to(theirs),
     }
     along_links = {}
     for reverse in (False, True):
-        names = tuple(name for name, (_, reversed_) in RELATIONS.items() if reversed_ == reverse)
-        links = tuple(RELATIONS[name][0] for name in names)
-        along_links[names] = bs.statistics.attention_of_links(links, reverse=reverse)
-        along_links[tuple(map(notebook, names))] = bs.statistics.attention_of_links(
-            at(links), among='token', reverse=reverse
+        titles = {
+            relation: title
+            for title, (relation, reversed_) in directions(RELATIONS).items()
+            if reversed_ == reverse
+        }
+        along_links[tuple(titles.values())] = bs.statistics.attention_of_links(
+            tuple(titles), reverse=reverse
+        )
+        along_links[tuple(notebook(titles[relation]) for relation in _OF_NOTEBOOK)] = (
+            bs.statistics.attention_of_links(
+                at(_OF_NOTEBOOK.values()), among='token', reverse=reverse
+            )
         )
     return special | to_features | along_links
 
@@ -89,34 +89,36 @@ def change(name: str) -> str:
 def measure(study: Study) -> dict[str, bs.HeadTable]:
     """Measure all statistics of the model as it is, or read what a former run measured."""
     file, wanted = study.workdir / 'heads.csv', statistics(study)
-    if not file.exists():
-        encoded, model = study.encoded, study.pretrained
-        nulls, moved = {}, {}
-        for title, (relation, reverse) in RELATIONS.items() if encoded.marks else ():
-            elsewhere = f'{relation}, moved'
-            nulls[title,] = bs.statistics.attention_of_random_links(elsewhere, reverse=reverse)
-            moved[elsewhere] = random_links(
-                encoded.marks[relation],
-                encoded.text,
-                draws=study.config.linguistics.draws,
+    links_file = study.workdir / 'relations.npz'
+    _remember_annotations(study)
+    if not file.exists() or (len(wanted) > len(SPECIAL) and not links_file.exists()):
+        encoded, model, nulls = study.encoded, study.pretrained, {}
+        if encoded.marks:
+            encoded, nulls = links.with_random(
+                encoded,
+                RELATIONS,
+                [links.MOVED],
+                draws=study.config.links.draws,
                 seed=study.config.seed,
-                same_distance=True,
             )
-        encoded = dataclasses.replace(encoded, marks={**encoded.marks, **moved})
-        batches = bucket(encoded, **study.encoding)
         measured = bs.collect(
             model.bert,
             model.params,
-            progress(batches, 'Attention', size=lambda batch: batch.size),
+            progress(bucket(encoded, **study.encoding), 'Attention', size=lambda batch: batch.size),
             wanted | nulls,
             mesh=study.mesh,
         )
         if nulls:
-            links = {relation: encoded.marks[relation] for relation, _ in RELATIONS.values()}
-            drawn = {title: measured.pop((title,)).mean for (title,) in nulls}
-            write_arrays(study.workdir / 'relations.npz', **links, **drawn)
-        tables.write_heads(file, _apart(measured))
+            links.write(links_file, encoded, RELATIONS, measured)
+        tables.write_heads(file, _apart({names: measured[names] for names in wanted}))
     return tables.read_heads(file, _names(wanted))
+
+
+def _remember_annotations(study: Study) -> None:
+    """Notice annotations that were edited since something was measured on them."""
+    for file in sorted((study.workdir / 'linguistics').glob('*.jsonl')):
+        content = hashlib.sha256(file.read_bytes()).hexdigest()
+        remember_input(study.workdir, f'annotations ({file.name})', content)
 
 
 def measure_change(study: Study, seed: int) -> dict[str, bs.HeadTable]:
@@ -131,6 +133,7 @@ def measure_change(study: Study, seed: int) -> dict[str, bs.HeadTable]:
     for names, statistic in statistics(study).items():
         both[names] = bs.statistics.of_second(statistic)
         both[tuple(map(change, names))] = bs.statistics.difference(statistic)
+    _remember_annotations(study)
     if not file.exists():
         finetune.run(study, 'pretrained')
         before, after = study.pretrained, finetune.load(study, 'pretrained', seed)
@@ -158,4 +161,18 @@ def _apart(measured: dict[tuple[str, ...], bs.HeadTable]) -> dict[str, bs.HeadTa
         for name, table in zip(
             names, [stacked] if stacked.mean.ndim == 2 else stacked.unstack(), strict=True
         )
+    }
+
+
+def over_seeds(
+    runs: Sequence[Mapping[str, bs.HeadTable]], names: Iterable[str]
+) -> dict[str, bs.HeadTable]:
+    """Return the mean of several runs' tables; its variance is that over examples."""
+    return {
+        name: bs.HeadTable(
+            mean=np.mean([run[name].mean for run in runs], axis=0),
+            variance=np.mean([run[name].variance for run in runs], axis=0),
+            count=runs[0][name].count,
+        )
+        for name in names
     }

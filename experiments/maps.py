@@ -27,7 +27,7 @@ def compute(study: Study) -> list[dict[str, np.ndarray]]:
             tokens = model.tokenizer.convert_ids_to_tokens(batch.input_ids[0, :length].tolist())
             arrays[f'maps{index}'] = np.asarray(output.attentions[0, :, :, :length, :length])
             arrays[f'tokens{index}'] = np.array(tokens)
-        write_arrays(file, **arrays)
+        write_arrays(file, arrays)
     stored = read_arrays(file)
     return [
         {name: stored[f'{name}{index}'] for name in ('maps', 'tokens')}

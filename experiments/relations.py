@@ -3,115 +3,86 @@
 python -m experiments.relations --config=configs/quickstart.py --workdir=results/quickstart
 """
 
-import numpy as np
-
 import bert_secrets_jax as bs
-from bert_secrets_jax.files import read_arrays
 from bert_secrets_jax.report import figures, tables
 from bert_secrets_jax.report.html import Picture, Section, Table
-from experiments import heads
+from experiments import heads, links
 from experiments.study import Study, launch
 
 
 def section(study: Study) -> Section:
     """Measure what is not measured yet, and return the section of the report."""
-    title = 'Token to token'
-    measured = heads.measure(study)
-    found = {name: measured[name] for name in heads.RELATIONS if name in measured}
-    found = {name: table for name, table in found.items() if table.count}
-    if not found:
-        return Section(title, ['Not measured: no spaCy pipeline, or no such relation.'], [])
-    arrays = read_arrays(study.workdir / 'relations.npz')
-    nulls = {name: bs.links.null_summary(found[name].mean, arrays[name]) for name in found}
-    beyond = {name: null.familywise <= 0.05 for name, null in nulls.items()}
-    links = {
-        name: bs.links.turned(arrays[relation]) if reverse else arrays[relation]
-        for name, (relation, reverse) in heads.RELATIONS.items()
-        if name in found
-    }
-    rows = [_row(name, found[name], nulls[name], links[name], measured) for name in found]
-    columns = (
-        'from … to', 'examples', 'top head', 'ideal head at one offset', 'top head, links moved',
-        'p', 'p (corrected)', 'heads beyond position', 'notebook, top head',
-    )  # fmt: skip
-    tables.write_csv(study.workdir / 'relations.csv', columns, rows)
-    _write_heads(study, found, nulls)
+    title, measured = 'Token to token', heads.measure(study)
+    if not study.config.linguistics.pipeline:
+        return Section(title, ['Not measured: no spaCy pipeline.'], [])
+    tests = links.read(study.workdir / 'relations.npz', measured)
+    if not tests:
+        return Section(title, ['Not measured: no text has such a relation.'], [])
+    links.write_heads(study.workdir / 'relations_heads.csv', tests)
     save = lambda figure, name: figures.save(figure, study.workdir / 'figures', name)
     blocks = [
         Picture(
             save(
                 figures.head_grids(
-                    {name: table.mean for name, table in found.items()},
+                    {name: test.table.mean for name, test in tests.items()},
                     label='attention along the link',
-                    marked=beyond,
+                    marked={name: test.real for name, test in tests.items()},
                 ),
                 'relations',
             ),
             'The greatest attention between the wordpieces of a link, mean over links and '
             'examples. Circles: more than the same head gives at the same distances elsewhere in '
-            'the same inputs (5 % after correction for all heads).',
+            'the same inputs (5 % after correction for the heads of a panel).',
         ),
         Table(
             'What position alone explains. An ideal head puts all its attention at one offset; '
-            'moved links keep every distance, at random places of the same input.',
-            columns,
-            rows,
+            'moved links keep every distance, at random places of the same texts.',
+            ('from … to', 'examples', 'top head', 'ideal head at one offset', 'links moved', 'p',
+             'p (corrected)', 'heads beyond position', 'places of a link (median)',
+             'notebook, top head'),
+            [_row(name, test, measured) for name, test in tests.items()],
         ),
         Picture(
             save(
                 figures.distance_histograms(
-                    {name: bs.links.offset_histogram(links[name]) for name in found}
+                    {name: bs.links.offset_histogram(test.links) for name, test in tests.items()}
                 ),
                 'relations_distances',
             ),
             'How far apart linked tokens are: key less query position, closest wordpieces.',
         ),
-    ]
-    return Section(title, _words(found, nulls, beyond), blocks)
+    ]  # fmt: skip
+    return Section(title, _words(tests), blocks)
 
 
-def _row(name, table: bs.HeadTable, null: bs.links.NullTest, links, measured):
-    top = np.unravel_index(table.mean.argmax(), table.mean.shape)
-    offset, ideal = next(iter(bs.links.offset_baseline(links).items()))
+def _row(name: str, test: links.LinkTest, measured):
+    null, theirs = test.nulls[links.MOVED], measured.get(heads.notebook(name))
     return (
         name,
-        f'{table.count:.0f}',
-        *tables.top_heads(table, 1),
-        f'{ideal:.3f} (offset {offset:+d})',
-        f'{null.mean[top]:.3f}',
-        f'{null.p[top]:.3f}',
-        f'{null.familywise[top]:.3f}',
-        int((null.familywise <= 0.05).sum()),
-        *tables.top_heads(measured[heads.notebook(name)], 1),
+        f'{test.table.count:.0f}',
+        *tables.top_heads(test.table, 1),
+        test.ideal,
+        f'{null.mean[test.top]:.3f}',
+        f'{null.p[test.top]:.3f}',
+        f'{null.familywise[test.top]:.3f}',
+        int(test.real.sum()),
+        f'{test.places:.0f}',
+        *(('–',) if theirs is None else tables.top_heads(theirs, 1)),
     )
 
 
-def _write_heads(study: Study, found, nulls) -> None:
-    tables.write_csv(
-        study.workdir / 'relations_heads.csv',
-        ('relation', 'layer', 'head', 'score', 'score_moved', 'z', 'p', 'familywise'),
-        (
-            (name, head[0] + 1, head[1] + 1, table.mean[head], nulls[name].mean[head],
-             nulls[name].z[head], nulls[name].p[head], nulls[name].familywise[head])
-            for name, table in found.items()
-            for head in np.ndindex(table.mean.shape)
-        ),
-    )  # fmt: skip
-
-
-def _words(found, nulls, beyond) -> list[str]:
-    sentences = []
-    for name, table in found.items():
-        top = np.unravel_index(table.mean.argmax(), table.mean.shape)
-        verdict = 'more than' if beyond[name][top] else 'no more than'
-        sentences.append(
-            f'From {name}: {figures.head_name(*top)} attends most along the link '
-            f'({table.mean[top]:.2f}), {verdict} it attends at the same distances elsewhere '
-            f'({nulls[name].mean[top]:.2f}); {beyond[name].sum()} of {beyond[name].size} heads '
-            'are above chance in this sense.'
-        )
+def _words(tests) -> list[str]:
+    sentences = [
+        f'From {name}: {links.top_name(test)} attends most along the link '
+        f'({test.table.mean[test.top]:.3f}), {links.compared(test, links.MOVED)}; '
+        f'{test.real.sum()} of {test.real.size} heads are above it.'
+        for name, test in tests.items()
+    ]
     return [
         *sentences,
+        'A head above it does more than look a fixed number of tokens away. It need not know the '
+        'relation: one that likes nouns passes for pronoun to noun, as moved links end at other '
+        'words. Links that can be moved to few places make a weak test.',
         'A noun-pronoun link joins a pronoun with all nouns before it: spaCy resolves no '
         'coreference, and the paper does not say how it paired them.',
     ]

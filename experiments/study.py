@@ -223,7 +223,7 @@ def launch(main: Callable[[Study], None]) -> None:
             log.setFormatter(logging.PythonFormatter())
             logging.get_absl_logger().addHandler(log)
             main(Study(_CONFIG.value, workdir))
-        except (ValueError, OSError, FloatingPointError) as error:
+        except (ValueError, OSError, ImportError, FloatingPointError) as error:
             logging.debug('%s', traceback.format_exc())
             summary, *listing = str(error).splitlines() or [type(error).__name__]
             if listing:

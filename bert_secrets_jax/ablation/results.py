@@ -96,14 +96,14 @@ def sweep_to_file(
         mesh=mesh,
     )
     for logits, (part, batch) in zip(found, waiting, strict=True):
-        write_arrays(part, example=batch.example, logits=logits)
+        write_arrays(part, {'example': batch.example, 'logits': logits})
     done = [read_arrays(part) for part in parts]
     swept = Swept(
         masks=masks,
         logits=in_order([of['example'] for of in done], [of['logits'] for of in done], axis=1),
         labels=np.array([example.label for example in examples]),
     )
-    write_arrays(file, **vars(swept))
+    write_arrays(file, vars(swept))
     shutil.rmtree(directory)
     return swept
 

@@ -192,7 +192,10 @@ def align(
         total += sum(len(annotation.relations[name]) for annotation in annotations)
         kept += sum(map(len, linked))
     if kept < total:
-        logging.info('%d of %d links are left out: one end was cut off.', total - kept, total)
+        logging.info(
+            '%d of %d links are left out: an end has no wordpiece (cut off, or only spaces).',
+            total - kept, total,
+        )  # fmt: skip
     return marks
 
 

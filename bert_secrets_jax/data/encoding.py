@@ -269,14 +269,26 @@ def bucket(
     batches = []
     for length in np.unique(padded):
         members = np.flatnonzero(padded == length)
+        of_length = _trimmed(encoded, members)
         # As few batches as the limit allows, and all of one size: hardly a row is filler.
         most = max(tokens_per_batch // length // batch_multiple, 1) * batch_multiple
         rows = -(-len(members) // -(-len(members) // most))
         rows = -(-rows // batch_multiple) * batch_multiple
         count = -(-len(members) // rows)
         members = np.pad(members, (0, count * rows - len(members)), constant_values=-1)
-        batches += [encoded.batch(part, int(length)) for part in members.reshape(count, rows)]
+        batches += [of_length.batch(part, int(length)) for part in members.reshape(count, rows)]
     return batches
+
+
+def _trimmed(encoded: Encoded, members: np.ndarray) -> Encoded:
+    """Cut links [E, ..., P, 3] to the most that one of some examples has."""
+    marks = {}
+    for name, mark in encoded.marks.items():
+        if mark.ndim > 2:
+            used = (mark[members][..., 2] >= 0).reshape(-1, mark.shape[-2]).sum(axis=1).max()
+            mark = mark[..., : max(int(used), 1), :]
+        marks[name] = mark
+    return dataclasses.replace(encoded, marks=marks)
 
 
 def in_order(

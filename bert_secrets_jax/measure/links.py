@@ -161,6 +161,20 @@ def random_links(
     return drawn
 
 
+def places(links: np.ndarray, text: np.ndarray) -> np.ndarray:
+    """Return to how many places each link can be moved as a whole, its own included.
+
+    Few of them make a weak test: a link that fits nowhere else is compared with itself.
+
+    Args:
+      links, text: as for `random_links`.
+    """
+    pairs, link, examples = _pairs(links)
+    return np.array(
+        [len(_moves(pairs[link == index], text[of])) for index, of in enumerate(examples)]
+    )
+
+
 def null_summary(score: np.ndarray, null: np.ndarray) -> NullTest:
     """Hold scores against those on random links.
 
@@ -181,6 +195,11 @@ def null_summary(score: np.ndarray, null: np.ndarray) -> NullTest:
         )
     if not (np.isfinite(score).all() and np.isfinite(null).all()):
         raise ValueError('Some scores are not finite: is there any example with such a link?')
+    if null.shape[2] < 99:
+        logging.warning(
+            '%d draws of random links: no p-value can be below %.3f.',
+            null.shape[2], 1 / (1 + null.shape[2]),
+        )  # fmt: skip
     score, null = score.astype(np.float64), null.astype(np.float64)
     as_high = np.sum(null >= score[..., None] - _ROUNDING, axis=-1)
     spread = null.std(axis=-1, ddof=1) if null.shape[2] > 1 else np.zeros_like(score)

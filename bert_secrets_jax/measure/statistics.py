@@ -129,8 +129,9 @@ def attention_of_random_links(
     def statistic(attentions: Maps, marks: Marks) -> Result:
         draws = marks[name]
         applies = draws[0, :, 2] >= 0 if among is None else marks[among]
-        along = lambda links: _along(attentions, links, reverse)
-        return jax.vmap(along, out_axes=-1)(draws), _has_any(applies)
+        # One draw after the other: all at once, their gathers fill the memory of a large batch.
+        values = jax.lax.map(lambda links: _along(attentions, links, reverse), draws)
+        return jnp.moveaxis(values, 0, -1), _has_any(applies)
 
     statistic.__name__ = f'attention_of_random_links_{name}' + '_reversed' * reverse
     return statistic

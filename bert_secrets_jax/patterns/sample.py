@@ -105,12 +105,10 @@ def join(parts: Sequence[Maps]) -> Maps:
 
 def write_maps(path: pathlib.Path, maps: Maps) -> None:
     """Write maps as float16, one after the other (.npz)."""
-    write_arrays(
-        path,
-        values=np.concatenate([value.astype(np.float16).ravel() for value in maps.values]),
-        lengths=np.array([len(value) for value in maps.values]),
-        **{name: getattr(maps, name) for name in _ARRAYS},
-    )
+    stacked = {name: getattr(maps, name) for name in _ARRAYS}
+    stacked['values'] = np.concatenate([value.astype(np.float16).ravel() for value in maps.values])
+    stacked['lengths'] = np.array([len(value) for value in maps.values])
+    write_arrays(path, stacked)
 
 
 def read_maps(path: pathlib.Path) -> Maps:

@@ -89,6 +89,7 @@ def test_results_are_files(finished):
         'maps3_all',
         'special_tokens_finetuned',
         'features',
+        'features_finetuned',
         'features_change',
         'relations',
         'relations_distances',
@@ -121,14 +122,14 @@ def test_the_table_holds_what_the_library_measures(finished, checkpoint, glue_di
             'verb (notebook)': bs.statistics.attention_to('verb@notebook', among='token'),
             'from [CLS] to object': bs.statistics.cls_to('object'),
             'subject to verb': bs.statistics.attention_of_links('verb-subject', reverse=True),
-            'noun to pronoun (notebook)': bs.statistics.attention_of_links(
-                'noun-pronoun@notebook', among='token'
+            'verb to subject (notebook)': bs.statistics.attention_of_links(
+                'verb-nsubj@notebook', among='token'
             ),
         },
     )
     rows = read(workdir / 'heads.csv')
-    # Special tokens and the like, features in two readings, from [CLS], relations in two readings.
-    assert len(rows) == (6 + 2 * 7 + 9 + 2 * 4) * 3 * 4
+    # Special tokens and the like, features, from [CLS], relations; the second number: notebook.
+    assert len(rows) == (6 + 7 + 6 + 9 + 6 + 4 + 2) * 3 * 4
     rows = [row for row in rows if row['statistic'] in expected]
     assert len(rows) == 11 * 3 * 4
     for row in rows:
