@@ -51,6 +51,8 @@ def open_workdir(
     config = json.loads(json.dumps(config))
     versions = describe_versions()
     if _has_results(path):
+        if not (path / 'config.json').exists():
+            raise ValueError(f'{path} holds files of no run (no config.json): choose another.')
         former = json.loads((path / 'config.json').read_text())
         freed = {name: config[name] for name in free if name in config}
         changed = _differences(former | freed, config)

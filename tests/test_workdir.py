@@ -44,6 +44,13 @@ def test_a_run_that_came_to_nothing_blocks_nothing(tmp_path):
     assert json.loads((path / 'config.json').read_text())['seed'] == 1
 
 
+def test_a_folder_of_something_else_is_refused(tmp_path):
+    (tmp_path / 'thesis.tex').write_text('mine')
+    with pytest.raises(ValueError, match='holds files of no run'):
+        open_workdir(tmp_path, CONFIG)
+    assert [path.name for path in tmp_path.iterdir()] == ['thesis.tex']
+
+
 def test_versions_stay_those_of_the_results(tmp_path, caplog):
     path = open_workdir(tmp_path / 'run', CONFIG)
     (path / 'heads.csv').write_text('results')

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 import flax.struct
@@ -70,13 +70,13 @@ def collect(
     bert: Bert,
     params: Mapping[str, Any],
     batches: Iterable[Batch],
-    statistics: Mapping[str, Statistic],
+    statistics: Mapping[Hashable, Statistic],
     *,
     head_mask=None,
     baseline: str = 'uniform',
     keep_values: bool = False,
     mesh: Mesh | None = None,
-) -> dict[str, HeadTable]:
+) -> dict[Hashable, HeadTable]:
     """Measure statistics of all heads over all examples in one forward pass each.
 
     Args:
@@ -108,11 +108,11 @@ def compare(
     before: tuple[Bert, Mapping[str, Any]],
     after: tuple[Bert, Mapping[str, Any]],
     batches: Iterable[Batch],
-    statistics: Mapping[str, Comparison],
+    statistics: Mapping[Hashable, Comparison],
     *,
     keep_values: bool = False,
     mesh: Mesh | None = None,
-) -> dict[str, HeadTable]:
+) -> dict[Hashable, HeadTable]:
     """Measure what differs between the maps of two models, such as before and after fine-tuning.
 
     Both models run in one jitted pass, and their maps are never stored.
@@ -135,11 +135,11 @@ class _Measure:
     """What is compiled: models, statistics of their maps together, baseline of masked heads."""
 
     models: tuple[Bert, ...]
-    statistics: tuple[tuple[str, Callable], ...]
+    statistics: tuple[tuple[Hashable, Callable], ...]
     baseline: str
 
 
-def _stream(measure, params, batches, head_mask, keep_values, mesh) -> dict[str, HeadTable]:
+def _stream(measure, params, batches, head_mask, keep_values, mesh) -> dict[Hashable, HeadTable]:
     if mesh is not None:
         params = jax.device_put(params, NamedSharding(mesh, PartitionSpec()))
     state, kept = None, []
@@ -232,7 +232,7 @@ def _shard(batch: Batch, mesh: Mesh) -> Batch:
     return jax.device_put(batch, NamedSharding(mesh, PartitionSpec('data')))
 
 
-def _table(name: str, moments: _Moments, kept) -> HeadTable:
+def _table(name: Hashable, moments: _Moments, kept) -> HeadTable:
     count = moments.count
     if not count.any():
         logging.warning('Statistic %r applied to no example.', name)

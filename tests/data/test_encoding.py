@@ -152,3 +152,16 @@ def test_marks_follow_their_examples_into_batches(tokenizer):
 def test_without_annotations_there_are_the_usual_marks_only(tokenizer):
     (batch,) = encode(tokenizer, [pair('the cat')], max_length=8)
     assert batch.marks.keys() == {'token', 'cls', 'sep'}
+
+
+def test_links_are_as_many_as_the_longest_example_of_a_bucket_has(tokenizer):
+    texts = ['the cat ran .', ' '.join(['the cat saw a dog'] * 5)]
+    examples = [Example(text, None, None, f'own/{row}') for row, text in enumerate(texts)]
+    span = lambda start: Span(start, start + 3)
+    few, many = Link((span(0),), (span(4),)), Link((span(0), span(4)), (span(18), span(22)))
+    annotations = [Annotation({}, {'r': (link,)}) for link in (few, many)]
+    short, long = encode(
+        tokenizer, examples, annotations=annotations, max_length=32, buckets=(8, 32)
+    )
+    assert short.marks['r'].shape == (1, 1, 3) and long.marks['r'].shape[1] >= 4
+    assert short.marks['r'][0].tolist() == [[1, 2, 0]]
