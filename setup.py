@@ -15,6 +15,7 @@ EXTRAS = {
     'test': [
         'nltk>=3.10',
         'pytest>=8',
+        'pytest-xdist>=3.6',
         'hypothesis>=6',
         'beartype>=0.18',
     ],

@@ -108,7 +108,8 @@ def write(
     for number, relation in enumerate(relations):
         links = encoded.marks[relation]
         arrays[f'links/{number}'] = links
-        arrays[f'places/{number}'] = np.median(places(links, encoded.text))
+        counts = places(links, encoded.text)
+        arrays[f'places/{number}'] = np.array(np.median(counts) if len(counts) else np.nan)
     for (name, *_), table in measured.items():
         if name.startswith('null/'):
             arrays[name] = table.mean

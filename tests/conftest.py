@@ -6,6 +6,8 @@ import pathlib
 # Before JAX starts: eight virtual devices on the CPU stand in for a machine with many.
 os.environ.setdefault('JAX_PLATFORMS', 'cpu')
 os.environ.setdefault('HF_HUB_OFFLINE', '1')
+# Tests compile much and compute little, in programs of their own too.
+os.environ.setdefault('JAX_DISABLE_MOST_OPTIMIZATIONS', '1')
 
 import jax
 import numpy as np
@@ -21,6 +23,15 @@ ROOT = pathlib.Path(__file__).parents[1]
 REAL_DATA = pathlib.Path(os.environ.get('BERT_SECRETS_DATA', ROOT.parent / 'shared' / 'data'))
 WORDS = """the a cat dog bird saw chased liked big small red house tree and not he she it
 ran sleep ##s ##ed ##ing un ##like ##ly . , ? ! ' " old new friend teacher never""".split()
+
+
+@pytest.fixture
+def optimized():
+    """For real checkpoints, which compute more than they compile."""
+    before = jax.config.jax_disable_most_optimizations
+    jax.config.update('jax_disable_most_optimizations', False)
+    yield
+    jax.config.update('jax_disable_most_optimizations', before)
 
 
 @pytest.fixture(scope='session')

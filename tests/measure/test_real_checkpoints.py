@@ -53,6 +53,7 @@ def plain_pytorch(directory, examples):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures('optimized')
 @pytest.mark.skipif(
     not (REAL_DATA / 'glue' / 'MRPC' / 'dev.tsv').exists(),
     reason='needs MRPC; set BERT_SECRETS_DATA to a folder with glue/MRPC/dev.tsv',
