@@ -28,9 +28,9 @@ ran sleep ##s ##ed ##ing un ##like ##ly . , ? ! ' " old new friend teacher never
 @pytest.fixture
 def optimized():
     """For real checkpoints, which compute more than they compile."""
-    before = jax.config.jax_disable_most_optimizations
     jax.config.update('jax_disable_most_optimizations', False)
     yield
+    before = os.environ['JAX_DISABLE_MOST_OPTIMIZATIONS'] not in ('0', 'false')
     jax.config.update('jax_disable_most_optimizations', before)
 
 

@@ -433,12 +433,15 @@ def test_the_documented_format(tmp_path):
     assert again == annotations[:3]
 
 
-def test_a_file_without_the_relation_is_refused(tmp_path):
+def test_any_relation_is_welcome_but_there_must_be_links(tmp_path):
     link = {'source': [[0, 2]], 'target': [[3, 6]]}
     path = write_lines(
         tmp_path / 'a.jsonl', {'text_a': 'He sat.', 'relations': {'subject': [link]}}
     )
-    with pytest.raises(ValueError, match="no relation 'frame element-target'; it has: subject"):
+    _, (annotation,) = framenet.read_frame_sample(path)
+    assert list(annotation.relations) == ['subject']
+    path = write_lines(tmp_path / 'b.jsonl', {'text_a': 'He sat.', 'relations': {'subject': []}})
+    with pytest.raises(ValueError, match='has no links'):
         framenet.read_frame_sample(path)
 
 
