@@ -108,7 +108,7 @@ def test_one_compilation_serves_all_layers_and_batches(bert, params, inputs, con
     bs.sweep(bert, params, [batch], masks)
     # The last layer is met twice: by the masks of its own heads, and at the end of all others.
     assert [piece._cache_size() for piece in pieces] == [1, 1, 1, 2]
-    bs.sweep(bert, params, [batch, batch], masks)
+    list(bs.sweep_batches(bert, params, [batch, batch], masks))
     assert [piece._cache_size() for piece in pieces] == [1, 1, 1, 2]
 
 

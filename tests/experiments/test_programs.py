@@ -409,7 +409,10 @@ def test_labels_of_your_own_table(checkpoint, tmp_path):
 
 
 def test_each_section_is_a_program_of_its_own(checkpoint, glue_dir, tmp_path):
-    smoke = settings(checkpoint, glue_dir, tmp_path, 'configs/paper.py:mrpc:smoke')
+    smoke = (
+        *settings(checkpoint, glue_dir, tmp_path, 'configs/paper.py:mrpc:smoke'),
+        '--config.linguistics.pipeline=',
+    )
     run('maps', *smoke)
     # What maps has measured, special_tokens does not measure again.
     before = (tmp_path / 'heads.csv').stat().st_mtime_ns
@@ -451,9 +454,10 @@ def test_a_malformed_file_and_a_damaged_checkpoint_are_one_line(checkpoint, glue
     line = error_line(result)
     assert 'dev.tsv: 1 bad row: line 22: 4 fields, expected 5' in line
     run(
-        'reproduce',
+        'special_tokens',
         *settings(checkpoint, bad, tmp_path / 'b'),
         '--config.data.bad_rows=skip',
+        '--config.linguistics.pipeline=',
     )
 
     damaged = shutil.copytree(checkpoint, tmp_path / 'damaged')
