@@ -20,7 +20,7 @@ from absl import app, flags
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.model import hub
-from experiments.special_tokens import STATISTICS
+from experiments.heads import SPECIAL as STATISTICS
 
 _MODEL = flags.DEFINE_string('model', 'all-MiniLM-L6-v2', 'Directory, or name on the hub.')
 _GLUE_DIR = flags.DEFINE_string('glue_dir', None, 'GLUE with MRPC; the embedded corpus without.')

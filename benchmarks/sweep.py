@@ -32,7 +32,7 @@ from absl import app, flags
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.ablation.sweep import one_behind
-from bert_secrets_jax.data.encoding import BUCKETS, tokenize
+from bert_secrets_jax.data.encoding import BUCKETS, in_order, tokenize
 from bert_secrets_jax.model import attention, hub
 
 _MODEL = flags.DEFINE_string(
