@@ -15,7 +15,6 @@ from bert_secrets_jax.progress import progress
 from bert_secrets_jax.report import tables
 from bert_secrets_jax.workdir import remember_input
 from experiments import finetune, links
-from experiments.links import directions
 from experiments.study import Study
 
 SPECIAL = {
@@ -29,11 +28,9 @@ SPECIAL = {
 FEATURES = ('noun', 'verb', 'pronoun', 'subject', 'object', 'negation', 'punctuation')
 # Those of the authors' notebook, by the marks that it had for them.
 OF_NOTEBOOK = {name: name for name in FEATURES[:5]} | {'negation': 'negation_word'}
-
-
 # The relations of section 4.5, and what the authors' notebook had of them: active subjects.
 RELATIONS = ('verb-subject', 'noun-pronoun')
-_OF_NOTEBOOK = {'verb-subject': 'verb-nsubj'}
+_RELATIONS_OF_NOTEBOOK = {'verb-subject': 'verb-nsubj'}
 
 
 def statistics(study: Study) -> dict[tuple[str, ...], bs.statistics.Statistic]:
@@ -57,15 +54,15 @@ def statistics(study: Study) -> dict[tuple[str, ...], bs.statistics.Statistic]:
     for reverse in (False, True):
         titles = {
             relation: title
-            for title, (relation, reversed_) in directions(RELATIONS).items()
+            for title, (relation, reversed_) in links.directions(RELATIONS).items()
             if reversed_ == reverse
         }
         along_links[tuple(titles.values())] = bs.statistics.attention_of_links(
             tuple(titles), reverse=reverse
         )
-        along_links[tuple(notebook(titles[relation]) for relation in _OF_NOTEBOOK)] = (
+        along_links[tuple(notebook(titles[relation]) for relation in _RELATIONS_OF_NOTEBOOK)] = (
             bs.statistics.attention_of_links(
-                at(_OF_NOTEBOOK.values()), among='token', reverse=reverse
+                at(_RELATIONS_OF_NOTEBOOK.values()), among='token', reverse=reverse
             )
         )
     return special | to_features | along_links
