@@ -45,6 +45,7 @@ setuptools.setup(
         'bert_secrets_jax.data': ['paraphrases/*.tsv', 'frames/*.jsonl'],
         'bert_secrets_jax.paper': ['*.json'],
         'bert_secrets_jax.patterns': ['page.html', 'annotated/*'],
+        'bert_secrets_jax.report': ['explorer.html'],
     },
     install_requires=[
         'absl-py>=2',

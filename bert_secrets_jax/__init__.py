@@ -29,6 +29,7 @@ from bert_secrets_jax.data.tables import read_table
 from bert_secrets_jax.data.tasks import GLUE, Example, Task, get_task
 from bert_secrets_jax.measure import links, statistics
 from bert_secrets_jax.measure.collect import HeadTable, collect, compare
+from bert_secrets_jax.measure.maps import TokenMaps, attention_maps, to_bertviz
 from bert_secrets_jax.model.bert import Bert, BertOutput
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.weights import Pretrained, from_pretrained, save_pretrained
@@ -46,7 +47,9 @@ __all__ = [
     'Pretrained',
     'Span',
     'Task',
+    'TokenMaps',
     'annotate',
+    'attention_maps',
     'collect',
     'compare',
     'encode',
@@ -67,5 +70,6 @@ __all__ = [
     'statistics',
     'sweep',
     'sweep_batches',
+    'to_bertviz',
     'write_annotations',
 ]

@@ -10,6 +10,7 @@ ablates what this run fine-tunes (or has fine-tuned). A checkpoint that is fine-
 
 import hashlib
 import json
+import pathlib
 from collections.abc import Callable
 
 import numpy as np
@@ -19,6 +20,7 @@ import bert_secrets_jax as bs
 from bert_secrets_jax import paper
 from bert_secrets_jax.ablation import significance
 from bert_secrets_jax.ablation.results import Swept, read_swept, sweep_to_file
+from bert_secrets_jax.files import read_arrays, write_arrays
 from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.model.attention import check_baseline
 from bert_secrets_jax.report import figures, tables
@@ -95,10 +97,7 @@ def sweep(
     """
     config = study.config.ablation
     check_baseline(config.baseline)
-    for setting in ('checkpoint', 'baseline', 'max_examples'):
-        settings[setting] = config[setting]
-    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
-    file = study.workdir / 'ablation' / f'{name}_{digest}.npz'
+    file = swept_file(study, name, **settings)
     if not file.exists():
         # A head that does not exist shows before anything is trained.
         make_masks(study.pretrained.config)
@@ -116,6 +115,14 @@ def sweep(
     return read_swept(file)
 
 
+def swept_file(study: Study, name: str, **settings: str) -> pathlib.Path:
+    """Return the file of what `sweep` finds, for the same arguments and configured settings."""
+    for setting in ('checkpoint', 'baseline', 'max_examples'):
+        settings[setting] = study.config.ablation[setting]
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
+    return study.workdir / 'ablation' / f'{name}_{digest}.npz'
+
+
 def metrics(study: Study, swept: Swept) -> tuple[str, ...]:
     """Return the metrics of what was swept; the first is the task's own."""
     return study.metrics(swept.logits.shape[-1])
@@ -124,13 +131,7 @@ def metrics(study: Study, swept: Swept) -> tuple[str, ...]:
 def assess(study: Study, swept: Swept, name: str) -> dict[str, significance.Assessment]:
     """Compare each mask of a set with the intact model, by metric; writes the CSV."""
     found = {
-        metric: significance.assess(
-            metric,
-            swept.predictions[1:],
-            swept.predictions[0],
-            swept.labels,
-            seed=study.config.seed,
-        )
+        metric: _assessed(study, swept, metric)
         # Its test re-ranks all examples in every round; Pearson's correlation stands beside it.
         for metric in metrics(study, swept)
         if metric != 'spearman'
@@ -147,6 +148,41 @@ def assess(study: Study, swept: Swept, name: str) -> dict[str, significance.Asse
         ),
     )
     return found
+
+
+def _assessed(study: Study, swept: Swept, metric: str) -> significance.Assessment:
+    """Assess, or read what was assessed of the same predictions: correlations take minutes."""
+    content = hashlib.sha256(swept.logits.tobytes() + swept.labels.tobytes()).hexdigest()[:16]
+    file = study.workdir / 'ablation' / 'assessed' / f'{metric}_{content}.npz'
+    if not file.exists():
+        found = significance.assess(
+            metric,
+            swept.predictions[1:],
+            swept.predictions[0],
+            swept.labels,
+            seed=study.config.seed,
+        )
+        write_arrays(file, vars(found))
+    stored = read_arrays(file)
+    return significance.Assessment(
+        **{name: value if value.ndim else value.item() for name, value in stored.items()}
+    )
+
+
+def effects_of_heads(study: Study) -> tuple[str, np.ndarray] | None:
+    """Return what disabling each head does, if it is measured with the configured settings.
+
+    Returns:
+      What it is, with the metric, and a text for each head [L, N].
+    """
+    if not swept_file(study, 'heads').exists():
+        return None
+    swept = sweep(study, 'heads', SETS['heads'])
+    first = metrics(study, swept)[0]
+    found = _assessed(study, swept, first)
+    texts = [_effect(found, index) for index in range(len(found.difference))]
+    which = ' (fine-tuned)' if study.config.ablation.checkpoint == 'finetuned' else ''
+    return f'{TITLES[first]} without it{which}', np.reshape(texts, swept.masks.shape[1:])
 
 
 def section(study: Study) -> Section:

@@ -48,16 +48,20 @@ def run(study: Study, start: str) -> dict:
     Returns:
       'history' (of `finetune`), 'metrics' and 'train_examples'.
     """
-    directory = study.workdir / 'finetune' / start
-    finished = directory / 'outcome.json'
+    finished = outcome_file(study, start)
     if not finished.exists():
         outcome = {
             'train_examples': len(study.train),
             'metrics': study.metrics(len(study.label_names)),
-            'history': _finetune(study, start, directory),
+            'history': _finetune(study, start, finished.parent),
         }
         write_atomically(finished, json.dumps(outcome).encode())
     return json.loads(finished.read_text())
+
+
+def outcome_file(study: Study, start: str) -> pathlib.Path:
+    """Return the file of what `run` has finished."""
+    return study.workdir / 'finetune' / start / 'outcome.json'
 
 
 def _finetune(study: Study, start: str, directory: pathlib.Path) -> list[dict]:

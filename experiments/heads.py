@@ -5,6 +5,7 @@ report (`special_tokens`, `features`, `relations`, `cls_tokens`, `attention_chan
 """
 
 import hashlib
+import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -125,7 +126,7 @@ def measure_change(study: Study, seed: int) -> dict[str, bs.HeadTable]:
       By name of the statistic the fine-tuned model's; by `change(name)` that less the pre-trained
       one's, example by example; 'cosine'.
     """
-    file = study.workdir / f'heads_seed{seed}.csv'
+    file = changed_file(study, seed)
     both = {('cosine',): bs.statistics.cosine}
     for names, statistic in statistics(study).items():
         both[names] = bs.statistics.of_second(statistic)
@@ -144,6 +145,11 @@ def measure_change(study: Study, seed: int) -> dict[str, bs.HeadTable]:
         )
         tables.write_heads(file, _apart(measured))
     return tables.read_heads(file, _names(both))
+
+
+def changed_file(study: Study, seed: int) -> pathlib.Path:
+    """Return the file of `measure_change`."""
+    return study.workdir / f'heads_seed{seed}.csv'
 
 
 def _names(statistics) -> list[str]:

@@ -1,36 +1,50 @@
-"""Attention maps of example sentences (the paper, Figures 1 and 4).
+"""Attention maps of example sentences (the paper, Figures 1 and 4), as figures and to explore.
 
-python -m experiments.maps --config=configs/quickstart.py --workdir=results/quickstart
+    python -m experiments.maps --config=configs/quickstart.py --workdir=results/quickstart
+
+shows the model as it is. What this run has also done, it shows too: the fine-tuned model beside it,
+and what disabling a head does; nothing is fine-tuned or ablated for it.
 """
 
-import jax
+from collections.abc import Callable
+
 import numpy as np
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.files import read_arrays, write_arrays
 from bert_secrets_jax.report import figures
+from bert_secrets_jax.report.explorer import Explorer
 from bert_secrets_jax.report.html import Picture, Section
-from experiments import heads
+from experiments import ablate, finetune, heads, links
 from experiments.study import Study, launch
 
 
-def compute(study: Study) -> list[dict[str, np.ndarray]]:
-    """Return maps [L, N, T, T] and tokens of each example, computed or read back."""
-    file = study.workdir / 'maps.npz'
+def compute(study: Study) -> list[bs.TokenMaps]:
+    """Return the maps of the examples, computed or read back."""
+    return _kept(study, 'maps.npz', lambda: study.pretrained)
+
+
+def compute_finetuned(study: Study, seed: int) -> list[bs.TokenMaps] | None:
+    """Return the maps of the same examples after fine-tuning; None if that is not done."""
+    if not finetune.outcome_file(study, 'pretrained').exists():
+        return None
+    load = lambda: finetune.load(study, 'pretrained', seed)
+    return _kept(study, f'maps_seed{seed}.npz', load)
+
+
+def _kept(study: Study, name: str, load: Callable[[], bs.Pretrained]) -> list[bs.TokenMaps]:
+    file = study.workdir / name
     if not file.exists():
-        model, arrays = study.pretrained, {}
-        forward = jax.jit(model.bert.apply)
-        for index, example in enumerate(_choose(study)):
-            (batch,) = study.encode([example])
-            output = forward({'params': model.params}, **batch.inputs)
-            length = int(batch.lengths[0])
-            tokens = model.tokenizer.convert_ids_to_tokens(batch.input_ids[0, :length].tolist())
-            arrays[f'maps{index}'] = np.asarray(output.attentions[0, :, :, :length, :length])
-            arrays[f'tokens{index}'] = np.array(tokens)
+        examples = _choose(study)
+        found = bs.attention_maps(load(), examples, max_length=study.config.encoding.max_length)
+        arrays = {}
+        for index, each in enumerate(found):
+            arrays[f'maps{index}'] = each.attentions
+            arrays[f'tokens{index}'] = np.array(each.tokens)
         write_arrays(file, arrays)
     stored = read_arrays(file)
     return [
-        {name: stored[f'{name}{index}'] for name in ('maps', 'tokens')}
+        bs.TokenMaps(stored[f'tokens{index}'].tolist(), stored[f'maps{index}'])
         for index in range(len(stored) // 2)
     ]
 
@@ -51,34 +65,69 @@ def _by_length(batch: bs.Batch) -> np.ndarray:
 
 def section(study: Study) -> Section:
     """Write the figures and return the section of the report."""
-    telling = _telling_heads(heads.measure(study))
-    blocks = []
-    for index, stored in enumerate(compute(study)):
-        maps, tokens = stored['maps'], stored['tokens'].tolist()
-        sentence = ' '.join(tokens)
+    measured = heads.measure(study)
+    telling = _telling_heads(measured)
+    seed = finetune.seeds(study)[0]
+    examples, finetuned = compute(study), compute_finetuned(study, seed)
+    shown = {study.model_name: examples}
+    if finetuned is not None:
+        shown['fine-tuned'] = finetuned
+    blocks = [Explorer(shown, _notes(study, measured, seed))]
+    for index, example in enumerate(examples):
         directory = study.workdir / 'figures'
-        blocks += [
+        # For papers; on the page the explorer shows it.
+        figures.save(figures.map_grid(example.attentions), directory, f'maps{index + 1}_all')
+        figure = figures.head_maps(
+            {title: example.attentions[head] for title, head in telling.items()}, example.tokens
+        )
+        blocks.append(
             Picture(
-                figures.save(figures.map_grid(maps), directory, f'maps{index + 1}_all'),
-                f'All heads on: {sentence}. Rows attend to columns; dark is 1.',
-            ),
-            Picture(
-                figures.save(
-                    figures.head_maps(
-                        {title: maps[head] for title, head in telling.items()}, tokens
-                    ),
-                    directory,
-                    f'maps{index + 1}_heads',
-                ),
-                f'Heads that stand out over the whole corpus, on: {sentence}.',
-            ),
-        ]
-    text = (
-        'Each map shows how much every token (row) attends to every token (column). The large maps '
-        'are of the heads that attend most to [CLS], to [SEP] and to the neighbouring tokens, and '
-        'of the most focused and the broadest one.'
-    )
-    return Section('Maps of example sentences', [text], blocks)
+                figures.save(figure, directory, f'maps{index + 1}_heads'),
+                'Heads that stand out over the whole corpus, on: ' + ' '.join(example.tokens),
+            )
+        )
+    paragraphs = [
+        'Each map shows how much every token (row) attends to every token (column). Choose a '
+        'sentence and a head: a click, or the arrow keys and Enter, opens its map with what is '
+        f'known about it from {study.text_name(study.config.data.split)}; Escape goes back.',
+        'The figures below are of the heads that attend most to [CLS], to [SEP] and to the '
+        'neighbouring tokens, and of the most focused and the broadest one.',
+    ]
+    if finetuned is not None:
+        paragraphs[0] += f' The fine-tuned model is that of seed {seed}.'
+    return Section('Maps of example sentences', paragraphs, blocks)
+
+
+def _notes(study: Study, measured: dict[str, bs.HeadTable], seed: int) -> dict[str, np.ndarray]:
+    """Return what this run has found out about the heads: its name, and a text for each head."""
+    is_changed = heads.changed_file(study, seed).exists()
+    changed = heads.measure_change(study, seed) if is_changed else {}
+    titles = {
+        name: name if name.startswith('entropy') else f'attention to {name}'
+        for name in (*heads.SPECIAL, *heads.FEATURES)
+    }
+    titles |= {name: f'attention from {name}' for name in links.directions(heads.RELATIONS)}
+    titles['cosine'] = 'cosine similarity, before and after'
+    notes = {}
+    for name, title in titles.items():
+        # A feature that no text has was measured on none.
+        tables = [of[name] for of in (measured, changed) if name in of and of[name].count]
+        if tables:
+            notes[title] = _texts(tables)
+    effects = ablate.effects_of_heads(study)
+    return notes if effects is None else notes | dict([effects])
+
+
+def _texts(tables: list[bs.HeadTable]) -> np.ndarray:
+    """Return means and standard errors, of one model or of it and its fine-tuned self: [L, N]."""
+    shape = tables[0].mean.shape
+    texts = [
+        ', fine-tuned '.join(
+            f'{table.mean[head]:.4f} ± {table.standard_error[head]:.4f}' for table in tables
+        )
+        for head in np.ndindex(shape)
+    ]
+    return np.reshape(texts, shape)
 
 
 def _telling_heads(measured) -> dict[str, tuple[int, int]]:

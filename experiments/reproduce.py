@@ -27,7 +27,6 @@ def main(study: Study) -> None:
     """Run what is not finished yet and write `report.html`."""
     sections = [
         special_tokens.section(study),
-        maps.section(study),
         relations.section(study),
         frames.section(study),
         finetune.section(study),
@@ -35,6 +34,7 @@ def main(study: Study) -> None:
         features.section(study),
         cls_tokens.section(study),
         ablate.section(study),
+        maps.section(study),  # shows of each head what the others have found
     ]
     path = study.workdir / 'report.html'
     write_report(

@@ -1,4 +1,7 @@
-"""One self-contained page: no script, no request, everything inside the file."""
+"""One self-contained page: everything inside the file, and no request to anywhere.
+
+All of it but the explorer can be read without its scripts, which sort tables and draw maps.
+"""
 
 import base64
 import dataclasses
@@ -8,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert_secrets_jax.files import write_atomically
+from bert_secrets_jax.report.explorer import Explorer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,7 +24,7 @@ class Picture:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table on the page; cells are shown as given."""
+    """A table on the page; cells are shown as given, and sorted by the numbers they begin with."""
 
     caption: str
     columns: Sequence[str]
@@ -33,7 +37,7 @@ class Section:
 
     title: str
     paragraphs: Sequence[str]
-    blocks: Sequence[Picture | Table]
+    blocks: Sequence[Picture | Table | Explorer]
 
 
 def write_report(
@@ -69,20 +73,28 @@ def write_report(
         f'<title>{html.escape(title)}</title><style>{_STYLE}</style></head><body><main>'
         f'<h1>{html.escape(title)}</h1><p class="lead">{html.escape(lead)}</p>'
         f'<nav aria-label="Contents"><ol>{contents}</ol></nav>{body}{closing}'
-        '</main></body></html>\n'
+        f'</main><script>{_SCRIPT}</script></body></html>\n'
     )
     write_atomically(path, page.encode())
 
 
 def _section(index: int, section: Section) -> str:
     paragraphs = ''.join(f'<p>{html.escape(text)}</p>' for text in section.paragraphs)
-    blocks = ''.join(
-        _picture(block) if isinstance(block, Picture) else _table(block) for block in section.blocks
-    )
+    blocks = ''.join(map(_block, section.blocks))
     return (
         f'<section id="part{index}"><h2>{html.escape(section.title)}</h2>{paragraphs}{blocks}'
         '</section>'
     )
+
+
+def _block(block: Picture | Table | Explorer) -> str:
+    match block:
+        case Picture():
+            return _picture(block)
+        case Table():
+            return _table(block)
+        case Explorer():
+            return block.html()
 
 
 def _picture(picture: Picture) -> str:
@@ -124,7 +136,56 @@ table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabul
 th, td { padding: .2rem .7rem; border-bottom: 1px solid var(--line); text-align: right; }
 th:first-child, td:first-child { text-align: left; }
 thead th { background: var(--soft); }
+th button { font: inherit; color: inherit; background: none; border: 0; padding: 0; }
+th button:hover { cursor: pointer; text-decoration: underline; }
+th button:focus-visible { outline: 2px solid; outline-offset: 2px; }
+th button:empty::before { content: '↕'; }
+[aria-sort=ascending] button::after { content: ' ▲'; }
+[aria-sort=descending] button::after { content: ' ▼'; }
 details { margin: 1rem 0; } details td { text-align: left; word-break: break-word; }
 summary { cursor: pointer; }
-@media print { details { display: none; } figure, .table { break-inside: avoid; } }
+/* Maps want more width than text. */
+main .bs-explorer {
+  width: min(100vw - 2rem, 80rem); position: relative; left: 50%; translate: -50%;
+}
+@media print {
+  details { display: none; } figure, .table { break-inside: avoid; }
+  main .bs-explorer { width: auto; left: 0; translate: none; }
+}
+"""
+
+# A click on a heading sorts its table by that column: ascending, descending, as it was. Numbers go
+# by their value, what has none stands after them, and an empty cell or a dash last of all.
+_SCRIPT = r"""
+const beginning = /^([<>~]?)\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)/i;
+function keyOf(cell) {
+  const text = cell.textContent.trim().replace(/[−–](?=[\d.])/g, '-');
+  const [, sign, number] = text.replace(/,(?=\d{3})/g, '').match(beginning) ?? [];
+  // "<.001" stands before .001, and ">.999" after .999.
+  const value = Number(number) + ({'<': -1e-9, '>': 1e-9}[sign] ?? 0);
+  return {text, value, kind: number ? 0 : /^[–-]?$|^nan$/i.test(text) ? 2 : 1};
+}
+function compare(a, b) {
+  return a.kind === 0 && a.value - b.value || a.text.localeCompare(b.text, 'en', {numeric: true});
+}
+for (const table of document.querySelectorAll('.table > table')) {
+  const body = table.tBodies[0], rows = [...body.rows], heads = [...table.tHead.rows[0].cells];
+  heads.forEach((head, column) => {
+    const button = document.createElement('button');
+    button.type = 'button';
+    if (!head.textContent) button.setAttribute('aria-label', 'sort');
+    button.append(...head.childNodes);
+    head.append(button);
+    button.onclick = () => {
+      const next = {ascending: 'descending', descending: 'none'};
+      const order = next[head.getAttribute('aria-sort')] ?? 'ascending';
+      heads.forEach(each => each.removeAttribute('aria-sort'));
+      head.setAttribute('aria-sort', order);
+      const sign = {ascending: 1, descending: -1, none: 0}[order];
+      const keyed = rows.map(row => ({row, key: keyOf(row.cells[column])}));
+      if (sign) keyed.sort(({key: a}, {key: b}) => a.kind - b.kind || sign * compare(a, b));
+      body.append(...keyed.map(each => each.row));
+    };
+  });
+}
 """

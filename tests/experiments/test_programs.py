@@ -1,5 +1,6 @@
 """The programs as a user runs them: results, resuming, and errors of one line."""
 
+import base64
 import csv
 import importlib
 import json
@@ -252,6 +253,42 @@ def test_ablation_is_what_one_pass_per_head_gives(finished, finetuned, glue_dir)
     assert 'of 12 heads' in page and 'Rank correlation' not in page.split('Disabling heads')[-1]
 
 
+def test_the_explorer_has_both_models_and_what_is_known_of_each_head(finished, finetuned):
+    workdir, _ = finished
+    page = (workdir / 'report.html').read_text()
+    (text,) = re.findall(r'<script type="application/json">(.*?)</script>', page, re.S)
+    data = json.loads(text)
+    assert data['shape'] == [3, 4] and data['models'][1] == 'fine-tuned'
+    assert len(data['sentences']) == 3
+    stored = np.load(workdir / 'maps_seed0.npz')
+    for index, sentence in enumerate(data['sentences']):
+        ids = np.array([finetuned.tokenizer.convert_tokens_to_ids(sentence['tokens'])])
+        ends = ids == finetuned.tokenizer.sep_token_id
+        output = finetuned.bert.apply(
+            {'params': finetuned.params}, ids, np.cumsum(ends, axis=1) - ends, np.ones_like(ids)
+        )
+        np.testing.assert_allclose(stored[f'maps{index}'], output.attentions[0], atol=2e-6)
+        size = ids.shape[1] ** 2
+        quantised = np.frombuffer(base64.b64decode(sentence['maps'][1]), np.uint8)
+        decoded = quantised.reshape(12, size) / 255 * np.array(sentence['greatest'][1])[:, None]
+        np.testing.assert_allclose(
+            decoded, output.attentions[0].reshape(12, size), atol=1 / 510 + 1e-5
+        )
+    notes = dict(data['notes'])
+    effects = [row for row in read(workdir / 'ablation_heads.csv') if row['metric'] == 'f1']
+    assert len(effects) == 12
+    for row, text in zip(effects, notes['F1 without it (fine-tuned)'], strict=True):
+        low, high = (100 * float(row[name]) for name in ('low', 'high'))
+        assert text.startswith(f'{100 * float(row["difference"]):+.2f} points ({low:+.2f} to')
+        assert f' to {high:+.2f}, p = ' in text
+    measured = {
+        (row['statistic'], row['layer'], row['head']): row for row in read(workdir / 'heads.csv')
+    }
+    row = measured['[SEP]', '2', '3']
+    shown = f'{float(row["mean"]):.4f} ± {float(row["standard_error"]):.4f}, fine-tuned 0.'
+    assert notes['attention to [SEP]'][6].startswith(shown)
+
+
 def test_other_settings_of_the_ablation_need_no_new_folder(
     finished, checkpoint, glue_dir, tmp_path
 ):
@@ -414,6 +451,8 @@ def test_each_section_is_a_program_of_its_own(checkpoint, glue_dir, tmp_path):
         '--config.linguistics.pipeline=',
     )
     run('maps', *smoke)
+    # It shows what is there, and fine-tunes nothing for it.
+    assert not (tmp_path / 'finetune').exists() and not (tmp_path / 'maps_seed0.npz').exists()
     # What maps has measured, special_tokens does not measure again.
     before = (tmp_path / 'heads.csv').stat().st_mtime_ns
     run('special_tokens', *smoke)

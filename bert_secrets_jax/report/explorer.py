@@ -1,0 +1,107 @@
+"""An explorer of attention maps: one fragment of HTML for the report and for notebooks."""
+
+import base64
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from importlib import resources
+
+import numpy as np
+
+from bert_secrets_jax.measure.maps import TokenMaps
+
+
+@dataclasses.dataclass(frozen=True)
+class Explorer:
+    """The maps of all heads on some sentences, of a model or of two beside their difference.
+
+        bs.Explorer({'as it is': bs.attention_maps(pretrained, examples)})
+
+    in a notebook shows all heads of a sentence; a click, or Enter, opens one with its tokens, its
+    numbers and what is noted about it. Nothing is requested from anywhere. A weight is kept in one
+    byte, as a share of the greatest of its map: its error is at most that maximum / 510, so 0.002
+    at worst, and no more decimals are shown than that allows.
+
+    Attributes:
+      maps: name of a model to its maps of each sentence; the second is compared with the first.
+      notes: what is known of the heads: its name to [L, N] texts, or numbers (shown with three
+        digits). Empty texts and NaN are left out.
+
+    Raises:
+      ValueError: when there is nothing to show, or models and notes do not fit each other.
+    """
+
+    maps: Mapping[str, Sequence[TokenMaps]]
+    notes: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self):
+        if len(self.maps) not in (1, 2):
+            raise ValueError(f'An explorer shows one model or two, got {len(self.maps)}.')
+        first = next(iter(self.maps.values()))
+        if not first:
+            raise ValueError('An explorer needs the maps of at least one sentence.')
+        shape, tokens = self._shape, [list(each.tokens) for each in first]
+        for model, sentences in self.maps.items():
+            if [list(each.tokens) for each in sentences] != tokens:
+                raise ValueError(f'{model} has maps of other tokens: give both the same sentences.')
+            for each in sentences:
+                if each.attentions.shape[:2] != shape:
+                    raise ValueError(
+                        f'All maps must have {shape[0]} layers x {shape[1]} heads, {model} has '
+                        f'{list(each.attentions.shape[:2])}.'
+                    )
+                if not (np.min(each.attentions) >= 0 and np.max(each.attentions) <= 1.0001):
+                    raise ValueError(f'Attention is from 0 to 1, that of {model} is not.')
+        for name, values in self.notes.items():
+            if np.shape(values) != shape:
+                raise ValueError(
+                    f'The note {name!r} must be [layers, heads] = {list(shape)}, got '
+                    f'{list(np.shape(values))}.'
+                )
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        return next(iter(self.maps.values()))[0].attentions.shape[:2]
+
+    def html(self) -> str:
+        """Return the fragment, with a style and a script that concern nothing else on the page."""
+        sentences = [
+            {
+                'tokens': list(of_models[0].tokens),
+                'maps': [base64.b64encode(_bytes(each).tobytes()).decode() for each in of_models],
+                'greatest': [_greatest(each).ravel().round(6).tolist() for each in of_models],
+            }
+            for of_models in zip(*self.maps.values(), strict=True)
+        ]
+        data = {
+            'shape': self._shape,
+            'models': list(self.maps),
+            'sentences': sentences,
+            'notes': [
+                [name, [_text(value) for value in np.ravel(values)]]
+                for name, values in self.notes.items()
+            ],
+        }
+        page = resources.files(__package__).joinpath('explorer.html').read_text('utf-8')
+        # A token may be "</script>".
+        return page.replace('/* data */', json.dumps(data).replace('<', '\\u003c'))
+
+    def _repr_html_(self) -> str:
+        return self.html()
+
+
+def _greatest(maps: TokenMaps) -> np.ndarray:
+    """Return the greatest weight [L, N] of each map."""
+    return np.max(maps.attentions, axis=(-2, -1))
+
+
+def _bytes(maps: TokenMaps) -> np.ndarray:
+    """Return each weight as a share of the greatest of its map, in 255ths: [L, N, T, T]."""
+    greatest = _greatest(maps)[..., None, None]
+    return np.rint(255 * maps.attentions / np.where(greatest > 0, greatest, 1)).astype(np.uint8)
+
+
+def _text(value) -> str:
+    if isinstance(value, str):
+        return str(value)
+    return '' if np.isnan(value) else f'{value:.3g}'

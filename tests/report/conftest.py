@@ -1,0 +1,42 @@
+"""Pages in a real browser, where there is one: any complaint or request of theirs is a failure."""
+
+import shutil
+
+import pytest
+
+
+@pytest.fixture(scope='session')
+def browser():
+    chromium = shutil.which('chromium')
+    if chromium is None:
+        pytest.skip('no chromium on the PATH')
+    driver = pytest.importorskip('playwright.sync_api')
+    with driver.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=['--no-sandbox'])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visit(browser, tmp_path):
+    """Return a function that opens HTML as a file and returns the tab."""
+    tabs, complaints, requests, allowed = [], [], [], []
+
+    def visit(text, *, javascript=True, **settings):
+        file = tmp_path / f'page{len(tabs)}.html'
+        file.write_text(text, encoding='utf-8')
+        allowed.append(file.as_uri())
+        tab = browser.new_page(java_script_enabled=javascript, **settings)
+        tab.on('console', lambda message: complaints.append(message.text))
+        tab.on('pageerror', lambda error: complaints.append(str(error)))
+        tab.on('request', lambda request: requests.append(request.url))
+        tab.goto(file.as_uri())
+        tabs.append(tab)
+        return tab
+
+    yield visit
+    for tab in tabs:
+        tab.close()
+    assert complaints == []
+    # A figure inside the page, as data, is none.
+    assert [url for url in requests if not url.startswith('data:image/')] == allowed

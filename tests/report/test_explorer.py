@@ -1,0 +1,288 @@
+"""The explorer shows the maps that it is given, by mouse and by keyboard, and asks for nothing."""
+
+import base64
+import json
+import re
+
+import numpy as np
+import pytest
+
+from bert_secrets_jax.measure.maps import TokenMaps
+from bert_secrets_jax.report.explorer import Explorer
+
+HOSTILE = ['[CLS]', '<s>', '</script>', '<img src=x onerror=alert(1)>', '&amp;', "it's", '[SEP]']
+WORDS = ['[CLS]', 'the', 'cat', 'saw', 'it', '[SEP]']
+
+
+def random_maps(*token_lists, layers=2, heads=3, seed=0):
+    rng = np.random.default_rng(seed)
+    return [
+        TokenMaps(
+            tokens, rng.dirichlet(np.full(len(tokens), 0.3), (layers, heads, len(tokens)))
+        )
+        for tokens in token_lists
+    ]  # fmt: skip
+
+
+def page(*explorers):
+    fragments = ''.join(each._repr_html_() for each in explorers)
+    return f'<!doctype html><html><head><title>maps</title></head><body>{fragments}</body></html>'
+
+
+@pytest.fixture
+def pair():
+    """Two models on two sentences, and what is known of their heads."""
+    notes = {
+        'to [CLS]': np.arange(6.0).reshape(2, 3) / 7,
+        'without <it>': np.array([['a', 'b', 'c'], ['d', 'e & f', '']]),
+    }
+    models = {'as it is': random_maps(WORDS, HOSTILE), 'tuned': random_maps(WORDS, HOSTILE, seed=1)}
+    return Explorer(models, notes)
+
+
+def stored(explorer):
+    """Return the data of the fragment, as its script reads it."""
+    (text,) = re.findall(r'<script type="application/json">(.*?)</script>', explorer.html(), re.S)
+    return json.loads(text)
+
+
+def numbers(readout):
+    """Return the weights of a line such as 'cat (3) → it (5): tuned 0.12, difference −0.03'."""
+    found = re.findall(r'(?<![(\d])[−+]?\d\.\d+', readout.split('): ')[-1])
+    return [float(number.replace('−', '-')) for number in found]
+
+
+def test_a_byte_is_as_exact_as_it_is_said_to_be():
+    maps = random_maps(WORDS, HOSTILE, layers=3, heads=4)
+    # Nothing but one weight, and all alike.
+    maps[0].attentions[0, 0] = np.eye(6)
+    maps[0].attentions[0, 1] = 1 / 6
+    data = stored(Explorer({'it': maps}))
+    for each, sentence in zip(maps, data['sentences'], strict=True):
+        length = len(each.tokens)
+        read = np.frombuffer(base64.b64decode(sentence['maps'][0]), np.uint8) / 255
+        greatest = np.reshape(sentence['greatest'][0], (3, 4, 1, 1))
+        read = read.reshape(3, 4, length, length) * greatest
+        error = np.abs(read - each.attentions)
+        assert (error <= greatest / 510 + 1e-6).all() and error.max() > 1e-5
+        np.testing.assert_array_equal(read[error == 0], each.attentions[error == 0])
+    np.testing.assert_allclose(read.sum(axis=-1), 1, atol=0.02)
+
+
+def test_it_is_small():
+    tokens = [f'token{index}' for index in range(40)]
+    maps = random_maps(tokens, tokens, tokens, layers=12, heads=12)
+    assert len(Explorer({'a': maps, 'b': maps}).html()) < 2.1e6
+
+
+def test_what_does_not_fit_is_named():
+    maps = random_maps(WORDS)
+    other = random_maps(HOSTILE)
+    with pytest.raises(ValueError, match='one model or two, got 0'):
+        Explorer({})
+    with pytest.raises(ValueError, match='at least one sentence'):
+        Explorer({'a': []})
+    with pytest.raises(ValueError, match='b has maps of other tokens'):
+        Explorer({'a': maps, 'b': other})
+    with pytest.raises(ValueError, match=r'2 layers x 3 heads, b has \[1, 3\]'):
+        Explorer({'a': maps, 'b': random_maps(WORDS, layers=1)})
+    with pytest.raises(ValueError, match=r"'entropy' must be \[layers, heads\] = \[2, 3\]"):
+        Explorer({'a': maps}, {'entropy': np.zeros((3, 2))})
+    with pytest.raises(ValueError, match='from 0 to 1'):
+        Explorer({'a': [TokenMaps(WORDS, maps[0].attentions * 9)]})
+    with pytest.raises(ValueError, match='from 0 to 1'):
+        Explorer({'a': [TokenMaps(WORDS, maps[0].attentions * np.nan)]})
+
+
+def test_a_click_opens_a_head_and_the_pointer_reads_its_weights(visit, pair):
+    tab = visit(page(pair), viewport={'width': 1300, 'height': 900})
+    assert tab.locator('.head').count() == 6 and not tab.locator('.detail').is_visible()
+    tab.get_by_role('button', name='L2-H1').click()
+    assert tab.locator('h3').inner_text() == 'L2-H1'
+    assert not tab.locator('.grid').is_visible()
+    assert tab.locator('figcaption').all_inner_texts()[2].startswith('tuned less as it is')
+    assert tab.locator('svg').count() == 3
+    before, after = (models[0].attentions[1, 0] for models in pair.maps.values())
+    for which, (row, column) in ((0, (2, 4)), (1, (5, 0)), (2, (3, 3))):
+        box = tab.locator('svg image').nth(which).bounding_box()
+        step = box['width'] / len(WORDS)
+        tab.mouse.move(box['x'] + (column + 0.5) * step, box['y'] + (row + 0.5) * step)
+        line = tab.locator('output').inner_text()
+        assert line.startswith(f'{WORDS[row]} ({row + 1}) → {WORDS[column]} ({column + 1}): ')
+        expected = before[row, column], after[row, column], (after - before)[row, column]
+        assert numbers(line) == pytest.approx(expected, abs=0.009)
+        # The tokens of the cell stand out in all three.
+        assert tab.locator('text.on').all_text_contents() == [WORDS[row], WORDS[column]] * 3
+    tab.get_by_role('button', name='all heads').click()
+    assert tab.locator('.grid').is_visible()
+
+
+def test_everything_is_done_by_keyboard(visit, pair):
+    tab = visit(page(pair))
+    focused = lambda: tab.evaluate('document.activeElement.getAttribute("aria-label")')
+    press = lambda *keys: [tab.keyboard.press(key) for key in keys]
+    press('Tab')
+    assert focused() == 'Sentence'
+    press('Tab', 'ArrowRight', 'ArrowRight')
+    assert 'tuned less as it is' in tab.locator('.what').inner_text()
+    press('Tab', 'Space')
+    assert tab.get_by_role('checkbox').is_checked()
+    press('Tab')
+    assert focused() == 'L1-H1'
+    # The grid is one stop; at its edges arrows stay.
+    press('ArrowDown', 'ArrowRight', 'ArrowRight', 'ArrowRight', 'ArrowDown')
+    assert focused() == 'L2-H3'
+    press('Home')
+    assert focused() == 'L2-H1'
+    press('End', 'ArrowUp', 'ArrowLeft', 'Enter')
+    assert tab.locator('h3').inner_text() == 'L1-H2'
+    assert focused().startswith('L1-H2: arrow keys')
+    press('ArrowDown', 'ArrowDown', 'ArrowRight', 'ArrowUp', 'ArrowLeft', 'ArrowLeft')
+    line = tab.locator('output').inner_text()
+    assert line.startswith('the (2) → [CLS] (1): ')
+    before, after = (models[0].attentions[0, 1, 1, 0] for models in pair.maps.values())
+    assert numbers(line) == pytest.approx((before, after, after - before), abs=0.009)
+    tab.get_by_label('next layer').press('Enter')
+    assert tab.locator('h3').inner_text() == 'L2-H2'
+    assert tab.get_by_label('next layer').is_disabled()
+    press('Escape')
+    assert tab.locator('.grid').is_visible()
+    assert focused() == 'L2-H2'
+
+
+def test_the_grid_draws_weights_and_differences(visit, pair):
+    tab = visit(page(pair))
+    before, after = (models[0].attentions[1, 2] for models in pair.maps.values())
+
+    def pixels():
+        data = (
+            tab.get_by_role('button', name='L2-H3')
+            .locator('canvas')
+            .evaluate(
+                """canvas => {
+              const copy = new OffscreenCanvas(6, 6).getContext('2d', {willReadFrequently: true});
+              copy.drawImage(canvas, 0, 0);
+              return [...copy.getImageData(0, 0, 6, 6).data];
+            }"""
+            )
+        )
+        return np.reshape(data, (6, 6, 4)).astype(int)
+
+    # On a light page more attention is darker.
+    order = np.argsort(pixels()[..., :3].sum(axis=-1), axis=None)
+    assert np.diff(before.ravel()[order]).max() < 0.02
+    tab.get_by_label('difference').check()
+    bluer = (pixels()[..., 2] - pixels()[..., 0]).ravel()
+    change = (after - before).ravel()
+    assert (np.sign(bluer) == np.sign(change))[np.abs(change) > 0.05].all()
+    shared = pixels()
+    tab.get_by_role('checkbox').check()
+    # On a scale of its own the greatest change of a head has the last colour.
+    largest = np.unravel_index(np.abs(after - before).argmax(), (6, 6))
+    assert (pixels() != shared).any()
+    assert pixels()[largest][:3].tolist() in ([103, 0, 31], [5, 48, 97])
+
+
+def test_notes_are_those_of_the_head(visit, pair):
+    tab = visit(page(pair))
+    known = lambda: dict(
+        zip(tab.locator('dt').all_inner_texts(), tab.locator('dd').all_inner_texts(), strict=True)
+    )
+    tab.get_by_role('button', name='L2-H2').click()
+    assert known() == {'to [CLS]': '0.571', 'without <it>': 'e & f'}
+    tab.get_by_label('next head').click()
+    assert tab.locator('h3').inner_text() == 'L2-H3'
+    assert known() == {'to [CLS]': '0.714'}
+
+
+def test_tokens_are_text_and_nothing_else(visit, pair):
+    tab = visit(page(pair))
+    tab.get_by_label('Sentence').select_option(index=1)
+    assert tab.locator('.sentence').inner_text() == ' '.join(HOSTILE)
+    tab.get_by_role('button', name='L1-H1').click()
+    labels = tab.locator('svg').first.locator('.from').all_text_contents()
+    assert labels[:3] == HOSTILE[:3] and labels[3] == '<img src=x on…'
+    tab.keyboard.press('ArrowDown')
+    tab.keyboard.press('ArrowDown')
+    assert tab.locator('output').inner_text().startswith('</script> (3) → [CLS] (1): ')
+    assert tab.locator('img').count() == 0
+
+
+def test_two_on_a_page_leave_each_other_alone(visit, pair):
+    tab = visit(page(pair, Explorer({'alone': random_maps(WORDS)})))
+    first, second = tab.locator('.bs-explorer').all()
+    second.get_by_role('button', name='L1-H2').click()
+    assert first.locator('.grid').is_visible() and not second.locator('.grid').is_visible()
+    first.get_by_label('difference').check()
+    assert first.get_by_role('radio').count() == 3 and second.locator('svg').count() == 1
+    assert not second.locator('fieldset').is_visible()
+    tab.keyboard.press('Escape')
+    assert not second.locator('.grid').is_visible()
+    second.locator('.maps').press('Escape')
+    assert second.locator('.grid').is_visible()
+
+
+def test_one_head_and_a_long_sentence(visit):
+    words = [f'word{index}' for index in range(128)]
+    tab = visit(page(Explorer({'small': random_maps(words, layers=1, heads=1)})))
+    assert tab.locator('.head').bounding_box()['width'] < 150
+    tab.get_by_role('button', name='L1-H1').click()
+    for button in tab.locator('.bar button').all()[1:]:
+        assert button.is_disabled()
+    box = tab.locator('svg').bounding_box()
+    assert box['x'] >= 0 and box['x'] + box['width'] <= tab.viewport_size['width']
+
+
+CONTRAST = """() => {
+  const parse = colour => colour.match(/[\\d.]+/g).map(Number);
+  const light = colour => parse(colour).slice(0, 3).map(value => value / 255).map(
+    value => value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4
+  ).reduce((sum, value, index) => sum + value * [0.2126, 0.7152, 0.0722][index], 0);
+  const behind = element => {
+    const colour = getComputedStyle(element).backgroundColor;
+    return (parse(colour)[3] ?? 1) === 0 ? behind(element.parentElement) : colour;
+  };
+  const all = [...document.querySelectorAll('.bs-explorer *')];
+  const shown = all.filter(each => each.checkVisibility()
+    && [...each.childNodes].some(child => child.nodeType === 3 && child.data.trim()));
+  return shown.map(element => {
+    const style = getComputedStyle(element);
+    const ink = light(element.tagName === 'text' ? style.fill : style.color);
+    const paper = light(behind(element));
+    return (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
+  });
+}"""
+
+
+@pytest.mark.parametrize('scheme', ['light', 'dark'])
+def test_it_can_be_read_in_light_and_dark(visit, pair, scheme):
+    tab = visit(page(pair), color_scheme=scheme)
+    in_grid = tab.evaluate(CONTRAST)
+    tab.get_by_role('button', name='L2-H2').click()
+    tab.keyboard.press('ArrowDown')
+    in_head = tab.evaluate(CONTRAST)
+    assert len(in_grid) > 10 and len(in_head) > 40
+    assert min(in_grid + in_head) >= 4.5
+    paper = tab.locator('.bs-explorer').evaluate(
+        'element => getComputedStyle(element).backgroundColor.match(/\\d+/g).map(Number)'
+    )
+    assert (min(paper[:3]) > 200) == (scheme == 'light')
+
+
+def test_paper_is_light_and_without_controls(visit, pair):
+    tab = visit(page(pair), color_scheme='dark')
+    tab.get_by_role('button', name='L1-H1').click()
+    on_screen = tab.locator('svg image').first.get_attribute('href')
+    is_as_on_screen = f'document.querySelector("svg image").getAttribute("href") === "{on_screen}"'
+    tab.emulate_media(media='print')
+    tab.wait_for_function(f'!({is_as_on_screen})')
+    assert tab.locator('svg').first.is_visible() and tab.locator('h3').is_visible()
+    assert not tab.locator('select').is_visible()
+    assert not tab.locator('.bar button').first.is_visible()
+    tab.emulate_media(media='screen')
+    tab.wait_for_function(is_as_on_screen)
+
+
+def test_without_scripts_it_says_so(visit, pair):
+    tab = visit(page(pair), javascript=False)
+    assert 'drawn by a script' in tab.locator('.bs-explorer').inner_text()
