@@ -153,7 +153,7 @@ def assess(study: Study, swept: Swept, name: str) -> dict[str, significance.Asse
 def _assessed(study: Study, swept: Swept, metric: str) -> significance.Assessment:
     """Assess, or read what was assessed of the same predictions: correlations take minutes."""
     content = hashlib.sha256(swept.logits.tobytes() + swept.labels.tobytes()).hexdigest()[:16]
-    file = study.workdir / 'ablation' / 'assessed' / f'{metric}_{content}.npz'
+    file = study.workdir / 'ablation' / f'assessed_{metric}_{content}.npz'
     if not file.exists():
         found = significance.assess(
             metric,

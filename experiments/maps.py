@@ -91,7 +91,8 @@ def section(study: Study) -> Section:
         'sentence and a head: a click, or the arrow keys and Enter, opens its map with what is '
         f'known about it from {study.text_name(study.config.data.split)}; Escape goes back.',
         'The figures below are of the heads that attend most to [CLS], to [SEP] and to the '
-        'neighbouring tokens, and of the most focused and the broadest one.',
+        'neighbouring tokens, and of the most focused and the broadest one; all heads together, '
+        'for a paper, are in figures/maps1_all.pdf and so on.',
     ]
     if finetuned is not None:
         paragraphs[0] += f' The fine-tuned model is that of seed {seed}.'

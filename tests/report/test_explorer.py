@@ -222,6 +222,29 @@ def test_two_on_a_page_leave_each_other_alone(visit, pair):
     assert second.locator('.grid').is_visible()
 
 
+def test_a_notebook_may_run_its_cell_twice(visit, pair):
+    tab = visit('<!doctype html><div id="cell1"></div><div id="cell2"></div>')
+    for cell in ('cell1', 'cell2'):
+        # Notebooks insert the fragment, and then its scripts once more so that they run.
+        tab.evaluate(
+            """([cell, fragment]) => {
+              const output = document.getElementById(cell);
+              output.innerHTML = fragment;
+              for (const script of output.querySelectorAll('script')) {
+                const again = document.createElement('script');
+                if (script.type) again.type = script.type;
+                again.textContent = script.textContent;
+                script.replaceWith(again);
+              }
+            }""",
+            [cell, pair._repr_html_()],
+        )
+    assert tab.locator('.bs-explorer').count() == 2 and tab.locator('.head').count() == 12
+    tab.locator('#cell2').get_by_role('button', name='L2-H1').click()
+    assert tab.locator('#cell2 svg').count() == 3
+    assert tab.locator('#cell1 .grid').is_visible()
+
+
 def test_one_head_and_a_long_sentence(visit):
     words = [f'word{index}' for index in range(128)]
     tab = visit(page(Explorer({'small': random_maps(words, layers=1, heads=1)})))
