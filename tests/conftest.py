@@ -28,8 +28,8 @@ ran sleep ##s ##ed ##ing un ##like ##ly . , ? ! ' " old new friend teacher never
 # Other model types: what their tiny configs have unlike BERT's.
 RELATIVES = {
     'bert': {},
-    'roberta': {'vocab_size': 320, 'type_vocab_size': 1, 'pad_token_id': 1},
-    'xlm-roberta': {'vocab_size': 320, 'pad_token_id': 1, 'layer_norm_eps': 1e-5},
+    'roberta': {'vocab_size': 400, 'type_vocab_size': 1, 'pad_token_id': 1},
+    'xlm-roberta': {'vocab_size': 400, 'pad_token_id': 1, 'layer_norm_eps': 1e-5},
     'distilbert': {'type_vocab_size': 0, 'classifier_dropout': 0.2},
     'electra': {'embedding_size': 16},
 }
@@ -121,7 +121,7 @@ def byte_tokenizer(tmp_path_factory):
 
 
 def make_byte_tokenizer(directory: pathlib.Path, name: str):
-    """Train a byte-level BPE tokenizer of 320 pieces on the words, and load it as class `name`."""
+    """Train a byte-level BPE tokenizer of 400 pieces on the words, and load it as class `name`."""
     import tokenizers
     from tokenizers import models, pre_tokenizers, processors, trainers
     from transformers import AutoTokenizer
@@ -131,13 +131,13 @@ def make_byte_tokenizer(directory: pathlib.Path, name: str):
     # The space before a word is part of its first piece, and of that piece's offsets.
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
-        vocab_size=320,
+        vocab_size=400,
         special_tokens=list(special.values()),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
     words = [word for word in WORDS if word.isalpha()]
-    backend.train_from_iterator([' '.join(words)], trainer)
+    backend.train_from_iterator([' '.join(words * 2)], trainer)
     backend.post_processor = processors.RobertaProcessing(
         ('</s>', 2), ('<s>', 0), trim_offsets=False, add_prefix_space=False
     )
