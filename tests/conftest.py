@@ -1,5 +1,7 @@
 """Shared fixtures: a tiny BERT with random weights, inputs with padding and two segments."""
 
+import dataclasses
+import json
 import os
 import pathlib
 
@@ -23,6 +25,19 @@ ROOT = pathlib.Path(__file__).parents[1]
 REAL_DATA = pathlib.Path(os.environ.get('BERT_SECRETS_DATA', ROOT.parent / 'shared' / 'data'))
 WORDS = """the a cat dog bird saw chased liked big small red house tree and not he she it
 ran sleep ##s ##ed ##ing un ##like ##ly . , ? ! ' " old new friend teacher never""".split()
+# Other model types: what their tiny configs have unlike BERT's.
+RELATIVES = {
+    'bert': {},
+    'roberta': {'vocab_size': 400, 'type_vocab_size': 1, 'pad_token_id': 1},
+    'xlm-roberta': {'vocab_size': 400, 'pad_token_id': 1, 'layer_norm_eps': 1e-5},
+    'distilbert': {'type_vocab_size': 0, 'classifier_dropout': 0.2},
+    'electra': {'embedding_size': 16},
+}
+
+
+def relative(config: BertConfig, model_type: str) -> BertConfig:
+    """Return the tiny config of another model type."""
+    return dataclasses.replace(config, model_type=model_type, **RELATIVES[model_type])
 
 
 @pytest.fixture
@@ -54,6 +69,10 @@ def bert(config) -> Bert:
 
 @pytest.fixture(scope='session')
 def params(bert) -> dict:
+    return random_params(bert)
+
+
+def random_params(bert) -> dict:
     """Kernels ten times BERT's initial ones, so that heads are far from uniform."""
     return jax.tree_util.tree_map_with_path(
         lambda path, leaf: leaf * 10 if path[-1].key == 'kernel' else leaf,
@@ -93,3 +112,43 @@ def tokenizer(tmp_path_factory):
         '{"tokenizer_class": "BertTokenizer", "do_lower_case": true}'
     )
     return AutoTokenizer.from_pretrained(directory)
+
+
+@pytest.fixture(scope='session')
+def byte_tokenizer(tmp_path_factory):
+    """RoBERTa's kind of tokenizer: byte-level BPE, <s> A </s></s> B </s>, <pad> is 1."""
+    return make_byte_tokenizer(tmp_path_factory.mktemp('byte_tokenizer'), 'RobertaTokenizer')
+
+
+def make_byte_tokenizer(directory: pathlib.Path, name: str):
+    """Train a byte-level BPE tokenizer of 400 pieces on the words, and load it as class `name`."""
+    import tokenizers
+    from tokenizers import models, pre_tokenizers, processors, trainers
+    from transformers import AutoTokenizer
+
+    special = {'bos': '<s>', 'pad': '<pad>', 'eos': '</s>', 'unk': '<unk>', 'mask': '<mask>'}
+    backend = tokenizers.Tokenizer(models.BPE())
+    # The space before a word is part of its first piece, and of that piece's offsets.
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=list(special.values()),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    words = [word for word in WORDS if word.isalpha()]
+    backend.train_from_iterator([' '.join(words * 2)], trainer)
+    backend.post_processor = processors.RobertaProcessing(
+        ('</s>', 2), ('<s>', 0), trim_offsets=False, add_prefix_space=False
+    )
+    backend.save(str(directory / 'tokenizer.json'))
+    settings = {f'{role}_token': token for role, token in special.items()}
+    settings |= {'tokenizer_class': name, 'cls_token': '<s>', 'sep_token': '</s>'}
+    (directory / 'tokenizer_config.json').write_text(json.dumps(settings))
+    return AutoTokenizer.from_pretrained(directory)
+
+
+@pytest.fixture(scope='session')
+def tokenizer_of(tokenizer, byte_tokenizer):
+    """Return what makes the tokenizer of a model type."""
+    return lambda model_type: byte_tokenizer if 'roberta' in model_type else tokenizer

@@ -14,7 +14,13 @@ import jax
 import jax.numpy as jnp
 
 from bert_secrets_jax.model import attention
-from bert_secrets_jax.model.bert import Embeddings, RestOfLayer, dense, matmul_precision
+from bert_secrets_jax.model.bert import (
+    Embeddings,
+    RestOfLayer,
+    dense,
+    matmul_precision,
+    pooler_activation,
+)
 from bert_secrets_jax.model.config import BertConfig
 
 
@@ -158,7 +164,8 @@ def last_layer(setting: Setting, params, pooler, classifier, hidden, attention_m
     amounts = (1 - head_masks).astype(context.dtype)[..., None]
     used = context[:, None] + amounts * (baseline - context)[:, None]
     row = _rest(setting, params, hidden[:, :1] + _output(setting, params, used))
-    pooled = jnp.tanh(dense(config, config.hidden_size).apply({'params': pooler}, row))
+    pooled = dense(config, config.hidden_size).apply({'params': pooler}, row)
+    pooled = pooler_activation(config)(pooled)
     logits = dense(config, config.num_labels).apply({'params': classifier}, pooled)
     return logits.astype(jnp.float32)
 

@@ -156,7 +156,8 @@ def align(
       - Feature `f`: [E, T] bool, the wordpieces that overlap a span.
         `f@notebook`: [E, T] bool, the authors' notebook, which looked a feature's words up in the
         wordpieces: every wordpiece, anywhere in the input, that is spelled as one of the spans; a
-        word in several pieces is never found.
+        word in several pieces is never found. Byte-level tokenizers spell a word otherwise at the
+        start of a text than after a space.
       - Relation `r`: [E, P, 3] int32, query position, key position and number of the link for all
         wordpieces of the source with all of the target; filled up with (0, 0, -1).
         `r@notebook`: [E, P', 3] int32, the authors' notebook: the first wordpieces of source and

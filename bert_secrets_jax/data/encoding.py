@@ -20,8 +20,10 @@ class Batch:
     """Encoded examples of one padded length, as NumPy arrays.
 
     Attributes:
-      input_ids: [B, T] int32 wordpieces: [CLS] A [SEP] or [CLS] A [SEP] B [SEP], then [PAD].
-      token_type_ids: [B, T] int32, 0 up to the first [SEP], 1 after it.
+      input_ids: [B, T] int32 wordpieces: [CLS] A [SEP] or [CLS] A [SEP] B [SEP], then [PAD]. What
+        stands for them is the tokenizer's: <s> A </s> </s> B </s> in RoBERTa.
+      token_type_ids: [B, T] int32, 0 up to the first [SEP], 1 after it; 0 where the tokenizer has
+        none.
       attention_mask: [B, T] int32, 1 on real tokens.
       marks: name to [B, T] bool; 'token' (all real ones), 'cls' and 'sep' are always there. With
         annotations, also features [B, T] bool and relations [B, P, 3] int32: see
@@ -65,7 +67,8 @@ class Encoded:
         is not among them.
       lengths: [E] number of tokens.
       offsets: [E, T, 2] int32, first character of each wordpiece in its text, and the one after its
-        last; 0 on special tokens and padding.
+        last, without the space that some tokenizers count to a word; 0 on special tokens and
+        padding.
       text: [E, T] int8, 0 in the first text, 1 in the second, -1 on special tokens and padding.
       tokenizer: that made them.
       marks: what `mark` has added, name to [E, T] bool or [E, P, 3] int32 (random links: [E, K, P,
@@ -136,7 +139,10 @@ def tokenize(tokenizer, examples: Sequence[Example], *, max_length: int = 128) -
     """
     if not examples:
         raise ValueError('There are no examples to encode.')
-    if max_length < 5:
+    for name in ('cls_token', 'sep_token', 'pad_token'):
+        if getattr(tokenizer, name) is None:
+            raise ValueError(f'The tokenizer has no {name}: name it in tokenizer_config.json.')
+    if max_length < tokenizer.num_special_tokens_to_add(pair=True) + 2:
         raise ValueError(f'{max_length=} has no room for [CLS] A [SEP] B [SEP].')
     singles = [example.id for example in examples if example.text_b is None]
     if 0 < len(singles) < len(examples):
@@ -150,7 +156,6 @@ def tokenize(tokenizer, examples: Sequence[Example], *, max_length: int = 128) -
         truncation='longest_first',
         max_length=max_length,
         return_special_tokens_mask=True,
-        return_offsets_mapping=True,
     )
     cut = sum(bool(encoding.overflowing) for encoding in encoded.encodings)
     if cut:
@@ -168,16 +173,34 @@ def tokenize(tokenizer, examples: Sequence[Example], *, max_length: int = 128) -
         [-1 if text is None else text for text in encoding.sequence_ids]
         for encoding in encoded.encodings
     )
-
+    offsets = (
+        _offsets(example, encoding)
+        for example, encoding in zip(examples, encoded.encodings, strict=True)
+    )
     return Encoded(
         input_ids=stack(encoded['input_ids']),
-        token_type_ids=stack(encoded['token_type_ids']),
+        token_type_ids=stack(encoded.get('token_type_ids', ())),
         special=stack(encoded['special_tokens_mask']) == 1,
         lengths=lengths,
-        offsets=stack(encoded['offset_mapping'], 2),
+        offsets=stack(offsets, 2),
         text=stack(texts, fill=-1, dtype=np.int8),
         tokenizer=tokenizer,
     )
+
+
+def _offsets(example: Example, encoding) -> list[tuple[int, int]]:
+    """Return the characters of each token, without spaces around them.
+
+    Byte-level and SentencePiece tokenizers count the space before a word to its first wordpiece.
+    """
+    offsets = []
+    for text, (start, end) in zip(encoding.sequence_ids, encoding.offsets, strict=True):
+        if text is not None:
+            piece = (example.text_a, example.text_b)[text][start:end]
+            start = end - len(piece.lstrip())
+            end = start + len(piece.strip())
+        offsets.append((start, end))
+    return offsets
 
 
 def mark(encoded: Encoded, annotations: Sequence[Annotation]) -> Encoded:

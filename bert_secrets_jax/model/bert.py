@@ -1,4 +1,4 @@
-"""BERT in Flax Linen: attention maps are outputs, a per-head mask is an argument.
+"""BERT and relatives in Flax Linen: attention maps are outputs, a per-head mask is an argument.
 
 The only module besides the pattern classifier that imports `flax.linen`; the arithmetic of
 attention is in `attention.py`,
@@ -23,6 +23,7 @@ _ACTIVATIONS = {
     'gelu_new': functools.partial(nn.gelu, approximate=True),
     'gelu_pytorch_tanh': functools.partial(nn.gelu, approximate=True),
     'relu': nn.relu,
+    'tanh': nn.tanh,
 }
 
 
@@ -33,7 +34,8 @@ class BertOutput:
     Attributes:
       logits: [B, C] class scores, or the predicted value of a regression (C = 1); None without
         classifier.
-      pooled: [B, D] BERT's pooled output, tanh of a dense layer over [CLS]; None without pooler.
+      pooled: [B, D] what the classifier stands on, a dense layer over [CLS] and its activation
+        (BERT: tanh); None without pooler.
       hidden_states: [B, L+1, T, D] the embeddings and the output of every layer.
       attentions: [B, L, N, T, S] learned probabilities: after softmax, before a head mask and
         before dropout.
@@ -55,6 +57,11 @@ def dense(config: BertConfig, features, name: str | None = None, axis=-1) -> nn.
         precision=matmul_precision(config),
         name=name,
     )
+
+
+def pooler_activation(config: BertConfig):
+    """Return the activation of the dense layer over [CLS]."""
+    return _ACTIVATIONS[config.family.pooler_act]
 
 
 def matmul_precision(config: BertConfig) -> jax.lax.Precision:
@@ -100,27 +107,40 @@ class Dropout(nn.Module):
         return jnp.where(draw(keys, self.rate, x.shape[1:]), x / (1 - self.rate), 0)
 
 
+def _positions(config: BertConfig, input_ids):
+    """Return the positions [B, T], or [1, T] where they are the same in every example."""
+    if not config.family.positions_after_padding:
+        return jnp.arange(input_ids.shape[-1])[None, :]
+    written = (input_ids != config.pad_token_id).astype(jnp.int32)
+    return config.pad_token_id + written * jnp.cumsum(written, axis=-1)
+
+
 class Embeddings(nn.Module):
-    """Sum of word, position and segment embeddings, normalised."""
+    """Sum of word, position and segment embeddings, normalised, and projected if need be."""
 
     config: BertConfig
 
     @nn.compact
     def __call__(self, input_ids, token_type_ids, example_ids, *, deterministic: bool):
+        config = self.config
+        width = config.embedding_size or config.hidden_size
         embed = functools.partial(
             nn.Embed,
-            features=self.config.hidden_size,
-            embedding_init=nn.initializers.normal(self.config.initializer_range),
+            features=width,
+            embedding_init=nn.initializers.normal(config.initializer_range),
         )
-        word = embed(self.config.vocab_size, name='word')(input_ids)
-        segment = embed(self.config.type_vocab_size, name='token_type')(token_type_ids)
-        positions = jnp.arange(input_ids.shape[-1])[None, :]
-        position = embed(self.config.max_position_embeddings, name='position')(positions)
-        hidden = _layer_norm(self.config, 'norm')(word + segment + position)
-        hidden = Dropout(self.config.hidden_dropout_prob)(
+        total = embed(config.vocab_size, name='word')(input_ids)
+        if config.type_vocab_size:
+            total += embed(config.type_vocab_size, name='token_type')(token_type_ids)
+        positions = _positions(config, input_ids)
+        total += embed(config.max_position_embeddings, name='position')(positions)
+        hidden = _layer_norm(config, 'norm')(total)
+        hidden = Dropout(config.hidden_dropout_prob)(
             hidden, example_ids, deterministic=deterministic
         )
-        return hidden.astype(self.config.dtype)
+        if width != config.hidden_size:
+            hidden = dense(config, config.hidden_size, 'project')(hidden)
+        return hidden.astype(config.dtype)
 
 
 class SelfAttention(nn.Module):
@@ -198,12 +218,14 @@ class Layer(nn.Module):
             baseline=self.baseline,
             deterministic=self.deterministic,
         )
-        hidden = rest_of_layer(config, hidden + dropout(attended), dropout)
+        if config.family.dropout_after_attention:
+            attended = dropout(attended)
+        hidden = rest_of_layer(config, hidden + attended, dropout)
         return hidden, (hidden, maps)
 
 
 class Bert(nn.Module):
-    """BERT with an optional pooler and an optional classification or regression head."""
+    """BERT, or a relative, with optional pooler and optional classification or regression head."""
 
     config: BertConfig
 
@@ -223,7 +245,8 @@ class Bert(nn.Module):
 
         Args:
           input_ids: [B, T] wordpieces, padded on the right.
-          token_type_ids: [B, T] 0 for the first segment, 1 for the second.
+          token_type_ids: [B, T] 0 for the first segment, 1 for the second; of no effect in models
+            with fewer than two segments.
           attention_mask: [B, T] 1 on real tokens, 0 on padding.
           head_mask: [L, N] or [B, L, N]: 1 keeps a head, 0 replaces its probabilities by
             `baseline`, fractions interpolate. Differentiable.
@@ -258,13 +281,18 @@ class Bert(nn.Module):
         )(config, baseline, deterministic, name='layers')
         hidden, (states, maps) = layers(embedded, head_mask, attention_mask, example_ids)
         pooled = logits = None
+        rate = config.classifier_dropout
+        rate = config.hidden_dropout_prob if rate is None else rate
+        dropout = functools.partial(
+            Dropout(rate), example_ids=example_ids, deterministic=deterministic
+        )
         if config.add_pooler:
-            pooled = nn.tanh(dense(config, config.hidden_size, 'pooler')(hidden[:, 0]))
+            first = hidden[:, 0]
+            if config.family.dropout_before_pooler:
+                first = dropout(first)
+            pooled = pooler_activation(config)(dense(config, config.hidden_size, 'pooler')(first))
         if config.num_labels:
-            rate = config.classifier_dropout
-            rate = config.hidden_dropout_prob if rate is None else rate
-            dropped = Dropout(rate)(pooled, example_ids, deterministic=deterministic)
-            logits = dense(config, config.num_labels, 'classifier')(dropped)
+            logits = dense(config, config.num_labels, 'classifier')(dropout(pooled))
         return BertOutput(
             logits=None if logits is None else logits.astype(jnp.float32),
             pooled=pooled,
@@ -286,10 +314,10 @@ def _check_inputs(config, input_ids, token_type_ids, attention_mask, head_mask, 
                 f'{name} must have the shape of input_ids, {input_ids.shape}, got {array.shape}.'
             )
     batch, length = input_ids.shape
-    if length > config.max_position_embeddings:
+    if length > config.max_length:
         raise ValueError(
-            f'Sequences of {length} tokens, but the model has '
-            f'{config.max_position_embeddings} positions: encode with a smaller max_length.'
+            f'Sequences of {length} tokens, but the model has {config.max_length} positions: '
+            'encode with a smaller max_length.'
         )
     if head_mask is not None:
         heads = (config.num_hidden_layers, config.num_attention_heads)

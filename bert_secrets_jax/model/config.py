@@ -1,4 +1,4 @@
-"""What a BERT is made of, read from and written to Hugging Face's `config.json`."""
+"""What a BERT or a relative is made of, read from and written to Hugging Face's `config.json`."""
 
 import dataclasses
 import types
@@ -10,12 +10,85 @@ ACTIVATIONS = ('gelu', 'gelu_new', 'gelu_pytorch_tanh', 'relu')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Family:
+    """In what models of one `model_type` differ from BERT, whose values are the defaults.
+
+    Attributes:
+      name: of their classes in `transformers`, as in `{name}ForSequenceClassification`.
+      positions_after_padding: positions are `pad_token_id` + 1, + 2, ... on all but [PAD], which
+        has `pad_token_id` itself: fairseq's way of counting.
+      pooler_act: activation of the dense layer that the classifier stands on.
+      pooler_is_of_classifier: that layer is part of the classifier, and there is none without it.
+      dropout_before_pooler: while training, in front of that layer too.
+      dropout_after_attention: while training, on the output of attention.
+      keys: names in config.json of fields that are spelled otherwise there.
+      defaults: of fields that config.json does not give; None is no value of theirs.
+      always: values of fields that config.json does not have.
+    """
+
+    name: str
+    positions_after_padding: bool = False
+    pooler_act: str = 'tanh'
+    pooler_is_of_classifier: bool = False
+    dropout_before_pooler: bool = False
+    dropout_after_attention: bool = True
+    keys: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    always: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {'embedding_size': None})
+
+
+_ROBERTA = Family(
+    name='Roberta',
+    positions_after_padding=True,
+    pooler_is_of_classifier=True,
+    dropout_before_pooler=True,
+    defaults={'pad_token_id': 1},
+)
+FAMILIES: Mapping[str, Family] = types.MappingProxyType(
+    {
+        'bert': Family(name='Bert'),
+        'roberta': _ROBERTA,
+        'xlm-roberta': dataclasses.replace(_ROBERTA, name='XLMRoberta'),
+        'distilbert': Family(
+            name='DistilBert',
+            pooler_act='relu',
+            pooler_is_of_classifier=True,
+            dropout_after_attention=False,
+            keys={
+                'hidden_size': 'dim',
+                'num_hidden_layers': 'n_layers',
+                'num_attention_heads': 'n_heads',
+                'intermediate_size': 'hidden_dim',
+                'hidden_act': 'activation',
+                'hidden_dropout_prob': 'dropout',
+                'attention_probs_dropout_prob': 'attention_dropout',
+                'classifier_dropout': 'seq_classif_dropout',
+            },
+            defaults={'classifier_dropout': 0.2},
+            always={'embedding_size': None, 'type_vocab_size': 0, 'layer_norm_eps': 1e-12},
+        ),
+        'electra': Family(
+            name='Electra',
+            pooler_act='gelu',
+            pooler_is_of_classifier=True,
+            dropout_before_pooler=True,
+            defaults={'embedding_size': 128},
+            always={},
+        ),
+    }
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class BertConfig:
     """The hyperparameters of one BERT. Names are those of Hugging Face's `config.json`.
 
     Attributes:
+      model_type: 'bert', or a relative that shares its arithmetic: one of `FAMILIES`.
       vocab_size: number of wordpieces.
       hidden_size: width of the hidden states (D).
+      embedding_size: width of the embeddings, projected to `hidden_size` if it is another; None
+        for the same. ELECTRA has it.
       num_hidden_layers: number of layers (L).
       num_attention_heads: heads per layer (N); must divide `hidden_size`.
       intermediate_size: width of the feed-forward layer.
@@ -24,18 +97,21 @@ class BertConfig:
       hidden_dropout_prob: dropout on hidden states, while training.
       attention_probs_dropout_prob: dropout on attention probabilities, per element, while training.
       classifier_dropout: dropout on the pooled output; None means `hidden_dropout_prob`.
-      max_position_embeddings: longest sequence.
-      type_vocab_size: number of segments.
+      max_position_embeddings: number of positions; see `max_length`.
+      type_vocab_size: number of segments; token types count only where there are two or more, and
+        0 is for no segment embeddings.
       layer_norm_eps: 1e-12 in BERT; Flax's own default (1e-6) is another model.
       initializer_range: standard deviation of freshly initialised weights.
       pad_token_id: id of [PAD].
-      add_pooler: whether the model has BERT's pooler (dense and tanh over [CLS]).
+      add_pooler: whether the model has a pooler (BERT: dense and tanh over [CLS]).
       label_names: names of the classes; empty for no classifier. One name means regression.
       dtype: what matrix products are computed in. Parameters, softmax and LayerNorm stay float32.
     """
 
+    model_type: str = 'bert'
     vocab_size: int = 30522
     hidden_size: int = 768
+    embedding_size: int | None = None
     num_hidden_layers: int = 12
     num_attention_heads: int = 12
     intermediate_size: int = 3072
@@ -53,6 +129,8 @@ class BertConfig:
     dtype: ComputeDtype = 'float32'
 
     def __post_init__(self):
+        if self.model_type not in FAMILIES:
+            raise ValueError(_not_implemented(self.model_type))
         for name in ('vocab_size', 'hidden_size', 'num_hidden_layers', 'num_attention_heads'):
             if getattr(self, name) < 1:
                 raise ValueError(f'{name}={getattr(self, name)} must be at least 1.')
@@ -64,8 +142,33 @@ class BertConfig:
             )
         if self.dtype not in ('float32', 'bfloat16'):
             raise ValueError(f"{self.dtype=} must be 'float32' or 'bfloat16'.")
+        for name, value in self.family.always.items():
+            if getattr(self, name) != value:
+                raise ValueError(
+                    f'{name}={getattr(self, name)!r}: with model_type={self.model_type!r} it is '
+                    f'always {value!r}.'
+                )
+        for name in self.family.defaults:
+            if getattr(self, name) is None:
+                raise ValueError(f'{name} must be given with model_type={self.model_type!r}.')
         if self.label_names and not self.add_pooler:
             raise ValueError('A classifier stands on the pooled output: set add_pooler=True.')
+        if self.add_pooler and self.family.pooler_is_of_classifier and not self.label_names:
+            raise ValueError(
+                f'With model_type={self.model_type!r} the pooler is part of the classifier: give '
+                'label_names, or set add_pooler=False.'
+            )
+
+    @property
+    def family(self) -> Family:
+        """In what the model is not like BERT."""
+        return FAMILIES[self.model_type]
+
+    @property
+    def max_length(self) -> int:
+        """The longest sequence."""
+        before = self.pad_token_id + 1 if self.family.positions_after_padding else 0
+        return self.max_position_embeddings - before
 
     @property
     def head_size(self) -> int:
@@ -83,17 +186,18 @@ class BertConfig:
         return self.num_hidden_layers * self.num_attention_heads
 
 
-# Keys of config.json that our arithmetic depends on, read as they are.
-_READ = tuple(
-    field.name
-    for field in dataclasses.fields(BertConfig)
-    if field.name not in ('add_pooler', 'label_names', 'dtype')
-)
+def _not_implemented(model_type: Any) -> str:
+    known = ', '.join(map(repr, FAMILIES))
+    return f'model_type={model_type!r} is not implemented; these are: {known}'
+
+
+# Fields that config.json does not decide alone.
+_ELSEWHERE = ('model_type', 'add_pooler', 'label_names', 'dtype')
 # Keys that would change the arithmetic if they had any other value than these.
 _MUST_BE: Mapping[str, tuple[Any, ...]] = types.MappingProxyType(
     {
-        'model_type': ('bert',),
         'position_embedding_type': ('absolute',),
+        'sinusoidal_pos_embds': (False,),
         'is_decoder': (False,),
         'is_encoder_decoder': (False,),
         'add_cross_attention': (False,),
@@ -113,11 +217,23 @@ _IGNORED = frozenset(
     length_penalty max_length min_length model_max_length no_repeat_ngram_size num_beam_groups
     num_beams num_labels num_return_sequences output_attentions output_hidden_states output_past
     output_scores pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
-    pooler_size_per_head pooler_type prefix problem_type remove_invalid_values repetition_penalty
-    return_dict return_dict_in_generate sentence_transformers suppress_tokens task_specific_params
-    temperature tf_legacy_loss tie_encoder_decoder tie_word_embeddings tokenizer_class top_k top_p
-    torchscript transformers_version typical_p use_bfloat16 use_cache xla_device""".split()
+    pooler_size_per_head pooler_type prefix problem_type qa_dropout remove_invalid_values
+    repetition_penalty return_dict return_dict_in_generate sentence_transformers summary_activation
+    summary_last_dropout summary_type summary_use_proj suppress_tokens task_specific_params
+    temperature tf_legacy_loss tie_encoder_decoder tie_weights_ tie_word_embeddings tokenizer_class
+    top_k top_p torchscript transformers_version typical_p use_bfloat16 use_cache
+    xla_device""".split()
 )
+
+
+def _keys(family: Family) -> dict[str, str]:
+    """Return our field to key in config.json, for all that are read as they are."""
+    names = [field.name for field in dataclasses.fields(BertConfig)]
+    return {
+        name: family.keys.get(name, name)
+        for name in names
+        if name not in _ELSEWHERE and name not in family.always
+    }
 
 
 def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -135,6 +251,11 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
       ValueError: names every key that is missing, has a value with another arithmetic, or is
         unknown.
     """
+    model_type = 'bert' if 'model_type' in ignore else values.get('model_type', 'bert')
+    if model_type not in FAMILIES:
+        raise ValueError(f'{_not_implemented(model_type)}.')
+    family = FAMILIES[model_type]
+    keys = _keys(family)
     problems = []
     required = (
         'vocab_size',
@@ -143,13 +264,14 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
         'num_attention_heads',
         'intermediate_size',
     )
-    missing = [name for name in required if name not in values]
+    missing = [keys[name] for name in required if keys[name] not in values]
     if missing:
         problems.append(f'missing: {", ".join(missing)}')
     for name, allowed in _MUST_BE.items():
         if name in values and name not in ignore and values[name] not in allowed:
             problems.append(f'{name}={values[name]!r} is not implemented (only {allowed[0]!r} is)')
-    unknown = sorted(set(values) - set(_READ) - set(_MUST_BE) - _IGNORED - set(ignore))
+    known = {'model_type', *keys.values(), *_MUST_BE, *_IGNORED, *ignore}
+    unknown = sorted(set(values) - known)
     if unknown:
         problems.append(
             f'unknown: {", ".join(f"{name}={values[name]!r}" for name in unknown)} '
@@ -157,24 +279,25 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
         )
     if problems:
         raise ValueError('; '.join(problems) + '.')
-    return {name: values[name] for name in _READ if name in values}
+    read = {name: values[key] for name, key in keys.items() if key in values}
+    return {'model_type': model_type} | family.always | family.defaults | read
 
 
 def write_config(config: BertConfig) -> dict[str, Any]:
     """Return the content of a `config.json` that Hugging Face and `read_config` understand."""
-    values = {name: getattr(config, name) for name in _READ}
+    values = {key: getattr(config, name) for name, key in _keys(config.family).items()}
     values |= {
-        'model_type': 'bert',
+        'model_type': config.model_type,
         'position_embedding_type': 'absolute',
         'dtype': 'float32',
     }
     if config.label_names:
-        values['architectures'] = ['BertForSequenceClassification']
+        values['architectures'] = [f'{config.family.name}ForSequenceClassification']
         values['id2label'] = {str(index): name for index, name in enumerate(config.label_names)}
         values['label2id'] = {name: index for index, name in enumerate(config.label_names)}
         values['problem_type'] = (
             'regression' if config.num_labels == 1 else 'single_label_classification'
         )
     else:
-        values['architectures'] = ['BertModel']
+        values['architectures'] = [f'{config.family.name}Model']
     return values

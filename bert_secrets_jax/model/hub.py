@@ -7,7 +7,7 @@ import urllib.error
 import urllib.request
 
 EMBEDDED = 'sentence-transformers/all-MiniLM-L6-v2'
-_TEXT_FILES = ['*.json', 'vocab.txt', 'LICENSE*', 'NOTICE*']
+_TEXT_FILES = ['*.json', 'vocab.txt', 'merges.txt', 'LICENSE*', 'NOTICE*']
 _REACH_SECONDS = 5
 
 

@@ -19,14 +19,30 @@ from bert_secrets_jax.files import write_atomically
 from bert_secrets_jax.model import hub, torch_bin
 from bert_secrets_jax.model.bert import Bert, init_params, param_shapes
 from bert_secrets_jax.model.config import (
+    FAMILIES,
     BertConfig,
     ComputeDtype,
     read_config,
     write_config,
 )
 
-# Our modules and theirs. '{}' is the number of the layer; ours are stacked on a leading axis.
-_MODULES = {
+
+@dataclasses.dataclass(frozen=True)
+class _Layout:
+    """How the checkpoints of a model type name their tensors.
+
+    Attributes:
+      prefix: of all but the classifier's, in checkpoints with a head.
+      modules: ours and theirs. '{}' is the number of the layer; ours are stacked on a leading axis.
+      other_heads: what is left out knowingly: heads of other tasks, behind the last layer.
+    """
+
+    prefix: str
+    modules: Mapping[str, str]
+    other_heads: tuple[str, ...]
+
+
+_BERT = {
     'embeddings/word': 'embeddings.word_embeddings',
     'embeddings/position': 'embeddings.position_embeddings',
     'embeddings/token_type': 'embeddings.token_type_embeddings',
@@ -42,9 +58,47 @@ _MODULES = {
     'pooler': 'pooler.dense',
     'classifier': 'classifier',
 }
+_BERT_WITH_HEAD = _BERT | {'pooler': 'classifier.dense', 'classifier': 'classifier.out_proj'}
+# No classifier stands on RoBERTa's pooler.
+_ROBERTA = _Layout('roberta.', _BERT_WITH_HEAD, ('lm_head.', 'qa_outputs.', 'pooler.'))
+_LAYOUTS = {
+    'bert': _Layout('bert.', _BERT, ('cls.', 'qa_outputs.')),
+    'roberta': _ROBERTA,
+    'xlm-roberta': _ROBERTA,
+    'distilbert': _Layout(
+        'distilbert.',
+        {
+            'embeddings/word': 'embeddings.word_embeddings',
+            'embeddings/position': 'embeddings.position_embeddings',
+            'embeddings/norm': 'embeddings.LayerNorm',
+            'layers/attention/query': 'transformer.layer.{}.attention.q_lin',
+            'layers/attention/key': 'transformer.layer.{}.attention.k_lin',
+            'layers/attention/value': 'transformer.layer.{}.attention.v_lin',
+            'layers/attention/output': 'transformer.layer.{}.attention.out_lin',
+            'layers/attention_norm': 'transformer.layer.{}.sa_layer_norm',
+            'layers/intermediate': 'transformer.layer.{}.ffn.lin1',
+            'layers/output': 'transformer.layer.{}.ffn.lin2',
+            'layers/output_norm': 'transformer.layer.{}.output_layer_norm',
+            'pooler': 'pre_classifier',
+            'classifier': 'classifier',
+        },
+        ('vocab_transform.', 'vocab_layer_norm.', 'vocab_projector.', 'qa_outputs.'),
+    ),
+    'electra': _Layout(
+        'electra.',
+        _BERT_WITH_HEAD | {'embeddings/project': 'embeddings_project'},
+        (
+            'discriminator_predictions.',
+            'generator_predictions.',
+            'generator_lm_head.',
+            'sequence_summary.',
+            'qa_outputs.',
+        ),
+    ),
+}
+# Where classifiers are, of whatever kind.
+_CLASSIFIERS = ('classifier.', 'pre_classifier.')
 _LEAVES = {'kernel': 'weight', 'embedding': 'weight', 'scale': 'weight', 'bias': 'bias'}
-# Heads of other tasks, left out knowingly: they are behind the last layer.
-_OTHER_HEADS = ('cls.', 'qa_outputs.')
 # Constant buffers that old releases saved.
 _BUFFERS = ('embeddings.position_ids', 'embeddings.token_type_ids')
 _WEIGHT_FILES = ('model.safetensors', 'pytorch_model.bin')
@@ -80,7 +134,7 @@ def from_pretrained(
     revision: str | None = None,
     ignore_config: tuple[str, ...] = (),
 ) -> Pretrained:
-    """Load a BERT from a directory or from the Hugging Face hub.
+    """Load a BERT, or a relative of a `model_type` in `config.FAMILIES`, from disk or the hub.
 
     Args:
       name: a directory in Hugging Face's layout (config.json, model.safetensors or
@@ -109,7 +163,7 @@ def from_pretrained(
         settings = read_config(values, ignore=ignore_config)
     except (ValueError, OSError) as error:
         raise ValueError(f'{settings_file}: {error}') from error
-    tensors = _normalise(tensors, file)
+    tensors = _normalise(tensors, _LAYOUTS[settings['model_type']], file)
     config, fresh = _settle_heads(settings, values, tensors, label_names, dtype, file)
     bert = Bert(config)
     # Without fresh weights only the shapes are needed, and those cost nothing.
@@ -146,7 +200,7 @@ def params_from_tensors(
     fresh: Sequence[str] = (),
     source: str = 'checkpoint',
 ) -> dict[str, Any]:
-    """Turn Hugging Face tensors (names without `bert.`) into parameters.
+    """Turn Hugging Face tensors (names without the prefix `bert.`) into parameters.
 
     Args:
       config: what the model is made of.
@@ -198,7 +252,7 @@ def params_from_tensors(
 
 def tensors_from_params(config: BertConfig, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Turn parameters into Hugging Face tensors, named as `transformers` saves them."""
-    prefix = 'bert.' if config.num_labels else ''
+    prefix = _LAYOUTS[config.model_type].prefix if config.num_labels else ''
     tensors = {}
     for path, leaf in flax.traverse_util.flatten_dict(params, sep='/').items():
         names = _their_names(config, path)
@@ -208,14 +262,14 @@ def tensors_from_params(config: BertConfig, params: Mapping[str, Any]) -> dict[s
             array = (
                 layer.reshape(shape[::-1]).T if path.endswith('kernel') else layer.reshape(shape)
             )
-            full = name if name.startswith('classifier') else prefix + name
+            full = name if name.startswith(_CLASSIFIERS) else prefix + name
             tensors[full] = np.ascontiguousarray(array)
     return tensors
 
 
 def _their_names(config: BertConfig, path: str) -> list[str]:
     module, leaf = path.rsplit('/', 1)
-    name = f'{_MODULES[module]}.{_LEAVES[leaf]}'
+    name = f'{_LAYOUTS[config.model_type].modules[module]}.{_LEAVES[leaf]}'
     count = config.num_hidden_layers if '{}' in name else 1
     return [name.format(layer) for layer in range(count)]
 
@@ -255,15 +309,17 @@ def _weight_file(directory: pathlib.Path) -> pathlib.Path:
     )
 
 
-def _normalise(tensors: Mapping[str, np.ndarray], file: pathlib.Path) -> dict[str, np.ndarray]:
+def _normalise(
+    tensors: Mapping[str, np.ndarray], layout: _Layout, file: pathlib.Path
+) -> dict[str, np.ndarray]:
     """Strip prefixes, modernise gamma and beta, leave out the heads of other tasks."""
     result, left_out = {}, []
     for name, tensor in tensors.items():
         # `module.` is what PyTorch's data parallelism leaves.
-        short = name.removeprefix('module.').removeprefix('bert.')
+        short = name.removeprefix('module.').removeprefix(layout.prefix)
         short = re.sub(r'LayerNorm\.gamma$', 'LayerNorm.weight', short)
         short = re.sub(r'LayerNorm\.beta$', 'LayerNorm.bias', short)
-        if short.startswith(_OTHER_HEADS):
+        if short.startswith(layout.other_heads):
             left_out.append(name)
             continue
         if short in _BUFFERS:
@@ -285,15 +341,21 @@ def _settle_heads(
     file: pathlib.Path,
 ) -> tuple[BertConfig, list[str]]:
     """Decide on pooler and classifier; returns the config and which of the two are to be fresh."""
-    has_pooler = 'pooler.dense.weight' in tensors
-    if label_names is None and 'classifier.weight' in tensors:
-        _check_classifier(values, has_pooler, file)
-        names = _label_names(values, len(tensors['classifier.weight']), file)
+    model_type = settings['model_type']
+    pooler, classifier = (_LAYOUTS[model_type].modules[name] for name in ('pooler', 'classifier'))
+    found = [name for name in tensors if name.startswith(_CLASSIFIERS)]
+    if label_names is None and found:
+        lacking = [name for name in (pooler, classifier) if f'{name}.weight' not in tensors]
+        _check_classifier(values, model_type, lacking, file)
+        names = _label_names(values, len(tensors[f'{classifier}.weight']), file)
         return BertConfig(**settings, label_names=names, dtype=dtype), []
-    for name in ('classifier.weight', 'classifier.bias'):
-        if tensors.pop(name, None) is not None:
-            logging.info('%s: left out its %s.', file, name)
     names = tuple(label_names or ())
+    for name in found:
+        # A fresh classifier stands on the pooler that is there.
+        if not (names and name.startswith(f'{pooler}.')):
+            del tensors[name]
+            logging.info('%s: left out its %s.', file, name)
+    has_pooler = f'{pooler}.weight' in tensors
     fresh = [] if not names else ['classifier'] if has_pooler else ['pooler', 'classifier']
     config = BertConfig(
         **settings, label_names=names, add_pooler=has_pooler or bool(names), dtype=dtype
@@ -301,19 +363,23 @@ def _settle_heads(
     return config, fresh
 
 
-def _check_classifier(values: Mapping[str, Any], has_pooler: bool, file: pathlib.Path) -> None:
+def _check_classifier(
+    values: Mapping[str, Any], model_type: str, lacking: Sequence[str], file: pathlib.Path
+) -> None:
     """Raise ValueError unless the classifier is one over sentences with one label each."""
-    architectures = values.get('architectures') or ['BertForSequenceClassification']
-    problem = values.get('problem_type')
-    if architectures != ['BertForSequenceClassification'] or not has_pooler:
-        kind = f'of {", ".join(architectures)}' if has_pooler else 'without a pooler'
-    elif problem == 'multi_label_classification':
+    implemented = f'{FAMILIES[model_type].name}ForSequenceClassification'
+    architectures = values.get('architectures') or [implemented]
+    if architectures != [implemented]:
+        kind = f'of {", ".join(architectures)}'
+    elif lacking:
+        kind = f'without {" and ".join(lacking)}'
+    elif values.get('problem_type') == 'multi_label_classification':
         kind = 'of several labels at once'
     else:
         return
     raise ValueError(
-        f'{file} has a classifier {kind}, and only that of BertForSequenceClassification is '
-        'implemented. Pass label_names=() to leave it out.'
+        f'{file} has a classifier {kind}, and only that of {implemented} is implemented. Pass '
+        'label_names=() to leave it out.'
     )
 
 
@@ -337,10 +403,12 @@ def _load_tokenizer(directory: pathlib.Path, config: BertConfig):
     # transformers takes a second to import, and is needed here alone.
     from transformers import AutoTokenizer
 
-    if not any((directory / name).exists() for name in ('tokenizer.json', 'vocab.txt')):
+    if not any(
+        (directory / name).exists() for name in ('tokenizer.json', 'vocab.txt', 'merges.txt')
+    ):
         raise FileNotFoundError(
-            f'{directory} has no tokenizer (tokenizer.json or vocab.txt): copy the files of the '
-            'model it was fine-tuned from into it.'
+            f'{directory} has no tokenizer (tokenizer.json, vocab.txt, or vocab.json with '
+            'merges.txt): copy the files of the model it was fine-tuned from into it.'
         )
     try:
         tokenizer = AutoTokenizer.from_pretrained(directory, use_fast=True)

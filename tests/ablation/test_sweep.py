@@ -9,7 +9,7 @@ import pytest
 import bert_secrets_jax as bs
 from bert_secrets_jax.ablation import layers
 from bert_secrets_jax.model.bert import init_params
-from tests.conftest import random_inputs
+from tests.conftest import random_inputs, random_params, relative
 
 
 def batch_of(inputs) -> bs.Batch:
@@ -64,6 +64,19 @@ def test_each_kind_on_its_own(bert, params, inputs, config, kind):
     masks = all_kinds(config)[kind]
     found = bs.sweep(bert, params, [batch_of(inputs)], masks)
     np.testing.assert_allclose(found, naive(bert, params, inputs, masks, 'uniform'), atol=1e-5)
+
+
+@pytest.mark.parametrize('model_type', ['roberta', 'distilbert', 'electra'])
+def test_other_model_types(config, model_type):
+    """Their embeddings and what stands on [CLS] are their own."""
+    bert = bs.Bert(relative(config, model_type))
+    params = random_params(bert)
+    inputs = random_inputs(bert.config, lengths=(9, 4, 6), length=9, seed=1)
+    masks = np.concatenate([all_kinds(config)[kind] for kind in ('none', 'single heads', 'any')])
+    expected = naive(bert, params, inputs, masks, 'uniform')
+    assert np.ptp(expected, axis=0).max() > 1e-2
+    found = bs.sweep(bert, params, [batch_of(inputs)], masks)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_a_model_of_one_layer(config, inputs):

@@ -11,6 +11,7 @@ import tokenizers
 from bert_secrets_jax.data.annotation import Annotation, Link, Span
 from bert_secrets_jax.data.encoding import encode, tokenize
 from bert_secrets_jax.data.tasks import Example
+from tests.conftest import make_byte_tokenizer
 
 
 def pair(a, b=None, index=0):
@@ -166,3 +167,106 @@ def test_links_are_as_many_as_the_longest_example_of_a_bucket_has(tokenizer):
     )
     assert short.marks['r'].shape == (1, 1, 3) and long.marks['r'].shape[1] >= 4
     assert short.marks['r'][0].tolist() == [[1, 2, 0]]
+
+
+# --- tokenizers of other models -----------------------------------------------------------
+
+
+@pytest.fixture(scope='module')
+def plain_byte_tokenizer(tmp_path_factory):
+    """The same without RoBERTa's class, which cuts the space off the offsets by itself."""
+    directory = tmp_path_factory.mktemp('plain_byte_tokenizer')
+    return make_byte_tokenizer(directory, 'PreTrainedTokenizerFast')
+
+
+@pytest.fixture(params=['byte_tokenizer', 'plain_byte_tokenizer'])
+def bytewise(request):
+    return request.getfixturevalue(request.param)
+
+
+def test_a_pair_of_roberta_by_hand(bytewise):
+    """Two separators between the texts, and one that somebody wrote, which is none."""
+    (batch,) = encode(bytewise, [pair('the dog </s>', 'a cat')], max_length=12)
+    assert bytewise.convert_ids_to_tokens(batch.input_ids[0].tolist()) == [
+        '<s>', 'the', 'Ġdog', 'Ġ', '</s>', '</s>', '</s>', 'a', 'Ġcat', '</s>', '<pad>', '<pad>'
+    ]  # fmt: skip
+    assert np.flatnonzero(batch.marks['cls'][0]).tolist() == [0]
+    assert np.flatnonzero(batch.marks['sep'][0]).tolist() == [5, 6, 9]
+    assert batch.marks['token'][0].sum() == batch.lengths[0] == 10
+    assert batch.token_type_ids.sum() == 0
+    assert (batch.input_ids[0, 10:] == bytewise.pad_token_id).all() and bytewise.pad_token_id == 1
+
+
+def test_texts_and_offsets_of_roberta_by_hand(bytewise):
+    """Offsets are of the words, not of the spaces before them; a character may have two pieces."""
+    encoded = tokenize(bytewise, [pair('the  dog née', ' the cat')])
+    tokens = bytewise.convert_ids_to_tokens(encoded.input_ids[0].tolist())
+    texts = ('the  dog née', ' the cat')
+    spelled = [
+        (token, texts[text][start:end])
+        for token, text, (start, end) in zip(
+            tokens, encoded.text[0], encoded.offsets[0], strict=True
+        )
+        if text >= 0
+    ]
+    assert spelled == [
+        ('the', 'the'), ('Ġ', ''), ('Ġdog', 'dog'), ('Ġn', 'n'), ('Ã', 'é'), ('©', 'é'), ('e', 'e'),
+        ('Ġthe', 'the'), ('Ġcat', 'cat'),
+    ]  # fmt: skip
+    assert encoded.text[0].tolist() == [-1, *[0] * 7, -1, -1, 1, 1, -1]
+    assert (encoded.offsets[0][encoded.text[0] < 0] == 0).all()
+
+
+def test_annotations_of_roberta(bytewise):
+    """Words meet their wordpieces, and only them; a word looked up is found wherever it is."""
+    text = 'the dog saw née , a dog'
+    place = lambda word, text=text: Span(text.index(word), text.index(word) + len(word))
+    annotation = Annotation(
+        {'noun': (place('dog'),), 'name': (place('née'),)},
+        {'verb-noun': (Link((place('saw'),), (place('dog'),)),)},
+    )
+    (batch,) = encode(bytewise, [pair(text)], annotations=[annotation], max_length=16)
+    tokens = bytewise.convert_ids_to_tokens(batch.input_ids[0].tolist())
+    of = lambda mark: [tokens[place] for place in np.flatnonzero(batch.marks[mark][0])]
+    assert of('noun') == ['Ġdog'] and of('name') == ['Ġn', 'Ã', '©', 'e']
+    assert of('noun@notebook') == ['Ġdog', 'Ġdog'] and of('name@notebook') == []
+    ((query, key, number),) = batch.marks['verb-noun'][0].tolist()
+    assert (tokens[query], tokens[key], number) == ('Ġsaw', 'Ġdog', 0)
+
+
+def test_spaces_of_sentencepiece():
+    """XLM-R's kind of tokenizer, whose offsets have the space too."""
+    from transformers import PreTrainedTokenizerFast
+
+    special = ['<s>', '<pad>', '</s>', '<unk>']
+    pieces = [(piece, -1.0) for piece in [*special, '▁', '▁the', '▁cat', 's', '▁dog']]
+    backend = tokenizers.Tokenizer(tokenizers.models.Unigram(pieces, unk_id=3))
+    backend.add_special_tokens(special)
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    backend.post_processor = tokenizers.processors.TemplateProcessing(
+        single='<s> $A </s>',
+        pair='<s> $A </s> </s> $B </s>',
+        special_tokens=[('<s>', 0), ('</s>', 2)],
+    )
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend, cls_token='<s>', sep_token='</s>', pad_token='<pad>',
+        unk_token='<unk>',
+    )  # fmt: skip
+    encoded = tokenize(tokenizer, [pair('the  cats', 'dog the')])
+    assert encoded.offsets[0].tolist() == [
+        [0, 0], [0, 3], [4, 4], [5, 8], [8, 9], [0, 0], [0, 0], [0, 3], [4, 7], [0, 0]
+    ]  # fmt: skip
+    assert encoded.text[0].tolist() == [-1, 0, 0, 0, 0, -1, -1, 1, 1, -1]
+    (batch,) = encode(tokenizer, [pair('the  cats', 'dog the')])
+    assert np.flatnonzero(batch.marks['sep'][0]).tolist() == [5, 6, 9]
+
+
+def test_a_tokenizer_without_special_tokens_is_named(tokenizer, byte_tokenizer):
+    other = copy.deepcopy(byte_tokenizer)
+    other.sep_token = None
+    with pytest.raises(ValueError, match='The tokenizer has no sep_token'):
+        encode(other, [pair('the cat')])
+    for of, least in ((tokenizer, 5), (byte_tokenizer, 6)):
+        assert encode(of, [pair('the', 'a')], max_length=least)
+        with pytest.raises(ValueError, match=rf'max_length={least - 1} has no room'):
+            encode(of, [pair('the', 'a')], max_length=least - 1)

@@ -13,7 +13,7 @@ from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune import train
 from bert_secrets_jax.finetune.train import Data, FinetuneConfig, finetune
 from bert_secrets_jax.model.bert import Bert, init_params
-from tests.conftest import WORDS
+from tests.conftest import WORDS, relative
 
 CONFIG = FinetuneConfig(
     epochs=2, batch_size=8, micro_batch=4, learning_rate=5e-3, max_length=24, buckets=(8, 16),
@@ -232,16 +232,18 @@ def test_settings_that_do_not_fit_are_named():
         FinetuneConfig(seeds=(1, 1))
 
 
-def test_steps_equal_pytorch(config, tokenizer, tmp_path):
+@pytest.mark.parametrize('model_type', ['bert', 'roberta', 'distilbert', 'electra'])
+def test_steps_equal_pytorch(config, tokenizer_of, tmp_path, model_type):
     """Eight steps of AdamW without dropout, as `transformers` and torch take them."""
     torch = pytest.importorskip('torch')
     transformers = pytest.importorskip('transformers')
     from bert_secrets_jax.model.weights import Pretrained, save_pretrained
 
+    tokenizer = tokenizer_of(model_type)
     model = Bert(
         dataclasses.replace(
-            config, label_names=('no', 'yes'), hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
+            relative(config, model_type), label_names=('no', 'yes'), hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0, classifier_dropout=0.0, initializer_range=0.05,
         )
     )  # fmt: skip
     data = make_data(tokenizer)
@@ -250,8 +252,9 @@ def test_steps_equal_pytorch(config, tokenizer, tmp_path):
     settings = dataclasses.replace(CONFIG, learning_rate=5e-3, weight_decay=0.1)
     _, last = run(model, data, tmp_path / 'ours', settings)
 
-    theirs = transformers.BertForSequenceClassification.from_pretrained(tmp_path / 'model').train()
-    decays = lambda name: not (name.endswith('bias') or 'LayerNorm' in name)
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / 'model')
+    theirs.train()
+    decays = lambda name: not (name.endswith('bias') or 'norm' in name.lower())
     optimizer = torch.optim.AdamW(
         [
             {
@@ -262,11 +265,18 @@ def test_steps_equal_pytorch(config, tokenizer, tmp_path):
         ],
         lr=5e-3, betas=(0.9, 0.999), eps=1e-6,
     )  # fmt: skip
+
+    def as_torch(batch):
+        inputs = {name: torch.tensor(array).long() for name, array in batch.inputs.items()}
+        if model_type == 'distilbert':
+            del inputs['token_type_ids']
+        return inputs
+
     schedule = transformers.get_linear_schedule_with_warmup(optimizer, 1, 8)
     for step in range(8):
         rows = train._rows(0, step, 30, 8, 4)
         batch = data.train.batch(rows[rows >= 0], 24)
-        inputs = {name: torch.tensor(array).long() for name, array in batch.inputs.items()}
+        inputs = as_torch(batch)
         labels = torch.tensor(data.train_labels[rows[rows >= 0]])
         theirs(**inputs, labels=labels).loss.backward()
         torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
@@ -277,7 +287,7 @@ def test_steps_equal_pytorch(config, tokenizer, tmp_path):
     expected = np.full((16, 2), np.nan, np.float32)
     with torch.no_grad():
         for batch in data.dev:
-            inputs = {name: torch.tensor(array).long() for name, array in batch.inputs.items()}
+            inputs = as_torch(batch)
             real = batch.example >= 0
             expected[batch.example[real]] = theirs(**inputs).logits.numpy()[real]
     moved = np.abs(expected - logits(model, params, data)).max()

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from bert_secrets_jax.model import attention
-from bert_secrets_jax.model.bert import Bert, init_params
+from bert_secrets_jax.model.bert import Bert, Layer, _positions, init_params
 from bert_secrets_jax.model.config import BertConfig
-from tests.conftest import random_inputs
+from tests.conftest import random_inputs, random_params, relative
 from tests.model import numpy_bert
 
 REPLACEMENTS = {'uniform': numpy_bert.uniform_map, 'zero': numpy_bert.zero_map}
@@ -275,6 +275,68 @@ def test_dropout_drops_the_given_share():
         np.testing.assert_allclose(rows.mean(axis=1), 0.9, atol=0.015)
         correlation = np.corrcoef(rows)
         assert np.abs(correlation - np.eye(4)).max() < 0.05
+
+
+def train_and_evaluate(config):
+    """Return the outputs with and without dropout of parameters that are the same."""
+    bert = Bert(config)
+    params, inputs = random_params(bert), random_inputs(config, lengths=[9, 4], length=9, seed=1)
+    rngs = {'dropout': jax.random.key(0)}
+    return run(bert, params, inputs, deterministic=False, rngs=rngs), run(bert, params, inputs)
+
+
+@pytest.mark.parametrize(
+    ('model_type', 'before_pooler'),
+    [('bert', False), ('roberta', True), ('distilbert', False), ('electra', True)],
+)
+def test_dropout_of_the_classifier_is_where_the_model_type_has_it(
+    config, model_type, before_pooler
+):
+    config = dataclasses.replace(
+        relative(config, model_type), classifier_dropout=0.5, hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )  # fmt: skip
+    train, evaluate = train_and_evaluate(config)
+    np.testing.assert_allclose(train.hidden_states, evaluate.hidden_states, atol=1e-6)
+    assert (np.abs(train.pooled - evaluate.pooled).max() > 1e-3) == before_pooler
+    assert np.abs(train.logits - evaluate.logits).max() > 1e-3
+
+
+@pytest.mark.parametrize('model_type', ['bert', 'distilbert'])
+def test_dropout_on_the_output_of_attention(config, model_type):
+    """DistilBERT has none. The feed-forward network adds nothing here, and has nothing to drop."""
+    config = dataclasses.replace(
+        relative(config, model_type), hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.0
+    )
+    layer = Layer(config, deterministic=False)
+    hidden = jax.random.normal(jax.random.key(0), (2, 5, config.hidden_size))
+    rest = (None, jnp.ones((2, 5), bool), jnp.arange(2))
+    params = layer.init(jax.random.key(1), hidden, *rest)['params']
+    params['output'] = jax.tree.map(jnp.zeros_like, params['output'])
+    train, _ = layer.apply({'params': params}, hidden, *rest, rngs={'dropout': jax.random.key(2)})
+    evaluate, _ = Layer(config).apply({'params': params}, hidden, *rest)
+    assert (np.abs(train - evaluate).max() > 1e-3) == (model_type == 'bert')
+
+
+def test_positions_of_roberta_by_hand(config):
+    """They begin after that of padding, and skip a "<pad>" that somebody wrote."""
+    config = relative(config, 'roberta')
+    positions = _positions(config, jnp.array([[0, 7, 1, 8, 2, 1, 1], [1] * 7]))
+    assert positions.tolist() == [[2, 3, 1, 4, 5, 1, 1], [1] * 7]
+    long = {name: np.ones((1, 31), np.int32) for name in ('input_ids', 'token_type_ids')}
+    with pytest.raises(ValueError, match='31 tokens, but the model has 30 positions'):
+        Bert(config).apply({'params': {}}, **long, attention_mask=long['input_ids'])
+
+
+def test_token_types_count_where_there_are_segments(config):
+    for model_type, segments in (('roberta', False), ('distilbert', False), ('electra', True)):
+        bert = Bert(relative(config, model_type))
+        params = random_params(bert)
+        inputs = random_inputs(bert.config, lengths=[9, 4], length=9, seed=1)
+        assert inputs['token_type_ids'].any()
+        without = inputs | {'token_type_ids': np.zeros_like(inputs['token_type_ids'])}
+        moved = np.abs(run(bert, params, inputs).logits - run(bert, params, without).logits).max()
+        assert (moved > 1e-4) == segments and np.isfinite(moved)
 
 
 def test_dropout_without_a_key_is_an_error(bert, params, inputs):

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from bert_secrets_jax.model.bert import Bert
+from bert_secrets_jax.model.bert import Bert, init_params
+from bert_secrets_jax.model.config import BertConfig, read_config
 from bert_secrets_jax.model.weights import Pretrained, fingerprint, from_pretrained, save_pretrained
+from tests.conftest import RELATIVES, relative
 
 
 @pytest.fixture
@@ -57,6 +59,112 @@ def test_transformers_loads_what_we_save(directory, inputs, params, bert):
         logits = model.eval()(**{name: torch.tensor(a).long() for name, a in inputs.items()}).logits
     ours = bert.apply({'params': params}, **inputs).logits
     np.testing.assert_allclose(ours, logits.numpy(), atol=5e-6)
+
+
+@pytest.fixture(params=RELATIVES)
+def of_type(request, tmp_path, config, tokenizer_of):
+    """A model of each model type, and where it is saved."""
+    bert = Bert(relative(config, request.param))
+    model = Pretrained(bert, init_params(bert, seed=1), tokenizer_of(request.param))
+    save_pretrained(model, tmp_path / 'model')
+    return model, tmp_path / 'model'
+
+
+@pytest.mark.parametrize('with_classifier', [True, False])
+def test_every_model_type_goes_there_and_back(of_type, tmp_path, with_classifier):
+    model, directory = of_type
+    if not with_classifier:
+        model = from_pretrained(directory, label_names=())
+        assert 'classifier' not in model.params
+        # BERT's pooler is of the model, that of the others of the classifier.
+        assert ('pooler' in model.params) == (model.config.model_type == 'bert')
+        save_pretrained(model, tmp_path / 'model')
+    loaded = from_pretrained(directory)
+    assert loaded.config == model.config
+    assert_equal(loaded.params, model.params)
+    assert type(loaded.tokenizer) is type(model.tokenizer)
+    save_pretrained(loaded, tmp_path / 'again')
+    for file in ('config.json', 'model.safetensors'):
+        assert (directory / file).read_bytes() == (tmp_path / 'again' / file).read_bytes()
+
+
+@pytest.mark.parametrize('with_classifier', [True, False])
+def test_transformers_loads_every_model_type(of_type, with_classifier):
+    transformers = pytest.importorskip('transformers')
+    pytest.importorskip('torch')
+    model, directory = of_type
+    name = 'AutoModelForSequenceClassification'
+    if not with_classifier:
+        save_pretrained(from_pretrained(directory, label_names=()), directory)
+        name = 'AutoModel'
+    theirs, report = getattr(transformers, name).from_pretrained(
+        directory, output_loading_info=True
+    )
+    # RobertaModel has a pooler that no classifier stands on.
+    missing = {name for name in report['missing_keys'] if not name.startswith('pooler.')}
+    assert not (missing or report['unexpected_keys'] or report['mismatched_keys'])
+    assert theirs.config.model_type == model.config.model_type
+
+
+OTHER_HEADS = {
+    'bert': ['cls.predictions.bias', 'qa_outputs.weight'],
+    'roberta': ['lm_head.dense.weight', 'roberta.pooler.dense.weight', 'qa_outputs.bias'],
+    'xlm-roberta': ['lm_head.bias', 'roberta.embeddings.position_ids'],
+    'distilbert': ['vocab_transform.weight', 'vocab_layer_norm.bias', 'vocab_projector.bias'],
+    'electra': ['discriminator_predictions.dense.weight', 'generator_lm_head.weight'],
+}
+
+
+def test_heads_of_pretraining_are_left_out(of_type):
+    model, directory = of_type
+    heads = {name: np.zeros((3, 3), np.float32) for name in OTHER_HEADS[model.config.model_type]}
+    rewrite(directory, lambda tensors: tensors | heads)
+    assert_equal(from_pretrained(directory).params, model.params)
+
+
+def test_a_fresh_classifier_of_every_model_type(of_type):
+    """On the dense layer that is there; where there is none, both are fresh."""
+    model, directory = of_type
+    loaded = from_pretrained(directory, label_names=('a', 'b'), seed=5)
+    assert loaded.params['classifier']['kernel'].shape == (24, 2)
+    assert_equal(loaded.params['pooler'], model.params['pooler'])
+    rewrite(
+        directory,
+        lambda t: {k: v for k, v in t.items() if 'classifier' not in k and 'pooler' not in k},
+    )
+    loaded = from_pretrained(directory, label_names=('a', 'b'), seed=5)
+    assert_equal(loaded.params['layers'], model.params['layers'])
+    for head in ('pooler', 'classifier'):
+        assert 0.01 < np.std(loaded.params[head]['kernel']) < 0.03
+        np.testing.assert_array_equal(loaded.params[head]['bias'], 0)
+    assert 'classifier' not in from_pretrained(directory).params
+
+
+def test_missing_tensors_have_the_names_of_their_layout(of_type):
+    model, directory = of_type
+    lost = {
+        'distilbert': 'transformer.layer.1.attention.q_lin.weight',
+    }.get(model.config.model_type, 'encoder.layer.1.attention.self.query.weight')
+    rewrite(directory, lambda t: {k: v for k, v in t.items() if not k.endswith(lost)})
+    with pytest.raises(ValueError, match=rf'missing: {lost} \[24, 24\]'):
+        from_pretrained(directory)
+
+
+def test_classifiers_of_tokens_are_refused_or_left_out(of_type):
+    _, directory = of_type
+    set_config(directory, architectures=['OfTokens'])
+    rewrite(
+        directory,
+        lambda t: (
+            {k: v for k, v in t.items() if 'classifier' not in k}
+            | {'classifier.weight': np.zeros((9, 24), np.float32)}
+        ),
+    )
+    with pytest.raises(ValueError, match=r'a classifier of OfTokens.*ForSequenceClassification is'):
+        from_pretrained(directory)
+    assert from_pretrained(directory, label_names=()).config.num_labels == 0
+    fresh = from_pretrained(directory, label_names=('a', 'b'))
+    assert fresh.params['classifier']['kernel'].shape == (24, 2)
 
 
 def old_names(tensors):
@@ -146,7 +254,7 @@ def test_a_fresh_pooler_where_there_is_none(directory):
         ({'architectures': ['BertForTokenClassification']}, 'of BertForTokenClassification'),
         ({'architectures': ['BertForMultipleChoice']}, 'of BertForMultipleChoice'),
         ({'problem_type': 'multi_label_classification'}, 'of several labels at once'),
-        ({}, 'without a pooler'),
+        ({}, 'without pooler.dense'),
     ],
 )
 def test_classifiers_of_another_kind_are_refused_or_left_out(directory, values, named):
@@ -195,7 +303,13 @@ def test_missing_unexpected_and_misshapen_tensors_are_all_named(directory):
             {'position_embedding_type': 'relative_key'},
             "position_embedding_type='relative_key'",
         ),
-        ({'model_type': 'roberta'}, "model_type='roberta'"),
+        (
+            {'model_type': 'deberta-v2'},
+            "model_type='deberta-v2' is not implemented; these are: 'bert', 'roberta', "
+            "'xlm-roberta', 'distilbert', 'electra'",
+        ),
+        ({'sinusoidal_pos_embds': True}, 'sinusoidal_pos_embds=True is not implemented'),
+        ({'embedding_size': 12}, 'unknown: embedding_size=12'),
         ({'is_decoder': True}, 'is_decoder=True'),
         ({'hidden_act': 'swish'}, "hidden_act='swish'"),
         ({'pruned_heads': {'0': [1]}}, 'pruned_heads'),
@@ -226,6 +340,78 @@ def test_bookkeeping_of_real_checkpoints_is_accepted(directory, params):
         _name_or_path='somewhere', torch_dtype='float16', problem_type=None,
     )  # fmt: skip
     assert_equal(from_pretrained(directory).params, params)
+
+
+BERT_BASE = {
+    'attention_probs_dropout_prob': 0.1, 'hidden_act': 'gelu', 'hidden_dropout_prob': 0.1,
+    'hidden_size': 768, 'initializer_range': 0.02, 'intermediate_size': 3072,
+    'layer_norm_eps': 1e-12, 'max_position_embeddings': 512, 'num_attention_heads': 12,
+    'num_hidden_layers': 12, 'type_vocab_size': 2, 'vocab_size': 30522,
+}  # fmt: skip
+ROBERTA_BASE = BERT_BASE | {
+    'bos_token_id': 0, 'eos_token_id': 2, 'layer_norm_eps': 1e-5, 'max_position_embeddings': 514,
+    'model_type': 'roberta', 'pad_token_id': 1, 'type_vocab_size': 1, 'vocab_size': 50265,
+}  # fmt: skip
+DISTILBERT = {
+    'activation': 'gelu', 'attention_dropout': 0.1, 'dim': 768, 'dropout': 0.1, 'hidden_dim': 3072,
+    'initializer_range': 0.02, 'max_position_embeddings': 512, 'model_type': 'distilbert',
+    'n_heads': 12, 'n_layers': 6, 'pad_token_id': 0, 'qa_dropout': 0.1, 'seq_classif_dropout': 0.2,
+    'sinusoidal_pos_embds': False, 'tie_weights_': True, 'vocab_size': 30522,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ('values', 'expected'),
+    [
+        (BERT_BASE | {'vocab_size': 28996}, {'vocab_size': 28996, 'max_length': 512}),
+        (
+            BERT_BASE | {'hidden_size': 1024, 'num_attention_heads': 16, 'num_hidden_layers': 24},
+            {'num_heads': 384, 'head_size': 64},
+        ),
+        (
+            # A multilingual BERT with XLM-R's tokenizer.
+            BERT_BASE | {'hidden_size': 384, 'vocab_size': 250037, 'model_type': 'bert',
+                         'tokenizer_class': 'XLMRobertaTokenizer'},
+            {'head_size': 32, 'type_vocab_size': 2},
+        ),
+        (ROBERTA_BASE, {'max_length': 512, 'type_vocab_size': 1, 'layer_norm_eps': 1e-5}),
+        (
+            {key: value for key, value in ROBERTA_BASE.items() if key != 'pad_token_id'}
+            | {'model_type': 'xlm-roberta', 'vocab_size': 250002, 'output_past': True},
+            {'max_length': 512, 'pad_token_id': 1},
+        ),
+        (
+            DISTILBERT | {'finetuning_task': 'sst-2', 'output_past': True},
+            {'num_heads': 72, 'type_vocab_size': 0, 'classifier_dropout': 0.2,
+             'hidden_dropout_prob': 0.1, 'intermediate_size': 3072, 'layer_norm_eps': 1e-12},
+        ),
+        (
+            BERT_BASE | {'model_type': 'electra', 'embedding_size': 128, 'hidden_size': 256,
+                         'num_attention_heads': 4, 'summary_activation': 'gelu',
+                         'summary_last_dropout': 0.1, 'summary_type': 'first',
+                         'summary_use_proj': True},
+            {'embedding_size': 128, 'head_size': 64},
+        ),
+    ],
+    ids=['cased', 'large', 'multilingual', 'roberta', 'xlm-roberta', 'distilbert', 'electra'],
+)  # fmt: skip
+def test_settings_of_published_models(values, expected):
+    """Keys of config.json on the hub, by model type."""
+    config = BertConfig(**read_config(values), add_pooler=False)
+    assert {name: getattr(config, name) for name in expected} == expected
+
+
+def test_settings_that_a_model_type_cannot_have(config):
+    for model_type, settings, named in (
+        ('distilbert', {'layer_norm_eps': 1e-5}, r'layer_norm_eps=1e-05: .* always 1e-12'),
+        ('distilbert', {'type_vocab_size': 2}, r'type_vocab_size=2: .* always 0'),
+        ('roberta', {'embedding_size': 12}, r'embedding_size=12: .* always None'),
+        ('electra', {'embedding_size': None}, "embedding_size must be given .*'electra'"),
+        ('electra', {'label_names': ()}, 'the pooler is part of the classifier'),
+        ('roberta', {'model_type': 'gpt2'}, "model_type='gpt2' is not implemented"),
+    ):
+        with pytest.raises(ValueError, match=named):
+            dataclasses.replace(relative(config, model_type), **settings)
 
 
 def test_files_that_are_not_there_or_damaged(directory, tmp_path):
