@@ -10,6 +10,7 @@ ablates what this run fine-tunes (or has fine-tuned). A checkpoint that is fine-
 
 import hashlib
 import json
+import pathlib
 from collections.abc import Callable
 
 import numpy as np
@@ -95,10 +96,7 @@ def sweep(
     """
     config = study.config.ablation
     check_baseline(config.baseline)
-    for setting in ('checkpoint', 'baseline', 'max_examples'):
-        settings[setting] = config[setting]
-    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
-    file = study.workdir / 'ablation' / f'{name}_{digest}.npz'
+    file = swept_file(study, name, **settings)
     if not file.exists():
         # A head that does not exist shows before anything is trained.
         make_masks(study.pretrained.config)
@@ -114,6 +112,14 @@ def sweep(
             mesh=study.mesh,
         )
     return read_swept(file)
+
+
+def swept_file(study: Study, name: str, **settings: str) -> pathlib.Path:
+    """Return the file of what `sweep` finds, for the same arguments and configured settings."""
+    for setting in ('checkpoint', 'baseline', 'max_examples'):
+        settings[setting] = study.config.ablation[setting]
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
+    return study.workdir / 'ablation' / f'{name}_{digest}.npz'
 
 
 def metrics(study: Study, swept: Swept) -> tuple[str, ...]:
