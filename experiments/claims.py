@@ -169,7 +169,7 @@ def _frame_heads(measured: Measured) -> Verdict | None:
     test, ablated = measured.frames, measured.heads
     if not (test and ablated):
         return None
-    best = np.argsort(-test.table.mean, axis=None, kind='stable')[:2]
+    best = np.argsort(-test.table.mean, axis=None, kind='stable')[:2].tolist()
     return claims.heads_are_not_needed(ablated.found, best, ablated.names, unseen=ablated.unseen)
 
 

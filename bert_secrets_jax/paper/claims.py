@@ -37,6 +37,10 @@ PRACTICAL_TREND = 0.02
 # "Negligible" beside something: less than this part of it.
 NEGLIGIBLE = 0.25
 
+# In fewer examples, which therefore decide nothing, Student's t finds too much in skewed values,
+# and a bootstrap in correlations.
+_FEWEST = 20
+_FEWEST_FOR_CORRELATIONS = 50
 # Means in float32: less than this apart, they are the same.
 _ROUNDING = 1e-6
 
@@ -353,7 +357,7 @@ def some_mask_helps(
     )
     if not helps.any():
         reach = 'none gains more than' if verdict == DOES_NOT_HOLD else 'not excluded: a gain of'
-        evidence += f'; {reach} {100 * most.max():.2f} points'
+        evidence += f'; {reach} {_points(most.max())}'
     return Verdict(claim, verdict, f'{evidence}.')
 
 
@@ -368,7 +372,7 @@ def heads_are_not_needed(
       names: [K] of the masks.
       unseen: `unseen_change` of these examples.
     """
-    heads = np.asarray(heads)
+    heads = list(heads)
     low = np.where(np.isnan(found.low), -np.inf, found.low)[heads] - unseen
     worse = (holm(found.p_value[heads]) <= LEVEL) & (found.difference[heads] < 0)
     if np.all(low > -PRACTICAL_GAIN):
@@ -379,7 +383,7 @@ def heads_are_not_needed(
     return Verdict(
         FRAME_HEADS,
         verdict,
-        f'{effects}; not excluded: a loss of {-100 * min(low.min(), 0):.2f} points.',
+        f'{effects}; not excluded: a loss of {_points(-min(low.min(), 0))}.',
     )
 
 
@@ -388,7 +392,8 @@ def unseen_change(metric: str, baseline: np.ndarray, labels: np.ndarray) -> floa
 
     What occurs in none of E examples may, with 5 %, still occur in 3 of E (the rule of three); a
     bootstrap repeats what it has and knows nothing of that. So: what three more examples change
-    that one model has right and the other wrong. 0 for correlations, which every example moves.
+    that one model has right and the other wrong. Correlations are moved by every example: 0, but
+    infinite in so few examples that their intervals are too narrow.
 
     Args:
       metric: one of `significance.METRICS`.
@@ -396,7 +401,7 @@ def unseen_change(metric: str, baseline: np.ndarray, labels: np.ndarray) -> floa
       labels: [E].
     """
     if metric not in ('accuracy', 'f1'):
-        return 0.0
+        return 0.0 if len(labels) >= _FEWEST_FOR_CORRELATIONS else np.inf
     extended = lambda classes, of_three: np.concatenate([classes, np.full(3, of_three)])
     both = np.stack([extended(baseline, 1), extended(baseline, 0)])
     scores = weighted_scores(metric, both, extended(labels, 1), np.ones((1, len(labels) + 3)))
@@ -440,8 +445,8 @@ def _t(difference, error):
 
 
 def _p(difference, error, count):
-    """One-sided p-value of a difference that is not above 0; NaN below two examples."""
-    if count < 2:
+    """One-sided p-value of a difference that is not above 0; NaN in too few examples."""
+    if count < _FEWEST:
         return np.full(np.shape(difference), np.nan)
     return scipy.stats.t.sf(_t(difference, error), count - 1)
 
@@ -477,6 +482,10 @@ def _effect(found: Assessment, index: int, name: str) -> str:
         f'{100 * found.high[index]:+.2f}, p = {found.p_value[index]:.2g}, corrected '
         f'{found.holm[index]:.2g})'
     )
+
+
+def _points(change) -> str:
+    return f'{100 * change:.2f} points' if np.isfinite(change) else 'any size'
 
 
 def _head(index) -> str:
