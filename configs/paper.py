@@ -5,10 +5,9 @@
     python -m experiments.reproduce --config=configs/paper.py:mrpc,rte \\
         --config.data.glue_dir=... --workdir=results/paper
 
-The tasks are mrpc, sts-b, sst-2, qqp, rte, qnli and mnli; several have a folder each in `--workdir`.
-`configs/paper.py:mrpc:smoke` is a run on 12 examples. Without `glue_dir`, GLUE is read from
-tensorflow-datasets (`--config.data.tfds_dir`). Figure 6 of the paper is about fine-tuned models:
-give one with `--config.model.name`.
+The tasks are mrpc, sts-b, sst-2, qqp, rte, qnli and mnli; several have a folder each, within
+`--workdir`. `configs/paper.py:mrpc:smoke` is a run on 12 examples. Without `glue_dir`, GLUE is read
+from tensorflow-datasets (`--config.data.tfds_dir`).
 """
 
 from configs import base

@@ -92,7 +92,7 @@ FRAMES = Claim(
 FRAME_HEADS = Claim(
     'The two heads that attend most along frame links are not needed: disabling either one costs '
     f'less than {100 * PRACTICAL_GAIN:g} points.',
-    'section 4.6',
+    'the discussion',
 )
 VERB_SUBJECT = Claim(
     'Heads that attend most between verb and subject look at a position, not at the relation: at '
