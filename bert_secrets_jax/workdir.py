@@ -14,7 +14,15 @@ from absl import logging
 from bert_secrets_jax.files import write_atomically
 
 # What a run writes before it has measured anything.
-_NO_RESULTS = ('config.json', 'versions.json', 'inputs.json', 'log.txt', 'error.txt')
+_NO_RESULTS = (
+    'config.json',
+    'versions.json',
+    'inputs.json',
+    'log.txt',
+    'error.txt',
+    'claims.csv',
+    'report.html',
+)
 _PACKAGES = (
     'bert_secrets_jax',
     'jax',
@@ -41,8 +49,9 @@ def open_workdir(
     Args:
       path: the folder.
       config: all settings, JSON values only.
-      free: parts of the config that may differ from those of former runs, as their results lie in
-        files of their own; `config.json` has those of the last run.
+      free: parts of the config, by dotted names, that may differ from those of former runs, as
+        their results lie in files of their own or what they lead to is remembered by its content;
+        `config.json` has those of the last run.
 
     Raises:
       ValueError: when the folder holds results of another config; names the settings that differ.
@@ -54,8 +63,7 @@ def open_workdir(
         if not (path / 'config.json').exists():
             raise ValueError(f'{path} holds files of no run (no config.json): choose another.')
         former = json.loads((path / 'config.json').read_text())
-        freed = {name: config[name] for name in free if name in config}
-        changed = _differences(former | freed, config)
+        changed = _differences(_without(former, free), _without(config, free))
         if changed:
             raise ValueError(
                 f'{path} holds results of another config ({changed}): choose another --workdir, '
@@ -128,6 +136,14 @@ def _commit() -> str:
 
 def _has_results(path: pathlib.Path) -> bool:
     return path.exists() and any(entry.name not in _NO_RESULTS for entry in path.iterdir())
+
+
+def _without(tree: Mapping[str, Any], parts: Sequence[str]) -> dict[str, Any]:
+    """Return flat settings less those that are, or belong to, one of the parts."""
+    begins = tuple(f'{part}.' for part in parts)
+    return {
+        name: value for name, value in flatten(tree).items() if not f'{name}.'.startswith(begins)
+    }
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

@@ -20,6 +20,7 @@ def get_config() -> ConfigDict:
                 # 'glue' (the original TSV files in glue_dir, or else what tensorflow-datasets
                 # has prepared in tfds_dir), 'corpus' (embedded), or 'file' (your own table).
                 'source': 'glue',
+                # One task, or several with commas between them.
                 'task': 'mrpc',
                 'split': 'dev',
                 'glue_dir': config_dict.placeholder(str),

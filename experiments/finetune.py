@@ -21,7 +21,7 @@ from bert_secrets_jax.finetune.train import Data, FinetuneConfig, best_rows, fin
 from bert_secrets_jax.model.bert import init_params
 from bert_secrets_jax.report import figures
 from bert_secrets_jax.report.html import Picture, Section, Table
-from experiments.study import Study, launch
+from experiments.study import Study, fails_once, launch
 
 
 def seeds(study: Study) -> tuple[int, ...]:
@@ -42,6 +42,7 @@ def load(study: Study, start: str, seed: int) -> bs.Pretrained:
     return bs.from_pretrained(checkpoint(study, start, seed), dtype=study.config.model.dtype)
 
 
+@fails_once
 def run(study: Study, start: str) -> dict:
     """Fine-tune from a start, or read the outcome of a run that is finished.
 
@@ -103,12 +104,12 @@ def section(study: Study) -> Section:
     names = any_outcome['metrics']
     titles = [TITLES[name] for name in names]
     columns = {
-        'pre-trained, not fine-tuned': _dev_rows(histories.get('pretrained', []), first=True),
-        'fine-tuned from random weights': _dev_rows(histories.get('random', [])),
-        'fine-tuned': _dev_rows(histories.get('pretrained', [])),
+        'pre-trained, not fine-tuned': dev_rows(histories.get('pretrained', []), first=True),
+        'fine-tuned from random weights': dev_rows(histories.get('random', [])),
+        'fine-tuned': dev_rows(histories.get('pretrained', [])),
     }
-    rows = [('ours', *(_spread(of_runs, names) for of_runs in columns.values()))]
-    theirs = _published(study)
+    rows = [('ours', *(spread(of_runs, names) for of_runs in columns.values()))]
+    theirs = published(study)
     if theirs:
         order = ('pretrained_no_finetuning', 'finetuned_from_normal_init')
         rows.append(('paper: BERT-base', *(theirs[key] for key in order), theirs['last']))
@@ -124,7 +125,7 @@ def section(study: Study) -> Section:
     )
     if best:
         text += (
-            f' The best epochs reach {_spread(list(best.values()), names)}, chosen on the examples '
+            f' The best epochs reach {spread(list(best.values()), names)}, chosen on the examples '
             'that this is measured on.'
         )
     return Section(
@@ -148,14 +149,14 @@ def section(study: Study) -> Section:
     )
 
 
-def _dev_rows(history: list[dict], *, first: bool = False) -> list[dict]:
+def dev_rows(history: list[dict], *, first: bool = False) -> list[dict]:
     """Return the dev rows of all seeds before training, or after the last epoch."""
     rows = [row for row in history if row['split'] == 'dev']
     epoch = 0 if first else max((row['epoch'] for row in rows), default=0)
     return [row for row in rows if row['epoch'] == epoch]
 
 
-def _spread(rows: list[dict], names: list[str]) -> str:
+def spread(rows: list[dict], names: list[str]) -> str:
     """Return '88.1 ± 0.5 / 82.0 ± 0.7', or a dash without rows."""
     if not rows:
         return '–'
@@ -167,7 +168,7 @@ def _spread(rows: list[dict], names: list[str]) -> str:
     return ' / '.join(cells)
 
 
-def _published(study: Study) -> dict[str, str] | None:
+def published(study: Study) -> dict[str, str] | None:
     if study.config.data.source != 'glue':
         return None
     table = paper.published()['table1']

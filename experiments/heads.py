@@ -16,7 +16,7 @@ from bert_secrets_jax.progress import progress
 from bert_secrets_jax.report import tables
 from bert_secrets_jax.workdir import remember_input
 from experiments import finetune, links
-from experiments.study import Study
+from experiments.study import Study, fails_once
 
 SPECIAL = {
     '[CLS]': bs.statistics.to_cls,
@@ -84,12 +84,13 @@ def change(name: str) -> str:
     return f'change of {name}'
 
 
+@fails_once
 def measure(study: Study) -> dict[str, bs.HeadTable]:
     """Measure all statistics of the model as it is, or read what a former run measured."""
     file, wanted = study.workdir / 'heads.csv', statistics(study)
     links_file = study.workdir / 'relations.npz'
     _remember_annotations(study)
-    if not file.exists() or (len(wanted) > len(SPECIAL) and not links_file.exists()):
+    if not is_measured(study):
         encoded, model, nulls = study.encoded, study.pretrained, {}
         if encoded.marks:
             encoded, nulls = links.with_random(
@@ -112,6 +113,12 @@ def measure(study: Study) -> dict[str, bs.HeadTable]:
     return tables.read_heads(file, _names(wanted))
 
 
+def is_measured(study: Study) -> bool:
+    """Whether `measure` only reads."""
+    files = ['heads.csv', *['relations.npz'] * bool(study.config.linguistics.pipeline)]
+    return all((study.workdir / file).exists() for file in files)
+
+
 def _remember_annotations(study: Study) -> None:
     """Notice annotations that were edited since something was measured on them."""
     for file in sorted((study.workdir / 'linguistics').glob('*.jsonl')):
@@ -119,6 +126,7 @@ def _remember_annotations(study: Study) -> None:
         remember_input(study.workdir, f'annotations ({file.name})', content)
 
 
+@fails_once
 def measure_change(study: Study, seed: int) -> dict[str, bs.HeadTable]:
     """Measure the same of the fine-tuned model, what has changed, and Figure 5's cosine.
 

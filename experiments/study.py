@@ -16,8 +16,15 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.data.corpus import LABELS
 from bert_secrets_jax.data.encoding import Encoded, mark, tokenize
 from bert_secrets_jax.data.linguistics import annotate
+from bert_secrets_jax.files import write_atomically
 from bert_secrets_jax.model.weights import fingerprint
 from bert_secrets_jax.workdir import open_workdir, remember_input
+
+# Errors that a user can mend.
+MENDABLE = (ValueError, OSError, ImportError, FloatingPointError)
+# Settings that may change within a folder: results of the ablation lie in files of their own, and
+# texts are known by their content, wherever they are.
+_FREE = ('ablation', 'data.glue_dir', 'data.tfds_dir')
 
 _CONFIG = config_flags.DEFINE_config_file(
     'config', None, 'Settings, such as configs/quickstart.py.', lock_config=True
@@ -32,11 +39,13 @@ class Study:
     Attributes:
       config: all settings.
       workdir: folder of the results.
+      failures: errors of the steps that have failed, by step and arguments (`fails_once`).
     """
 
     def __init__(self, config: ConfigDict, workdir: pathlib.Path):
         self.config = config
         self.workdir = workdir
+        self.failures = {}
 
     @functools.cached_property
     def pretrained(self) -> bs.Pretrained:
@@ -156,7 +165,28 @@ class Study:
             case 'corpus':
                 return f'embedded corpus, {split}'
             case _:
-                return pathlib.PurePath(data.train_file if split == 'train' else data.file).name
+                return pathlib.PurePath(_file(data, split)).name
+
+
+def fails_once(step: Callable) -> Callable:
+    """Make a step that several sections share fail at once when it has failed before.
+
+    Args:
+      step: function of a study and further hashable arguments.
+    """
+
+    @functools.wraps(step)
+    def remembered(study: Study, *arguments):
+        key = (step.__module__, step.__name__, *arguments)
+        if key in study.failures:
+            raise study.failures[key]
+        try:
+            return step(study, *arguments)
+        except Exception as error:
+            study.failures[key] = error
+            raise
+
+    return remembered
 
 
 def draw(examples: list[bs.Example], wanted: int, seed: int) -> list[bs.Example]:
@@ -174,18 +204,6 @@ def _read(data: ConfigDict, split: str) -> list[bs.Example]:
     match data.source:
         case 'corpus':
             return bs.read_corpus(split)
-        case 'file':
-            name = 'train_file' if split == 'train' else 'file'
-            if data[name] is None:
-                raise ValueError(f'--config.data.{name} is not given (.tsv, .csv or .jsonl).')
-            return bs.read_table(
-                data[name],
-                text_a=data.text_a,
-                text_b=data.text_b,
-                label=data.label,
-                labels=data.labels or None,
-                bad_rows=data.bad_rows,
-            )
         case 'glue' if data.glue_dir is not None:
             task = bs.get_task(data.task)
             return bs.read_glue(data.glue_dir, task, split, bad_rows=data.bad_rows)
@@ -198,11 +216,34 @@ def _read(data: ConfigDict, split: str) -> list[bs.Example]:
                     '--config.data.glue_dir=...'
                 ) from error
         case _:
-            raise ValueError(f"data.source is 'glue', 'corpus' or 'file', not {data.source!r}.")
+            return bs.read_table(
+                _file(data, split),
+                text_a=data.text_a,
+                text_b=data.text_b,
+                label=data.label,
+                labels=data.labels or None,
+                bad_rows=data.bad_rows,
+            )
 
 
-def launch(main: Callable[[Study], None]) -> None:
-    """Run a program. What its user can mend is one line; `--verbosity=1` shows where it arose."""
+def _file(data: ConfigDict, split: str) -> str:
+    """Return the table that a split is read from."""
+    if data.source != 'file':
+        raise ValueError(f"data.source is 'glue', 'corpus' or 'file', not {data.source!r}.")
+    name = 'train_file' if split == 'train' else 'file'
+    if data[name] is None:
+        raise ValueError(f'--config.data.{name} is not given (.tsv, .csv or .jsonl).')
+    return data[name]
+
+
+def launch(main: Callable[[Study], object]) -> None:
+    """Run a program for each task. What its user can mend is one line; `--verbosity=1` shows where
+    it arose."""
+    launch_all(lambda studies: [main(study) for study in studies])
+
+
+def launch_all(main: Callable[[list[Study]], object]) -> None:
+    """Run a program for all tasks together, as `launch` does."""
 
     def run(_):
         # Our own lines; other libraries chatter at this level (JAX on accelerators it did not
@@ -217,20 +258,63 @@ def launch(main: Callable[[Study], None]) -> None:
             cache = pathlib.Path.home() / '.cache' / 'bert_secrets_jax' / 'compiled'
             jax.config.update('jax_compilation_cache_dir', str(cache))
             jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.3)
+        workdir = pathlib.Path(_WORKDIR.value)
         try:
-            workdir = open_workdir(_WORKDIR.value, _CONFIG.value.to_dict(), free=('ablation',))
+            studies = _open(_CONFIG.value, workdir)
             log = python_logging.FileHandler(workdir / 'log.txt')
             log.setFormatter(logging.PythonFormatter())
             logging.get_absl_logger().addHandler(log)
-            main(Study(_CONFIG.value, workdir))
-        except (ValueError, OSError, ImportError, FloatingPointError) as error:
+            main(studies)
+        except MENDABLE as error:
             logging.debug('%s', traceback.format_exc())
-            summary, *listing = str(error).splitlines() or [type(error).__name__]
-            if listing:
-                details = pathlib.Path(_WORKDIR.value) / 'error.txt'
-                details.write_text(f'{error}\n')
-                summary += f' All of them: {details}'
-            raise SystemExit(f'error: {summary}') from None
+            raise SystemExit(f'error: {one_line(error, workdir)}') from None
 
     flags.mark_flags_as_required(['config', 'workdir'])
-    app.run(run)
+    app.run(run, flags_parser=_parse_flags)
+
+
+def one_line(error: Exception, workdir: pathlib.Path) -> str:
+    """Return the first line of an error; what it lists below goes to a file of the folder."""
+    summary, *listing = str(error).splitlines() or [type(error).__name__]
+    if listing:
+        details = workdir / 'error.txt'
+        write_atomically(details, f'{error}\n'.encode())
+        summary += f' All of them: {details}'
+    return summary
+
+
+def _open(config: ConfigDict, workdir: pathlib.Path) -> list[Study]:
+    """Open the folder of the one task, or a folder in it for each of several."""
+    tasks = config.data.task.split(',') if config.data.source == 'glue' else []
+    if len(tasks) < 2:
+        return [Study(config, open_workdir(workdir, config.to_dict(), free=_FREE))]
+    names = [bs.get_task(task).name for task in tasks]
+    if len(set(names)) < len(names):
+        raise ValueError(f'A task is given twice: {config.data.task}.')
+    if (workdir / 'config.json').exists():
+        raise ValueError(f'{workdir} holds a run of one task: choose another --workdir.')
+    studies = []
+    for name in names:
+        of_task = config.copy_and_resolve_references()
+        of_task.data.task = name
+        folder = open_workdir(workdir / name, of_task.to_dict(), free=_FREE)
+        studies.append(Study(of_task, folder))
+    return studies
+
+
+def _parse_flags(argv: list[str]) -> list[str]:
+    """Parse the command line; a mistake in it is one line."""
+    try:
+        arguments = flags.FLAGS(argv)
+        # A config file that is missing is an error only when it is looked at.
+        _CONFIG.value.to_dict()
+        return arguments
+    except (AttributeError, KeyError) as error:
+        # ml_collections on settings that do not exist, with what may have been meant.
+        while isinstance(error.args[0], Exception):
+            error = error.args[0]
+        words = '. '.join(error.args[0].splitlines())
+        raise SystemExit(f'error: No such setting: {words}') from None
+    except (flags.Error, OSError) as error:
+        # An error of a config file comes with its traceback, of which the last line says it.
+        raise SystemExit(f'error: {str(error).strip().splitlines()[-1].strip()}') from None

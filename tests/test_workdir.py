@@ -35,11 +35,17 @@ def test_free_parts_may_change(tmp_path):
     assert json.loads((path / 'config.json').read_text())['tasks'] == ['y']
     with pytest.raises(ValueError, match='seed was 0, is 1'):
         open_workdir(path, CONFIG | {'seed': 1}, free=('tasks',))
+    elsewhere = CONFIG | {'model': {'name': 'b', 'dtype': 'float32'}, 'tasks': ('y',)}
+    with pytest.raises(ValueError, match='model.name was'):
+        open_workdir(path, elsewhere, free=('model.nam', 'tasks'))
+    open_workdir(path, elsewhere, free=('model.name', 'tasks'))
+    assert json.loads((path / 'config.json').read_text())['model']['name'] == 'b'
 
 
 def test_a_run_that_came_to_nothing_blocks_nothing(tmp_path):
     path = open_workdir(tmp_path / 'run', CONFIG)
-    (path / 'log.txt').write_text('it failed')
+    for name in ('log.txt', 'error.txt', 'report.html', 'claims.csv'):
+        (path / name).write_text('it failed')
     open_workdir(path, OTHER)
     assert json.loads((path / 'config.json').read_text())['seed'] == 1
 

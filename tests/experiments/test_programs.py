@@ -107,6 +107,27 @@ def test_results_are_files(finished):
     assert '87.9 / 82.3' in page and 'fine-tuned on 20 examples of MRPC train' in page
 
 
+def test_claims_have_verdicts(finished):
+    """Twenty examples of a tiny model decide little; nothing that was measured is missing."""
+    workdir, _ = finished
+    found = {row['claim']: row for row in read(workdir / 'claims.csv')}
+    assert len(found) == 11
+    missing = [row for row in found.values() if row['verdict'] == 'not measured']
+    assert [row['evidence'] for row in missing] == [
+        "Needs the section finetune with train.starts=('pretrained', 'random')."
+    ]
+    layers = found['Fine-tuning changes the attention of the last two layers most.']
+    assert layers['evidence'].startswith('Of 2 runs: ') and 'Fine-tuned, seed 0' in str(layers)
+    similar = [
+        np.mean([float(row['mean']) for row in read(workdir / 'heads_seed0.csv')
+                 if row['statistic'] == 'cosine' and row['layer'] == layer])
+        for layer in '23'
+    ]  # fmt: skip
+    assert 'Similarity is {:.3f} in layer 2 and {:.3f} in layer 3'.format(*similar) in str(layers)
+    page = (workdir / 'report.html').read_text()
+    assert '<section id="part1"><h2>Which claims of the paper hold for this model' in page
+
+
 def test_the_table_holds_what_the_library_measures(finished, checkpoint, glue_dir):
     workdir, _ = finished
     model = bs.from_pretrained(checkpoint)
@@ -480,7 +501,8 @@ def test_each_section_is_a_program_of_its_own(checkpoint, glue_dir, tmp_path):
     ],
 )
 def test_errors_are_one_line(checkpoint, glue_dir, tmp_path, changed, message):
-    result = run('reproduce', *settings(checkpoint, glue_dir, tmp_path), changed, ok=False)
+    given = settings(checkpoint, glue_dir, tmp_path)
+    result = run('reproduce', *given, '--sections=special_tokens', changed, ok=False)
     line = error_line(result)
     assert line.startswith(message)
 
@@ -489,7 +511,7 @@ def test_a_malformed_file_and_a_damaged_checkpoint_are_one_line(checkpoint, glue
     bad = shutil.copytree(glue_dir, tmp_path / 'glue')
     with (bad / 'MRPC' / 'dev.tsv').open('a') as file:
         file.write('1\t2\t3\tonly one text\n')
-    result = run('reproduce', *settings(checkpoint, bad, tmp_path / 'a'), ok=False)
+    result = run('special_tokens', *settings(checkpoint, bad, tmp_path / 'a'), ok=False)
     line = error_line(result)
     assert 'dev.tsv: 1 bad row: line 22: 4 fields, expected 5' in line
     run(
@@ -502,9 +524,76 @@ def test_a_malformed_file_and_a_damaged_checkpoint_are_one_line(checkpoint, glue
     damaged = shutil.copytree(checkpoint, tmp_path / 'damaged')
     data = (damaged / 'model.safetensors').read_bytes()
     (damaged / 'model.safetensors').write_bytes(data[:1000])
-    result = run('reproduce', *settings(damaged, glue_dir, tmp_path / 'c'), ok=False)
+    result = run('special_tokens', *settings(damaged, glue_dir, tmp_path / 'c'), ok=False)
     line = error_line(result)
     assert 'model.safetensors is not a complete safetensors file' in line
+
+
+@pytest.mark.parametrize(
+    ('given', 'message'),
+    [
+        ('--config.train.epoch=3', "error: No such setting: 'epoch'. Did you mean"),
+        ('--config.tain.epochs=3', "error: No such setting: 'tain'. Did you mean"),
+        ('--config.train.epochs=few', 'error: flag --config.train.epochs=few: invalid literal'),
+        (
+            '--config=configs/paper.py:rte:quick',
+            "error: ValueError: configs/paper.py takes '<task>",
+        ),
+        ('--config=configs/none.py', 'error: [Errno 2] No such file or directory'),
+        ('--section=ablate', "error: Unknown command line flag 'section'"),
+        ('--sections=ablate,fames', 'error: --sections are finetune, special_tokens, maps,'),
+        ('--sections=', 'error: --sections are finetune, special_tokens, maps,'),
+        ('--config.data.task=mrpc,rte,MRPC', 'error: A task is given twice: mrpc,rte,MRPC.'),
+        ('--config.data.task=mrpc,cola', 'error: The paper excluded CoLA and WNLI'),
+    ],
+)
+def test_mistakes_in_the_command_are_one_line(tmp_path, given, message):
+    line = error_line(
+        run('reproduce', '--config=configs/paper.py', f'--workdir={tmp_path}', given, ok=False)
+    )
+    assert line.startswith(message)
+    if 'fames' in given:
+        assert line.endswith('claims, not fames.')
+
+
+def test_several_tasks_and_a_section_that_fails(checkpoint, glue_dir, tmp_path):
+    """One task has no texts: the other is reported; mended, only what is missing is measured."""
+    glue = shutil.copytree(glue_dir, tmp_path / 'glue')
+    given = (
+        *settings(checkpoint, glue, tmp_path / 'run', 'configs/paper.py:mrpc,rte'),
+        '--config.linguistics.pipeline=',
+        '--sections=maps,special_tokens,claims',
+    )
+    result = run('reproduce', *given, ok=False)
+    line = error_line(result)
+    assert line.startswith(f'error: {glue} has no folder RTE.')
+    assert line.endswith(' (RTE: special_tokens, RTE: maps)')
+    page = (tmp_path / 'run' / 'report.html').read_text()
+    headings = re.findall('<h2>(.*?)</h2>', page)
+    assert headings == [
+        'All tasks',
+        'MRPC: Which claims of the paper hold for this model',
+        'MRPC: Attention to special tokens and neighbours',
+        'MRPC: Maps of example sentences',
+        'RTE: Which claims of the paper hold for this model',
+        'RTE: special_tokens (failed)',
+        'RTE: maps (failed)',
+    ]
+    assert page.count('has no folder RTE') == 1 and 'It failed as RTE: special_tokens did' in page
+    before = (tmp_path / 'run' / 'mrpc' / 'heads.csv').stat().st_mtime_ns
+    (glue / 'RTE').mkdir()
+    rows = '0\tthe cat ran .\ta cat ran .\tentailment\n1\tshe saw\ta dog\tnot_entailment\n'
+    (glue / 'RTE' / 'dev.tsv').write_text(f'index\tsentence1\tsentence2\tlabel\n{rows}')
+    run('reproduce', *given)
+    assert (tmp_path / 'run' / 'mrpc' / 'heads.csv').stat().st_mtime_ns == before
+    assert 'failed' not in (tmp_path / 'run' / 'report.html').read_text()
+    assert [row['task'] for row in read(tmp_path / 'run' / 'tasks.csv')] == ['MRPC', 'RTE']
+    one = settings(checkpoint, glue, tmp_path / 'run' / 'mrpc', 'configs/paper.py:mrpc')
+    several = settings(checkpoint, glue, tmp_path / 'run' / 'mrpc', 'configs/paper.py:mrpc,rte')
+    # A task's folder is an ordinary one, and no place for others.
+    run('special_tokens', *one, '--config.linguistics.pipeline=')
+    message = error_line(run('maps', *several, ok=False))
+    assert message.endswith('mrpc holds a run of one task: choose another --workdir.')
 
 
 def test_another_config_in_the_same_folder_is_refused(finished, checkpoint, glue_dir):
