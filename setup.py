@@ -44,7 +44,7 @@ setuptools.setup(
     package_data={
         'bert_secrets_jax.data': ['paraphrases/*.tsv', 'frames/*.jsonl'],
         'bert_secrets_jax.paper': ['*.json'],
-        'bert_secrets_jax.patterns': ['page.html', 'annotated/*'],
+        'bert_secrets_jax.patterns': ['page.html', 'annotated/*', '*.safetensors'],
         'bert_secrets_jax.report': ['explorer.html'],
     },
     install_requires=[

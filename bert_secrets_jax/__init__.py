@@ -11,6 +11,7 @@ tables = bs.collect(
 tables['sep'].mean  # [layer, head]
 """
 
+from bert_secrets_jax import patterns
 from bert_secrets_jax.ablation import masks
 from bert_secrets_jax.ablation.sweep import sweep, sweep_batches
 from bert_secrets_jax.data.annotation import (
@@ -33,6 +34,7 @@ from bert_secrets_jax.measure.maps import TokenMaps, attention_maps, to_bertviz
 from bert_secrets_jax.model.bert import Bert, BertOutput
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.weights import Pretrained, from_pretrained, save_pretrained
+from bert_secrets_jax.report.explorer import Explorer
 
 __all__ = [
     'GLUE',
@@ -42,6 +44,7 @@ __all__ = [
     'BertConfig',
     'BertOutput',
     'Example',
+    'Explorer',
     'HeadTable',
     'Link',
     'Pretrained',
@@ -57,6 +60,7 @@ __all__ = [
     'get_task',
     'links',
     'masks',
+    'patterns',
     'prepare_tfds',
     'read_annotations',
     'read_corpus',

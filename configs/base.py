@@ -106,8 +106,21 @@ def get_config() -> ConfigDict:
                 # as 'L1-H2,L7-H6,L7-H7', or of all.
                 'pairs_of': 'all',
             },
-            # Maps that `experiments.annotate` draws to be labelled by eye.
-            'patterns': {'count': 100},
+            'patterns': {
+                # Maps that `experiments.annotate` draws to be labelled by eye.
+                'count': 100,
+                # What `experiments.train_patterns` learns from: '' (the 648 maps that ship), or a
+                # folder that `experiments.annotate` wrote.
+                'annotated': '',
+                # Pixels of the images, and tokens that fill them: 0 stretches every map.
+                'side': 32,
+                'longest': 0,
+                'epochs': 100,
+                'folds': 5,
+                # What the patterns section classifies with: '' (the one that ships), or what
+                # `experiments.train_patterns` wrote.
+                'classifier': '',
+            },
             'seed': 0,
         }
     )

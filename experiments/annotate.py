@@ -3,14 +3,21 @@
     python -m experiments.annotate --config=configs/paper.py:mrpc \\
         --config.data.glue_dir=... --config.model.name=... --workdir=results/labels
 
-draws `patterns.count` maps at random into `maps.npz` and writes every decision into `labels.csv` at
-once; stopped (Ctrl-C) and started again, it goes on. `--port` fixes the address of the page.
+draws `patterns.count` maps at random into `maps_to_label.npz` and writes every decision into
+`labels.csv` at once; stopped (Ctrl-C) and started again, it goes on. `--port` fixes the address of
+the page.
 """
 
 from absl import flags
 
 from bert_secrets_jax.patterns import page
-from bert_secrets_jax.patterns.sample import draw_maps, read_maps, write_maps
+from bert_secrets_jax.patterns.sample import (
+    LABELS_FILE,
+    MAPS_FILE,
+    draw_maps,
+    read_maps,
+    write_maps,
+)
 from experiments.study import Study, launch
 
 _PORT = flags.DEFINE_integer('port', 0, 'Of the page on 127.0.0.1; 0 takes any that is free.')
@@ -18,7 +25,7 @@ _PORT = flags.DEFINE_integer('port', 0, 'Of the page on 127.0.0.1; 0 takes any t
 
 def main(study: Study) -> None:
     """Draw the maps, or read those of a former run, and serve the page until it is stopped."""
-    file = study.workdir / 'maps_to_label.npz'
+    file = study.workdir / MAPS_FILE
     if not file.exists():
         maps = draw_maps(
             study.pretrained,
@@ -29,14 +36,14 @@ def main(study: Study) -> None:
             seed=study.config.seed,
         )
         write_maps(file, maps)
-    server = page.serve(read_maps(file), study.workdir / 'labels.csv', port=_PORT.value)
+    server = page.serve(read_maps(file), study.workdir / LABELS_FILE, port=_PORT.value)
     print(
         f'http://127.0.0.1:{server.server_address[1]}/  (Ctrl-C stops; nothing is lost)', flush=True
     )
     try:
         server.serve_forever()
     except KeyboardInterrupt:
-        print(f'Labels: {study.workdir / "labels.csv"}')
+        print(f'Labels: {study.workdir / LABELS_FILE}')
     finally:
         server.server_close()
 

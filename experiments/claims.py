@@ -145,6 +145,15 @@ def _cls_then_sep(measured: Measured) -> Verdict | None:
     )
 
 
+def _vertical(measured: Measured) -> Verdict | None:
+    return _in_runs(
+        measured.attention,
+        lambda of: claims.vertical_patterns_are_special(
+            of[heads.PATTERNS[0]].mean, of['[CLS]'], of['[SEP]']
+        ),
+    )
+
+
 def _features(measured: Measured) -> Verdict | None:
     titles = {name: name for name in _FEATURES}
     runs = {run: of for run, of in measured.attention.items() if _known(of, titles)}
@@ -194,6 +203,7 @@ _TESTS: dict[claims.Claim, tuple[Callable[[Measured], Verdict | None], str]] = {
     claims.PRETRAINING: (_pretraining, "finetune with train.starts=('pretrained', 'random')"),
     claims.LAST_LAYERS: (_last_layers, 'attention_change'),
     claims.CLS_THEN_SEP: (_cls_then_sep, 'special_tokens or features'),
+    claims.VERTICAL: (_vertical, 'patterns'),
     claims.FEATURES: (_features, 'features'),
     claims.LAST_CLS: (_last_cls, 'cls_tokens'),
     claims.FRAMES: (_frames, 'frames'),

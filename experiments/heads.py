@@ -4,6 +4,7 @@ One pass over the model as it is, one over it and its fine-tuned self together; 
 report (`special_tokens`, `features`, `relations`, `cls_tokens`, `attention_change`) read from them.
 """
 
+import functools
 import hashlib
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,6 +13,13 @@ import numpy as np
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.data.encoding import bucket
+from bert_secrets_jax.patterns.classifier import (
+    Classifier,
+    load_classifier,
+    pattern,
+    pattern_change,
+)
+from bert_secrets_jax.patterns.cnn import CLASSES
 from bert_secrets_jax.progress import progress
 from bert_secrets_jax.report import tables
 from bert_secrets_jax.workdir import remember_input
@@ -32,10 +40,28 @@ OF_NOTEBOOK = {name: name for name in FEATURES[:5]} | {'negation': 'negation_wor
 # The relations of section 4.5, and what the authors' notebook had of them: active subjects.
 RELATIONS = ('verb-subject', 'noun-pronoun')
 _RELATIONS_OF_NOTEBOOK = {'verb-subject': 'verb-nsubj'}
+# Shares of a head's maps in each class of section 4.1, and of those that are in another one after
+# fine-tuning.
+PATTERNS = tuple(f'pattern: {name}' for name in CLASSES)
+PATTERN_CHANGED = 'pattern: changed'
+PATTERN_TITLES = tuple(name.replace('_', ' + ') for name in CLASSES)
+
+
+def classifier(study: Study) -> Classifier:
+    """Return the classifier of patterns: the one that ships, or the user's."""
+    path = study.config.patterns.classifier
+    if path:
+        content = hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
+        remember_input(study.workdir, 'classifier of patterns', content)
+    return _load(path or None)
+
+
+# The same object for the same file: jit knows it by its identity.
+_load = functools.cache(load_classifier)
 
 
 def statistics(study: Study) -> dict[tuple[str, ...], bs.statistics.Statistic]:
-    """Return all statistics, by the names of the values that each of them stacks."""
+    """Return the statistics of both models, by the names of the values that each of them stacks."""
     special = {(name,): statistic for name, statistic in SPECIAL.items()}
     if not study.config.linguistics.pipeline:
         return special
@@ -51,22 +77,30 @@ def statistics(study: Study) -> dict[tuple[str, ...], bs.statistics.Statistic]:
         ),
         tuple(notebook(from_cls(name)) for name in OF_NOTEBOOK): bs.statistics.cls_to(theirs),
     }
-    along_links = {}
+    return special | to_features
+
+
+def along_links(study: Study) -> dict[tuple[str, ...], bs.statistics.Statistic]:
+    """Return the statistics of relations, in the same form."""
+    if not study.config.linguistics.pipeline:
+        return {}
+    at = lambda names: tuple(f'{name}@notebook' for name in names)
+    found = {}
     for reverse in (False, True):
         titles = {
             relation: title
             for title, (relation, reversed_) in links.directions(RELATIONS).items()
             if reversed_ == reverse
         }
-        along_links[tuple(titles.values())] = bs.statistics.attention_of_links(
+        found[tuple(titles.values())] = bs.statistics.attention_of_links(
             tuple(titles), reverse=reverse
         )
-        along_links[tuple(notebook(titles[relation]) for relation in _RELATIONS_OF_NOTEBOOK)] = (
+        found[tuple(notebook(titles[relation]) for relation in _RELATIONS_OF_NOTEBOOK)] = (
             bs.statistics.attention_of_links(
                 at(_RELATIONS_OF_NOTEBOOK.values()), among='token', reverse=reverse
             )
         )
-    return special | to_features | along_links
+    return found
 
 
 def notebook(name: str) -> str:
@@ -87,8 +121,8 @@ def change(name: str) -> str:
 @fails_once
 def measure(study: Study) -> dict[str, bs.HeadTable]:
     """Measure all statistics of the model as it is, or read what a former run measured."""
-    file, wanted = study.workdir / 'heads.csv', statistics(study)
-    links_file = study.workdir / 'relations.npz'
+    wanted = statistics(study) | along_links(study) | {PATTERNS: pattern(classifier(study))}
+    file, links_file = study.workdir / 'heads.csv', study.workdir / 'relations.npz'
     _remember_annotations(study)
     if not is_measured(study):
         encoded, model, nulls = study.encoded, study.pretrained, {}
@@ -128,14 +162,17 @@ def _remember_annotations(study: Study) -> None:
 
 @fails_once
 def measure_change(study: Study, seed: int) -> dict[str, bs.HeadTable]:
-    """Measure the same of the fine-tuned model, what has changed, and Figure 5's cosine.
+    """Measure the fine-tuned model, what has changed, and Figure 5's cosine.
 
     Returns:
       By name of the statistic the fine-tuned model's; by `change(name)` that less the pre-trained
-      one's, example by example; 'cosine'.
+      one's, example by example; 'cosine'; PATTERNS of the fine-tuned model, PATTERN_CHANGED.
     """
     file = changed_file(study, seed)
-    both = {('cosine',): bs.statistics.cosine}
+    both = {
+        ('cosine',): bs.statistics.cosine,
+        (*PATTERNS, PATTERN_CHANGED): pattern_change(classifier(study)),
+    }
     for names, statistic in statistics(study).items():
         both[names] = bs.statistics.of_second(statistic)
         both[tuple(map(change, names))] = bs.statistics.difference(statistic)

@@ -115,6 +115,7 @@ def _notes(study: Study, measured: dict[str, bs.HeadTable], seed: int) -> dict[s
         tables = [of[name] for of in (measured, changed) if name in of and of[name].count]
         if tables:
             notes[title] = _texts(tables)
+    notes['pattern'] = _patterns([of for of in (measured, changed) if of])
     effects = ablate.effects_of_heads(study)
     return notes if effects is None else notes | dict([effects])
 
@@ -129,6 +130,21 @@ def _texts(tables: list[bs.HeadTable]) -> np.ndarray:
         for head in np.ndindex(shape)
     ]
     return np.reshape(texts, shape)
+
+
+def _patterns(of_models: list[dict[str, bs.HeadTable]]) -> np.ndarray:
+    """Return the most frequent class of each head's maps, and its share: [L, N]."""
+    texts = []
+    for measured in of_models:
+        shares = np.stack([measured[name].mean for name in heads.PATTERNS], axis=-1)
+        names = np.array(heads.PATTERN_TITLES)[shares.argmax(axis=-1)]
+        percent = np.char.mod(' (%.0f %%)', 100 * shares.max(axis=-1))
+        texts.append(np.char.add(names, percent))
+    return (
+        texts[0]
+        if len(texts) == 1
+        else np.char.add(np.char.add(texts[0], ', fine-tuned '), texts[1])
+    )
 
 
 def _telling_heads(measured) -> dict[str, tuple[int, int]]:

@@ -28,6 +28,7 @@ from experiments import (
     frames,
     maps,
     overview,
+    patterns,
     relations,
     special_tokens,
 )
@@ -36,6 +37,7 @@ from experiments.study import MENDABLE, Study, launch_all, one_line
 # In the order they run. Claims read what the others have left, and stand first in the report.
 SECTIONS = {
     'finetune': finetune.section,
+    'patterns': patterns.section,
     'special_tokens': special_tokens.section,
     'relations': relations.section,
     'frames': frames.section,

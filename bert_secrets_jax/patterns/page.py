@@ -15,32 +15,7 @@ import threading
 from importlib import resources
 
 from bert_secrets_jax.patterns.cnn import CLASSES
-from bert_secrets_jax.patterns.sample import Maps, sheet
-
-COLUMNS = ('number', 'source', 'example', 'layer', 'head', 'class')
-
-
-def read_labels(path: pathlib.Path) -> dict[int, str]:
-    """Return number of the map to class, in the order in which they were decided.
-
-    Raises:
-      ValueError: for a file that is not such a table.
-    """
-    if not path.exists():
-        return {}
-    with path.open(newline='', encoding='utf-8') as file:
-        rows = list(csv.DictReader(file))
-    labels = {}
-    for line, row in enumerate(rows, 2):
-        if tuple(row) != COLUMNS or row['class'] not in ('', *CLASSES):
-            raise ValueError(
-                f'{path}, line {line}: not a decision. Its columns are {", ".join(COLUMNS)}, and a '
-                f'class is one of {", ".join(CLASSES)} or empty.'
-            )
-        labels.pop(int(row['number']), None)
-        if row['class']:
-            labels[int(row['number'])] = row['class']
-    return labels
+from bert_secrets_jax.patterns.sample import COLUMNS, Maps, read_labels, sheet
 
 
 class Labels:

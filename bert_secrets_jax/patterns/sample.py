@@ -1,5 +1,6 @@
-"""Maps drawn for annotation, and the sheets on which a person labels them by eye."""
+"""Maps drawn for annotation, the sheets on which a person labels them by eye, and the labels."""
 
+import csv
 import dataclasses
 import pathlib
 from collections.abc import Sequence
@@ -13,6 +14,14 @@ from bert_secrets_jax.data.encoding import tokenize
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.files import read_arrays, write_arrays
 from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.patterns.cnn import CLASSES
+
+# Of the tables of labels; others may stand beside them.
+COLUMNS = ('number', 'source', 'example', 'layer', 'head', 'class')
+# In the folder of a set of annotated maps.
+MAPS_FILE, LABELS_FILE = 'maps_to_label.npz', 'labels.csv'
+# The set that ships: 648 maps.
+ANNOTATED = pathlib.Path(__file__).parent / 'annotated'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +46,7 @@ class Maps:
     def __len__(self) -> int:
         return len(self.values)
 
-    def take(self, chosen: Sequence[int]) -> 'Maps':
+    def take(self, chosen: Sequence[int] | np.ndarray) -> 'Maps':
         """Return some of the maps, in the given order."""
         chosen = np.asarray(chosen)
         arrays = {name: getattr(self, name)[chosen] for name in _ARRAYS}
@@ -118,6 +127,55 @@ def read_maps(path: pathlib.Path) -> Maps:
     flat = np.split(arrays.pop('values'), np.cumsum(lengths**2)[:-1])
     values = [value.reshape(length, length) for value, length in zip(flat, lengths, strict=True)]
     return Maps(values, **arrays)
+
+
+def read_labels(path: pathlib.Path) -> dict[int, str]:
+    """Return number of the map to class, in the order in which they were decided.
+
+    Of several decisions on one map the last holds; an empty class takes it back.
+
+    Raises:
+      ValueError: for a file that is not such a table.
+    """
+    if not path.exists():
+        return {}
+    with path.open(newline='', encoding='utf-8') as file:
+        rows = list(csv.DictReader(file))
+    labels = {}
+    for line, row in enumerate(rows, 2):
+        if tuple(row)[: len(COLUMNS)] != COLUMNS or row['class'] not in ('', *CLASSES):
+            raise ValueError(
+                f'{path}, line {line}: not a decision. Its columns are {", ".join(COLUMNS)}, and a '
+                f'class is one of {", ".join(CLASSES)} or empty.'
+            )
+        labels.pop(int(row['number']), None)
+        if row['class']:
+            labels[int(row['number'])] = row['class']
+    return labels
+
+
+def read_annotated(directory: str | pathlib.Path = ANNOTATED) -> tuple[Maps, np.ndarray]:
+    """Read labelled maps; by default the set that ships.
+
+    Args:
+      directory: as `experiments.annotate` left it, with MAPS_FILE and LABELS_FILE.
+
+    Returns:
+      The maps that have a label, and their class ids [M], in the order of CLASSES.
+
+    Raises:
+      FileNotFoundError, ValueError: when there are no labels, or labels of other maps.
+    """
+    directory = pathlib.Path(directory)
+    maps, labels = read_maps(directory / MAPS_FILE), read_labels(directory / LABELS_FILE)
+    if not labels or max(labels) >= len(maps):
+        found = f'labels up to number {max(labels)}' if labels else 'no labels'
+        raise ValueError(
+            f'{directory} has {len(maps)} maps and {found}: label them with '
+            '`python -m experiments.annotate`.'
+        )
+    numbers = sorted(labels)
+    return maps.take(numbers), np.array([CLASSES.index(labels[number]) for number in numbers])
 
 
 def sheet(maps: Maps, numbers: Sequence[int | str], *, columns: int = 5) -> Figure:

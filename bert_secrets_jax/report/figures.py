@@ -8,6 +8,8 @@ import pathlib
 from collections.abc import Collection, Mapping, Sequence
 
 import matplotlib
+import matplotlib.colors
+import matplotlib.patches
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -18,6 +20,8 @@ _MAPS = 'magma_r'
 # Red is lost without the head, blue is gained; white is no difference.
 _EFFECTS = 'RdBu'
 _COLOURS = ('#1f77b4', '#d62728', '#2ca02c', '#9467bd', '#ff7f0e', '#17becf')
+# Of the five classes of section 4.1; also told apart by those who do not see colours as most do.
+_CLASSES = ('#0072b2', '#e69f00', '#009e73', '#cc79a7', '#bbbbbb')
 _STYLE = {
     'font.family': 'DejaVu Sans',
     'font.size': 9,
@@ -367,6 +371,99 @@ def feature_matrices(
             axis.spines[:].set_visible(False)
         figure.colorbar(image, ax=axes, label=label, shrink=0.9, pad=0.01)
         return figure
+
+
+def class_shares(shares: Mapping[str, np.ndarray], classes: Sequence[str]) -> Figure:
+    """Draw shares [C] of classes as stacked bars, one per entry (Figure 2).
+
+    Args:
+      shares: title to shares, which sum to 1.
+      classes: their names.
+    """
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(6.4, 0.42 * len(shares) + 1.1), layout='constrained')
+        axis = figure.subplots()
+        for row, values in enumerate(shares.values()):
+            start = 0.0
+            for value, name, colour in zip(values, classes, _CLASSES, strict=False):
+                axis.barh(row, value, left=start, color=colour, height=0.7,
+                          label=name if row == 0 else None)  # fmt: skip
+                if value >= 0.04:
+                    axis.text(start + value / 2, row, f'{100 * value:.0f}', fontsize=8,
+                              ha='center', va='center', color=_ink(colour))  # fmt: skip
+                start += value
+        axis.set_yticks(range(len(shares)), shares)
+        axis.invert_yaxis()
+        axis.set(xlim=(0, 1), xlabel='share of maps (numbers: percent)')
+        axis.spines['left'].set_visible(False)
+        axis.tick_params(axis='y', length=0)
+        figure.legend(loc='outside upper center', ncols=len(classes), frameon=False, fontsize=8,
+                      columnspacing=1, handlelength=1)  # fmt: skip
+        return figure
+
+
+def class_grids(shares: Mapping[str, np.ndarray], classes: Sequence[str]) -> Figure:
+    """Draw the most frequent class of every head, [L, N, C], per entry; paler is less frequent.
+
+    Args:
+      shares: title to the share of each class of a head's maps.
+      classes: their names.
+    """
+    with matplotlib.rc_context(_STYLE):
+        layers, heads = next(iter(shares.values())).shape[:2]
+        figure = Figure(
+            figsize=(len(shares) * (0.24 * heads + 0.8), 0.24 * layers + 1.2), layout='constrained'
+        )
+        axes = figure.subplots(1, len(shares), squeeze=False)[0]
+        colours = np.array([matplotlib.colors.to_rgb(colour) for colour in _CLASSES])
+        for axis, (title, grid) in zip(axes, shares.items(), strict=True):
+            # A class that holds one map of five is as pale as a class can be that is the greatest.
+            strength = np.clip((grid.max(axis=-1) - 0.2) / 0.8, 0.1, 1)[..., None]
+            axis.imshow(1 - strength * (1 - colours[grid.argmax(axis=-1)]))
+            axis.set(title=title, xlabel='head', ylabel='layer')
+            axis.set_xticks(range(heads), range(1, heads + 1), fontsize=6)
+            axis.set_yticks(range(layers), range(1, layers + 1), fontsize=6)
+            axis.tick_params(length=0)
+            axis.spines[:].set_visible(False)
+        handles = [
+            matplotlib.patches.Patch(color=colour, label=name)
+            for colour, name in zip(_CLASSES, classes, strict=False)
+        ]
+        figure.legend(handles=handles, loc='outside upper center', ncols=len(classes),
+                      frameon=False, fontsize=8, columnspacing=1, handlelength=1)  # fmt: skip
+        return figure
+
+
+def class_examples(panels: Mapping[str, Sequence[tuple[str, np.ndarray]]]) -> Figure:
+    """Draw maps by class, one column each, every map on a scale of its own (Figure 1).
+
+    Args:
+      panels: class to (title, values [T, T]), some of them or none.
+    """
+    with matplotlib.rc_context(_STYLE):
+        rows = max(max(map(len, panels.values())), 1)
+        figure = Figure(figsize=(1.7 * len(panels), 1.75 * rows + 0.3), layout='constrained')
+        axes = figure.subplots(rows, len(panels), squeeze=False)
+        for axis in axes.flat:
+            axis.set_axis_off()
+        for column, (name, maps) in enumerate(panels.items()):
+            for row, (title, values) in enumerate(maps):
+                axis = axes[row, column]
+                axis.set_axis_on()
+                axis.imshow(values, cmap=_MAPS, vmin=0)
+                axis.set(xticks=[], yticks=[])
+                axis.spines[:].set(visible=True, linewidth=0.3, color='0.7')
+                axis.set_xlabel(title, fontsize=7)
+            axes[0, column].set_title(name)
+            if not maps:
+                axes[0, column].text(0.5, 0.5, 'none', ha='center', va='center', color='0.5')
+        return figure
+
+
+def _ink(colour: str) -> str:
+    """Return black or white, whichever can be read on a colour."""
+    red, green, blue = matplotlib.colors.to_rgb(colour)
+    return 'black' if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else 'white'
 
 
 def distance_histograms(counts: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure:

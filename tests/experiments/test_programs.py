@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
+from bert_secrets_jax.patterns.sample import LABELS_FILE, MAPS_FILE, read_annotated, write_maps
 from configs import base
 from experiments import heads
 from tests.conftest import ROOT, WORDS
@@ -85,6 +86,10 @@ def test_results_are_files(finished):
     for name in (
         'special_tokens',
         'special_tokens_by_layer',
+        'patterns',
+        'patterns_heads',
+        'patterns_changed',
+        'patterns_examples',
         'neighbours',
         'entropy',
         'maps3_all',
@@ -111,7 +116,7 @@ def test_claims_have_verdicts(finished):
     """Twenty examples of a tiny model decide little; nothing that was measured is missing."""
     workdir, _ = finished
     found = {row['claim']: row for row in read(workdir / 'claims.csv')}
-    assert len(found) == 11
+    assert len(found) == 12
     missing = [row for row in found.values() if row['verdict'] == 'not measured']
     assert [row['evidence'] for row in missing] == [
         "Needs the section finetune with train.starts=('pretrained', 'random')."
@@ -128,6 +133,11 @@ def test_claims_have_verdicts(finished):
     assert '<section id="part1"><h2>Which claims of the paper hold for this model' in page
 
 
+def _is_vertical(attentions, marks):
+    value, weight = bs.patterns.pattern(bs.patterns.load_classifier())(attentions, marks)
+    return value[..., bs.patterns.CLASSES.index('vertical')], weight
+
+
 def test_the_table_holds_what_the_library_measures(finished, checkpoint, glue_dir):
     workdir, _ = finished
     model = bs.from_pretrained(checkpoint)
@@ -141,6 +151,7 @@ def test_the_table_holds_what_the_library_measures(finished, checkpoint, glue_di
         heads.SPECIAL
         | {
             'noun': bs.statistics.attention_to('noun'),
+            heads.PATTERNS[0]: _is_vertical,
             'verb (notebook)': bs.statistics.attention_to('verb@notebook', among='token'),
             'from [CLS] to object': bs.statistics.cls_to('object'),
             'subject to verb': bs.statistics.attention_of_links('verb-subject', reverse=True),
@@ -150,10 +161,11 @@ def test_the_table_holds_what_the_library_measures(finished, checkpoint, glue_di
         },
     )
     rows = read(workdir / 'heads.csv')
-    # Special tokens and the like, features, from [CLS], relations; the second number: notebook.
-    assert len(rows) == (6 + 7 + 6 + 9 + 6 + 4 + 2) * 3 * 4
+    # Special tokens and the like, features, from [CLS], relations (the second number: notebook),
+    # and patterns.
+    assert len(rows) == (6 + 7 + 6 + 9 + 6 + 4 + 2 + 5) * 3 * 4
     rows = [row for row in rows if row['statistic'] in expected]
-    assert len(rows) == 11 * 3 * 4
+    assert len(rows) == 12 * 3 * 4
     for row in rows:
         table = expected[row['statistic']]
         mean = table.mean[int(row['layer']) - 1, int(row['head']) - 1]
@@ -679,3 +691,52 @@ def test_every_config_loads(name):
         assert module.get_config(argument).data.max_examples < config.data.max_examples
         with pytest.raises(ValueError, match='smoke'):
             module.get_config('rte:other')
+
+
+def test_a_classifier_of_ones_own(tmp_path, checkpoint, glue_dir):
+    """Labelled maps, a classifier trained on them, and a report that uses it."""
+    maps, labels = read_annotated()
+    chosen = np.concatenate([np.flatnonzero(labels == label)[:6] for label in range(5)])
+    write_maps(tmp_path / 'labels' / MAPS_FILE, maps.take(chosen))
+    rows = [
+        f'{number},own,{maps.example[index]},1,1,{bs.patterns.CLASSES[labels[index]]}'
+        for number, index in enumerate(chosen)
+    ]
+    header = 'number,source,example,layer,head,class'
+    (tmp_path / 'labels' / LABELS_FILE).write_text('\n'.join([header, *rows]) + '\n')
+    own = tmp_path / 'own'
+    result = run(
+        'train_patterns',
+        '--config=configs/quickstart.py', f'--config.patterns.annotated={tmp_path / "labels"}',
+        '--config.patterns.epochs=1', '--config.patterns.folds=2', f'--workdir={own}',
+    )  # fmt: skip
+    assert 'hand-made features: macro F1' in result.stdout
+    scores = {row['model']: row for row in read(own / 'scores.csv')}
+    assert set(scores) == {'CNN', 'hand-made features', 'majority'}
+    # Of five classes alike the majority is right in one, if it is not the rarest of its fold.
+    assert float(scores['majority']['accuracy']) <= 0.2
+    found = read(own / 'predictions_CNN.csv')
+    confusion = [list(map(int, list(row.values())[1:])) for row in read(own / 'confusion.csv')]
+    assert np.sum(confusion) == len(found) == 30
+    assert np.trace(confusion) == sum(row['label'] == row['prediction'] for row in found)
+    classifier = own / 'classifier.safetensors'
+    np.testing.assert_array_equal(bs.patterns.load_classifier(classifier).confusion, confusion)
+    workdir = tmp_path / 'run'
+    run(
+        'patterns',
+        *settings(checkpoint, glue_dir, workdir),
+        f'--config.patterns.classifier={classifier}',
+    )
+    shares = [
+        float(row['mean']) for row in read(workdir / 'heads.csv')
+        if row['statistic'].startswith('pattern: ')
+    ]  # fmt: skip
+    np.testing.assert_allclose(np.reshape(shares, (5, 12)).sum(axis=0), 1, atol=1e-5)
+    classifier.write_bytes(classifier.read_bytes()[:-4])
+    result = run(
+        'special_tokens',
+        *settings(checkpoint, glue_dir, workdir),
+        f'--config.patterns.classifier={classifier}',
+        ok=False,
+    )
+    assert 'classifier of patterns' in error_line(result)
