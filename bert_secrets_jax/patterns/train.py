@@ -117,7 +117,8 @@ def fit(maps: Maps, labels: np.ndarray, config: TrainConfig = TrainConfig()) -> 
 
 
 def _optimizer(config: TrainConfig, steps: int) -> optax.GradientTransformation:
-    schedule = optax.warmup_cosine_decay_schedule(0, config.learning_rate, steps // 20 + 1, steps)
+    warmup = min(steps // 20 + 1, steps - 1)
+    schedule = optax.warmup_cosine_decay_schedule(0, config.learning_rate, warmup, steps)
     return optax.adamw(schedule, weight_decay=config.weight_decay)
 
 

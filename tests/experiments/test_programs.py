@@ -7,9 +7,11 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
+import urllib.request
 
 import jax
 import numpy as np
@@ -654,7 +656,7 @@ def test_relations_of_ones_own_and_no_spacy(checkpoint, tmp_path):
     found = [float(r['mean']) for r in rows if r['statistic'] == 'anaphor to antecedent']
     np.testing.assert_allclose(found, np.mean(expected, axis=0).ravel(), atol=2e-6)
     run('relations', *given)
-    assert len(read(tmp_path / 'run' / 'heads.csv')) == 6 * 3 * 4
+    assert len(read(tmp_path / 'run' / 'heads.csv')) == (6 + 5) * 3 * 4  # and patterns
 
 
 def test_your_own_table(checkpoint, tmp_path):
@@ -740,3 +742,28 @@ def test_a_classifier_of_ones_own(tmp_path, checkpoint, glue_dir):
         ok=False,
     )
     assert 'classifier of patterns' in error_line(result)
+
+
+def test_labelling_goes_on_where_it_was_stopped(tmp_path):
+    """The maps that ship, in two sittings."""
+    for number, labelled in enumerate(('diagonal', 'block')):
+        program = subprocess.Popen(
+            [sys.executable, '-m', 'experiments.annotate', '--shipped',
+             '--config=configs/quickstart.py', f'--workdir={tmp_path / "labels"}'],
+            cwd=ROOT, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        try:
+            address = program.stdout.readline().split()[0]
+            with urllib.request.urlopen(f'{address}state') as answer:
+                state = json.load(answer)
+            assert (state['next'], state['done'], state['total']) == (number, number, 648)
+            decision = json.dumps({'number': number, 'class': labelled}).encode()
+            headers = {'Content-Type': 'application/json'}
+            urllib.request.urlopen(urllib.request.Request(address, decision, headers)).close()
+        finally:
+            program.send_signal(signal.SIGINT)
+            said, _ = program.communicate(timeout=60)
+        assert said.strip() == f'Labels: {tmp_path / "labels" / "labels.csv"}'
+    maps, labels = read_annotated(tmp_path / 'labels')
+    assert [bs.patterns.CLASSES[label] for label in labels] == ['diagonal', 'block']
+    np.testing.assert_array_equal(maps.values[1], read_annotated()[0].values[1])
