@@ -1,0 +1,70 @@
+"""What the tests of programs share: running them, a tiny checkpoint, a tiny GLUE."""
+
+import csv
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import bert_secrets_jax as bs
+from tests.conftest import ROOT, WORDS
+
+
+def run(program, *arguments, ok=True, **environment):
+    environment = os.environ | {'JAX_PLATFORMS': 'cpu'} | environment
+    result = subprocess.run(
+        [sys.executable, '-m', f'experiments.{program}', *map(str, arguments)],
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False,
+    )  # fmt: skip
+    assert (result.returncode == 0) == ok, result.stderr[-3000:]
+    return result
+
+
+def error_line(result) -> str:
+    """Return the error; what stands before it are lines of the log, and no traceback."""
+    *log, line = result.stderr.strip().splitlines()
+    assert all(re.match(r'[IW]\d{4} ', before) for before in log), result.stderr
+    return line
+
+
+@pytest.fixture(scope='session')
+def checkpoint(tmp_path_factory, bert, params, tokenizer):
+    directory = tmp_path_factory.mktemp('checkpoint')
+    bs.save_pretrained(bs.Pretrained(bert, params, tokenizer), directory)
+    return directory
+
+
+@pytest.fixture(scope='session')
+def glue_dir(tmp_path_factory):
+    """MRPC with twenty pairs of our own words."""
+    directory = tmp_path_factory.mktemp('glue')
+    (directory / 'MRPC').mkdir()
+    rng = np.random.default_rng(0)
+    words = [word for word in WORDS if word.isalpha()]
+    text = lambda: ' '.join(rng.choice(words, rng.integers(2, 9)))
+    rows = [f'{row % 2}\t{row}\t{row}\t{text()}\t{text()} .' for row in range(20)]
+    header = '\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String'
+    for split in ('train', 'dev'):
+        (directory / 'MRPC' / f'{split}.tsv').write_text('\n'.join([header, *rows]) + '\n')
+    return directory
+
+
+def settings(checkpoint, glue_dir, workdir, config='configs/paper.py:mrpc'):
+    return (
+        f'--config={config}',
+        f'--config.model.name={checkpoint}',
+        f'--config.data.glue_dir={glue_dir}',
+        '--config.encoding.max_length=24',
+        '--config.train.num_seeds=2',
+        '--config.train.batch_size=8',
+        '--config.train.learning_rate=1e-3',
+        f'--workdir={workdir}',
+    )
+
+
+def read(path) -> list[dict]:
+    with path.open() as file:
+        return list(csv.DictReader(file))
