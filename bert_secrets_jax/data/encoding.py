@@ -1,6 +1,7 @@
 """Texts to padded batches: few shapes, so few compilations, and little padding."""
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -236,6 +237,7 @@ def encode(
     max_length: int = 128,
     tokens_per_batch: int = 2048,
     buckets: Sequence[int] = BUCKETS,
+    fewest: int = 32,
     batch_multiple: int = 1,
 ) -> list[Batch]:
     """Tokenise examples and group them into batches by length, the short ones first.
@@ -250,6 +252,8 @@ def encode(
       max_length: longer inputs are cut, the longer text first; a log line says how many.
       tokens_per_batch: rows times padded length; on a CPU small batches stay in its cache.
       buckets: padded lengths; those above `max_length` are not used.
+      fewest: a length of fewer examples is not worth compiling for: they are padded to the next one
+        that occurs.
       batch_multiple: rows are a multiple of this, such as the number of devices.
 
     Raises:
@@ -269,6 +273,7 @@ def encode(
         max_length=max_length,
         tokens_per_batch=tokens_per_batch,
         buckets=buckets,
+        fewest=fewest,
         batch_multiple=batch_multiple,
     )
 
@@ -279,16 +284,20 @@ def bucket(
     max_length: int = 128,
     tokens_per_batch: int = 2048,
     buckets: Sequence[int] = BUCKETS,
+    fewest: int = 32,
     batch_multiple: int = 1,
 ) -> list[Batch]:
     """Group tokenised examples into batches: `encode` without its first step.
 
     Args:
       encoded: the examples, cut to at most `max_length`.
-      max_length, tokens_per_batch, buckets, batch_multiple: as in `encode`.
+      max_length, tokens_per_batch, buckets, fewest, batch_multiple: as in `encode`.
     """
     edges = padded_lengths(buckets, max_length)
     padded = edges[np.searchsorted(edges, encoded.lengths)]
+    for length, longer in itertools.pairwise(np.unique(padded)):
+        if (padded == length).sum() < fewest:
+            padded[padded == length] = longer
     batches = []
     for length in np.unique(padded):
         members = np.flatnonzero(padded == length)

@@ -1,5 +1,6 @@
 """Batches lose nothing, mark the right tokens and have few shapes."""
 
+import collections
 import copy
 
 import hypothesis
@@ -62,13 +63,14 @@ def test_truncation_takes_from_the_longer_text(tokenizer):
     tokens=st.integers(1, 500),
     multiple=st.sampled_from([1, 2, 8]),
     buckets=st.sampled_from([(), (8, 16), (4, 12, 24, 100)]),
+    fewest=st.sampled_from([1, 5]),
 )
 @hypothesis.settings(max_examples=40, deadline=None)
-def test_every_example_is_in_exactly_one_row(tokenizer, lengths, tokens, multiple, buckets):
+def test_every_example_is_in_exactly_one_row(tokenizer, lengths, tokens, multiple, buckets, fewest):
     examples = [pair('cat ' * length, index=index) for index, length in enumerate(lengths)]
     batches = encode(
         tokenizer, examples, max_length=26, tokens_per_batch=tokens, buckets=buckets,
-        batch_multiple=multiple,
+        batch_multiple=multiple, fewest=fewest,
     )  # fmt: skip
     seen = np.concatenate([batch.example for batch in batches])
     assert sorted(seen[seen >= 0].tolist()) == list(range(len(examples)))
@@ -81,7 +83,13 @@ def test_every_example_is_in_exactly_one_row(tokenizer, lengths, tokens, multipl
         assert (batch.lengths[filler] == 0).all()
         expected = [min(lengths[index] + 2, 26) for index in batch.example[~filler]]
         assert batch.lengths[~filler].tolist() == expected
-        assert all(edge >= length for edge in edges if edge >= max(expected))
+        if fewest == 1:
+            assert all(edge >= length for edge in edges if edge >= max(expected))
+    # Fewer are only of the longest that occurs.
+    padded = collections.Counter()
+    for batch in batches:
+        padded[batch.input_ids.shape[1]] += batch.size
+    assert all(count >= fewest for length, count in padded.items() if length < max(padded))
     # One shape per padded length: this is what bounds the number of compilations.
     assert len({batch.input_ids.shape for batch in batches}) == len(
         {batch.input_ids.shape[1] for batch in batches}
@@ -129,7 +137,7 @@ def test_marks_follow_their_examples_into_batches(tokenizer):
         for n, of_example in zip(lengths, cats, strict=True)
     ]
     batches = encode(
-        tokenizer, examples, annotations=annotations, buckets=(8, 16), max_length=24,
+        tokenizer, examples, annotations=annotations, buckets=(8, 16), max_length=24, fewest=1,
         tokens_per_batch=48, batch_multiple=2,
     )  # fmt: skip
     seen = []
@@ -163,7 +171,7 @@ def test_links_are_as_many_as_the_longest_example_of_a_bucket_has(tokenizer):
     few, many = Link((span(0),), (span(4),)), Link((span(0), span(4)), (span(18), span(22)))
     annotations = [Annotation({}, {'r': (link,)}) for link in (few, many)]
     short, long = encode(
-        tokenizer, examples, annotations=annotations, max_length=32, buckets=(8, 32)
+        tokenizer, examples, annotations=annotations, max_length=32, buckets=(8, 32), fewest=1
     )
     assert short.marks['r'].shape == (1, 1, 3) and long.marks['r'].shape[1] >= 4
     assert short.marks['r'][0].tolist() == [[1, 2, 0]]
