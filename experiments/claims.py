@@ -235,8 +235,8 @@ def section(study: Study) -> Section:
     counts = Counter(each.verdict for each in found)
     order = (claims.HOLDS, claims.DOES_NOT_HOLD, claims.UNDECIDED, claims.NOT_MEASURED)
     words = [
-        f'Of {len(found)} claims: '
-        + ', '.join(f'{counts[verdict]} {verdict}' for verdict in order if counts[verdict])
+        f'{len(found)} claims: '
+        + ', '.join(f'{counts[verdict]} x "{verdict}"' for verdict in order if counts[verdict])
         + '.',
         'A claim holds where its contrary is refuted at 5 %, does not hold where it is refuted '
         'itself at 5 %, and is undecided at this sample size otherwise. The sample are the '

@@ -66,12 +66,12 @@ def _table(before, after, published) -> Table:
             f'{100 * of[name].mean.mean():.1f} ± {196 * of[name].standard_error.mean():.1f}'
             for of in (before, after)
         ]
-        theirs = '–' if published is None else f'{100 * published[index]:.1f}'
-        rows.append((title, *shown, theirs))
+        theirs = [] if published is None else [f'{100 * published[index]:.1f}']
+        rows.append((title, *shown, *theirs))
     return Table(
         'Share of all maps, in percent, and its 95 % interval over examples at its widest. What '
         'the classifier mistakes is not in it.',
-        ('class', 'pre-trained', 'fine-tuned', 'paper: BERT-base, fine-tuned'),
+        ('class', 'pre-trained', 'fine-tuned', *['paper: BERT-base, fine-tuned'] * bool(theirs)),
         rows,
     )
 

@@ -115,8 +115,11 @@ def _table(table: Table) -> str:
         for row in table.rows
     )
     caption = f'<caption>{html.escape(table.caption)}</caption>' if table.caption else ''
+    # Numbers are read from the right, sentences from the left.
+    longest = max((len(str(cell)) for row in table.rows for cell in row), default=0)
+    words = ' class="words"' if longest > 50 else ''
     return (
-        f'<div class="table"><table>{caption}<thead><tr>{head}</tr></thead>'
+        f'<div class="table"><table{words}>{caption}<thead><tr>{head}</tr></thead>'
         f'<tbody>{rows}</tbody></table></div>'
     )
 
@@ -134,7 +137,8 @@ figcaption, caption { text-align: left; font-size: .9rem; padding: .3rem 0; }
 .table { overflow-x: auto; margin: 1.5rem 0; }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .2rem .7rem; border-bottom: 1px solid var(--line); text-align: right; }
-th:first-child, td:first-child { text-align: left; }
+th:first-child, td:first-child, .words th, .words td { text-align: left; }
+.words td { vertical-align: top; }
 thead th { background: var(--soft); }
 th button { font: inherit; color: inherit; background: none; border: 0; padding: 0; }
 th button:hover { cursor: pointer; text-decoration: underline; }
