@@ -112,7 +112,7 @@ def get_config() -> ConfigDict:
                 # What `experiments.train_patterns` learns from: '' (the 648 maps that ship), or a
                 # folder that `experiments.annotate` wrote.
                 'annotated': '',
-                # Pixels of the images, and tokens that fill them: 0 stretches every map.
+                # Pixels of the images (32 or more), and tokens that fill them: 0 stretches all.
                 'side': 32,
                 'longest': 0,
                 'epochs': 100,

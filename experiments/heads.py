@@ -50,10 +50,12 @@ PATTERN_TITLES = tuple(name.replace('_', ' + ') for name in CLASSES)
 def classifier(study: Study) -> Classifier:
     """Return the classifier of patterns: the one that ships, or the user's."""
     path = study.config.patterns.classifier
+    # Read before it is remembered: a file that is none leaves no trace.
+    found = _load(path or None)
     if path:
         content = hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
         remember_input(study.workdir, 'classifier of patterns', content)
-    return _load(path or None)
+    return found
 
 
 # The same object for the same file: jit knows it by its identity.

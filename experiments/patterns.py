@@ -112,6 +112,8 @@ def _words(before, shares, changed) -> str:
 
 def _trust(study: Study) -> str:
     confusion = heads.classifier(study).confusion
+    if not confusion.size:
+        return 'Classes are those that a convolutional network finds; how well is not known.'
     each = ', '.join(
         f'{title} {f1:.2f}'
         for title, f1 in zip(heads.PATTERN_TITLES, f1_of(confusion), strict=True)

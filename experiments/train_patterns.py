@@ -9,6 +9,8 @@ The report shows it with `--config.patterns.classifier=` that file.
 
 import csv
 import dataclasses
+import hashlib
+import pathlib
 
 import numpy as np
 from absl import logging
@@ -16,15 +18,24 @@ from absl import logging
 from bert_secrets_jax.patterns import train
 from bert_secrets_jax.patterns.classifier import save_classifier
 from bert_secrets_jax.patterns.cnn import CLASSES
-from bert_secrets_jax.patterns.sample import ANNOTATED, read_annotated
+from bert_secrets_jax.patterns.sample import (
+    ANNOTATED,
+    LABELS_FILE,
+    MAPS_FILE,
+    read_annotated,
+)
 from bert_secrets_jax.report import figures, tables
+from bert_secrets_jax.workdir import remember_input
 from experiments.study import Study, launch
 
 
 def main(study: Study) -> None:
     """Cross-validate, train, and write classifier and tables."""
     config = study.config.patterns
-    maps, labels = read_annotated(config.annotated or ANNOTATED)
+    directory = pathlib.Path(config.annotated or ANNOTATED)
+    maps, labels = read_annotated(directory)
+    content = (directory / MAPS_FILE).read_bytes() + (directory / LABELS_FILE).read_bytes()
+    remember_input(study.workdir, 'labelled maps', hashlib.sha256(content).hexdigest())
     settings = train.TrainConfig(
         epochs=config.epochs,
         side=config.side,

@@ -11,6 +11,7 @@ Shapes: B maps, T positions, X side of the image.
 import functools
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
@@ -37,9 +38,9 @@ def image(
       attention: probabilities; what is beyond `length` is padding.
       length: number of tokens.
       first_text: number of tokens of [CLS] A [SEP]; `length` for single sentences.
-      side: pixels.
+      side: pixels; at least 32, for the network.
       longest: None fills the image with the map; a number of tokens is what fills it, and shorter
-        maps are padded.
+        maps are padded, longer ones cut.
     """
     filled = jnp.asarray(length if longest is None else longest, jnp.float32)
     # Centres of pixels in tokens, and how much of each token is in a pixel: linear, over at least
@@ -49,7 +50,11 @@ def image(
     distance = jnp.abs(place[:, None] - (token[None] + 0.5)) / jnp.maximum(filled / side, 1)
     share = jnp.where(token[None] < length, jnp.maximum(1 - distance, 0), 0)
     share = share / jnp.maximum(share.sum(axis=1, keepdims=True), 1e-9)
-    pixels = jnp.einsum('XT,TS,YS->XY', share, attention.astype(jnp.float32), share)
+    # Exact on every device, as the model itself is.
+    exact = jax.lax.Precision.HIGHEST
+    pixels = jnp.einsum(
+        'XT,TS,YS->XY', share, attention.astype(jnp.float32), share, precision=exact
+    )
     pixels = pixels / jnp.maximum(pixels.max(), 1e-9)
     text = jnp.where(place < length, place < first_text, jnp.nan)
     same = text[:, None] == text[None, :]
@@ -66,7 +71,11 @@ class PatternCNN(nn.Module):
         self, images: Float[Array, 'B X X 3'], *, deterministic: bool = True
     ) -> Float[Array, 'B C']:
         """Return logits of the five classes."""
-        convolve = functools.partial(nn.Conv, kernel_init=nn.initializers.he_normal())
+        convolve = functools.partial(
+            nn.Conv,
+            kernel_init=nn.initializers.he_normal(),
+            precision=jax.lax.Precision.HIGHEST,
+        )
         hidden = images
         for widths in ((16, 16), (32, 32), (64, 64)):
             for width in widths:

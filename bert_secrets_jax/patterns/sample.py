@@ -92,7 +92,7 @@ def draw_maps(
     values, first_text = [], []
     for example, layer, head in zip(chosen, layers, heads, strict=True):
         length = int(encoded.lengths[example])
-        batch = encoded.batch(np.array([example]), -(-length // 16) * 16)
+        batch = encoded.batch(np.array([example]), min(-(-length // 16) * 16, max_length))
         maps = forward({'params': pretrained.params}, **batch.inputs).attentions
         values.append(np.asarray(maps[0, layer, head, :length, :length], np.float16))
         first_text.append(1 + np.flatnonzero(encoded.special[example])[1])
@@ -181,7 +181,7 @@ def read_annotated(directory: str | pathlib.Path = ANNOTATED) -> tuple[Maps, np.
 def sheet(maps: Maps, numbers: Sequence[int | str], *, columns: int = 5) -> Figure:
     """Draw maps to be labelled by eye: nothing but the map, its number and where texts end.
 
-    Each map has a colour scale of its own, from 0 to its greatest value. White lines on the edges
+    Each map has a colour scale of its own, from 0 to its greatest value. Red lines on the edges
     mark [SEP].
 
     Args:

@@ -96,7 +96,12 @@ def fit(maps: Maps, labels: np.ndarray, config: TrainConfig = TrainConfig()) -> 
       maps: M maps.
       labels: [M] class ids, in the order of CLASSES.
       config: of the training.
+
+    Raises:
+      ValueError: images of fewer than 32 pixels, of which the convolutions leave nothing.
     """
+    if config.side < 32:
+        raise ValueError(f'Images of side={config.side} pixels are too small: take 32 or more.')
     rng = np.random.default_rng(config.seed)
     steps = -(-len(maps) // config.batch_size)
     initial, dropout = jax.random.split(jax.random.key(config.seed))

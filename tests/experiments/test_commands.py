@@ -4,7 +4,6 @@ import importlib
 import json
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import urllib.request
@@ -290,17 +289,22 @@ def test_a_classifier_of_ones_own(tmp_path, checkpoint, glue_dir):
         if row['statistic'].startswith('pattern: ')
     ]  # fmt: skip
     np.testing.assert_allclose(np.reshape(shares, (5, 12)).sum(axis=0), 1, atol=1e-5)
-    classifier.write_bytes(classifier.read_bytes()[:-4])
-    result = run(
-        'special_tokens',
-        *settings(checkpoint, glue_dir, workdir),
-        f'--config.patterns.classifier={classifier}',
-        ok=False,
-    )
-    assert 'classifier of patterns' in error_line(result)
+    other = (ROOT / 'bert_secrets_jax/patterns/classifier.safetensors').read_bytes()
+    for content, message in (
+        (other[:-4], 'no safetensors file'),
+        (other, 'classifier of patterns'),
+    ):
+        classifier.write_bytes(content)
+        result = run(
+            'special_tokens',
+            *settings(checkpoint, glue_dir, workdir),
+            f'--config.patterns.classifier={classifier}',
+            ok=False,
+        )
+        assert message in error_line(result)
 
 
-def test_labelling_goes_on_where_it_was_stopped(tmp_path):
+def test_labelling_goes_on_where_it_was_killed(tmp_path):
     """The maps that ship, in two sittings."""
     for number, labelled in enumerate(('diagonal', 'block')):
         program = subprocess.Popen(
@@ -317,9 +321,8 @@ def test_labelling_goes_on_where_it_was_stopped(tmp_path):
             headers = {'Content-Type': 'application/json'}
             urllib.request.urlopen(urllib.request.Request(address, decision, headers)).close()
         finally:
-            program.send_signal(signal.SIGINT)
-            said, _ = program.communicate(timeout=60)
-        assert said.strip() == f'Labels: {tmp_path / "labels" / "labels.csv"}'
+            program.kill()
+            program.communicate()
     maps, labels = read_annotated(tmp_path / 'labels')
     assert [bs.patterns.CLASSES[label] for label in labels] == ['diagonal', 'block']
     np.testing.assert_array_equal(maps.values[1], read_annotated()[0].values[1])

@@ -130,6 +130,11 @@ def test_same_seed_same_network(drawn):
     assert not np.array_equal(*(jax.tree.leaves(params)[1] for params in (once, other)))
 
 
+def test_images_too_small_for_the_network_are_refused(drawn):
+    with pytest.raises(ValueError, match='side=28 pixels are too small: take 32 or more'):
+        train.fit(*drawn, train.TrainConfig(epochs=1, side=28))
+
+
 def test_a_thinned_map_is_that_of_fewer_tokens(drawn):
     maps, _ = drawn
     thin = train.thinned(maps, 0.5, np.random.default_rng(6))
