@@ -44,7 +44,6 @@ _RELATIONS_OF_NOTEBOOK = {'verb-subject': 'verb-nsubj'}
 # fine-tuning.
 PATTERNS = tuple(f'pattern: {name}' for name in CLASSES)
 PATTERN_CHANGED = 'pattern: changed'
-PATTERN_TITLES = tuple(name.replace('_', ' + ') for name in CLASSES)
 
 
 def classifier(study: Study) -> Classifier:

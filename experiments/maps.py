@@ -12,6 +12,7 @@ import numpy as np
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.files import read_arrays, write_arrays
+from bert_secrets_jax.patterns.cnn import TITLES
 from bert_secrets_jax.report import figures
 from bert_secrets_jax.report.explorer import Explorer
 from bert_secrets_jax.report.html import Picture, Section
@@ -137,7 +138,7 @@ def _patterns(of_models: list[dict[str, bs.HeadTable]]) -> np.ndarray:
     texts = []
     for measured in of_models:
         shares = np.stack([measured[name].mean for name in heads.PATTERNS], axis=-1)
-        names = np.array(heads.PATTERN_TITLES)[shares.argmax(axis=-1)]
+        names = np.array(TITLES)[shares.argmax(axis=-1)]
         percent = np.char.mod(' (%.0f %%)', 100 * shares.max(axis=-1))
         texts.append(np.char.add(names, percent))
     return (

@@ -8,7 +8,7 @@ import numpy as np
 
 import bert_secrets_jax as bs
 from bert_secrets_jax import paper
-from bert_secrets_jax.patterns.cnn import CLASSES
+from bert_secrets_jax.patterns.cnn import CLASSES, TITLES
 from bert_secrets_jax.patterns.sample import Maps
 from bert_secrets_jax.patterns.train import f1_of, predict
 from bert_secrets_jax.report import figures
@@ -30,12 +30,12 @@ def section(study: Study) -> Section:
     bars = {'paper: BERT-base, fine-tuned': published} if published is not None else {}
     blocks = [
         Picture(
-            draw(figures.class_shares(bars | overall, heads.PATTERN_TITLES), 'patterns'),
+            draw(figures.class_shares(bars | overall, TITLES), 'patterns'),
             'Share of maps of each class, over all heads and examples (Figure 2).',
         ),
         _table(before, after, published),
         Picture(
-            draw(figures.class_grids(shares, heads.PATTERN_TITLES), 'patterns_heads'),
+            draw(figures.class_grids(shares, TITLES), 'patterns_heads'),
             'The most frequent class of every head, the paler the smaller its share.',
         ),
         Picture(
@@ -60,7 +60,7 @@ def _shares(tables_: dict[str, bs.HeadTable]) -> np.ndarray:
 
 def _table(before, after, published) -> Table:
     rows = []
-    for index, (name, title) in enumerate(zip(heads.PATTERNS, heads.PATTERN_TITLES, strict=True)):
+    for index, (name, title) in enumerate(zip(heads.PATTERNS, TITLES, strict=True)):
         # Heads go together, in an unknown way: at worst their errors add up.
         shown = [
             f'{100 * of[name].mean.mean():.1f} ± {196 * of[name].standard_error.mean():.1f}'
@@ -84,7 +84,7 @@ def _words(before, shares, changed) -> str:
         settled = (grid.max(axis=-1) >= 0.9).mean()
         sentences.append(
             f'Of all maps of the {model} model {100 * overall[most]:.0f} % are '
-            f'{heads.PATTERN_TITLES[most]}; '
+            f'{TITLES[most]}; '
             f'{100 * settled:.0f} % of the heads are of one class on nine examples of ten.'
         )
     upper = shares['fine-tuned'][..., -2:].sum(axis=-1).mean()
@@ -115,8 +115,7 @@ def _trust(study: Study) -> str:
     if not confusion.size:
         return 'Classes are those that a convolutional network finds; how well is not known.'
     each = ', '.join(
-        f'{title} {f1:.2f}'
-        for title, f1 in zip(heads.PATTERN_TITLES, f1_of(confusion), strict=True)
+        f'{title} {f1:.2f}' for title, f1 in zip(TITLES, f1_of(confusion), strict=True)
     )
     return (
         'Classes are those that a convolutional network finds. On labelled maps that it was not '
@@ -133,7 +132,7 @@ def _examples(study: Study) -> list[Picture]:
     logits = predict(heads.classifier(study), every).astype(np.float64)
     odds = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
     panels = {}
-    for index, title in enumerate(heads.PATTERN_TITLES):
+    for index, title in enumerate(TITLES):
         clearest = np.argsort(-odds[:, index], kind='stable')
         of_class = [number for number in clearest if logits[number].argmax() == index][:4]
         panels[title] = [

@@ -17,7 +17,7 @@ from absl import logging
 
 from bert_secrets_jax.patterns import train
 from bert_secrets_jax.patterns.classifier import save_classifier
-from bert_secrets_jax.patterns.cnn import CLASSES
+from bert_secrets_jax.patterns.cnn import CLASSES, TITLES
 from bert_secrets_jax.patterns.sample import (
     ANNOTATED,
     LABELS_FILE,
@@ -72,11 +72,11 @@ def main(study: Study) -> None:
     # Those that no model takes for another class show best what the classes are.
     clear = np.all([found[name] == labels for name in ('CNN', 'hand-made features')], axis=0)
     panels = {
-        name.replace('_', ' + '): [
+        title: [
             (maps.source[number], maps.values[number].astype(np.float32))
             for number in np.flatnonzero(clear & (labels == index))[:2]
         ]
-        for index, name in enumerate(CLASSES)
+        for index, title in enumerate(TITLES)
     }
     figures.save(figures.class_examples(panels), study.workdir / 'figures', 'classes')
     for name, of in scores.items():

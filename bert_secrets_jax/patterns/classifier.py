@@ -87,8 +87,7 @@ def classify(classifier: Classifier, attentions: Maps, marks: Marks) -> jax.Arra
     """Return logits [L, N, C] of one example's maps [L, N, T, T]."""
     length = marks['token'].sum()
     # Two texts are told apart by the first separator; what has none is one text.
-    separated = marks['sep'].any() & (jnp.argmax(marks['sep']) < length)
-    first_text = jnp.where(separated, 1 + jnp.argmax(marks['sep']), length)
+    first_text = jnp.where(marks['sep'].any(), 1 + jnp.argmax(marks['sep']), length)
     to_image = functools.partial(image, side=classifier.side, longest=classifier.longest)
 
     def of_layer(maps):

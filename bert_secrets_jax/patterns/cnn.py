@@ -16,6 +16,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 CLASSES = ('vertical', 'diagonal', 'vertical_diagonal', 'block', 'heterogeneous')
+# As they are called in what a person reads.
+TITLES = tuple(name.replace('_', ' + ') for name in CLASSES)
 SIDE = 32
 
 

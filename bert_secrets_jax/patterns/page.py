@@ -14,7 +14,7 @@ import pathlib
 import threading
 from importlib import resources
 
-from bert_secrets_jax.patterns.cnn import CLASSES
+from bert_secrets_jax.patterns.cnn import CLASSES, TITLES
 from bert_secrets_jax.patterns.sample import COLUMNS, Maps, read_labels, sheet
 
 
@@ -145,6 +145,6 @@ def _draw(one: Maps) -> bytes:
 
 
 _BUTTONS = ''.join(
-    f'<button data-class="{name}"><kbd>{key}</kbd> {name.replace("_", " + ")}</button>'
-    for key, name in enumerate(CLASSES, 1)
+    f'<button data-class="{name}"><kbd>{key}</kbd> {title}</button>'
+    for key, (name, title) in enumerate(zip(CLASSES, TITLES, strict=True), 1)
 )
