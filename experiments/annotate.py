@@ -10,13 +10,14 @@ that ship instead; `--port` fixes the address of the page.
 
 from absl import flags
 
+from bert_secrets_jax.files import write_atomically
 from bert_secrets_jax.patterns import page
 from bert_secrets_jax.patterns.sample import (
+    ANNOTATED,
     LABELS_FILE,
     MAPS_FILE,
     Maps,
     draw_maps,
-    read_annotated,
     read_maps,
     write_maps,
 )
@@ -29,18 +30,20 @@ _SHIPPED = flags.DEFINE_bool('shipped', False, 'Label the maps that ship, withou
 def choose(study: Study, *, shipped: bool) -> Maps:
     """Return the maps to label: those of a former run, or else shipped or drawn ones, kept."""
     file = study.workdir / MAPS_FILE
-    if not file.exists():
-        if shipped:
-            maps, _ = read_annotated()
-        else:
-            maps = draw_maps(
-                study.pretrained,
-                study.dev,
-                source=f'{study.model_name}, {study.text_name(study.config.data.split)}',
-                count=study.config.patterns.count,
-                max_length=study.config.encoding.max_length,
-                seed=study.config.seed,
-            )
+    if shipped:
+        content = (ANNOTATED / MAPS_FILE).read_bytes()
+        if file.exists() and file.read_bytes() != content:
+            raise ValueError(f'{file} has other maps than those that ship: choose a new --workdir.')
+        write_atomically(file, content)
+    elif not file.exists():
+        maps = draw_maps(
+            study.pretrained,
+            study.dev,
+            source=f'{study.model_name}, {study.text_name(study.config.data.split)}',
+            count=study.config.patterns.count,
+            max_length=study.config.encoding.max_length,
+            seed=study.config.seed,
+        )
         write_maps(file, maps)
     return read_maps(file)
 

@@ -168,6 +168,7 @@ def _as_maps(shown: list[bs.TokenMaps]) -> Maps:
         example=np.array(example),
         layer=np.array(layer),
         head=np.array(head),
+        text=np.array(example).astype(int),
     )
 
 

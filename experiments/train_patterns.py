@@ -52,7 +52,7 @@ def main(study: Study) -> None:
             tables.write_csv(file, ('example', 'label', 'prediction'), rows)
         with file.open(newline='') as stored:
             found[name] = np.array([int(row['prediction']) for row in csv.DictReader(stored)])
-    scores = {name: train.score(labels, of, maps.example) for name, of in found.items()}
+    scores = {name: train.score(labels, of, maps.text) for name, of in found.items()}
     tables.write_csv(
         study.workdir / 'scores.csv',
         ('model', 'macro_f1', 'macro_low', 'macro_high', 'weighted_f1', 'weighted_low',

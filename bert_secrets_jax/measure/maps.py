@@ -1,12 +1,12 @@
 """Attention maps of whole examples with their tokens: what a person looks at, not a statistic."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import jax
 import numpy as np
 
-from bert_secrets_jax.data.encoding import tokenize
+from bert_secrets_jax.data.encoding import Encoded, tokenize
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.model.weights import Pretrained
 
@@ -48,23 +48,32 @@ def attention_maps(
       max_length: longer inputs are cut.
     """
     encoded = tokenize(pretrained.tokenizer, examples, max_length=max_length)
-    forward = jax.jit(pretrained.bert.apply)
     found = []
-    for example, length in enumerate(encoded.lengths.tolist()):
-        # Few lengths, so few compilations.
-        batch = encoded.batch(np.array([example]), min(-(-length // 16) * 16, max_length))
-        maps = forward({'params': pretrained.params}, **batch.inputs).attentions
+    for example, maps in enumerate(each_map(pretrained, encoded, range(len(examples)))):
+        ids = encoded.input_ids[example, : maps.shape[-1]].tolist()
         second = np.flatnonzero(encoded.text[example] == 1)
         found.append(
             TokenMaps(
-                tokens=pretrained.tokenizer.convert_ids_to_tokens(
-                    encoded.input_ids[example, :length].tolist()
-                ),
-                attentions=np.asarray(maps[0, :, :, :length, :length], np.float32),
+                tokens=pretrained.tokenizer.convert_ids_to_tokens(ids),
+                attentions=maps,
                 second=int(second[0]) if len(second) else None,
             )
         )
     return found
+
+
+def each_map(
+    pretrained: Pretrained, encoded: Encoded, chosen: Iterable[int]
+) -> Iterator[np.ndarray]:
+    """Yield the maps [L, N, T, T] of the chosen examples, float32 and without padding."""
+    forward = jax.jit(pretrained.bert.apply)
+    longest = encoded.input_ids.shape[1]
+    for example in chosen:
+        length = int(encoded.lengths[example])
+        # Few lengths, so few compilations.
+        batch = encoded.batch(np.array([example]), min(-(-length // 16) * 16, longest))
+        maps = forward({'params': pretrained.params}, **batch.inputs).attentions
+        yield np.asarray(maps[0, :, :, :length, :length], np.float32)
 
 
 def to_bertviz(maps: TokenMaps) -> dict:

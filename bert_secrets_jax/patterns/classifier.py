@@ -58,17 +58,39 @@ def load_classifier(path: str | pathlib.Path | None = None) -> Classifier:
             about = file.metadata() or {}
     except safetensors.SafetensorError as error:
         raise ValueError(f'{path} is no safetensors file ({error}).') from error
-    if json.loads(about.get('classes', '[]')) != list(CLASSES):
+    about = {name: _json(text) for name, text in about.items()}
+    if about.get('classes') != list(CLASSES) or about.keys() != _ABOUT:
         raise ValueError(
             f'{path} is no classifier of {", ".join(CLASSES)}: make one with '
             '`python -m experiments.train_patterns`.'
         )
+    params = flax.traverse_util.unflatten_dict(arrays, sep='/')
+    network = lambda: PatternCNN().init(jax.random.key(0), jnp.zeros((1, SIDE, SIDE, 3)))
+    expected = jax.eval_shape(network)['params']
+    alike = lambda leaf, other: (leaf.shape, leaf.dtype) == (other.shape, other.dtype)
+    if jax.tree.structure(params) != jax.tree.structure(expected) or not jax.tree.all(
+        jax.tree.map(alike, params, expected)
+    ):
+        raise ValueError(
+            f"{path} has not the weights of this version's network: make it anew with "
+            '`python -m experiments.train_patterns`.'
+        )
     return Classifier(
-        params=flax.traverse_util.unflatten_dict(arrays, sep='/'),
-        side=json.loads(about['side']),
-        longest=json.loads(about['longest']),
-        confusion=np.array(json.loads(about['confusion'])),
+        params=params,
+        side=about['side'],
+        longest=about['longest'],
+        confusion=np.array(about['confusion'], int),
     )
+
+
+_ABOUT = {'classes', 'side', 'longest', 'confusion'}
+
+
+def _json(text: str):
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
 
 
 def save_classifier(path: pathlib.Path, classifier: Classifier) -> None:

@@ -15,7 +15,7 @@ import threading
 from importlib import resources
 
 from bert_secrets_jax.patterns.cnn import CLASSES, TITLES
-from bert_secrets_jax.patterns.sample import COLUMNS, Maps, read_labels, sheet
+from bert_secrets_jax.patterns.sample import COLUMNS, Maps, read_labels, row_of, sheet
 
 
 class Labels:
@@ -23,9 +23,7 @@ class Labels:
 
     def __init__(self, maps: Maps, path: pathlib.Path):
         self._maps, self._path, self._lock = maps, path, threading.Lock()
-        self._labels = read_labels(path)
-        if any(not 0 <= number < len(maps) for number in self._labels):
-            raise ValueError(f'{path} has labels of other maps: choose another file.')
+        self._labels = read_labels(path, maps)
 
     def state(self) -> dict:
         """Return the number of the map to label next (null if none), how many are, of how many."""
@@ -53,11 +51,7 @@ class Labels:
                 writer = csv.writer(file, lineterminator='\n')
                 if new:
                     writer.writerow(COLUMNS)
-                maps = self._maps
-                writer.writerow(
-                    (number, maps.source[number], maps.example[number], maps.layer[number] + 1,
-                     maps.head[number] + 1, name)
-                )  # fmt: skip
+                writer.writerow(row_of(self._maps, number, name))
             self._labels.pop(number, None)
             if name:
                 self._labels[number] = name

@@ -5,14 +5,15 @@ import dataclasses
 import pathlib
 from collections.abc import Sequence
 
-import jax
 import matplotlib
 import numpy as np
+import scipy.sparse
 from matplotlib.figure import Figure
 
 from bert_secrets_jax.data.encoding import tokenize
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.files import read_arrays, write_arrays
+from bert_secrets_jax.measure.maps import each_map
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.patterns.cnn import CLASSES
 
@@ -34,6 +35,8 @@ class Maps:
       source: [M] what model and texts, as 'gte-small, fine-tuned on MRPC'.
       example: [M] id of the example, as 'mrpc/dev/17'.
       layer, head: [M] from 0.
+      text: [M] the same number where examples share a sentence: what is learnt from one is not
+        tested on the other.
     """
 
     values: Sequence[np.ndarray]
@@ -42,6 +45,7 @@ class Maps:
     example: np.ndarray
     layer: np.ndarray
     head: np.ndarray
+    text: np.ndarray
 
     def __len__(self) -> int:
         return len(self.values)
@@ -53,7 +57,22 @@ class Maps:
         return Maps([self.values[index] for index in chosen], **arrays)
 
 
-_ARRAYS = ('first_text', 'source', 'example', 'layer', 'head')
+_ARRAYS = ('first_text', 'source', 'example', 'layer', 'head', 'text')
+
+
+def shared_texts(examples: Sequence[Example]) -> np.ndarray:
+    """Return [E] numbers, the same for examples that share a sentence, at once or through others.
+
+    Sentences that differ in case or spaces alone are the same.
+    """
+    of_sentence = {}
+    for index, example in enumerate(examples):
+        for text in filter(None, (example.text_a, example.text_b)):
+            of_sentence.setdefault(' '.join(text.lower().split()), []).append(index)
+    # From the first example of a sentence to all of them.
+    ends = np.array([(of[0], index) for of in of_sentence.values() for index in of]).T
+    graph = scipy.sparse.coo_array((np.ones(ends.shape[1]), ends), shape=(len(examples),) * 2)
+    return scipy.sparse.csgraph.connected_components(graph, directed=False)[1]
 
 
 def draw_maps(
@@ -84,32 +103,20 @@ def draw_maps(
     encoded = tokenize(pretrained.tokenizer, examples, max_length=max_length)
     # One example out of each of as many classes of length as there are maps.
     by_length = np.array_split(np.argsort(encoded.lengths, kind='stable'), count)
-    chosen = [rng.choice(alike) for alike in by_length]
+    chosen = [int(rng.choice(alike)) for alike in by_length]
     config = pretrained.config
     layers = rng.permutation(np.arange(count) % config.num_hidden_layers)
     heads = rng.integers(config.num_attention_heads, size=count)
-    forward = jax.jit(pretrained.bert.apply)
-    values, first_text = [], []
-    for example, layer, head in zip(chosen, layers, heads, strict=True):
-        length = int(encoded.lengths[example])
-        batch = encoded.batch(np.array([example]), min(-(-length // 16) * 16, max_length))
-        maps = forward({'params': pretrained.params}, **batch.inputs).attentions
-        values.append(np.asarray(maps[0, layer, head, :length, :length], np.float16))
-        first_text.append(1 + np.flatnonzero(encoded.special[example])[1])
+    drawn = zip(each_map(pretrained, encoded, chosen), layers, heads, strict=True)
     return Maps(
-        values=values,
-        first_text=np.array(first_text),
+        values=[maps[layer, head].astype(np.float16) for maps, layer, head in drawn],
+        first_text=np.array([1 + np.flatnonzero(encoded.special[index])[1] for index in chosen]),
         source=np.array([source] * count),
         example=np.array([examples[index].id for index in chosen]),
         layer=layers,
         head=heads,
+        text=shared_texts([examples[index] for index in chosen]),
     )
-
-
-def join(parts: Sequence[Maps]) -> Maps:
-    """Put draws together."""
-    arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _ARRAYS}
-    return Maps([value for part in parts for value in part.values], **arrays)
 
 
 def write_maps(path: pathlib.Path, maps: Maps) -> None:
@@ -129,13 +136,19 @@ def read_maps(path: pathlib.Path) -> Maps:
     return Maps(values, **arrays)
 
 
-def read_labels(path: pathlib.Path) -> dict[int, str]:
+def row_of(maps: Maps, number: int, name: str) -> tuple:
+    """Return a row of a table of labels: a map and its class, empty to take it back."""
+    place = maps.layer[number] + 1, maps.head[number] + 1
+    return (number, maps.source[number], maps.example[number], *place, name)
+
+
+def read_labels(path: pathlib.Path, maps: Maps) -> dict[int, str]:
     """Return number of the map to class, in the order in which they were decided.
 
     Of several decisions on one map the last holds; an empty class takes it back.
 
     Raises:
-      ValueError: for a file that is not such a table.
+      ValueError: for a file that is not such a table, or one of other maps.
     """
     if not path.exists():
         return {}
@@ -148,9 +161,18 @@ def read_labels(path: pathlib.Path) -> dict[int, str]:
                 f'{path}, line {line}: not a decision. Its columns are {", ".join(COLUMNS)}, and a '
                 f'class is one of {", ".join(CLASSES)} or empty.'
             )
-        labels.pop(int(row['number']), None)
+        number = int(row['number']) if row['number'].isdecimal() else len(maps)
+        found = [row[name] for name in COLUMNS]
+        if number >= len(maps) or found != [
+            str(value) for value in row_of(maps, number, found[-1])
+        ]:
+            raise ValueError(
+                f'{path}, line {line}: a label of another map than those of {MAPS_FILE}. Give each '
+                'set of maps a folder of its own.'
+            )
+        labels.pop(number, None)
         if row['class']:
-            labels[int(row['number'])] = row['class']
+            labels[number] = row['class']
     return labels
 
 
@@ -167,11 +189,11 @@ def read_annotated(directory: str | pathlib.Path = ANNOTATED) -> tuple[Maps, np.
       FileNotFoundError, ValueError: when there are no labels, or labels of other maps.
     """
     directory = pathlib.Path(directory)
-    maps, labels = read_maps(directory / MAPS_FILE), read_labels(directory / LABELS_FILE)
-    if not labels or max(labels) >= len(maps):
-        found = f'labels up to number {max(labels)}' if labels else 'no labels'
+    maps = read_maps(directory / MAPS_FILE)
+    labels = read_labels(directory / LABELS_FILE, maps)
+    if not labels:
         raise ValueError(
-            f'{directory} has {len(maps)} maps and {found}: label them with '
+            f'{directory} has {len(maps)} maps and no labels: label them with '
             '`python -m experiments.annotate`.'
         )
     numbers = sorted(labels)

@@ -220,7 +220,7 @@ def cross_validate(
     *,
     folds: int = 5,
 ) -> np.ndarray:
-    """Predict every map by models that saw neither it nor another map of its text.
+    """Predict every map by models that saw no map of its text or of one that shares a sentence.
 
     Args:
       model: of MODELS.
@@ -235,12 +235,12 @@ def cross_validate(
     Raises:
       ValueError: fewer texts than folds.
     """
-    texts = len(np.unique(maps.example))
+    texts = len(np.unique(maps.text))
     if texts < folds:
         raise ValueError(f'{folds} folds need as many texts, and the maps are of {texts}.')
     splits = StratifiedGroupKFold(folds, shuffle=True, random_state=config.seed)
     predicted = np.full(len(labels), -1)
-    for train, test in splits.split(labels, labels, groups=maps.example):
+    for train, test in splits.split(labels, labels, groups=maps.text):
         predicted[test] = model(config, maps.take(train), labels[train], maps.take(test))
     return predicted
 

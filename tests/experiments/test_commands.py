@@ -1,5 +1,6 @@
 """Single programs on one's own data, and what they say when something is wrong."""
 
+import csv
 import importlib
 import json
 import re
@@ -12,7 +13,14 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.patterns.sample import LABELS_FILE, MAPS_FILE, read_annotated, write_maps
+from bert_secrets_jax.patterns.sample import (
+    COLUMNS,
+    LABELS_FILE,
+    MAPS_FILE,
+    read_annotated,
+    row_of,
+    write_maps,
+)
 from configs import base
 from tests.conftest import ROOT
 from tests.experiments.conftest import error_line, read, run, settings
@@ -255,12 +263,11 @@ def test_a_classifier_of_ones_own(tmp_path, checkpoint, glue_dir):
     maps, labels = read_annotated()
     chosen = np.concatenate([np.flatnonzero(labels == label)[:6] for label in range(5)])
     write_maps(tmp_path / 'labels' / MAPS_FILE, maps.take(chosen))
-    rows = [
-        f'{number},own,{maps.example[index]},1,1,{bs.patterns.CLASSES[labels[index]]}'
-        for number, index in enumerate(chosen)
-    ]
-    header = 'number,source,example,layer,head,class'
-    (tmp_path / 'labels' / LABELS_FILE).write_text('\n'.join([header, *rows]) + '\n')
+    with (tmp_path / 'labels' / LABELS_FILE).open('w', newline='') as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        for number, label in enumerate(labels[chosen]):
+            writer.writerow(row_of(maps.take(chosen), number, bs.patterns.CLASSES[label]))
     own = tmp_path / 'own'
     result = run(
         'train_patterns',
@@ -326,3 +333,10 @@ def test_labelling_goes_on_where_it_was_killed(tmp_path):
     maps, labels = read_annotated(tmp_path / 'labels')
     assert [bs.patterns.CLASSES[label] for label in labels] == ['diagonal', 'block']
     np.testing.assert_array_equal(maps.values[1], read_annotated()[0].values[1])
+    file = tmp_path / 'labels' / MAPS_FILE
+    write_maps(file, maps)
+    result = run(
+        'annotate', '--shipped', '--config=configs/quickstart.py',
+        f'--workdir={tmp_path / "labels"}', ok=False,
+    )  # fmt: skip
+    assert 'has other maps than those that ship' in error_line(result)

