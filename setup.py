@@ -62,6 +62,7 @@ setuptools.setup(
         'numpy>=2',
         'optax>=0.2.8',
         'orbax-checkpoint>=0.11',
+        'pandas>=2',
         'safetensors>=0.5',
         'scikit-learn>=1.4',
         'scipy>=1.11',

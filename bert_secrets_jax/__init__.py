@@ -35,6 +35,7 @@ from bert_secrets_jax.model.bert import Bert, BertOutput
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.weights import Pretrained, from_pretrained, save_pretrained
 from bert_secrets_jax.report.explorer import Explorer
+from bert_secrets_jax.report.tables import read_results, to_frame
 
 __all__ = [
     'GLUE',
@@ -68,6 +69,7 @@ __all__ = [
     'read_framenet',
     'read_frames',
     'read_glue',
+    'read_results',
     'read_table',
     'read_tfds',
     'save_pretrained',
@@ -75,5 +77,6 @@ __all__ = [
     'sweep',
     'sweep_batches',
     'to_bertviz',
+    'to_frame',
     'write_annotations',
 ]

@@ -1,15 +1,20 @@
-"""Tidy CSV: one row per observation, and back again without loss."""
+"""Tidy tables: one row per observation; CSV and back again without loss, pandas frames."""
 
 import csv
 import io
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bert_secrets_jax.files import write_atomically
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.report.figures import head_name
+
+# Loaded where it is used: programs, which do not, start half a second earlier.
+if TYPE_CHECKING:
+    import pandas
 
 _HEAD_COLUMNS = (
     'statistic',
@@ -36,18 +41,23 @@ def write_csv(path: pathlib.Path, columns: Sequence[str], rows: Iterable[Sequenc
 
 def write_heads(path: pathlib.Path, tables: Mapping[str, HeadTable]) -> None:
     """Write statistics of all heads, a row per statistic, layer and head (both from 1)."""
-    write_csv(
-        path,
-        _HEAD_COLUMNS,
-        (
-            (
-                name, layer + 1, head + 1, table.mean[layer, head], table.variance[layer, head],
-                table.standard_error[layer, head], table.count,
+    write_csv(path, _HEAD_COLUMNS, _rows(tables))
+
+
+def _rows(tables: Mapping[str, HeadTable]) -> Iterator[tuple]:
+    for name, table in tables.items():
+        if table.mean.ndim > 2:
+            raise ValueError(
+                f'Values of {name!r} have further axes, {list(table.mean.shape)}: name its parts '
+                'with `dict(zip(names, table.unstack()))`.'
             )
-            for name, table in tables.items()
-            for layer, head in np.ndindex(table.mean.shape)
-        ),
-    )  # fmt: skip
+        error = table.standard_error
+        for place in np.ndindex(table.mean.shape):
+            layer, head = place
+            yield (
+                name, layer + 1, head + 1, table.mean[place], table.variance[place], error[place],
+                table.count,
+            )  # fmt: skip
 
 
 def read_heads(path: pathlib.Path, expected: Iterable[str]) -> dict[str, HeadTable]:
@@ -80,6 +90,58 @@ def read_heads(path: pathlib.Path, expected: Iterable[str]) -> dict[str, HeadTab
     if len({table.mean.shape for table in tables.values()}) > 1:
         raise damaged
     return tables
+
+
+def to_frame(tables: Mapping[str, HeadTable]) -> 'pandas.DataFrame':
+    """Return what `collect` returned as a pandas frame.
+
+    Columns are statistic, layer, head (both from 1), mean, variance, standard_error and examples.
+
+    Args:
+      tables: name to a table [L, N].
+
+    Raises:
+      ValueError: for a table with further axes.
+    """
+    import pandas
+
+    return pandas.DataFrame(list(_rows(tables)), columns=list(_HEAD_COLUMNS))
+
+
+def read_results(workdir: str | pathlib.Path) -> 'dict[str, pandas.DataFrame]':
+    """Read all tables of a run as pandas frames.
+
+        results = bs.read_results('results/quickstart')
+        sep = results['heads'].query('statistic == "[SEP]"')
+        sep.pivot(index='layer', columns='head', values='mean')
+
+    Args:
+      workdir: of a program; of one that ran several tasks, frames have a column `task`.
+
+    Returns:
+      Name of the CSV file, such as 'ablation_heads' or 'finetune/pretrained/curve', to frame.
+
+    Raises:
+      FileNotFoundError: no run was there.
+    """
+    import pandas
+
+    workdir = pathlib.Path(workdir)
+    if (workdir / 'config.json').exists():
+        files = sorted(workdir.rglob('*.csv'))
+        return {
+            file.relative_to(workdir).with_suffix('').as_posix(): pandas.read_csv(file)
+            for file in files
+        }
+    tasks = sorted(path.parent for path in workdir.glob('*/config.json'))
+    if not tasks:
+        raise FileNotFoundError(f'{workdir} is not the --workdir of a run: it has no config.json.')
+    parts = {}
+    for task in tasks:
+        for name, frame in read_results(task).items():
+            frame.insert(0, 'task', task.name)
+            parts.setdefault(name, []).append(frame)
+    return {name: pandas.concat(frames, ignore_index=True) for name, frames in parts.items()}
 
 
 def top_heads(table: HeadTable, count: int = 3, *, least: bool = False) -> list[str]:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import bert_secrets_jax as bs
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.report import tables
 
@@ -43,3 +44,41 @@ def test_another_table_and_a_damaged_one_are_refused(tmp_path):
     file.write_text(whole)
     with pytest.raises(ValueError, match='is damaged or from another version'):
         tables.read_heads(file, ['a', 'c'])
+
+
+def table(seed: int, shape=(2, 3)) -> HeadTable:
+    rng = np.random.default_rng(seed)
+    return HeadTable(mean=rng.random(shape), variance=rng.random(shape), count=7.0)
+
+
+def test_a_frame_says_what_the_file_says(tmp_path):
+    found = {'a': table(0), 'b': table(1)}
+    frame = bs.to_frame(found)
+    tables.write_heads(tmp_path / 'heads.csv', found)
+    (tmp_path / 'config.json').write_text('{}')
+    read = bs.read_results(tmp_path)
+    assert list(read) == ['heads']
+    assert list(read['heads'].columns) == list(frame.columns)
+    np.testing.assert_allclose(read['heads'].iloc[:, 1:], frame.iloc[:, 1:], rtol=1e-8)
+    grid = frame.query('statistic == "b"').pivot(index='layer', columns='head', values='mean')
+    np.testing.assert_array_equal(grid, found['b'].mean)
+    assert grid.index.tolist() == [1, 2] and grid.columns.tolist() == [1, 2, 3]
+
+
+def test_frames_of_several_tasks_are_one(tmp_path):
+    for seed, task in enumerate(('mrpc', 'rte')):
+        tables.write_heads(tmp_path / task / 'heads.csv', {'a': table(seed)})
+        (tmp_path / task / 'config.json').write_text('{}')
+    tables.write_csv(tmp_path / 'rte' / 'finetune' / 'curve.csv', ('step',), [(1,)])
+    read = bs.read_results(tmp_path)
+    assert set(read) == {'heads', 'finetune/curve'}
+    assert read['heads']['task'].tolist() == ['mrpc'] * 6 + ['rte'] * 6
+    np.testing.assert_allclose(read['heads']['mean'][6:], table(1).mean.ravel())
+    assert read['finetune/curve'].to_dict('list') == {'task': ['rte'], 'step': [1]}
+
+
+def test_what_is_no_frame_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match='is not the --workdir of a run'):
+        bs.read_results(tmp_path)
+    with pytest.raises(ValueError, match="Values of 'a' have further axes, \\[2, 3, 4\\]"):
+        bs.to_frame({'a': table(0, (2, 3, 4))})
