@@ -9,7 +9,6 @@ does (one example at a time). Runs are interleaved and the medians compared, bec
 be noisy. Compilation is timed apart: it is paid once per padded length.
 """
 
-import statistics as stats
 import time
 
 import jax
@@ -19,6 +18,7 @@ import transformers
 from absl import app, flags
 
 import bert_secrets_jax as bs
+from benchmarks.timing import interleaved, print_table
 from bert_secrets_jax.model import hub
 from experiments.heads import SPECIAL as STATISTICS
 
@@ -73,31 +73,22 @@ def main(_):
         return np.stack([tables[name].mean for name in STATISTICS])
 
     start = time.perf_counter()
-    results = {'ours': collect()}
+    expected = collect()
     first = time.perf_counter() - start
     ways = {
         'ours': collect,
         'PyTorch, same batches': lambda: in_pytorch(theirs, batches),
         'PyTorch, one at a time': lambda: in_pytorch(theirs, singles),
     }
-    seconds = {name: [] for name in ways}
-    for _ in range(_REPEATS.value):
-        for name, way in ways.items():
-            start = time.perf_counter()
-            results[name] = way()
-            seconds[name].append(time.perf_counter() - start)
-    for name, result in results.items():
-        np.testing.assert_allclose(result, results['ours'], atol=1e-5, err_msg=name)
-    medians = {name: stats.median(values) for name, values in seconds.items()}
+    for name, way in ways.items():
+        np.testing.assert_allclose(way(), expected, atol=1e-5, err_msg=name)
+    medians = interleaved(ways, rounds=_REPEATS.value)
     print(
         f'{_MODEL.value}, {len(examples)} examples, {len({b.input_ids.shape for b in batches})} '
         f'padded lengths, {jax.devices()[0].device_kind}, {torch.get_num_threads()} threads; '
         f'equal to 1e-5; first call with compilation {first:.1f} s.'
     )
-    print(f'{"":24}{"seconds":>9}{"examples/s":>12}{"ours is":>10}')
-    for name, median in medians.items():
-        ratio = f'{median / medians["ours"]:.1f}x' if name != 'ours' else ''
-        print(f'{name:24}{median:9.2f}{len(examples) / median:12.1f}{ratio:>10}')
+    print_table(medians, len(examples), 'examples')
 
 
 if __name__ == '__main__':

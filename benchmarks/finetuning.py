@@ -8,9 +8,6 @@ step's examples to its longest, as a careful user would, and to 128, as the auth
 ours sorts them by length into micro-batches. Steps are interleaved and medians compared.
 """
 
-import statistics
-import time
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,6 +16,7 @@ import transformers
 from absl import app, flags
 
 import bert_secrets_jax as bs
+from benchmarks.timing import interleaved, print_table
 from bert_secrets_jax.data.encoding import tokenize
 from bert_secrets_jax.finetune import train
 from bert_secrets_jax.model import hub
@@ -77,25 +75,24 @@ def main(_):
         'PyTorch, padded to 128': lambda rows: their_step(rows, 128),
     }
     order = np.random.default_rng(0).permutation(len(examples))
-    seconds = {name: [] for name in ways}
-    for step in range(2 * _STEPS.value):
-        rows = np.take(order, range(step * 32, step * 32 + 32), mode='wrap')
-        for name, way in ways.items():
-            start = time.perf_counter()
-            way(rows)
-            if step >= _STEPS.value:
-                seconds[name].append(time.perf_counter() - start)
-    medians = {name: statistics.median(values) for name, values in seconds.items()}
+    steps = np.resize(order, (2 * _STEPS.value, 32))
+
+    def in_order(way):
+        waiting = iter(steps)
+        return lambda: way(next(waiting))
+
+    medians = interleaved(
+        {name: in_order(way) for name, way in ways.items()},
+        rounds=_STEPS.value,
+        warm_up=_STEPS.value,
+    )
     print(
         f'{_MODEL.value}, {_STEPS.value} steps of 32 examples of '
         f'{"MRPC" if _GLUE_DIR.value else "the embedded corpus"} (mean length '
         f'{data.train.lengths.mean():.0f}), {jax.devices()[0].device_kind}, '
         f'{torch.get_num_threads()} threads'
     )
-    print(f'{"":26}{"seconds":>9}{"examples/s":>12}{"ours is":>10}')
-    for name, median in medians.items():
-        ratio = f'{median / medians["ours"]:.2f}x' if name != 'ours' else ''
-        print(f'{name:26}{median:9.2f}{32 / median:12.1f}{ratio:>10}')
+    print_table(medians, 32, 'examples')
 
 
 if __name__ == '__main__':

@@ -8,9 +8,6 @@ PyTorch runs eager BERT on the same length-sorted batches, resizes the maps of a
 differs a little from ours, so that a few maps fall into another class: the share is printed.
 """
 
-import statistics as stats
-import time
-
 import jax
 import numpy as np
 import torch
@@ -18,6 +15,7 @@ import transformers
 from absl import app, flags
 
 import bert_secrets_jax as bs
+from benchmarks.timing import interleaved, print_table
 from bert_secrets_jax.model import hub
 
 _MODEL = flags.DEFINE_string('model', 'all-MiniLM-L6-v2', 'Directory, or name on the hub.')
@@ -106,23 +104,14 @@ def main(_):
     differ = np.abs(counted - expected).sum() / 2 / expected.sum()
     # One class in a hundred is what another filter may do; more is a mistake.
     assert differ < 0.01, f'{differ:.1%} of the classes differ'
-    seconds = {name: [] for name in ways}
-    for _ in range(_REPEATS.value):
-        for name, way in ways.items():
-            start = time.perf_counter()
-            way()
-            seconds[name].append(time.perf_counter() - start)
-    medians = {name: stats.median(values) for name, values in seconds.items()}
+    medians = interleaved(ways, rounds=_REPEATS.value)
     maps = expected.sum()
     print(
         f'{_MODEL.value}, {len(examples)} examples, {maps:.0f} maps, '
         f'{jax.devices()[0].device_kind}, {torch.get_num_threads()} threads; '
         f'{differ:.2%} of the classes differ.'
     )
-    print(f'{"":30}{"seconds":>9}{"maps/s":>10}{"ours is":>10}')
-    for name, median in medians.items():
-        ratio = f'{median / medians["ours"]:.1f}x' if name != 'ours' else ''
-        print(f'{name:30}{median:9.2f}{maps / median:10.0f}{ratio:>10}')
+    print_table(medians, maps, 'maps')
 
 
 if __name__ == '__main__':
