@@ -127,12 +127,12 @@ def read_results(workdir: str | pathlib.Path) -> 'dict[str, pandas.DataFrame]':
     import pandas
 
     workdir = pathlib.Path(workdir)
+    read = lambda files: {
+        file.relative_to(workdir).with_suffix('').as_posix(): pandas.read_csv(file)
+        for file in sorted(files)
+    }
     if (workdir / 'config.json').exists():
-        files = sorted(workdir.rglob('*.csv'))
-        return {
-            file.relative_to(workdir).with_suffix('').as_posix(): pandas.read_csv(file)
-            for file in files
-        }
+        return read(workdir.rglob('*.csv'))
     tasks = sorted(path.parent for path in workdir.glob('*/config.json'))
     if not tasks:
         raise FileNotFoundError(f'{workdir} is not the --workdir of a run: it has no config.json.')
@@ -141,7 +141,8 @@ def read_results(workdir: str | pathlib.Path) -> 'dict[str, pandas.DataFrame]':
         for name, frame in read_results(task).items():
             frame.insert(0, 'task', task.name)
             parts.setdefault(name, []).append(frame)
-    return {name: pandas.concat(frames, ignore_index=True) for name, frames in parts.items()}
+    joined = {name: pandas.concat(frames, ignore_index=True) for name, frames in parts.items()}
+    return joined | read(workdir.glob('*.csv'))
 
 
 def top_heads(table: HeadTable, count: int = 3, *, least: bool = False) -> list[str]:

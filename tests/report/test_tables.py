@@ -70,8 +70,10 @@ def test_frames_of_several_tasks_are_one(tmp_path):
         tables.write_heads(tmp_path / task / 'heads.csv', {'a': table(seed)})
         (tmp_path / task / 'config.json').write_text('{}')
     tables.write_csv(tmp_path / 'rte' / 'finetune' / 'curve.csv', ('step',), [(1,)])
+    tables.write_csv(tmp_path / 'tasks.csv', ('task', 'score'), [('mrpc', 0.5), ('rte', 0.25)])
     read = bs.read_results(tmp_path)
-    assert set(read) == {'heads', 'finetune/curve'}
+    assert set(read) == {'heads', 'finetune/curve', 'tasks'}
+    assert read['tasks']['score'].tolist() == [0.5, 0.25]
     assert read['heads']['task'].tolist() == ['mrpc'] * 6 + ['rte'] * 6
     np.testing.assert_allclose(read['heads']['mean'][6:], table(1).mean.ravel())
     assert read['finetune/curve'].to_dict('list') == {'task': ['rte'], 'step': [1]}
