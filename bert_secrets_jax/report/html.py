@@ -130,6 +130,7 @@ body { font: 16px/1.5 system-ui, sans-serif; margin: 0; }
 main { max-width: 62rem; margin: 0 auto; padding: 1.5rem; }
 h1 { line-height: 1.2; } h2 { margin-top: 2.5rem; border-bottom: 1px solid var(--line); }
 .lead { font-size: 1.1rem; }
+nav ol { columns: 20rem; }
 figure { margin: 1.5rem 0; }
 figure img { max-width: 100%; background: #fff; border: 1px solid var(--line); border-radius: 4px; }
 figcaption, caption { text-align: left; font-size: .9rem; padding: .3rem 0; }
