@@ -175,10 +175,12 @@ def test_few_swaps_are_enumerated(metric):
     _, predictions, baseline, labels = given
     score = getattr(metrics, metric)
     expected = []
-    for of_mask in predictions:
+    own = {'pearson': scipy.stats.zscore, 'spearman': scipy.stats.rankdata}.get(metric, np.array)
+    for of_mask in map(own, predictions):
         differences = []
         for swap in itertools.product([False, True], repeat=8):
-            one, other = np.where(swap, baseline, of_mask), np.where(swap, of_mask, baseline)
+            intact = own(baseline)
+            one, other = np.where(swap, intact, of_mask), np.where(swap, of_mask, intact)
             differences.append(score(one, labels) - score(other, labels))
         expected.append(np.mean(np.abs(differences) >= abs(differences[0]) - 1e-9))
     found = significance.randomization_test(*given, rounds=256)
@@ -204,6 +206,17 @@ def test_random_rounds_are_near_the_exact_test(metric):
     exact = significance.randomization_test(*given, rounds=2**12)
     drawn = significance.randomization_test(*given, rounds=999)
     assert (np.abs(drawn - exact) <= 4 * np.sqrt(exact * (1 - exact) / 999) + 0.001).all()
+
+
+@pytest.mark.parametrize('metric', ['pearson', 'spearman'])
+def test_scale_and_offset_do_not_hide_what_a_mask_does(metric):
+    predictions, baseline, labels = null('pearson', masks=3, size=50, rng=np.random.default_rng(9))
+    predictions[0] = labels + 0.5 * (predictions[0] - labels)
+    test = lambda masks: significance.randomization_test(
+        metric, masks, baseline, labels, rounds=400
+    )
+    np.testing.assert_allclose(test(3 * predictions + 7), test(predictions), atol=1e-12)
+    assert test(3 * predictions + 7)[0] < 0.01
 
 
 def test_mask_that_changes_nothing():
