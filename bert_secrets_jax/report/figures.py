@@ -250,7 +250,7 @@ def learning_curves(curves: Mapping[str, Sequence[Mapping]], *, label: str) -> F
 
     Args:
       curves: start to rows with 'seed', 'epoch' and 'score'.
-      label: of the vertical axis.
+      label: of the scores.
     """
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(4.2, 2.7), layout='constrained')
@@ -267,7 +267,9 @@ def learning_curves(curves: Mapping[str, Sequence[Mapping]], *, label: str) -> F
                     alpha=0.8,
                     label=f'from {start}' if index == 0 else None,
                 )
-        axis.set(xlabel='epoch', ylabel=label)
+        axis.set(xlabel='epoch')
+        # Above and not beside the axis, which long names of metrics exceed.
+        axis.set_title(label, loc='left', fontsize=8)
         axis.xaxis.get_major_locator().set_params(integer=True)
         axis.grid(axis='y', alpha=0.3)
         axis.legend(frameon=False, fontsize=7)
