@@ -7,7 +7,8 @@
 
 The tasks are mrpc, sts-b, sst-2, qqp, rte, qnli and mnli; several have a folder each, within
 `--workdir`. `configs/paper.py:mrpc:smoke` is a run on 12 examples. Without `glue_dir`, GLUE is read
-from tensorflow-datasets (`--config.data.tfds_dir`).
+from tensorflow-datasets (`--config.data.tfds_dir`). Table 1 fine-tunes random weights too;
+`"--config.train.starts=('pretrained',)"` does without.
 """
 
 from configs import base
@@ -22,4 +23,6 @@ def get_config(arg: str = 'mrpc'):
         )
     config = base.get_config()
     config.data.task = tasks
+    # Table 1.
+    config.train.starts = ('pretrained', 'random')
     return base.shrink(config) if smoke else config

@@ -5,7 +5,6 @@
 """
 
 import numpy as np
-import scipy.stats
 
 import bert_secrets_jax as bs
 from bert_secrets_jax import paper
@@ -95,15 +94,11 @@ def _words(grids, published) -> list[str]:
             last_two = set(order[:2]) == {len(layers) - 2, len(layers) - 1}
             text = (
                 f'Reading "{reading}": layers {order[0] + 1} and {order[1] + 1} change most '
-                f'(similarity {layers[order[0]]:.2f} and {layers[order[1]]:.2f}), so that the last '
-                f'two layers {"do" if last_two else "do not"} change most, as the paper found for '
-                'all tasks but QQP'
+                f'(similarity {layers[order[0]]:.2f} and {layers[order[1]]:.2f}). In the paper the '
+                f'last two do, for all tasks but QQP; {"here too" if last_two else "not so here"}'
             )
         text += '.'
-        if published is not None and len(published) == len(grid):
-            rank = scipy.stats.spearmanr(layers, published.mean(axis=1)).statistic
-            text += f' Rank correlation of the layers with the published figure: {rank:.2f}.'
-        sentences.append(text)
+        sentences.append(f'{text} {paper.rank_correlation(grid, published)}'.strip())
     if published is not None:
         sentences.append('The published figure was made by the reading "notebook".')
     return sentences

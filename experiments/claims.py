@@ -87,6 +87,13 @@ class Measured:
         return scores
 
     @functools.cached_property
+    def separators(self) -> int:
+        """[SEP]s of an input, at most: of a pair RoBERTa has three, and BERT two."""
+        data = self.study.config.data
+        pairs = {'glue': lambda: bs.get_task(data.task).is_pair, 'corpus': lambda: True}
+        return 3 if pairs.get(data.source, lambda: data.text_b is not None)() else 1
+
+    @functools.cached_property
     def heads(self) -> Ablated | None:
         """Single heads disabled."""
         return self._ablated('heads')
@@ -149,7 +156,7 @@ def _vertical(measured: Measured) -> Verdict | None:
     return _in_runs(
         measured.attention,
         lambda of: claims.vertical_patterns_are_special(
-            of[heads.PATTERNS[0]].mean, of['[CLS]'], of['[SEP]']
+            of[heads.PATTERNS[0]].mean, of['[CLS]'], of['[SEP]'], separators=measured.separators
         ),
     )
 
@@ -171,7 +178,7 @@ def _last_cls(measured: Measured) -> Verdict | None:
 
 def _frames(measured: Measured) -> Verdict | None:
     test = measured.frames
-    return claims.heads_follow_links(test.table, test.nulls) if test else None
+    return claims.heads_follow_links(test.table, test.nulls, test.excess) if test else None
 
 
 def _frame_heads(measured: Measured) -> Verdict | None:
@@ -184,7 +191,7 @@ def _frame_heads(measured: Measured) -> Verdict | None:
 
 def _relation(claim: claims.Claim, relation: str, measured: Measured) -> Verdict | None:
     found = {
-        title: (test.table, test.nulls[links.MOVED])
+        title: (test.table, test.excess[links.MOVED])
         for title, test in measured.relations.items()
         if title in links.directions([relation])
     }
@@ -200,7 +207,11 @@ def _ablation(claim: claims.Claim, ablated: Ablated | None) -> Verdict | None:
 _VERB_SUBJECT, _NOUN_PRONOUN = heads.RELATIONS
 # Of each claim, its test and the section that measures what it is about.
 _TESTS: dict[claims.Claim, tuple[Callable[[Measured], Verdict | None], str]] = {
-    claims.PRETRAINING: (_pretraining, "finetune with train.starts=('pretrained', 'random')"),
+    claims.PRETRAINING: (
+        _pretraining,
+        'finetune from both starts, in a new --workdir: '
+        "\"--config.train.starts=('pretrained', 'random')\"",
+    ),
     claims.LAST_LAYERS: (_last_layers, 'attention_change'),
     claims.CLS_THEN_SEP: (_cls_then_sep, 'special_tokens or features'),
     claims.VERTICAL: (_vertical, 'patterns'),

@@ -41,7 +41,12 @@ def section(study: Study) -> Section:
         Picture(
             save(profiles, 'special_tokens_finetuned'),
             'Attention to [CLS] and [SEP] in the fine-tuned model by layer: mean over heads, and '
-            'the range of the heads (Figure 6).',
+            'the range of the heads (Figure 6).'
+            + ''.join(
+                f' {name}: {words}'
+                for name in published
+                if (words := paper.rank_correlation(after[name].mean, published[name]))
+            ),
         )
     ]
     if names:

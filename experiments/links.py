@@ -25,12 +25,15 @@ class LinkTest:
       table: attention along the links.
       links: [E, P, 3], the query first.
       nulls: what random links give, by their kind.
+      excess: by the same kinds, what the links get beyond random ones. Of moved ones some stay
+        where they are: it is enlarged by the share of these, and NaN where all stay.
       places: median number of places that a link could be moved to, its own included.
     """
 
     table: bs.HeadTable
     links: np.ndarray
     nulls: Mapping[str, NullTest]
+    excess: Mapping[str, bs.HeadTable]
     places: float
 
     @property
@@ -91,7 +94,7 @@ def with_random(
                     same_distance=kind == MOVED,
                 )
             statistics[_null(title, kind),] = bs.statistics.attention_of_random_links(
-                random, reverse=reverse
+                random, links=relation, reverse=reverse
             )
     return dataclasses.replace(encoded, marks=marks), statistics
 
@@ -108,33 +111,46 @@ def write(
     for number, relation in enumerate(relations):
         links = encoded.marks[relation]
         arrays[f'links/{number}'] = links
-        counts = places(links, encoded.text)
-        arrays[f'places/{number}'] = np.array(np.median(counts) if len(counts) else np.nan)
+        arrays[f'places/{number}'] = places(links, encoded.text)
     for (name, *_), table in measured.items():
         if name.startswith('null/'):
-            arrays[name] = table.mean
+            arrays[name] = table.mean[..., :-1]
+            arrays[_excess(name)] = np.stack([table.mean[..., -1], table.variance[..., -1]])
     write_arrays(path, arrays)
 
 
 def read(path: pathlib.Path, measured: Mapping[str, bs.HeadTable]) -> dict[str, LinkTest]:
-    """Return the tests by title, of those relations that any example has."""
+    """Return the tests by title, of those relations that any example has.
+
+    Raises:
+      ValueError: for a file of an earlier version.
+    """
     arrays = read_arrays(path)
+    if any(name.startswith('null/') and _excess(name) not in arrays for name in arrays):
+        raise ValueError(f'{path} is from another version: delete it to measure anew.')
     relations = arrays['relations'].tolist()
     tests = {}
     for title, (relation, reverse) in directions(relations).items():
         table, number = measured[title], relations.index(relation)
         links = arrays[f'links/{number}']
-        if table.count:
-            tests[title] = LinkTest(
-                table=table,
-                links=turned(links) if reverse else links,
-                nulls={
-                    kind: null_summary(table.mean, arrays[_null(title, kind)])
-                    for kind in (MOVED, ELSEWHERE)
-                    if _null(title, kind) in arrays
-                },
-                places=float(arrays[f'places/{number}']),
-            )
+        if not table.count:
+            continue
+        kinds = [kind for kind in (MOVED, ELSEWHERE) if _null(title, kind) in arrays]
+        counts = arrays[f'places/{number}']
+        stay = {MOVED: (1 / counts).mean(), ELSEWHERE: 0.0}
+        excess = {}
+        for kind in kinds:
+            mean, variance = arrays[_excess(_null(title, kind))]
+            # 1 is no number to divide by the rest of.
+            others = 1 - stay[kind] or np.nan
+            excess[kind] = bs.HeadTable(mean / others, variance / others**2, table.count)
+        tests[title] = LinkTest(
+            table=table,
+            links=turned(links) if reverse else links,
+            nulls={kind: null_summary(table.mean, arrays[_null(title, kind)]) for kind in kinds},
+            excess=excess,
+            places=float(np.median(counts)),
+        )
     return tests
 
 
@@ -175,3 +191,7 @@ def top_name(test: LinkTest) -> str:
 
 def _null(title: str, kind: str) -> str:
     return f'null/{kind}/{title}'
+
+
+def _excess(null: str) -> str:
+    return f'excess of {null}'

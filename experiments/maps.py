@@ -42,16 +42,23 @@ def _kept(study: Study, name: str, load: Callable[[], bs.Pretrained]) -> list[bs
         for index, each in enumerate(found):
             arrays[f'maps{index}'] = each.attentions
             arrays[f'tokens{index}'] = np.array(each.tokens)
+            arrays[f'second{index}'] = np.array(each.second or 0)
         write_arrays(file, arrays)
     stored = read_arrays(file)
     return [
-        bs.TokenMaps(stored[f'tokens{index}'].tolist(), stored[f'maps{index}'])
-        for index in range(len(stored) // 2)
+        bs.TokenMaps(
+            stored[f'tokens{index}'].tolist(),
+            stored[f'maps{index}'],
+            int(stored[f'second{index}']) or None,
+        )
+        for index in range(len(stored) // 3)
     ]
 
 
 def _choose(study: Study) -> list[bs.Example]:
     """Return examples that can be read in a figure: evenly over the shortest fifth."""
+    if study.config.maps.examples < 1:
+        raise ValueError('--config.maps.examples must be at least 1; --sections does without maps.')
     by_length = [index for batch in study.batches for index in _by_length(batch)]
     wanted = study.config.maps.examples
     readable = by_length[: max(wanted, len(by_length) // 5)]

@@ -65,7 +65,7 @@ def _numbers(of: Measured) -> tuple[str, ...]:
     if of.changes:
         similar = np.mean([run['cosine'].mean for run in of.changes.values()], axis=(0, 2))
         layers = ', '.join(
-            f'L{layer + 1} ({similar[layer]:.2f})' for layer in np.argsort(similar)[:2]
+            f'L{layer + 1} ({similar[layer]:.3f})' for layer in np.argsort(similar)[:2]
         )
     return (
         metric,

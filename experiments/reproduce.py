@@ -75,7 +75,9 @@ def main(studies: list[Study]) -> None:
         sections += run(Study(study.config, study.workdir), chosen, task, failures)
         versions = json.loads((study.workdir / 'versions.json').read_text())
         details[f'{task}Settings of this run'] = flatten(study.config.to_dict())
-        details[f'{task}Versions'] = versions
+        details[f'{task}Versions'] = {
+            name: version for name, version in versions.items() if version != 'not installed'
+        }
     if several:
         sections.insert(0, overview.section(studies))
     write_report(

@@ -58,10 +58,12 @@ def section(study: Study) -> Section:
         ),
         _top_table(measured),
     ]  # fmt: skip
-    return Section('Attention to special tokens and neighbours', [_words(study, measured)], blocks)
+    return Section(
+        'Attention to special tokens and neighbours', [_words(study, measured, published)], blocks
+    )
 
 
-def _words(study: Study, measured) -> str:
+def _words(study: Study, measured, published) -> str:
     count = int(measured['[SEP]'].count)
     sentences = [
         f'{study.model_name} on {count} examples of {study.text_name(study.config.data.split)}.'
@@ -73,7 +75,7 @@ def _words(study: Study, measured) -> str:
         sentences.append(
             f'{name} gets most in layer {by_layer.argmax() + 1} ({by_layer.max():.2f} of all '
             f'attention, mean over heads), and most of all from head {figures.head_name(*top)} '
-            f'({mean[top]:.2f}).'
+            f'({mean[top]:.2f}). {paper.rank_correlation(mean, published.get(name))}'.strip()
         )
     return ' '.join(sentences)
 

@@ -308,7 +308,6 @@ def _parse_flags(argv: list[str]) -> list[str]:
         arguments = flags.FLAGS(argv)
         # A config file that is missing is an error only when it is looked at.
         _CONFIG.value.to_dict()
-        return arguments
     except (AttributeError, KeyError) as error:
         # ml_collections on settings that do not exist, with what may have been meant.
         while isinstance(error.args[0], Exception):
@@ -318,3 +317,7 @@ def _parse_flags(argv: list[str]) -> list[str]:
     except (flags.Error, OSError) as error:
         # An error of a config file comes with its traceback, of which the last line says it.
         raise SystemExit(f'error: {str(error).strip().splitlines()[-1].strip()}') from None
+    if len(arguments) > 1:
+        # A space behind a comma, for one: what stands behind it would not be done.
+        raise SystemExit(f'error: These words belong to no flag: {" ".join(arguments[1:])}')
+    return arguments

@@ -137,9 +137,12 @@ def tokenize(tokenizer, examples: Sequence[Example], *, max_length: int = 128) -
 
     Raises:
       ValueError: no examples, or single sentences mixed with pairs.
+      TypeError: something else than examples.
     """
     if not examples:
         raise ValueError('There are no examples to encode.')
+    if not all(isinstance(example, Example) for example in examples):
+        raise TypeError('Examples are bs.Example(text_a, text_b, label, id); text_b may be None.')
     for name in ('cls_token', 'sep_token', 'pad_token'):
         if getattr(tokenizer, name) is None:
             raise ValueError(f'The tokenizer has no {name}: name it in tokenizer_config.json.')

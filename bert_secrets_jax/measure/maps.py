@@ -86,7 +86,10 @@ def to_bertviz(maps: TokenMaps) -> dict:
 
     Raises:
       ImportError: without PyTorch, which bertviz needs too.
+      TypeError: for the maps of several examples.
     """
+    if not isinstance(maps, TokenMaps):
+        raise TypeError('bertviz shows one example: give one of what attention_maps returns.')
     try:
         import torch
     except ImportError as error:

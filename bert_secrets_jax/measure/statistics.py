@@ -114,7 +114,7 @@ def attention_of_links(
 
 @functools.cache
 def attention_of_random_links(
-    name: str, *, among: str | None = None, reverse: bool = False
+    name: str, *, links: str | None = None, among: str | None = None, reverse: bool = False
 ) -> Statistic:
     """Return `attention_of_links` of each of K draws of random links, a value [L, N, K].
 
@@ -123,6 +123,8 @@ def attention_of_random_links(
 
     Args:
       name: of marks [K, P, 3], from `measure.links.random_links`.
+      links: marks of the annotated ones: the value is then [L, N, K + 1], and the last is what
+        these get beyond the mean of the draws. Its standard error is that of a paired difference.
       among, reverse: as for the annotated links.
     """
 
@@ -130,7 +132,10 @@ def attention_of_random_links(
         draws = marks[name]
         applies = draws[0, :, 2] >= 0 if among is None else marks[among]
         # One draw after the other: all at once, their gathers fill the memory of a large batch.
-        values = jax.lax.map(lambda links: _along(attentions, links, reverse), draws)
+        values = jax.lax.map(lambda drawn: _along(attentions, drawn, reverse), draws)
+        if links is not None:
+            beyond = _along(attentions, marks[links], reverse) - values.mean(axis=0)
+            values = jnp.concatenate([values, beyond[None]])
         return jnp.moveaxis(values, 0, -1), _has_any(applies)
 
     statistic.__name__ = f'attention_of_random_links_{name}' + '_reversed' * reverse

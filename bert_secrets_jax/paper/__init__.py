@@ -6,6 +6,7 @@ from importlib import resources
 from typing import Any
 
 import numpy as np
+import scipy.stats
 
 
 @functools.cache
@@ -27,3 +28,13 @@ def special_token_attention(task_title: str) -> dict[str, np.ndarray] | None:
     if task_title not in grids['cls']:
         return None
     return {name: np.asarray(grid[task_title]) for name, grid in grids.items()}
+
+
+def rank_correlation(ours: np.ndarray, theirs: np.ndarray | None) -> str:
+    """Say how alike two grids [L, N] order heads and layers; nothing for models of other shapes."""
+    if theirs is None or np.shape(ours) != np.shape(theirs):
+        return ''
+    rank = lambda one, other: scipy.stats.spearmanr(one, other).statistic
+    heads = rank(np.ravel(ours), np.ravel(theirs))
+    layers = rank(np.mean(ours, axis=1), np.mean(theirs, axis=1))
+    return f'Rank correlation with the paper: {heads:.2f} (heads), {layers:.2f} (layers).'

@@ -173,15 +173,18 @@ def attention_moves_from_cls_to_sep(cls: HeadTable, sep: HeadTable) -> Verdict:
     )
 
 
-def vertical_patterns_are_special(vertical: np.ndarray, cls: HeadTable, sep: HeadTable) -> Verdict:
+def vertical_patterns_are_special(
+    vertical: np.ndarray, cls: HeadTable, sep: HeadTable, *, separators: int
+) -> Verdict:
     """Test VERTICAL on the heads of which more than half of the maps are vertical.
 
-    `statistics.to_sep` is the greater of two [SEP]s, at least half of both: that the claim holds is
-    tested with the one, and that it does not with twice as much.
+    `statistics.to_sep` is the greatest of several [SEP]s: that the claim holds is tested with the
+    one, and that it does not with as much for each.
 
     Args:
       vertical: [L, N] share of a head's maps that are vertical.
       cls, sep: attention to [CLS] and to [SEP].
+      separators: [SEP]s of an input, at most: of pairs 2 in BERT, 3 in RoBERTa.
     """
     if vertical.shape != cls.mean.shape:
         raise ValueError(
@@ -193,17 +196,18 @@ def vertical_patterns_are_special(vertical: np.ndarray, cls: HeadTable, sep: Hea
         return Verdict(VERTICAL, UNDECIDED, 'No head has mostly vertical maps.')
     error = (_error(cls) + _error(sep))[heads].mean()
     least = (cls.mean + sep.mean)[heads].mean()
-    most = (cls.mean + 2 * sep.mean)[heads].mean()
+    most = (cls.mean + separators * sep.mean)[heads].mean()
     verdict = _decide(
         _p(least - 0.5, error, cls.count),
-        _p(0.5 - most, error + _error(sep)[heads].mean(), cls.count),
+        _p(0.5 - most, error + (separators - 1) * _error(sep)[heads].mean(), cls.count),
     )
     rest = f'; the others {(cls.mean + sep.mean)[~heads].mean():.3f}' if (~heads).any() else ''
     return Verdict(
         VERTICAL,
         verdict,
         f'{heads.sum()} of {heads.size} heads are mostly vertical and give [CLS] '
-        f'{cls.mean[heads].mean():.3f} and [SEP] {sep.mean[heads].mean():.3f}, together '
+        f'{cls.mean[heads].mean():.3f} and the greatest [SEP] '
+        f'{sep.mean[heads].mean():.3f}, together '
         f'{_interval(least, error, cls.count)}{rest}; {cls.count:.0f} examples.',
     )
 
@@ -218,6 +222,7 @@ def features_are_negligible(
       features: attention to each linguistic feature (`statistics.attention_to`), at least one.
     """
     whole = lambda table: (table.mean.mean(), _error(table).mean())
+    features, rare = _frequent(features)
     special, error = (a + b for a, b in zip(whole(cls), whole(sep), strict=True))
     means, errors = np.array([whole(table) for table in features.values()]).T
     below = NEGLIGIBLE * special - means
@@ -229,7 +234,7 @@ def features_are_negligible(
         _all_above(below, NEGLIGIBLE * error + errors, count),
         f'[CLS] and [SEP] get {special:.3f} together; of the features {name} gets most, '
         f'{_interval(means[most], errors[most], features[name].count)}, '
-        f'{means[most] / special:.2f} of it. The rarest feature is in {count:.0f} examples.',
+        f'{means[most] / special:.2f} of it. The rarest feature is in {count:.0f} examples.{rare}',
     )
 
 
@@ -240,6 +245,7 @@ def cls_attends_most_to_sep(from_cls: Mapping[str, HeadTable]) -> Verdict:
       from_cls: attention of [CLS] to each type of token (`statistics.cls_to`), '[SEP]' and at least
         one other.
     """
+    from_cls, rare = _frequent(from_cls, at_least=2)
     means, errors = np.array(
         [[values[-1].mean() for values in (t.mean, _error(t))] for t in from_cls.values()]
     ).T
@@ -253,11 +259,13 @@ def cls_attends_most_to_sep(from_cls: Mapping[str, HeadTable]) -> Verdict:
         _all_above(means[sep] - means[others], errors[sep] + errors[others], count),
         f'[SEP] gets {means[sep]:.3f}; of the others {names[most]} gets most, {means[most]:.3f} '
         f'(difference {_interval(means[sep] - means[most], errors[sep] + errors[most], count)}). '
-        f'The rarest type is in {count:.0f} examples.',
+        f'The rarest type is in {count:.0f} examples.{rare}',
     )
 
 
-def heads_follow_links(score: HeadTable, nulls: Mapping[str, NullTest]) -> Verdict:
+def heads_follow_links(
+    score: HeadTable, nulls: Mapping[str, NullTest], excess: Mapping[str, HeadTable]
+) -> Verdict:
     """Test FRAMES: whether any head is above all kinds of random links.
 
     It does not hold where every head is less than PRACTICAL_SHARE above the random links that it
@@ -266,11 +274,14 @@ def heads_follow_links(score: HeadTable, nulls: Mapping[str, NullTest]) -> Verdi
     Args:
       score: attention along the links (`statistics.attention_of_links`).
       nulls: the same of random links, by their kind.
+      excess: what the links get beyond these, by the same kinds.
     """
     real = np.all([null.familywise <= LEVEL for null in nulls.values()], axis=0)
-    excess = score.mean - np.max([null.mean for null in nulls.values()], axis=0)
-    small = _all_above((PRACTICAL_SHARE - excess).ravel(), _error(score).ravel(), score.count)
-    best = np.unravel_index(np.argmax(np.where(real, excess + 1, excess)), excess.shape)
+    means, errors = (np.stack(of) for of in zip(*map(_moments, excess.values()), strict=True))
+    least = np.argmin(means, axis=0)[None]
+    beyond, error = (np.take_along_axis(of, least, axis=0)[0] for of in (means, errors))
+    small = _all_above((PRACTICAL_SHARE - beyond).ravel(), error.ravel(), score.count)
+    best = np.unravel_index(np.argmax(np.where(real, beyond + 1, beyond)), beyond.shape)
     kinds = ', '.join(f'{kind} {null.mean[best]:.3f}' for kind, null in nulls.items())
     return Verdict(
         FRAMES,
@@ -281,23 +292,25 @@ def heads_follow_links(score: HeadTable, nulls: Mapping[str, NullTest]) -> Verdi
     )
 
 
-def position_explains(claim: Claim, links: Mapping[str, tuple[HeadTable, NullTest]]) -> Verdict:
+def position_explains(claim: Claim, links: Mapping[str, tuple[HeadTable, HeadTable]]) -> Verdict:
     """Test VERB_SUBJECT or NOUN_PRONOUN: the head with the highest score, in each direction.
 
     Args:
       claim: one of the two.
-      links: by direction, attention along the links, and the same of links moved elsewhere.
+      links: by direction, attention along the links, and what they get beyond the same links moved
+        elsewhere (NaN where these can be moved nowhere, which decides nothing).
     """
     excess, errors, counts, words, heads = [], [], [], [], 0
-    for direction, (score, moved) in links.items():
+    for direction, (score, beyond) in links.items():
         top = np.unravel_index(score.mean.argmax(), score.mean.shape)
-        excess.append(score.mean[top] - moved.mean[top])
-        errors.append(_error(score)[top])
+        mean, error = (of[top] for of in _moments(beyond))
+        excess.append(mean)
+        errors.append(error)
         counts.append(score.count)
         heads += score.mean.size
         words.append(
-            f'{direction}: {_head(top)} {score.mean[top]:.3f}, elsewhere {moved.mean[top]:.3f} '
-            f'(difference {_interval(excess[-1], errors[-1], score.count)})'
+            f'{direction}: {_head(top)} {score.mean[top]:.3f}, elsewhere '
+            f'{score.mean[top] - mean:.3f} (difference {_interval(mean, error, score.count)})'
         )
     # The head was chosen among all on the same examples: that it is above counts all of them.
     verdict = _all_above(
@@ -318,8 +331,8 @@ def pretraining_helps(pretrained: Sequence[float], random: Sequence[float]) -> V
         f'{100 * means[0]:.1f} against {100 * means[1]:.1f} on average '
         f'({len(groups[0])} and {len(groups[1])} runs).'
     )
-    if min(map(len, groups)) < 2:
-        return Verdict(PRETRAINING, UNDECIDED, f'{evidence} A test needs two runs of each.')
+    if min(map(len, groups)) < 3:
+        return Verdict(PRETRAINING, UNDECIDED, f'{evidence} A test needs three runs of each.')
     variances = np.array([scores.var(ddof=1) / len(scores) for scores in groups]) + _ROUNDING**2
     error = np.sqrt(variances.sum())
     freedom = variances.sum() ** 2 / sum(
@@ -374,7 +387,9 @@ def heads_are_not_needed(
     """
     heads = list(heads)
     low = np.where(np.isnan(found.low), -np.inf, found.low)[heads] - unseen
-    worse = (holm(found.p_value[heads]) <= LEVEL) & (found.difference[heads] < 0)
+    # That one costs as much is shown for the one by its interval, and for either by a correction.
+    high = np.where(np.isnan(found.high), np.inf, found.high)[heads] + unseen
+    worse = (holm(found.p_value[heads]) <= LEVEL) & (high < -PRACTICAL_GAIN)
     if np.all(low > -PRACTICAL_GAIN):
         verdict = HOLDS
     else:
@@ -430,6 +445,21 @@ def _by_layer(table: HeadTable) -> tuple[np.ndarray, np.ndarray]:
     return table.mean.mean(axis=1, dtype=np.float64), _error(table).mean(axis=1)
 
 
+def _frequent(
+    tables: Mapping[str, HeadTable], *, at_least: int = 1
+) -> tuple[Mapping[str, HeadTable], str]:
+    """Leave out what too few examples have to tell, if so many others remain, and say so."""
+    kept = {name: table for name, table in tables.items() if table.count >= _FEWEST}
+    if len(kept) < at_least:
+        return tables, ''
+    rare = ', '.join(f'{name} ({tables[name].count:.0f})' for name in tables if name not in kept)
+    return kept, f' Left out as too rare: {rare}.' if rare else ''
+
+
+def _moments(table: HeadTable) -> tuple[np.ndarray, np.ndarray]:
+    return table.mean, _error(table)
+
+
 def _error(table: HeadTable) -> np.ndarray:
     """[L, N] standard error; what float32 leaves of an exact 0 is none."""
     return table.standard_error.astype(np.float64) + _ROUNDING
@@ -459,7 +489,8 @@ def _all_above(difference, error, count, *, chosen_among: int | None = None) -> 
     corrected for their number (Bonferroni), or for that of those they were chosen among.
     """
     above, below = _p(difference, error, count), _p(-difference, error, count)
-    return _decide(np.max(above), np.min(below) * (chosen_among or len(below)))
+    # What is not known (NaN) keeps the claim from holding, not from being refuted by another.
+    return _decide(np.max(above), np.fmin.reduce(below) * (chosen_among or len(below)))
 
 
 def _decide(p_of_contrary, p_of_claim) -> str:

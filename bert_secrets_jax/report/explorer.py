@@ -19,8 +19,8 @@ class Explorer:
 
     in a notebook shows all heads of a sentence; a click, or Enter, opens one with its tokens, its
     numbers and what is noted about it. Nothing is requested from anywhere. A weight is kept in one
-    byte, as a share of the greatest of its map: its error is at most that maximum / 510, so 0.002
-    at worst, and no more decimals are shown than that allows.
+    byte, as a share of the greatest of its map, and so is its difference in the second model, whose
+    weights are the sum: errors are at most that maximum / 510, and / 254 for differences.
 
     Attributes:
       maps: name of a model to its maps of each sentence; the second is compared with the first.
@@ -29,6 +29,7 @@ class Explorer:
 
     Raises:
       ValueError: when there is nothing to show, or models and notes do not fit each other.
+      TypeError: for maps that are not in a list.
     """
 
     maps: Mapping[str, Sequence[TokenMaps]]
@@ -37,6 +38,8 @@ class Explorer:
     def __post_init__(self):
         if len(self.maps) not in (1, 2):
             raise ValueError(f'An explorer shows one model or two, got {len(self.maps)}.')
+        if any(isinstance(sentences, TokenMaps) for sentences in self.maps.values()):
+            raise TypeError('An explorer takes a list of maps for each model, one per sentence.')
         first = next(iter(self.maps.values()))
         if not first:
             raise ValueError('An explorer needs the maps of at least one sentence.')
@@ -65,14 +68,18 @@ class Explorer:
 
     def html(self) -> str:
         """Return the fragment, with a style and a script that concern nothing else on the page."""
-        sentences = [
-            {
-                'tokens': list(of_models[0].tokens),
-                'maps': [base64.b64encode(_bytes(each).tobytes()).decode() for each in of_models],
-                'greatest': [_greatest(each).ravel().round(6).tolist() for each in of_models],
-            }
-            for of_models in zip(*self.maps.values(), strict=True)
-        ]
+        sentences = []
+        for of_models in zip(*self.maps.values(), strict=True):
+            first, *second = [np.asarray(each.attentions) for each in of_models]
+            # Of two rounded maps the difference would be noise where the models differ little.
+            kept = [(first, 0, 255), *[(values - first, 128, 127) for values in second]]
+            sentences.append(
+                {
+                    'tokens': list(of_models[0].tokens),
+                    'maps': [base64.b64encode(_bytes(*each).tobytes()).decode() for each in kept],
+                    'greatest': [_greatest(each[0]).ravel().round(6).tolist() for each in kept],
+                }
+            )
         data = {
             'shape': self._shape,
             'models': list(self.maps),
@@ -90,15 +97,16 @@ class Explorer:
         return self.html()
 
 
-def _greatest(maps: TokenMaps) -> np.ndarray:
-    """Return the greatest weight [L, N] of each map."""
-    return np.max(maps.attentions, axis=(-2, -1))
+def _greatest(values: np.ndarray) -> np.ndarray:
+    """Return the greatest size [L, N] of the values [L, N, T, T] of each map."""
+    return np.abs(values).max(axis=(-2, -1))
 
 
-def _bytes(maps: TokenMaps) -> np.ndarray:
-    """Return each weight as a share of the greatest of its map, in 255ths: [L, N, T, T]."""
-    greatest = _greatest(maps)[..., None, None]
-    return np.rint(255 * maps.attentions / np.where(greatest > 0, greatest, 1)).astype(np.uint8)
+def _bytes(values: np.ndarray, zero: int, steps: int) -> np.ndarray:
+    """Return values [L, N, T, T] as bytes: `zero`, and in `steps` up to the greatest of a map."""
+    greatest = _greatest(values)[..., None, None]
+    shares = values / np.where(greatest > 0, greatest, 1)
+    return np.rint(zero + steps * shares).astype(np.uint8)
 
 
 def _text(value) -> str:

@@ -154,7 +154,7 @@ main .bs-explorer {
   width: min(100vw - 2rem, 80rem); position: relative; left: 50%; translate: -50%;
 }
 @media print {
-  details { display: none; } figure, .table { break-inside: avoid; }
+  figure, .table { break-inside: avoid; }
   main .bs-explorer { width: auto; left: 0; translate: none; }
 }
 """
@@ -162,6 +162,10 @@ main .bs-explorer {
 # A click on a heading sorts its table by that column: ascending, descending, as it was. Numbers go
 # by their value, what has none stands after them, and an empty cell or a dash last of all.
 _SCRIPT = r"""
+// Settings and versions are part of what is printed.
+addEventListener('beforeprint', () => {
+  for (const each of document.querySelectorAll('details')) each.open = true;
+});
 const beginning = /^([<>~]?)\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)/i;
 function keyOf(cell) {
   const text = cell.textContent.trim().replace(/[−–](?=[\d.])/g, '-');

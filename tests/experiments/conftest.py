@@ -58,6 +58,7 @@ def settings(checkpoint, glue_dir, workdir, config='configs/paper.py:mrpc'):
         f'--config.model.name={checkpoint}',
         f'--config.data.glue_dir={glue_dir}',
         '--config.encoding.max_length=24',
+        "--config.train.starts=('pretrained',)",
         '--config.train.num_seeds=2',
         '--config.train.batch_size=8',
         '--config.train.learning_rate=1e-3',

@@ -64,7 +64,8 @@ def test_claims_have_verdicts(finished):
     assert len(found) == 12
     missing = [row for row in found.values() if row['verdict'] == 'not measured']
     assert [row['evidence'] for row in missing] == [
-        "Needs the section finetune with train.starts=('pretrained', 'random')."
+        'Needs the section finetune from both starts, in a new --workdir: '
+        "\"--config.train.starts=('pretrained', 'random')\"."
     ]
     layers = found['Fine-tuning changes the attention of the last two layers most.']
     assert layers['evidence'].startswith('Of 2 runs: ') and 'Fine-tuned, seed 0' in str(layers)
@@ -242,10 +243,15 @@ def test_the_explorer_has_both_models_and_what_is_known_of_each_head(finished, f
         )
         np.testing.assert_allclose(stored[f'maps{index}'], output.attentions[0], atol=2e-6)
         size = ids.shape[1] ** 2
-        quantised = np.frombuffer(base64.b64decode(sentence['maps'][1]), np.uint8)
-        decoded = quantised.reshape(12, size) / 255 * np.array(sentence['greatest'][1])[:, None]
+        # The first model's weights, and what fine-tuning adds to them.
+        decoded = 0
+        for kept, greatest, zero, steps in zip(
+            sentence['maps'], sentence['greatest'], (0, 128), (255, 127), strict=True
+        ):
+            quantised = np.frombuffer(base64.b64decode(kept), np.uint8).astype(float)
+            decoded += (quantised.reshape(12, size) - zero) / steps * np.array(greatest)[:, None]
         np.testing.assert_allclose(
-            decoded, output.attentions[0].reshape(12, size), atol=1 / 510 + 1e-5
+            decoded, output.attentions[0].reshape(12, size), atol=1 / 510 + 1 / 254 + 1e-5
         )
     notes = dict(data['notes'])
     effects = [row for row in read(workdir / 'ablation_heads.csv') if row['metric'] == 'f1']

@@ -208,6 +208,15 @@ def test_each_random_draw_is_measured_as_links_are():
     assert value.shape == (2, 3, 5) and float(weight) == 1
     alone = [by_loop(np.asarray(maps), draw, reverse=False) for draw in draws]
     np.testing.assert_allclose(np.moveaxis(value, -1, 0), alone, atol=1e-7)
+    # And what the annotated links get beyond their mean.
+    links = np.where(np.arange(3) == 2, draws[0], 3)
+    together, weight = statistics.attention_of_random_links('null', links='link')(
+        maps, {'null': jnp.asarray(draws), 'link': jnp.asarray(links)}
+    )
+    np.testing.assert_allclose(together[..., :-1], value, atol=1e-7)
+    expected = by_loop(np.asarray(maps), links, reverse=False) - np.mean(alone, axis=0)
+    np.testing.assert_allclose(together[..., -1], expected, atol=1e-6)
+    assert float(weight) == 1
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,7 @@ def test_vertical_patterns():
         means = np.where(vertical > 0.5, high, 0.05)
         values = means + 0.02 * np.random.default_rng(0).normal(size=(50, *means.shape))
         special = table(values)
+        settings = {'separators': 2} | settings
         return claims.vertical_patterns_are_special(vertical, special, special, **settings)
 
     assert verdict(0.4).verdict == HOLDS
@@ -156,10 +157,17 @@ def test_vertical_patterns():
     assert verdict(0.05).verdict == DOES_NOT_HOLD
     # More than half only if both [SEP]s get as much.
     assert verdict(0.2).verdict == UNDECIDED
-    none = claims.vertical_patterns_are_special(0 * vertical, everywhere(0.4), everywhere(0.4))
+    # RoBERTa's pairs have three, and together they may have it all the same.
+    assert verdict(0.15).verdict == DOES_NOT_HOLD
+    assert verdict(0.15, separators=3).verdict == UNDECIDED
+    none = claims.vertical_patterns_are_special(
+        0 * vertical, everywhere(0.4), everywhere(0.4), separators=2
+    )
     assert none.verdict == UNDECIDED
     with pytest.raises(ValueError, match=r'\[2, 4\], and the model has \[3, 4\]'):
-        claims.vertical_patterns_are_special(vertical[:2], everywhere(0.4), everywhere(0.4))
+        claims.vertical_patterns_are_special(
+            vertical[:2], everywhere(0.4), everywhere(0.4), separators=2
+        )
 
 
 @pytest.mark.parametrize(
@@ -176,6 +184,19 @@ def test_features(noun, negation, examples, verdict):
     found = claims.features_are_negligible(everywhere(0.2), everywhere(0.2, seed=1), features)
     assert found.verdict == verdict
     assert f'rarest feature is in {examples} examples' in found.evidence
+
+
+def test_what_is_too_rare_is_left_out_and_named():
+    rare = everywhere(0.3, examples=3)
+    features = {'noun': everywhere(0.04), 'negation': rare}
+    found = claims.features_are_negligible(everywhere(0.2), everywhere(0.2, seed=1), features)
+    assert found.verdict == HOLDS
+    assert found.evidence.endswith('in 200 examples. Left out as too rare: negation (3).')
+    of = {'[SEP]': everywhere(0.4), 'noun': everywhere(0.2), 'negation': rare}
+    assert claims.cls_attends_most_to_sep(of).verdict == HOLDS
+    # Nothing would be left.
+    alone = claims.features_are_negligible(everywhere(0.2), everywhere(0.2), {'negation': rare})
+    assert alone.verdict == UNDECIDED
 
 
 @pytest.mark.parametrize(('sep', 'verdict'), [(0.4, HOLDS), (0.1, DOES_NOT_HOLD), (0.2, UNDECIDED)])
@@ -199,15 +220,21 @@ def test_frames():
     real = at(0.5)
     real[1, 2] = 0.01
     nulls = {'moved': null(at(0.1), real), 'elsewhere': null(at(0.08), real)}
-    found = claims.heads_follow_links(score, nulls)
+    follow = lambda score, **random: claims.heads_follow_links(
+        score, nulls, {kind: beyond(score, mean) for kind, mean in random.items()}
+    )
+    found = follow(score, moved=0.1, elsewhere=0.08)
     assert found.verdict == HOLDS and 'Farthest above is L2-H3' in found.evidence
     # Above one kind only; and far above both, which is not significant.
     nulls['moved'] = null(at(0.1), at(0.5))
-    assert claims.heads_follow_links(score, nulls).verdict == UNDECIDED
-    nulls['moved'] = null(at(0.19), at(0.5))
-    assert claims.heads_follow_links(score, nulls).verdict == DOES_NOT_HOLD
+    assert follow(score, moved=0.1, elsewhere=0.08).verdict == UNDECIDED
+    assert follow(score, moved=0.19, elsewhere=0.08).verdict == DOES_NOT_HOLD
     few = by_layer((0.1, 0.2, 0.1), scatter=0.3, examples=25)
-    assert claims.heads_follow_links(few, nulls).verdict == UNDECIDED
+    assert follow(few, moved=0.19, elsewhere=0.08).verdict == UNDECIDED
+
+
+def beyond(score, mean) -> bs.HeadTable:
+    return bs.HeadTable(score.mean - mean, score.variance, score.count)
 
 
 @pytest.mark.parametrize(
@@ -216,11 +243,16 @@ def test_frames():
 )
 def test_position(elsewhere, examples, verdict):
     score = by_layer((0.1, 0.3, 0.1), scatter=0.05, examples=examples)
-    moved = null(np.full((3, 4), elsewhere), np.full((3, 4), 0.5))
-    same = null(score.mean, np.full((3, 4), 0.5))
-    links = {'noun to verb': (score, same), 'verb to noun': (score, moved)}
+    links = {
+        'noun to verb': (score, beyond(score, score.mean)),
+        'verb to noun': (score, beyond(score, elsewhere)),
+    }
     found = claims.position_explains(claims.VERB_SUBJECT, links)
     assert found.verdict == verdict and 'verb to noun: L2-H' in found.evidence
+    # Links that can be moved nowhere tell nothing.
+    links['noun to verb'] = (score, beyond(score, np.nan))
+    found = claims.position_explains(claims.VERB_SUBJECT, links).verdict
+    assert found == (DOES_NOT_HOLD if verdict == DOES_NOT_HOLD else UNDECIDED)
 
 
 # Verdicts on runs
@@ -231,11 +263,13 @@ def test_position(elsewhere, examples, verdict):
     [
         ((0.9, 0.88, 0.91), (0.8, 0.79, 0.82), HOLDS),
         ((0.8, 0.79, 0.82), (0.9, 0.88, 0.91), DOES_NOT_HOLD),
-        ((0.9, 0.8), (0.8, 0.79), UNDECIDED),
+        ((0.9, 0.8, 0.85), (0.8, 0.79, 0.85), UNDECIDED),
+        # Two runs that collapse alike have the same score to the digit.
+        ((0.55, 0.55), (0.45, 0.45), UNDECIDED),
         ((0.9,), (0.5,), UNDECIDED),
         # A run that never leaves the majority class has no scatter.
-        ((0.9, 0.9), (0.8, 0.8), HOLDS),
-        ((0.8, 0.8), (0.8, 0.8), UNDECIDED),
+        ((0.9, 0.9, 0.9), (0.8, 0.8, 0.8), HOLDS),
+        ((0.8, 0.8, 0.8), (0.8, 0.8, 0.8), UNDECIDED),
     ],
 )
 def test_pretraining(pretrained, random, verdict):
@@ -353,3 +387,15 @@ def test_undefined_scores_decide_nothing():
     undefined = significance.assess('pearson', predictions[1:], baseline, labels, rounds=200)
     verdict = claims.some_mask_helps(claims.HEAD_HELPS, undefined, names, unseen=0.0)
     assert verdict.verdict == UNDECIDED
+
+
+@pytest.mark.parametrize(('high', 'verdict'), [(-0.0018, UNDECIDED), (-0.006, DOES_NOT_HOLD)])
+def test_a_real_loss_may_still_be_a_small_one(high, verdict):
+    of = lambda *values: np.array(values)
+    found = significance.Assessment(
+        baseline_score=0.9, score=of(0.89, 0.9), difference=of(high - 0.003, 0),
+        low=of(high - 0.006, 0), high=of(high, 0), p_value=of(1e-4, 1), holm=of(2e-4, 1),
+        benjamini_hochberg=of(2e-4, 1), test='',
+    )  # fmt: skip
+    names = ['L1-H1', 'L1-H2']
+    assert claims.heads_are_not_needed(found, [0, 1], names, unseen=0.0).verdict == verdict

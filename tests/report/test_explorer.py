@@ -69,6 +69,19 @@ def test_a_byte_is_as_exact_as_it_is_said_to_be():
     np.testing.assert_allclose(read.sum(axis=-1), 1, atol=0.02)
 
 
+def test_a_small_difference_is_not_lost_in_rounding():
+    maps = random_maps(WORDS, layers=3, heads=4)[0]
+    change = 1e-3 * np.random.default_rng(2).normal(size=maps.attentions.shape)
+    after = TokenMaps(maps.tokens, np.clip(maps.attentions + change, 0, 1))
+    (sentence,) = stored(Explorer({'a': [maps], 'b': [after]}))['sentences']
+    read = np.frombuffer(base64.b64decode(sentence['maps'][1]), np.uint8).astype(float) - 128
+    greatest = np.reshape(sentence['greatest'][1], (3, 4, 1, 1))
+    error = np.abs(
+        read.reshape(change.shape) / 127 * greatest - (after.attentions - maps.attentions)
+    )
+    assert (error <= greatest / 254 + 1e-6).all() and greatest.max() < 0.01
+
+
 def test_it_is_small():
     tokens = [f'token{index}' for index in range(40)]
     maps = random_maps(tokens, tokens, tokens, layers=12, heads=12)
