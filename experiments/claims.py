@@ -90,8 +90,14 @@ class Measured:
     def separators(self) -> int:
         """[SEP]s of an input, at most: of a pair RoBERTa has three, and BERT two."""
         data = self.study.config.data
-        pairs = {'glue': lambda: bs.get_task(data.task).is_pair, 'corpus': lambda: True}
-        return 3 if pairs.get(data.source, lambda: data.text_b is not None)() else 1
+        match data.source:
+            case 'glue':
+                pair = bs.get_task(data.task).is_pair
+            case 'corpus':
+                pair = True
+            case _:
+                pair = data.text_b is not None
+        return 3 if pair else 1
 
     @functools.cached_property
     def heads(self) -> Ablated | None:

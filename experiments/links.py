@@ -141,7 +141,7 @@ def read(path: pathlib.Path, measured: Mapping[str, bs.HeadTable]) -> dict[str, 
         excess = {}
         for kind in kinds:
             mean, variance = arrays[_excess(_null(title, kind))]
-            # 1 is no number to divide by the rest of.
+            # Where all stay, nothing is left to enlarge.
             others = 1 - stay[kind] or np.nan
             excess[kind] = bs.HeadTable(mean / others, variance / others**2, table.count)
         tests[title] = LinkTest(
