@@ -369,9 +369,9 @@ def _counts(found: significance.Assessment, metric: str, what: str) -> str:
 
 def _published(study: Study, figure: str) -> np.ndarray | None:
     """Return the paper's differences to its baseline in Figure 8 or 9."""
-    if study.config.data.source != 'glue':
+    if not study.glue_task:
         return None
-    title = bs.get_task(study.config.data.task).title
+    title = study.glue_task.title
     key = {'fig8': 'fig8_disable_one_head', 'fig9': 'fig9_disable_one_layer'}[figure]
     return np.array(paper.published()[key][title]) - paper.published()[f'{figure}_baseline'][title]
 

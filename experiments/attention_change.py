@@ -53,9 +53,8 @@ def section(study: Study) -> Section:
         for reading in study.config.change.readings
     }
     published = None
-    if study.config.data.source == 'glue':
-        grid = paper.published()['fig5_cosine'][bs.get_task(study.config.data.task).title]
-        published = np.array(grid)
+    if study.glue_task:
+        published = np.array(paper.published()['fig5_cosine'][study.glue_task.title])
     profiles = {f'reading: {name}': grid for name, grid in grids.items()}
     save = lambda figure, name: figures.save(figure, study.workdir / 'figures', name)
     blocks = [

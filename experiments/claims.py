@@ -20,12 +20,11 @@ from bert_secrets_jax.paper import claims
 from bert_secrets_jax.paper.claims import Verdict
 from bert_secrets_jax.report import tables
 from bert_secrets_jax.report.html import Section, Table
-from experiments import ablate, finetune, frames, heads, links
+from experiments import ablate, finetune, frames, heads, links, relations
 from experiments.study import Study, launch
 
 # The paper's linguistic features; punctuation is not among them.
 _FEATURES = tuple(name for name in heads.FEATURES if name != 'punctuation')
-_OF_FRAMES = 'frame element to target'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,15 +64,14 @@ class Measured:
         """By direction, attention along the relations of section 4.5."""
         if not (self.study.config.linguistics.pipeline and heads.is_measured(self.study)):
             return {}
-        return links.read(self.study.workdir / 'relations.npz', heads.measure(self.study))
+        return relations.tests(self.study)
 
     @functools.cached_property
     def frames(self) -> links.LinkTest | None:
         """Attention from frame elements to their target."""
-        folder = self.study.workdir
-        if not ((folder / 'frames.csv').exists() and (folder / 'frames.npz').exists()):
+        if not frames.is_measured(self.study):
             return None
-        return links.read(folder / 'frames.npz', frames.measure(self.study)).get(_OF_FRAMES)
+        return frames.tests(self.study).get(frames.OF_FRAMES)
 
     @functools.cached_property
     def scores(self) -> dict[str, list[float]]:
@@ -85,19 +83,6 @@ class Measured:
                 rows = finetune.dev_rows(outcome['history'])
                 scores[start] = [row[outcome['metrics'][0]] for row in rows]
         return scores
-
-    @functools.cached_property
-    def separators(self) -> int:
-        """[SEP]s of an input, at most: of a pair RoBERTa has three, and BERT two."""
-        data = self.study.config.data
-        match data.source:
-            case 'glue':
-                pair = bs.get_task(data.task).is_pair
-            case 'corpus':
-                pair = True
-            case _:
-                pair = data.text_b is not None
-        return 3 if pair else 1
 
     @functools.cached_property
     def heads(self) -> Ablated | None:
@@ -162,7 +147,7 @@ def _vertical(measured: Measured) -> Verdict | None:
     return _in_runs(
         measured.attention,
         lambda of: claims.vertical_patterns_are_special(
-            of[heads.PATTERNS[0]].mean, of['[CLS]'], of['[SEP]'], separators=measured.separators
+            of[heads.PATTERNS[0]].mean, of[heads.ALL_SPECIAL]
         ),
     )
 

@@ -6,7 +6,6 @@
 
 import numpy as np
 
-import bert_secrets_jax as bs
 from bert_secrets_jax import paper
 from bert_secrets_jax.report import figures, tables
 from bert_secrets_jax.report.html import Picture, Section, Table
@@ -74,10 +73,10 @@ def section(study: Study) -> Section:
 
 def _published(study: Study) -> dict[str, str]:
     """Return the means of Figure 7."""
-    if study.config.data.source != 'glue':
+    if not study.glue_task:
         return {}
     figure = paper.published()['fig7_cls_last_layer']
-    means = figure[bs.get_task(study.config.data.task).title]
+    means = figure[study.glue_task.title]
     return {name: f'{mean:.2f}' for name, mean in zip(figure['columns'], means, strict=True)}
 
 

@@ -27,10 +27,7 @@ def section(study: Study) -> Section:
     changed = heads.over_seeds(runs, map(heads.change, (*SPECIAL, *names)))
     save = lambda figure, name: figures.save(figure, study.workdir / 'figures', name)
     share = 'attention received (share)'
-    published = {}
-    if study.config.data.source == 'glue':
-        theirs = paper.special_token_attention(bs.get_task(study.config.data.task).title)
-        published = {} if theirs is None else {'[CLS]': theirs['cls'], '[SEP]': theirs['sep']}
+    published = paper.special_token_attention(study.glue_task.title) if study.glue_task else {}
     profiles = figures.layer_profiles(
         {name: after[name].mean for name in SPECIAL},
         label=share,

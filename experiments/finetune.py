@@ -169,10 +169,9 @@ def spread(rows: list[dict], names: list[str]) -> str:
 
 
 def published(study: Study) -> dict[str, str] | None:
-    if study.config.data.source != 'glue':
+    if not study.glue_task:
         return None
-    table = paper.published()['table1']
-    title = bs.get_task(study.config.data.task).title
+    table, title = paper.published()['table1'], study.glue_task.title
     row = table['MNLI-m' if title == 'MNLI' else title]['values']
     show = lambda value: ' / '.join(map(str, value)) if isinstance(value, list) else str(value)
     return dict(zip((*table['columns'][:2], 'last'), map(show, row), strict=True))

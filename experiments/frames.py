@@ -28,6 +28,8 @@ from experiments.study import Study, launch
 
 # Most sentences have at most 12 words.
 _BUCKETS = (16, 32, 64, 128)
+# The paper's direction.
+OF_FRAMES = 'frame element to target'
 
 
 def read(study: Study) -> tuple[list[bs.Example], list[bs.Annotation]]:
@@ -53,11 +55,11 @@ def read(study: Study) -> tuple[list[bs.Example], list[bs.Annotation]]:
 
 def measure(study: Study) -> dict[str, bs.HeadTable]:
     """Measure attention along the links in both readings, or read what a former run measured."""
-    file, links_file = study.workdir / 'frames.csv', study.workdir / 'frames.npz'
+    file, links_file = _files(study)
     sample = pathlib.Path(study.config.frames.sample)
     if sample.is_file():
         remember_input(study.workdir, 'frames', hashlib.sha256(sample.read_bytes()).hexdigest())
-    if not (file.exists() and links_file.exists()):
+    if not is_measured(study):
         examples, annotations = read(study)
         model, relations = study.pretrained, list(annotations[0].relations)
         statistics = {}
@@ -88,6 +90,21 @@ def measure(study: Study) -> dict[str, bs.HeadTable]:
     return tables.read_heads(file, [])
 
 
+def is_measured(study: Study) -> bool:
+    """Whether `measure` only reads."""
+    return all(file.exists() for file in _files(study))
+
+
+def _files(study: Study) -> tuple[pathlib.Path, pathlib.Path]:
+    return study.workdir / 'frames.csv', study.workdir / 'frames.npz'
+
+
+def tests(study: Study) -> dict[str, links.LinkTest]:
+    """Return the tests of what is measured, by direction; measures it if it is not."""
+    measured = measure(study)
+    return links.read(_files(study)[1], measured)
+
+
 def _write_maps(study: Study, encoded: Encoded, relation: str, score: np.ndarray) -> None:
     """Keep maps of the two best heads on sentences with a link, drawn at random (Figure 4)."""
     model = study.pretrained
@@ -108,14 +125,13 @@ def _write_maps(study: Study, encoded: Encoded, relation: str, score: np.ndarray
 
 def section(study: Study) -> Section:
     """Measure what is not measured yet, and return the section of the report."""
-    measured = measure(study)
-    tests = links.read(study.workdir / 'frames.npz', measured)
-    links.write_heads(study.workdir / 'frames_heads.csv', tests)
-    of_frames = 'frame element to target' in tests
+    measured, found = measure(study), tests(study)
+    links.write_heads(study.workdir / 'frames_heads.csv', found)
+    of_frames = OF_FRAMES in found
     figure = figures.head_grids(
-        {name: test.table.mean for name, test in tests.items()},
+        {name: test.table.mean for name, test in found.items()},
         label='attention along the link',
-        marked={name: test.real for name, test in tests.items()},
+        marked={name: test.real for name, test in found.items()},
     )
     blocks = [
         Picture(
@@ -131,12 +147,12 @@ def section(study: Study) -> Section:
             ('from … to', 'examples', 'top head', 'random places: mean', '99th percentile',
              'p (corrected)', 'heads above', 'moved: mean', 'p (corrected)', 'heads above both',
              'places of a link (median)', 'ideal head at one offset', 'notebook, top heads'),
-            [_row(name, test, measured) for name, test in tests.items()],
+            [_row(name, test, measured) for name, test in found.items()],
         ),
         *_filters(study),
-        *_pictures(study, next(iter(tests.values())).table.mean),
+        *_pictures(study, next(iter(found.values())).table.mean),
     ]  # fmt: skip
-    return Section('Frames' if of_frames else 'Links', _words(study, tests), blocks)
+    return Section('Frames' if of_frames else 'Links', _words(study, found), blocks)
 
 
 def _row(name: str, test: links.LinkTest, measured):
@@ -193,7 +209,7 @@ def _pictures(study: Study, score: np.ndarray) -> list[Picture]:
     return pictures
 
 
-def _words(study: Study, tests) -> list[str]:
+def _words(study: Study, found) -> list[str]:
     sample = study.config.frames.sample
     name = {'': 'the embedded sample', 'framenet': 'FrameNet'}.get(
         sample, pathlib.PurePath(sample).name
@@ -204,9 +220,9 @@ def _words(study: Study, tests) -> list[str]:
         f'({test.table.mean[test.top]:.3f} in {test.table.count:.0f} examples), '
         f'{links.compared(test, links.ELSEWHERE)}, and {links.compared(test, links.MOVED)}. '
         f'{test.real.sum()} of {test.real.size} heads are above both.'
-        for title, test in tests.items()
+        for title, test in found.items()
     ]
-    if 'frame element to target' in tests:
+    if OF_FRAMES in found:
         two = ' and '.join(
             f'{head.replace("H", "-H")} {score:.3f}'
             for head, score in paper.published()['fig3_heads'].items()

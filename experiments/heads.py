@@ -26,9 +26,11 @@ from bert_secrets_jax.workdir import remember_input
 from experiments import finetune, links
 from experiments.study import Study, fails_once
 
+ALL_SPECIAL = '[CLS] and all [SEP]'
 SPECIAL = {
     '[CLS]': bs.statistics.to_cls,
     '[SEP]': bs.statistics.to_sep,
+    ALL_SPECIAL: bs.statistics.to_special,
     'self': bs.statistics.to_self,
     'previous token': bs.statistics.to_previous,
     'next token': bs.statistics.to_next,

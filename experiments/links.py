@@ -15,6 +15,7 @@ from bert_secrets_jax.report import figures, tables
 # What links are held against: the same ones elsewhere in the input, as far apart as they were
 # (what position explains), or at random places that are not adjacent (chance).
 MOVED, ELSEWHERE = 'moved', 'elsewhere'
+PLACES = {MOVED: 'at the same distances elsewhere', ELSEWHERE: 'at random places'}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,8 +181,7 @@ def compared(test: LinkTest, kind: str) -> str:
     """Say how the top head does beside random links of a kind."""
     null, top = test.nulls[kind], test.top
     relation = 'more than' if null.familywise[top] <= 0.05 else 'not significantly more than'
-    where = {MOVED: 'at the same distances elsewhere', ELSEWHERE: 'at random places'}[kind]
-    return f'{relation} {where} ({null.mean[top]:.3f})'
+    return f'{relation} {PLACES[kind]} ({null.mean[top]:.3f})'
 
 
 def top_name(test: LinkTest) -> str:

@@ -16,7 +16,7 @@ from bert_secrets_jax.patterns.cnn import TITLES
 from bert_secrets_jax.report import figures
 from bert_secrets_jax.report.explorer import Explorer
 from bert_secrets_jax.report.html import Picture, Section
-from experiments import ablate, finetune, heads, links
+from experiments import ablate, finetune, frames, heads, links, relations
 from experiments.study import Study, launch
 
 
@@ -45,6 +45,8 @@ def _kept(study: Study, name: str, load: Callable[[], bs.Pretrained]) -> list[bs
             arrays[f'second{index}'] = np.array(each.second or 0)
         write_arrays(file, arrays)
     stored = read_arrays(file)
+    if len(stored) % 3 or 'second0' not in stored:
+        raise ValueError(f'{file} is from another version: delete it to measure anew.')
     return [
         bs.TokenMaps(
             stored[f'tokens{index}'].tolist(),
@@ -115,7 +117,6 @@ def _notes(study: Study, measured: dict[str, bs.HeadTable], seed: int) -> dict[s
         name: name if name.startswith('entropy') else f'attention to {name}'
         for name in (*heads.SPECIAL, *heads.FEATURES)
     }
-    titles |= {name: f'attention from {name}' for name in links.directions(heads.RELATIONS)}
     titles['cosine'] = 'cosine similarity, before and after'
     notes = {}
     for name, title in titles.items():
@@ -123,6 +124,13 @@ def _notes(study: Study, measured: dict[str, bs.HeadTable], seed: int) -> dict[s
         tables = [of[name] for of in (measured, changed) if name in of and of[name].count]
         if tables:
             notes[title] = _texts(tables)
+    along = {
+        'relations': relations.tests(study) if study.config.linguistics.pipeline else {},
+        'frames': frames.tests(study) if frames.is_measured(study) else {},
+    }
+    for part, tests in along.items():
+        for name, test in tests.items():
+            notes[f'{part}, model as it is: attention from {name}'] = _of_links(test)
     notes['pattern'] = _patterns([of for of in (measured, changed) if of])
     effects = ablate.effects_of_heads(study)
     return notes if effects is None else notes | dict([effects])
@@ -138,6 +146,15 @@ def _texts(tables: list[bs.HeadTable]) -> np.ndarray:
         for head in np.ndindex(shape)
     ]
     return np.reshape(texts, shape)
+
+
+def _of_links(test: links.LinkTest) -> np.ndarray:
+    """Return attention along links beside that along random ones: [L, N]."""
+    texts = _texts([test.table])
+    for kind, null in test.nulls.items():
+        random = np.char.mod(f', {links.PLACES[kind]} %.4f', null.mean)
+        texts = np.char.add(texts, random)
+    return texts
 
 
 def _patterns(of_models: list[dict[str, bs.HeadTable]]) -> np.ndarray:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-import bert_secrets_jax as bs
 from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.report import tables
 from bert_secrets_jax.report.html import Section, Table
@@ -29,7 +28,7 @@ _COLUMNS = (
 def section(studies: Sequence[Study]) -> Section:
     """Read what the sections have left; '–' stands for what they have not."""
     measured = [Measured(study) for study in studies]
-    names = [title(study) for study in studies]
+    names = [study.glue_task.title for study in studies]
     rows = [(name, *_numbers(of)) for name, of in zip(names, measured, strict=True)]
     tables.write_csv(studies[0].workdir.parent / 'tasks.csv', _COLUMNS, rows)
     found = [verdicts(of) for of in measured]
@@ -49,11 +48,6 @@ def section(studies: Sequence[Study]) -> Section:
             Table('Which claims of the paper hold.', ('claim', 'in the paper', *names), by_claim),
         ],
     )
-
-
-def title(study: Study) -> str:
-    """Return what the task of a study is called."""
-    return bs.get_task(study.config.data.task).title
 
 
 def _numbers(of: Measured) -> tuple[str, ...]:

@@ -174,11 +174,10 @@ def _as_maps(shown: list[bs.TokenMaps]) -> Maps:
 
 def _published(study: Study) -> np.ndarray | None:
     """Return the shares of Figure 2 in the order of CLASSES."""
-    if study.config.data.source != 'glue':
+    if not study.glue_task:
         return None
     figure = paper.published()['fig2_percent']
-    percent = figure[bs.get_task(study.config.data.task).title]
-    by_class = dict(zip(figure['classes'], percent, strict=True))
+    by_class = dict(zip(figure['classes'], figure[study.glue_task.title], strict=True))
     return np.array([by_class[name] for name in CLASSES]) / 100
 
 

@@ -10,23 +10,29 @@ from experiments import heads, links
 from experiments.study import Study, launch
 
 
+def tests(study: Study) -> dict[str, links.LinkTest]:
+    """Return the tests of what is measured, by direction; measures it if it is not."""
+    return links.read(study.workdir / 'relations.npz', heads.measure(study))
+
+
 def section(study: Study) -> Section:
     """Measure what is not measured yet, and return the section of the report."""
-    title, measured = 'Token to token', heads.measure(study)
+    title = 'Token to token'
     if not study.config.linguistics.pipeline:
         return Section(title, ['Not measured: no spaCy pipeline.'], [])
-    tests = links.read(study.workdir / 'relations.npz', measured)
-    if not tests:
+    measured = heads.measure(study)
+    found = tests(study)
+    if not found:
         return Section(title, ['Not measured: no text has such a relation.'], [])
-    links.write_heads(study.workdir / 'relations_heads.csv', tests)
+    links.write_heads(study.workdir / 'relations_heads.csv', found)
     save = lambda figure, name: figures.save(figure, study.workdir / 'figures', name)
     blocks = [
         Picture(
             save(
                 figures.head_grids(
-                    {name: test.table.mean for name, test in tests.items()},
+                    {name: test.table.mean for name, test in found.items()},
                     label='attention along the link',
-                    marked={name: test.real for name, test in tests.items()},
+                    marked={name: test.real for name, test in found.items()},
                 ),
                 'relations',
             ),
@@ -40,19 +46,19 @@ def section(study: Study) -> Section:
             ('from … to', 'examples', 'top head', 'ideal head at one offset', 'links moved', 'p',
              'p (corrected)', 'heads beyond position', 'places of a link (median)',
              'notebook, top head'),
-            [_row(name, test, measured) for name, test in tests.items()],
+            [_row(name, test, measured) for name, test in found.items()],
         ),
         Picture(
             save(
                 figures.distance_histograms(
-                    {name: bs.links.offset_histogram(test.links) for name, test in tests.items()}
+                    {name: bs.links.offset_histogram(test.links) for name, test in found.items()}
                 ),
                 'relations_distances',
             ),
             'How far apart linked tokens are: key less query position, closest wordpieces.',
         ),
     ]  # fmt: skip
-    return Section(title, _words(tests), blocks)
+    return Section(title, _words(found), blocks)
 
 
 def _row(name: str, test: links.LinkTest, measured):
@@ -71,12 +77,12 @@ def _row(name: str, test: links.LinkTest, measured):
     )
 
 
-def _words(tests) -> list[str]:
+def _words(found) -> list[str]:
     sentences = [
         f'From {name}: {links.top_name(test)} attends most along the link '
         f'({test.table.mean[test.top]:.3f}), {links.compared(test, links.MOVED)}; '
         f'{test.real.sum()} of {test.real.size} heads are above it.'
-        for name, test in tests.items()
+        for name, test in found.items()
     ]
     return [
         *sentences,

@@ -70,7 +70,7 @@ def main(studies: list[Study]) -> None:
     path = (first.workdir.parent if several else first.workdir) / 'report.html'
     sections, failures, details = [], {}, {}
     for study in studies:
-        task = f'{overview.title(study)}: ' if several else ''
+        task = f'{study.glue_task.title}: ' if several else ''
         # Another object, so that what one task loads is gone when the next one begins.
         sections += run(Study(study.config, study.workdir), chosen, task, failures)
         versions = json.loads((study.workdir / 'versions.json').read_text())

@@ -5,7 +5,6 @@ python -m experiments.special_tokens --config=configs/quickstart.py --workdir=re
 
 import numpy as np
 
-import bert_secrets_jax as bs
 from bert_secrets_jax import paper
 from bert_secrets_jax.report import figures, tables
 from bert_secrets_jax.report.html import Picture, Section, Table
@@ -20,11 +19,7 @@ def section(study: Study) -> Section:
     means = {name: table.mean for name, table in measured.items()}
     special = {name: means[name] for name in ('[CLS]', '[SEP]')}
     neighbours = {name: means[name] for name in ('self', 'previous token', 'next token')}
-    data = study.config.data
-    theirs = None
-    if data.source == 'glue':
-        theirs = paper.special_token_attention(bs.get_task(data.task).title)
-    published = {} if theirs is None else {'[CLS]': theirs['cls'], '[SEP]': theirs['sep']}
+    published = paper.special_token_attention(study.glue_task.title) if study.glue_task else {}
     draw = lambda figure, name: figures.save(figure, study.workdir / 'figures', name)
     share = 'attention received (share)'
     blocks = [

@@ -113,6 +113,12 @@ class Study:
         """Settings of `encode`."""
         return self.config.encoding.to_dict() | {'batch_multiple': jax.device_count()}
 
+    @property
+    def glue_task(self) -> bs.Task | None:
+        """The task of GLUE, of which the paper has numbers; None for other texts."""
+        data = self.config.data
+        return bs.get_task(data.task) if data.source == 'glue' else None
+
     @functools.cached_property
     def label_names(self) -> tuple[str, ...]:
         """Names of the classes; a single one for regression."""
@@ -131,8 +137,8 @@ class Study:
 
     def metrics(self, classes: int) -> tuple[str, ...]:
         """Return the names of the metrics: GLUE's for its tasks, else by the number of classes."""
-        if self.config.data.source == 'glue':
-            return bs.get_task(self.config.data.task).metrics
+        if self.glue_task:
+            return self.glue_task.metrics
         match classes:
             case 1:
                 return ('pearson', 'spearman')

@@ -64,6 +64,13 @@ to_cls = attention_to('cls')
 to_sep = attention_to('sep')
 
 
+def to_special(attentions: Maps, marks: Marks) -> Result:
+    """Attention to [CLS] and all [SEP] together, mean over query tokens."""
+    score = _mean_over_queries(attentions, marks['token'])
+    special = (marks['cls'] | marks['sep']).astype(score.dtype)
+    return jnp.einsum('LNS,S->LN', score, special), jnp.float32(1)
+
+
 @functools.cache
 def cls_to(name: Names) -> Statistic:
     """Return "attention of [CLS] to tokens of type `name`" (the paper, section 4.5).

@@ -19,15 +19,17 @@ def published() -> dict[str, Any]:
     return json.loads(file.read_text(encoding='utf-8'))
 
 
-def special_token_attention(task_title: str) -> dict[str, np.ndarray] | None:
-    """Return Figure 6 for a task ('MRPC', 'STS-B' …): {'cls': [12, 12], 'sep': [12, 12]}.
+def special_token_attention(task_title: str) -> dict[str, np.ndarray]:
+    """Return Figure 6 for a task ('MRPC', 'STS-B' …): {'[CLS]': [12, 12], '[SEP]': [12, 12]}.
 
-    None for a task that is not in the paper. The figure is of BERT-base fine-tuned on the task.
+    The figure is of BERT-base fine-tuned on the task.
+
+    Raises:
+      KeyError: the task is not in the paper.
     """
-    grids = {name.lower(): published()[f'fig6_{name}'] for name in ('CLS', 'SEP')}
-    if task_title not in grids['cls']:
-        return None
-    return {name: np.asarray(grid[task_title]) for name, grid in grids.items()}
+    return {
+        f'[{name}]': np.asarray(published()[f'fig6_{name}'][task_title]) for name in ('CLS', 'SEP')
+    }
 
 
 def rank_correlation(ours: np.ndarray, theirs: np.ndarray | None) -> str:

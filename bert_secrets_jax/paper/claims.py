@@ -173,42 +173,30 @@ def attention_moves_from_cls_to_sep(cls: HeadTable, sep: HeadTable) -> Verdict:
     )
 
 
-def vertical_patterns_are_special(
-    vertical: np.ndarray, cls: HeadTable, sep: HeadTable, *, separators: int
-) -> Verdict:
+def vertical_patterns_are_special(vertical: np.ndarray, special: HeadTable) -> Verdict:
     """Test VERTICAL on the heads of which more than half of the maps are vertical.
-
-    `statistics.to_sep` is the greatest of several [SEP]s: that the claim holds is tested with the
-    one, and that it does not with as much for each.
 
     Args:
       vertical: [L, N] share of a head's maps that are vertical.
-      cls, sep: attention to [CLS] and to [SEP].
-      separators: [SEP]s of an input, at most: of pairs 2 in BERT, 3 in RoBERTa.
+      special: attention to [CLS] and all [SEP] together (`statistics.to_special`).
     """
-    if vertical.shape != cls.mean.shape:
+    if vertical.shape != special.mean.shape:
         raise ValueError(
             f'Shares of vertical maps are {list(vertical.shape)}, and the model has '
-            f'{list(cls.mean.shape)} heads.'
+            f'{list(special.mean.shape)} heads.'
         )
     heads = vertical > 0.5
     if not heads.any():
         return Verdict(VERTICAL, UNDECIDED, 'No head has mostly vertical maps.')
-    error = (_error(cls) + _error(sep))[heads].mean()
-    least = (cls.mean + sep.mean)[heads].mean()
-    most = (cls.mean + separators * sep.mean)[heads].mean()
-    verdict = _decide(
-        _p(least - 0.5, error, cls.count),
-        _p(0.5 - most, error + (separators - 1) * _error(sep)[heads].mean(), cls.count),
-    )
-    rest = f'; the others {(cls.mean + sep.mean)[~heads].mean():.3f}' if (~heads).any() else ''
+    mean, error = special.mean[heads].mean(), _error(special)[heads].mean()
+    verdict = _decide(_p(mean - 0.5, error, special.count), _p(0.5 - mean, error, special.count))
+    rest = f', the others {special.mean[~heads].mean():.3f}' if (~heads).any() else ''
     return Verdict(
         VERTICAL,
         verdict,
-        f'{heads.sum()} of {heads.size} heads are mostly vertical and give [CLS] '
-        f'{cls.mean[heads].mean():.3f} and the greatest [SEP] '
-        f'{sep.mean[heads].mean():.3f}, together '
-        f'{_interval(least, error, cls.count)}{rest}; {cls.count:.0f} examples.',
+        f'{heads.sum()} of {heads.size} heads are mostly vertical and give [CLS] and all [SEP] '
+        f'together {_interval(mean, error, special.count)} of their attention{rest}; '
+        f'{special.count:.0f} examples.',
     )
 
 

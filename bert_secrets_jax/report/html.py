@@ -24,7 +24,10 @@ class Picture:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table on the page; cells are shown as given, and sorted by the numbers they begin with."""
+    """A table on the page; cells are shown as given, and sorted by the numbers they begin with.
+
+    "L2-H12  0.751 ± 0.004" is sorted by 0.751.
+    """
 
     caption: str
     columns: Sequence[str]
@@ -160,13 +163,14 @@ main .bs-explorer {
 """
 
 # A click on a heading sorts its table by that column: ascending, descending, as it was. Numbers go
-# by their value, what has none stands after them, and an empty cell or a dash last of all.
+# by their value, "L2-H12 0.75" by 0.75; what has none stands after them, and an empty cell or a
+# dash last of all.
 _SCRIPT = r"""
 // Settings and versions are part of what is printed.
 addEventListener('beforeprint', () => {
   for (const each of document.querySelectorAll('details')) each.open = true;
 });
-const beginning = /^([<>~]?)\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)/i;
+const beginning = /^(?:L\d+-H\d+\s+)?([<>~]?)\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)/i;
 function keyOf(cell) {
   const text = cell.textContent.trim().replace(/[−–](?=[\d.])/g, '-');
   const [, sign, number] = text.replace(/,(?=\d{3})/g, '').match(beginning) ?? [];

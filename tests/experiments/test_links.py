@@ -6,6 +6,7 @@ import pytest
 import bert_secrets_jax as bs
 from bert_secrets_jax.data.annotation import Annotation, Link, Span
 from bert_secrets_jax.data.encoding import bucket, mark, tokenize
+from bert_secrets_jax.files import read_arrays, write_arrays
 from experiments import features, links
 
 
@@ -47,6 +48,13 @@ def test_tests_come_back_from_the_file(bert, params, tokenizer, tmp_path):
     assert set(forward.nulls) == set(kinds) and forward.real.shape == (3, 4)
     links.write_heads(tmp_path / 'heads.csv', found)
     assert len((tmp_path / 'heads.csv').read_text().splitlines()) == 1 + 2 * 3 * 4
+    former = read_arrays(tmp_path / 'links.npz')
+    write_arrays(
+        tmp_path / 'links.npz',
+        {name: values for name, values in former.items() if not name.startswith('excess')},
+    )
+    with pytest.raises(ValueError, match='links.npz is from another version: delete it'):
+        links.read(tmp_path / 'links.npz', tables)
 
 
 def _at(text, word):

@@ -12,6 +12,7 @@ transformers = pytest.importorskip('transformers')
 STATISTICS = {
     'cls': bs.statistics.to_cls,
     'sep': bs.statistics.to_sep,
+    'special': bs.statistics.to_special,
     'previous': bs.statistics.to_previous,
     'next': bs.statistics.to_next,
     'self': bs.statistics.to_self,
@@ -45,6 +46,9 @@ def plain_pytorch(directory, examples):
         )
         totals['cls'] = totals['cls'] + received[:, :, 0]
         totals['sep'] = totals['sep'] + received[:, :, separators].amax(dim=2)
+        totals['special'] = (
+            totals['special'] + received[:, :, 0] + received[:, :, separators].sum(dim=2)
+        )
         totals['previous'] = totals['previous'] + along(-1)
         totals['next'] = totals['next'] + along(1)
         totals['self'] = totals['self'] + along(0)

@@ -39,6 +39,7 @@ def measure(statistic):
     [
         (statistics.to_cls, (0.1 + 0.5 + 0.3) / 3),
         (statistics.to_sep, (0.7 + 0.5 + 0.4) / 3),
+        (statistics.to_special, (0.1 + 0.5 + 0.3 + 0.7 + 0.5 + 0.4) / 3),
         # Two tokens of the type: the greater column mean, 0.9/3 and not 0.5/3.
         (statistics.attention_to('noun'), 0.9 / 3),
         (statistics.to_self, (0.1 + 0.0 + 0.4) / 3),
@@ -71,6 +72,8 @@ def test_two_separators_count_with_the_greater_column():
     marks['sep'] = jnp.asarray([False, True, True, False])
     value, _ = statistics.to_sep(jnp.asarray(MAP[None, None]), marks)
     assert float(value[0, 0]) == pytest.approx(1.6 / 3, abs=1e-7)
+    together, _ = statistics.to_special(jnp.asarray(MAP[None, None]), marks)
+    assert float(together[0, 0]) == pytest.approx(1, abs=1e-7)
 
 
 def test_uniform_attention_has_the_known_values():

@@ -48,7 +48,7 @@ def test_the_published_figures_bear_the_paper_out(task):
     found = claims.last_layers_change_most(digitised(paper.published()['fig5_cosine'][task]))
     assert found.verdict == (DOES_NOT_HOLD if task == 'QQP' else HOLDS)
     grids = paper.special_token_attention(task)
-    found = claims.attention_moves_from_cls_to_sep(digitised(grids['cls']), digitised(grids['sep']))
+    found = claims.attention_moves_from_cls_to_sep(*map(digitised, grids.values()))
     assert found.verdict == HOLDS
 
 
@@ -145,29 +145,20 @@ def test_layers_that_differ_by_chance():
 def test_vertical_patterns():
     vertical = np.array([[0.9, 0.1, 0.8, 0.2]] * 3)
 
-    def verdict(high, **settings):
+    def verdict(high):
         means = np.where(vertical > 0.5, high, 0.05)
         values = means + 0.02 * np.random.default_rng(0).normal(size=(50, *means.shape))
-        special = table(values)
-        settings = {'separators': 2} | settings
-        return claims.vertical_patterns_are_special(vertical, special, special, **settings)
+        return claims.vertical_patterns_are_special(vertical, table(values))
 
-    assert verdict(0.4).verdict == HOLDS
-    assert '6 of 12 heads are mostly vertical' in verdict(0.4).evidence
-    assert verdict(0.05).verdict == DOES_NOT_HOLD
-    # More than half only if both [SEP]s get as much.
-    assert verdict(0.2).verdict == UNDECIDED
-    # RoBERTa's pairs have three, and together they may have it all the same.
-    assert verdict(0.15).verdict == DOES_NOT_HOLD
-    assert verdict(0.15, separators=3).verdict == UNDECIDED
-    none = claims.vertical_patterns_are_special(
-        0 * vertical, everywhere(0.4), everywhere(0.4), separators=2
-    )
+    assert verdict(0.8).verdict == HOLDS
+    assert '6 of 12 heads are mostly vertical' in verdict(0.8).evidence
+    assert 'the others 0.05' in verdict(0.8).evidence
+    assert verdict(0.1).verdict == DOES_NOT_HOLD
+    assert verdict(0.5).verdict == UNDECIDED
+    none = claims.vertical_patterns_are_special(0 * vertical, everywhere(0.8))
     assert none.verdict == UNDECIDED
     with pytest.raises(ValueError, match=r'\[2, 4\], and the model has \[3, 4\]'):
-        claims.vertical_patterns_are_special(
-            vertical[:2], everywhere(0.4), everywhere(0.4), separators=2
-        )
+        claims.vertical_patterns_are_special(vertical[:2], everywhere(0.8))
 
 
 @pytest.mark.parametrize(
