@@ -220,7 +220,9 @@ def test_relations_of_ones_own_and_no_spacy(checkpoint, tmp_path):
     found = [float(r['mean']) for r in rows if r['statistic'] == 'anaphor to antecedent']
     np.testing.assert_allclose(found, np.mean(expected, axis=0).ravel(), atol=2e-6)
     run('relations', *given)
-    assert len(read(tmp_path / 'run' / 'heads.csv')) == (6 + 5) * 3 * 4  # and patterns
+    assert not (tmp_path / 'run' / 'heads.csv').exists()
+    run('special_tokens', *given)
+    assert len(read(tmp_path / 'run' / 'heads.csv')) == (7 + 5) * 3 * 4  # and patterns
 
 
 def test_your_own_table(checkpoint, tmp_path):

@@ -109,9 +109,9 @@ def test_the_table_holds_what_the_library_measures(finished, checkpoint, glue_di
     rows = read(workdir / 'heads.csv')
     # Special tokens and the like, features, from [CLS], relations (the second number: notebook),
     # and patterns.
-    assert len(rows) == (6 + 7 + 6 + 9 + 6 + 4 + 2 + 5) * 3 * 4
+    assert len(rows) == (7 + 7 + 6 + 9 + 6 + 4 + 2 + 5) * 3 * 4
     rows = [row for row in rows if row['statistic'] in expected]
-    assert len(rows) == 12 * 3 * 4
+    assert len(rows) == 13 * 3 * 4
     for row in rows:
         table = expected[row['statistic']]
         mean = table.mean[int(row['layer']) - 1, int(row['head']) - 1]
