@@ -81,7 +81,7 @@ def main(_):
         waiting = iter(steps)
         return lambda: way(next(waiting))
 
-    medians = interleaved(
+    seconds = interleaved(
         {name: in_order(way) for name, way in ways.items()},
         rounds=_STEPS.value,
         warm_up=_STEPS.value,
@@ -92,7 +92,7 @@ def main(_):
         f'{data.train.lengths.mean():.0f}), {jax.devices()[0].device_kind}, '
         f'{torch.get_num_threads()} threads'
     )
-    print_table(medians, 32, 'examples')
+    print_table(seconds, 32, 'examples')
 
 
 if __name__ == '__main__':

@@ -104,14 +104,14 @@ def main(_):
     differ = np.abs(counted - expected).sum() / 2 / expected.sum()
     # One class in a hundred is what another filter may do; more is a mistake.
     assert differ < 0.01, f'{differ:.1%} of the classes differ'
-    medians = interleaved(ways, rounds=_REPEATS.value)
+    seconds = interleaved(ways, rounds=_REPEATS.value)
     maps = expected.sum()
     print(
         f'{_MODEL.value}, {len(examples)} examples, {maps:.0f} maps, '
         f'{jax.devices()[0].device_kind}, {torch.get_num_threads()} threads; '
         f'{differ:.2%} of the classes differ.'
     )
-    print_table(medians, maps, 'maps')
+    print_table(seconds, maps, 'maps')
 
 
 if __name__ == '__main__':

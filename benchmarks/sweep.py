@@ -31,6 +31,7 @@ import transformers
 from absl import app, flags
 
 import bert_secrets_jax as bs
+from benchmarks.timing import interleaved
 from bert_secrets_jax.ablation.sweep import one_behind
 from bert_secrets_jax.data.encoding import BUCKETS, in_order, tokenize
 from bert_secrets_jax.model import attention, hub
@@ -222,21 +223,21 @@ def measure(config: bs.BertConfig, ways: dict, heads, some: np.ndarray) -> dict[
     logits = {name: run(batches, masks[name]) for name, (batches, run) in ways.items()}
     for name in ways.keys() - {SWEEP, PLAIN}:
         np.testing.assert_allclose(logits[name], logits[SWEEP][some], 0, TOLERANCE, err_msg=name)
-    total, seconds, rows = len(heads), {name: [] for name in ways}, {}
-    for _ in range(_ROUNDS.value):
-        for name, (batches, run) in ways.items():
-            start = time.perf_counter()
-            run(batches, masks[name])
-            seconds[name].append((time.perf_counter() - start) * total / len(logits[name]))
+    seconds = interleaved(
+        {name: functools.partial(run, of, masks[name]) for name, (of, run) in ways.items()},
+        rounds=_ROUNDS.value,
+    )
+    total, rows = len(heads), {}
     for name, (batches, _) in ways.items():
+        rounds = [each * total / len(logits[name]) for each in seconds[name]]
         shapes = [batch.input_ids.shape for batch in batches]
         operations = total * sum(forward_operations(config, *shape) for shape in shapes)
         if name == SWEEP:
             operations = sum(sweep_operations(config, *shape, _BASELINE.value) for shape in shapes)
-        median = statistics.median(seconds[name])
+        median = statistics.median(rounds)
         rows[name] = {
             'seconds': median,
-            'rounds': seconds[name],
+            'rounds': rounds,
             'per_second': total * logits[name].shape[1] / median,
             'operations': operations,
             'tflops': 2e-12 * operations / median,

@@ -2,13 +2,13 @@
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 
 def interleaved(
     ways: Mapping[str, Callable[[], object]], *, rounds: int, warm_up: int = 0
-) -> dict[str, float]:
-    """Return the median seconds of each way over rounds in which all of them run once.
+) -> dict[str, list[float]]:
+    """Return the seconds of each way in rounds in which all of them run once.
 
     Args:
       ways: name to function that returns when it is done.
@@ -22,17 +22,18 @@ def interleaved(
             way()
             if count >= 0:
                 seconds[name].append(time.perf_counter() - start)
-    return {name: statistics.median(of) for name, of in seconds.items()}
+    return seconds
 
 
-def print_table(medians: Mapping[str, float], amount: float, unit: str) -> None:
-    """Print seconds, speed and how many times as fast the first way is as each other.
+def print_table(seconds: Mapping[str, Sequence[float]], amount: float, unit: str) -> None:
+    """Print median seconds, speed and how many times as fast the first way is as each other.
 
     Args:
-      medians: of `interleaved`.
+      seconds: of `interleaved`.
       amount: how many units a run of a way does.
       unit: such as 'examples'.
     """
+    medians = {name: statistics.median(rounds) for name, rounds in seconds.items()}
     width = max(map(len, medians)) + 2
     ours = next(iter(medians))
     print(f'{"":{width}}{"seconds":>9}{f"{unit}/s":>12}{f"{ours} is":>10}')

@@ -152,3 +152,18 @@ def make_byte_tokenizer(directory: pathlib.Path, name: str):
 def tokenizer_of(tokenizer, byte_tokenizer):
     """Return what makes the tokenizer of a model type."""
     return lambda model_type: byte_tokenizer if 'roberta' in model_type else tokenizer
+
+
+@pytest.fixture(scope='session')
+def glue_dir(tmp_path_factory):
+    """MRPC with twenty pairs of our own words."""
+    directory = tmp_path_factory.mktemp('glue')
+    (directory / 'MRPC').mkdir()
+    rng = np.random.default_rng(0)
+    words = [word for word in WORDS if word.isalpha()]
+    text = lambda: ' '.join(rng.choice(words, rng.integers(2, 9)))
+    rows = [f'{row % 2}\t{row}\t{row}\t{text()}\t{text()} .' for row in range(20)]
+    header = '\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String'
+    for split in ('train', 'dev'):
+        (directory / 'MRPC' / f'{split}.tsv').write_text('\n'.join([header, *rows]) + '\n')
+    return directory

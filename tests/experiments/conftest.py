@@ -6,11 +6,10 @@ import re
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from tests.conftest import ROOT, WORDS
+from tests.conftest import ROOT
 
 
 def run(program, *arguments, ok=True, **environment):
@@ -34,21 +33,6 @@ def error_line(result) -> str:
 def checkpoint(tmp_path_factory, bert, params, tokenizer):
     directory = tmp_path_factory.mktemp('checkpoint')
     bs.save_pretrained(bs.Pretrained(bert, params, tokenizer), directory)
-    return directory
-
-
-@pytest.fixture(scope='session')
-def glue_dir(tmp_path_factory):
-    """MRPC with twenty pairs of our own words."""
-    directory = tmp_path_factory.mktemp('glue')
-    (directory / 'MRPC').mkdir()
-    rng = np.random.default_rng(0)
-    words = [word for word in WORDS if word.isalpha()]
-    text = lambda: ' '.join(rng.choice(words, rng.integers(2, 9)))
-    rows = [f'{row % 2}\t{row}\t{row}\t{text()}\t{text()} .' for row in range(20)]
-    header = '\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String'
-    for split in ('train', 'dev'):
-        (directory / 'MRPC' / f'{split}.tsv').write_text('\n'.join([header, *rows]) + '\n')
     return directory
 
 
