@@ -1,14 +1,15 @@
 """What the attention heads of BERT do, which of them matter, and whether a published claim holds.
 
-import bert_secrets_jax as bs
+    import bert_secrets_jax as bs
 
-pretrained = bs.from_pretrained('bert-base-uncased')
-examples = bs.read_glue('glue', bs.get_task('mrpc'), 'dev')
-batches = bs.encode(pretrained.tokenizer, examples)
-tables = bs.collect(
-    pretrained.bert, pretrained.params, batches, {'sep': bs.statistics.to_sep}
-)
-tables['sep'].mean  # [layer, head]
+    pretrained = bs.from_pretrained('all-MiniLM-L6-v2')
+    batches = bs.encode(pretrained.tokenizer, bs.read_corpus('dev'))
+    tables = bs.collect(
+        pretrained.bert, pretrained.params, batches, {'sep': bs.statistics.to_sep}
+    )
+    tables['sep'].mean  # [layer, head]
+
+Masks, sweeps and more are in README.md.
 """
 
 from bert_secrets_jax import patterns

@@ -23,6 +23,7 @@ _NO_RESULTS = (
     'claims.csv',
     'report.html',
 )
+_THEN = ', then '
 _PACKAGES = (
     'bert_secrets_jax',
     'jax',
@@ -43,8 +44,8 @@ def open_workdir(
 ) -> pathlib.Path:
     """Create the folder of a run, or open it again to resume.
 
-    Writes `config.json` (the resolved config) and `versions.json` (packages, device, commit), which
-    stay those of the run that measured the results, but for the free parts of the config.
+    Writes `config.json` (the resolved config) and `versions.json` (packages, device, commit; of a
+    run that went on with others, one after the other: '0.10.2, then 0.11.0').
 
     Args:
       path: the folder.
@@ -69,9 +70,16 @@ def open_workdir(
                 f'{path} holds results of another config ({changed}): choose another --workdir, '
                 'or delete that one.'
             )
-        changed = _differences(json.loads((path / 'versions.json').read_text()), versions)
+        former = json.loads((path / 'versions.json').read_text())
+        last = {name: each.split(_THEN)[-1] for name, each in former.items()}
+        changed = _differences(last, versions)
         if changed:
-            logging.warning('%s was begun with other versions: %s.', path, changed)
+            logging.warning('%s has results of other versions: %s.', path, changed)
+            versions = {
+                name: now if last.get(name, now) == now else f'{former[name]}{_THEN}{now}'
+                for name, now in versions.items()
+            }
+            _write_json(path / 'versions.json', former | versions)
     else:
         _write_json(path / 'versions.json', versions)
     _write_json(path / 'config.json', config)

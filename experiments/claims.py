@@ -241,7 +241,7 @@ def section(study: Study) -> Section:
         + ', '.join(f'{counts[verdict]} x "{verdict}"' for verdict in order if counts[verdict])
         + '.',
         'A claim holds where its contrary is refuted at 5 %, does not hold where it is refuted '
-        'itself at 5 %, and is undecided at this sample size otherwise. The sample are the '
+        'itself at 5 %, and is undecided at this sample size otherwise. The sample is the '
         'examples: another fine-tuned model may differ by more. Intervals are 95 % or wider.',
     ]
     return Section(

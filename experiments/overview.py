@@ -19,7 +19,7 @@ _COLUMNS = (
     'two layers that change most (similarity)',
     'best head to lose',
     'worst head to lose',
-    'heads that hurt / help (Holm)',
+    'heads needed / better without (Holm)',
     'best layer to lose',
     'worst layer to lose',
 )

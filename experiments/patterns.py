@@ -85,7 +85,7 @@ def _words(before, shares, changed) -> str:
         sentences.append(
             f'Of all maps of the {model} model {100 * overall[most]:.0f} % are '
             f'{TITLES[most]}; '
-            f'{100 * settled:.0f} % of the heads are of one class on nine examples of ten.'
+            f'{100 * settled:.0f} % of the heads have one class on at least nine examples in ten.'
         )
     upper = shares['fine-tuned'][..., -2:].sum(axis=-1).mean()
     sentences.append(
@@ -100,10 +100,10 @@ def _words(before, shares, changed) -> str:
     )
     vertical = before[heads.PATTERNS[0]].mean > 0.5
     if vertical.any():
-        special = sum(before[name].mean for name in ('[CLS]', '[SEP]'))
+        special = before[heads.ALL_SPECIAL].mean
         sentences.append(
             f'Heads that are mostly vertical give {special[vertical].mean():.2f} of their '
-            'attention to [CLS] and [SEP]'
+            'attention to [CLS] and all [SEP]'
             + ('' if vertical.all() else f', the others {special[~vertical].mean():.2f}')
             + ' (pre-trained).'
         )
@@ -121,7 +121,7 @@ def _trust(study: Study) -> str:
         'Classes are those that a convolutional network finds. On labelled maps that it was not '
         f'trained with (cross-validation, {confusion.sum()} maps), its F1 is '
         f'{np.nanmean(f1_of(confusion)):.2f}, mean over classes ({each}); the paper reports 0.86 '
-        'for its own, and not on which maps.'
+        'for its own and does not say on which maps.'
     )
 
 

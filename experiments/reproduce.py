@@ -10,7 +10,9 @@ the exit code is then 1, and the same command tries it again.
 """
 
 import dataclasses
+import functools
 import json
+import pathlib
 import traceback
 from collections.abc import Callable, Mapping
 
@@ -79,7 +81,8 @@ def main(studies: list[Study]) -> None:
             name: version for name, version in versions.items() if version != 'not installed'
         }
     if several:
-        sections.insert(0, overview.section(studies))
+        make = lambda: overview.section(studies)
+        sections.insert(0, _attempt('overview', make, path.parent, failures))
     write_report(
         path,
         title=f'What the heads of {first.model_name} attend to',
@@ -110,25 +113,32 @@ def run(
     """
     done = {}
     for name, make in chosen.items():
-        try:
-            section = make(study)
-        except Exception as error:
-            message = _describe(error, study)
-            names = failures.setdefault(message, [])
-            names.append(task + name)
-            logging.warning('%s%s failed: %s', task, name, message)
-            why = f'It failed: {message}' if len(names) == 1 else f'It failed as {names[0]} did.'
-            section = Section(f'{name} (failed)', [why], [])
+        section = _attempt(task + name, functools.partial(make, study), study.workdir, failures)
         done[name] = dataclasses.replace(section, title=task + section.title)
     first = [done.pop('claims')] if 'claims' in done else []
     return first + list(done.values())
 
 
-def _describe(error: Exception, study: Study) -> str:
+def _attempt(
+    name: str, make: Callable[[], Section], workdir: pathlib.Path, failures: dict[str, list[str]]
+) -> Section:
+    """Make a section, or one that says why it failed; `failures` learns of it."""
+    try:
+        return make()
+    except Exception as error:
+        message = _describe(error, workdir)
+        names = failures.setdefault(message, [])
+        names.append(name)
+        logging.warning('%s failed: %s', name, message)
+        why = f'It failed: {message}' if len(names) == 1 else f'It failed as {names[0]} did.'
+        return Section(f'{name.split(": ")[-1]} (failed)', [why], [])
+
+
+def _describe(error: Exception, workdir: pathlib.Path) -> str:
     """Return an error in one line; where it arose goes to the log if nobody can mend it there."""
     if isinstance(error, MENDABLE):
         logging.debug('%s', traceback.format_exc())
-        return one_line(error, study.workdir)
+        return one_line(error, workdir)
     logging.error('%s', traceback.format_exc())
     return f'{type(error).__name__}: {error} (unexpected; log.txt has where)'
 

@@ -218,8 +218,8 @@ def _read(data: ConfigDict, split: str) -> list[bs.Example]:
                 return bs.read_tfds(bs.get_task(data.task), split, data_dir=data.tfds_dir)
             except FileNotFoundError as error:
                 raise FileNotFoundError(
-                    f'{error} Or name the folder of the original TSV files: '
-                    '--config.data.glue_dir=...'
+                    'Name the folder of the original TSV files, --config.data.glue_dir=..., or '
+                    f'prepare them: {error}'
                 ) from error
         case _:
             return bs.read_table(
@@ -280,11 +280,13 @@ def launch_all(main: Callable[[list[Study]], object]) -> None:
 
 
 def one_line(error: Exception, workdir: pathlib.Path) -> str:
-    """Return the first line of an error; what it lists below goes to a file of the folder."""
+    """Return the first line of an error; what it lists below is added to a file of the folder."""
     summary, *listing = str(error).splitlines() or [type(error).__name__]
     if listing:
         details = workdir / 'error.txt'
-        write_atomically(details, f'{error}\n'.encode())
+        former = details.read_text() if details.exists() else ''
+        if f'{error}\n' not in former:
+            write_atomically(details, f'{former}{error}\n'.encode())
         summary += f' All of them: {details}'
     return summary
 

@@ -154,7 +154,6 @@ def from_pretrained(
         missing, unexpected or misshapen and every setting that is not known.
     """
     directory = hub.locate(name, revision=revision)
-    tensors, file = _read_tensors(directory)
     settings_file = directory / 'config.json'
     try:
         values = json.loads(settings_file.read_text(encoding='utf-8'))
@@ -163,6 +162,7 @@ def from_pretrained(
         settings = read_config(values, ignore=ignore_config)
     except (ValueError, OSError) as error:
         raise ValueError(f'{settings_file}: {error}') from error
+    tensors, file = _read_tensors(directory)
     tensors = _normalise(tensors, _LAYOUTS[settings['model_type']], file)
     config, fresh = _settle_heads(settings, values, tensors, label_names, dtype, file)
     bert = Bert(config)

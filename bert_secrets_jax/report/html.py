@@ -26,7 +26,7 @@ class Picture:
 class Table:
     """A table on the page; cells are shown as given, and sorted by the numbers they begin with.
 
-    "L2-H12  0.751 ± 0.004" is sorted by 0.751.
+    "L2-H12  0.751 ± 0.004" is sorted by 0.751, and "L3 +2.9" by 2.9.
     """
 
     caption: str
@@ -170,7 +170,7 @@ _SCRIPT = r"""
 addEventListener('beforeprint', () => {
   for (const each of document.querySelectorAll('details')) each.open = true;
 });
-const beginning = /^(?:L\d+-H\d+\s+)?([<>~]?)\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)/i;
+const beginning = /^(?:L\d+(?:-H\d+)?\s+)?([<>~]?)\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)/i;
 function keyOf(cell) {
   const text = cell.textContent.trim().replace(/[−–](?=[\d.])/g, '-');
   const [, sign, number] = text.replace(/,(?=\d{3})/g, '').match(beginning) ?? [];

@@ -177,6 +177,16 @@ def test_several_tasks_and_a_section_that_fails(checkpoint, glue_dir, tmp_path):
     assert (tmp_path / 'run' / 'mrpc' / 'heads.csv').stat().st_mtime_ns == before
     assert 'failed' not in (tmp_path / 'run' / 'report.html').read_text()
     assert [row['task'] for row in read(tmp_path / 'run' / 'tasks.csv')] == ['MRPC', 'RTE']
+    # A file that cannot be read fails what reads it, the table of all tasks too, and no more.
+    (tmp_path / 'run' / 'rte' / 'heads.csv').write_text('damaged')
+    line = error_line(run('reproduce', *given, '--sections=claims', ok=False))
+    assert 'heads.csv is damaged' in line and line.endswith(' (RTE: claims, overview)')
+    page = (tmp_path / 'run' / 'report.html').read_text()
+    assert re.findall('<h2>(.*?)</h2>', page) == [
+        'overview (failed)',
+        'MRPC: Which claims of the paper hold for this model',
+        'RTE: claims (failed)',
+    ]
     one = settings(checkpoint, glue, tmp_path / 'run' / 'mrpc', 'configs/paper.py:mrpc')
     several = settings(checkpoint, glue, tmp_path / 'run' / 'mrpc', 'configs/paper.py:mrpc,rte')
     # A task's folder is an ordinary one, and no place for others.

