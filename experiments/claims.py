@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 import numpy as np
+from absl import logging
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.ablation.results import read_swept
@@ -235,6 +236,8 @@ def section(study: Study) -> Section:
     rows = [(each.claim.text, each.claim.source, each.verdict, each.evidence) for each in found]
     tables.write_csv(study.workdir / 'claims.csv', ('claim', 'source', 'verdict', 'evidence'), rows)
     counts = Counter(each.verdict for each in found)
+    if counts[claims.NOT_MEASURED] == len(found):
+        logging.warning('Nothing is measured in %s yet.', study.workdir)
     order = (claims.HOLDS, claims.DOES_NOT_HOLD, claims.UNDECIDED, claims.NOT_MEASURED)
     words = [
         f'{len(found)} claims: '

@@ -275,7 +275,6 @@ def launch_all(main: Callable[[list[Study]], object]) -> None:
             logging.debug('%s', traceback.format_exc())
             raise SystemExit(f'error: {one_line(error, workdir)}') from None
 
-    flags.mark_flags_as_required(['config', 'workdir'])
     app.run(run, flags_parser=_parse_flags)
 
 
@@ -314,6 +313,11 @@ def _parse_flags(argv: list[str]) -> list[str]:
     """Parse the command line; a mistake in it is one line."""
     try:
         arguments = flags.FLAGS(argv)
+        if not (_CONFIG.value and _WORKDIR.value):
+            raise SystemExit(
+                'error: Name settings and a folder for the results: '
+                '--config=configs/quickstart.py --workdir=results/quickstart, for one.'
+            )
         # A config file that is missing is an error only when it is looked at.
         _CONFIG.value.to_dict()
     except (AttributeError, KeyError) as error:

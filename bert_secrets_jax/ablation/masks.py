@@ -25,17 +25,15 @@ def single_heads(config: BertConfig) -> Masks:
 
 def single_layers(config: BertConfig) -> Masks:
     """Disable all heads of one layer at a time (the paper, Figure 9)."""
-    heads = range(config.num_attention_heads)
-    return disable(
-        config,
-        [[(layer, head) for head in heads] for layer in range(config.num_hidden_layers)],
-    )
+    layers, heads = map(range, _shape(config))
+    return disable(config, [[(layer, head) for head in heads] for layer in layers])
 
 
 def one_head_left(config: BertConfig) -> Masks:
     """Disable all heads of a layer but one (Michel et al. 2019, section 3.3), head by head."""
-    kept = _ones(config, config.num_heads)
-    for mask, (layer, head) in zip(kept, all_heads(config), strict=True):
+    heads = all_heads(config)
+    kept = _ones(config, len(heads))
+    for mask, (layer, head) in zip(kept, heads, strict=True):
         mask[layer] = 0
         mask[layer, head] = 1
     return kept
@@ -81,8 +79,11 @@ def disable(config: BertConfig, sets: Iterable[Iterable[tuple[int, int]]]) -> Ma
 
     Raises:
       ValueError: for a head that the model does not have.
+      TypeError: for a head that stands in no set.
     """
     sets = [list(heads) for heads in sets]
+    if any(np.ndim(head) != 1 for heads in sets for head in heads):
+        raise TypeError('Each set is a list of (layer, head): [[(0, 1)]] disables L1-H2 alone.')
     masks = _ones(config, len(sets))
     for mask, heads in zip(masks, sets, strict=True):
         for layer, head in heads:
@@ -135,8 +136,14 @@ def describe(mask: Float[np.ndarray, 'L N']) -> str:
 
 def all_heads(config: BertConfig) -> list[tuple[int, int]]:
     """Return (layer, head) of every head, from 0."""
-    return list(np.ndindex(config.num_hidden_layers, config.num_attention_heads))
+    return list(np.ndindex(_shape(config)))
 
 
 def _ones(config: BertConfig, count: int) -> Masks:
-    return np.ones((count, config.num_hidden_layers, config.num_attention_heads), np.float32)
+    return np.ones((count, *_shape(config)), np.float32)
+
+
+def _shape(config: BertConfig) -> tuple[int, int]:
+    if not isinstance(config, BertConfig):
+        raise TypeError(f'Masks are made for a config, such as bert.config, not {type(config)}.')
+    return config.num_hidden_layers, config.num_attention_heads

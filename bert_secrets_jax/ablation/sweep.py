@@ -22,9 +22,9 @@ from bert_secrets_jax.ablation.layers import (
     open_layer,
     run_layer,
 )
-from bert_secrets_jax.data.encoding import Batch, in_order
+from bert_secrets_jax.data.encoding import Batch, in_order, listed
 from bert_secrets_jax.model.attention import check_baseline
-from bert_secrets_jax.model.bert import Bert
+from bert_secrets_jax.model.bert import Bert, check_model
 
 
 def default_chunk_tokens() -> int:
@@ -62,7 +62,7 @@ def sweep(
       ValueError: when the masks do not fit the model, the model has no classifier, the baseline is
         unknown, there are no batches, or a batch does not split over the devices.
     """
-    batches = list(batches)
+    batches = list(listed(batches))
     if not batches:
         raise ValueError('There are no batches to sweep.')
     found = sweep_batches(
@@ -82,6 +82,7 @@ def sweep_batches(
     mesh: Mesh | None = None,
 ) -> Iterator[np.ndarray]:
     """Yield the logits [K, B, C] of each batch; rows of fillers mean nothing. As `sweep`."""
+    check_model(bert)
     config = bert.config
     masks = np.asarray(masks, np.float32)
     expected = (config.num_hidden_layers, config.num_attention_heads)
@@ -101,7 +102,7 @@ def sweep_batches(
     devices = 1 if mesh is None else mesh.shape['data']
     distinct, place = np.unique(masks, axis=0, return_inverse=True)
     descent = _Descent.of(bert, params, distinct, baseline, chunk_tokens * devices, mesh)
-    for batch in batches:
+    for batch in listed(batches):
         logits = np.empty((len(distinct), len(batch.example), config.num_labels), np.float32)
         for rows in _pieces(batch, chunk_tokens * devices, devices):
             piece = _take(batch, rows)

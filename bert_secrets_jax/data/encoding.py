@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -127,6 +127,13 @@ def _fit(array: np.ndarray, length: int) -> np.ndarray:
     return np.pad(array, ((0, 0), (0, length - array.shape[1])))
 
 
+def listed(batches: Iterable[Batch]) -> Iterable[Batch]:
+    """Return the batches, refusing a single one, whose fields would be taken for batches."""
+    if isinstance(batches, Batch):
+        raise TypeError('Batches are several, as `encode` returns them: [batch] for a single one.')
+    return batches
+
+
 def tokenize(tokenizer, examples: Sequence[Example], *, max_length: int = 128) -> Encoded:
     """Tokenise examples.
 
@@ -141,6 +148,11 @@ def tokenize(tokenizer, examples: Sequence[Example], *, max_length: int = 128) -
     """
     if not examples:
         raise ValueError('There are no examples to encode.')
+    if not hasattr(tokenizer, 'num_special_tokens_to_add'):
+        raise TypeError(
+            f'{type(tokenizer).__name__} is no tokenizer: what `from_pretrained` returns has one, '
+            '.tokenizer.'
+        )
     if not all(isinstance(example, Example) for example in examples):
         raise TypeError('Examples are bs.Example(text_a, text_b, label, id); text_b may be None.')
     for name in ('cls_token', 'sep_token', 'pad_token'):

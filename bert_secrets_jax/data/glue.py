@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from bert_secrets_jax.data.tables import read_table
-from bert_secrets_jax.data.tasks import Example, Task
+from bert_secrets_jax.data.tasks import Example, Task, get_task
 
 
 def read_glue(
     glue_dir: str | os.PathLike[str],
-    task: Task,
+    task: Task | str,
     split: str = 'dev',
     *,
     bad_rows: str = 'error',
@@ -23,7 +23,7 @@ def read_glue(
 
     Args:
       glue_dir: the folder that holds one folder per task.
-      task: which task; its folder may also be spelled in lower case.
+      task: which task, or its name; its folder may also be spelled in lower case.
       split: 'train' or 'dev' (of MNLI the matched one). GLUE's test has no labels.
       bad_rows: 'error' or 'skip'; see `tables.read_table`.
 
@@ -34,6 +34,7 @@ def read_glue(
       FileNotFoundError: if the folder or the file is missing.
       ValueError: for an unknown split, bad rows, or a file unlike the task's.
     """
+    task = get_task(task)
     path = _tsv_path(glue_dir, task, split)
     return read_table(
         path,
@@ -75,13 +76,14 @@ def read_tfds(
     # tensorflow-datasets until this import.
     from tensorflow_datasets.text.glue import Glue
 
+    task = get_task(task)
     tfds_split = _by_split(split, train='train', dev=task.tfds_dev_split)
     builder = Glue(config=task.tfds_config, data_dir=data_dir)
     name = f'glue/{task.tfds_config}'
     if not builder.is_prepared():
         raise FileNotFoundError(
             f'{name} is not prepared in {builder.data_path}. Prepare it from the TSV '
-            'files with bert_secrets_jax.data.glue.prepare_tfds, or where TensorFlow '
+            'files with bs.prepare_tfds, or where TensorFlow '
             f'is installed: tfds build {name} --file_format=array_record'
         )
     if tfds_split not in builder.info.splits:
@@ -105,7 +107,7 @@ def read_tfds(
 
 def prepare_tfds(
     glue_dir: str | os.PathLike[str],
-    task: Task,
+    task: Task | str,
     *,
     data_dir: str | os.PathLike[str] | None = None,
     bad_rows: str = 'error',
@@ -134,6 +136,7 @@ def prepare_tfds(
     """
     from tensorflow_datasets.text.glue import Glue
 
+    task = get_task(task)
     splits = [split for split in ('train', 'dev') if _tsv_path(glue_dir, task, split).is_file()]
     if not splits:
         train, dev = (_tsv_path(glue_dir, task, split) for split in ('train', 'dev'))

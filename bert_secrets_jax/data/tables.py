@@ -124,9 +124,10 @@ def _read_rows(path: pathlib.Path, columns: Sequence[str]) -> Iterator[_Row]:
     if not path.parent.is_dir():
         raise FileNotFoundError(f'{path} not found: there is no folder {path.parent}.')
     if not path.is_file():
-        names = sorted(entry.name for entry in path.parent.iterdir())
+        folder = path.parent.resolve()
+        names = sorted(each.name for each in folder.iterdir() if not each.name.startswith('.'))
         raise FileNotFoundError(
-            f'{path} not found. {path.parent} holds: {_shorten(names, 20, ", ") or "nothing"}.'
+            f'{path} not found. {folder} holds: {_shorten(names, 20, ", ") or "nothing"}.'
         )
     return read(path, columns)
 

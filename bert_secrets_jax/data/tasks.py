@@ -151,8 +151,8 @@ GLUE: Mapping[str, Task] = types.MappingProxyType(
 )
 
 
-def get_task(name: str) -> Task:
-    """Find a task by name; case, '-' and '_' do not matter.
+def get_task(name: str | Task) -> Task:
+    """Find a task by name; case, '-' and '_' do not matter. A task is returned as it is.
 
     >>> get_task('STSB').name
     'sts-b'
@@ -160,6 +160,8 @@ def get_task(name: str) -> Task:
     Raises:
       ValueError: for a name that is not among the paper's tasks.
     """
+    if isinstance(name, Task):
+        return name
     wanted = _plain(name)
     for task in GLUE.values():
         if _plain(task.name) == wanted:

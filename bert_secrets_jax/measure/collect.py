@@ -12,9 +12,9 @@ import numpy as np
 from absl import logging
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from bert_secrets_jax.data.encoding import Batch, in_order
+from bert_secrets_jax.data.encoding import Batch, in_order, listed
 from bert_secrets_jax.measure.statistics import Comparison, Statistic
-from bert_secrets_jax.model.bert import Bert
+from bert_secrets_jax.model.bert import Bert, check_model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,9 +97,10 @@ def collect(
       up to float32 rounding.
 
     Raises:
-      ValueError: no batches, or rows that the mesh does not divide.
+      ValueError: no batches, rows that the mesh does not divide, or marks that the texts lack.
+      TypeError: something else than a model, batches and statistics.
     """
-    measure = _Measure((bert,), tuple(statistics.items()), baseline)
+    measure = _measure((bert,), statistics, baseline)
     head_mask = None if head_mask is None else jnp.asarray(head_mask, jnp.float32)
     return _stream(measure, (params,), batches, head_mask, keep_values, mesh)
 
@@ -126,7 +127,7 @@ def compare(
     Returns:
       As `collect`.
     """
-    measure = _Measure((before[0], after[0]), tuple(statistics.items()), 'uniform')
+    measure = _measure((before[0], after[0]), statistics, 'uniform')
     return _stream(measure, (before[1], after[1]), batches, None, keep_values, mesh)
 
 
@@ -139,11 +140,28 @@ class _Measure:
     baseline: str
 
 
+def _measure(models, statistics, baseline) -> _Measure:
+    check_model(*models)
+    if not isinstance(statistics, Mapping):
+        raise TypeError("Statistics have names: {'sep': bs.statistics.to_sep}, for one.")
+    return _Measure(models, tuple(statistics.items()), baseline)
+
+
+class _Marks(dict):
+    """Marks that say which there are."""
+
+    def __missing__(self, name):
+        raise ValueError(
+            f'These batches have no marks {name!r}, but {", ".join(self)}: what words are, '
+            'encode(..., annotations=bs.annotate(examples)) marks.'
+        )
+
+
 def _stream(measure, params, batches, head_mask, keep_values, mesh) -> dict[Hashable, HeadTable]:
     if mesh is not None:
         params = jax.device_put(params, NamedSharding(mesh, PartitionSpec()))
     state, kept = None, []
-    for batch in batches:
+    for batch in listed(batches):
         if mesh is not None:
             batch = _shard(batch, mesh)
         before = state
@@ -170,10 +188,12 @@ def _step(measure, params, batch, state, head_mask):
         ).attentions
         for bert, of_model in zip(measure.models, params, strict=True)
     ]
-    measured = {
-        name: jax.vmap(statistic)(*maps, batch.marks) for name, statistic in measure.statistics
-    }
-    for name, (value, weight) in measured.items():
+    measured = {}
+    for name, statistic in measure.statistics:
+        result = jax.vmap(functools.partial(_of_one, statistic))(batch.marks, *maps)
+        if not (isinstance(result, tuple) and len(result) == 2):
+            raise ValueError(f'Statistic {name!r} must return two things, a value and a weight.')
+        measured[name] = value, weight = result
         further = value.shape[3:]
         if value.shape[:3] != maps[0].shape[:3] or weight.shape[1:] not in ((), further):
             layers, heads = maps[0].shape[1:3]
@@ -193,6 +213,10 @@ def _step(measure, params, batch, state, head_mask):
         name: jnp.where(weight > 0, value, jnp.nan) for name, (value, weight) in measured.items()
     }
     return moments, values
+
+
+def _of_one(statistic, marks, *maps):
+    return statistic(*maps, _Marks(marks))
 
 
 def _aligned(weights, values, filled):

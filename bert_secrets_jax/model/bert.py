@@ -329,6 +329,16 @@ def _check_inputs(config, input_ids, token_type_ids, attention_mask, head_mask, 
             )
 
 
+def check_model(*models: Bert) -> None:
+    """Refuse what is no `Bert`, such as all that `from_pretrained` returns."""
+    for each in models:
+        if not isinstance(each, Bert):
+            raise TypeError(
+                f'{type(each).__name__} is not the model: give .bert and .params of what '
+                '`from_pretrained` returns.'
+            )
+
+
 def init_params(bert: Bert, seed: int) -> dict:
     """Return fresh parameters: weights normal(0, initializer_range), biases 0, LayerNorm 1, 0."""
     ids = jnp.zeros((1, 2), jnp.int32)

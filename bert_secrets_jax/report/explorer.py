@@ -36,6 +36,8 @@ class Explorer:
     notes: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
+        if not isinstance(self.maps, Mapping):
+            raise TypeError("An explorer takes maps by the name of their model: {'MiniLM': maps}.")
         if len(self.maps) not in (1, 2):
             raise ValueError(f'An explorer shows one model or two, got {len(self.maps)}.')
         if any(isinstance(sentences, TokenMaps) for sentences in self.maps.values()):

@@ -313,7 +313,16 @@ def head_maps(
       maps: title to values.
       tokens: [T].
       sources, targets: positions of the ends of links, whose tokens are bold blue and red.
+
+    Raises:
+      ValueError: for a map of another shape.
     """
+    for title, values in maps.items():
+        if np.shape(values) != (len(tokens), len(tokens)):
+            raise ValueError(
+                f'The map {title!r} must be [T, T] of {len(tokens)} tokens, got '
+                f'{list(np.shape(values))}.'
+            )
     with matplotlib.rc_context(_STYLE):
         columns = min(len(maps), 3)
         rows = -(-len(maps) // columns)
@@ -491,8 +500,9 @@ def distance_histograms(counts: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> 
         return figure
 
 
-def save(figure: Figure, directory: pathlib.Path, name: str) -> pathlib.Path:
+def save(figure: Figure, directory: str | pathlib.Path, name: str) -> pathlib.Path:
     """Write `name` as PDF, SVG and PNG (200 dpi); returns the path of the SVG."""
+    directory = pathlib.Path(directory)
     with matplotlib.rc_context(_STYLE):
         for suffix, metadata in (
             ('pdf', {'CreationDate': None}),

@@ -45,6 +45,11 @@ def write_heads(path: pathlib.Path, tables: Mapping[str, HeadTable]) -> None:
 
 
 def _rows(tables: Mapping[str, HeadTable]) -> Iterator[tuple]:
+    if not (
+        isinstance(tables, Mapping)
+        and all(isinstance(table, HeadTable) for table in tables.values())
+    ):
+        raise TypeError('Tables come by name, as `collect` returns them: {name: table}.')
     for name, table in tables.items():
         if table.mean.ndim > 2:
             raise ValueError(
@@ -116,7 +121,8 @@ def read_results(workdir: str | pathlib.Path) -> 'dict[str, pandas.DataFrame]':
         sep.pivot(index='layer', columns='head', values='mean')
 
     Args:
-      workdir: of a program; of one that ran several tasks, frames have a column `task`.
+      workdir: of a run, or a folder of several, such as one that ran several tasks: frames then
+        begin with a column `run`, the name of its folder.
 
     Returns:
       Name of the CSV file, such as 'ablation_heads' or 'finetune/pretrained/curve', to frame.
@@ -133,13 +139,15 @@ def read_results(workdir: str | pathlib.Path) -> 'dict[str, pandas.DataFrame]':
     }
     if (workdir / 'config.json').exists():
         return read(workdir.rglob('*.csv'))
-    tasks = sorted(path.parent for path in workdir.glob('*/config.json'))
-    if not tasks:
-        raise FileNotFoundError(f'{workdir} is not the --workdir of a run: it has no config.json.')
+    runs = sorted(path.parent for path in workdir.glob('*/config.json'))
+    if not runs:
+        raise FileNotFoundError(
+            f'{workdir} is not the --workdir of a run, nor a folder of some: no config.json there.'
+        )
     parts = {}
-    for task in tasks:
-        for name, frame in read_results(task).items():
-            frame.insert(0, 'task', task.name)
+    for run in runs:
+        for name, frame in read_results(run).items():
+            frame.insert(0, 'run', run.name)
             parts.setdefault(name, []).append(frame)
     joined = {name: pandas.concat(frames, ignore_index=True) for name, frames in parts.items()}
     return joined | read(workdir.glob('*.csv'))

@@ -133,6 +133,7 @@ def test_a_malformed_file_and_a_damaged_checkpoint_are_one_line(checkpoint, glue
         ('--sections=', 'error: --sections are finetune, patterns, special_tokens,'),
         ('--config.data.task=mrpc,rte,MRPC', 'error: A task is given twice: mrpc,rte,MRPC.'),
         ('--config.data.task=mrpc,cola', 'error: The paper excluded CoLA and WNLI'),
+        ('--workdir=', 'error: Name settings and a folder for the results: --config='),
         ('ablate', 'error: These words belong to no flag: ablate'),
     ],
 )

@@ -74,9 +74,9 @@ def test_frames_of_several_tasks_are_one(tmp_path):
     read = bs.read_results(tmp_path)
     assert set(read) == {'heads', 'finetune/curve', 'tasks'}
     assert read['tasks']['score'].tolist() == [0.5, 0.25]
-    assert read['heads']['task'].tolist() == ['mrpc'] * 6 + ['rte'] * 6
+    assert read['heads']['run'].tolist() == ['mrpc'] * 6 + ['rte'] * 6
     np.testing.assert_allclose(read['heads']['mean'][6:], table(1).mean.ravel())
-    assert read['finetune/curve'].to_dict('list') == {'task': ['rte'], 'step': [1]}
+    assert read['finetune/curve'].to_dict('list') == {'run': ['rte'], 'step': [1]}
 
 
 def test_what_is_no_frame_is_refused(tmp_path):
