@@ -57,10 +57,12 @@ def section(study: Study) -> Section:
         published = np.array(paper.published()['fig5_cosine'][study.glue_task.title])
     profiles = {f'reading: {name}': grid for name, grid in grids.items()}
     save = lambda figure, name: figures.save(figure, study.workdir / 'figures', name)
+    # Most heads change little: from 0, all of these would be of one colour.
+    lowest = np.floor(10 * min(grid.min() for grid in grids.values())) / 10
     blocks = [
         Picture(
             save(
-                figures.head_grids(profiles, label='cosine similarity', limits=(0, 1)),
+                figures.head_grids(profiles, label='cosine similarity', limits=(lowest, 1)),
                 'attention_change',
             ),
             'Cosine similarity of the maps before and after fine-tuning (Figure 5): low is much '
@@ -106,7 +108,7 @@ def _words(grids, published) -> list[str]:
 def _layer_table(grids, published) -> Table:
     columns = {f'reading: {name}': grid for name, grid in grids.items()}
     if published is not None and len(published) == len(next(iter(grids.values()))):
-        columns['published'] = published
+        columns['paper (notebook)'] = published
     rows = [
         (layer + 1, *(f'{grid[layer].mean():.3f}' for grid in columns.values()))
         for layer in range(len(next(iter(grids.values()))))

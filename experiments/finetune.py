@@ -139,7 +139,10 @@ def section(study: Study) -> Section:
             ),
             Picture(
                 figures.save(
-                    figures.learning_curves(curves, label=f'mean of {" and ".join(titles)}'),
+                    figures.learning_curves(
+                        curves,
+                        label=f'{" and ".join(titles)}, mean' if len(titles) > 1 else titles[0],
+                    ),
                     study.workdir / 'figures',
                     'learning_curves',
                 ),

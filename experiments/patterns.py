@@ -16,6 +16,9 @@ from bert_secrets_jax.report.html import Picture, Section, Table
 from experiments import finetune, heads, maps
 from experiments.study import Study, launch
 
+# Tokens of an example that is shown.
+_LEGIBLE = 10
+
 
 def section(study: Study) -> Section:
     """Measure what is not measured yet, and return the section of the report."""
@@ -127,14 +130,20 @@ def _trust(study: Study) -> str:
 
 def _examples(study: Study) -> list[Picture]:
     """Return Figure 1: for each class the maps that are most clearly of it."""
-    shown = maps.compute(study)
+    every = maps.compute(study)
+    # In a map of few tokens one pattern looks like the other.
+    shown = [each for each in every if len(each.tokens) >= _LEGIBLE] or every
     every = _as_maps(shown)
     logits = predict(heads.classifier(study), every).astype(np.float64)
     odds = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
     panels = {}
     for index, title in enumerate(TITLES):
         clearest = np.argsort(-odds[:, index], kind='stable')
-        of_class = [number for number in clearest if logits[number].argmax() == index][:4]
+        of_class = {}
+        for number in clearest[logits[clearest].argmax(axis=1) == index]:
+            # Of each head one.
+            of_class.setdefault((every.layer[number], every.head[number]), number)
+        of_class = list(of_class.values())[:4]
         panels[title] = [
             (figures.head_name(every.layer[number], every.head[number]), every.values[number])
             for number in of_class

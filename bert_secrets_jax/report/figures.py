@@ -12,6 +12,7 @@ import matplotlib.colors
 import matplotlib.patches
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 
 from bert_secrets_jax.files import write_atomically
 
@@ -246,7 +247,7 @@ def _effects(axis, values: np.ndarray):
 
 
 def learning_curves(curves: Mapping[str, Sequence[Mapping]], *, label: str) -> Figure:
-    """Draw dev scores by epoch, a colour per start and a line per seed.
+    """Draw dev scores, x 100, by epoch, a colour per start and a line per seed.
 
     Args:
       curves: start to rows with 'seed', 'epoch' and 'score'.
@@ -260,7 +261,7 @@ def learning_curves(curves: Mapping[str, Sequence[Mapping]], *, label: str) -> F
                 mine = [row for row in rows if row['seed'] == seed]
                 axis.plot(
                     [row['epoch'] for row in mine],
-                    [row['score'] for row in mine],
+                    [100 * row['score'] for row in mine],
                     'o-',
                     color=colour,
                     markersize=3,
@@ -269,10 +270,11 @@ def learning_curves(curves: Mapping[str, Sequence[Mapping]], *, label: str) -> F
                 )
         axis.set(xlabel='epoch')
         # Above and not beside the axis, which long names of metrics exceed.
-        axis.set_title(label, loc='left', fontsize=8)
+        axis.set_title(f'{label}, x 100', loc='left', fontsize=8)
         axis.xaxis.get_major_locator().set_params(integer=True)
         axis.grid(axis='y', alpha=0.3)
-        axis.legend(frameon=False, fontsize=7)
+        if len(curves) > 1:
+            figure.legend(loc='outside lower right', ncols=2, frameon=False, fontsize=7)
         return figure
 
 
@@ -397,15 +399,15 @@ def class_shares(shares: Mapping[str, np.ndarray], classes: Sequence[str]) -> Fi
         for row, values in enumerate(shares.values()):
             start = 0.0
             for value, name, colour in zip(values, classes, _CLASSES, strict=False):
-                axis.barh(row, value, left=start, color=colour, height=0.7,
+                axis.barh(row, 100 * value, left=100 * start, color=colour, height=0.7,
                           label=name if row == 0 else None)  # fmt: skip
                 if value >= 0.04:
-                    axis.text(start + value / 2, row, f'{100 * value:.0f}', fontsize=8,
+                    axis.text(100 * (start + value / 2), row, f'{100 * value:.0f}', fontsize=8,
                               ha='center', va='center', color=_ink(colour))  # fmt: skip
                 start += value
         axis.set_yticks(range(len(shares)), shares)
         axis.invert_yaxis()
-        axis.set(xlim=(0, 1), xlabel='share of maps (numbers: percent)')
+        axis.set(xlim=(0, 100), xlabel='percent of all maps')
         axis.spines['left'].set_visible(False)
         axis.tick_params(axis='y', length=0)
         figure.legend(loc='outside upper center', ncols=len(classes), frameon=False, fontsize=8,
@@ -428,8 +430,8 @@ def class_grids(shares: Mapping[str, np.ndarray], classes: Sequence[str]) -> Fig
         axes = figure.subplots(1, len(shares), squeeze=False)[0]
         colours = np.array([matplotlib.colors.to_rgb(colour) for colour in _CLASSES])
         for axis, (title, grid) in zip(axes, shares.items(), strict=True):
-            # A class that holds one map of five is as pale as a class can be that is the greatest.
-            strength = np.clip((grid.max(axis=-1) - 0.2) / 0.8, 0.1, 1)[..., None]
+            # The greatest of five classes holds a fifth at least; its colour can still be told.
+            strength = np.interp(grid.max(axis=-1), (0.2, 1), (0.35, 1))[..., None]
             axis.imshow(1 - strength * (1 - colours[grid.argmax(axis=-1)]))
             axis.set(title=title, xlabel='head', ylabel='layer')
             axis.set_xticks(range(heads), range(1, heads + 1), fontsize=6)
@@ -509,6 +511,11 @@ def save(figure: Figure, directory: str | pathlib.Path, name: str) -> pathlib.Pa
             ('png', {}),
             ('svg', {'Date': None}),
         ):
+            if suffix == 'svg':
+                # One pixel for each cell, which browsers keep sharp at any size; some viewers of
+                # PDF would blur it.
+                for image in figure.findobj(AxesImage):
+                    image.set_interpolation('none')
             data = io.BytesIO()
             figure.savefig(data, format=suffix, dpi=200, metadata=metadata)
             write_atomically(directory / f'{name}.{suffix}', data.getvalue())

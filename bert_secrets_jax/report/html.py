@@ -3,15 +3,20 @@
 All of it but the explorer can be read without its scripts, which sort tables and draw maps.
 """
 
-import base64
 import dataclasses
 import html
 import pathlib
+import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from absl import logging
+
 from bert_secrets_jax.files import write_atomically
 from bert_secrets_jax.report.explorer import Explorer
+
+# Bytes of a page that is slow to open and to send.
+_LARGE = 15_000_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +84,12 @@ def write_report(
         f'</main><script>{_SCRIPT}</script></body></html>\n'
     )
     write_atomically(path, page.encode())
+    if path.stat().st_size > _LARGE:
+        logging.warning(
+            '%s has %.0f MB: fewer --config.maps.examples make it smaller.',
+            path,
+            path.stat().st_size / 1e6,
+        )
 
 
 def _section(index: int, section: Section) -> str:
@@ -102,10 +113,11 @@ def _block(block: Picture | Table | Explorer) -> str:
 
 def _picture(picture: Picture) -> str:
     # As an image and not inline: the ids of two SVGs on one page would collide.
-    data = base64.b64encode(picture.file.read_bytes()).decode()
+    # What HTML or an address would misread is escaped; base64 would be a quarter longer.
+    data = urllib.parse.quote(picture.file.read_text('utf-8'), safe=" !$&'()*+,-./:;=?@[]^_`{|}~")
     caption = html.escape(picture.caption)
     return (
-        f'<figure><img alt="{caption}" src="data:image/svg+xml;base64,{data}">'
+        f'<figure><img alt="{caption}" src="data:image/svg+xml,{html.escape(data)}">'
         f'<figcaption>{caption} <span class="file">{html.escape(picture.file.stem)}'
         '.{pdf,svg,png}</span></figcaption></figure>'
     )

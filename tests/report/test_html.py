@@ -78,6 +78,14 @@ def test_a_report(report):
             assert value.startswith(('data:', '#')), value
 
 
+def test_a_large_page_is_told(tmp_path, caplog):
+    for size, told in ((14_000_000, 0), (15_000_000, 1)):
+        section = Section('One', ['x' * size], [])
+        with caplog.at_level('WARNING', logger='absl'):
+            write_report(tmp_path / 'r.html', title='', lead='', sections=[section], details={})
+        assert caplog.text.count('r.html has 15 MB: fewer --config.maps.examples') == told
+
+
 @pytest.mark.parametrize(
     ('column', 'order'), [(0, '3102'), (1, '1203'), (2, '1032'), (3, '2031'), (4, '0132'),
                           (5, '1023'), (6, '2013')]
