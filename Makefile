@@ -4,8 +4,9 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-# Parity with PyTorch is tested where PyTorch is: leave "bench" out to do without it.
-TEST_EXTRAS ?= quickstart,test,bench
+# Parity with PyTorch is tested where PyTorch is, and pages where Playwright finds a Chromium: leave
+# "bench" or "browser" out to do without.
+TEST_EXTRAS ?= quickstart,test,bench,browser
 WORKDIR ?= results/quickstart
 BIN := $(VENV)/bin
 

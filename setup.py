@@ -29,6 +29,8 @@ EXTRAS['dev'] = [
     *EXTRAS['test'],
     *EXTRAS['bench'],
     *EXTRAS['browser'],
+    # What it makes of our maps is tested where it is.
+    'bertviz>=1.4',
     'ruff>=0.9',
 ]
 
