@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import shutil
 
 # Before JAX starts: eight virtual devices on the CPU stand in for a machine with many.
 os.environ.setdefault('JAX_PLATFORMS', 'cpu')
@@ -167,3 +168,16 @@ def glue_dir(tmp_path_factory):
     for split in ('train', 'dev'):
         (directory / 'MRPC' / f'{split}.tsv').write_text('\n'.join([header, *rows]) + '\n')
     return directory
+
+
+@pytest.fixture(scope='session')
+def browser():
+    """The one browser of a process: Playwright cannot be started a second time beside it."""
+    chromium = shutil.which('chromium')
+    if chromium is None:
+        pytest.skip('no chromium on the PATH')
+    driver = pytest.importorskip('playwright.sync_api')
+    with driver.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=['--no-sandbox'])
+        yield browser
+        browser.close()

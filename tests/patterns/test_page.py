@@ -3,7 +3,6 @@
 import contextlib
 import csv
 import json
-import shutil
 import threading
 import urllib.error
 import urllib.request
@@ -116,15 +115,9 @@ def test_labels_of_other_maps_are_refused(maps, tmp_path):
         page.serve(maps, path)
 
 
-@pytest.mark.skipif(not shutil.which('chromium'), reason='no chromium on the PATH')
-def test_in_a_browser_by_keyboard(maps, tmp_path):
-    driver = pytest.importorskip('playwright.sync_api')
+def test_in_a_browser_by_keyboard(maps, tmp_path, browser):
     path = tmp_path / 'labels.csv'
-    with served(maps, path) as url, driver.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=shutil.which('chromium'), args=['--no-sandbox']
-        )
-        tab = browser.new_page()
+    with served(maps, path) as url, browser.new_page() as tab:
         complaints = []
         tab.on('console', lambda message: complaints.append(message.text))
         tab.on('pageerror', lambda error: complaints.append(str(error)))
@@ -151,5 +144,4 @@ def test_in_a_browser_by_keyboard(maps, tmp_path):
             tab.wait_for_selector(f'text={then}')
         assert tab.inner_text('#count') == '3 of 3'
         assert [each for each in complaints if 'favicon' not in each] == []
-        browser.close()
     assert page.read_labels(path, maps) == {0: 'block', 1: 'vertical', 2: 'heterogeneous'}

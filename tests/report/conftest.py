@@ -1,20 +1,6 @@
 """Pages in a real browser, where there is one: any complaint or request of theirs is a failure."""
 
-import shutil
-
 import pytest
-
-
-@pytest.fixture(scope='session')
-def browser():
-    chromium = shutil.which('chromium')
-    if chromium is None:
-        pytest.skip('no chromium on the PATH')
-    driver = pytest.importorskip('playwright.sync_api')
-    with driver.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=['--no-sandbox'])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
