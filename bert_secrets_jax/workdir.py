@@ -75,11 +75,12 @@ def open_workdir(
         changed = _differences(last, versions)
         if changed:
             logging.warning('%s has results of other versions: %s.', path, changed)
-            versions = {
-                name: now if last.get(name, now) == now else f'{former[name]}{_THEN}{now}'
-                for name, now in versions.items()
+            others = {
+                name: f'{former[name]}{_THEN}{versions[name]}'
+                for name in last.keys() & versions.keys()
+                if last[name] != versions[name]
             }
-            _write_json(path / 'versions.json', former | versions)
+            _write_json(path / 'versions.json', versions | former | others)
     else:
         _write_json(path / 'versions.json', versions)
     _write_json(path / 'config.json', config)

@@ -69,6 +69,11 @@ def test_versions_are_those_of_all_results(tmp_path, caplog):
     assert caplog.text.count("jax was '0.1', is") == 1
     expected = now | {'jax': f'0.1, then {now["jax"]}'}
     assert json.loads((path / 'versions.json').read_text()) == expected
+    # Another one that changes later takes nothing away.
+    (path / 'versions.json').write_text(json.dumps(expected | {'commit': 'abc'}))
+    open_workdir(path, CONFIG)
+    expected |= {'commit': f'abc, then {now["commit"]}'}
+    assert json.loads((path / 'versions.json').read_text()) == expected
 
 
 def test_another_content_under_the_same_name_is_refused(tmp_path):
