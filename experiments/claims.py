@@ -65,14 +65,14 @@ class Measured:
         """By direction, attention along the relations of section 4.5."""
         if not (self.study.config.linguistics.pipeline and heads.is_measured(self.study)):
             return {}
-        return relations.tests(self.study)
+        return relations.tests(self.study, heads.measure(self.study))
 
     @functools.cached_property
     def frames(self) -> links.LinkTest | None:
         """Attention from frame elements to their target."""
         if not frames.is_measured(self.study):
             return None
-        return frames.tests(self.study).get(frames.OF_FRAMES)
+        return frames.tests(self.study, frames.measure(self.study)).get(frames.OF_FRAMES)
 
     @functools.cached_property
     def scores(self) -> dict[str, list[float]]:

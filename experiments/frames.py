@@ -10,6 +10,7 @@ import csv
 import functools
 import hashlib
 import pathlib
+from collections.abc import Mapping
 
 import jax
 import numpy as np
@@ -99,9 +100,8 @@ def _files(study: Study) -> tuple[pathlib.Path, pathlib.Path]:
     return study.workdir / 'frames.csv', study.workdir / 'frames.npz'
 
 
-def tests(study: Study) -> dict[str, links.LinkTest]:
-    """Return the tests of what is measured, by direction; measures it if it is not."""
-    measured = measure(study)
+def tests(study: Study, measured: Mapping[str, bs.HeadTable]) -> dict[str, links.LinkTest]:
+    """Return the tests of what `measure` returned, by direction."""
     return links.read(_files(study)[1], measured)
 
 
@@ -125,7 +125,8 @@ def _write_maps(study: Study, encoded: Encoded, relation: str, score: np.ndarray
 
 def section(study: Study) -> Section:
     """Measure what is not measured yet, and return the section of the report."""
-    measured, found = measure(study), tests(study)
+    measured = measure(study)
+    found = tests(study, measured)
     links.write_heads(study.workdir / 'frames_heads.csv', found)
     of_frames = OF_FRAMES in found
     figure = figures.head_grids(

@@ -124,10 +124,11 @@ def _notes(study: Study, measured: dict[str, bs.HeadTable], seed: int) -> dict[s
         tables = [of[name] for of in (measured, changed) if name in of and of[name].count]
         if tables:
             notes[title] = _texts(tables)
-    along = {
-        'relations': relations.tests(study) if study.config.linguistics.pipeline else {},
-        'frames': frames.tests(study) if frames.is_measured(study) else {},
-    }
+    along = {}
+    if study.config.linguistics.pipeline:
+        along['relations'] = relations.tests(study, measured)
+    if frames.is_measured(study):
+        along['frames'] = frames.tests(study, frames.measure(study))
     for part, tests in along.items():
         for name, test in tests.items():
             notes[f'{part}, model as it is: attention from {name}'] = _of_links(test)

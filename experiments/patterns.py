@@ -130,9 +130,9 @@ def _trust(study: Study) -> str:
 
 def _examples(study: Study) -> list[Picture]:
     """Return Figure 1: for each class the maps that are most clearly of it."""
-    every = maps.compute(study)
+    examples = maps.compute(study)
     # In a map of few tokens one pattern looks like the other.
-    shown = [each for each in every if len(each.tokens) >= _LEGIBLE] or every
+    shown = [each for each in examples if len(each.tokens) >= _LEGIBLE] or examples
     every = _as_maps(shown)
     logits = predict(heads.classifier(study), every).astype(np.float64)
     odds = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)

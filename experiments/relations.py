@@ -3,6 +3,8 @@
 python -m experiments.relations --config=configs/quickstart.py --workdir=results/quickstart
 """
 
+from collections.abc import Mapping
+
 import bert_secrets_jax as bs
 from bert_secrets_jax.report import figures, tables
 from bert_secrets_jax.report.html import Picture, Section, Table
@@ -10,9 +12,9 @@ from experiments import heads, links
 from experiments.study import Study, launch
 
 
-def tests(study: Study) -> dict[str, links.LinkTest]:
-    """Return the tests of what is measured, by direction; measures it if it is not."""
-    return links.read(study.workdir / 'relations.npz', heads.measure(study))
+def tests(study: Study, measured: Mapping[str, bs.HeadTable]) -> dict[str, links.LinkTest]:
+    """Return the tests of what `heads.measure` returned, by direction."""
+    return links.read(study.workdir / 'relations.npz', measured)
 
 
 def section(study: Study) -> Section:
@@ -21,7 +23,7 @@ def section(study: Study) -> Section:
     if not study.config.linguistics.pipeline:
         return Section(title, ['Not measured: no spaCy pipeline.'], [])
     measured = heads.measure(study)
-    found = tests(study)
+    found = tests(study, measured)
     if not found:
         return Section(title, ['Not measured: no text has such a relation.'], [])
     links.write_heads(study.workdir / 'relations_heads.csv', found)

@@ -113,25 +113,30 @@ def run(
     """
     done = {}
     for name, make in chosen.items():
-        section = _attempt(task + name, functools.partial(make, study), study.workdir, failures)
-        done[name] = dataclasses.replace(section, title=task + section.title)
+        make = functools.partial(make, study)
+        done[name] = _attempt(name, make, study.workdir, failures, task)
     first = [done.pop('claims')] if 'claims' in done else []
     return first + list(done.values())
 
 
 def _attempt(
-    name: str, make: Callable[[], Section], workdir: pathlib.Path, failures: dict[str, list[str]]
+    name: str,
+    make: Callable[[], Section],
+    workdir: pathlib.Path,
+    failures: dict[str, list[str]],
+    task: str = '',
 ) -> Section:
     """Make a section, or one that says why it failed; `failures` learns of it."""
     try:
-        return make()
+        section = make()
     except Exception as error:
         message = _describe(error, workdir)
         names = failures.setdefault(message, [])
-        names.append(name)
-        logging.warning('%s failed: %s', name, message)
+        names.append(task + name)
+        logging.warning('%s%s failed: %s', task, name, message)
         why = f'It failed: {message}' if len(names) == 1 else f'It failed as {names[0]} did.'
-        return Section(f'{name.split(": ")[-1]} (failed)', [why], [])
+        section = Section(f'{name} (failed)', [why], [])
+    return dataclasses.replace(section, title=task + section.title)
 
 
 def _describe(error: Exception, workdir: pathlib.Path) -> str:

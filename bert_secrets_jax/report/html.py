@@ -75,21 +75,18 @@ def write_report(
         f'{_table(Table("", ("setting", "value"), list(values.items())))}</details>'
         for heading, values in details.items()
     )
-    page = (
+    data = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<title>{html.escape(title)}</title><style>{_STYLE}</style></head><body><main>'
         f'<h1>{html.escape(title)}</h1><p class="lead">{html.escape(lead)}</p>'
         f'<nav aria-label="Contents"><ol>{contents}</ol></nav>{body}{closing}'
         f'</main><script>{_SCRIPT}</script></body></html>\n'
-    )
-    write_atomically(path, page.encode())
-    if path.stat().st_size > _LARGE:
-        logging.warning(
-            '%s has %.0f MB: fewer --config.maps.examples make it smaller.',
-            path,
-            path.stat().st_size / 1e6,
-        )
+    ).encode()
+    write_atomically(path, data)
+    if len(data) > _LARGE:
+        size = len(data) / 1e6
+        logging.warning('%s has %.0f MB: fewer --config.maps.examples make it smaller.', path, size)
 
 
 def _section(index: int, section: Section) -> str:
