@@ -1,12 +1,22 @@
 # make report   sets everything up in .venv and writes a report on a real BERT, offline
 # make test     sets everything up in .venv and runs all tests
 # make format   formats and lints
+#
+# With another Python, such as `make test PYTHON=python3.13`, in a folder of its own: .venv-3.13.
 
 PYTHON ?= python3
-VENV ?= .venv
+VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+ifeq ($(VERSION),)
+$(error PYTHON=$(PYTHON) does not start: name a Python of 3.11 or later, or its path)
+endif
+# Python 3.11 holds back some packages: both ends of what is supported are tested.
+OLD := $(filter 3.11 3.12,$(VERSION))
+CONSTRAINTS ?= $(if $(OLD),constraints.txt,constraints-3.13.txt)
+VENV ?= .venv$(if $(filter 3.11,$(VERSION)),,-$(VERSION))
 # Parity with PyTorch is tested where PyTorch is, and pages where Playwright finds a Chromium: leave
-# "bench" or "browser" out to do without.
-TEST_EXTRAS ?= quickstart,test,bench,browser
+# "bench" or "browser" out to do without. PyTorch is pinned for the older Pythons only.
+TEST_EXTRAS ?= quickstart,test,browser$(if $(OLD),$(COMMA)bench)
+COMMA := ,
 WORKDIR ?= results/quickstart
 BIN := $(VENV)/bin
 
@@ -24,15 +34,15 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) .venv .venv-* build *.egg-info
 
 $(VENV)/.report: EXTRAS = quickstart
 $(VENV)/.test: EXTRAS = $(TEST_EXTRAS)
 $(VENV)/.dev: EXTRAS = dev
-$(VENV)/.report $(VENV)/.test $(VENV)/.dev: setup.py constraints.txt
+$(VENV)/.report $(VENV)/.test $(VENV)/.dev: setup.py $(CONSTRAINTS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo 'Python 3.11 or later is needed: make PYTHON=python3.12 ...' >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	  --constraint constraints.txt --editable '.[$(EXTRAS)]'
+	  --constraint $(CONSTRAINTS) --editable '.[$(EXTRAS)]'
 	touch $@

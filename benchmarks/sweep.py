@@ -110,7 +110,7 @@ def pytorch_logits(model, inputs, layer: int, head: int, baseline: str) -> torch
 
 
 def in_pytorch(model, baseline: str, batches: list[bs.Batch], masks) -> np.ndarray:
-    """Return the logits [K, E, C] of one full forward pass per head."""
+    """Return the logits [M, E, C] of one full forward pass per head."""
     to_device = lambda array: torch.from_numpy(array).long().to(model.device)
     with torch.no_grad():
         placed = [jax.tree.map(to_device, batch.inputs) for batch in batches]
@@ -122,7 +122,7 @@ def in_pytorch(model, baseline: str, batches: list[bs.Batch], masks) -> np.ndarr
 
 
 def one_by_one(forward, params, batches: list[bs.Batch], masks) -> np.ndarray:
-    """Return the logits [K, E, C] of our model, one mask at a time."""
+    """Return the logits [M, E, C] of our model, one mask at a time."""
     placed = [jax.device_put(batch.inputs) for batch in batches]
     calls = ((None, forward(params, inputs, mask)) for mask in masks for inputs in placed)
     logits = np.concatenate([found for _, found in one_behind(calls)])
@@ -150,7 +150,7 @@ def load_pytorch(directory: str):
 
 
 def make_ways(ours: bs.Pretrained, theirs) -> dict:
-    """Return name to (batches, function of batches and masks that returns logits [K, E, C])."""
+    """Return name to (batches, function of batches and masks that returns logits [M, E, C])."""
     folder, length, rows = _GLUE_DIR.value, _FIXED_LENGTH.value or 128, _TORCH_BATCH.value
     corpus = bs.read_glue(folder, bs.get_task('mrpc')) if folder else bs.read_corpus()
     drawn = np.random.default_rng(_SEED.value).permutation(len(corpus))[: _EXAMPLES.value]
@@ -160,17 +160,17 @@ def make_ways(ours: bs.Pretrained, theirs) -> dict:
     full = [jax.tree.map(lambda array, b=b: array[b.example >= 0], b) for b in batches]
     encoded, numbers = tokenize(ours.tokenizer, examples, max_length=length), np.arange(len(drawn))
     padded = [encoded.batch(part, length) for part in np.split(numbers, numbers[rows::rows])]
-    bert, params, baseline, chunk = ours.bert, ours.params, _BASELINE.value, _CHUNK_TOKENS.value
+    bert, baseline, chunk = ours.bert, _BASELINE.value, _CHUNK_TOKENS.value
 
     @jax.jit
     def forward(params, inputs, mask):
         return bert.apply({'params': params}, **inputs, head_mask=mask, baseline=baseline).logits
 
     def sweep(batches, masks):
-        return bs.sweep(bert, params, batches, masks, baseline=baseline, chunk_tokens=chunk)
+        return bs.sweep(ours, batches, masks, baseline=baseline, chunk_tokens=chunk).logits
 
     pytorch = functools.partial(in_pytorch, theirs, baseline)
-    naive = functools.partial(one_by_one, forward, params)
+    naive = functools.partial(one_by_one, forward, ours.params)
     ways = {
         f'{PYTORCH}, padded to {length}': (padded, pytorch),
         f'{PYTORCH}, same batches': (full, pytorch),

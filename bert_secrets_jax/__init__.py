@@ -1,83 +1,139 @@
+# ruff: noqa: F401  (editors read the imports under TYPE_CHECKING; nothing runs them)
 """What the attention heads of BERT do, which of them matter, and whether a published claim holds.
 
     import bert_secrets_jax as bs
 
     pretrained = bs.from_pretrained('all-MiniLM-L6-v2')
     batches = bs.encode(pretrained.tokenizer, bs.read_corpus('dev'))
-    tables = bs.collect(
-        pretrained.bert, pretrained.params, batches, {'sep': bs.statistics.to_sep}
-    )
+    tables = bs.collect(pretrained, batches, {'sep': bs.statistics.to_sep})
     tables['sep'].mean  # [layer, head]
 
-Masks, sweeps and more are in README.md.
+Every name is loaded when it is first used. Masks, sweeps and more are in README.md.
 """
 
-from bert_secrets_jax import patterns
-from bert_secrets_jax.ablation import masks
-from bert_secrets_jax.ablation.sweep import sweep, sweep_batches
-from bert_secrets_jax.data.annotation import (
-    Annotation,
-    Link,
-    Span,
-    read_annotations,
-    write_annotations,
-)
-from bert_secrets_jax.data.corpus import read_corpus
-from bert_secrets_jax.data.encoding import Batch, encode
-from bert_secrets_jax.data.framenet import read_frame_sample, read_framenet, read_frames
-from bert_secrets_jax.data.glue import prepare_tfds, read_glue, read_tfds
-from bert_secrets_jax.data.linguistics import annotate
-from bert_secrets_jax.data.tables import read_table
-from bert_secrets_jax.data.tasks import GLUE, Example, Task, get_task
-from bert_secrets_jax.measure import links, statistics
-from bert_secrets_jax.measure.collect import HeadTable, collect, compare
-from bert_secrets_jax.measure.maps import TokenMaps, attention_maps, to_bertviz
-from bert_secrets_jax.model.bert import Bert, BertOutput
-from bert_secrets_jax.model.config import BertConfig
-from bert_secrets_jax.model.weights import Pretrained, from_pretrained, save_pretrained
-from bert_secrets_jax.report.explorer import Explorer
-from bert_secrets_jax.report.tables import read_results, to_frame
+import sys
+import types
+from typing import TYPE_CHECKING
 
-__all__ = [
-    'GLUE',
-    'Annotation',
-    'Batch',
-    'Bert',
-    'BertConfig',
-    'BertOutput',
-    'Example',
-    'Explorer',
-    'HeadTable',
-    'Link',
-    'Pretrained',
-    'Span',
-    'Task',
-    'TokenMaps',
-    'annotate',
-    'attention_maps',
-    'collect',
-    'compare',
-    'encode',
-    'from_pretrained',
-    'get_task',
-    'links',
-    'masks',
-    'patterns',
-    'prepare_tfds',
-    'read_annotations',
-    'read_corpus',
-    'read_frame_sample',
-    'read_framenet',
-    'read_frames',
-    'read_glue',
-    'read_results',
-    'read_table',
-    'read_tfds',
-    'save_pretrained',
-    'statistics',
-    'sweep',
-    'sweep_batches',
-    'to_bertviz',
-    'to_frame',
-    'write_annotations',
-]
+from bert_secrets_jax import lazy
+
+# Module to the public names that it holds. Editors read the same from the block below; a test
+# compares the two.
+_MEMBERS = {
+    'ablation.resumable': ('sweep_examples',),
+    'ablation.sweep': ('Swept', 'sweep', 'sweep_batches'),
+    'cache': ('enable_cache',),
+    'data.annotation': ('Annotation', 'Link', 'Span', 'read_annotations', 'write_annotations'),
+    'data.corpus': ('read_corpus',),
+    'data.encoding': ('Batch', 'bucket', 'encode', 'mark', 'tokenize'),
+    'data.framenet': ('framenet_sample', 'read_framenet', 'read_framenet_sample'),
+    'data.glue': ('prepare_tfds', 'read_glue', 'read_tfds'),
+    'data.linguistics': ('annotate',),
+    'data.tables': ('read_table',),
+    'data.tasks': ('GLUE', 'Example', 'Task', 'get_task'),
+    'finetune.train': ('Finetuned', 'finetune'),
+    'measure.catalogue': ('Described', 'measure', 'measure_change'),
+    'measure.collect': ('HeadTable', 'collect', 'compare'),
+    'measure.maps': ('TokenMaps', 'attention_maps', 'to_bertviz'),
+    'measure.tables': ('to_frame', 'top_heads'),
+    'model.bert': ('Bert', 'BertOutput'),
+    'model.config': ('BertConfig',),
+    'model.weights': ('Pretrained', 'from_pretrained', 'save_pretrained', 'with_classifier'),
+    'programs.api': ('Report', 'report'),
+    'report.explorer': ('Explorer',),
+    'runs.result': ('Finding', 'Result'),
+    'runs.results': ('read_results',),
+}
+# Public name to the module that it stands for.
+_MODULES = {
+    'analyses': 'analyses',
+    'catalogue': 'measure.catalogue',
+    'claims': 'analyses.verdicts',
+    'links': 'measure.links',
+    'masks': 'ablation.masks',
+    'paper': 'paper',
+    'patterns': 'patterns',
+    'plots': 'plots',
+    'significance': 'ablation.significance',
+    'statistics': 'measure.statistics',
+}
+
+if TYPE_CHECKING:
+    from bert_secrets_jax import analyses, paper, patterns, plots
+    from bert_secrets_jax.ablation import masks, significance
+    from bert_secrets_jax.ablation.resumable import sweep_examples
+    from bert_secrets_jax.ablation.sweep import Swept, sweep, sweep_batches
+    from bert_secrets_jax.analyses import verdicts as claims
+    from bert_secrets_jax.cache import enable_cache
+    from bert_secrets_jax.data.annotation import (
+        Annotation,
+        Link,
+        Span,
+        read_annotations,
+        write_annotations,
+    )
+    from bert_secrets_jax.data.corpus import read_corpus
+    from bert_secrets_jax.data.encoding import Batch, bucket, encode, mark, tokenize
+    from bert_secrets_jax.data.framenet import (
+        framenet_sample,
+        read_framenet,
+        read_framenet_sample,
+    )
+    from bert_secrets_jax.data.glue import prepare_tfds, read_glue, read_tfds
+    from bert_secrets_jax.data.linguistics import annotate
+    from bert_secrets_jax.data.tables import read_table
+    from bert_secrets_jax.data.tasks import GLUE, Example, Task, get_task
+    from bert_secrets_jax.finetune.train import Finetuned, finetune
+    from bert_secrets_jax.measure import catalogue, links, statistics
+    from bert_secrets_jax.measure.catalogue import Described, measure, measure_change
+    from bert_secrets_jax.measure.collect import HeadTable, collect, compare
+    from bert_secrets_jax.measure.maps import TokenMaps, attention_maps, to_bertviz
+    from bert_secrets_jax.measure.tables import to_frame, top_heads
+    from bert_secrets_jax.model.bert import Bert, BertOutput
+    from bert_secrets_jax.model.config import BertConfig
+    from bert_secrets_jax.model.weights import (
+        Pretrained,
+        from_pretrained,
+        save_pretrained,
+        with_classifier,
+    )
+    from bert_secrets_jax.programs.api import Report, report
+    from bert_secrets_jax.report.explorer import Explorer
+    from bert_secrets_jax.runs.result import Finding, Result
+    from bert_secrets_jax.runs.results import read_results
+
+    __version__: str
+
+_load, _listing, __all__ = lazy.attach(__name__, members=_MEMBERS, modules=_MODULES)
+
+
+def __getattr__(name: str):
+    if name != '__version__':
+        return _load(name)
+    import importlib.metadata
+
+    try:
+        return importlib.metadata.version(__name__)
+    except importlib.metadata.PackageNotFoundError:
+        return 'unknown'
+
+
+def __dir__() -> list[str]:
+    return sorted({*_listing(), '__version__'})
+
+
+class _Package(types.ModuleType):
+    """This package, in which `finetune`, `measure` and `report` stay functions.
+
+    Folders of the same names hold what these functions are made of. Python binds a folder to its
+    name here as soon as anything in it is imported, which would make the function depend on what
+    was imported before. `from bert_secrets_jax.finetune import train` does not use that name.
+    """
+
+    def __setattr__(self, name, value):
+        folder = isinstance(value, types.ModuleType) and value.__name__ == f'{__name__}.{name}'
+        if not (folder and name in __all__ and name not in _MODULES):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

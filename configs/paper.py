@@ -11,18 +11,4 @@ from tensorflow-datasets (`--config.data.tfds_dir`). Table 1 fine-tunes random w
 `"--config.train.starts=('pretrained',)"` does without.
 """
 
-from configs import base
-
-
-def get_config(arg: str = 'mrpc'):
-    """Return the config; `arg` is '<task>[,<task>...]', with or without ':smoke' behind it."""
-    tasks, _, smoke = arg.partition(':')
-    if smoke not in ('', 'smoke'):
-        raise ValueError(
-            f"configs/paper.py takes '<task>[,<task>...]' and ':smoke' behind it, got {arg!r}."
-        )
-    config = base.get_config()
-    config.data.task = tasks
-    # Table 1.
-    config.train.starts = ('pretrained', 'random')
-    return base.shrink(config) if smoke else config
+from bert_secrets_jax.configs.paper import get_config  # noqa: F401

@@ -5,19 +5,4 @@
 `configs/quickstart.py:smoke` is the same on 12 sentence pairs.
 """
 
-from configs import base
-
-
-def get_config(arg: str = ''):
-    """Return the config; `arg` is '' or 'smoke'."""
-    if arg not in ('', 'smoke'):
-        raise ValueError(f"configs/quickstart.py takes no argument but ':smoke', got {arg!r}.")
-    config = base.get_config()
-    config.model.name = 'all-MiniLM-L6-v2'
-    config.data.source = 'corpus'
-    # 320 pairs want more passes, and a higher rate, than the paper's thousands.
-    config.train.epochs = 8
-    config.train.learning_rate = 1e-4
-    config.train.num_seeds = 1
-    config.ablation.sets = ('heads', 'layers')
-    return base.shrink(config) if arg else config
+from bert_secrets_jax.configs.quickstart import get_config  # noqa: F401

@@ -1,9 +1,11 @@
 """Shared fixtures: a tiny BERT with random weights, inputs with padding and two segments."""
 
 import dataclasses
+import importlib.metadata
 import json
 import os
 import pathlib
+import platform
 import shutil
 
 # Before JAX starts: eight virtual devices on the CPU stand in for a machine with many.
@@ -34,6 +36,12 @@ RELATIVES = {
     'distilbert': {'type_vocab_size': 0, 'classifier_dropout': 0.2},
     'electra': {'embedding_size': 16},
 }
+
+
+def pytest_report_header() -> str:
+    """Say in the first lines of a run which of the supported versions it tests."""
+    versions = [f'{name} {importlib.metadata.version(name)}' for name in ('jax', 'jaxlib', 'flax')]
+    return ', '.join([f'Python {platform.python_version()}', *versions])
 
 
 def relative(config: BertConfig, model_type: str) -> BertConfig:

@@ -2,23 +2,43 @@
 
 import logging
 
+import pytest
+
 from bert_secrets_jax import progress as progress_module
 from bert_secrets_jax.progress import progress
 
 
+def lines(caplog, items, **settings) -> list[str]:
+    with caplog.at_level(logging.INFO, logger='absl'):
+        assert list(progress(items, 'Reading', size=len, unit='letters', **settings)) == items
+    return [record.getMessage() for record in caplog.records]
+
+
 def test_plain_lines_in_a_log(caplog, monkeypatch):
     monkeypatch.setattr(progress_module, '_SECONDS_BETWEEN_LINES', 0)
-    with caplog.at_level(logging.INFO, logger='absl'):
-        assert list(progress(['ab', 'c'], 'Reading', size=len, unit='letters')) == [
-            'ab',
-            'c',
-        ]
-    first, last = (record.getMessage() for record in caplog.records)
-    assert first.startswith('Reading: 2/3 letters, ') and 's left' in first
-    assert last.startswith('Reading: 3/3 letters, ') and last.endswith('0 s left')
+    start, middle, end = lines(caplog, ['ab', 'c', ''])
+    assert start == 'Reading: 0/3 letters, compiling the first batch ...'
+    assert middle.startswith('Reading: 2/3 letters, ') and middle.endswith(' s left')
+    assert end.startswith('Reading: 3/3 letters, ') and 'done in' in end
 
 
-def test_a_bar_on_a_terminal(capsys, monkeypatch):
+def test_short_work_has_a_first_and_a_last_line(caplog):
+    start, end = lines(caplog, ['ab', 'c'], compiles=False)
+    assert start == 'Reading: 0/3 letters'
+    assert end.startswith('Reading: 3/3 letters, ')
+
+
+def test_no_work_says_nothing(caplog):
+    assert lines(caplog, []) == []
+
+
+@pytest.mark.parametrize('compiles', [True, False])
+def test_a_bar_on_a_terminal(capsys, monkeypatch, compiles):
     monkeypatch.setattr('sys.stderr.isatty', lambda: True, raising=False)
-    assert list(progress([[1], [2]], 'Reading', size=len)) == [[1], [2]]
-    assert '2/2' in capsys.readouterr().err
+    shown = progress([[1], [2]], 'Reading', size=len, compiles=compiles)
+    assert next(shown) == [1]
+    before = capsys.readouterr().err
+    assert '0/2' in before and ('compiling the first batch' in before) == compiles
+    assert list(shown) == [[2]]
+    last = capsys.readouterr().err.rstrip().rsplit('\r', 1)[-1]
+    assert '2/2' in last and 'compiling' not in last

@@ -1,59 +1,157 @@
-"""What the README shows in Python runs as it stands there."""
+"""What the documents show runs as it stands there, and what they mention exists."""
 
+import ast
+import inspect
+import json
+import pathlib
 import re
 import subprocess
 import sys
 
+import pytest
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.configs import base
+from bert_secrets_jax.programs import cli
+from bert_secrets_jax.runs.folder import flatten
 from tests.conftest import ROOT
 
+DOCUMENTS = [ROOT / 'README.md', ROOT / 'CONTRIBUTING.md', *sorted((ROOT / 'docs').glob('*.md'))]
 
+
+def blocks_of(path: pathlib.Path) -> list[str]:
+    return re.findall(r'```python\n(.*?)```', path.read_text('utf-8'), re.DOTALL)
+
+
+@pytest.mark.slow
 def test_the_examples_run(optimized, capsys):
-    blocks = re.findall(r'```python\n(.*?)```', (ROOT / 'README.md').read_text('utf-8'), re.DOTALL)
+    blocks = blocks_of(ROOT / 'README.md')
     assert len(blocks) >= 2
     # As a reader would, one after the other.
     names = {}
     for block in blocks:
         exec(compile(block, 'README.md', 'exec'), names)
-    assert '(6, 12)' in str(names['tables']['sep'].mean.shape)
+    assert names['tables']['[SEP]'].mean.shape == (6, 12)
     batch, layers, heads, *_ = names['output'].attentions.shape
     assert (layers, heads) == (6, 12)
-    assert f'({batch}, 6, 12, ' in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f'({batch}, 6, 12, ' in said and 'entropy (nats)' in said
+    assert 'Attention to [SEP] is greatest in layer' in said
     assert names['maps'][0].tokens[0] == '[CLS]'
+
+
+def test_the_readme_is_short_and_python_comes_early():
+    lines = (ROOT / 'README.md').read_text('utf-8').splitlines()
+    assert len(lines) <= 150
+    assert lines.index('```python') < 60
+    for command in ('make report', 'make test'):
+        assert any(line.strip().startswith(command) for line in lines)
+
+
+@pytest.mark.parametrize('path', DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(path):
+    text = path.read_text('utf-8')
+    headings = {
+        re.sub(r'[^\w\- ]', '', heading).strip().lower().replace(' ', '-')
+        for heading in re.findall(r'^#+ (.*)$', text, re.MULTILINE)
+    }
+    for target in re.findall(r'\]\(([^)\s]+)\)', text):
+        file, _, heading = target.partition('#')
+        if file.startswith('https:'):
+            continue
+        assert not file or (path.parent / file).exists(), target
+        assert file or heading in headings, target
+
+
+@pytest.mark.parametrize('path', DOCUMENTS, ids=lambda path: path.name)
+def test_commands_and_settings_exist(path):
+    text = path.read_text('utf-8')
+    settings = flatten(base.get_config().to_dict())
+    for name in re.findall(r'--config\.([\w.]*\w)', text):
+        # `--config.train.*` stands for all settings of a group.
+        known = name in settings or any(each.startswith(f'{name}.') for each in settings)
+        assert known, name
+    for name in re.findall(r'--set "?([\w.]+)=', text):
+        assert name in settings, name
+    for folder, name in re.findall(r'python -m (experiments|benchmarks)\.([a-z]\w*)', text):
+        assert (ROOT / folder / f'{name}.py').exists(), name
+    for name in re.findall(r'^(?:    )?(?:PYTHONPATH=\. )?bert-secrets (\w+)', text, re.MULTILINE):
+        assert name in cli.programs(), name
+
+
+def test_every_program_is_documented():
+    text = (ROOT / 'docs' / 'running.md').read_text('utf-8')
+    for path in (ROOT / 'experiments').glob('[!_]*.py'):
+        assert f'`{path.stem}' in text, path.stem
+    for name in cli.programs():
+        assert f'`{name}`' in text or f'bert-secrets {name}' in text, name
+
+
+@pytest.mark.parametrize('path', DOCUMENTS, ids=lambda path: path.name)
+def test_public_names_exist(path):
+    """Examples of the other documents need files that a reader has: their names alone are tried."""
+    for block in blocks_of(path):
+        ast.parse(block)
+    for name in re.findall(r'\bbs((?:\.[A-Za-z_]\w*)+)', path.read_text('utf-8')):
+        value = bs
+        for part in name[1:].split('.'):
+            value = getattr(value, part)
+
+
+def test_arguments_in_the_documents_exist():
+    """Keyword arguments of calls of `bs.`, which a name that exists would not show to be wrong."""
+    notebook = json.loads((ROOT / 'docs' / 'tutorial.ipynb').read_text('utf-8'))
+    cells = [''.join(cell['source']) for cell in notebook['cells'] if cell['cell_type'] == 'code']
+    for block in [*cells, *(block for path in DOCUMENTS for block in blocks_of(path))]:
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).startswith('bs.'):
+                function = eval(ast.unparse(node.func), {'bs': bs})
+                known = inspect.signature(function).parameters
+                for keyword in node.keywords:
+                    assert keyword.arg is None or keyword.arg in known, ast.unparse(node)
 
 
 def test_mistakes_in_python_are_named():
     """In a process of its own: the types that the tests check here are not checked for users."""
     code = """
 import numpy as np, bert_secrets_jax as bs
-from bert_secrets_jax.data.encoding import tokenize
-from bert_secrets_jax.model.bert import Bert, init_params
-from bert_secrets_jax.report import figures
+from bert_secrets_jax.model.bert import init_params
 sizes = dict(hidden_size=4, num_hidden_layers=1, num_attention_heads=1, intermediate_size=4)
-bert = Bert(bs.BertConfig(vocab_size=9, max_position_embeddings=8, label_names=('a',), **sizes))
-params = init_params(bert, 0)
-model = bs.Pretrained(bert, params, None)
+bert = bs.Bert(bs.BertConfig(vocab_size=9, max_position_embeddings=8, label_names=('a',), **sizes))
+model = bs.Pretrained(bert, init_params(bert, 0), None)
 maps = bs.TokenMaps(['a', 'b'], np.full((1, 1, 2, 2), 0.5))
 ids = np.ones((1, 3), np.int32)
 here = np.ones((1, 3), bool)
 batch = bs.Batch(ids, 0 * ids, ids, {'token': here, 'cls': here}, np.array([0]))
-of = {'verb': bs.statistics.attention_to('verb')}
+masks = np.ones((1, 1, 1))
+pair = bs.Example('The cat', 'ran.', 0)
 for wrong in (
-    lambda: tokenize(model, [bs.Example('The cat', None, None, '')]),
-    lambda: tokenize(type('', (), {'num_special_tokens_to_add': 0}), ['The cat']),
-    lambda: bs.collect(model, params, [batch], of),
-    lambda: bs.collect(bert, params, batch, of),
-    lambda: bs.collect(bert, params, [batch], list(of)),
-    lambda: bs.collect(bert, params, [batch], of),
-    lambda: bs.collect(bert, params, [batch], {'mine': lambda maps, marks: maps.mean()}),
-    lambda: bs.sweep(model, params, [batch], np.ones((1, 1, 1))),
-    lambda: bs.sweep(bert, params, batch, np.ones((1, 1, 1))),
-    lambda: bs.masks.single_heads(bert),
+    lambda: bs.tokenize(model, ['The cat']),
+    lambda: bs.tokenize(type('', (), {'num_special_tokens_to_add': 0}), 'The cat'),
+    lambda: bs.attention_maps(model, 'The cat'),
+    lambda: bs.attention_maps(model, [('The cat', 'ran.'), 'The cat ran.']),
+    lambda: bs.collect(bert, [batch], ['[SEP]']),
+    lambda: bs.collect(model, batch, ['[CLS]']),
+    lambda: bs.collect(model, [batch], '[SEP]'),
+    lambda: bs.collect(model, [batch], ['[SEPP]']),
+    lambda: bs.collect(model, [batch], ['verb']),
+    lambda: bs.collect(model, [batch], {'mine': lambda maps, marks: maps.mean()}),
+    lambda: bs.collect(model, [batch], {'mine': 'sep'}),
+    lambda: bs.sweep(bert, [batch], masks),
+    lambda: bs.sweep(model, batch, masks),
+    lambda: bs.sweep(model, [batch], np.ones((1, 2, 1))),
+    lambda: bs.masks.single_heads(model),
     lambda: bs.masks.disable(bert.config, [(0, 1)]),
+    lambda: bs.finetune(model, ['The cat ran.'], ['The cat ran.']),
+    lambda: bs.analyses.ablation(bert, [pair]),
+    lambda: bs.analyses.ablation(model, [bs.Example('The cat')]),
+    lambda: bs.analyses.ablation(model, [pair], masks='head'),
+    lambda: bs.analyses.claims(maps),
     lambda: bs.Explorer([maps]),
     lambda: bs.Explorer({'it': maps}),
     lambda: bs.to_bertviz([maps]),
     lambda: bs.to_frame({'sep': np.eye(2)}),
-    lambda: figures.head_maps({'L1-H1': maps.attentions}, maps.tokens),
+    lambda: bs.plots.head_maps({'L1-H1': maps.attentions}, maps.tokens),
 ):
     try:
         wrong()
@@ -65,16 +163,26 @@ for wrong in (
     )
     beginnings = (
         'Pretrained is no tokenizer: what `from_pretrained` returns has one',
-        'Examples are bs.Example(',
-        'Pretrained is not the model: give .bert and .params',
+        'Texts are several, and this is a single str: give a list',
+        'Texts are several, and this is a single str: give a list',
+        'The texts are mixed, a pair at 0 and a string at 1',
+        'Bert is not a model with weights and tokenizer: give what bs.from_pretrained returns',
         'Batches are several',
-        "Statistics have names: {'sep'",
+        "Statistics are several, and this is a single one: give names, ['[SEP]'",
+        "There is no statistic '[SEPP]'. Similar ones: '[SEP]'",
         "These batches have no marks 'verb', but cls, token: what words are",
         "Statistic 'mine' must return two things",
-        'Pretrained is not the model',
+        "Statistic 'mine' is a str and no function",
+        'Bert is not a model with weights and tokenizer',
         'Batches are several',
-        'Masks are made for a config, such as bert.config',
+        'masks must be [masks, layers, heads] = [M, 1, 1]',
+        'Masks are made for a config, such as pretrained.config',
         'Each set is a list of (layer, head): [[(0, 1)]]',
+        'Training example text/0 has no label: give bs.Example(text_a, text_b, label)',
+        'Bert is not a model: give what `bs.from_pretrained` or `bs.finetune` returns.',
+        'text/0 has no label: labelled texts are needed.',
+        'Sets of masks are heads, layers, one_head_left, not head.',
+        'TokenMaps is not a result: give what functions of `bs.analyses` return.',
         "An explorer takes maps by the name of their model: {'MiniLM': maps}",
         'An explorer takes a list of maps for each model',
         'bertviz shows one example',

@@ -1,10 +1,11 @@
-"""A layer of BERT in the pieces that a sweep runs: what masks share, and what is left per mask.
+"""A layer of BERT, cut into the part that masks share and the part that each mask runs alone.
 
-Axes besides those of `model/attention.py`: R rows, that is, examples times masks (the masks of one
-example side by side), and J heads that a mask changes in one layer.
+Axes besides those of `model/attention.py`: Z rows, which are examples times masks, with the masks
+of one example next to each other; J heads that a mask changes in one layer; A maps, one per head or
+one for all heads.
 
-A disabled head is a change of the layer's output: its context, the map times the values, becomes
-that of the baseline, which is the mean of the values ('uniform') or 0 ('zero').
+To disable a head is to change the layer's output: the head's context, which is its map times the
+values, is replaced by the mean of the values (baseline 'uniform') or by 0 (baseline 'zero').
 """
 
 import dataclasses
@@ -29,8 +30,8 @@ class Setting:
     """What the pieces are compiled for.
 
     Attributes:
-      config: of the model.
-      baseline: of disabled heads, one of `attention.BASELINES`.
+      config: The config of the model.
+      baseline: What replaces a disabled head, one of `attention.BASELINES`.
     """
 
     config: BertConfig
@@ -59,11 +60,11 @@ def run_layer(setting: Setting, params, hidden, attention_mask, head_mask):
     """Run a whole layer.
 
     Args:
-      setting: model and baseline.
-      params: of this layer.
-      hidden: [R, T, D].
-      attention_mask: [B, T].
-      head_mask: [R, N], or None to keep all heads.
+      setting: The model and the baseline.
+      params: Parameters of this layer.
+      hidden: [Z, T, D] Hidden states that enter the layer.
+      attention_mask: [B, T] 1 on real tokens.
+      head_mask: [Z, N] Mask of the layer's heads per row; None keeps all heads.
     """
     attention_mask = _per_row(attention_mask, len(hidden))
     context, baseline = _contexts(setting, params, hidden, attention_mask)
@@ -74,13 +75,13 @@ def run_layer(setting: Setting, params, hidden, attention_mask, head_mask):
 
 @_piece
 def open_layer(setting: Setting, params, hidden, attention_mask):
-    """Run the attention of a layer once for all masks that start in it.
+    """Run the attention of a layer once for all masks that first differ in it.
 
     Args:
-      setting: model and baseline.
-      params: of this layer.
-      hidden: [B, T, D].
-      attention_mask: [B, T].
+      setting: The model and the baseline.
+      params: Parameters of this layer.
+      hidden: [B, T, D] Hidden states that enter the layer.
+      attention_mask: [B, T] 1 on real tokens.
 
     Returns:
       The residual stream [B, T, D] after the intact attention, and what disabling each head adds to
@@ -98,18 +99,19 @@ def open_layer(setting: Setting, params, hidden, attention_mask):
 
 @_piece
 def close_layer(setting: Setting, params, residual, changes, heads, amounts):
-    """Return the output [B * K, T, D] of an opened layer under K masks.
+    """Return the output [B * M, T, D] of an opened layer under M masks.
 
     Args:
-      setting: model and baseline.
-      params: of this layer.
-      residual: [B, T, D] and
-      changes: [N, B, T, D], from `open_layer`.
-      heads: [K, J] the heads that each mask changes.
-      amounts: [K, J] how far each is disabled: 1 minus the mask; 0 fills up.
+      setting: The model and the baseline.
+      params: Parameters of this layer.
+      residual: [B, T, D] The first result of `open_layer`.
+      changes: [N, B, T, D] The second result of `open_layer`.
+      heads: [M, J] The heads that each mask changes.
+      amounts: [M, J] How far each of these heads is disabled, which is 1 minus the mask. Where a
+        mask changes fewer than J heads, the other amounts are 0.
     """
     change = jnp.einsum(
-        'KJ,KJBTD->BKTD',
+        'MJ,MJBTD->BMTD',
         amounts.astype(changes.dtype),
         changes[heads],
         precision=matmul_precision(setting.config),
@@ -126,40 +128,42 @@ def leave_layer(setting: Setting, params, residual):
 
 @_piece
 def last_layer(setting: Setting, params, pooler, classifier, hidden, attention_mask, head_masks):
-    """Return the logits [R, K, C] of K masks of the last layer.
+    """Return the logits [Z, M, C] under M masks of the last layer.
 
-    Logits depend on [CLS] alone. Its one query is multiplied into the weights of the keys, and its
-    maps average the hidden states before these become values: a token then costs 2 N D
+    The logits depend on [CLS] alone. Its one query is multiplied into the weights of the keys, and
+    its maps average the hidden states before these become values. A token then costs 2 N D
     multiply-adds instead of the 2 D^2 of its key and value.
 
     Args:
-      setting: model and baseline.
-      params, pooler, classifier: of the last layer and of what follows.
-      hidden: [R, T, D] entering the last layer.
-      attention_mask: [B, T].
-      head_masks: [R, K, N] of the last layer.
+      setting: The model and the baseline.
+      params: Parameters of the last layer.
+      pooler: Parameters of the pooler.
+      classifier: Parameters of the classifier.
+      hidden: [Z, T, D] Hidden states that enter the last layer.
+      attention_mask: [B, T] 1 on real tokens.
+      head_masks: [Z, M, N] Masks of the last layer's heads.
     """
     config = setting.config
     einsum = functools.partial(jnp.einsum, precision=matmul_precision(config))
     kernel = lambda name: params['attention'][name]['kernel'].astype(config.dtype)
     attention_mask = _per_row(attention_mask, len(hidden))
     query = _project(setting, params, 'query', hidden[:, 0])
-    # The bias of the keys adds the same to all scores of a query, which softmax does not see.
-    weights = einsum('RNH,DNH->RND', query, kernel('key'))
-    scores = einsum('RND,RSD->RNS', weights, hidden, preferred_element_type=jnp.float32)
+    # The bias of the keys adds the same number to all scores of a query: softmax ignores it.
+    weights = einsum('ZNH,DNH->ZND', query, kernel('key'))
+    scores = einsum('ZND,ZSD->ZNS', weights, hidden, preferred_element_type=jnp.float32)
     scores = scores / jnp.sqrt(jnp.float32(config.head_size))
     learned = attention.masked_softmax(scores[:, :, None], attention_mask)[:, :, 0]
 
     def values(maps):
-        average = einsum('RMS,RSD->RMD', maps.astype(hidden.dtype), hidden)
+        average = einsum('ZAS,ZSD->ZAD', maps.astype(hidden.dtype), hidden)
         average = jnp.broadcast_to(average, (len(hidden), learned.shape[1], config.hidden_size))
         bias = params['attention']['value']['bias'].astype(hidden.dtype)
-        return einsum('RND,DNH->RNH', average, kernel('value')) + bias[None]
+        return einsum('ZND,DNH->ZNH', average, kernel('value')) + bias[None]
 
     context = values(learned)
     baseline = jnp.zeros_like(context)
     if setting.baseline == 'uniform':
-        # One map for all heads: M is 1 here, and N above.
+        # One map serves all heads: A is 1 here, and N for the learned maps.
         baseline = values(attention.uniform_probabilities(attention_mask)[:, 0])
     amounts = (1 - head_masks).astype(context.dtype)[..., None]
     used = context[:, None] + amounts * (baseline - context)[:, None]
@@ -171,12 +175,12 @@ def last_layer(setting: Setting, params, pooler, classifier, hidden, attention_m
 
 
 def _per_row(attention_mask, rows: int):
-    """[B, T] to [R, T]: the masks of one example lie side by side."""
+    """Repeat [B, T] to [Z, T]: the masks of one example are next to each other."""
     return jnp.repeat(attention_mask, rows // len(attention_mask), axis=0)
 
 
 def _contexts(setting: Setting, params, hidden, attention_mask):
-    """Return the context [R, T, N, H] of every head, and of a disabled one [R, 1, N, H]."""
+    """Return the contexts [Z, T, N, H] of the heads, and those [Z, 1, N, H] of disabled heads."""
     precision = matmul_precision(setting.config)
     query, key, value = (
         _project(setting, params, name, hidden) for name in ('query', 'key', 'value')
@@ -186,12 +190,12 @@ def _contexts(setting: Setting, params, hidden, attention_mask):
     if setting.baseline == 'zero':
         return context, jnp.zeros_like(context[:, :1])
     uniform = attention.uniform_probabilities(attention_mask)[:, 0, 0].astype(value.dtype)
-    mean = jnp.einsum('RS,RSNH->RNH', uniform, value, precision=precision)
+    mean = jnp.einsum('ZS,ZSNH->ZNH', uniform, value, precision=precision)
     return context, mean[:, None]
 
 
 def _project(setting: Setting, params, name: str, hidden):
-    """Return queries, keys or values [..., N, H]."""
+    """Return the queries, the keys or the values [..., N, H]."""
     config = setting.config
     heads = (config.num_attention_heads, config.head_size)
     return dense(config, heads).apply({'params': params['attention'][name]}, hidden)

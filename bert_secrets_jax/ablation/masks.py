@@ -1,4 +1,4 @@
-"""Which heads are disabled: sets of head masks [K, L, N], 1 for a head that stays."""
+"""Which heads are disabled: head masks [M, L, N], where 1 keeps a head and 0 disables it."""
 
 import itertools
 import re
@@ -8,13 +8,14 @@ import numpy as np
 from jaxtyping import Float
 
 from bert_secrets_jax.model.config import BertConfig
+from bert_secrets_jax.names import head_name
 
-Masks = Float[np.ndarray, 'K L N']
+Masks = Float[np.ndarray, 'M L N']
 _NAME = re.compile(r'L(\d+)-H(\d+)', re.IGNORECASE)
 
 
 def none(config: BertConfig) -> Masks:
-    """Return the one mask that keeps all heads, to compare with."""
+    """Return one mask, which keeps all heads: the intact model, to compare others with."""
     return _ones(config, 1)
 
 
@@ -40,14 +41,15 @@ def one_head_left(config: BertConfig) -> Masks:
 
 
 def pairs(config: BertConfig, heads: Sequence[tuple[int, int]] | None = None) -> Masks:
-    """Disable two heads at a time: all pairs, or all pairs of the given heads.
+    """Disable two heads at a time, in the order of `itertools.combinations`.
 
     Args:
-      config: of the model.
-      heads: (layer, head) from 0, each once; all by default.
+      config: The config of the model.
+      heads: The heads to form pairs of, each once, as (layer, head) counted from 0; None takes all
+        heads of the model.
 
     Raises:
-      ValueError: for fewer than two heads, or one given twice.
+      ValueError: There are fewer than two heads, or a head is given twice.
     """
     heads = all_heads(config) if heads is None else [tuple(map(int, head)) for head in heads]
     if len(heads) < 2 or len(set(heads)) < len(heads):
@@ -56,10 +58,16 @@ def pairs(config: BertConfig, heads: Sequence[tuple[int, int]] | None = None) ->
 
 
 def random_sets(config: BertConfig, *, size: int, count: int, seed: int) -> Masks:
-    """Disable `size` heads drawn at random from the whole model, `count` times.
+    """Disable random heads of the whole model.
+
+    Args:
+      config: The config of the model.
+      size: How many heads each mask disables.
+      count: How many masks to draw.
+      seed: Seed of the draws.
 
     Raises:
-      ValueError: when the model has fewer heads.
+      ValueError: The model has fewer than `size` heads.
     """
     if not 0 <= size <= config.num_heads:
         raise ValueError(f'{size=} heads of a model that has {config.num_heads}.')
@@ -75,11 +83,15 @@ def random_sets(config: BertConfig, *, size: int, count: int, seed: int) -> Mask
 
 
 def disable(config: BertConfig, sets: Iterable[Iterable[tuple[int, int]]]) -> Masks:
-    """Return a mask per set of (layer, head), both from 0.
+    """Return one mask per set of heads.
+
+    Args:
+      config: The config of the model.
+      sets: The heads that each mask disables, as (layer, head) counted from 0.
 
     Raises:
-      ValueError: for a head that the model does not have.
-      TypeError: for a head that stands in no set.
+      ValueError: The model does not have one of the heads.
+      TypeError: A head is given where a set of heads belongs.
     """
     sets = [list(heads) for heads in sets]
     if any(np.ndim(head) != 1 for heads in sets for head in heads):
@@ -89,7 +101,7 @@ def disable(config: BertConfig, sets: Iterable[Iterable[tuple[int, int]]]) -> Ma
         for layer, head in heads:
             if not (0 <= layer < masks.shape[1] and 0 <= head < masks.shape[2]):
                 raise ValueError(
-                    f'L{layer + 1}-H{head + 1} does not exist: the model has {masks.shape[1]} '
+                    f'{head_name(layer, head)} does not exist: the model has {masks.shape[1]} '
                     f'layers of {masks.shape[2]} heads, counted from 1.'
                 )
             mask[layer, head] = 0
@@ -103,7 +115,7 @@ def parse_heads(text: str) -> list[tuple[int, int]]:
     [(0, 1), (6, 5)]
 
     Raises:
-      ValueError: naming the part that is not a head.
+      ValueError: A part of the text is not a head; the message names it.
     """
     heads = []
     for part in filter(None, (part.strip() for part in text.split(','))):
@@ -115,27 +127,27 @@ def parse_heads(text: str) -> list[tuple[int, int]]:
 
 
 def describe(mask: Float[np.ndarray, 'L N']) -> str:
-    """Name what a mask disables, as a person writes it.
+    """Name the heads that a mask disables.
 
     Returns:
-      'L1-H2', 'L3' for a whole layer, 'L3 but L3-H1' for a layer but one head, several joined by
-      '+', and '' for nothing.
+      'L1-H2' for a head, 'L3' for a whole layer, 'L3 but L3-H1' for a layer except one head,
+      several of these joined by '+', and '' for a mask that keeps all heads.
     """
     names = []
-    for layer, row in enumerate(np.asarray(mask), start=1):
-        off = [f'L{layer}-H{head + 1}' for head in np.flatnonzero(row != 1)]
-        on = [f'L{layer}-H{head + 1}' for head in np.flatnonzero(row == 1)]
+    for layer, row in enumerate(np.asarray(mask)):
+        off = [head_name(layer, head) for head in np.flatnonzero(row != 1).tolist()]
+        on = [head_name(layer, head) for head in np.flatnonzero(row == 1).tolist()]
         if not on:
-            names.append(f'L{layer}')
+            names.append(f'L{layer + 1}')
         elif len(on) == 1 and len(off) > 1:
-            names.append(f'L{layer} but {on[0]}')
+            names.append(f'L{layer + 1} but {on[0]}')
         else:
             names += off
     return '+'.join(names)
 
 
 def all_heads(config: BertConfig) -> list[tuple[int, int]]:
-    """Return (layer, head) of every head, from 0."""
+    """Return every head of the model as (layer, head), counted from 0."""
     return list(np.ndindex(_shape(config)))
 
 
@@ -145,5 +157,7 @@ def _ones(config: BertConfig, count: int) -> Masks:
 
 def _shape(config: BertConfig) -> tuple[int, int]:
     if not isinstance(config, BertConfig):
-        raise TypeError(f'Masks are made for a config, such as bert.config, not {type(config)}.')
+        raise TypeError(
+            f'Masks are made for a config, such as pretrained.config, not {type(config).__name__}.'
+        )
     return config.num_hidden_layers, config.num_attention_heads

@@ -1,9 +1,11 @@
 """Which differences between an ablated model and the intact one are real.
 
-Shapes: K masks (one model each), E examples, R resamples or rounds, F sums that make up a metric.
-Predictions are class ids for 'accuracy' and 'f1', values for 'pearson' and 'spearman'. Everything
-is paired: mask and baseline answer the same examples. A difference is the mask's score less the
-baseline's; where a correlation is undefined, so are its difference and p-value: NaN.
+Axes: M masks (each makes one ablated model), E examples, R resamples or rounds, F sums from which a
+metric is computed, Q quantities. "Baseline" is the intact model here.
+
+Predictions are class ids for 'accuracy' and 'f1', values for 'pearson' and 'spearman'. All tests
+are paired: every mask and the baseline answer the same examples. A difference is the mask's score
+minus the baseline's. Where a correlation is undefined, its difference and p-value are NaN.
 """
 
 import dataclasses
@@ -11,13 +13,20 @@ import warnings
 
 import numpy as np
 import scipy.stats
+from jaxtyping import Bool, Float, Real
 
 METRICS = ('accuracy', 'f1', 'pearson', 'spearman')
 
-# Numbers in one block of resamples or masks: 8 MB each, for any number of examples.
+# Numbers in one block of resamples or masks: 8 MB, for any number of examples.
 _BLOCK = 1_000_000
-# Relative for variances, absolute for scores: what float64 sums leave of an exact zero.
+# What the rounding of float64 sums leaves of an exact zero: relative to the mean square for
+# variances, absolute for scores.
 _ROUNDING = 1e-12
+
+Predictions = Real[np.ndarray, 'M E']
+PerExample = Real[np.ndarray, ' E']
+PerMask = Float[np.ndarray, ' M']
+Weights = Real[np.ndarray, 'R E'] | Bool[np.ndarray, 'R E']
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,55 +34,58 @@ class SelectedGain:
     """What the best mask gains, with and without the luck of having been chosen.
 
     Attributes:
-      naive: the best difference on the examples it was chosen on.
-      honest: mean difference on the half of the examples that the best mask was not chosen on.
-      honest_low, honest_high: the central 95 % of these differences over random halves. Where one
-        mask is always the best, about as wide as its bootstrap interval: a half drawn without
-        replacement varies as much as a resample of all.
-      chosen: [K] how often each mask was the best of a half, as a share.
+      naive: Difference of the best mask on the examples on which it was chosen.
+      honest: Mean difference on the half of the examples on which the best mask was not chosen.
+      honest_low: Lower end of the central 95 % of these differences over random halves. Where one
+        mask is always the best, this range is about as wide as its bootstrap interval, because a
+        half drawn without replacement varies as much as a resample of all examples.
+      honest_high: Upper end of the same.
+      chosen: [M] How often each mask was the best of a half, as a share.
     """
 
     naive: float
     honest: float
     honest_low: float
     honest_high: float
-    chosen: np.ndarray
+    chosen: PerMask
 
 
 @dataclasses.dataclass(frozen=True)
 class Assessment:
-    """Every mask against the baseline.
+    """Every mask compared with the baseline.
 
     Attributes:
-      baseline_score: score of the intact model.
-      score: [K] score of each mask.
-      difference: [K] score less `baseline_score`.
-      low, high: [K] 95 % bootstrap interval of `difference`.
-      p_value: [K] two-sided, of no difference.
-      holm, benjamini_hochberg: [K] p-values adjusted for K tests.
-      test: name of the test behind `p_value`.
+      baseline_score: Score of the intact model.
+      score: [M] Score of each mask.
+      difference: [M] `score` minus `baseline_score`.
+      low: [M] Lower end of the 95 % bootstrap interval of `difference`.
+      high: [M] Upper end.
+      p_value: [M] Two-sided p-value of the hypothesis that there is no difference.
+      holm: [M] The p-values adjusted for M tests by Holm's method.
+      benjamini_hochberg: [M] The p-values adjusted by Benjamini and Hochberg's method.
+      test: Name of the test that `p_value` comes from.
     """
 
     baseline_score: float
-    score: np.ndarray
-    difference: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    p_value: np.ndarray
-    holm: np.ndarray
-    benjamini_hochberg: np.ndarray
+    score: PerMask
+    difference: PerMask
+    low: PerMask
+    high: PerMask
+    p_value: PerMask
+    holm: PerMask
+    benjamini_hochberg: PerMask
     test: str
 
     def significant(self, level: float = 0.05, correction: str = 'holm') -> tuple[int, int]:
-        """Count the masks that lower the score and those that raise it, beyond chance.
+        """Count the masks that lower the score significantly, and those that raise it.
 
         Args:
-          level: adjusted p-values up to it count.
+          level: Largest adjusted p-value that counts as significant.
           correction: 'holm' bounds the chance of any error, 'benjamini_hochberg' the expected
-            share of errors among those counted, 'none' neither.
+            share of errors among the masks that are counted, and 'none' bounds neither.
 
         Raises:
-          ValueError: unknown correction.
+          ValueError: The correction is unknown.
         """
         corrected = {'none': self.p_value, 'holm': self.holm}
         corrected['benjamini_hochberg'] = self.benjamini_hochberg
@@ -85,28 +97,28 @@ class Assessment:
 
 def assess(
     metric: str,
-    predictions: np.ndarray,
-    baseline: np.ndarray,
-    labels: np.ndarray,
+    predictions: Predictions,
+    baseline: PerExample,
+    labels: PerExample,
     *,
     resamples: int = 2000,
     rounds: int = 10_000,
     seed: int = 0,
 ) -> Assessment:
-    """Score, interval and p-values of every mask.
+    """Compute the score, the interval and the p-values of every mask.
 
     Args:
-      metric: one of METRICS.
-      predictions: [K, E] of the masks.
-      baseline: [E] of the intact model.
-      labels: [E].
-      resamples: of the bootstrap.
-      rounds: of the randomization test, which accuracy does not need. More than K / level, or
-        Holm's correction can find nothing.
-      seed: of both.
+      metric: One of METRICS.
+      predictions: [M, E] Predictions under each mask.
+      baseline: [E] Predictions of the intact model.
+      labels: [E] The right answers.
+      resamples: Number of resamples of the bootstrap.
+      rounds: Number of rounds of the randomization test, which accuracy does not need. Take more
+        than M / level, because otherwise Holm's correction can find nothing.
+      seed: Seed of the bootstrap and of the randomization test.
 
     Raises:
-      ValueError: unknown metric, shapes that do not fit, or predictions that are not finite.
+      ValueError: The metric is unknown, the shapes do not fit, or predictions are not finite.
     """
     _check(metric, predictions, labels, baseline)
     given = metric, predictions, baseline, labels
@@ -132,23 +144,23 @@ def assess(
 
 
 def weighted_scores(
-    metric: str, predictions: np.ndarray, labels: np.ndarray, weights: np.ndarray
-) -> np.ndarray:
-    """Score every mask on every resample, as `finetune.metrics` does on repeated examples.
+    metric: str, predictions: Predictions, labels: PerExample, weights: Weights
+) -> Float[np.ndarray, 'R M']:
+    """Score every mask on every resample, as `finetune.metrics` scores repeated examples.
 
     Args:
-      metric: one of METRICS.
-      predictions: [K, E].
-      labels: [E].
-      weights: [R, E], how often each example occurs; 0 and 1 choose a part of them.
+      metric: One of METRICS.
+      predictions: [M, E] Predictions under each mask.
+      labels: [E] The right answers.
+      weights: [R, E] How often each resample contains each example; 0 and 1 choose a part of them.
 
     Returns:
-      [R, K]. NaN where a correlation is undefined; Pearson's is where a resample's variance is
-      below 1e-12 of its mean square about the mean of all examples.
+      [R, M] Scores; NaN where a correlation is undefined. Pearson's is undefined where the variance
+      in a resample is below 1e-12 times its mean square about the mean of all examples.
 
     Raises:
-      ValueError: unknown metric, shapes that do not fit, negative weights, or predictions that are
-        not finite.
+      ValueError: The metric is unknown, the shapes do not fit, weights are negative, or predictions
+        are not finite.
     """
     _check(metric, predictions, labels)
     if weights.ndim != 2 or weights.shape[1] != len(labels):
@@ -168,28 +180,28 @@ def weighted_scores(
 
 def paired_bootstrap(
     metric: str,
-    predictions: np.ndarray,
-    baseline: np.ndarray,
-    labels: np.ndarray,
+    predictions: Predictions,
+    baseline: PerExample,
+    labels: PerExample,
     *,
     resamples: int = 2000,
     seed: int = 0,
     level: float = 0.95,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Percentile interval of each mask's difference (Efron and Tibshirani 1993, chapter 13).
+) -> tuple[PerMask, PerMask]:
+    """Return percentile intervals of the differences (Efron and Tibshirani 1993, chapter 13).
 
-    Masks and baseline are scored on the same resamples, whatever the other masks. Resamples
-    without a defined difference are left out.
+    All masks and the baseline are scored on the same resamples, so that the interval of a mask does
+    not depend on the other masks. Resamples in which a difference is undefined are left out.
 
     Args:
-      metric, predictions, baseline, labels, resamples, seed: as in `assess`.
-      level: nominal coverage.
+      metric: As in `assess`, like `predictions`, `baseline`, `labels`, `resamples` and `seed`.
+      level: Nominal coverage of the intervals.
 
     Returns:
-      low [K], high [K].
+      The lower ends [M] and the upper ends [M].
 
     Raises:
-      ValueError: as `assess`.
+      ValueError: As `assess`.
     """
     _check(metric, predictions, labels, baseline)
     rng = np.random.default_rng(seed)
@@ -197,23 +209,24 @@ def paired_bootstrap(
     differences = []
     for start, stop in _blocks(resamples, examples):
         drawn = rng.integers(examples, size=(stop - start, examples))
-        # One bincount for the block: each row counts in a range of its own.
+        # One bincount serves the whole block, because each row counts in its own range.
         drawn += np.arange(stop - start)[:, None] * examples
         weights = np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape)
         differences.append(_differences(metric, predictions, baseline, labels, weights))
     tail = (1 - level) / 2
-    low, high = _defined(np.nanquantile, np.concatenate(differences), [tail, 1 - tail], axis=0)
+    low, high = _quietly(np.nanquantile, np.concatenate(differences), [tail, 1 - tail], axis=0)
     return low, high
 
 
-def mcnemar(predictions: np.ndarray, baseline: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Exact two-sided p-value of equal accuracy, [K] (McNemar 1947).
+def mcnemar(predictions: Predictions, baseline: PerExample, labels: PerExample) -> PerMask:
+    """Return exact two-sided p-values [M] of equal accuracy (McNemar 1947).
 
-    Only the examples that one of mask and baseline has right matter; if both are as good, either
-    is the right one with probability 1/2. 1 where there is none.
+    Only the examples that either the mask or the baseline has right, but not both, matter. If the
+    two are equally good, each of them is the right one with probability 1/2. The p-value is 1 where
+    there is no such example.
 
     Raises:
-      ValueError: as `assess`.
+      ValueError: As `assess`.
     """
     _check('accuracy', predictions, labels, baseline)
     right, baseline_right = predictions == labels[None], (baseline == labels)[None]
@@ -225,34 +238,36 @@ def mcnemar(predictions: np.ndarray, baseline: np.ndarray, labels: np.ndarray) -
 
 def randomization_test(
     metric: str,
-    predictions: np.ndarray,
-    baseline: np.ndarray,
-    labels: np.ndarray,
+    predictions: Predictions,
+    baseline: PerExample,
+    labels: PerExample,
     *,
     rounds: int = 10_000,
     seed: int = 0,
-) -> np.ndarray:
-    """Two-sided p-value of no difference, [K] (Noreen 1989; Yeh 2000).
+) -> PerMask:
+    """Return two-sided p-values [M] of no difference (Noreen 1989; Yeh 2000).
 
     If a mask changes nothing, its predictions and the baseline's may be swapped, example by
-    example. The p-value is the share of swaps that differ at least as much as observed: of all
-    swaps where there are at most `rounds`, else of `rounds` random ones and the observed one.
+    example. The p-value is the share of swaps after which the two differ at least as much as
+    observed. It is taken over all possible swaps where there are at most `rounds` of them, and
+    otherwise over `rounds` random swaps and the observed predictions.
 
-    A correlation sees neither scale nor offset of predictions, so these are swapped in units of
-    their own: standardized for Pearson's, ranks for Spearman's. Otherwise a mask that rescales the
-    output would mix two scales in every swap, and hide what it does to the order.
+    A correlation does not depend on the scale or the offset of predictions. So predictions are
+    standardized before they are swapped (for Pearson's) or replaced by their ranks (for
+    Spearman's). Otherwise a mask that rescales the output would mix two scales in every swap, which
+    would hide its effect on the order.
 
-    Spearman's is slow, as every swap is ranked again: about 0.4 ms a round and mask for 1,500
-    examples, so 10 minutes for 144 heads and the default rounds.
+    Spearman's is slow, because every swap is ranked again: about 0.4 ms per round and mask for
+    1,500 examples, so 10 minutes for 144 heads and the default number of rounds.
 
     Args:
-      metric, predictions, baseline, labels, rounds, seed: as in `assess`.
+      metric: As in `assess`, like `predictions`, `baseline`, `labels`, `rounds` and `seed`.
 
     Returns:
-      [K], the same for a mask whatever the other masks; NaN where the difference is.
+      [M] p-values, each independent of the other masks; NaN where the difference is undefined.
 
     Raises:
-      ValueError: as `assess`.
+      ValueError: As `assess`.
     """
     _check(metric, predictions, labels, baseline)
     everything = np.ones((1, len(labels)))
@@ -273,7 +288,7 @@ def randomization_test(
             else:
                 swaps = rng.integers(2, size=(stop - start, count), dtype=bool)
             found = _swapped_difference(metric, pair, labels, differs, swaps)
-            # An undefined difference counts as extreme, on the safe side.
+            # An undefined difference counts as extreme, which makes the p-value conservative.
             extreme += int(np.sum(~(np.abs(found) < abs(observed[k]) - _ROUNDING)))
             total += len(swaps)
         p_values[k] = extreme / total if exact else (1 + extreme) / (1 + total)
@@ -281,26 +296,27 @@ def randomization_test(
 
 
 def sign_flip_test(
-    values: np.ndarray, *, rounds: int = 2000, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray]:
-    """Two-sided p-values of zero mean, each alone and corrected for all together.
+    values: Real[np.ndarray, 'Q E'], *, rounds: int = 2000, seed: int = 0
+) -> tuple[Float[np.ndarray, ' Q'], Float[np.ndarray, ' Q']]:
+    """Return two-sided p-values of zero means, uncorrected and corrected for all quantities.
 
-    If a quantity scatters evenly about zero over examples, the sign of an example's values may be
-    turned. The same signs are turned for all quantities, so that the greatest |t| of all shows what
-    the strongest of many reaches by chance, whatever their dependence (Westfall and Young 1993;
-    Romano and Wolf 2005). Skewed values of few examples make it find too much.
+    If the values of a quantity are distributed symmetrically about zero, their signs may be
+    flipped. Each round flips all values of random examples, the same examples for all quantities.
+    So the largest |t| among the quantities shows how large the strongest of many becomes by chance,
+    whatever the dependence between them (Westfall and Young 1993; Romano and Wolf 2005). With few
+    examples and skewed values the test finds too much.
 
     Args:
-      values: [Q, E] per quantity and example.
-      rounds: random turns of signs.
-      seed: of the turns.
+      values: [Q, E] Value of each quantity for each example.
+      rounds: Number of random flips.
+      seed: Seed of the flips.
 
     Returns:
-      p-values [Q] of Student's t, and [Q] corrected: the chance that any of the quantities reaches
-      as great a |t|. 1 for a quantity that is 0 everywhere.
+      The p-values [Q] of Student's t-test, and the corrected p-values [Q]: the chance that any of
+      the quantities reaches as large a |t|. Both are 1 for a quantity that is 0 everywhere.
 
     Raises:
-      ValueError: when values are not [Q, E] with two examples or more, or not finite.
+      ValueError: The values are not [Q, E] with at least two examples, or not finite.
     """
     values = np.asarray(values, np.float64)
     if values.ndim != 2 or values.shape[1] < 2 or not np.isfinite(values).all():
@@ -309,7 +325,7 @@ def sign_flip_test(
             f'{list(values.shape)}.'
         )
     examples = values.shape[1]
-    # Turning signs leaves the sum of squares as it is.
+    # Flipping signs does not change the sum of squares.
     square = (values**2).mean(axis=1)
 
     def t(mean):
@@ -322,19 +338,21 @@ def sign_flip_test(
     for start, stop in _blocks(rounds, max(values.shape)):
         signs = rng.integers(2, size=(stop - start, examples)) * 2.0 - 1
         greatest = t(signs @ values.T / examples).max(axis=1)
-        # What rounding leaves of equal values counts as equal.
+        # Values that differ only by rounding count as equal.
         as_great += (greatest[:, None] >= observed * (1 - _ROUNDING)).sum(axis=0)
     p_values = 2 * scipy.stats.t.sf(observed, examples - 1)
     return p_values, (1 + as_great) / (1 + rounds)
 
 
-def holm(p_values: np.ndarray) -> np.ndarray:
-    """Adjusted p-values, [K]: at most `level` chance of any error among those <= level (Holm 1979).
+def holm(p_values: PerMask) -> PerMask:
+    """Return p-values [M] adjusted for all M tests (Holm 1979).
 
-    Valid for any dependence between the tests. An undefined p-value stays so and counts as a test.
+    If those up to a level count as significant, the chance of any error among them is at most that
+    level, whatever the dependence between the tests. A p-value that is NaN stays NaN, and counts as
+    a test.
 
     Raises:
-      ValueError: p-values outside [0, 1].
+      ValueError: A p-value is outside [0, 1].
     """
     known = _known(p_values)
     order = np.argsort(known)
@@ -344,14 +362,15 @@ def holm(p_values: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(p_values), np.nan, adjusted)
 
 
-def benjamini_hochberg(p_values: np.ndarray) -> np.ndarray:
-    """Adjusted p-values, [K]: errors are at most a share `level` of those <= level, in expectation.
+def benjamini_hochberg(p_values: PerMask) -> PerMask:
+    """Return p-values [M] adjusted for all M tests (Benjamini and Hochberg 1995).
 
-    For independent or positively dependent tests (Benjamini and Hochberg 1995; Benjamini and
-    Yekutieli 2001). An undefined p-value stays so and counts as a test.
+    If those up to a level count as significant, the expected share of errors among them is at most
+    that level. This holds for independent and for positively dependent tests (Benjamini and
+    Yekutieli 2001). A p-value that is NaN stays NaN, and counts as a test.
 
     Raises:
-      ValueError: p-values outside [0, 1].
+      ValueError: A p-value is outside [0, 1].
     """
     adjusted = scipy.stats.false_discovery_control(_known(p_values))
     return np.where(np.isnan(p_values), np.nan, adjusted)
@@ -359,24 +378,25 @@ def benjamini_hochberg(p_values: np.ndarray) -> np.ndarray:
 
 def selected_gain(
     metric: str,
-    predictions: np.ndarray,
-    baseline: np.ndarray,
-    labels: np.ndarray,
+    predictions: Predictions,
+    baseline: PerExample,
+    labels: PerExample,
     *,
     splits: int = 1000,
     seed: int = 0,
 ) -> SelectedGain:
-    """What disabling the best head gains, on the examples it was chosen on and on others.
+    """Compute what the best mask gains, on the examples on which it was chosen and on others.
 
     The best of many masks is partly the luckiest one. So the examples are halved at random, many
-    times: the mask that is best on one half is scored on the other, and the other way round.
+    times: the mask that is best on one half is scored on the other half, and the other way round.
+    Ties for the best mask are broken at random.
 
     Args:
-      metric, predictions, baseline, labels, seed: as in `assess`. Ties are broken at random.
-      splits: number of halvings.
+      metric: As in `assess`, like `predictions`, `baseline`, `labels` and `seed`.
+      splits: Number of random halvings.
 
     Raises:
-      ValueError: as `assess`, or fewer than two examples.
+      ValueError: As `assess`, or there are fewer than two examples.
     """
     _check(metric, predictions, labels, baseline)
     masks, examples = predictions.shape
@@ -388,15 +408,15 @@ def selected_gain(
     for start, stop in _blocks(splits, examples):
         half = np.tile(np.arange(examples) < examples // 2, (stop - start, 1))
         half = rng.permuted(half, axis=1)
-        differences = np.stack([difference(half), difference(~half)])  # [2, R, K]
+        differences = np.stack([difference(half), difference(~half)])  # [2, R, M]
         best = _best(differences, rng)
         chosen += np.bincount(best.ravel(), minlength=masks)
         gains.append(np.take_along_axis(differences[::-1], best[..., None], axis=2).ravel())
     gains = np.concatenate(gains)
-    low, high = _defined(np.nanquantile, gains, [0.025, 0.975])
+    low, high = _quietly(np.nanquantile, gains, [0.025, 0.975])
     return SelectedGain(
-        naive=float(_defined(np.nanmax, difference(np.ones((1, examples))))),
-        honest=float(_defined(np.nanmean, gains)),
+        naive=float(_quietly(np.nanmax, difference(np.ones((1, examples))))),
+        honest=float(_quietly(np.nanmean, gains)),
         honest_low=float(low),
         honest_high=float(high),
         chosen=chosen / chosen.sum(),
@@ -410,7 +430,7 @@ def _check(metric, predictions, labels, baseline=None):
         raise ValueError(f'Labels must be [E], at least one, got {list(labels.shape)}.')
     if predictions.ndim != 2 or predictions.shape[1] != len(labels) or not len(predictions):
         raise ValueError(
-            f'Predictions must be [K, {len(labels)}] like the labels, at least one mask, got '
+            f'Predictions must be [M, {len(labels)}] like the labels, at least one mask, got '
             f'{list(predictions.shape)}.'
         )
     if baseline is not None and baseline.shape != labels.shape:
@@ -421,7 +441,7 @@ def _check(metric, predictions, labels, baseline=None):
 
 
 def _blocks(rows: int, width: int) -> list[tuple[int, int]]:
-    """Start and stop of blocks of rows that are small enough to hold several of."""
+    """Return start and stop of blocks of rows, of which several fit into memory at once."""
     if rows < 1:
         raise ValueError(f'Resamples, rounds and splits must be at least 1, got {rows}.')
     most = max(1, _BLOCK // width)
@@ -434,7 +454,7 @@ def _differences(metric, predictions, baseline, labels, weights) -> np.ndarray:
 
 
 def _features(metric, predictions, labels, centre) -> list[np.ndarray]:
-    """F arrays, [K, E] or [1, E], whose sums over examples make up the metric."""
+    """Return F arrays, [M, E] or [1, E], from whose sums over examples the metric follows."""
     x, y = predictions, labels[None]
     every = np.ones(y.shape)
     if metric == 'accuracy':
@@ -442,15 +462,15 @@ def _features(metric, predictions, labels, centre) -> list[np.ndarray]:
     elif metric == 'f1':
         features = (x == 1) & (y == 1), (x == 1) != (y == 1)
     else:
-        # Centred, or the variances below would be small differences of large numbers.
+        # Without centring, the variances below would be small differences of large numbers.
         x, y = x.astype(np.float64) - centre, y - y.mean(dtype=np.float64)
         features = every, x, y, x * x, y * y, x * y
-    # Products with booleans would pass BLAS by.
+    # NumPy multiplies booleans without BLAS, which is slow.
     return [feature.astype(np.float64, copy=False) for feature in features]
 
 
 def _score(metric, sums) -> np.ndarray:
-    """The metric from the sums of its features, any number at a time."""
+    """Return the metric from the sums of its features, for any number of models at a time."""
     with np.errstate(divide='ignore', invalid='ignore'):
         if metric == 'accuracy':
             count, right = sums
@@ -477,20 +497,21 @@ def _spearman(predictions, labels, weights) -> np.ndarray:
 
 
 def _ranks(values, weights) -> np.ndarray:
-    """[R, E] average ranks in each resample less their mean; the values are sorted only once."""
+    """Return the average ranks [R, E] in each resample minus their mean, sorting values once."""
     _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(sizes) - 1
     upto = np.cumsum(weights[:, np.argsort(group)], axis=1)[:, ends]
-    # Equal values share the middle of the places they take; the mean of all is half their number.
+    # Equal values share the middle of their ranks. The mean of all ranks is half their number.
     middle = upto - np.diff(upto, axis=1, prepend=0) / 2
     return (middle - upto[:, -1:] / 2)[:, group]
 
 
 def _in_own_units(metric, pair) -> np.ndarray:
-    """[2, E] predictions without what the metric does not see."""
+    """Return the predictions [2, E] without scale and offset if the metric ignores these."""
     match metric:
         case 'pearson':
-            return scipy.stats.zscore(pair.astype(np.float64), axis=1)
+            # SciPy warns about predictions that are constant except for rounding.
+            return _quietly(scipy.stats.zscore, pair.astype(np.float64), axis=1)
         case 'spearman':
             return scipy.stats.rankdata(pair, axis=1)
         case _:
@@ -498,7 +519,15 @@ def _in_own_units(metric, pair) -> np.ndarray:
 
 
 def _swapped_difference(metric, pair, labels, differs, swaps) -> np.ndarray:
-    """[R] difference of mask and baseline, `pair` [2, E], after swaps [R, D]."""
+    """Return the differences [R] between mask and baseline after swaps.
+
+    Args:
+      metric: One of METRICS.
+      pair: [2, E] Predictions of mask and baseline.
+      labels: [E] The right answers.
+      differs: [E] Where the two predictions differ.
+      swaps: [R, number of such examples] Which of these each round swaps.
+    """
     if metric == 'spearman':
         swapped = np.zeros((len(swaps), len(labels)), bool)
         swapped[:, differs] = swaps
@@ -510,8 +539,8 @@ def _swapped_difference(metric, pair, labels, differs, swaps) -> np.ndarray:
             everything,
         )[0]
         return score(*pair) - score(*pair[::-1])
-    # The sums of the other metrics are linear in the swaps. Mask and baseline share a centre, so
-    # that a swapped value stays the same value.
+    # The sums of the other metrics are linear in the swaps. Mask and baseline are centred alike, so
+    # that swapping does not change a value.
     features = np.stack(np.broadcast_arrays(*_features(metric, pair, labels, pair.mean())))
     mask, baseline = features.sum(axis=2).T[..., None]  # [F, 1] each
     change = (features[:, 1] - features[:, 0])[:, differs]
@@ -520,7 +549,7 @@ def _swapped_difference(metric, pair, labels, differs, swaps) -> np.ndarray:
 
 
 def _best(differences, rng) -> np.ndarray:
-    """[2, R] index of the largest of [2, R, K]; ties at random, whatever the order of masks."""
+    """Return the index [2, R] of the largest of [2, R, M]; ties are broken at random."""
     known = np.where(np.isnan(differences), -np.inf, differences)
     ties = known == known.max(axis=-1, keepdims=True)
     return np.where(ties, rng.random(ties.shape), -1).argmax(axis=-1)
@@ -529,12 +558,12 @@ def _best(differences, rng) -> np.ndarray:
 def _known(p_values) -> np.ndarray:
     known = np.nan_to_num(p_values, nan=1.0)
     if p_values.ndim != 1 or not ((known >= 0) & (known <= 1)).all():
-        raise ValueError('P-values must be [K] within 0 and 1.')
+        raise ValueError('P-values must be [M] within 0 and 1.')
     return known
 
 
-def _defined(function, values, *args, **kwargs):
+def _quietly(function, values, *args, **kwargs):
+    """Call a function whose result is NaN where it would warn."""
     with warnings.catch_warnings():
-        # Where nothing is defined, NaN says so.
         warnings.simplefilter('ignore', RuntimeWarning)
         return function(values, *args, **kwargs)

@@ -1,17 +1,19 @@
 """The sweep over head masks: exact, and each mask costs only what it changes.
 
-Masks that agree up to a layer share their hidden states up to there. In the layer where they part,
-attention is shared as well, and each pays for the feed-forward network alone; in the last layer,
-for the one row that the logits are read from.
+Masks that are equal in the first layers share the hidden states of those layers. In the first layer
+where they differ, the attention is still computed once for all of them, and each mask pays only for
+its own feed-forward network. In the last layer each mask pays only for the one row from which the
+logits are computed.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Float, Int, Real, Shaped
 
 from bert_secrets_jax.ablation.layers import (
     Setting,
@@ -22,107 +24,111 @@ from bert_secrets_jax.ablation.layers import (
     open_layer,
     run_layer,
 )
+from bert_secrets_jax.brief import brief
 from bert_secrets_jax.data.encoding import Batch, in_order, listed
 from bert_secrets_jax.model.attention import check_baseline
-from bert_secrets_jax.model.bert import Bert, check_model
+from bert_secrets_jax.model.weights import Pretrained, check_pretrained
+
+
+@dataclasses.dataclass(frozen=True)
+class Swept:
+    """What the model answers under every mask.
+
+    Attributes:
+      masks: [M, L, N] The masks, as they were given to the sweep.
+      logits: [M, E, C] The logits of every example under every mask.
+    """
+
+    masks: Float[np.ndarray, 'M L N']
+    logits: Float[np.ndarray, 'M E C']
+
+    __repr__ = brief
+
+    @property
+    def predictions(self) -> Real[np.ndarray, 'M E']:
+        """The predicted class ids, or the predicted values where there is one output (C is 1)."""
+        if self.logits.shape[-1] == 1:
+            return self.logits[..., 0]
+        return self.logits.argmax(axis=-1)
 
 
 def default_chunk_tokens() -> int:
-    """Return the tokens of a call that suit the device: a CPU's cache, or what fills a GPU."""
+    """Return how many tokens a call computes: they fit a CPU's cache, or keep a GPU busy."""
     return 1024 if jax.default_backend() == 'cpu' else 65_536
 
 
 def sweep(
-    bert: Bert,
-    params: Mapping[str, Any],
+    pretrained: Pretrained,
     batches: Iterable[Batch],
-    masks,
+    masks: Shaped[np.ndarray, 'M L N'],
     *,
     baseline: str = 'uniform',
     chunk_tokens: int | None = None,
     mesh: Mesh | None = None,
-) -> np.ndarray:
-    """Return the logits [K, E, C] of every example under every mask.
+) -> Swept:
+    """Compute the logits of every example under every mask.
 
-    Equal to one forward pass per mask, up to float32 rounding. For thousands of masks and examples
-    take `sweep_batches`, which yields the same batch by batch.
+    They equal those of one forward pass per mask, up to the rounding of float32. For work that
+    takes hours, `sweep_examples` shows its progress and can be interrupted; `sweep_batches` yields
+    the logits batch by batch.
 
     Args:
-      bert: with a classification or regression head.
-      params: its parameters.
-      batches: from one call of `encode`.
-      masks: [K, L, N] (`ablation/masks.py`, or your own): 1 keeps a head, 0 replaces its map by the
-        baseline, fractions interpolate.
-      baseline: 'uniform' (1/length: the paper, section 4.6) or 'zero' (Michel et al. 2019).
-      chunk_tokens: tokens, of all examples and masks together, that one call computes. The default
-        suits the device's kind; smaller needs less memory.
-      mesh: devices along an axis `data` over which the examples of a batch are split.
+      pretrained: A model with a classification or regression head.
+      batches: The batches of one call of `encode`.
+      masks: [M, L, N] Masks from `ablation/masks.py`, or your own: 1 keeps a head, 0 replaces its
+        map by the baseline, and a fraction mixes the two.
+      baseline: The map of a disabled head: 'uniform' gives every token 1/length (the paper,
+        section 4.6), 'zero' removes the head (Michel et al. 2019).
+      chunk_tokens: How many tokens, of all examples and masks together, one call computes. The
+        default depends on the kind of device. Smaller chunks need less memory.
+      mesh: Devices along an axis `data`, over which the examples of each batch are split.
 
     Raises:
-      ValueError: when the masks do not fit the model, the model has no classifier, the baseline is
-        unknown, there are no batches, or a batch does not split over the devices.
+      TypeError: The model is not a `Pretrained`, or a single batch is given.
+      ValueError: The masks do not fit the model, the model has no classifier, the baseline is
+        unknown, there are no batches, or a batch cannot be split over the devices.
     """
     batches = list(listed(batches))
     if not batches:
         raise ValueError('There are no batches to sweep.')
     found = sweep_batches(
-        bert, params, batches, masks, baseline=baseline, chunk_tokens=chunk_tokens, mesh=mesh
+        pretrained, batches, masks, baseline=baseline, chunk_tokens=chunk_tokens, mesh=mesh
     )
-    return in_order([batch.example for batch in batches], list(found), axis=1)
+    return Swept(
+        masks=np.asarray(masks, np.float32),
+        logits=in_order([batch.example for batch in batches], list(found), axis=1),
+    )
 
 
 def sweep_batches(
-    bert: Bert,
-    params: Mapping[str, Any],
+    pretrained: Pretrained,
     batches: Iterable[Batch],
-    masks,
+    masks: Shaped[np.ndarray, 'M L N'],
     *,
     baseline: str = 'uniform',
     chunk_tokens: int | None = None,
     mesh: Mesh | None = None,
-) -> Iterator[np.ndarray]:
-    """Yield the logits [K, B, C] of each batch; rows of fillers mean nothing. As `sweep`."""
-    check_model(bert)
-    config = bert.config
-    masks = np.asarray(masks, np.float32)
-    expected = (config.num_hidden_layers, config.num_attention_heads)
-    if masks.ndim != 3 or masks.shape[1:] != expected or not len(masks):
-        raise ValueError(
-            f'masks must be [masks, layers, heads] = [K, {expected[0]}, {expected[1]}] with at '
-            f'least one mask, got {list(masks.shape)}.'
-        )
-    if not config.num_labels:
-        raise ValueError(
-            'A sweep compares logits, and this model has no classifier: load a fine-tuned '
-            'checkpoint, or give label_names to from_pretrained.'
-        )
-    check_baseline(baseline)
-    if chunk_tokens is None:
-        chunk_tokens = default_chunk_tokens()
-    devices = 1 if mesh is None else mesh.shape['data']
-    distinct, place = np.unique(masks, axis=0, return_inverse=True)
-    descent = _Descent.of(bert, params, distinct, baseline, chunk_tokens * devices, mesh)
-    for batch in listed(batches):
-        logits = np.empty((len(distinct), len(batch.example), config.num_labels), np.float32)
-        for rows in _pieces(batch, chunk_tokens * devices, devices):
-            piece = _take(batch, rows)
-            for members, found in one_behind(descent.run(piece)):
-                logits[np.ix_(members, rows)] = np.swapaxes(found, 0, 1)[: len(members)]
-        yield logits[place.reshape(-1)]
+) -> Iterator[Float[np.ndarray, 'M B C']]:
+    """Yield the logits [M, B, C] of each batch. Those of filler rows mean nothing.
+
+    The arguments and the errors are those of `sweep`.
+    """
+    descent = Descent.of(pretrained, masks, baseline=baseline, chunk_tokens=chunk_tokens, mesh=mesh)
+    return map(descent.logits, listed(batches))
 
 
 def _pieces(batch: Batch, tokens: int, devices: int) -> Iterator[np.ndarray]:
-    """Cut the rows of a batch into equal pieces of at most so many tokens (or a row per device)."""
+    """Cut the rows of a batch into equal pieces of at most `tokens`, or of one row per device."""
     count, length = np.shape(batch.input_ids)
     if count % devices:
         raise ValueError(
             f'A batch of {count} rows does not split over {devices} devices: '
-            f'encode(..., batch_multiple={devices}).'
+            f'encode the texts with bs.encode(..., batch_multiple={devices}).'
         )
     most = max(tokens // length // devices, 1) * devices
     size = -(-count // -(-count // most) // devices) * devices
     for start in range(0, count, size):
-        # The last piece repeats its last row: one shape, so one compilation.
+        # The last piece repeats its last row: all pieces have one shape and one compilation.
         rows = np.minimum(np.arange(start, start + size), count - 1)
         if (np.asarray(batch.example)[rows] >= 0).any():
             yield rows
@@ -134,7 +140,7 @@ def _take(tree: Any, index: Any) -> Any:
 
 
 def one_behind(results: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, np.ndarray]]:
-    """Bring results back while the device works on the next, and never queue more than that."""
+    """Fetch each result while the device works on the next one, and never queue more than one."""
     before = None
     for now in results:
         if before is not None:
@@ -145,16 +151,22 @@ def one_behind(results: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, np.nda
 
 
 @dataclasses.dataclass(frozen=True)
-class _Descent:
-    """The way of all masks through the layers.
+class Descent:
+    """The way of all masks down through the layers of a model, ready to run on any batch.
 
     Attributes:
-      setting: what is compiled: once per shape, whatever the layer.
-      embeddings, layers, pooler, classifier: parameters. Layers are apart: a slice of their stack
-        would be copied in every call.
-      masks: [K, L, N], all different.
-      chunk_tokens: tokens of a call.
-      place: moves a batch to the devices.
+      setting: What the pieces of a layer are compiled for. All layers share one compilation per
+        shape.
+      embeddings: Parameters of the embeddings.
+      layers: Parameters of each layer. They are kept apart, because a slice of their stack would
+        be copied in every call.
+      pooler: Parameters of the pooler.
+      classifier: Parameters of the classifier.
+      masks: [M, L, N] The given masks, each once.
+      which: The index in `masks` of each mask that was given.
+      tokens: How many tokens a call computes on all devices together.
+      devices: How many devices share the examples of a batch.
+      place: Moves a batch to the devices.
     """
 
     setting: Setting
@@ -162,35 +174,89 @@ class _Descent:
     layers: Sequence[Any]
     pooler: Any
     classifier: Any
-    masks: np.ndarray
-    chunk_tokens: int
+    masks: Float[np.ndarray, 'M L N']
+    which: Int[np.ndarray, ' given']
+    tokens: int
+    devices: int
     place: Callable[[Any], Any]
 
     @classmethod
-    def of(cls, bert, params, masks, baseline, chunk_tokens, mesh) -> '_Descent':
-        place = jax.device_put
+    def of(
+        cls,
+        pretrained: Pretrained,
+        masks: Shaped[np.ndarray, 'M L N'],
+        *,
+        baseline: str,
+        chunk_tokens: int | None,
+        mesh: Mesh | None,
+    ) -> 'Descent':
+        """Check the arguments, which are those of `sweep`, and prepare the parameters."""
+        check_pretrained(pretrained)
+        config, params = pretrained.config, pretrained.params
+        masks = np.asarray(masks, np.float32)
+        expected = (config.num_hidden_layers, config.num_attention_heads)
+        if masks.ndim != 3 or masks.shape[1:] != expected or not len(masks):
+            raise ValueError(
+                f'masks must be [masks, layers, heads] = [M, {expected[0]}, {expected[1]}] with at '
+                f'least one mask, got {list(masks.shape)}.'
+            )
+        if not config.num_labels:
+            raise ValueError(
+                'A sweep compares logits, and this model has no classifier: load a fine-tuned '
+                'checkpoint, or give label_names to bs.from_pretrained.'
+            )
+        check_baseline(baseline)
+        place, devices = jax.device_put, 1
         if mesh is not None:
+            devices = mesh.shape['data']
             params = jax.device_put(params, NamedSharding(mesh, PartitionSpec()))
             place = lambda batch: jax.device_put(batch, NamedSharding(mesh, PartitionSpec('data')))
+        distinct, which = np.unique(masks, axis=0, return_inverse=True)
         return cls(
-            setting=Setting(bert.config, baseline),
+            setting=Setting(config, baseline),
             embeddings=params['embeddings'],
             layers=[_take(params['layers'], layer) for layer in range(len(masks[0]))],
             pooler=params['pooler'],
             classifier=params['classifier'],
-            masks=masks,
-            chunk_tokens=chunk_tokens,
+            masks=distinct,
+            which=which.reshape(-1),
+            tokens=devices * (chunk_tokens or default_chunk_tokens()),
+            devices=devices,
             place=place,
         )
 
-    def run(self, batch: Batch) -> Iterator[tuple[np.ndarray, Any]]:
-        """Yield indices of masks and their logits [B, K', C]; what exceeds the indices is void."""
+    def logits(self, batch: Batch) -> Float[np.ndarray, 'given B C']:
+        """Return the logits of a batch under all masks, in the order in which they were given."""
+        examples, classes = len(batch.example), self.setting.config.num_labels
+        logits = np.empty((len(self.masks), examples, classes), np.float32)
+        for members, rows, found in self.steps(batch, np.arange(len(self.masks))):
+            logits[np.ix_(members, rows)] = found
+        return logits[self.which]
+
+    def steps(
+        self, batch: Batch, members: Int[np.ndarray, ' wanted']
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Yield what each call found, and let the caller decide where it is kept.
+
+        Args:
+          batch: The examples.
+          members: Indices in `masks` of those to compute.
+
+        Yields:
+          Indices [m] in `masks`, indices [b] of rows of the batch, and their logits [m, b, C].
+        """
+        for rows in _pieces(batch, self.tokens, self.devices):
+            for computed, found in one_behind(self._run(_take(batch, rows), members)):
+                yield computed, rows, np.swapaxes(found, 0, 1)[: len(computed)]
+
+    def _run(self, batch: Batch, members) -> Iterator[tuple[np.ndarray, Any]]:
+        """Yield indices of masks and logits [B, m, C], of which those past the indices are void."""
         batch = self.place(batch)
         hidden = embed(self.setting, self.embeddings, batch)
-        yield from self._walk(hidden, batch.attention_mask, 0, np.arange(len(self.masks)))
+        yield from self._walk(hidden, batch.attention_mask, 0, members)
 
     def _walk(self, hidden, attention_mask, first, members):
-        """Go on from hidden states [B, T, D] that enter layer `first`, alike for all members."""
+        """Go on from the hidden states [B, T, D] that enter layer `first` under all members."""
         examples = len(attention_mask)
         for layer in range(first, len(self.layers) - 1):
             params = self.layers[layer]
@@ -219,8 +285,8 @@ class _Descent:
                 return
             members = unchanged
             hidden = leave_layer(self.setting, params, opened[0])
-        # The rows of [CLS] under all masks are no more than the tokens of a call.
-        most = max(self.chunk_tokens // examples, 1)
+        # A call computes one row of [CLS] per mask and example, at most `tokens` of them.
+        most = max(self.tokens // examples, 1)
         size = _round_up(min(len(members), most))
         for start in range(0, len(members), size):
             chunk = members[start : start + size]
@@ -228,11 +294,12 @@ class _Descent:
             yield chunk, self._logits(hidden, attention_mask, np.tile(masks, (examples, 1, 1)))
 
     def _chunks(self, layer, members, tokens):
-        """Yield masks that change about as many heads of a layer, and the same filled up.
+        """Yield groups of masks that change about equally many heads of a layer.
 
-        Filled up to few sizes, as each is compiled.
+        Each group comes a second time, filled up by repetition to one of few sizes, because every
+        size is compiled.
         """
-        most = max(self.chunk_tokens // tokens, 1)
+        most = max(self.tokens // tokens, 1)
         widths = self._changed(layer, members)
         for width in np.unique(widths):
             group = members[widths == width]
@@ -242,13 +309,13 @@ class _Descent:
                 yield chunk, np.resize(chunk, size)
 
     def _changed(self, layer, members):
-        """Return how many heads each mask changes in a layer, rounded up to few numbers."""
+        """Return how many heads each mask changes in a layer, rounded up to one of few numbers."""
         heads = self.masks.shape[-1]
         counts = (self.masks[members, layer] != 1).sum(axis=-1)
         return np.array([_round_up(int(count), heads) for count in counts], int)
 
     def _close(self, layer, opened, members):
-        """Return the output [B * K, T, D] of an opened layer for each of the masks."""
+        """Return the output [B * M, T, D] of an opened layer under each of the masks."""
         amounts = 1 - self.masks[members, layer]
         width = self._changed(layer, members).max()
         heads = np.argsort(amounts == 0, axis=-1, kind='stable')[:, :width]
@@ -261,7 +328,7 @@ class _Descent:
         )
 
     def _finish(self, layer, opened, attention_mask, members):
-        """Take masks that share nothing after an opened layer to their logits [B, K, C]."""
+        """Return the logits [B, M, C] of masks that share nothing after an opened layer."""
         examples = len(attention_mask)
         hidden = self._close(layer, opened, members)
         for later in range(layer + 1, len(self.layers) - 1):
@@ -274,7 +341,7 @@ class _Descent:
         return logits.reshape(examples, len(members), -1)
 
     def _logits(self, hidden, attention_mask, head_masks):
-        """Return the logits [R, K, C] of hidden states that enter the last layer."""
+        """Return the logits [Z, M, C] of hidden states [Z, T, D] that enter the last layer."""
         return last_layer(
             self.setting,
             self.layers[-1],
@@ -287,7 +354,7 @@ class _Descent:
 
 
 def _round_up(count: int, most: int | None = None) -> int:
-    """Return the next of 1, 2, 3, 4, 6, 8, 12, 16, 24 …, but not above `most`."""
+    """Return the first of 1, 2, 3, 4, 6, 8, 12, 16, 24, ... that is large enough, up to `most`."""
     power = 1 << max(count - 1, 0).bit_length()
     size = power * 3 // 4 if power >= 4 and count <= power * 3 // 4 else power
     return size if most is None else min(size, most)

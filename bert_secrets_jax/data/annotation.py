@@ -1,4 +1,4 @@
-"""What is annotated in a text, in characters: features, links, their file, their way to wordpieces.
+"""Annotations of texts by characters: features, links, their file format, their wordpieces.
 
 A feature is a set of spans (the nouns, the negations); a relation is a set of links between spans
 (verb and subject, anaphor and antecedent). Bring your own as JSON lines, one example per line:
@@ -7,14 +7,15 @@ A feature is a set of spans (the nouns, the negations); a relation is a set of l
      "features": {"noun": [[4, 7]]},
      "relations": {"coreference": [{"source": [[12, 18]], "target": [[4, 7]]}]}}
 
-- `text_a`, and `text_b` for pairs: the texts to the letter.
-- `features`: name to spans. A span is `[start, end]`: characters (code points) from `start` up to,
-  not including, `end`; `[start, end, 1]` is in `text_b`.
-- `relations`: name to links. Each end of a link is a list of one span or more. Statistics read the
-  attention from source to target unless told otherwise: the source is the query.
-- `note`: anything; not read.
+- `text_a`, and `text_b` for pairs: The texts to the letter.
+- `features`: A name and its spans. A span is `[start, end]`, the characters (code points) from
+  `start` up to, but not including, `end`; `[start, end, 1]` is a span of `text_b`.
+- `relations`: A name and its links. Each end of a link is a list of one span or more. Statistics
+  read the attention from source to target unless told otherwise: the source is the query.
+- `note`: Anything you like; it is not read.
 
-All but `text_a` may be left out, and a name that a line does not have is empty there.
+All keys but `text_a` may be left out. A name that only some of the lines have is empty in the
+others.
 """
 
 import dataclasses
@@ -32,8 +33,10 @@ from bert_secrets_jax.files import write_atomically
 
 _KEYS = ('text_a', 'text_b', 'features', 'relations', 'note')
 _TEXTS = ('text_a', 'text_b')
-# The marks that every batch has.
-_TAKEN = ('token', 'cls', 'sep')
+# Where the marks of the notebook's reading and random links are kept among the other marks.
+NOTEBOOK, RANDOM = 'notebook', 'random'
+# Marks that every batch has, and these.
+_TAKEN = ('token', 'cls', 'sep', NOTEBOOK, RANDOM)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,12 +44,12 @@ class Span:
     """Characters `[start, end)` of one text of an example.
 
     Attributes:
-      start: first character, counted from 0 in code points.
-      end: the character after the last one.
+      start: The first character, counted from 0 in code points.
+      end: The character after the last one.
       text: 0 for `text_a`, 1 for `text_b`.
 
     Raises:
-      ValueError: for a span that is empty or in no text.
+      ValueError: The span is empty, or in no text.
     """
 
     start: int
@@ -65,14 +68,14 @@ class Span:
 
 @dataclasses.dataclass(frozen=True)
 class Link:
-    """What is linked to what.
+    """A link between words, such as from a verb to its subject.
 
     Attributes:
-      source: one span or more; the query of the attention that is measured.
-      target: one span or more; its key.
+      source: One span or more, the query of the attention that is measured.
+      target: One span or more, the key of the attention that is measured.
 
     Raises:
-      ValueError: for an end without spans.
+      ValueError: One end has no spans.
     """
 
     source: tuple[Span, ...]
@@ -85,14 +88,14 @@ class Link:
 
 @dataclasses.dataclass(frozen=True)
 class Annotation:
-    """What is annotated in one example. All examples of a corpus have the same names.
+    """The annotation of one example. All examples of a corpus have the same names.
 
     Attributes:
-      features: name to spans; empty where the example has none.
-      relations: name to links; empty where the example has none.
+      features: The spans of each feature by its name; empty if the example has none of it.
+      relations: The links of each relation by its name; empty if the example has none of it.
 
     Raises:
-      ValueError: for a name that is taken.
+      ValueError: A name is taken, or names a feature and a relation.
     """
 
     features: Mapping[str, tuple[Span, ...]]
@@ -100,17 +103,17 @@ class Annotation:
 
     def __post_init__(self):
         for name in [*self.features, *self.relations]:
-            if name in _TAKEN or '@' in name:
+            if name in _TAKEN:
                 raise ValueError(
-                    f'{name!r} cannot name a feature or relation: {", ".join(_TAKEN)} and names '
-                    'with @ have a meaning of their own'
+                    f'{name!r} cannot name a feature or relation: {", ".join(_TAKEN)} have a '
+                    'meaning of their own'
                 )
         for name in self.features.keys() & self.relations.keys():
             raise ValueError(f'{name!r} names a feature and a relation: rename one of them')
 
     @property
     def spans(self) -> list[Span]:
-        """All spans."""
+        """The spans of all features and links."""
         links = [link for links in self.relations.values() for link in links]
         ends = [*self.features.values(), *(link.source + link.target for link in links)]
         return [span for end in ends for span in end]
@@ -120,7 +123,7 @@ def check_spans(example: Example, annotation: Annotation) -> None:
     """Check that the spans of an annotation are within the texts of its example.
 
     Raises:
-      ValueError: naming the first that is not.
+      ValueError: A span is not; the error names the first such one.
     """
     texts = (example.text_a, example.text_b)
     for span in annotation.spans:
@@ -141,50 +144,50 @@ def align(
     offsets: np.ndarray,
     text: np.ndarray,
     unknown: int | None,
-) -> dict[str, np.ndarray]:
+) -> dict[str, Any]:
     """Carry annotations from characters to wordpieces.
 
     Args:
-      annotations: of the E examples, all with the same names.
-      input_ids: [E, T] wordpieces.
-      offsets: [E, T, 2] first character of each, and the one after its last.
-      text: [E, T] 0 or 1, which text it is of; -1 on special tokens and padding.
-      unknown: id of the tokenizer's [UNK].
+      annotations: The annotations of the E examples, all with the same names.
+      input_ids: [E, T] The wordpieces.
+      offsets: [E, T, 2] The first character of each wordpiece, and the one after its last.
+      text: [E, T] The text that a wordpiece belongs to, 0 or 1; -1 on special tokens and padding.
+      unknown: The id of the tokenizer's [UNK], if it has one.
 
     Returns:
-      Marks by name, in two readings each.
-      - Feature `f`: [E, T] bool, the wordpieces that overlap a span.
-        `f@notebook`: [E, T] bool, the authors' notebook, which looked a feature's words up in the
-        wordpieces: every wordpiece, anywhere in the input, that is spelled as one of the spans; a
-        word in several pieces is never found. Byte-level tokenizers spell a word otherwise at the
-        start of a text than after a space.
-      - Relation `r`: [E, P, 3] int32, query position, key position and number of the link for all
-        wordpieces of the source with all of the target; filled up with (0, 0, -1).
-        `r@notebook`: [E, P', 3] int32, the authors' notebook: the first wordpieces of source and
-        target, the second ones and so on as far as both have one, each at the place where the same
-        wordpiece occurs first in the input.
+      Marks in two readings: by name in the paper's, and under the key 'notebook' a dictionary with
+      the same names in that of the authors' notebook.
 
-      Links are numbered from 0 in each example. A link of which truncation leaves no source or no
-      target is left out; a log line says how many.
+      - A feature is [E, T] bool. The paper's reading marks the wordpieces that overlap a span. The
+        notebook looked the words of a feature up among the wordpieces: its reading marks every
+        wordpiece, anywhere in the input, that is spelled like one of the spans, and never finds a
+        word of several pieces. Byte-level tokenizers spell a word at the start of a text otherwise
+        than after a space.
+      - A relation is [E, P, 3] int32, rows of query position, key position and number of the link,
+        filled up with (0, 0, -1). The paper's reading pairs all wordpieces of the source with all
+        wordpieces of the target. The notebook pairs the first wordpieces of both, the second ones
+        and so on, as far as both have one, each at the place where the same wordpiece occurs first
+        in the input.
+
+      Links are numbered from 0 in each example. A link is left out if truncation leaves nothing of
+      its source or of its target; a log line says how many are.
 
     Raises:
-      ValueError: for another number of annotations than examples, or unequal names.
+      ValueError: There are not as many annotations as examples, or their names differ.
     """
     features, relations = _names(annotations, len(input_ids))
     examples = [_Pieces(*arrays) for arrays in zip(input_ids, offsets, text, strict=True)]
     both = list(zip(examples, annotations, strict=True))
-    marks = {}
+    marks, notebook = {}, {}
     for name in features:
         found = [(pieces, annotation.features[name]) for pieces, annotation in both]
         marks[name] = np.stack([pieces.overlap(spans).any(axis=0) for pieces, spans in found])
-        marks[f'{name}@notebook'] = np.stack(
-            [pieces.spelled_as(spans, unknown) for pieces, spans in found]
-        )
+        notebook[name] = np.stack([pieces.spelled_as(spans, unknown) for pieces, spans in found])
     total = kept = 0
     for name in relations:
         linked = [pieces.linked(annotation.relations[name]) for pieces, annotation in both]
         marks[name] = _fill_up([_crossed(links) for links in linked])
-        marks[f'{name}@notebook'] = _fill_up(
+        notebook[name] = _fill_up(
             [
                 _zipped(links, pieces.first_occurrence())
                 for pieces, links in zip(examples, linked, strict=True)
@@ -197,7 +200,7 @@ def align(
             '%d of %d links are left out: an end has no wordpiece (cut off, or only spaces).',
             total - kept, total,
         )  # fmt: skip
-    return marks
+    return marks | {NOTEBOOK: notebook}
 
 
 def _names(annotations: Sequence[Annotation], examples: int) -> tuple[list[str], list[str]]:
@@ -283,18 +286,19 @@ def _fill_up(pairs: Sequence[Sequence[tuple[int, int, int]]]) -> np.ndarray:
 
 
 def read_annotations(path: str | os.PathLike[str]) -> tuple[list[Example], list[Annotation]]:
-    """Read texts and what is annotated in them from JSON lines (see the top of this module).
+    """Read texts and their annotations from JSON lines (see the top of this module).
 
     Args:
-      path: a file in UTF-8. Blank lines are left out.
+      path: A file in UTF-8. Blank lines are skipped.
 
     Returns:
-      Examples without labels, with ids as '{stem of the file}/{row}', and their annotations.
+      Examples without labels, whose ids are '{file name without its extension}/{row}', and their
+      annotations.
 
     Raises:
-      FileNotFoundError: if there is no such file.
-      ValueError: naming file, line and fault of all bad lines; for text that is not UTF-8, and for
-        a file without lines.
+      FileNotFoundError: There is no such file.
+      ValueError: Some lines are bad (one error names them all with their faults), the file is not
+        UTF-8, or it has no lines.
     """
     path = pathlib.Path(path)
     read, faults = [], []
@@ -326,10 +330,15 @@ def read_annotations(path: str | os.PathLike[str]) -> tuple[list[Example], list[
 def write_annotations(
     path: str | os.PathLike[str], examples: Sequence[Example], annotations: Sequence[Annotation]
 ) -> None:
-    """Write texts and what is annotated in them; labels and ids are not written.
+    """Write texts and their annotations as JSON lines; labels and ids are not written.
+
+    Args:
+      path: The file to write.
+      examples: The texts.
+      annotations: The annotations of the same examples in the same order.
 
     Raises:
-      ValueError: for a span that is not within its text, naming the example.
+      ValueError: A span is not within its text; the error names the example.
     """
     lines = []
     for example, annotation in zip(examples, annotations, strict=True):
@@ -376,7 +385,7 @@ def _read_line(line: str, *, id: str) -> tuple[Example, Annotation]:
     for name, text in zip(_TEXTS, texts, strict=True):
         if text is not None and not (isinstance(text, str) and text.strip()):
             raise ValueError(f'{name!r} is not a text')
-    example = Example(*texts, label=None, id=id)
+    example = Example(*texts, id=id)
     annotation = Annotation(
         features={
             name: _spans(spans, f'feature {name!r}')

@@ -1,16 +1,20 @@
-"""Texts to padded batches: few shapes, so few compilations, and little padding."""
+"""Turn texts into padded batches of few shapes, so that little is compiled and little is padding.
+
+Shapes: B rows of a batch, E examples, T positions, P pairs of wordpieces, K draws of random links.
+"""
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from absl import logging
 
+from bert_secrets_jax.brief import brief
 from bert_secrets_jax.data.annotation import Annotation, align, check_spans
-from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.data.tasks import Example, Text, as_examples
 
 BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
@@ -21,15 +25,15 @@ class Batch:
     """Encoded examples of one padded length, as NumPy arrays.
 
     Attributes:
-      input_ids: [B, T] int32 wordpieces: [CLS] A [SEP] or [CLS] A [SEP] B [SEP], then [PAD]. What
-        stands for them is the tokenizer's: <s> A </s> </s> B </s> in RoBERTa.
-      token_type_ids: [B, T] int32, 0 up to the first [SEP], 1 after it; 0 where the tokenizer has
-        none.
-      attention_mask: [B, T] int32, 1 on real tokens.
-      marks: name to [B, T] bool; 'token' (all real ones), 'cls' and 'sep' are always there. With
-        annotations, also features [B, T] bool and relations [B, P, 3] int32: see
-        `annotation.align`.
-      example: [B] int32, which of the encoded examples this is; -1 marks a filler row.
+      input_ids: [B, T] int32 The wordpieces, [CLS] A [SEP] or [CLS] A [SEP] B [SEP], and then
+        [PAD]. The tokenizer decides what stands for these: RoBERTa has <s> A </s> </s> B </s>.
+      token_type_ids: [B, T] int32 0 up to the first [SEP] and 1 after it; always 0 if the tokenizer
+        has no token types.
+      attention_mask: [B, T] int32 1 on real tokens, 0 on padding.
+      marks: Arrays by name. 'token' (all real tokens), 'cls' and 'sep' are always there, [B, T]
+        bool. Annotations add features [B, T] bool and relations [B, P, 3] int32, and under
+        'notebook' a dictionary of the same in the notebook's reading: see `annotation.align`.
+      example: [B] int32 The number of the example in each row; -1 in a filler row.
     """
 
     input_ids: Any
@@ -38,9 +42,11 @@ class Batch:
     marks: dict[str, Any]
     example: Any
 
+    __repr__ = brief
+
     @property
     def inputs(self) -> dict[str, Any]:
-        """The arguments of the model."""
+        """The model's arguments by name."""
         return {
             'input_ids': self.input_ids,
             'token_type_ids': self.token_type_ids,
@@ -49,31 +55,31 @@ class Batch:
 
     @property
     def lengths(self):
-        """[B] number of real tokens."""
+        """[B] The number of real tokens."""
         return self.attention_mask.sum(axis=-1)
 
     @property
     def size(self) -> int:
-        """Number of examples, without fillers."""
+        """The number of examples, without filler rows."""
         return int((np.asarray(self.example) >= 0).sum())
 
 
 @dataclasses.dataclass(frozen=True)
 class Encoded:
-    """Tokenised examples, from which batches of any rows and padded length are cut.
+    """Tokenised examples, from which batches of any size and padded length are cut.
 
     Attributes:
-      input_ids, token_type_ids: [E, T] int32, padded to the longest.
-      special: [E, T] bool, [CLS] and [SEP] of the template. A "[SEP]" that somebody wrote in a text
-        is not among them.
-      lengths: [E] number of tokens.
-      offsets: [E, T, 2] int32, first character of each wordpiece in its text, and the one after its
-        last, without the space that some tokenizers count to a word; 0 on special tokens and
+      input_ids, token_type_ids: [E, T] int32 As in `Batch`, padded to the longest example.
+      special: [E, T] bool The [CLS] and [SEP] that the tokenizer added. A "[SEP]" that somebody
+        wrote in a text is not among them.
+      lengths: [E] The number of tokens of each example.
+      offsets: [E, T, 2] int32 The first character of each wordpiece in its text, and the one after
+        its last, without the space that some tokenizers count to a word; 0 on special tokens and
         padding.
-      text: [E, T] int8, 0 in the first text, 1 in the second, -1 on special tokens and padding.
-      tokenizer: that made them.
-      marks: what `mark` has added, name to [E, T] bool or [E, P, 3] int32 (random links: [E, K, P,
-        3]); in the batches as well.
+      text: [E, T] int8 0 in the first text, 1 in the second, -1 on special tokens and padding.
+      tokenizer: The tokenizer that made them.
+      marks: The marks that `mark` added, as in `Batch`; `links.with_random_links` adds random links
+        [E, K, P, 3] under 'random'. The batches have them all.
     """
 
     input_ids: np.ndarray
@@ -82,30 +88,34 @@ class Encoded:
     lengths: np.ndarray
     offsets: np.ndarray
     text: np.ndarray
-    tokenizer: Any
-    marks: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    tokenizer: Any = dataclasses.field(repr=False)
+    marks: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    __repr__ = brief
 
     def batch(self, examples: np.ndarray, length: int) -> Batch:
-        """Return the given examples padded to a length; -1 makes an empty row.
+        """Return a batch of some of the examples.
 
         Args:
-          examples: [B] indices.
-          length: must hold the longest of them.
+          examples: [B] The numbers of the examples; -1 makes an empty row.
+          length: The padded length, at least that of the longest of them.
         """
         examples = np.asarray(examples, np.int32)
         cut = lambda array: _fit(array[examples], length)
         real = (np.arange(length) < self.lengths[examples, None]) & (examples >= 0)[:, None]
         input_ids = np.where(real, cut(self.input_ids), self.tokenizer.pad_token_id)
         special = cut(self.special) & real
-        marks = {
-            name: cut(mark) & real if mark.ndim == 2 else _no_links(mark[examples], examples < 0)
-            for name, mark in self.marks.items()
-        }
+
+        def take(mark):
+            if mark.ndim == 2:
+                return cut(mark) & real
+            return _no_links(mark[examples], examples < 0)
+
         return Batch(
             input_ids=input_ids.astype(np.int32),
             token_type_ids=np.where(real, cut(self.token_type_ids), 0).astype(np.int32),
             attention_mask=real.astype(np.int32),
-            marks=marks
+            marks=_for_each(take, self.marks)
             | {
                 'token': real,
                 'cls': special & (input_ids == self.tokenizer.cls_token_id),
@@ -113,6 +123,14 @@ class Encoded:
             },
             example=examples,
         )
+
+
+def _for_each(function: Callable[[np.ndarray], np.ndarray], marks: Mapping[str, Any]) -> dict:
+    """Return marks with a function applied to each array, at any depth."""
+    return {
+        name: _for_each(function, mark) if isinstance(mark, Mapping) else function(mark)
+        for name, mark in marks.items()
+    }
 
 
 def _no_links(links: np.ndarray, filler: np.ndarray) -> np.ndarray:
@@ -128,33 +146,43 @@ def _fit(array: np.ndarray, length: int) -> np.ndarray:
 
 
 def listed(batches: Iterable[Batch]) -> Iterable[Batch]:
-    """Return the batches, refusing a single one, whose fields would be taken for batches."""
+    """Return the batches as they are; refuse a single one and what is no batch at all.
+
+    Raises:
+      TypeError: A single batch was given, or texts.
+    """
     if isinstance(batches, Batch):
         raise TypeError('Batches are several, as `encode` returns them: [batch] for a single one.')
+    if isinstance(batches, Encoded | str | Example):
+        raise TypeError(
+            f'{type(batches).__name__} is no list of batches: bs.encode(pretrained.tokenizer, '
+            'texts) makes them from texts, bs.bucket(encoded) from what is tokenised.'
+        )
     return batches
 
 
-def tokenize(tokenizer, examples: Sequence[Example], *, max_length: int = 128) -> Encoded:
-    """Tokenise examples.
+def tokenize(tokenizer, texts: Sequence[Text], *, max_length: int = 128) -> Encoded:
+    """Tokenise texts.
 
     Args:
-      tokenizer: a fast tokenizer of `transformers`.
-      examples: all single sentences, or all pairs.
-      max_length: longer inputs are cut, the longer text first; a log line says how many.
+      tokenizer: A fast tokenizer of `transformers`.
+      texts: Strings, pairs of strings or examples (see `as_examples`); all single sentences, or all
+        pairs.
+      max_length: The greatest number of tokens. Longer inputs are cut, the longer text first; a
+        log line says how many were.
 
     Raises:
-      ValueError: no examples, or single sentences mixed with pairs.
-      TypeError: something else than examples.
+      TypeError: The texts or the tokenizer are something else.
+      ValueError: There are no texts, or single sentences are mixed with pairs.
     """
-    if not examples:
-        raise ValueError('There are no examples to encode.')
     if not hasattr(tokenizer, 'num_special_tokens_to_add'):
         raise TypeError(
             f'{type(tokenizer).__name__} is no tokenizer: what `from_pretrained` returns has one, '
             '.tokenizer.'
         )
-    if not all(isinstance(example, Example) for example in examples):
-        raise TypeError('Examples are bs.Example(text_a, text_b, label, id); text_b may be None.')
+    examples = as_examples(texts)
+    if not examples:
+        raise ValueError('There are no examples to encode.')
     for name in ('cls_token', 'sep_token', 'pad_token'):
         if getattr(tokenizer, name) is None:
             raise ValueError(f'The tokenizer has no {name}: name it in tokenizer_config.json.')
@@ -220,14 +248,14 @@ def _offsets(example: Example, encoding) -> list[tuple[int, int]]:
 
 
 def mark(encoded: Encoded, annotations: Sequence[Annotation]) -> Encoded:
-    """Return the same with what is annotated as marks on its wordpieces: see `annotation.align`.
+    """Return the same examples with their annotations as marks: see `annotation.align`.
 
     Args:
-      encoded: E examples.
-      annotations: of the same examples in the same order.
+      encoded: The tokenised examples.
+      annotations: The annotations of the same examples in the same order.
 
     Raises:
-      ValueError: for another number of annotations than examples, or unequal names.
+      ValueError: There are not as many annotations as examples, or their names differ.
     """
     marks = align(
         annotations,
@@ -240,13 +268,13 @@ def mark(encoded: Encoded, annotations: Sequence[Annotation]) -> Encoded:
 
 
 def padded_lengths(buckets: Sequence[int], max_length: int) -> np.ndarray:
-    """Return the lengths that batches are padded to, in ascending order, up to `max_length`."""
+    """Return the lengths to which batches are padded, in ascending order, up to `max_length`."""
     return np.array([*sorted(edge for edge in buckets if edge < max_length), max_length])
 
 
 def encode(
     tokenizer,
-    examples: Sequence[Example],
+    texts: Sequence[Text],
     *,
     annotations: Sequence[Annotation] | None = None,
     max_length: int = 128,
@@ -255,26 +283,32 @@ def encode(
     fewest: int = 32,
     batch_multiple: int = 1,
 ) -> list[Batch]:
-    """Tokenise examples and group them into batches by length, the short ones first.
+    """Tokenise texts and group them into batches by length, the short ones first.
 
     All batches of one length have the same number of rows (the last one is filled up with empty
     rows), so a jitted function compiles once per length that occurs.
 
     Args:
-      tokenizer: a fast tokenizer of `transformers`.
-      examples: all single sentences, or all pairs.
-      annotations: of the same examples in the same order; become marks of the batches (`mark`).
-      max_length: longer inputs are cut, the longer text first; a log line says how many.
-      tokens_per_batch: rows times padded length; on a CPU small batches stay in its cache.
-      buckets: padded lengths; those above `max_length` are not used.
-      fewest: a length of fewer examples is not worth compiling for: they are padded to the next one
-        that occurs.
-      batch_multiple: rows are a multiple of this, such as the number of devices.
+      tokenizer: A fast tokenizer of `transformers`.
+      texts: Strings, pairs of strings or examples (see `as_examples`); all single sentences, or all
+        pairs.
+      annotations: The annotations of the same texts in the same order. They become marks of the
+        batches, see `mark`.
+      max_length: The greatest number of tokens. Longer inputs are cut, the longer text first; a
+        log line says how many were.
+      tokens_per_batch: The greatest number of rows times padded length. On a CPU, small batches
+        stay in its cache.
+      buckets: The padded lengths. Those above `max_length` are not used.
+      fewest: The least number of examples for which a padded length is compiled. Fewer are padded
+        to the next length that occurs.
+      batch_multiple: The number of rows is a multiple of this, such as the number of devices.
 
     Raises:
-      ValueError: no examples, single sentences mixed with pairs, or annotations that are not of
-        these examples.
+      TypeError: The texts or the tokenizer are something else.
+      ValueError: There are no texts, single sentences are mixed with pairs, or the annotations
+        belong to other texts.
     """
+    examples = as_examples(texts)
     encoded = tokenize(tokenizer, examples, max_length=max_length)
     if annotations is not None:
         encoded = mark(encoded, annotations)
@@ -302,11 +336,11 @@ def bucket(
     fewest: int = 32,
     batch_multiple: int = 1,
 ) -> list[Batch]:
-    """Group tokenised examples into batches: `encode` without its first step.
+    """Group tokenised examples into batches, as `encode` does.
 
     Args:
-      encoded: the examples, cut to at most `max_length`.
-      max_length, tokens_per_batch, buckets, fewest, batch_multiple: as in `encode`.
+      encoded: The tokenised examples, cut to at most `max_length`.
+      max_length, tokens_per_batch, buckets, fewest, batch_multiple: As in `encode`.
     """
     edges = padded_lengths(buckets, max_length)
     padded = edges[np.searchsorted(edges, encoded.lengths)]
@@ -329,30 +363,31 @@ def bucket(
 
 def _trimmed(encoded: Encoded, members: np.ndarray) -> Encoded:
     """Cut links [E, ..., P, 3] to the most that one of some examples has."""
-    marks = {}
-    for name, mark in encoded.marks.items():
-        if mark.ndim > 2:
-            used = (mark[members][..., 2] >= 0).reshape(-1, mark.shape[-2]).sum(axis=1).max()
-            mark = mark[..., : max(int(used), 1), :]
-        marks[name] = mark
-    return dataclasses.replace(encoded, marks=marks)
+
+    def trim(mark):
+        if mark.ndim == 2:
+            return mark
+        used = (mark[members][..., 2] >= 0).reshape(-1, mark.shape[-2]).sum(axis=1).max()
+        return mark[..., : max(int(used), 1), :]
+
+    return dataclasses.replace(encoded, marks=_for_each(trim, encoded.marks))
 
 
 def in_order(
     examples: Sequence[np.ndarray], values: Sequence[np.ndarray], *, axis: int = 0
 ) -> np.ndarray:
-    """Put per-example values of batches into the order of the examples.
+    """Put the values that batches gave for each example into the order of the examples.
 
     Args:
-      examples: of each batch, its `Batch.example` [B]; fillers (-1) are left out.
-      values: of each batch, with B along `axis`.
-      axis: of the examples, in the result too.
+      examples: `Batch.example` [B] of each batch. Filler rows (-1) are left out.
+      values: The values of each batch, with B along `axis`.
+      axis: The axis of the examples, in the values and in the result.
 
     Returns:
-      float32 values up to the last example that occurs; NaN for one that does not.
+      float32 values up to the last example that occurs; NaN for an example that does not.
 
     Raises:
-      ValueError: when an example occurs twice.
+      ValueError: An example occurs twice.
     """
     index = np.concatenate(examples)
     stacked = np.moveaxis(np.concatenate(values, axis=axis), axis, 0)

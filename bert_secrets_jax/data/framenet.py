@@ -1,12 +1,13 @@
-"""Frame elements and their targets: the embedded sample, FrameNet itself, prepared samples.
+"""Frame elements and their targets from three sources: a small sample, FrameNet, your own file.
 
 Section 4.2 of the paper asks for heads that connect a frame element ("he", the Experiencer) with
 the word that evokes the frame ("agitated", of Emotion_directed). Here each such connection is a
 link of the relation `frame element-target`: the frame element is the source, the target the target,
 which is the direction in which the authors' notebook reads attention.
 
-The embedded sample is our own writing after FrameNet's scheme, in the format that `annotation.py`
-documents; FrameNet itself is a download.
+`framenet_sample` returns sentences of our own, annotated after FrameNet's scheme, which come with
+the package. `read_framenet` reads FrameNet itself, which is a download. `read_framenet_sample`
+reads a file that somebody has prepared.
 """
 
 import dataclasses
@@ -41,9 +42,10 @@ class FrameSample:
     """Sentences of FrameNet that passed all filters.
 
     Attributes:
-      examples: single sentences with ids as 'lift.v/337812': lexical unit, FrameNet's sentence.
-      annotations: of each, its links in the relation `frame element-target`.
-      counts: filter to number of sentences left after it, in the order of the filters.
+      examples: Single sentences. An id such as 'lift.v/337812' has the lexical unit and FrameNet's
+        number of the sentence.
+      annotations: The links of each sentence, in the relation `frame element-target`.
+      counts: The number of sentences left after each filter, in the order of the filters.
     """
 
     examples: list[Example]
@@ -56,14 +58,14 @@ class Exemplar:
     """A sentence that FrameNet annotated for one lexical unit.
 
     Attributes:
-      text: the sentence.
-      id: lexical unit and FrameNet's number of the sentence.
-      targets: where the lexical unit is; several spans if it is discontinuous, none if the sentence
-        is not annotated.
-      elements: name and place of all frame elements that are in the text, from left to right.
-      core: names of the frame's core elements, FrameNet's coreType 'Core'.
-      core_sets: names of the elements in the frame's core sets, which the authors' notebook took
-        for the core elements. Few frames have such sets.
+      text: The sentence.
+      id: The lexical unit and FrameNet's number of the sentence.
+      targets: The place of the lexical unit; several spans if it is discontinuous, none if the
+        sentence is not annotated.
+      elements: The names and places of all frame elements in the text, from left to right.
+      core: The names of the frame's core elements, FrameNet's coreType 'Core'.
+      core_sets: The names of the elements in the frame's core sets. The authors' notebook took
+        these for the core elements; few frames have such sets.
     """
 
     text: str
@@ -92,12 +94,15 @@ class Exemplar:
         ]
 
 
-def read_frames() -> tuple[list[Example], list[Annotation]]:
-    """Read the embedded sample: short sentences with targets and core frame elements.
+def framenet_sample() -> tuple[list[Example], list[Annotation]]:
+    """Return the embedded sample: short sentences with targets and core frame elements.
 
-    All pass the paper's filters (section 4.2): at most 12 tokens, frame elements of at most 3, none
-    of those linked within 2 tokens of the target. Frames, lexical units and names of the elements
-    are in the file, under `note`.
+    All of them pass the paper's filters (section 4.2): a sentence has at most 12 tokens, a frame
+    element at most 3, and no linked frame element is within 2 tokens of the target. The file also
+    has, under `note`, the frames, the lexical units and the names of the elements.
+
+    Returns:
+      The sentences and their annotations.
     """
     with resources.as_file(resources.files(__package__) / 'frames' / 'sentences.jsonl') as path:
         examples, annotations = read_annotations(path)
@@ -105,22 +110,24 @@ def read_frames() -> tuple[list[Example], list[Annotation]]:
     return named, annotations
 
 
-def read_frame_sample(path: str | os.PathLike[str]) -> tuple[list[Example], list[Annotation]]:
+def read_framenet_sample(
+    path: str | os.PathLike[str],
+) -> tuple[list[Example], list[Annotation]]:
     """Read a prepared sample from JSON lines.
 
     Args:
-      path: either in the format of `annotation.py`, with any relations (of frames or of your own
-        theory), or with one `target_span` and some `link_spans` (the frame elements) in each
-        `sentence`:
+      path: A file in one of two formats. One is that of `annotation.py`, with any relations (those
+        of frames, or of your own theory). The other has a `sentence`, its `target_span` and some
+        `link_spans` (the frame elements) in each line:
 
             {"sentence": "He was agitated .", "target_span": [7, 15], "link_spans": [[0, 2]]}
 
     Returns:
-      Examples with ids as '{stem of the file}/{row}', and their annotations.
+      Examples, whose ids are '{file name without its extension}/{row}', and their annotations.
 
     Raises:
-      FileNotFoundError: if there is no such file.
-      ValueError: naming the line and its fault; for a file without links.
+      FileNotFoundError: There is no such file.
+      ValueError: A line is bad (the error names it and its fault), or the file has no links.
     """
     path = pathlib.Path(path)
     try:
@@ -158,7 +165,7 @@ def _read_prepared(line: str, id: str) -> tuple[Example, Annotation]:
         if not isinstance(record, dict) or not isinstance(record.get(key), kind):
             what = 'text' if kind is str else 'list'
             raise ValueError(f'{key!r} is missing or not a {what}')
-    example = Example(record['sentence'], None, None, id)
+    example = Example(record['sentence'], id=id)
     annotation = _annotate(
         _span(record['target_span']), [_span(value) for value in record['link_spans']]
     )
@@ -182,15 +189,17 @@ def filters(
 ) -> dict[str, Callable[[Exemplar], bool]]:
     """Return the filters of section 4.2 by name, in the order of the authors' notebook.
 
-    The readings differ in two of them.
-    - Near: 'paper' compares positions. The notebook took the first token spelled as the target,
-      and asked whether any token of a frame element is spelled as one of the two before or after.
-    - Core: 'paper' takes FrameNet's core elements, the notebook those in a core set.
+    The readings differ in two filters.
+    - Near the target: The paper's reading compares positions. The notebook took the first token
+      that is spelled like the target, and asked whether any token of a frame element is spelled
+      like one of the two tokens before it or the two after it.
+    - Core elements: The paper's reading takes FrameNet's core elements, the notebook those in a
+      core set.
 
-    Each filter may rely on those before it.
+    Each filter relies on those before it.
 
     Raises:
-      ValueError: for another reading.
+      ValueError: There is no such reading.
     """
     if reading not in ('paper', 'notebook'):
         raise ValueError(f"reading is 'paper' or 'notebook', not {reading!r}.")
@@ -208,7 +217,7 @@ def filters(
 
 
 def linked(sentence: Exemplar, reading: Literal['paper', 'notebook'] = 'paper') -> tuple[Span, ...]:
-    """Return the core frame elements of a sentence, as the reading has them (see `filters`)."""
+    """Return the places of a sentence's core frame elements in a reading (see `filters`)."""
     core = sentence.core if reading == 'paper' else sentence.core_sets
     return tuple(span for name, span in sentence.elements if name in core)
 
@@ -239,25 +248,25 @@ def read_framenet(
     max_units: int | None = None,
     seed: int = 0,
 ) -> FrameSample:
-    """Sample FrameNet as section 4.2 of the paper does; takes minutes, and shows its progress.
+    """Sample FrameNet as section 4.2 of the paper does. It takes minutes and shows its progress.
 
-    The paper had FrameNet 1.7. Of its 473 sentences 441 are in FrameNet 1.5, where the notebook's
-    reading finds 438 of them and 3 others; the paper's finds 838 sentences.
+    The paper had FrameNet 1.7. FrameNet 1.5 has 441 of its 473 sentences. There the notebook's
+    reading finds 438 of them and 3 others, and the paper's reading finds 838 sentences.
 
     Args:
-      folder: FrameNet 1.5 or 1.7, such as 'fndata-1.7'; None for what NLTK has downloaded. It is
-        added to the folders that NLTK may read from.
+      folder: The folder of FrameNet 1.5 or 1.7, such as 'fndata-1.7'; None takes what NLTK has
+        downloaded. The folder is added to those from which NLTK may read.
       reading: 'paper', or 'notebook' for what the authors' code did (see `filters`).
-      per_unit: keep at most so many sentences of a lexical unit, drawn at random: the paper says
-        "one example set per lexical unit", and its code keeps all, as None does.
-      max_units: read only so many lexical units, drawn at random.
-      seed: of both draws.
+      per_unit: The greatest number of sentences of one lexical unit, drawn at random. The paper
+        says "one example set per lexical unit"; its code keeps all, as None does.
+      max_units: The greatest number of lexical units to read, drawn at random; None reads all.
+      seed: The seed of both draws.
 
     Raises:
-      FileNotFoundError: without FrameNet.
-      ModuleNotFoundError: without NLTK.
-      PermissionError: for files that NLTK refuses to read, because others may write to them.
-      ValueError: for another reading, or a limit below 1.
+      FileNotFoundError: FrameNet is not there.
+      ModuleNotFoundError: NLTK is not installed.
+      PermissionError: NLTK refuses to read the files, because others may write to them.
+      ValueError: There is no such reading, or a limit is below 1.
     """
     steps = filters(reading)
     for name, limit in (('per_unit', per_unit), ('max_units', max_units)):
@@ -270,7 +279,7 @@ def read_framenet(
         units = [units[i] for i in np.sort(rng.choice(len(units), max_units, replace=False))]
     counts = dict.fromkeys(['exemplar sentences', *steps], 0)
     kept = []
-    for unit in progress(units, 'FrameNet', size=lambda _: 1, unit='lexical units'):
+    for unit in progress(units, 'FrameNet', size=lambda _: 1, unit='lexical units', compiles=False):
         sentences = _exemplars(reader, unit)
         counts['exemplar sentences'] += len(sentences)
         for name, keep in steps.items():
@@ -284,7 +293,7 @@ def read_framenet(
         counts[f'at most {per_unit} of a lexical unit'] = len(kept)
     logging.info('FrameNet: %s', ', '.join(f'{name} {count}' for name, count in counts.items()))
     return FrameSample(
-        examples=[Example(sentence.text, None, None, sentence.id) for sentence in kept],
+        examples=[Example(sentence.text, id=sentence.id) for sentence in kept],
         annotations=[
             _annotate(sentence.targets[0], linked(sentence, reading)) for sentence in kept
         ],

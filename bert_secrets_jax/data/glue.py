@@ -22,17 +22,17 @@ def read_glue(
     """Read one split of a task from GLUE's original layout, `MRPC/dev.tsv` and so on.
 
     Args:
-      glue_dir: the folder that holds one folder per task.
-      task: which task, or its name; its folder may also be spelled in lower case.
-      split: 'train' or 'dev' (of MNLI the matched one). GLUE's test has no labels.
+      glue_dir: The folder that holds one folder per task.
+      task: The task or its name. Its folder may also be spelled in lower case.
+      split: 'train' or 'dev' (for MNLI, the matched one). GLUE's test split has no labels.
       bad_rows: 'error' or 'skip'; see `tables.read_table`.
 
     Returns:
-      Examples in the order of the file, with ids as 'mrpc/dev/17'.
+      The examples in the order of the file. Their ids are such as 'mrpc/dev/17'.
 
     Raises:
-      FileNotFoundError: if the folder or the file is missing.
-      ValueError: for an unknown split, bad rows, or a file unlike the task's.
+      FileNotFoundError: The folder or the file is missing.
+      ValueError: The split is unknown, some rows are bad, or the file is not like the task's.
     """
     task = get_task(task)
     path = _tsv_path(glue_dir, task, split)
@@ -48,29 +48,29 @@ def read_glue(
 
 
 def read_tfds(
-    task: Task, split: str = 'dev', *, data_dir: str | os.PathLike[str] | None = None
+    task: Task | str, split: str = 'dev', *, data_dir: str | os.PathLike[str] | None = None
 ) -> list[Example]:
-    """Read one split of a task that tensorflow-datasets has prepared; never downloads.
+    """Read one split of a task that tensorflow-datasets has prepared; nothing is downloaded.
 
-    The data must lie in array_record format, the one that is read without TensorFlow.
-    The id of an example is tensorflow-datasets' `idx`, the row in the TSV, so that
-    `prepare_tfds` followed by this equals `read_glue`.
+    The data must be in array_record format, the one that can be read without TensorFlow. The number
+    in the id of an example is tensorflow-datasets' `idx`, the row in the TSV file, so that reading
+    what `prepare_tfds` wrote gives the same as `read_glue`.
 
-    Differs from `read_glue`: scores have the precision of float32 (15 of STS-B's 7249
-    have more digits). In an MRPC that tensorflow-datasets itself has built, both splits
-    come out of one file, and `idx` is the row in that file.
+    There are two differences from `read_glue`. Scores have the precision of float32; 15 of the
+    7,249 scores of STS-B have more digits. And if tensorflow-datasets itself built MRPC, both
+    splits come from one file, and `idx` is the row in that file.
 
     Args:
-      task: which task.
+      task: The task or its name.
       split: 'train' or 'dev'.
-      data_dir: where tensorflow-datasets keeps its data; None for its own default.
+      data_dir: The folder in which tensorflow-datasets keeps its data; None is its own default.
 
     Returns:
-      Examples sorted by row: tensorflow-datasets stores them shuffled.
+      The examples sorted by row; tensorflow-datasets stores them shuffled.
 
     Raises:
-      FileNotFoundError: if the task is not prepared.
-      ValueError: for a split that is unknown or was not prepared, or another format.
+      FileNotFoundError: The task is not prepared.
+      ValueError: The split is unknown or was not prepared, or the format is another one.
     """
     # Imported late because it is slow. Without TensorFlow the name 'glue' is unknown to
     # tensorflow-datasets until this import.
@@ -114,25 +114,25 @@ def prepare_tfds(
 ) -> pathlib.Path:
     """Write the TSV files of a task as the data set `glue/...` of tensorflow-datasets.
 
-    Writes train and dev, whichever of them exist, in array_record format and without
+    Train and dev, whichever of them exist, are written in array_record format and without
     TensorFlow. `read_tfds` reads them, and so does plain tensorflow-datasets:
 
         from tensorflow_datasets.text.glue import Glue  # makes the name known
         tfds.data_source('glue/mrpc', data_dir=..., download=False)
 
     Args:
-      glue_dir: the folder that holds one folder per task.
-      task: which task.
-      data_dir: where tensorflow-datasets keeps its data; None for its own default.
+      glue_dir: The folder that holds one folder per task.
+      task: The task or its name.
+      data_dir: The folder in which tensorflow-datasets keeps its data; None is its own default.
       bad_rows: 'error' or 'skip'; see `tables.read_table`.
 
     Returns:
-      The folder written.
+      The folder that was written.
 
     Raises:
-      FileExistsError: if the task is prepared already.
-      FileNotFoundError: if there is neither train nor dev.
-      ValueError: for bad rows.
+      FileExistsError: The task is prepared already.
+      FileNotFoundError: There is neither train nor dev.
+      ValueError: Some rows are bad.
     """
     from tensorflow_datasets.text.glue import Glue
 

@@ -1,7 +1,7 @@
 """Nouns, verbs, subjects, negation and so on, found by spaCy (the paper, sections 4.4 and 4.5).
 
-Tags and dependencies are those of the authors' notebook. Parsed once, in bulk, and kept in a file
-that people can read and edit (`annotation.py` documents it).
+The tags and dependencies are those of the authors' notebook. The texts are parsed once, and what is
+found is kept in a file that people can read and edit (`annotation.py` documents it).
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from bert_secrets_jax.data.annotation import (
     read_annotations,
     write_annotations,
 )
-from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.data.tasks import Example, Text, as_examples
 from bert_secrets_jax.progress import progress
 
 TAGS = {
@@ -79,44 +79,47 @@ class _Parsed:
 
 
 def annotate(
-    examples: Sequence[Example],
+    texts: Sequence[Text],
     *,
     pipeline: str = 'en_core_web_sm',
     cache: str | os.PathLike[str] | None = None,
 ) -> list[Annotation]:
-    """Find linguistic features and relations in the texts of examples.
+    """Find linguistic features and relations in texts, with spaCy.
 
     Features (section 4.4, and the definitions of the authors' notebook):
-    - `noun`, `verb`, `pronoun`: by Penn Treebank tag, `TAGS`; auxiliaries are verbs, modals not.
-    - `subject`, `object`: by dependency, `DEPENDENCIES`; the word, not its phrase.
-    - `negation`: one of the words `NEGATIONS`, or spaCy's dependency `neg`.
-    - `negation_word`: the words alone, as in the notebook.
-    - `negation_substring`: where one of `NEGATIONS` stands, be it inside of a word ("nor" in
-      "north"): by this, the notebook decided which examples have a negation.
-    - `punctuation`: spaCy's `is_punct`.
+    - `noun`, `verb`, `pronoun`: Words with the Penn Treebank tags in `TAGS`. Auxiliaries are verbs,
+      modals are not.
+    - `subject`, `object`: Words with the dependencies in `DEPENDENCIES`, without their phrases.
+    - `negation`: One of the words in `NEGATIONS`, or a word with spaCy's dependency `neg`.
+    - `negation_word`: Only the words in `NEGATIONS`, as in the notebook.
+    - `negation_substring`: Any place where one of `NEGATIONS` stands, even inside of a word ("nor"
+      in "north"). By this the notebook decided which examples have a negation.
+    - `punctuation`: Tokens for which spaCy's `is_punct` is true.
 
     Relations (section 4.5):
-    - `verb-subject`: source is a verb, target its `nsubj` or `nsubjpass`; `verb-nsubj` is the
-      first kind alone, as in the notebook.
-    - `noun-pronoun`: source is all nouns that stand before a pronoun in the example (`text_a` is
-      before `text_b`), target the pronoun; no link where there are none. Differs from the paper in
-      that the paper says nothing of how it paired them: its code was not released, and spaCy
-      resolves no coreference. Whoever has real coreference brings it with `read_annotations`.
+    - `verb-subject`: The source is a verb, the target its `nsubj` or `nsubjpass`. `verb-nsubj` has
+      only the former, as in the notebook.
+    - `noun-pronoun`: The source is all nouns before a pronoun in the example (`text_a` comes before
+      `text_b`), the target is the pronoun. There is no link if no noun comes before it. The paper
+      does not say how it paired them, its code was not released, and spaCy resolves no
+      coreference. If you have real coreference, bring it with `read_annotations`.
 
     Args:
-      examples: single sentences or pairs.
-      pipeline: the package of an English spaCy pipeline with tagger and parser.
-      cache: a folder. What is found is kept there, in a file named after the texts, the pipeline,
-        the versions of it and of spaCy, and read the next time. Edit it to correct spaCy, before
-        anything is measured on it; a file that cannot be read is set aside, and the texts are
-        parsed anew.
+      texts: Strings, pairs of strings or examples (see `as_examples`).
+      pipeline: The package of an English spaCy pipeline with a tagger and a parser.
+      cache: A folder in which the annotations are kept and from which they are read the next time.
+        The file is named after the texts, the pipeline and the versions of the pipeline and of
+        spaCy. You may edit it to correct spaCy before you measure anything. A file that cannot be
+        read is set aside, and the texts are parsed again.
 
     Returns:
-      The annotation of each example, all with the same names.
+      The annotation of each text, all with the same names.
 
     Raises:
-      ValueError: for a pipeline that is not installed, is not English or lacks a component.
+      TypeError: The texts are something else.
+      ValueError: The pipeline is not installed, is not English or lacks a component.
     """
+    examples = as_examples(texts)
     pipeline = _installed(pipeline)
     if cache is None:
         return _annotate(examples, pipeline)
@@ -218,7 +221,9 @@ def _parse(texts: Sequence[str], pipeline: str) -> dict[str, _Parsed]:
                 f'The spaCy pipeline {pipeline!r} has no {component}, it has: '
                 f'{", ".join(nlp.pipe_names) or "nothing"}. Use another one, as en_core_web_sm.'
             )
-    shown = progress(texts, f'parsing with {pipeline}', size=lambda _: 1, unit='texts')
+    shown = progress(
+        texts, f'Parsing with {pipeline}', size=lambda _: 1, unit='texts', compiles=False
+    )
     return {text: _find(text, doc) for text, doc in zip(shown, nlp.pipe(texts), strict=True)}
 
 

@@ -41,30 +41,29 @@ def read_table(
 ) -> list[Example]:
     """Read named columns of a table in UTF-8, with or without a byte order mark.
 
-    The extension says what the file is: `.tsv` is split at tabs and knows no quotes, as
-    GLUE's files need; `.csv` has ordinary quotes; `.jsonl` has one object per line.
-    Texts are kept to the letter. Blank lines are no rows.
+    The extension decides how the file is read: `.tsv` is split at tabs and has no quotes, as in
+    GLUE's files; `.csv` has ordinary quotes; `.jsonl` has one object per line. Texts are kept to
+    the letter. Blank lines are not counted as rows.
 
     Args:
-      path: the file.
-      text_a: column of the first or only text.
-      text_b: column of the second text.
-      label: column of the label; None gives examples with label None.
-      labels: the labels as the file spells them, in the order of their class ids; an
-        empty tuple reads scores (floats). None reads numbers: integers if all labels
-        are, otherwise floats.
-      bad_rows: 'error' refuses a file with bad rows; 'skip' leaves them out and warns.
-        Bad are: too few or too many fields, an empty text or label, a label that cannot
-        be read, malformed JSON.
-      name: prefix of the ids; the stem of the file by default. The ids are
-        `{name}/{row}`, where rows count from 0 and include the skipped ones.
+      path: The file.
+      text_a: The column of the first or only text.
+      text_b: The column of the second text, if there is one.
+      label: The column of the label; None gives examples without labels.
+      labels: The labels as the file spells them, in the order of their class ids; an empty tuple
+        reads scores (floats). None reads numbers: integers if all labels are, otherwise floats.
+      bad_rows: 'error' refuses a file with bad rows; 'skip' leaves them out and warns. A row is bad
+        if it has too few or too many fields, an empty text or label, a label that cannot be read,
+        or malformed JSON.
+      name: The first part of the ids, by default the file's name without its extension. The ids
+        are `{name}/{row}`, where rows count from 0 and include the skipped ones.
 
     Raises:
-      FileNotFoundError: naming what the folder holds instead.
-      ValueError: for bad rows (one error for all), a missing column, an unknown
-        extension, a file without rows, text that is not UTF-8, labels that need
-        `labels`, and quotes of a CSV that do not match (whatever `bad_rows` says,
-        since the rows after them cannot be told apart).
+      FileNotFoundError: There is no such file; the error says what the folder holds instead.
+      ValueError: Some rows are bad (one error names them all), a column is missing, the extension
+        is unknown, the file has no rows or is not UTF-8, the labels need `labels`, or the quotes of
+        a CSV do not match (whatever `bad_rows` says, since the rows after them cannot be told
+        apart).
     """
     if bad_rows not in ('error', 'skip'):
         raise ValueError(f"bad_rows must be 'error' or 'skip', got {bad_rows!r}.")

@@ -1,8 +1,8 @@
-"""The seven GLUE tasks of the paper: their columns, classes, metrics and names."""
+"""Texts to analyse, and the seven GLUE tasks of the paper: columns, classes, metrics and names."""
 
 import dataclasses
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 
 @dataclasses.dataclass(frozen=True)
@@ -10,16 +10,72 @@ class Example:
     """One sentence, or pair of sentences, as it stands in its file.
 
     Attributes:
-      text_a: the first or only sentence.
-      text_b: the second sentence; None where there is one only.
-      label: class id, or score in regression; None where the file has no labels.
-      id: where it comes from, as 'mrpc/dev/17'. Rows count from 0, header excluded.
+      text_a: The first or only sentence.
+      text_b: The second sentence, or None if there is only one.
+      label: The class id, or the score in regression; None if the example has no label.
+      id: Where the example comes from, such as 'mrpc/dev/17'. Rows count from 0, without the
+        header.
     """
 
     text_a: str
-    text_b: str | None
-    label: int | float | None
-    id: str
+    text_b: str | None = None
+    label: int | float | None = None
+    id: str = ''
+
+
+# What is accepted wherever texts are taken; all items of a list are of one kind.
+Text = str | tuple[str, str] | Example
+
+
+def as_examples(texts: Sequence[Text]) -> list[Example]:
+    """Return texts as examples.
+
+    >>> as_examples(['The cat ran.'])
+    [Example(text_a='The cat ran.', text_b=None, label=None, id='text/0')]
+
+    Args:
+      texts: A list of strings, of (text_a, text_b) pairs or of examples, but not a mixture.
+        Strings, pairs and examples without an id are given the ids 'text/0', 'text/1' and so on.
+
+    Raises:
+      TypeError: A single string, a mixture, or anything else.
+    """
+    if isinstance(texts, str | Example):
+        raise TypeError(
+            f'Texts are several, and this is a single {type(texts).__name__}: give a list, '
+            '[text], for one of them.'
+        )
+    # An iterator could be read only once, by whoever comes first.
+    if isinstance(texts, Mapping) or not hasattr(texts, '__len__'):
+        raise TypeError(f'A {type(texts).__name__} is no list of texts: {_KINDS_OF_TEXT}.')
+    examples, kinds = [], {}
+    for row, text in enumerate(texts):
+        example, kind = _as_example(text, row)
+        examples.append(example)
+        kinds.setdefault(kind, row)
+    if len(kinds) > 1:
+        found = ' and '.join(f'a {kind} at {row}' for kind, row in list(kinds.items())[:2])
+        raise TypeError(f'The texts are mixed, {found}: {_KINDS_OF_TEXT}, all of one kind.')
+    return examples
+
+
+_KINDS_OF_TEXT = (
+    "give a list of strings, of pairs ('text a', 'text b') or of bs.Example(text_a, text_b)"
+)
+
+
+def _as_example(text: object, row: int) -> tuple[Example, str]:
+    """Return a text as example, and what kind of text it is."""
+    made_up = f'text/{row}'
+    match text:
+        case Example():
+            return text if text.id else dataclasses.replace(text, id=made_up), 'bs.Example'
+        case str():
+            return Example(text, id=made_up), 'string'
+        case (str() as first, str() as second):
+            return Example(first, second, id=made_up), 'pair'
+        case _:
+            raise TypeError(f'Text {row} is a {type(text).__name__}: {_KINDS_OF_TEXT}.')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,18 +83,18 @@ class Task:
     """One task of GLUE in the original TSV files and in tensorflow-datasets.
 
     Attributes:
-      name: short name, as 'sst-2'.
-      title: name as printed in the paper, and folder of the original layout.
-      text_columns: one or two column names in the header of the TSV.
-      label_column: column of the label in the same header.
-      labels: labels as the TSV spells them; the index is the class id, which is the one
-        of tensorflow-datasets and Hugging Face. Empty for regression.
-      metrics: what GLUE reports, in its order.
-      train_file: stem of the training file.
-      dev_file: stem of the development file.
-      tfds_config: name after 'glue/' in tensorflow-datasets.
-      tfds_text_features: names of the texts in tensorflow-datasets.
-      tfds_dev_split: name of the development split in tensorflow-datasets.
+      name: The short name, such as 'sst-2'.
+      title: The name as printed in the paper, which is also the folder in GLUE's original layout.
+      text_columns: One or two column names in the header of the TSV file.
+      label_column: The column of the label in the same header.
+      labels: The labels as the TSV file spells them. The position of a label is its class id, the
+        same as in tensorflow-datasets and Hugging Face. Empty for regression.
+      metrics: The metrics that GLUE reports, in its order.
+      train_file: The training file's name without its extension.
+      dev_file: The development file's name without its extension.
+      tfds_config: The name after 'glue/' in tensorflow-datasets.
+      tfds_text_features: The names of the texts in tensorflow-datasets.
+      tfds_dev_split: The name of the development split in tensorflow-datasets.
     """
 
     name: str

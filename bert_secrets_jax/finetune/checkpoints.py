@@ -1,28 +1,70 @@
-"""Orbax checkpoints of a training, and its curves as JSON lines and CSV."""
+"""Checkpoints of a training, and its curves as JSON lines and CSV.
 
+This is the only module that knows Orbax, which takes a second to import and is loaded when a folder
+is opened.
+"""
+
+import dataclasses
 import json
 import pathlib
 from collections.abc import Sequence
 from typing import Any
 
 import jax
-import orbax.checkpoint as ocp
 
-from bert_secrets_jax.files import write_atomically
-from bert_secrets_jax.report.tables import write_csv
+from bert_secrets_jax.files import write_atomically, write_csv
+
+_KEYS = ('split', 'seed', 'step', 'epoch')
+
+
+@dataclasses.dataclass
+class Record:
+    """What a training has to say of itself so far.
+
+    Attributes:
+      history: The rows of the training curves.
+      pending: Steps that have no row yet, each with the losses of all seeds.
+    """
+
+    history: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    pending: list[tuple[int, list[float]]] = dataclasses.field(default_factory=list)
+
+
+class Memory:
+    """In place of `Checkpoints` where nothing is to be written."""
+
+    def __enter__(self) -> 'Memory':
+        return self
+
+    def __exit__(self, *_) -> None:
+        """Nothing is open."""
+
+    def save(self, state: Any, record: Record) -> None:
+        """Keep nothing."""
+
+    def restore_latest(self, state: Any) -> tuple[Any, Record]:
+        """Return the given state: a training in memory starts at its beginning."""
+        return state, Record()
 
 
 class Checkpoints:
-    """The last checkpoint of a training in `directory/checkpoints`; a context manager.
+    """The last checkpoint of a training; a context manager.
 
-    A checkpoint killed while it is written counts for nothing, and the one before is there still.
+    A checkpoint whose writing was interrupted does not count, and the one before it is still there.
+
+    Args:
+      folder: The training's folder: the checkpoint is in `checkpoints`, the curves are
+        `curve.jsonl` and `curve.csv`.
     """
 
-    def __init__(self, directory: str | pathlib.Path):
-        self._directory = pathlib.Path(directory).absolute()
-        self._manager = ocp.CheckpointManager(
-            self._directory / 'checkpoints',
-            options=ocp.CheckpointManagerOptions(
+    def __init__(self, folder: pathlib.Path):
+        import orbax.checkpoint
+
+        self._orbax = orbax.checkpoint
+        self._folder = folder.absolute()
+        self._manager = self._orbax.CheckpointManager(
+            self._folder / 'checkpoints',
+            options=self._orbax.CheckpointManagerOptions(
                 max_to_keep=1, enable_async_checkpointing=False, cleanup_tmp_directories=True
             ),
         )
@@ -33,45 +75,51 @@ class Checkpoints:
     def __exit__(self, *_) -> None:
         self._manager.close()
 
-    def save(self, state: Any, history: Sequence[dict[str, Any]]) -> None:
-        """Save the state under its step, and the history with it; write the curves."""
+    @property
+    def latest_step(self) -> int | None:
+        """The step of the last checkpoint; None without one."""
+        return self._manager.latest_step()
+
+    def save(self, state: Any, record: Record) -> None:
+        """Save the state, under its step, together with the record; write the curves."""
+        args = self._orbax.args
         self._manager.save(
             int(state.step),
-            args=ocp.args.Composite(
-                state=ocp.args.StandardSave(state), history=ocp.args.JsonSave(list(history))
+            args=args.Composite(
+                state=args.StandardSave(state), record=args.JsonSave(dataclasses.asdict(record))
             ),
         )
-        self._write_curves(history)
+        self._write_curves(record.history)
 
-    def restore_latest(self, state: Any) -> tuple[Any, list[dict[str, Any]]]:
-        """Return the last checkpoint's state and history; the given state and [] without one.
+    def restore_latest(self, state: Any) -> tuple[Any, Record]:
+        """Return state and record of the last checkpoint.
 
         Args:
-          state: of the right structure, shapes and placement on devices.
+          state: A state with the right structure, shapes and placement on devices. It is returned,
+            with an empty record, where there is no checkpoint.
         """
-        step = self._manager.latest_step()
+        step = self.latest_step
         if step is None:
-            return state, []
-        abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, state)
+            return state, Record()
+        args = self._orbax.args
+        abstract = jax.tree.map(self._orbax.utils.to_shape_dtype_struct, state)
         restored = self._manager.restore(
             step,
-            args=ocp.args.Composite(
-                state=ocp.args.StandardRestore(abstract), history=ocp.args.JsonRestore()
-            ),
+            args=args.Composite(state=args.StandardRestore(abstract), record=args.JsonRestore()),
         )
-        return restored.state, list(restored.history)
+        pending = [(done, losses) for done, losses in restored.record['pending']]
+        return restored.state, Record(restored.record['history'], pending)
 
     def _write_curves(self, history: Sequence[dict[str, Any]]) -> None:
         lines = ''.join(json.dumps(row) + '\n' for row in history)
-        write_atomically(self._directory / 'curve.jsonl', lines.encode())
-        keys = ('split', 'seed', 'step', 'epoch')
+        write_atomically(self._folder / 'curve.jsonl', lines.encode())
         write_csv(
-            self._directory / 'curve.csv',
-            (*keys, 'metric', 'value'),
+            self._folder / 'curve.csv',
+            (*_KEYS, 'metric', 'value'),
             (
-                (*(row[key] for key in keys), name, value)
+                (*(row[key] for key in _KEYS), name, value)
                 for row in history
                 for name, value in row.items()
-                if name not in keys
+                if name not in _KEYS
             ),
         )

@@ -1,380 +1,372 @@
-"""Fine-tuning of several seeds at once, in one loop that can be killed at any time.
+"""Fine-tuning a pre-trained model on labelled texts: `finetune`."""
 
-Everything that differs between seeds has a leading axis R ("run"): parameters, optimiser state and
-batches. What happens at a step follows from the step and the seed alone (data order, dropout), so a
-checkpoint of parameters and step is a checkpoint of everything.
-"""
-
+import collections
 import dataclasses
-import functools
-import itertools
-from collections.abc import Callable, Sequence
+import hashlib
+import json
+import math
+import numbers
+import operator
+import pathlib
+from collections.abc import Sequence
 from typing import Any
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from absl import logging
+from jax.sharding import Mesh
 
-from bert_secrets_jax.data.encoding import BUCKETS, Batch, Encoded, in_order, padded_lengths
-from bert_secrets_jax.finetune import checkpoints, optimizers
-from bert_secrets_jax.finetune.metrics import evaluate
-from bert_secrets_jax.model.bert import Bert
-from bert_secrets_jax.progress import progress
+from bert_secrets_jax.data.encoding import Batch, Encoded, encode, padded_lengths, tokenize
+from bert_secrets_jax.data.tasks import Example, as_examples
+from bert_secrets_jax.files import write_atomically
+from bert_secrets_jax.finetune.loop import Data, FinetuneConfig, train_runs
+from bert_secrets_jax.finetune.metrics import check_metrics, metrics_for
+from bert_secrets_jax.finetune.outcome import (
+    Finetuned,
+    checkpoint_folder,
+    is_finished,
+    write_outcome,
+)
+from bert_secrets_jax.model.bert import init_params
+from bert_secrets_jax.model.config import BertConfig
+from bert_secrets_jax.model.weights import (
+    Pretrained,
+    check_pretrained,
+    save_pretrained,
+    with_classifier,
+)
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class FinetuneConfig:
-    """The defaults are those of the original study and of the authors' script.
-
-    Attributes:
-      seeds: one run each: of the fresh classifier, the data order and dropout.
-      epochs: passes over the training examples.
-      batch_size: examples per step and run.
-      micro_batch: examples per forward and backward pass. A step's examples are sorted by length
-        and cut into micro-batches, each padded to its own longest and their gradients added: the
-        same step (only rounding differs) in less memory and with less padding.
-      learning_rate: at its peak.
-      warmup: share of the steps in which it rises.
-      weight_decay: on all but biases and LayerNorm.
-      clip: greatest norm of the gradient.
-      optimizer: 'adamw' or 'bert_adam' (`optimizers.make_optimizer`).
-      max_length: padded length at most.
-      buckets: padded lengths.
-      log_every: steps between lines of the training curve.
-      checkpoint_every: steps between checkpoints, besides one per epoch.
-    """
-
-    seeds: tuple[int, ...] = (0,)
-    epochs: int = 3
-    batch_size: int = 32
-    micro_batch: int = 8
-    learning_rate: float = 5e-5
-    warmup: float = 0.1
-    weight_decay: float = 0.01
-    clip: float = 1.0
-    optimizer: str = 'adamw'
-    max_length: int = 128
-    buckets: tuple[int, ...] = BUCKETS
-    log_every: int = 20
-    checkpoint_every: int = 500
-
-    def __post_init__(self):
-        if self.optimizer not in optimizers.NAMES:
-            raise ValueError(f'{self.optimizer=} is unknown; choose one of {optimizers.NAMES}.')
-        if self.batch_size % self.micro_batch:
-            raise ValueError(f'{self.micro_batch=} must divide {self.batch_size=}.')
-        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
-            raise ValueError(f'{self.seeds=} must be different numbers, at least one.')
-
-
-@dataclasses.dataclass(frozen=True)
-class Data:
-    """What is trained and evaluated on.
-
-    Attributes:
-      train: tokenised training examples.
-      train_labels: [E] class ids, or values of a regression.
-      train_ids: names of the training examples, for errors.
-      dev: batches of the dev examples.
-      dev_labels: [E'].
-      metrics: names of GLUE's metrics for the task.
-    """
-
-    train: Encoded
-    train_labels: np.ndarray
-    train_ids: Sequence[str]
-    dev: Sequence[Batch]
-    dev_labels: np.ndarray
-    metrics: tuple[str, ...]
-
-
-@flax.struct.dataclass
-class TrainState:
-    """What a step changes, with a leading axis R for runs."""
-
-    step: Any
-    params: Any
-    optimizer: Any
-
-
-class NonFiniteLossError(FloatingPointError):
-    """The loss became infinite or NaN; the last checkpoint was saved before that."""
+__all__ = ['Finetuned', 'finetune']
 
 
 def finetune(
-    bert: Bert,
-    params: Sequence[Any],
-    data: Data,
-    config: FinetuneConfig,
-    directory: Any,
+    pretrained: Pretrained,
+    train: Sequence[Example],
+    dev: Sequence[Example],
     *,
-    save: Callable[[int, str, Any], None] = lambda seed, which, params: None,
+    seeds: int | Sequence[int] = (0,),
+    start: str = 'pretrained',
+    metrics: Sequence[str] | None = None,
+    label_names: Sequence[str] | None = None,
+    epochs: int = 3,
+    batch_size: int = 32,
+    micro_batch: int = 8,
+    learning_rate: float = 5e-5,
+    warmup: float = 0.1,
+    weight_decay: float = 0.01,
+    clip: float = 1.0,
+    optimizer: str = 'adamw',
+    max_length: int = 128,
+    max_dev_examples: int = 0,
+    log_every: int = 20,
+    checkpoint_every: int = 500,
+    folder: str | pathlib.Path | None = None,
     mesh: Mesh | None = None,
-) -> list[dict[str, Any]]:
-    """Fine-tune one run per seed; called again after a kill, go on to the same result.
+) -> Finetuned:
+    """Fine-tune a model on labelled texts, once per seed, all seeds at the same time.
+
+    The defaults are the settings of the paper. With a folder, the fine-tuning can be interrupted at
+    any time: the same call goes on from the last checkpoint and leads to the same bits, and once it
+    is finished the same call reads what it led to.
 
     Args:
-      bert: with a classification or regression head.
-      params: initial parameters of each run.
-      data: training and dev examples.
-      config: settings.
-      directory: folder of checkpoints and curves (`curve.jsonl`, `curve.csv`).
-      save: called with a seed, 'best' or 'last', and its parameters: whenever its dev score is the
-        best so far, and after the last step.
-      mesh: devices along an axis `data`; takes the runs apart, or else the micro-batches.
+      pretrained: The model to start from; a classifier that it has is replaced by a fresh one.
+      train: The examples to learn from. Their labels are class ids, counted from 0, or values of a
+        regression.
+      dev: The examples that the model is evaluated on before training and after every epoch.
+      seeds: One model is trained per seed, which determines the fresh classifier, the order of the
+        data and dropout. A number n stands for the seeds 0, 1, ..., n - 1.
+      start: 'pretrained' begins with the weights of the given model, 'random' with weights drawn
+        anew (normal distribution; Table 1 of the paper has both).
+      metrics: Names of the metrics that the dev examples are scored with: 'accuracy' and 'f1', or
+        'pearson' and 'spearman'. Their mean chooses the best epoch. By default 'f1' and 'accuracy'
+        for two classes, 'accuracy' for more, and both correlations for a regression.
+      label_names: Names of the classes. A single name means regression. By default ('score',) if a
+        training label is a float, else 'LABEL_0', 'LABEL_1' and so on.
+      epochs: Number of passes over the training examples.
+      batch_size: Number of examples per step and seed.
+      micro_batch: Number of examples per forward and backward pass; must divide `batch_size`. It
+        changes speed and memory, and the results only by rounding. On an accelerator take
+        `batch_size`.
+      learning_rate: Learning rate at its peak.
+      warmup: Share of the steps in which the learning rate rises.
+      weight_decay: Decoupled weight decay, applied to all weights but biases and LayerNorm.
+      clip: Greatest norm of the gradient.
+      optimizer: 'adamw', or 'bert_adam', which the authors used and which has no bias correction.
+      max_length: Greatest number of tokens of an example; longer ones are cut.
+      max_dev_examples: Greatest number of dev examples; of more, this many are drawn with the first
+        seed. 0 takes all.
+      log_every: Number of steps between two rows of the training curve.
+      checkpoint_every: Number of steps between two checkpoints. There is also one per epoch, and
+        one whenever the last is two minutes old.
+      folder: Folder for checkpoints, curves (`curve.csv`, `curve.jsonl`) and the models in Hugging
+        Face's layout (`seed0/last`, `seed0/best` and so on). Without one nothing is written, and
+        the models after the last step are kept in memory.
+      mesh: Devices along an axis `data`, over which the seeds are spread or, where their number
+        does not allow that, the micro-batches.
 
     Returns:
-      The history: a dictionary per logged step and run ('split' is 'train', with 'loss' and
-      'learning_rate'), and per epoch and run ('dev', with the metrics, their mean 'score', and
-      'loss'). Epoch 0 is the model before training.
+      The models after the last step, with curves and scores.
 
     Raises:
-      NonFiniteLossError: naming the step, the learning rate and the examples.
-      ValueError: if neither runs nor micro-batches split over the devices.
+      ValueError: A setting is out of range, a label is missing or does not fit the classes, or the
+        folder holds a fine-tuning with other settings, texts or weights.
+      TypeError: The model is no `Pretrained`, or the examples are no examples.
+      NonFiniteLossError: The loss is not finite; names the step, the learning rate and the
+        examples.
     """
-    count = len(data.train_labels)
-    per_epoch = -(-count // config.batch_size)
-    total = per_epoch * config.epochs
-    schedule = optimizers.make_schedule(config.learning_rate, total, config.warmup)
-    optimizer = _optimizer(config, total)
-    at_once = mesh is not None or jax.default_backend() != 'cpu'
-    of_runs, of_batches = _shardings(mesh, len(config.seeds), config.micro_batch)
-    stacked = jax.device_put(jax.tree.map(lambda *leaves: jnp.stack(leaves), *params), of_runs)
-    state = TrainState(jnp.int32(0), stacked, jax.jit(jax.vmap(optimizer.init))(stacked))
-    with checkpoints.Checkpoints(directory) as saved:
-        state, history = saved.restore_latest(state)
-        if not history:
-            history = _evaluate(bert, at_once, state, data, config, 0, save)
-            saved.save(state, history)
-        losses = []
-        first = int(state.step)
-        for step in progress(
-            range(first, total),
-            'Fine-tuning',
-            size=lambda _: config.batch_size * len(config.seeds),
-        ):
-            rows = np.stack(
-                [_rows(seed, step, count, config.batch_size, per_epoch) for seed in config.seeds]
-            )
-            gradients, loss = None, 0
-            keys = _keys(np.array(config.seeds), step)
-            counts = (rows >= 0).sum(axis=1).astype(np.float32)
-            for batch, labels in _micro_batches(data, rows, config):
-                batch, labels = jax.device_put((batch, labels), of_batches)
-                gradients, part = _accumulate(
-                    bert, at_once, state.params, gradients, batch, labels, keys, counts
-                )
-                loss = loss + part
-            state = _update(optimizer, state, gradients)
-            losses.append((step, loss))
-            done = step + 1
-            is_epoch = done % per_epoch == 0
-            if done % config.log_every == 0 or is_epoch or done % config.checkpoint_every == 0:
-                history += _check(losses, schedule, data, config, per_epoch)
-                losses = []
-            if is_epoch:
-                epoch = done // per_epoch
-                history += _evaluate(bert, at_once, state, data, config, epoch, save, history)
-            if is_epoch or done % config.checkpoint_every == 0:
-                saved.save(state, history)
-    for run, seed in enumerate(config.seeds):
-        save(seed, 'last', _of_run(state.params, run))
-    return history
+    check_pretrained(pretrained)
+    config = FinetuneConfig(
+        seeds=tuple(range(seeds))
+        if isinstance(seeds, numbers.Integral)
+        else tuple(map(operator.index, seeds)),
+        epochs=epochs,
+        batch_size=batch_size,
+        micro_batch=micro_batch,
+        learning_rate=learning_rate,
+        warmup=warmup,
+        weight_decay=weight_decay,
+        clip=clip,
+        optimizer=optimizer,
+        max_length=max_length,
+        log_every=log_every,
+        checkpoint_every=checkpoint_every,
+    )
+    if start not in ('pretrained', 'random'):
+        raise ValueError(f"start={start!r} must be 'pretrained' or 'random'.")
+    train, dev = _labelled(train, 'Training'), _labelled(dev, 'Dev')
+    names = _names_from(train) if label_names is None else _checked_names(label_names)
+    _check_labels(train, len(names), 'Training')
+    _check_labels(dev, len(names), 'Dev')
+    metrics = metrics_for(len(names)) if metrics is None else metrics
+    check_metrics(metrics, len(names))
+    metrics = tuple(metrics)
+    dev = _draw(dev, max_dev_examples, config.seeds[0])
+    if folder is not None:
+        folder = pathlib.Path(folder)
+        settings = dataclasses.asdict(config) | {
+            'start': start,
+            'metrics': metrics,
+            'label_names': names,
+        }
+        _claim(folder, settings, _digests(pretrained, train, dev, start))
+        if is_finished(folder):
+            return Finetuned.load(folder)
+    data = _encoded(pretrained, train, dev, config, metrics)
+    initial = [_initial(pretrained, names, start, seed) for seed in config.seeds]
+    bert, tokenizer = initial[0].bert, pretrained.tokenizer
+    in_memory = {}
+
+    def save(seed: int, which: str, params: Any) -> None:
+        if folder is not None:
+            model = Pretrained(bert, params, tokenizer)
+            save_pretrained(model, checkpoint_folder(folder, seed, which))
+        elif which == 'last':
+            # By way of the host: whatever devices it was trained on, it lies on the usual one.
+            params = jax.tree.map(jnp.asarray, jax.device_get(params))
+            in_memory[seed] = Pretrained(bert, params, tokenizer)
+
+    history = train_runs(
+        bert, [model.params for model in initial], data, config, folder, save=save, mesh=mesh
+    )
+    finetuned = Finetuned(
+        start=start,
+        seeds=config.seeds,
+        metrics=metrics,
+        label_names=names,
+        train_examples=len(train),
+        dev_examples=len(dev),
+        larger_class=_share_of_larger_class(data.dev_labels) if len(names) > 1 else math.nan,
+        history=history,
+        folder=folder,
+        dtype=bert.config.dtype,
+        in_memory=tuple(in_memory.values()),
+    )
+    if folder is not None:
+        write_outcome(finetuned)
+    return finetuned
 
 
-@functools.lru_cache(maxsize=8)
-def _optimizer(config: FinetuneConfig, steps: int) -> optax.GradientTransformation:
-    """Return the same object for the same settings: jit knows it by its identity."""
-    return optimizers.make_optimizer(
-        config.optimizer,
-        optimizers.make_schedule(config.learning_rate, steps, config.warmup),
-        weight_decay=config.weight_decay,
-        clip=config.clip,
+def _initial(
+    pretrained: Pretrained, label_names: Sequence[str], start: str, seed: int
+) -> Pretrained:
+    """Return the model that a seed starts from."""
+    model = with_classifier(pretrained, label_names, seed=seed)
+    if start == 'pretrained':
+        return model
+    return dataclasses.replace(model, params=init_params(model.bert, seed))
+
+
+def _encoded(
+    pretrained: Pretrained,
+    train: Sequence[Example],
+    dev: Sequence[Example],
+    config: FinetuneConfig,
+    metrics: Sequence[str],
+) -> Data:
+    """Tokenise the examples and collect their labels."""
+    if (train[0].text_b is None) != (dev[0].text_b is None):
+        raise ValueError(
+            'Training examples and dev examples must both be single texts or both be pairs: '
+            f'{train[0].id} and {dev[0].id} differ.'
+        )
+    tokenizer, max_length = pretrained.tokenizer, config.max_length
+    encoded = tokenize(tokenizer, train, max_length=max_length)
+    batches = encode(tokenizer, dev, max_length=max_length)
+    _check_lengths(pretrained.config, config, encoded, batches)
+    return Data(
+        train=encoded,
+        train_labels=np.array([example.label for example in train]),
+        train_ids=[example.id for example in train],
+        dev=batches,
+        dev_labels=np.array([example.label for example in dev]),
+        metrics=tuple(metrics),
     )
 
 
-def _of_run(params: Any, run: int) -> Any:
-    return jax.tree.map(lambda leaf: leaf[run], params)
+def _check_lengths(
+    model: BertConfig, config: FinetuneConfig, train: Encoded, dev: Sequence[Batch]
+) -> None:
+    """Refuse examples that the model has no positions for."""
+    edges = padded_lengths(config.buckets, config.max_length)
+    longest = max(
+        int(edges[np.searchsorted(edges, train.lengths.max())]),
+        *(batch.input_ids.shape[1] for batch in dev),
+    )
+    if longest > model.max_length:
+        raise ValueError(
+            f'Examples are padded to {longest} tokens, and the model has {model.max_length} '
+            f'positions: give max_length={model.max_length}, not {config.max_length}.'
+        )
 
 
-def predict(
-    bert: Bert, params: Any, batches: Sequence[Batch], *, at_once: bool = False
-) -> np.ndarray:
-    """Return logits [R, E, C] of every run on all examples, in their order.
+def _labelled(texts: Sequence[Example], split: str) -> list[Example]:
+    """Return examples that all have a number as label."""
+    examples = as_examples(texts)
+    if not examples:
+        raise ValueError(f'{split} examples: there are none.')
+    for example in examples:
+        label = example.label
+        if label is None:
+            raise ValueError(
+                f'{split} example {example.id} has no label: give bs.Example(text_a, text_b, '
+                'label), or leave it out.'
+            )
+        if not isinstance(label, numbers.Real) or not math.isfinite(label):
+            raise ValueError(
+                f'{split} example {example.id} has the label {label!r}: labels are class ids, '
+                'counted from 0, or finite values of a regression.'
+            )
+    return examples
+
+
+def _names_from(train: Sequence[Example]) -> tuple[str, ...]:
+    """Return what the classes are called where nobody has named them."""
+    labels = [example.label for example in train]
+    if not all(isinstance(label, numbers.Integral) for label in labels):
+        return ('score',)
+    if max(labels) < 1:
+        raise ValueError(
+            f'All training labels are {max(labels)}: at least two classes are needed, or give '
+            'label_names.'
+        )
+    return tuple(f'LABEL_{index}' for index in range(max(labels) + 1))
+
+
+def _checked_names(label_names: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(label_names, str) or not label_names:
+        raise ValueError(f'{label_names=} must be a sequence of at least one name.')
+    return tuple(label_names)
+
+
+def _check_labels(examples: Sequence[Example], classes: int, split: str) -> None:
+    """Refuse labels that are none of the classes; 1 class means regression, where all may be."""
+    if classes == 1:
+        return
+    for example in examples:
+        if example.label not in range(classes):
+            raise ValueError(
+                f'{split} example {example.id} has the label {example.label!r}, and the classes '
+                f'are 0 to {classes - 1}: correct it, or give the names of all classes as '
+                'label_names.'
+            )
+
+
+def _draw(examples: list[Example], wanted: int, seed: int) -> list[Example]:
+    """Return at most `wanted` examples, drawn at random, in their order; all for 0."""
+    if not isinstance(wanted, numbers.Integral) or wanted < 0:
+        raise ValueError(f'max_dev_examples={wanted!r} must be a whole number, 0 for all.')
+    if wanted == 0 or len(examples) <= wanted:
+        return examples
+    chosen = np.random.default_rng(seed).permutation(len(examples))[:wanted]
+    logging.info('%d of %d dev examples drawn (seed %d).', wanted, len(examples), seed)
+    return [examples[index] for index in sorted(chosen)]
+
+
+def _share_of_larger_class(labels: np.ndarray) -> float:
+    return max(collections.Counter(labels.tolist()).values()) / len(labels)
+
+
+def _claim(folder: pathlib.Path, settings: dict[str, Any], digests: dict[str, str]) -> None:
+    """Note in the folder what it is for; refuse a folder that is for something else.
 
     Args:
-      bert: the model.
-      params: with a leading axis of runs.
-      batches: from one call of `encode`.
-      at_once: whether the runs are vmapped, or follow each other.
+      folder: The folder of the fine-tuning.
+      settings: Settings by name.
+      digests: Digests of everything else that the results depend on, by what it is.
     """
-    logits = [np.asarray(_predict(bert, at_once, params, batch)) for batch in batches]
-    return in_order([batch.example for batch in batches], logits, axis=1)
-
-
-def loss_per_example(logits, labels):
-    """Return [B]: cross entropy, or the squared error of a regression (C = 1)."""
-    if logits.shape[-1] == 1:
-        return (logits[:, 0] - labels) ** 2
-    return optax.softmax_cross_entropy_with_integer_labels(logits, labels.astype(jnp.int32))
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=3)
-def _accumulate(bert, at_once, params, gradients, batch, labels, keys, counts):
-    """Add a micro-batch's share of the gradient of the step's mean loss, for every run."""
-
-    def loss(params, batch, labels, key, count):
-        output = bert.apply(
-            {'params': params},
-            **batch.inputs,
-            deterministic=False,
-            rngs={'dropout': key},
-            example_ids=batch.example,
-        )
-        each = loss_per_example(output.logits, labels)
-        return jnp.where(batch.example >= 0, each, 0).sum() / count
-
-    value, new = _over_runs(jax.value_and_grad(loss), at_once, params, batch, labels, keys, counts)
-    return new if gradients is None else jax.tree.map(jnp.add, gradients, new), value
-
-
-@functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
-def _update(optimizer, state, gradients):
-    # Elementwise work has no use for one run after the other.
-    updates, moments = jax.vmap(optimizer.update)(gradients, state.optimizer, state.params)
-    return TrainState(state.step + 1, optax.apply_updates(state.params, updates), moments)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _predict(bert, at_once, params, batch):
-    forward = lambda of_run: bert.apply({'params': of_run}, **batch.inputs).logits
-    return _over_runs(forward, at_once, params)
-
-
-def _over_runs(function, at_once: bool, *arguments):
-    """Apply a function to every run: all at once, or one after the other in one program.
-
-    On one CPU the latter is many times faster: a batched matrix product of several runs' weights
-    leaves its cache, and XLA does not hand it to the fast routine for a plain one.
-    """
-    if at_once:
-        return jax.vmap(function)(*arguments)
-    return jax.lax.map(lambda of_one: function(*of_one), arguments)
-
-
-@jax.jit
-def _keys(seeds, step):
-    return jax.vmap(lambda seed: jax.random.fold_in(jax.random.key(seed), step))(seeds)
-
-
-def _rows(seed: int, step: int, count: int, batch_size: int, per_epoch: int) -> np.ndarray:
-    """Return which examples a run sees at a step; -1 fills the last batch of an epoch up."""
-    epoch, place = divmod(step, per_epoch)
-    order = _order(seed, epoch, count)
-    rows = order[place * batch_size : (place + 1) * batch_size]
-    return np.pad(rows, (0, batch_size - len(rows)), constant_values=-1)
-
-
-@functools.lru_cache(maxsize=64)
-def _order(seed: int, epoch: int, count: int) -> np.ndarray:
-    return np.random.default_rng([seed, epoch]).permutation(count)
-
-
-def _micro_batches(data: Data, rows: np.ndarray, config: FinetuneConfig):
-    """Yield batches [R, B, T] and labels [R, B], the short examples first."""
-    lengths = np.where(rows >= 0, data.train.lengths[rows], 0)
-    order = np.argsort(lengths, axis=1, kind='stable')
-    rows, lengths = (np.take_along_axis(array, order, axis=1) for array in (rows, lengths))
-    edges = padded_lengths(config.buckets, config.max_length)
-    for start in range(0, config.batch_size, config.micro_batch):
-        part = slice(start, start + config.micro_batch)
-        longest = lengths[:, part].max()
-        if longest == 0:
-            continue
-        length = int(edges[np.searchsorted(edges, longest)])
-        runs = [data.train.batch(of_run, length) for of_run in rows[:, part]]
-        batch = jax.tree.map(lambda *arrays: np.stack(arrays), *runs)
-        yield batch, data.train_labels[rows[:, part]].astype(np.float32)
-
-
-def _check(losses, schedule, data, config, per_epoch) -> list[dict[str, Any]]:
-    """Return the mean training loss since the last check; stop where it is not finite."""
-    steps = [step for step, _ in losses]
-    values = np.stack([np.asarray(loss) for _, loss in losses])
-    for step, of_runs in zip(steps, values, strict=True):
-        for seed, value in zip(config.seeds, of_runs, strict=True):
-            if not np.isfinite(value):
-                count = len(data.train_labels)
-                rows = _rows(seed, step, count, config.batch_size, per_epoch)
-                names = ', '.join(data.train_ids[row] for row in rows if row >= 0)
-                raise NonFiniteLossError(
-                    f'The loss of seed {seed} is {value} at step {step + 1} (learning rate '
-                    f'{float(schedule(step)):.3g}). The last checkpoint is from before; lower the '
-                    f'learning rate or look at the examples of that step: {names}.'
-                )
-    done = steps[-1] + 1
-    return [
-        {
-            'split': 'train',
-            'seed': seed,
-            'step': done,
-            'epoch': done / per_epoch,
-            'loss': float(mean),
-            'learning_rate': float(schedule(steps[-1])),
-        }
-        for seed, mean in zip(config.seeds, values.mean(axis=0), strict=True)
+    file = folder / 'inputs.json'
+    # NumPy's numbers become plain ones.
+    text = json.dumps({'settings': settings, 'digests': digests}, indent=2, default=float)
+    wanted = json.loads(text)
+    mend = 'choose another folder, or delete this one.'
+    if not file.exists():
+        if is_finished(folder) or (folder / 'checkpoints').exists():
+            raise ValueError(f'{folder} holds a fine-tuning of another version: {mend}')
+        write_atomically(file, text.encode())
+        return
+    found = json.loads(file.read_text(encoding='utf-8'))
+    others = [
+        f'{name}={found["settings"].get(name)!r}, not {value!r}'
+        for name, value in wanted['settings'].items()
+        if found['settings'].get(name) != value
+    ] + [
+        f'another {name}' for name, value in digests.items() if found['digests'].get(name) != value
     ]
+    if others:
+        raise ValueError(f'{folder} holds a fine-tuning with {"; ".join(others)}: {mend}')
 
 
-def _evaluate(bert, at_once, state, data, config, epoch, save, history=()) -> list[dict[str, Any]]:
-    logits = predict(bert, state.params, data.dev, at_once=at_once)
-    rows = []
-    for run, seed in enumerate(config.seeds):
-        former = [row['score'] for row in history if row['split'] == 'dev' and row['seed'] == seed]
-        loss = loss_per_example(jnp.asarray(logits[run]), jnp.asarray(data.dev_labels))
-        row = {
-            'split': 'dev',
-            'seed': seed,
-            'step': int(state.step),
-            'epoch': epoch,
-            'loss': float(loss.mean()),
-            **evaluate(data.metrics, logits[run], data.dev_labels),
-        }
-        rows.append(row)
-        # Before training there is nothing to keep: epoch 0 is the model that one started from.
-        if epoch and not any(_rank(score) >= _rank(row['score']) for score in former[1:]):
-            save(seed, 'best', _of_run(state.params, run))
-    return rows
+def _digests(
+    pretrained: Pretrained, train: Sequence[Example], dev: Sequence[Example], start: str
+) -> dict[str, str]:
+    """Return digests of model and texts."""
+    model = hashlib.sha256()
+    # The classifier is fresh, so one that is there has no part in the results.
+    config = dataclasses.replace(pretrained.config, label_names=('any',), add_pooler=True)
+    model.update(repr(config).encode())
+    if start == 'pretrained':
+        params = {name: part for name, part in pretrained.params.items() if name != 'classifier'}
+        for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+            model.update(jax.tree_util.keystr(path).encode())
+            model.update(np.ascontiguousarray(leaf).data)
+    tokenizer = json.loads(pretrained.tokenizer.backend_tokenizer.to_str())
+    # What the last call has left in it.
+    for name in ('truncation', 'padding'):
+        tokenizer.pop(name, None)
+    return {
+        'model': model.hexdigest(),
+        'tokenizer': _digest(tokenizer),
+        'list of training examples': _digest(_content(train)),
+        'list of dev examples': _digest(_content(dev)),
+    }
 
 
-def _shardings(mesh: Mesh | None, runs: int, micro_batch: int):
-    """Return how runs and how batches [R, B, ...] lie on the devices."""
-    if mesh is None:
-        return None, None
-    devices = mesh.shape['data']
-    if runs % devices == 0:
-        return (NamedSharding(mesh, PartitionSpec('data')),) * 2
-    if micro_batch % devices == 0:
-        return (
-            NamedSharding(mesh, PartitionSpec()),
-            NamedSharding(mesh, PartitionSpec(None, 'data')),
-        )
-    raise ValueError(
-        f'Neither {runs} runs nor micro-batches of {micro_batch} split over {devices} devices: '
-        f'choose train.num_seeds or train.micro_batch as a multiple of {devices}.'
-    )
+def _content(examples: Sequence[Example]) -> list[tuple]:
+    """Return what a model sees of examples, which does not include where they come from."""
+    return [(example.text_a, example.text_b, float(example.label)) for example in examples]
 
 
-def _rank(score: float) -> float:
-    """Order scores; NaN (constant predictions have no correlation) is worse than anything."""
-    return -np.inf if np.isnan(score) else score
-
-
-def best_rows(history: Sequence[dict[str, Any]]) -> dict[int, dict[str, Any]]:
-    """Return the dev row with the best score of each seed, epoch 0 left out."""
-    trained = [row for row in history if row['split'] == 'dev' and row['epoch'] > 0]
-    by_seed = itertools.groupby(sorted(trained, key=lambda r: r['seed']), lambda r: r['seed'])
-    return {seed: max(rows, key=lambda row: _rank(row['score'])) for seed, rows in by_seed}
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()

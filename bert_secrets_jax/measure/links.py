@@ -1,15 +1,39 @@
-"""What the places of links alone explain: distances, ideal heads at a fixed offset, random links.
+"""Attention along links, and what chance and the places of the links alone explain of it.
 
-Shapes: E examples, P pairs of wordpieces, K draws, T positions, L layers, N heads. Links are
-`[E, P, 3]` as `Encoded.marks` has them, (query position, key position, number of the link); number
--1 only fills up. An offset is key less query position: -1 is the previous wordpiece.
+A head that attends along links may only look a fixed number of tokens away, or at nothing in
+particular. So links are compared with random ones in the same texts, of two kinds: MOVED links keep
+all their distances and stand elsewhere, ELSEWHERE links stand at random places that are not
+adjacent. All are measured in one pass:
+
+    encoded, random = bs.links.with_random_links(
+        encoded, ['verb-subject'], kinds=('moved',), draws=199, seed=0)
+    tables = bs.measure(pretrained, bs.bucket(encoded), described, also=random)
+    scores = bs.links.link_scores(encoded, ['verb-subject'], tables)    # small arrays, to be kept
+    tests = bs.links.link_tests(tables, scores)
+
+Shapes: E examples, P pairs of wordpieces, K draws, T positions, L layers, N heads, X links. Links
+are `[E, P, 3]` as in `Encoded.marks`, (query position, key position, number of the link); the
+number -1 is filler. An offset is the key position minus the query position: -1 is the previous
+wordpiece.
 """
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Literal, NamedTuple
 
 import numpy as np
 from absl import logging
+from jaxtyping import Float, Int
+
+from bert_secrets_jax.data.annotation import RANDOM
+from bert_secrets_jax.data.encoding import Encoded
+from bert_secrets_jax.measure.statistics import Statistic, attention_of_random_links
+from bert_secrets_jax.measure.tables import HeadTable
+
+Kind = Literal['moved', 'elsewhere']
+MOVED, ELSEWHERE = KINDS = ('moved', 'elsewhere')
+# The corrected level at which a head is above random links.
+LEVEL = 0.05
 
 OFFSETS = (-5, -4, -3, -2, -1, 1, 2, 3, 4, 5)
 
@@ -19,40 +43,271 @@ _ROUNDING = 1e-6
 
 @dataclasses.dataclass(frozen=True)
 class NullTest:
-    """Scores of heads against those on random links.
+    """The scores of heads compared with their scores on random links.
 
     Attributes:
-      p: [L, N] one-sided, of a head that does as well on random links; not corrected for the
-        number of heads.
-      percentile_99: [L, N] 99th percentile of a head's random scores.
-      familywise: [L, N] p corrected for the number of heads: the chance that any head is as far
-        above its own random scores, in their standard deviations (Westfall and Young 1993).
-      mean: [L, N] of a head's random scores.
-      z: [L, N] standard deviations of the random scores above their mean; NaN where they do not
-        vary.
+      p: [L, N] The one-sided p-value of the hypothesis that the head does no better than on random
+        links, not corrected for the number of heads.
+      percentile_99: [L, N] The 99th percentile of the head's random scores.
+      familywise: [L, N] The p-value corrected for the number of heads: the chance that any head is
+        as far above its own random scores, in units of their standard deviation (Westfall and Young
+        1993).
+      mean: [L, N] The mean of the head's random scores.
+      z: [L, N] How many standard deviations of the random scores the score is above their mean;
+        NaN if they do not vary.
     """
 
-    p: np.ndarray
-    percentile_99: np.ndarray
-    familywise: np.ndarray
-    mean: np.ndarray
-    z: np.ndarray
+    p: Float[np.ndarray, 'L N']
+    percentile_99: Float[np.ndarray, 'L N']
+    familywise: Float[np.ndarray, 'L N']
+    mean: Float[np.ndarray, 'L N']
+    z: Float[np.ndarray, 'L N']
 
 
-def turned(links: np.ndarray) -> np.ndarray:
-    """Return links [..., 3] with source and target, that is query and key, swapped."""
+class Direction(NamedTuple):
+    """One of the two ways along the links of a relation.
+
+    Attributes:
+      relation: The name of the relation.
+      reverse: Whether attention is taken from target to source.
+    """
+
+    relation: str
+    reverse: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Null:
+    """The key of attention along random links among the tables of a pass.
+
+    Attributes:
+      title: The direction's title, such as 'verb to subject'.
+      kind: The kind of random links.
+    """
+
+    title: str
+    kind: Kind
+
+
+@dataclasses.dataclass(frozen=True)
+class LinkScores:
+    """What a `LinkTest` is made of besides its table: small arrays, which can be stored.
+
+    Attributes:
+      links: [E, P, 3] The links, the query first.
+      places: [X] The number of places to which each link can be moved as a whole, its own included.
+      random: [L, N, K] For each kind of random links, the mean score of each draw.
+      excess: [2, L, N] For each kind, the mean and the variance over examples of what the links get
+        beyond the mean of the random ones.
+    """
+
+    links: Int[np.ndarray, 'E P 3']
+    places: Int[np.ndarray, ' X']
+    random: Mapping[str, Float[np.ndarray, 'L N K']]
+    excess: Mapping[str, Float[np.ndarray, '2 L N']]
+
+
+@dataclasses.dataclass(frozen=True)
+class LinkTest:
+    """Attention along the links of a relation in one direction, compared with random links.
+
+    Attributes:
+      table: The attention along the links.
+      links: [E, P, 3] The links, the query first.
+      nulls: The comparison with each kind of random links.
+      excess: What the links get beyond each kind of random ones. Some moved links have no other
+        place and stay where they are; the excess is enlarged by the share of these, and NaN if all
+        links stay.
+      places: The median number of places to which a link could be moved, its own included.
+    """
+
+    table: HeadTable
+    links: Int[np.ndarray, 'E P 3']
+    nulls: Mapping[str, NullTest]
+    excess: Mapping[str, HeadTable]
+    places: float
+
+    @property
+    def real(self) -> np.ndarray:
+        """[L, N] Whether a head is above every kind of random links, at 5 % for all heads."""
+        return np.all([null.familywise <= LEVEL for null in self.nulls.values()], axis=0)
+
+    @property
+    def top(self) -> tuple[int, int]:
+        """Layer and head, from 0, with the most attention along the links."""
+        layer, head = np.unravel_index(self.table.mean.argmax(), self.table.mean.shape)
+        return int(layer), int(head)
+
+    @property
+    def ideal(self) -> tuple[int, float]:
+        """The best single offset, and the score of a head that puts all its attention there."""
+        return next(iter(offset_baseline(self.links).items()))
+
+
+def directions(relations: Iterable[str]) -> dict[str, Direction]:
+    """Return the two directions of each relation by their titles.
+
+    >>> directions(['verb-subject'])['subject to verb']
+    Direction(relation='verb-subject', reverse=True)
+
+    Args:
+      relations: Names of relations. One such as 'source-target' names both of its ends; any other
+        name is that of its source.
+
+    Returns:
+      The direction for each title, 'source to target' and 'target to source'.
+
+    Raises:
+      ValueError: Two relations have the same ends.
+    """
+    titles = {}
+    for relation in relations:
+        source, _, target = relation.partition('-')
+        source, target = source or 'source', target or 'target'
+        for title, reverse in ((f'{source} to {target}', False), (f'{target} to {source}', True)):
+            if title in titles:
+                raise ValueError(
+                    f'The relations {titles[title].relation!r} and {relation!r} both say '
+                    f'{title!r}: rename one of them.'
+                )
+            titles[title] = Direction(relation, reverse)
+    return titles
+
+
+def with_random_links(
+    encoded: Encoded,
+    relations: Iterable[str],
+    *,
+    kinds: Iterable[Kind] = KINDS,
+    draws: int,
+    seed: int,
+) -> tuple[Encoded, dict[Null, Statistic]]:
+    """Draw random links for relations, to be measured in the same pass as the annotated ones.
+
+    Args:
+      encoded: The texts with the relations among their marks.
+      relations: The names of the relations.
+      kinds: The kinds of random links to draw.
+      draws: The number of draws K. It takes at least 99 for a p-value of 0.01.
+      seed: The seed of the draws.
+
+    Returns:
+      The same texts with the random links among their marks, and the statistics of attention along
+      them, to be added to those of the pass.
+
+    Raises:
+      ValueError: The texts lack a relation, a kind is unknown, or two relations have the same ends.
+    """
+    found, kinds = directions(relations), list(kinds)
+    for kind in kinds:
+        if kind not in KINDS:
+            raise ValueError(f'kinds are {", ".join(KINDS)}, not {kind!r}.')
+    random = {kind: dict(encoded.marks.get(RANDOM, {}).get(kind, {})) for kind in KINDS}
+    statistics = {}
+    for title, (relation, reverse) in found.items():
+        links = _relation(encoded, relation)
+        for kind in kinds:
+            if not reverse:
+                random[kind][relation] = random_links(
+                    links, encoded.text, draws=draws, seed=seed, same_distance=kind == MOVED
+                )
+            statistics[Null(title, kind)] = attention_of_random_links(
+                relation, kind=kind, excess=True, reverse=reverse
+            )
+    random = {kind: drawn for kind, drawn in random.items() if drawn}
+    marks = {**encoded.marks, RANDOM: random}
+    return dataclasses.replace(encoded, marks=marks), statistics
+
+
+def _relation(encoded: Encoded, relation: str) -> np.ndarray:
+    found = encoded.marks.get(relation)
+    if getattr(found, 'ndim', 0) != 3:
+        there = [name for name, mark in encoded.marks.items() if getattr(mark, 'ndim', 0) == 3]
+        raise ValueError(
+            f'These texts have no relation {relation!r}, but {", ".join(there) or "none"}: '
+            'bs.mark(encoded, annotations) adds those of annotations.'
+        )
+    return found
+
+
+def link_scores(
+    encoded: Encoded, relations: Iterable[str], measured: Mapping[Hashable, HeadTable]
+) -> dict[str, LinkScores]:
+    """Return what tests are made of, by the titles of the directions.
+
+    Args:
+      encoded: The texts with the relations among their marks.
+      relations: The same relations as for `with_random_links`.
+      measured: The tables of a pass with the statistics of `with_random_links`, under their keys.
+    """
+    scores = {}
+    counted = {}
+    for title, (relation, reverse) in directions(relations).items():
+        links = _relation(encoded, relation)
+        if relation not in counted:
+            counted[relation] = places(links, encoded.text)
+        tables = {kind: measured[key] for kind in KINDS if (key := Null(title, kind)) in measured}
+        scores[title] = LinkScores(
+            links=turned(links) if reverse else links,
+            places=counted[relation],
+            random={kind: table.mean[..., :-1] for kind, table in tables.items()},
+            excess={
+                kind: np.stack([table.mean[..., -1], table.variance[..., -1]])
+                for kind, table in tables.items()
+            },
+        )
+    return scores
+
+
+def link_tests(
+    tables: Mapping[str, HeadTable], scores: Mapping[str, LinkScores]
+) -> dict[str, LinkTest]:
+    """Return the tests of those directions along which any example has a link.
+
+    Args:
+      tables: The attention along the links by the titles of the directions.
+      scores: What `link_scores` returned.
+    """
+    return {
+        title: _test(tables[title], of_title)
+        for title, of_title in scores.items()
+        if tables[title].count
+    }
+
+
+def _test(table: HeadTable, scores: LinkScores) -> LinkTest:
+    # A link with one place only is compared with itself, and so adds nothing to the excess.
+    stay = {MOVED: (1 / scores.places).mean(), ELSEWHERE: 0.0}
+    excess = {}
+    for kind, (mean, variance) in scores.excess.items():
+        # Where all stay, nothing is left to enlarge.
+        others = 1 - stay[kind] or np.nan
+        excess[kind] = HeadTable(mean / others, variance / others**2, table.count)
+    return LinkTest(
+        table=table,
+        links=scores.links,
+        nulls={kind: null_summary(table.mean, null) for kind, null in scores.random.items()},
+        excess=excess,
+        places=float(np.median(scores.places)),
+    )
+
+
+def turned(links: Int[np.ndarray, '*shape 3']) -> Int[np.ndarray, '*shape 3']:
+    """Return links [..., 3] with source and target, that is, query and key, swapped."""
     return links[..., [1, 0, 2]]
 
 
-def offset_histogram(links: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the histogram of how far apart linked wordpieces are.
+def offset_histogram(
+    links: Int[np.ndarray, 'E P 3'],
+) -> tuple[Int[np.ndarray, ' F'], Int[np.ndarray, ' F']]:
+    """Return the histogram of the distances between linked wordpieces.
 
     Args:
-      links: [E, P, 3].
+      links: [E, P, 3] The links.
 
     Returns:
-      Offsets in ascending order and how many links have each. A link's offset is that of its
-      closest pair; the negative one of two that are as close.
+      The offsets in ascending order, and the number of links with each. The offset of a link is
+      that of its closest pair; if two pairs are equally close, the negative offset counts.
     """
     pairs, link, examples = _pairs(links)
     offset = pairs[:, 1] - pairs[:, 0]
@@ -64,22 +319,25 @@ def offset_histogram(links: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def offset_baseline(
-    links: np.ndarray, offsets: Iterable[int] = OFFSETS, *, count_absent: bool = False
+    links: Int[np.ndarray, 'E P 3'],
+    offsets: Iterable[int] = OFFSETS,
+    *,
+    count_absent: bool = False,
 ) -> dict[int, float]:
     """Score ideal heads that put all attention at one offset, such as on the previous wordpiece.
 
-    The score is that of `statistics.attention_of_links`: 1 for a link with a pair at the offset,
-    else 0; mean over the links of an example, then over examples. A head that is not above the best
-    of these may know nothing but positions (the paper, section 4.5).
+    The score is that of `statistics.attention_of_links`: a link with a pair at the offset scores 1,
+    any other 0, and the mean is taken over the links of an example, then over examples. A head that
+    is not above the best of these may know nothing but positions (the paper, section 4.5).
 
     Args:
-      links: [E, P, 3].
-      offsets: to score.
-      count_absent: examples without links count with 0 rather than not at all, as with
-        `among='token'`.
+      links: [E, P, 3] The links.
+      offsets: The offsets to score.
+      count_absent: Whether examples without links count with 0, as with `among='token'`, rather
+        than not at all.
 
     Returns:
-      Offset to score, the best first; NaN where no example counts.
+      The score of each offset, the best first; NaN if no example counts.
     """
     pairs, link, examples = _pairs(links)
     links_of = np.bincount(examples, minlength=len(links))
@@ -94,41 +352,43 @@ def offset_baseline(
 
 
 def random_links(
-    links: np.ndarray,
-    text: np.ndarray,
+    links: Int[np.ndarray, 'E P 3'],
+    text: Int[np.ndarray, 'E T'],
     *,
     draws: int,
     seed: int,
     min_distance: int = 2,
     same_distance: bool = False,
-) -> np.ndarray:
-    """Draw links at random places of the same inputs: what attention along them is by chance.
+) -> Int[np.ndarray, 'E K P 3']:
+    """Draw links at random places of the same inputs, to find what attention they get by chance.
 
-    Source and target of a link become two runs of as many neighbouring wordpieces as they had,
-    each in the text it was in, evenly among all places where the two are far enough apart. Each
-    pair keeps its place within the runs, so that crossed pairs stay crossed and zipped ones zipped.
-    Links of one example are placed independently.
+    The source and the target of a link become two runs of as many neighbouring wordpieces as they
+    had, each in the text it was in. All places where the two are far enough apart are equally
+    likely. Each pair keeps its place within the runs, so that crossed pairs stay crossed and zipped
+    ones zipped. Links of one example are placed independently.
 
-    Where a text is too short for the distance, the places with the widest possible one are drawn
-    from; a link that fits no place without an overlap stays where it is. A log line counts both.
+    If a text is too short for the distance, the links are drawn from the places with the widest
+    possible distance. A link that fits no place without an overlap stays where it is. A log line
+    counts both.
 
     Args:
-      links: [E, P, 3].
-      text: [E, T] which text of its input a wordpiece is in, -1 on special tokens and padding: as
-        `Encoded.text`.
-      draws: K.
-      seed: of the draws.
-      min_distance: between the closest wordpieces of source and target; 2 leaves one between them.
-      same_distance: move the link as a whole instead, so that all its offsets stay: what a head
-        gets from positions alone. The annotated place is then one of those drawn from, and the only
-        one if the link fits no other.
+      links: [E, P, 3] The links.
+      text: [E, T] The text of its input that a wordpiece is in; -1 on special tokens and padding,
+        as in `Encoded.text`.
+      draws: The number of draws K.
+      seed: The seed of the draws.
+      min_distance: The least distance between the closest wordpieces of source and target; 2 leaves
+        one wordpiece between them.
+      same_distance: Whether to move the link as a whole instead, so that all its offsets stay. This
+        shows what a head gets from positions alone. The annotated place is then one of the possible
+        ones, and the only one if the link fits no other.
 
     Returns:
-      [E, K, P, 3] int32, for `statistics.attention_of_random_links`.
+      [E, K, P, 3] The random links.
 
     Raises:
-      ValueError: shapes that do not fit, draws or distance below 1, or a link to a special token or
-        padding.
+      ValueError: The shapes do not fit, the draws or the distance are below 1, or a link goes to a
+        special token or padding.
     """
     _check(links, text, draws, min_distance)
     rng = np.random.default_rng(seed)
@@ -161,32 +421,36 @@ def random_links(
     return drawn
 
 
-def places(links: np.ndarray, text: np.ndarray) -> np.ndarray:
-    """Return to how many places each link can be moved as a whole, its own included.
+def places(links: Int[np.ndarray, 'E P 3'], text: Int[np.ndarray, 'E T']) -> Int[np.ndarray, ' X']:
+    """Return the number of places to which each link can be moved as a whole, its own included.
 
-    Few of them make a weak test: a link that fits nowhere else is compared with itself.
+    Few places make a weak test: a link that fits nowhere else is compared with itself.
 
     Args:
-      links, text: as for `random_links`.
+      links, text: As in `random_links`.
     """
     pairs, link, examples = _pairs(links)
     return np.array(
-        [len(_moves(pairs[link == index], text[of])) for index, of in enumerate(examples)]
+        [
+            len(_moves(pairs[link == index], text[example]))
+            for index, example in enumerate(examples)
+        ],
+        np.int64,
     )
 
 
-def null_summary(score: np.ndarray, null: np.ndarray) -> NullTest:
-    """Hold scores against those on random links.
+def null_summary(score: Float[np.ndarray, 'L N'], null: Float[np.ndarray, 'L N K']) -> NullTest:
+    """Compare scores with those on random links.
 
-    A percentile is that of the lowest draw with at least 99 % of the draws up to it, so at least
-    99 draws are needed for one to be exceeded by chance in 1 % of the cases.
+    The 99th percentile is the lowest draw such that at least 99 % of the draws are not above it. It
+    takes at least 99 draws for a score to exceed it by chance in 1 % of the cases.
 
     Args:
-      score: [L, N] of the annotated links.
-      null: [L, N, K] of the draws.
+      score: [L, N] The scores on the annotated links.
+      null: [L, N, K] The scores on the random links of each draw.
 
     Raises:
-      ValueError: shapes that do not fit, or scores of no example (NaN).
+      ValueError: The shapes do not fit, or there is a score of no example (NaN).
     """
     if null.ndim != 3 or null.shape[:2] != score.shape or not null.shape[2]:
         raise ValueError(
@@ -238,8 +502,10 @@ def _check(links, text, draws, min_distance):
         )
 
 
-def _pairs(links):
-    """Pairs [X, 2] that are not fillers, the link that each is of [X], the links' examples."""
+def _pairs(
+    links: Int[np.ndarray, 'E P 3'],
+) -> tuple[Int[np.ndarray, 'F 2'], Int[np.ndarray, ' F'], Int[np.ndarray, ' X']]:
+    """Return the pairs that are no fillers, the link of each pair, and the example of each link."""
     example, row = np.nonzero(links[..., 2] >= 0)
     filled = links[example, row].astype(np.int64)
     keys = np.stack([example, filled[:, 2]], axis=1)
@@ -247,15 +513,17 @@ def _pairs(links):
     return filled[:, :2], link.ravel(), unique[:, 0]
 
 
-def _moves(pairs, text) -> np.ndarray:
-    """[W] moves of a link as a whole, in positions, that leave each end in its text; 0 is one."""
+def _moves(pairs: Int[np.ndarray, 'P 2'], text: Int[np.ndarray, ' T']) -> Int[np.ndarray, ' W']:
+    """Return by how many positions a link can be moved so that each end stays in its text."""
     positions = np.unique(pairs)
     moves = np.arange(-positions[0], len(text) - positions[-1])
     return moves[(text[positions + moves[:, None]] == text[positions]).all(axis=1)]
 
 
-def _runs(pairs, text) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Places of source and target as runs: first positions [W, 2], distance [W], pairs within."""
+def _runs(
+    pairs: Int[np.ndarray, 'P 2'], text: Int[np.ndarray, ' T']
+) -> tuple[Int[np.ndarray, 'W 2'], Int[np.ndarray, ' W'], Int[np.ndarray, 'P 2']]:
+    """Return first positions of two runs, their distances, and each pair's place in the runs."""
     sizes, starts, within = [], [], []
     for positions in pairs.T:
         unique, rank = np.unique(positions, return_inverse=True)

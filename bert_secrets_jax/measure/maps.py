@@ -1,14 +1,16 @@
-"""Attention maps of whole examples with their tokens: what a person looks at, not a statistic."""
+"""Attention maps of whole examples with their tokens, for a person to look at."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 
 import jax
 import numpy as np
+from jaxtyping import Float, Shaped
 
+from bert_secrets_jax.brief import brief
 from bert_secrets_jax.data.encoding import Encoded, tokenize
-from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.data.tasks import Text, as_examples
+from bert_secrets_jax.model.weights import Pretrained, check_pretrained
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,14 +18,16 @@ class TokenMaps:
     """Attention of all heads on one example, without padding.
 
     Attributes:
-      tokens: T wordpieces.
-      attentions: [L, N, T, T] float32, rows are queries.
-      second: position of the first token of the second text; None for a single one.
+      tokens: The T wordpieces.
+      attentions: [L, N, T, T] The maps. Rows are queries.
+      second: The position of the first token of the second text; None if there is only one text.
     """
 
     tokens: Sequence[str]
-    attentions: np.ndarray
+    attentions: Shaped[np.ndarray, '...']
     second: int | None = None
+
+    __repr__ = brief
 
     def __post_init__(self):
         length = len(self.tokens)
@@ -35,18 +39,26 @@ class TokenMaps:
 
 
 def attention_maps(
-    pretrained: Pretrained, examples: Sequence[Example], *, max_length: int = 128
+    pretrained: Pretrained, texts: Sequence[Text], *, max_length: int = 128
 ) -> list[TokenMaps]:
-    """Return the maps of all heads on each example.
+    """Return the maps of all heads on each of a few texts.
 
-    Everything is kept, L x N x T x T numbers for each: meant for a few examples. Statistics of a
-    corpus are `collect`'s.
+        maps, = bs.attention_maps(pretrained, ['The cat saw itself.'])
+
+    Everything is kept, L x N x T x T numbers for each text; use `collect` for a corpus.
 
     Args:
-      pretrained: the model.
-      examples: all single sentences, or all pairs.
-      max_length: longer inputs are cut.
+      pretrained: The model.
+      texts: Strings, pairs of strings or examples (see `as_examples`); all single sentences, or all
+        pairs.
+      max_length: The greatest number of tokens. Longer inputs are cut.
+
+    Raises:
+      TypeError: The model or the texts are something else.
+      ValueError: There are no texts, or single sentences are mixed with pairs.
     """
+    check_pretrained(pretrained)
+    examples = as_examples(texts)
     encoded = tokenize(pretrained.tokenizer, examples, max_length=max_length)
     found = []
     for example, maps in enumerate(each_map(pretrained, encoded, range(len(examples)))):
@@ -64,8 +76,14 @@ def attention_maps(
 
 def each_map(
     pretrained: Pretrained, encoded: Encoded, chosen: Iterable[int]
-) -> Iterator[np.ndarray]:
-    """Yield the maps [L, N, T, T] of the chosen examples, float32 and without padding."""
+) -> Iterator[Float[np.ndarray, 'L N _ _']]:
+    """Yield the maps [L, N, T, T] of some examples, float32 and without padding.
+
+    Args:
+      pretrained: The model.
+      encoded: The tokenised examples.
+      chosen: The numbers of the examples.
+    """
     forward = jax.jit(pretrained.bert.apply)
     longest = encoded.input_ids.shape[1]
     for example in chosen:
@@ -79,14 +97,14 @@ def each_map(
 def to_bertviz(maps: TokenMaps) -> dict:
     """Return the arguments of bertviz's `head_view` and `model_view`.
 
-        head_view(**bs.to_bertviz(bs.attention_maps(pretrained, [example])[0]))
+        head_view(**bs.to_bertviz(bs.attention_maps(pretrained, [text])[0]))
 
     Returns:
-      'attention' (for each layer a PyTorch tensor [1, N, T, T]), 'tokens' and 'sentence_b_start'.
+      'attention' (a PyTorch tensor [1, N, T, T] for each layer), 'tokens' and 'sentence_b_start'.
 
     Raises:
-      ImportError: without PyTorch, which bertviz needs too.
-      TypeError: for the maps of several examples.
+      ImportError: PyTorch is not installed; bertviz needs it, too.
+      TypeError: The maps of several texts are given.
     """
     if not isinstance(maps, TokenMaps):
         raise TypeError('bertviz shows one example: give one of what attention_maps returns.')

@@ -1,14 +1,17 @@
 """Statistics of attention: pure functions of one example's maps.
 
-Each takes `(attentions [L, N, T, S], marks)` and returns `(value [L, N], weight [])`; a value may
-have further axes, `[L, N, ...]`, such as one of random draws or of features, and the weight may
-have them too. Weight 0 says that the statistic does not apply to the example, which is then left
-out. `marks` says by name
+Each takes `(attentions [L, N, T, S], marks)` and returns `(value [L, N], weight [])`. A value may
+have further axes, `[L, N, ...]`, such as one of features or of random draws, and the weight may
+have them too. A weight of 0 says that the statistic does not apply to the example, which is then
+left out. `marks` holds, by name,
 
-- which positions are of a type, `[T]`: `marks['token']` are the real tokens; rows and columns of
+- which positions are of a type, `[T]`: `marks['token']` are the real tokens. Rows and columns of
   padding never count;
-- what is linked to what, `[P, 3]`: one row for each pair of wordpieces, (query position, key
-  position, number of the link that it belongs to); number -1 only fills up.
+- what is linked to what, `[P, 3]`: a row for each pair of wordpieces, (query position, key
+  position, number of the link that the pair belongs to). Rows with the number -1 are filler;
+- `marks['notebook']`: the same features and relations as the authors' notebook read them
+  (`data.annotation.align` describes both readings);
+- `marks['random']`: random links, `[K, P, 3]` by kind and relation (`links.with_random_links`).
 
 Write your own in the same form and hand it to `collect`:
 
@@ -16,45 +19,67 @@ Write your own in the same form and hand it to `collect`:
         ...
         return value, weight
 
-What makes a statistic (`attention_to`, ...) returns the same function for the same arguments: jit
-recognises by its identity what it has compiled.
+A function that makes a statistic (`attention_to`, ...) returns the same object for the same
+arguments, because jit recognises by identity what it has compiled. `measure/catalogue.py` says what
+each statistic is called and where it comes from.
 """
 
 import functools
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from bert_secrets_jax.data.annotation import NOTEBOOK, RANDOM
+
 Maps = Float[Array, 'L N T S']
 Links = Int[Array, 'P 3']
 # One name, or several whose values are stacked: compiled once for all.
 Names = str | tuple[str, ...]
-Marks = Mapping[str, Bool[Array, ' T'] | Int[Array, '... 3']]
+# How words are found among the wordpieces: as the paper says, or as its authors' notebook did.
+Reading = Literal['paper', 'notebook']
+READINGS = ('paper', 'notebook')
+Mark = Bool[Array, ' T'] | Int[Array, '... 3']
+Marks = Mapping[str, Mark | Mapping[str, Mark | Mapping[str, Mark]]]
 Result = tuple[Float[Array, 'L N ...'], Float[Array, '...']]
 Statistic = Callable[[Maps, Marks], Result]
 Comparison = Callable[[Maps, Maps, Marks], Result]
 
 
+def _check_reading(reading: str) -> None:
+    if reading not in READINGS:
+        raise ValueError(f"reading is 'paper' or 'notebook', not {reading!r}.")
+
+
 @functools.cache
-def attention_to(name: Names, *, among: Names | None = None) -> Statistic:
+def attention_to(
+    name: Names, *, reading: Reading = 'paper', among: Names | None = None
+) -> Statistic:
     """Return the statistic "attention to tokens of type `name`" (the paper, section 4.4).
 
-    A token's score is the attention that it gets, averaged over all query tokens ("sum over the
-    query tokens divided by the sequence length"); with several tokens of the type the greatest
-    score counts; examples without any are left out.
+    The score of a token is the attention that it gets, averaged over all query tokens ("sum over
+    the query tokens divided by the sequence length"). If several tokens are of the type, the
+    greatest score counts. Examples without any are left out.
 
     Args:
-      name: of marks [T]; several names for a value [L, N, F].
-      among: examples with any of these marks count, with 0 if none is of type `name`. None: those
-        with the type itself, the paper's text. The authors' notebook is 'token' (every example),
-        and for negation those that have one as a substring. As many as names.
+      name: The name of marks [T]; a tuple of several names gives a value [L, N, F].
+      reading: The reading of these marks, 'paper' or 'notebook'.
+      among: The name of marks [T], in the paper's reading, of which an example must have any to
+        count; it counts with 0 if it has none of type `name`. None counts only examples that have
+        the type itself, as in the paper. The authors' notebook counted every example ('token'), and
+        for negation those that have one as a substring. As many names as `name` has.
+
+    Raises:
+      ValueError: There is no such reading.
     """
+    _check_reading(reading)
 
     def statistic(attentions: Maps, marks: Marks) -> Result:
         score = _mean_over_queries(attentions, marks['token'])
-        return _greatest(score, _marked(marks, name)), _has_any(_marked(marks, among or name))
+        marked = _marked(_read(marks, reading), name)
+        return _greatest(score, marked), _has_any(_marked(marks, among) if among else marked)
 
     statistic.__name__ = f'attention_to_{name}'
     return statistic
@@ -65,25 +90,31 @@ to_sep = attention_to('sep')
 
 
 def to_special(attentions: Maps, marks: Marks) -> Result:
-    """Attention to [CLS] and all [SEP] together, mean over query tokens."""
+    """Attention to [CLS] and all [SEP] together, averaged over query tokens."""
     score = _mean_over_queries(attentions, marks['token'])
     special = (marks['cls'] | marks['sep']).astype(score.dtype)
     return jnp.einsum('LNS,S->LN', score, special), jnp.float32(1)
 
 
 @functools.cache
-def cls_to(name: Names) -> Statistic:
-    """Return "attention of [CLS] to tokens of type `name`" (the paper, section 4.5).
+def cls_to(name: Names, *, reading: Reading = 'paper') -> Statistic:
+    """Return the statistic "attention of [CLS] to tokens of type `name`" (section 4.5).
 
-    The greatest over the tokens of the type; examples without any are left out. The last layer is
-    the paper's Figure 7.
+    If several tokens are of the type, the greatest attention counts. Examples without any are left
+    out. The last layer's values are the paper's Figure 7.
 
     Args:
-      name: of marks [T]; several names for a value [L, N, F].
+      name: The name of marks [T]; a tuple of several names gives a value [L, N, F].
+      reading: The reading of these marks, 'paper' or 'notebook'.
+
+    Raises:
+      ValueError: There is no such reading.
     """
+    _check_reading(reading)
 
     def statistic(attentions: Maps, marks: Marks) -> Result:
-        of_cls, marked = attentions[:, :, jnp.argmax(marks['cls'])], _marked(marks, name)
+        of_cls = attentions[:, :, jnp.argmax(marks['cls'])]
+        marked = _marked(_read(marks, reading), name)
         return _greatest(of_cls, marked), _has_any(marks['cls']) * _has_any(marked)
 
     statistic.__name__ = f'cls_to_{name}'
@@ -92,22 +123,28 @@ def cls_to(name: Names) -> Statistic:
 
 @functools.cache
 def attention_of_links(
-    name: Names, *, among: str | None = None, reverse: bool = False
+    name: Names, *, reading: Reading = 'paper', among: str | None = None, reverse: bool = False
 ) -> Statistic:
-    """Return "attention along the links `name`", from source to target (the paper, section 4.2).
+    """Return the statistic "attention along the links `name`", from source to target (section 4.2).
 
-    A link's score is the greatest attention over its pairs of wordpieces; with several links in an
-    example their mean counts; examples without any are left out.
+    The score of a link is the greatest attention over its pairs of wordpieces. If an example has
+    several links, the mean of their scores counts. Examples without any are left out.
 
     Args:
-      name: of marks [P, 3]; several names for a value [L, N, F].
-      among: examples with any of these marks count, with 0 if they have no link. None: those with
-        links, the paper's text. The authors' notebook is 'token': every example.
-      reverse: from target to source.
+      name: The name of marks [P, 3]; a tuple of several names gives a value [L, N, F].
+      reading: The reading of these marks, 'paper' or 'notebook'.
+      among: The name of marks [T] of which an example must have any to count; it counts with 0 if
+        it has no link. None counts only examples that have links, as in the paper. The authors'
+        notebook counted every example ('token').
+      reverse: Whether to take the attention from target to source instead.
+
+    Raises:
+      ValueError: There is no such reading.
     """
+    _check_reading(reading)
 
     def statistic(attentions: Maps, marks: Marks) -> Result:
-        links = _linked(marks, name)
+        links = _linked(_read(marks, reading), name)
         along = functools.partial(_along, attentions, reverse=reverse)
         value = along(links) if links.ndim == 2 else jax.vmap(along, out_axes=-1)(links)
         exists = _has_any(links[..., 2] >= 0)
@@ -121,45 +158,56 @@ def attention_of_links(
 
 @functools.cache
 def attention_of_random_links(
-    name: str, *, links: str | None = None, among: str | None = None, reverse: bool = False
+    relation: str,
+    *,
+    kind: str,
+    excess: bool = False,
+    among: str | None = None,
+    reverse: bool = False,
 ) -> Statistic:
-    """Return `attention_of_links` of each of K draws of random links, a value [L, N, K].
+    """Return `attention_of_links` along each of K draws of random links, a value [L, N, K].
 
-    Averaged over a corpus it is the null distribution that `measure.links.null_summary` holds the
-    score of the annotated links against.
+    Averaged over a corpus it is the null distribution with which `measure.links.null_summary`
+    compares the score of the annotated links.
 
     Args:
-      name: of marks [K, P, 3], from `measure.links.random_links`.
-      links: marks of the annotated ones: the value is then [L, N, K + 1], and the last is what
-        these get beyond the mean of the draws. Its standard error is that of a paired difference.
-      among, reverse: as for the annotated links.
+      relation: The relation whose links were drawn at random.
+      kind: The kind of random links, 'moved' or 'elsewhere' (see `measure.links`); the marks are
+        `marks['random'][kind][relation]` [K, P, 3].
+      excess: Whether to append, as the last of then K + 1 values, the score of the annotated links
+        minus the mean over the draws. Its standard error is that of a paired difference.
+      among, reverse: As in `attention_of_links`.
     """
 
     def statistic(attentions: Maps, marks: Marks) -> Result:
-        draws = marks[name]
+        draws = marks[RANDOM][kind][relation]
         applies = draws[0, :, 2] >= 0 if among is None else marks[among]
         # One draw after the other: all at once, their gathers fill the memory of a large batch.
         values = jax.lax.map(lambda drawn: _along(attentions, drawn, reverse), draws)
-        if links is not None:
-            beyond = _along(attentions, marks[links], reverse) - values.mean(axis=0)
+        if excess:
+            beyond = _along(attentions, marks[relation], reverse) - values.mean(axis=0)
             values = jnp.concatenate([values, beyond[None]])
         return jnp.moveaxis(values, 0, -1), _has_any(applies)
 
-    statistic.__name__ = f'attention_of_random_links_{name}' + '_reversed' * reverse
+    statistic.__name__ = f'attention_of_random_links_{relation}' + '_reversed' * reverse
     return statistic
 
 
 @functools.cache
 def of_second(statistic: Statistic) -> Comparison:
-    """Return a statistic of the second of two models, for `compare`."""
-    return lambda before, after, marks: statistic(after, marks)
+    """Return, for `compare`, a statistic of the second of two models."""
+
+    def compared(before: Maps, after: Maps, marks: Marks) -> Result:
+        return statistic(after, marks)
+
+    return compared
 
 
 @functools.cache
 def difference(statistic: Statistic) -> Comparison:
-    """Return what a statistic of the second of two models is above that of the first.
+    """Return, for `compare`, the second model's statistic minus the first model's.
 
-    Example by example, so that the standard error is that of a paired difference.
+    The difference is taken in each example, so its standard error is that of a paired difference.
     """
 
     def compared(before: Maps, after: Maps, marks: Marks) -> Result:
@@ -170,12 +218,12 @@ def difference(statistic: Statistic) -> Comparison:
 
 
 def to_self(attentions: Maps, marks: Marks) -> Result:
-    """Attention of a token to itself, mean over tokens (Clark et al. 2019, section 3)."""
+    """Attention of a token to itself, averaged over tokens (Clark et al. 2019, section 3)."""
     return _at_offset(attentions, marks, 0)
 
 
 def to_previous(attentions: Maps, marks: Marks) -> Result:
-    """Attention to the previous token, mean over all tokens (Clark et al. 2019, section 3).
+    """Attention to the previous token, averaged over all tokens (Clark et al. 2019, section 3).
 
     The first token has none and counts as 0, so the greatest possible value is (T - 1) / T.
     """
@@ -183,7 +231,7 @@ def to_previous(attentions: Maps, marks: Marks) -> Result:
 
 
 def to_next(attentions: Maps, marks: Marks) -> Result:
-    """Attention to the next token, mean over all tokens (Clark et al. 2019, section 3).
+    """Attention to the next token, averaged over all tokens (Clark et al. 2019, section 3).
 
     The last token has none and counts as 0, so the greatest possible value is (T - 1) / T.
     """
@@ -191,10 +239,10 @@ def to_next(attentions: Maps, marks: Marks) -> Result:
 
 
 def entropy(attentions: Maps, marks: Marks) -> Result:
-    """Entropy of a token's attention in nats, mean over tokens (Clark et al. 2019, section 3.3).
+    """Entropy of attention in nats, averaged over tokens (Clark et al. 2019, section 3.3).
 
-    0 is all attention on one token, log(T) is evenly over all. Differs from Clark et al.'s code in
-    that the probabilities are not smoothed by 1e-4 towards uniform, which their log(0) needed.
+    It is 0 if all attention is on one token, and log(T) if it is spread evenly. Differs from Clark
+    et al.'s code, which smooths the probabilities by 1e-4 towards uniform to avoid log(0).
     """
     # 0 log 0 is 0 here: padding has probability 0 and adds nothing. Four times as fast on a CPU as
     # `jax.scipy.special.entr`, which also looks after negative numbers.
@@ -205,7 +253,7 @@ def entropy(attentions: Maps, marks: Marks) -> Result:
 def cosine(before: Maps, after: Maps, marks: Marks) -> Result:
     """Cosine similarity of two models' flattened maps (the paper, section 4.3, Figure 5).
 
-    On real tokens only, whatever the padding: the paper's text.
+    Only real tokens count, whatever the padding, as in the paper's text.
     """
     token = marks['token'].astype(before.dtype)
     real = token[None, None, :, None] * token[None, None, None, :]
@@ -213,14 +261,19 @@ def cosine(before: Maps, after: Maps, marks: Marks) -> Result:
 
 
 def cosine_padded(before: Maps, after: Maps, marks: Marks) -> Result:
-    """The same over the whole padded map, [PAD] queries included: the authors' notebook.
+    """Cosine similarity of whole padded maps, [PAD] queries included, as in the authors' notebook.
 
-    There, every example is padded to 200 wordpieces, so that the rows of [PAD] tokens outweigh
-    those of a short text. The published Figure 5 was made this way; encode with
+    The notebook pads every example to 200 wordpieces, so that the rows of [PAD] tokens outweigh
+    those of a short text. The published Figure 5 was made this way; encode the texts with
     `max_length=200, buckets=()` to get it.
     """
     del marks
     return _cosine(before, after)
+
+
+def _read(marks: Marks, reading: Reading) -> Mapping:
+    """Return the marks of features and relations in a reading."""
+    return marks[NOTEBOOK] if reading == 'notebook' else marks
 
 
 def _along(attentions: Maps, links: Links, reverse: bool) -> Float[Array, 'L N']:
@@ -237,18 +290,20 @@ def _along(attentions: Maps, links: Links, reverse: bool) -> Float[Array, 'L N']
     return greatest.sum(axis=0) / jnp.maximum(count, 1)
 
 
-def _marked(marks: Marks, name: Names) -> Bool[Array, '... T']:
+def _marked(marks: Mapping, name: Names) -> Bool[Array, '... T']:
     """Return marks [T], or of several names [F, T]."""
     return marks[name] if isinstance(name, str) else jnp.stack([marks[each] for each in name])
 
 
-def _linked(marks: Marks, name: Names) -> Int[Array, '... P 3']:
+def _linked(marks: Mapping, name: Names) -> Int[Array, '... P 3']:
     """Return links [P, 3], or of several names [F, P, 3] filled up to the most pairs."""
     if isinstance(name, str):
         return marks[name]
-    most = max(len(marks[each]) for each in name)
-    fill = lambda links: jnp.pad(links, ((0, most - len(links)), (0, 0)), constant_values=-1)
-    return jnp.stack([fill(marks[each]) for each in name])
+    found = [marks[each] for each in name]
+    most = max(len(links) for links in found)
+    return jnp.stack(
+        [jnp.pad(links, ((0, most - len(links)), (0, 0)), constant_values=-1) for links in found]
+    )
 
 
 def _greatest(
@@ -266,11 +321,14 @@ def _has_any(marked: Bool[Array, '... X']) -> Float[Array, '...']:
 
 
 def _cosine(before: Maps, after: Maps) -> Result:
-    product = lambda a, b: (a * b).sum(axis=(-2, -1))
-    norms = jnp.sqrt(product(before, before) * product(after, after))
+    norms = jnp.sqrt(_product(before, before) * _product(after, after))
     # An empty row of a batch has no norm; its weight is 0.
-    similarity = product(before, after) / jnp.where(norms > 0, norms, 1)
+    similarity = _product(before, after) / jnp.where(norms > 0, norms, 1)
     return similarity, jnp.float32(1)
+
+
+def _product(before: Maps, after: Maps) -> Float[Array, 'L N']:
+    return (before * after).sum(axis=(-2, -1))
 
 
 def _at_offset(attentions: Maps, marks: Marks, offset: int) -> Result:

@@ -1,1 +1,1 @@
-"""One functional BERT: attention arithmetic, Linen modules, Hugging Face weights."""
+"""One functional BERT: arithmetic of attention, Linen modules, Hugging Face's checkpoints."""

@@ -3,7 +3,7 @@
 Shape legend, used in the whole package:
 
     B batch   L layer   N head   T query position   S key position
-    H width of a head   D hidden width   C classes   K masks
+    H width of a head   D hidden width   C classes   M masks
 
 Queries are rows and keys are columns of a map: `probabilities[b, n, t, s]` is how much token `t`
   attends to token `s`.
@@ -27,13 +27,14 @@ def attention_probabilities(
     """Scaled dot-product attention, `softmax(Q K^T / sqrt(H))`, in float32 whatever the inputs are.
 
     Args:
-      query, key: projections of the hidden states, heads apart.
+      query: Queries of each head.
+      key: Keys of each head.
       attention_mask: 1 on real tokens, 0 on padding. A padded key gets exactly 0 from every query.
-      precision: of the matrix product, as in `jax.numpy.einsum`.
+      precision: Precision of the matrix product, as in `jax.numpy.einsum`.
 
     Returns:
-      Rows that sum to 1. A row with no real key at all (a filler example) is uniform rather than
-      NaN.
+      The maps, whose rows sum to 1. A row without any real key (in a filler example) is uniform
+      rather than NaN.
     """
     scores = jnp.einsum(
         'BTNH,BSNH->BNTS',
@@ -48,7 +49,7 @@ def attention_probabilities(
 def masked_softmax(
     scores: Float[Array, 'B N T S'], attention_mask: Mask
 ) -> Float[Array, 'B N T S']:
-    """Return the probabilities of scaled scores: 0 on padding, uniform where there is no key."""
+    """Return the softmax of scaled scores: 0 on padding, uniform in a row without real keys."""
     # The lowest finite number and not -inf: with -inf a row without real keys would become NaN.
     scores = jnp.where(
         attention_mask[:, None, None, :].astype(bool),
@@ -79,16 +80,16 @@ def disable_heads(
     """Replace the maps of masked heads: `mask * learned + (1 - mask) * baseline`.
 
     Args:
-      probabilities: learned maps, after softmax, before dropout.
-      head_mask: 1 keeps a head (exactly), 0 replaces it (exactly), fractions interpolate.
-        Differentiable.
-      attention_mask: 1 on real tokens.
-      baseline: 'uniform' is the paper's way (every real token gets 1/length; information still
-        flows);
-        'zero' removes the head's contribution (Michel et al. 2019, Voita et al. 2019).
+      probabilities: Learned maps, after softmax and before dropout.
+      head_mask: 1 keeps a head (exactly), 0 replaces it (exactly), fractions interpolate. The
+        result is differentiable in it.
+      attention_mask: 1 on real tokens, 0 on padding.
+      baseline: What replaces a map. 'uniform' is the paper's way: every real token gets 1/length,
+        so that information still flows. 'zero' removes the head's contribution (Michel et al.
+        2019, Voita et al. 2019).
 
     Raises:
-      ValueError: for an unknown baseline.
+      ValueError: The baseline is unknown.
     """
     check_baseline(baseline)
     keep = jnp.atleast_2d(head_mask)[:, :, None, None]
@@ -98,7 +99,7 @@ def disable_heads(
 
 
 def check_baseline(baseline: str) -> None:
-    """Raise ValueError unless it is one of `BASELINES`."""
+    """Raise ValueError unless the baseline is one of `BASELINES`."""
     if baseline not in BASELINES:
         raise ValueError(f'{baseline=} is unknown; choose one of {BASELINES}.')
 
@@ -113,9 +114,9 @@ def dropout_mask(
     other padding or on other devices is then the same training.
 
     Args:
-      keys: one per example.
-      rate: probability that an element is dropped.
-      shape: of one example, the padded axis first.
+      keys: One key per example.
+      rate: Probability that an element is dropped.
+      shape: Shape of one example, the padded axis first.
     """
     return jax.vmap(lambda key: jax.random.bernoulli(key, 1 - rate, shape))(keys)
 
@@ -123,14 +124,14 @@ def dropout_mask(
 def attention_dropout_mask(
     keys: Key[Array, ' B'], rate: float, shape: tuple[int, int, int]
 ) -> Bool[Array, 'B N T S']:
-    """The same for maps of `shape` (N, T, S), which are padded along queries and keys."""
+    """Do the same for maps of `shape` (N, T, S), which are padded along queries and keys."""
     heads, queries, width = shape
 
-    def of_example(key):
+    def draw(key):
         rows = jax.vmap(lambda query: jax.random.fold_in(key, query))(jnp.arange(queries))
         return jnp.transpose(dropout_mask(rows, rate, (width, heads)), (2, 0, 1))
 
-    return jax.vmap(of_example)(keys)
+    return jax.vmap(draw)(keys)
 
 
 def attend(

@@ -1,8 +1,7 @@
 """BERT and relatives in Flax Linen: attention maps are outputs, a per-head mask is an argument.
 
-The only module besides the pattern classifier that imports `flax.linen`; the arithmetic of
-attention is in `attention.py`,
-where the shape legend stands too.
+Besides the pattern classifier this is the only module that imports `flax.linen`. The arithmetic of
+attention and the legend of shapes are in `attention.py`.
 """
 
 import functools
@@ -14,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from bert_secrets_jax.brief import brief
 from bert_secrets_jax.model import attention
 from bert_secrets_jax.model.config import BertConfig
 
@@ -29,16 +29,16 @@ _ACTIVATIONS = {
 
 @flax.struct.dataclass
 class BertOutput:
-    """Everything a forward pass knows. Under `jit`, what is not used is never computed or stored.
+    """All results of a forward pass. Under `jit`, what is not used is neither computed nor stored.
 
     Attributes:
-      logits: [B, C] class scores, or the predicted value of a regression (C = 1); None without
-        classifier.
-      pooled: [B, D] what the classifier stands on, a dense layer over [CLS] and its activation
-        (BERT: tanh); None without pooler.
-      hidden_states: [B, L+1, T, D] the embeddings and the output of every layer.
-      attentions: [B, L, N, T, S] learned probabilities: after softmax, before a head mask and
-        before dropout.
+      logits: [B, C] scores of the classes, or the predicted value of a regression (C = 1). None
+        without classifier.
+      pooled: [B, D] input of the classifier: a dense layer over [CLS] and its activation (in BERT,
+        tanh). None without pooler.
+      hidden_states: [B, L+1, T, D] embeddings and the output of every layer.
+      attentions: [B, L, N, T, S] learned probabilities: after softmax, before head mask and
+        dropout.
     """
 
     logits: ArrayLike | None
@@ -46,9 +46,11 @@ class BertOutput:
     hidden_states: ArrayLike
     attentions: ArrayLike
 
+    __repr__ = brief
+
 
 def dense(config: BertConfig, features, name: str | None = None, axis=-1) -> nn.DenseGeneral:
-    """Return BERT's dense layer; `features` may be several axes, such as (N, H)."""
+    """Return BERT's dense layer, whose `features` may have several axes, such as (N, H)."""
     return nn.DenseGeneral(
         features,
         axis=axis,
@@ -90,8 +92,8 @@ class Dropout(nn.Module):
     Flax's own draws one mask for the whole padded batch.
 
     Attributes:
-      rate: probability that an element is dropped.
-      axes: 'hidden' for [B, T, ...], 'maps' for [B, N, T, S].
+      rate: Probability that an element is dropped.
+      axes: 'hidden' for arrays [B, T, ...], 'maps' for arrays [B, N, T, S].
     """
 
     rate: float
@@ -108,7 +110,7 @@ class Dropout(nn.Module):
 
 
 def _positions(config: BertConfig, input_ids):
-    """Return the positions [B, T], or [1, T] where they are the same in every example."""
+    """Return the positions [B, T], or [1, T] if they are the same in every example."""
     if not config.family.positions_after_padding:
         return jnp.arange(input_ids.shape[-1])[None, :]
     written = (input_ids != config.pad_token_id).astype(jnp.int32)
@@ -116,7 +118,7 @@ def _positions(config: BertConfig, input_ids):
 
 
 class Embeddings(nn.Module):
-    """Sum of word, position and segment embeddings, normalised, and projected if need be."""
+    """Sum of word, position and segment embeddings, normalised, and projected if necessary."""
 
     config: BertConfig
 
@@ -144,7 +146,7 @@ class Embeddings(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention: `(output [B, T, D], learned maps [B, N, T, S])`."""
+    """Multi-head self-attention; returns its output [B, T, D] and the learned maps [B, N, T, S]."""
 
     config: BertConfig
 
@@ -168,14 +170,14 @@ class SelfAttention(nn.Module):
 
 
 def rest_of_layer(config: BertConfig, residual, dropout=lambda x: x):
-    """Return the output of a layer from what its attention left, [..., D] both.
+    """Return the output of a layer, all that follows its attention.
 
-    For use inside a compact method, to whose module the parameters then belong.
+    For use inside a compact method, whose module then owns the parameters.
 
     Args:
-      config: of the model.
-      residual: input of the layer plus output of its attention, before LayerNorm.
-      dropout: of the feed-forward output.
+      config: Hyperparameters of the model.
+      residual: [..., D] input of the layer plus output of its attention, before LayerNorm.
+      dropout: Function that drops elements of the feed-forward output.
     """
     hidden = _layer_norm(config, 'attention_norm')(residual).astype(config.dtype)
     wide = _ACTIVATIONS[config.hidden_act](
@@ -186,7 +188,7 @@ def rest_of_layer(config: BertConfig, residual, dropout=lambda x: x):
 
 
 class RestOfLayer(nn.Module):
-    """`rest_of_layer` on its own, with the parameters of a whole layer."""
+    """The function `rest_of_layer` as a module, which takes the parameters of a whole layer."""
 
     config: BertConfig
 
@@ -196,7 +198,7 @@ class RestOfLayer(nn.Module):
 
 
 class Layer(nn.Module):
-    """One encoder layer as `lax.scan` wants it: carries hidden states, emits them and the maps."""
+    """One encoder layer as `lax.scan` needs it: carries hidden states, emits them and the maps."""
 
     config: BertConfig
     baseline: str = 'uniform'
@@ -225,9 +227,16 @@ class Layer(nn.Module):
 
 
 class Bert(nn.Module):
-    """BERT, or a relative, with optional pooler and optional classification or regression head."""
+    """BERT, or a relative, with optional pooler and optional classification or regression head.
+
+    Attributes:
+      config: Hyperparameters of the model.
+    """
 
     config: BertConfig
+
+    def __repr__(self) -> str:
+        return f'Bert({self.config.summary})'
 
     @nn.compact
     def __call__(
@@ -245,19 +254,19 @@ class Bert(nn.Module):
 
         Args:
           input_ids: [B, T] wordpieces, padded on the right.
-          token_type_ids: [B, T] 0 for the first segment, 1 for the second; of no effect in models
-            with fewer than two segments.
+          token_type_ids: [B, T] 0 for the first segment, 1 for the second. They have no effect in
+            models with fewer than two segments.
           attention_mask: [B, T] 1 on real tokens, 0 on padding.
-          head_mask: [L, N] or [B, L, N]: 1 keeps a head, 0 replaces its probabilities by
-            `baseline`, fractions interpolate. Differentiable.
-          baseline: 'uniform' (1/length over real tokens: the paper, section 4.6) or 'zero'
+          head_mask: [L, N] or [B, L, N] 1 keeps a head, 0 replaces its probabilities by the
+            baseline, fractions interpolate. The output is differentiable in it.
+          baseline: 'uniform' (1/length on real tokens, as in section 4.6 of the paper) or 'zero'
             (Michel et al. 2019, Voita et al. 2019).
-          deterministic: False turns dropout on and needs `rngs={'dropout': key}`.
-          example_ids: [B] integers that, with the key, decide what dropout does to an example;
-            its place in the batch by default.
+          deterministic: Whether dropout is off. False needs `rngs={'dropout': key}`.
+          example_ids: [B] integers that decide, with the key, what dropout does to each example. By
+            default they are the places in the batch.
 
         Raises:
-          ValueError: when shapes do not fit the model, or the baseline is unknown.
+          ValueError: Shapes do not fit the model, or the baseline is unknown.
         """
         config = self.config
         input_ids, token_type_ids, attention_mask = map(
@@ -329,18 +338,12 @@ def _check_inputs(config, input_ids, token_type_ids, attention_mask, head_mask, 
             )
 
 
-def check_model(*models: Bert) -> None:
-    """Refuse what is no `Bert`, such as all that `from_pretrained` returns."""
-    for each in models:
-        if not isinstance(each, Bert):
-            raise TypeError(
-                f'{type(each).__name__} is not the model: give .bert and .params of what '
-                '`from_pretrained` returns.'
-            )
-
-
 def init_params(bert: Bert, seed: int) -> dict:
-    """Return fresh parameters: weights normal(0, initializer_range), biases 0, LayerNorm 1, 0."""
+    """Return fresh parameters.
+
+    Weights are normal with standard deviation `initializer_range`, biases are 0, and LayerNorm
+    scales by 1.
+    """
     ids = jnp.zeros((1, 2), jnp.int32)
     return bert.init(jax.random.key(seed), ids, ids, jnp.ones_like(ids))['params']
 

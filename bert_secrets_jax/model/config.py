@@ -1,4 +1,4 @@
-"""What a BERT or a relative is made of, read from and written to Hugging Face's `config.json`."""
+"""Hyperparameters of BERT and its relatives, as Hugging Face's `config.json` has them."""
 
 import dataclasses
 import types
@@ -11,19 +11,20 @@ ACTIVATIONS = ('gelu', 'gelu_new', 'gelu_pytorch_tanh', 'relu')
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Family:
-    """In what models of one `model_type` differ from BERT, whose values are the defaults.
+    """How the models of one `model_type` differ from BERT; the defaults are BERT's.
 
     Attributes:
-      name: of their classes in `transformers`, as in `{name}ForSequenceClassification`.
-      positions_after_padding: positions are `pad_token_id` + 1, + 2, ... on all but [PAD], which
-        has `pad_token_id` itself: fairseq's way of counting.
-      pooler_act: activation of the dense layer that the classifier stands on.
-      pooler_is_of_classifier: that layer is part of the classifier, and there is none without it.
-      dropout_before_pooler: while training, in front of that layer too.
-      dropout_after_attention: while training, on the output of attention.
-      keys: names in config.json of fields that are spelled otherwise there.
-      defaults: of fields that config.json does not give; None is no value of theirs.
-      always: values of fields that config.json does not have.
+      name: Prefix of their classes in `transformers`, as in `{name}ForSequenceClassification`.
+      positions_after_padding: Whether positions count as in fairseq: `pad_token_id` + 1, + 2, ...
+        on every token but [PAD], whose position is `pad_token_id` itself.
+      pooler_act: Activation of the dense layer under the classifier.
+      pooler_is_of_classifier: Whether that layer is part of the classifier, so that a model without
+        classifier does not have it.
+      dropout_before_pooler: Whether training drops inputs of that layer, too.
+      dropout_after_attention: Whether training drops outputs of attention.
+      keys: Our fields that have another name in config.json, and that name.
+      defaults: Defaults for fields that config.json omits; None is not allowed for them.
+      always: Values of fields that config.json never has.
     """
 
     name: str
@@ -84,28 +85,32 @@ class BertConfig:
     """The hyperparameters of one BERT. Names are those of Hugging Face's `config.json`.
 
     Attributes:
-      model_type: 'bert', or a relative that shares its arithmetic: one of `FAMILIES`.
-      vocab_size: number of wordpieces.
-      hidden_size: width of the hidden states (D).
-      embedding_size: width of the embeddings, projected to `hidden_size` if it is another; None
-        for the same. ELECTRA has it.
-      num_hidden_layers: number of layers (L).
-      num_attention_heads: heads per layer (N); must divide `hidden_size`.
-      intermediate_size: width of the feed-forward layer.
-      hidden_act: 'gelu' is the exact one (erf), as in BERT; 'gelu_new' and 'gelu_pytorch_tanh' are
-        the tanh approximation.
-      hidden_dropout_prob: dropout on hidden states, while training.
-      attention_probs_dropout_prob: dropout on attention probabilities, per element, while training.
-      classifier_dropout: dropout on the pooled output; None means `hidden_dropout_prob`.
-      max_position_embeddings: number of positions; see `max_length`.
-      type_vocab_size: number of segments; token types count only where there are two or more, and
-        0 is for no segment embeddings.
-      layer_norm_eps: 1e-12 in BERT; Flax's own default (1e-6) is another model.
-      initializer_range: standard deviation of freshly initialised weights.
-      pad_token_id: id of [PAD].
-      add_pooler: whether the model has a pooler (BERT: dense and tanh over [CLS]).
-      label_names: names of the classes; empty for no classifier. One name means regression.
-      dtype: what matrix products are computed in. Parameters, softmax and LayerNorm stay float32.
+      model_type: One of `FAMILIES`: 'bert', or a relative that shares its arithmetic.
+      vocab_size: Number of wordpieces.
+      hidden_size: Width of the hidden states (D).
+      embedding_size: Width of the embeddings, if it is not `hidden_size` (ELECTRA); they are then
+        projected to `hidden_size`.
+      num_hidden_layers: Number of layers (L).
+      num_attention_heads: Number of heads per layer (N); must divide `hidden_size`.
+      intermediate_size: Width of the feed-forward layer.
+      hidden_act: Activation of the feed-forward layer. 'gelu' is the exact GELU (erf), as in BERT;
+        'gelu_new' and 'gelu_pytorch_tanh' are its tanh approximation.
+      hidden_dropout_prob: Dropout rate of hidden states while training.
+      attention_probs_dropout_prob: Dropout rate of attention probabilities while training; each is
+        dropped on its own.
+      classifier_dropout: Dropout rate of the pooled output while training; None means
+        `hidden_dropout_prob`.
+      max_position_embeddings: Number of positions; see `max_length`.
+      type_vocab_size: Number of segments. Token types have an effect from two segments on; with 0
+        there are no segment embeddings.
+      layer_norm_eps: Epsilon of LayerNorm: 1e-12 in BERT. Flax's default (1e-6) makes another
+        model.
+      initializer_range: Standard deviation of freshly initialised weights.
+      pad_token_id: Number of the wordpiece [PAD].
+      add_pooler: Whether the model has a pooler (in BERT, dense and tanh over [CLS]).
+      label_names: Names of the classes. No name means no classifier; one name means regression.
+      dtype: Type in which matrix products are computed. Parameters, softmax and LayerNorm stay
+        float32.
     """
 
     model_type: str = 'bert'
@@ -161,12 +166,12 @@ class BertConfig:
 
     @property
     def family(self) -> Family:
-        """In what the model is not like BERT."""
+        """How the model differs from BERT."""
         return FAMILIES[self.model_type]
 
     @property
     def max_length(self) -> int:
-        """The longest sequence."""
+        """Number of tokens of the longest possible sequence."""
         before = self.pad_token_id + 1 if self.family.positions_after_padding else 0
         return self.max_position_embeddings - before
 
@@ -184,6 +189,21 @@ class BertConfig:
     def num_heads(self) -> int:
         """Number of heads in the whole model (L * N)."""
         return self.num_hidden_layers * self.num_attention_heads
+
+    @property
+    def summary(self) -> str:
+        """What tells models apart, in a few words: 'bert, 12 layers, 12 heads, width 768'."""
+        parts = [
+            self.model_type,
+            f'{self.num_hidden_layers} layers',
+            f'{self.num_attention_heads} heads',
+            f'width {self.hidden_size}',
+        ]
+        if self.num_labels == 1:
+            parts.append('regression')
+        elif self.num_labels:
+            parts.append(f'{self.num_labels} classes')
+        return ', '.join(parts)
 
 
 def _not_implemented(model_type: Any) -> str:
@@ -227,7 +247,7 @@ _IGNORED = frozenset(
 
 
 def _keys(family: Family) -> dict[str, str]:
-    """Return our field to key in config.json, for all that are read as they are."""
+    """Return the key in config.json of each of our fields that is read as it stands."""
     names = [field.name for field in dataclasses.fields(BertConfig)]
     return {
         name: family.keys.get(name, name)
@@ -240,16 +260,16 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
     """Turn `config.json` into arguments of `BertConfig`, refusing what we do not implement.
 
     Args:
-      values: the parsed JSON object.
-      ignore: names of further keys to disregard.
+      values: The parsed JSON object.
+      ignore: Names of further keys to disregard.
 
     Returns:
-      Keyword arguments for `BertConfig`. Pooler and classifier are left to the weights, which say
-      what there is.
+      Keyword arguments for `BertConfig`, without pooler and classifier: the weights show whether
+      the model has them.
 
     Raises:
-      ValueError: names every key that is missing, has a value with another arithmetic, or is
-        unknown.
+      ValueError: Keys are missing, unknown, or have a value that changes the arithmetic; the
+        message names them all.
     """
     model_type = 'bert' if 'model_type' in ignore else values.get('model_type', 'bert')
     if model_type not in FAMILIES:

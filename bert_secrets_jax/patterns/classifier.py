@@ -1,8 +1,8 @@
 """The trained classifier of patterns: from BERT's maps to their classes, on the device.
 
     classifier = bs.patterns.load_classifier()
-    tables = bs.collect(bert, params, batches, {'pattern': bs.patterns.pattern(classifier)})
-    tables['pattern'].mean  # [layer, head, class]: the share of examples in each of CLASSES
+    tables = bs.collect(pretrained, batches, bs.patterns.pattern_statistics(classifier))
+    tables['pattern: vertical'].mean  # [layer, head]: the share of examples with this pattern
 
 Shapes: L layers, N heads, T positions, C classes.
 """
@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import json
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import resources
 from typing import Any
 
@@ -21,10 +21,19 @@ import jax.numpy as jnp
 import numpy as np
 import safetensors
 import safetensors.numpy
+from jaxtyping import Array, Float
 
 from bert_secrets_jax.files import write_atomically
+from bert_secrets_jax.measure.catalogue import Described, Family
 from bert_secrets_jax.measure.statistics import Comparison, Maps, Marks, Result, Statistic
-from bert_secrets_jax.patterns.cnn import CLASSES, SIDE, PatternCNN, image
+from bert_secrets_jax.patterns.cnn import CLASSES, SIDE, TITLES, PatternCNN, image
+
+# Stands beside the classes for what `pattern_change` adds: whether the class is another one.
+CHANGED = 'changed'
+_SOURCE = 'Kovaleva et al. 2019, section 4.1'
+_CLASS_TITLES = {
+    name: f'maps of the class {title}' for name, title in zip(CLASSES, TITLES, strict=True)
+}
 
 
 # By identity: jit recognises what it has compiled for, and arrays cannot be hashed.
@@ -33,10 +42,10 @@ class Classifier:
     """A trained network.
 
     Attributes:
-      params: of `PatternCNN`.
-      side, longest: of the images that it was trained on, see `cnn.image`.
-      confusion: [C, C] numbers of maps, labelled (rows) as and found to be (columns) of a class by
-        models that were trained without them (cross-validation).
+      params: The parameters of `PatternCNN`.
+      side, longest: The size of the images that it was trained on, see `cnn.image`.
+      confusion: [C, C] The number of maps for each class that a person gave them (rows) and each
+        class that networks found which were trained without them (columns, cross-validation).
     """
 
     params: Mapping[str, Any]
@@ -46,10 +55,13 @@ class Classifier:
 
 
 def load_classifier(path: str | pathlib.Path | None = None) -> Classifier:
-    """Load a classifier that `save_classifier` wrote; by default the one that ships.
+    """Load a classifier.
+
+    Args:
+      path: A file that `save_classifier` wrote; by default the one that comes with the package.
 
     Raises:
-      ValueError: for a file that is none, or of other classes.
+      ValueError: The file is no classifier, or one of other classes.
     """
     path = path or resources.files(__package__).joinpath('classifier.safetensors')
     try:
@@ -62,7 +74,7 @@ def load_classifier(path: str | pathlib.Path | None = None) -> Classifier:
     if about.get('classes') != list(CLASSES) or about.keys() != _ABOUT:
         raise ValueError(
             f'{path} is no classifier of {", ".join(CLASSES)}: make one with '
-            '`python -m experiments.train_patterns`.'
+            'bs.patterns.fit(maps, labels) and bs.patterns.save_classifier(path, classifier).'
         )
     params = flax.traverse_util.unflatten_dict(arrays, sep='/')
     network = lambda: PatternCNN().init(jax.random.key(0), jnp.zeros((1, SIDE, SIDE, 3)))
@@ -73,7 +85,7 @@ def load_classifier(path: str | pathlib.Path | None = None) -> Classifier:
     ):
         raise ValueError(
             f"{path} has not the weights of this version's network: make it anew with "
-            '`python -m experiments.train_patterns`.'
+            'bs.patterns.fit(maps, labels) and bs.patterns.save_classifier(path, classifier).'
         )
     return Classifier(
         params=params,
@@ -94,7 +106,7 @@ def _json(text: str):
 
 
 def save_classifier(path: pathlib.Path, classifier: Classifier) -> None:
-    """Write a classifier (.safetensors)."""
+    """Write a classifier to a file (.safetensors)."""
     about = {
         'classes': json.dumps(CLASSES),
         'side': json.dumps(classifier.side),
@@ -105,8 +117,8 @@ def save_classifier(path: pathlib.Path, classifier: Classifier) -> None:
     write_atomically(path, safetensors.numpy.save(arrays, metadata=about))
 
 
-def classify(classifier: Classifier, attentions: Maps, marks: Marks) -> jax.Array:
-    """Return logits [L, N, C] of one example's maps [L, N, T, T]."""
+def classify(classifier: Classifier, attentions: Maps, marks: Marks) -> Float[Array, 'L N C']:
+    """Return the logits [L, N, C] of one example's maps [L, N, T, T]."""
     length = marks['token'].sum()
     # Two texts are told apart by the first separator; what has none is one text.
     first_text = jnp.where(marks['sep'].any(), 1 + jnp.argmax(marks['sep']), length)
@@ -121,36 +133,111 @@ def classify(classifier: Classifier, attentions: Maps, marks: Marks) -> jax.Arra
 
 
 @functools.cache
-def pattern(classifier: Classifier) -> Statistic:
-    """Return the statistic "is of this class" (section 4.1), a value [L, N, C] of zeros and a one.
+def pattern(classifier: Classifier, classes: tuple[str, ...] = CLASSES) -> Statistic:
+    """Return the statistic "the map is of this class" (section 4.1), a value [L, N, C] of 0 and 1.
 
-    Its mean over a corpus is the share of a head's maps in each of CLASSES.
+    Its mean over a corpus is the share of a head's maps in each class.
+
+    Args:
+      classifier: The classifier of maps.
+      classes: The classes to return, in this order.
     """
+    chosen = tuple(map(CLASSES.index, classes))
 
     def statistic(attentions: Maps, marks: Marks) -> Result:
-        return _one_of(classify(classifier, attentions, marks)), jnp.ones(())
+        return _take(_one_of(classify(classifier, attentions, marks)), chosen), jnp.ones(())
 
     statistic.__name__ = 'pattern'
     return statistic
 
 
 @functools.cache
-def pattern_change(classifier: Classifier) -> Comparison:
+def pattern_change(
+    classifier: Classifier, parts: tuple[str, ...] = (*CLASSES, CHANGED)
+) -> Comparison:
     """Return, for `compare`, the class of the second model's map, and whether it is another one.
 
-    A value [L, N, C + 1]: `pattern` of the second model, and 1 where the first one's differs.
+    By default the value is [L, N, C + 1]: `pattern` of the second model, and then 1 where the first
+    model's class differs.
+
+    Args:
+      classifier: The classifier of maps.
+      parts: The classes, and CHANGED, to return, in this order.
     """
+    chosen = tuple(map((*CLASSES, CHANGED).index, parts))
 
     def statistic(attentions: Maps, others: Maps, marks: Marks) -> Result:
         before, after = (
             _one_of(classify(classifier, maps, marks)) for maps in (attentions, others)
         )
         changed = 1 - jnp.einsum('LNC,LNC->LN', before, after)
-        return jnp.concatenate([after, changed[..., None]], axis=-1), jnp.ones(())
+        return _take(jnp.concatenate([after, changed[..., None]], axis=-1), chosen), jnp.ones(())
 
     statistic.__name__ = 'pattern_change'
     return statistic
 
 
-def _one_of(logits: jax.Array) -> jax.Array:
+def pattern_statistics(classifier: Classifier) -> list[Described]:
+    """Return the statistics 'pattern: vertical' and so on, one for each of CLASSES.
+
+    They are measured together, for the price of one.
+    """
+    return [
+        _described(classifier, part, title, pattern, pairwise=False)
+        for part, title in _CLASS_TITLES.items()
+    ]
+
+
+def pattern_comparisons(classifier: Classifier) -> list[Described]:
+    """Return the same for `compare`: the second model's shares, and 'pattern: changed'.
+
+    The latter is the share of maps whose class in the second model is another than in the first.
+    """
+    titles = _CLASS_TITLES | {CHANGED: 'maps that change their class'}
+    return [
+        _described(classifier, part, title, pattern_change, pairwise=True)
+        for part, title in titles.items()
+    ]
+
+
+def _described(
+    classifier: Classifier, part: str, title: str, make: Callable, *, pairwise: bool
+) -> Described:
+    return Described(
+        name=f'pattern: {part}',
+        title=title,
+        function=_only(make(classifier, (part,))),
+        unit='share of maps',
+        limits=(0.0, 1.0),
+        source=_SOURCE,
+        pairwise=pairwise,
+        classifier=classifier,
+        family=Family(_of_classifier, (('make', make), ('classifier', classifier))),
+        argument=part,
+    )
+
+
+def _of_classifier(
+    parts: tuple[str, ...], *, make: Callable, classifier: Classifier
+) -> Statistic | Comparison:
+    return make(classifier, parts)
+
+
+@functools.cache
+def _only(stacked: Callable) -> Callable:
+    """Return a statistic [L, N] for a stack of a single one, [L, N, 1]."""
+
+    def statistic(*maps_and_marks):
+        value, weight = stacked(*maps_and_marks)
+        return value[..., 0], weight
+
+    statistic.__name__ = stacked.__name__
+    return statistic
+
+
+def _take(values: Float[Array, 'L N C'], chosen: tuple[int, ...]) -> Float[Array, 'L N F']:
+    return values[..., np.array(chosen)]
+
+
+def _one_of(logits: Float[Array, 'L N C']) -> Float[Array, 'L N C']:
     return jax.nn.one_hot(logits.argmax(axis=-1), len(CLASSES))

@@ -15,13 +15,13 @@ import threading
 from importlib import resources
 
 from bert_secrets_jax.patterns.cnn import CLASSES, TITLES
-from bert_secrets_jax.patterns.sample import COLUMNS, Maps, read_labels, row_of, sheet
+from bert_secrets_jax.patterns.sample import COLUMNS, MapSample, read_labels, row_of, sheet
 
 
 class Labels:
     """The decisions on some maps, in a file."""
 
-    def __init__(self, maps: Maps, path: pathlib.Path):
+    def __init__(self, maps: MapSample, path: pathlib.Path):
         self._maps, self._path, self._lock = maps, path, threading.Lock()
         self._labels = read_labels(path, maps)
 
@@ -63,7 +63,7 @@ class Labels:
             self.decide(last[0], '')
 
 
-def serve(maps: Maps, path: pathlib.Path, *, port: int = 0) -> http.server.ThreadingHTTPServer:
+def serve(maps: MapSample, path: pathlib.Path, *, port: int = 0) -> http.server.ThreadingHTTPServer:
     """Return a server of the page on this machine's loopback; run its `serve_forever`.
 
     Args:
@@ -76,7 +76,7 @@ def serve(maps: Maps, path: pathlib.Path, *, port: int = 0) -> http.server.Threa
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
-    def __init__(self, maps: Maps, labels: Labels, *args):
+    def __init__(self, maps: MapSample, labels: Labels, *args):
         self._maps, self._labels = maps, labels
         super().__init__(*args)
 
@@ -131,7 +131,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 _DRAWING = threading.Lock()
 
 
-def _draw(one: Maps) -> bytes:
+def _draw(one: MapSample) -> bytes:
     data = io.BytesIO()
     with _DRAWING:
         sheet(one, [''], columns=1).savefig(data, format='png', dpi=220)

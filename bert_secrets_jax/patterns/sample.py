@@ -4,18 +4,20 @@ import csv
 import dataclasses
 import pathlib
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import matplotlib
 import numpy as np
-import scipy.sparse
-from matplotlib.figure import Figure
 
 from bert_secrets_jax.data.encoding import tokenize
-from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.files import read_arrays, write_arrays
 from bert_secrets_jax.measure.maps import each_map
-from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.model.weights import Pretrained, check_pretrained
 from bert_secrets_jax.patterns.cnn import CLASSES
+
+# Loaded where it is used, since it is slow.
+if TYPE_CHECKING:
+    import matplotlib.figure
 
 # Of the tables of labels; others may stand beside them.
 COLUMNS = ('number', 'source', 'example', 'layer', 'head', 'class')
@@ -26,17 +28,17 @@ ANNOTATED = pathlib.Path(__file__).parent / 'annotated'
 
 
 @dataclasses.dataclass(frozen=True)
-class Maps:
+class MapSample:
     """Attention maps of different lengths, with where they come from.
 
     Attributes:
-      values: M maps [T, T], rows are queries.
-      first_text: [M] length of [CLS] A [SEP]; the length itself for single sentences.
-      source: [M] what model and texts, as 'gte-small, fine-tuned on MRPC'.
-      example: [M] id of the example, as 'mrpc/dev/17'.
-      layer, head: [M] from 0.
-      text: [M] the same number where examples share a sentence: what is learnt from one is not
-        tested on the other.
+      values: The A maps [T, T]. Rows are queries.
+      first_text: [A] The length of [CLS] A [SEP], which is all of it for single sentences.
+      source: [A] The model and the texts, such as 'gte-small, fine-tuned on MRPC'.
+      example: [A] The id of the example, such as 'mrpc/dev/17'.
+      layer, head: [A] The layer and the head, which count from 0.
+      text: [A] A number, the same for examples that share a sentence. What is learnt from one of
+        these is not tested on another.
     """
 
     values: Sequence[np.ndarray]
@@ -50,53 +52,58 @@ class Maps:
     def __len__(self) -> int:
         return len(self.values)
 
-    def take(self, chosen: Sequence[int] | np.ndarray) -> 'Maps':
+    def take(self, chosen: Sequence[int] | np.ndarray) -> 'MapSample':
         """Return some of the maps, in the given order."""
         chosen = np.asarray(chosen)
         arrays = {name: getattr(self, name)[chosen] for name in _ARRAYS}
-        return Maps([self.values[index] for index in chosen], **arrays)
+        return MapSample([self.values[index] for index in chosen], **arrays)
 
 
 _ARRAYS = ('first_text', 'source', 'example', 'layer', 'head', 'text')
 
 
-def shared_texts(examples: Sequence[Example]) -> np.ndarray:
-    """Return [E] numbers, the same for examples that share a sentence, at once or through others.
+def shared_texts(texts: Sequence[Text]) -> np.ndarray:
+    """Return a number for each text, the same for those that share a sentence.
 
-    Sentences that differ in case or spaces alone are the same.
+    Texts that share a sentence with a third one have the same number, too. Sentences that differ
+    only in case or spaces are the same.
     """
-    of_sentence = {}
+    import scipy.sparse
+
+    examples, having = as_examples(texts), {}
     for index, example in enumerate(examples):
         for text in filter(None, (example.text_a, example.text_b)):
-            of_sentence.setdefault(' '.join(text.lower().split()), []).append(index)
-    # From the first example of a sentence to all of them.
-    ends = np.array([(of[0], index) for of in of_sentence.values() for index in of]).T
+            having.setdefault(' '.join(text.lower().split()), []).append(index)
+    # From the first example that has a sentence to all of them.
+    ends = np.array([(members[0], index) for members in having.values() for index in members]).T
     graph = scipy.sparse.coo_array((np.ones(ends.shape[1]), ends), shape=(len(examples),) * 2)
     return scipy.sparse.csgraph.connected_components(graph, directed=False)[1]
 
 
 def draw_maps(
     pretrained: Pretrained,
-    examples: Sequence[Example],
+    texts: Sequence[Text],
     *,
     source: str,
     count: int,
     max_length: int,
     seed: int,
-) -> Maps:
-    """Draw maps at random, as many of each layer, and as many of short as of long inputs.
+) -> MapSample:
+    """Draw maps at random, equally many of each layer, and equally many of short and long inputs.
 
     Args:
-      pretrained: the model.
-      examples: all single sentences, or all pairs.
-      source: what to call model and texts.
-      count: maps; each of another example and of a random head.
-      max_length: longer inputs are cut.
-      seed: of the draw.
+      pretrained: The model.
+      texts: The texts; all single sentences, or all pairs.
+      source: What to call the model and the texts.
+      count: The number of maps. Each is of another text and of a random head.
+      max_length: The greatest number of tokens. Longer inputs are cut.
+      seed: The seed of the draw.
 
     Raises:
-      ValueError: when there are fewer examples than maps.
+      ValueError: There are fewer texts than maps.
     """
+    check_pretrained(pretrained)
+    examples = as_examples(texts)
     if len(examples) < count:
         raise ValueError(f'{count} maps of {source} need as many examples, got {len(examples)}.')
     rng = np.random.default_rng(seed)
@@ -108,7 +115,7 @@ def draw_maps(
     layers = rng.permutation(np.arange(count) % config.num_hidden_layers)
     heads = rng.integers(config.num_attention_heads, size=count)
     drawn = zip(each_map(pretrained, encoded, chosen), layers, heads, strict=True)
-    return Maps(
+    return MapSample(
         values=[maps[layer, head].astype(np.float16) for maps, layer, head in drawn],
         first_text=np.array([1 + np.flatnonzero(encoded.special[index])[1] for index in chosen]),
         source=np.array([source] * count),
@@ -119,36 +126,36 @@ def draw_maps(
     )
 
 
-def write_maps(path: pathlib.Path, maps: Maps) -> None:
-    """Write maps as float16, one after the other (.npz)."""
+def write_maps(path: pathlib.Path, maps: MapSample) -> None:
+    """Write maps to a file (.npz), as float16 and one after the other."""
     stacked = {name: getattr(maps, name) for name in _ARRAYS}
     stacked['values'] = np.concatenate([value.astype(np.float16).ravel() for value in maps.values])
     stacked['lengths'] = np.array([len(value) for value in maps.values])
     write_arrays(path, stacked)
 
 
-def read_maps(path: pathlib.Path) -> Maps:
+def read_maps(path: pathlib.Path) -> MapSample:
     """Read what `write_maps` wrote."""
     arrays = read_arrays(path)
     lengths = arrays.pop('lengths')
     flat = np.split(arrays.pop('values'), np.cumsum(lengths**2)[:-1])
     values = [value.reshape(length, length) for value, length in zip(flat, lengths, strict=True)]
-    return Maps(values, **arrays)
+    return MapSample(values, **arrays)
 
 
-def row_of(maps: Maps, number: int, name: str) -> tuple:
-    """Return a row of a table of labels: a map and its class, empty to take it back."""
+def row_of(maps: MapSample, number: int, name: str) -> tuple:
+    """Return a row of a table of labels: a map and its class, or no class to take a label back."""
     place = maps.layer[number] + 1, maps.head[number] + 1
     return (number, maps.source[number], maps.example[number], *place, name)
 
 
-def read_labels(path: pathlib.Path, maps: Maps) -> dict[int, str]:
-    """Return number of the map to class, in the order in which they were decided.
+def read_labels(path: pathlib.Path, maps: MapSample) -> dict[int, str]:
+    """Return the class of each labelled map, by its number, in the order of the decisions.
 
-    Of several decisions on one map the last holds; an empty class takes it back.
+    The last of several decisions on one map holds; an empty class takes its label back.
 
     Raises:
-      ValueError: for a file that is not such a table, or one of other maps.
+      ValueError: The file is not such a table, or has labels of other maps.
     """
     if not path.exists():
         return {}
@@ -176,41 +183,47 @@ def read_labels(path: pathlib.Path, maps: Maps) -> dict[int, str]:
     return labels
 
 
-def read_annotated(directory: str | pathlib.Path = ANNOTATED) -> tuple[Maps, np.ndarray]:
-    """Read labelled maps; by default the set that ships.
+def read_annotated(directory: str | pathlib.Path = ANNOTATED) -> tuple[MapSample, np.ndarray]:
+    """Read labelled maps.
 
     Args:
-      directory: as `experiments.annotate` left it, with MAPS_FILE and LABELS_FILE.
+      directory: A folder with MAPS_FILE and LABELS_FILE, as `patterns.page.serve` leaves it; by
+        default the set that comes with the package.
 
     Returns:
-      The maps that have a label, and their class ids [M], in the order of CLASSES.
+      The maps that have a label, and their class ids [A], in the order of CLASSES.
 
     Raises:
-      FileNotFoundError, ValueError: when there are no labels, or labels of other maps.
+      FileNotFoundError, ValueError: There are no labels, or labels of other maps.
     """
     directory = pathlib.Path(directory)
     maps = read_maps(directory / MAPS_FILE)
     labels = read_labels(directory / LABELS_FILE, maps)
     if not labels:
         raise ValueError(
-            f'{directory} has {len(maps)} maps and no labels: label them with '
-            '`python -m experiments.annotate`.'
+            f'{directory} has {len(maps)} maps and no labels: label them on the page that '
+            'bs.patterns.serve(maps, folder / LABELS_FILE) shows in a browser.'
         )
     numbers = sorted(labels)
     return maps.take(numbers), np.array([CLASSES.index(labels[number]) for number in numbers])
 
 
-def sheet(maps: Maps, numbers: Sequence[int | str], *, columns: int = 5) -> Figure:
-    """Draw maps to be labelled by eye: nothing but the map, its number and where texts end.
+def sheet(
+    maps: MapSample, numbers: Sequence[int | str], *, columns: int = 5
+) -> 'matplotlib.figure.Figure':
+    """Draw maps to be labelled by eye: only the map, its number and where its texts end.
 
     Each map has a colour scale of its own, from 0 to its greatest value. Red lines on the edges
     mark [SEP].
 
     Args:
-      maps: in the order of the sheet.
-      numbers: to write above them.
-      columns: of the sheet.
+      maps: The maps in the order of the sheet.
+      numbers: What to write above each map.
+      columns: The number of columns of the sheet.
     """
+    import matplotlib
+    from matplotlib.figure import Figure
+
     rows = -(-len(maps) // columns)
     with matplotlib.rc_context({'font.size': 11}):
         figure = Figure(figsize=(2.6 * columns, 2.85 * rows), layout='constrained')

@@ -11,14 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedGroupKFold
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from bert_secrets_jax.patterns.classifier import Classifier
 from bert_secrets_jax.patterns.cnn import CLASSES, SIDE, PatternCNN, image
-from bert_secrets_jax.patterns.sample import Maps
+from bert_secrets_jax.patterns.sample import MapSample
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +40,7 @@ class TrainConfig:
     seed: int = 0
 
 
-def images_of(maps: Maps, *, side: int = SIDE, longest: int | None = None) -> np.ndarray:
+def images_of(maps: MapSample, *, side: int = SIDE, longest: int | None = None) -> np.ndarray:
     """Return [M, X, X, 3] images of maps of any length; further arguments as in `image`."""
     lengths = np.array([len(value) for value in maps.values])
     # Few sizes, so few compilations.
@@ -61,7 +57,7 @@ def _images(padded, lengths, first_text, side, longest):
     return jax.lax.map(lambda each: convert(*each), (padded, lengths, first_text), batch_size=64)
 
 
-def thinned(maps: Maps, keep: float, rng: np.random.Generator) -> Maps:
+def thinned(maps: MapSample, keep: float, rng: np.random.Generator) -> MapSample:
     """Leave tokens out at random, as if texts were shorter; first, last and [SEP] stay.
 
     What class a map is of it mostly stays: columns, diagonals and blocks are still there.
@@ -89,7 +85,7 @@ def class_weights(labels: np.ndarray) -> np.ndarray:
     return weights / weights.mean()
 
 
-def fit(maps: Maps, labels: np.ndarray, config: TrainConfig = TrainConfig()) -> Classifier:
+def fit(maps: MapSample, labels: np.ndarray, config: TrainConfig = TrainConfig()) -> Classifier:
     """Train the network.
 
     Args:
@@ -146,7 +142,7 @@ def _step(config, steps, state, images, labels, weights, key):
     return optax.apply_updates(params, updates), momenta
 
 
-def predict(classifier: Classifier, maps: Maps) -> np.ndarray:
+def predict(classifier: Classifier, maps: MapSample) -> np.ndarray:
     """Return [M, C] logits."""
     images = images_of(maps, side=classifier.side, longest=classifier.longest)
     return np.asarray(_forward(classifier.params, images))
@@ -157,7 +153,7 @@ def _forward(params, images):
     return PatternCNN().apply({'params': params}, images)
 
 
-def hand_made_features(maps: Maps) -> np.ndarray:
+def hand_made_features(maps: MapSample) -> np.ndarray:
     """Return [M, F] what one would compute by hand: the baseline of the network.
 
     Mass of the two heaviest columns, of the [CLS] and [SEP] columns, on the diagonal and its
@@ -198,10 +194,27 @@ def _by_cnn(config, maps, labels, unlabelled) -> np.ndarray:
 
 
 def _by_hand(config, maps, labels, unlabelled) -> np.ndarray:
-    model = make_pipeline(
-        StandardScaler(), LogisticRegression(max_iter=2000, class_weight='balanced')
+    sklearn = _scikit_learn()
+    model = sklearn.pipeline.make_pipeline(
+        sklearn.preprocessing.StandardScaler(),
+        sklearn.linear_model.LogisticRegression(max_iter=2000, class_weight='balanced'),
     )
     return model.fit(hand_made_features(maps), labels).predict(hand_made_features(unlabelled))
+
+
+def _scikit_learn():
+    """Import scikit-learn, which only the comparison with other classifiers needs."""
+    try:
+        import sklearn.linear_model
+        import sklearn.model_selection
+        import sklearn.pipeline
+        import sklearn.preprocessing
+    except ImportError as error:
+        raise ImportError(
+            'Cross-validation of the classifier of patterns needs scikit-learn: '
+            "pip install 'bert_secrets_jax[patterns]'"
+        ) from error
+    return sklearn
 
 
 def _majority(config, maps, labels, unlabelled) -> np.ndarray:
@@ -213,8 +226,8 @@ MODELS = {'CNN': _by_cnn, 'hand-made features': _by_hand, 'majority': _majority}
 
 
 def cross_validate(
-    model: Callable[[TrainConfig, Maps, np.ndarray, Maps], np.ndarray],
-    maps: Maps,
+    model: Callable[[TrainConfig, MapSample, np.ndarray, MapSample], np.ndarray],
+    maps: MapSample,
     labels: np.ndarray,
     config: TrainConfig,
     *,
@@ -238,7 +251,10 @@ def cross_validate(
     texts = len(np.unique(maps.text))
     if texts < folds:
         raise ValueError(f'{folds} folds need as many texts, and the maps are of {texts}.')
-    splits = StratifiedGroupKFold(folds, shuffle=True, random_state=config.seed)
+    sklearn = _scikit_learn()
+    splits = sklearn.model_selection.StratifiedGroupKFold(
+        folds, shuffle=True, random_state=config.seed
+    )
     predicted = np.full(len(labels), -1)
     for train, test in splits.split(labels, labels, groups=maps.text):
         predicted[test] = model(config, maps.take(train), labels[train], maps.take(test))

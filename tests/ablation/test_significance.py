@@ -20,7 +20,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 
 def examples(metric, *, masks, size, seed, changed=0.2):
-    """Predictions [K, E], baseline [E] and labels [E], with ties among values."""
+    """Predictions [M, E], baseline [E] and labels [E], with ties among values."""
     rng = np.random.default_rng(seed)
     if metric in ('accuracy', 'f1'):
         labels = rng.integers(0, 2, size)
@@ -493,11 +493,30 @@ def test_undefined_differences_stay_undefined(metric):
     np.testing.assert_array_equal(gain.chosen, [0, 1])
 
 
+@pytest.mark.parametrize('metric', ['pearson', 'spearman'])
+@pytest.mark.parametrize('spread', [0, 1e-16, 1e-13, 1e-10])
+def test_constant_predictions_warn_of_nothing(metric, spread):
+    """Nor do those that are constant but for rounding, of masks or of the baseline."""
+    predictions, baseline, labels = examples(metric, masks=2, size=30, seed=20)
+    noise = np.random.default_rng(0).normal(size=30)
+    for centre in (1.0, 1e6):
+        constant = centre + spread * noise
+        for given in ((np.stack([constant, baseline]), baseline), (predictions, constant)):
+            significance.assess(metric, *given, labels, resamples=5, rounds=5)
+            significance.selected_gain(metric, *given, labels, splits=2)
+
+
+def test_shapes_are_executed():
+    given = np.zeros((2, 6)), np.zeros(6), np.zeros(5)
+    with pytest.raises(TypeError, match='labels'):
+        significance.mcnemar(*given)
+
+
 @pytest.mark.parametrize(
     'change, message',
     [
         ({'metric': 'matthews'}, "Unknown metric 'matthews'"),
-        ({'predictions': np.zeros((2, 5))}, r'Predictions must be \[K, 6\].*got \[2, 5\]'),
+        ({'predictions': np.zeros((2, 5))}, r'Predictions must be \[M, 6\].*got \[2, 5\]'),
         ({'predictions': np.zeros(6)}, r'Predictions must be'),
         ({'predictions': np.zeros((0, 6))}, r'at least one mask'),
         ({'predictions': np.full((1, 6), np.nan)}, 'not finite'),
@@ -506,7 +525,7 @@ def test_undefined_differences_stay_undefined(metric):
         ({'labels': np.zeros(0)}, r'Labels must be'),
     ],
 )
-def test_what_does_not_fit_is_named(change, message):
+def test_what_does_not_fit_is_named(change, message, untyped):
     given = {
         'metric': 'accuracy',
         'predictions': np.zeros((2, 6)),
@@ -518,7 +537,7 @@ def test_what_does_not_fit_is_named(change, message):
             getattr(significance, function)(**given)
 
 
-def test_weights_and_numbers_that_do_not_fit_are_named():
+def test_weights_and_numbers_that_do_not_fit_are_named(untyped):
     given = 'accuracy', np.zeros((1, 3)), np.zeros(3)
     with pytest.raises(ValueError, match=r'Weights must be \[R, 3\], got \[1, 2\]'):
         significance.weighted_scores(*given, np.ones((1, 2)))
@@ -555,6 +574,6 @@ def test_sign_flips_find_the_quantity_that_is_not_zero():
 
 
 @pytest.mark.parametrize('values', [np.zeros((3, 1)), np.zeros(4), np.full((2, 3), np.nan)])
-def test_sign_flips_refuse_what_has_no_mean(values):
+def test_sign_flips_refuse_what_has_no_mean(values, untyped):
     with pytest.raises(ValueError, match='two examples at least'):
         significance.sign_flip_test(values)

@@ -1,5 +1,6 @@
 """Characters become the right wordpieces in both readings; a file is read as it was written."""
 
+import functools
 import json
 import re
 
@@ -19,26 +20,36 @@ from bert_secrets_jax.data.tasks import Example
 
 
 def example(a, b=None, index=0):
-    return Example(a, b, None, f'test/{index}')
+    return Example(a, b, id=f'test/{index}')
 
 
-def marks_of(tokenizer, text_a, text_b=None, *, max_length=32, features=(), relations=()):
+def marks_of(
+    tokenizer, text_a, text_b=None, *, max_length=32, features=(), relations=(), reading='paper'
+):
     """Return the marks of one example."""
     annotation = Annotation(dict(features), dict(relations))
     encoded = tokenize(tokenizer, [example(text_a, text_b)], max_length=max_length)
-    return {name: array[0] for name, array in mark(encoded, [annotation]).marks.items()}
+    marks = mark(encoded, [annotation]).marks
+    notebook = marks.pop('notebook')
+    assert notebook.keys() == marks.keys()
+    found = notebook if reading == 'notebook' else marks
+    return {name: array[0] for name, array in found.items()}
 
 
-def marked(tokenizer, name, spans, text_a, text_b=None, **options):
+def marked(tokenizer, spans, text_a, text_b=None, **options):
     """Return the positions that a feature marks."""
     marks = marks_of(tokenizer, text_a, text_b, features={'f': spans}, **options)
-    return np.flatnonzero(marks[name]).tolist()
+    return np.flatnonzero(marks['f']).tolist()
 
 
-def linked(tokenizer, name, links, text_a, text_b=None, **options):
+def linked(tokenizer, links, text_a, text_b=None, **options):
     """Return the pairs of a relation."""
     marks = marks_of(tokenizer, text_a, text_b, relations={'r': links}, **options)
-    return marks[name].tolist()
+    return marks['r'].tolist()
+
+
+by_notebook = functools.partial(marked, reading='notebook')
+linked_by_notebook = functools.partial(linked, reading='notebook')
 
 
 # [CLS] the cat ##s . [SEP]
@@ -55,47 +66,47 @@ def linked(tokenizer, name, links, text_a, text_b=None, **options):
     ],
 )
 def test_a_feature_marks_the_wordpieces_that_overlap_its_span(tokenizer, span, expected):
-    assert marked(tokenizer, 'f', (span,), 'The cats.') == expected
+    assert marked(tokenizer, (span,), 'The cats.') == expected
 
 
 def test_the_same_characters_of_the_other_text_are_not_marked(tokenizer):
     # [CLS] the cat [SEP] the cat [SEP]
-    assert marked(tokenizer, 'f', (Span(4, 7),), 'the cat', 'the cat') == [2]
-    assert marked(tokenizer, 'f', (Span(4, 7, 1),), 'the cat', 'the cat') == [5]
+    assert marked(tokenizer, (Span(4, 7),), 'the cat', 'the cat') == [2]
+    assert marked(tokenizer, (Span(4, 7, 1),), 'the cat', 'the cat') == [5]
 
 
 def test_no_spans_mark_nothing(tokenizer):
-    marks = marks_of(tokenizer, 'the cat', features={'f': ()})
-    assert marks['f'].shape == (4,)
-    assert not marks['f'].any() and not marks['f@notebook'].any()
+    for reading in ('paper', 'notebook'):
+        marks = marks_of(tokenizer, 'the cat', features={'f': ()}, reading=reading)
+        assert marks['f'].shape == (4,) and not marks['f'].any()
 
 
 def test_pieces_cut_off_are_not_marked(tokenizer):
     # [CLS] the cat ran [SEP]
     spans = (Span(4, 7), Span(12, 15))
-    assert marked(tokenizer, 'f', spans, 'the cat ran dog .', max_length=5) == [2]
+    assert marked(tokenizer, spans, 'the cat ran dog .', max_length=5) == [2]
 
 
 def test_letters_that_the_tokenizer_changes_keep_their_place(tokenizer):
     # The accents are stripped: [CLS] the cat ran [SEP], and "cát" has four code points.
-    assert marked(tokenizer, 'f', (Span(9, 12),), 'Thé ca\u0301t ran') == [3]
+    assert marked(tokenizer, (Span(9, 12),), 'Thé ca\u0301t ran') == [3]
 
 
 def test_notebook_finds_the_word_anywhere_in_the_pair(tokenizer):
     # [CLS] the cat saw the dog [SEP] the dog [SEP]
     spans = (Span(0, 3),)
-    assert marked(tokenizer, 'f@notebook', spans, 'the cat saw the dog', 'the dog') == [1, 4, 7]
-    assert marked(tokenizer, 'f', spans, 'the cat saw the dog', 'the dog') == [1]
+    assert by_notebook(tokenizer, spans, 'the cat saw the dog', 'the dog') == [1, 4, 7]
+    assert marked(tokenizer, spans, 'the cat saw the dog', 'the dog') == [1]
 
 
 def test_notebook_never_finds_a_word_in_several_pieces(tokenizer):
     # [CLS] cat ##s cat [SEP]: the span is "cats".
-    assert marked(tokenizer, 'f@notebook', (Span(0, 4),), 'cats cat') == []
+    assert by_notebook(tokenizer, (Span(0, 4),), 'cats cat') == []
 
 
 def test_notebook_never_finds_a_part_of_a_wordpiece(tokenizer):
     # spaCy's "do" of "don't", as "ca" of "cat".
-    assert marked(tokenizer, 'f@notebook', (Span(0, 2),), 'cat cat') == []
+    assert by_notebook(tokenizer, (Span(0, 2),), 'cat cat') == []
 
 
 def test_notebook_never_finds_a_character_in_several_pieces():
@@ -108,70 +119,70 @@ def test_notebook_never_finds_a_character_in_several_pieces():
         unknown=None,
     )
     assert marks['f'].tolist() == [[True, True, False]]
-    assert not marks['f@notebook'].any()
+    assert not marks['notebook']['f'].any()
 
 
 def test_notebook_finds_no_unknown_words(tokenizer):
     # Both are [UNK], and no word is spelled like that.
-    assert marked(tokenizer, 'f@notebook', (Span(0, 5),), 'horse zebra') == []
-    assert marked(tokenizer, 'f', (Span(0, 5),), 'horse zebra') == [1]
+    assert by_notebook(tokenizer, (Span(0, 5),), 'horse zebra') == []
+    assert marked(tokenizer, (Span(0, 5),), 'horse zebra') == [1]
 
 
 def test_a_separator_in_a_text_does_not_mark_those_of_the_template(tokenizer):
     # [CLS] the [SEP] cat [SEP]
-    assert marked(tokenizer, 'f@notebook', (Span(4, 9),), 'the [SEP] cat') == [2]
+    assert by_notebook(tokenizer, (Span(4, 9),), 'the [SEP] cat') == [2]
 
 
 def test_a_link_pairs_all_pieces_of_source_and_target(tokenizer):
     # [CLS] the cat ##s chased un ##like ##ly dog ##s [SEP]
     links = (Link((Span(4, 8),), (Span(16, 24),)),)
-    assert linked(tokenizer, 'r', links, 'the cats chased unlikely dogs') == [
+    assert linked(tokenizer, links, 'the cats chased unlikely dogs') == [
         [2, 5, 0], [2, 6, 0], [2, 7, 0], [3, 5, 0], [3, 6, 0], [3, 7, 0],
     ]  # fmt: skip
 
 
 def test_notebook_pairs_first_with_first_and_second_with_second(tokenizer):
     links = (Link((Span(4, 8),), (Span(16, 24),)),)
-    pairs = linked(tokenizer, 'r@notebook', links, 'the cats chased unlikely dogs')
+    pairs = linked_by_notebook(tokenizer, links, 'the cats chased unlikely dogs')
     assert pairs == [[2, 5, 0], [3, 6, 0]]
 
 
 def test_notebook_takes_the_first_place_of_each_wordpiece(tokenizer):
     # [CLS] dog ##s saw cat ##s . [SEP]: the "##s" of "cats" is looked up, and found in "dogs".
     links = (Link((Span(9, 13),), (Span(5, 8), Span(13, 14))),)
-    assert linked(tokenizer, 'r@notebook', links, 'dogs saw cats.') == [[4, 3, 0], [2, 6, 0]]
+    assert linked_by_notebook(tokenizer, links, 'dogs saw cats.') == [[4, 3, 0], [2, 6, 0]]
 
 
 def test_notebook_looks_for_the_second_text_in_the_first(tokenizer):
     # [CLS] the cat [SEP] cat ran [SEP]
     links = (Link((Span(0, 3, 1),), (Span(4, 7, 1),)),)
-    assert linked(tokenizer, 'r@notebook', links, 'the cat', 'cat ran') == [[2, 5, 0]]
-    assert linked(tokenizer, 'r', links, 'the cat', 'cat ran') == [[4, 5, 0]]
+    assert linked_by_notebook(tokenizer, links, 'the cat', 'cat ran') == [[2, 5, 0]]
+    assert linked(tokenizer, links, 'the cat', 'cat ran') == [[4, 5, 0]]
 
 
 def test_notebook_looks_nothing_up_among_the_special_tokens(tokenizer):
     # [CLS] the [CLS] cat [SEP]
     links = (Link((Span(4, 9),), (Span(10, 13),)),)
-    assert linked(tokenizer, 'r@notebook', links, 'the [CLS] cat') == [[2, 3, 0]]
+    assert linked_by_notebook(tokenizer, links, 'the [CLS] cat') == [[2, 3, 0]]
 
 
 def test_an_end_of_several_spans_is_one_link(tokenizer):
     # [CLS] the cat saw it [SEP]
     links = (Link((Span(0, 3), Span(8, 11)), (Span(12, 14),)), Link((Span(4, 7),), (Span(0, 3),)))
-    assert linked(tokenizer, 'r', links, 'the cat saw it') == [[1, 4, 0], [3, 4, 0], [2, 1, 1]]
+    assert linked(tokenizer, links, 'the cat saw it') == [[1, 4, 0], [3, 4, 0], [2, 1, 1]]
 
 
 def test_a_link_across_the_texts(tokenizer):
     # [CLS] the cat [SEP] it ran [SEP]
     links = (Link((Span(0, 2, 1),), (Span(4, 7),)),)
-    assert linked(tokenizer, 'r', links, 'the cat', 'it ran') == [[4, 2, 0]]
+    assert linked(tokenizer, links, 'the cat', 'it ran') == [[4, 2, 0]]
 
 
 def test_a_link_that_truncation_cuts_is_left_out_and_logged(tokenizer, caplog):
     # [CLS] the cat ran [SEP]: of the first link no target is left.
     links = (Link((Span(4, 7),), (Span(12, 15),)), Link((Span(8, 11),), (Span(4, 7),)))
     caplog.set_level('INFO')
-    pairs = linked(tokenizer, 'r', links, 'the cat ran dog .', max_length=5)
+    pairs = linked(tokenizer, links, 'the cat ran dog .', max_length=5)
     assert pairs == [[3, 2, 0]]
     assert '1 of 2 links are left out' in caplog.text
 
@@ -179,7 +190,7 @@ def test_a_link_that_truncation_cuts_is_left_out_and_logged(tokenizer, caplog):
 def test_a_link_keeps_the_pieces_that_are_left(tokenizer):
     # [CLS] the cat ran [SEP]: "dogs" is cut off the source.
     links = (Link((Span(4, 7), Span(12, 16)), (Span(0, 3),)),)
-    assert linked(tokenizer, 'r', links, 'the cat ran dogs', max_length=5) == [[2, 1, 0]]
+    assert linked(tokenizer, links, 'the cat ran dogs', max_length=5) == [[2, 1, 0]]
 
 
 def test_links_are_filled_up_to_the_most_of_the_corpus(tokenizer):
@@ -196,7 +207,7 @@ def test_links_are_filled_up_to_the_most_of_the_corpus(tokenizer):
 
 
 def test_a_relation_without_links_has_one_empty_pair(tokenizer):
-    assert linked(tokenizer, 'r', (), 'the cat') == [[0, 0, -1]]
+    assert linked(tokenizer, (), 'the cat') == [[0, 0, -1]]
 
 
 def test_annotations_of_other_examples_are_an_error(tokenizer):
@@ -212,16 +223,20 @@ def test_unequal_names_are_an_error(tokenizer):
         mark(encoded, [Annotation({'noun': ()}, {}), Annotation({}, {})])
 
 
-@pytest.mark.parametrize('name', ['token', 'cls', 'sep', 'noun@notebook'])
+@pytest.mark.parametrize('name', ['token', 'cls', 'sep', 'notebook', 'random'])
 def test_names_with_a_meaning_are_taken(name):
     with pytest.raises(ValueError, match=f'{name}.* cannot name'):
         Annotation({name: ()}, {})
 
 
+def test_any_other_name_is_free(tokenizer):
+    assert marks_of(tokenizer, 'the cat', features={'noun@mine': (Span(0, 3),)})['noun@mine'][1]
+
+
 def test_a_file_is_read_as_it_was_written(tmp_path):
     examples = [
-        Example('Zoë saw\u2028"it".', 'He ran.', None, 'links/0'),
-        Example('no pair', None, None, 'links/1'),
+        Example('Zoë saw\u2028"it".', 'He ran.', id='links/0'),
+        Example('no pair', id='links/1'),
     ]
     annotations = [
         Annotation(

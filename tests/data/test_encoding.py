@@ -10,13 +10,13 @@ import pytest
 import tokenizers
 
 from bert_secrets_jax.data.annotation import Annotation, Link, Span
-from bert_secrets_jax.data.encoding import encode, tokenize
+from bert_secrets_jax.data.encoding import encode, listed, tokenize
 from bert_secrets_jax.data.tasks import Example
 from tests.conftest import make_byte_tokenizer
 
 
 def pair(a, b=None, index=0):
-    return Example(a, b, None, f'test/{index}')
+    return Example(a, b, id=f'test/{index}')
 
 
 def test_one_pair_by_hand(tokenizer):
@@ -156,6 +156,9 @@ def test_marks_follow_their_examples_into_batches(tokenizer):
             n = lengths[index]
             assert marked == [n + 1]
             assert links == [[n + 1, cat + 1, 0] for cat in range(n)]
+            # The notebook zips "ran" with the first "cat" alone.
+            zipped = batch.marks['notebook']['ran-cat'][row].tolist()
+            assert zipped == [[n + 1, 1, 0]] and batch.marks['notebook']['last'][row, n + 1]
     assert sorted(seen) == list(range(5)) and any((batch.example < 0).any() for batch in batches)
 
 
@@ -166,7 +169,7 @@ def test_without_annotations_there_are_the_usual_marks_only(tokenizer):
 
 def test_links_are_as_many_as_the_longest_example_of_a_bucket_has(tokenizer):
     texts = ['the cat ran .', ' '.join(['the cat saw a dog'] * 5)]
-    examples = [Example(text, None, None, f'own/{row}') for row, text in enumerate(texts)]
+    examples = [Example(text, id=f'own/{row}') for row, text in enumerate(texts)]
     span = lambda start: Span(start, start + 3)
     few, many = Link((span(0),), (span(4),)), Link((span(0), span(4)), (span(18), span(22)))
     annotations = [Annotation({}, {'r': (link,)}) for link in (few, many)]
@@ -235,9 +238,10 @@ def test_annotations_of_roberta(bytewise):
     )
     (batch,) = encode(bytewise, [pair(text)], annotations=[annotation], max_length=16)
     tokens = bytewise.convert_ids_to_tokens(batch.input_ids[0].tolist())
-    of = lambda mark: [tokens[place] for place in np.flatnonzero(batch.marks[mark][0])]
-    assert of('noun') == ['Ġdog'] and of('name') == ['Ġn', 'Ã', '©', 'e']
-    assert of('noun@notebook') == ['Ġdog', 'Ġdog'] and of('name@notebook') == []
+    marked = lambda mark: [tokens[place] for place in np.flatnonzero(mark[0])]
+    marks, notebook = batch.marks, batch.marks['notebook']
+    assert marked(marks['noun']) == ['Ġdog'] and marked(marks['name']) == ['Ġn', 'Ã', '©', 'e']
+    assert marked(notebook['noun']) == ['Ġdog', 'Ġdog'] and marked(notebook['name']) == []
     ((query, key, number),) = batch.marks['verb-noun'][0].tolist()
     assert (tokens[query], tokens[key], number) == ('Ġsaw', 'Ġdog', 0)
 
@@ -278,3 +282,34 @@ def test_a_tokenizer_without_special_tokens_is_named(tokenizer, byte_tokenizer):
         assert encode(of, [pair('the', 'a')], max_length=least)
         with pytest.raises(ValueError, match=rf'max_length={least - 1} has no room'):
             encode(of, [pair('the', 'a')], max_length=least - 1)
+
+
+# --- what texts may be ----------------------------------------------------------------------
+
+
+def test_strings_and_pairs_are_texts(tokenizer):
+    texts = ['the cat', 'a dog ran']
+    (plain,) = encode(tokenizer, texts, max_length=8)
+    (whole,) = encode(tokenizer, [pair(text) for text in texts], max_length=8)
+    np.testing.assert_array_equal(plain.input_ids, whole.input_ids)
+    two = tokenize(tokenizer, [('the cat', 'a dog'), ('he', 'she ran')])
+    assert two.text[0].tolist() == [-1, 0, 0, -1, 1, 1, -1]
+    assert not plain.marks.keys() - {'token', 'cls', 'sep'}
+
+
+def test_made_up_ids_name_bad_annotations(tokenizer):
+    beyond = Annotation({'f': (Span(2, 9),)}, {})
+    with pytest.raises(ValueError, match=r'text/0: span \[2, 9\] is not within text_a'):
+        encode(tokenizer, ['the cat'], annotations=[beyond])
+
+
+def test_a_single_text_and_other_batches_are_refused(tokenizer, unchecked):
+    for wrong in (encode, tokenize):
+        with pytest.raises(TypeError, match='this is a single str: give a list'):
+            wrong(tokenizer, 'the cat')
+    for wrong in (tokenize(tokenizer, ['the cat']), 'the cat'):
+        with pytest.raises(TypeError, match='is no list of batches: bs.encode'):
+            listed(wrong)
+    (batch,) = encode(tokenizer, ['the cat'])
+    with pytest.raises(TypeError, match='Batches are several'):
+        listed(batch)

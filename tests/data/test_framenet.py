@@ -36,7 +36,7 @@ def cut(text: str, span: Span) -> str:
 
 @pytest.fixture(scope='module')
 def sample():
-    return list(zip(*framenet.read_frames(), strict=True))
+    return list(zip(*framenet.framenet_sample(), strict=True))
 
 
 @pytest.fixture(scope='module')
@@ -418,7 +418,7 @@ def write_lines(path: pathlib.Path, *records: dict) -> pathlib.Path:
 
 def test_prepared_sentences(tmp_path):
     path = write_lines(tmp_path / 'tiny.jsonl', PREPARED, PREPARED | {'id': 5})
-    examples, annotations = framenet.read_frame_sample(path)
+    examples, annotations = framenet.read_framenet_sample(path)
     assert [(e.text_a, e.id) for e in examples] == [
         (PREPARED['sentence'], f'tiny/{i}') for i in (0, 1)
     ]
@@ -426,9 +426,9 @@ def test_prepared_sentences(tmp_path):
 
 
 def test_the_documented_format(tmp_path):
-    examples, annotations = framenet.read_frames()
+    examples, annotations = framenet.framenet_sample()
     write_annotations(tmp_path / 'mine.jsonl', examples[:3], annotations[:3])
-    read, again = framenet.read_frame_sample(tmp_path / 'mine.jsonl')
+    read, again = framenet.read_framenet_sample(tmp_path / 'mine.jsonl')
     assert [e.text_a for e in read] == [e.text_a for e in examples[:3]]
     assert again == annotations[:3]
 
@@ -438,11 +438,11 @@ def test_any_relation_is_welcome_but_there_must_be_links(tmp_path):
     path = write_lines(
         tmp_path / 'a.jsonl', {'text_a': 'He sat.', 'relations': {'subject': [link]}}
     )
-    _, (annotation,) = framenet.read_frame_sample(path)
+    _, (annotation,) = framenet.read_framenet_sample(path)
     assert list(annotation.relations) == ['subject']
     path = write_lines(tmp_path / 'b.jsonl', {'text_a': 'He sat.', 'relations': {'subject': []}})
     with pytest.raises(ValueError, match='has no links'):
-        framenet.read_frame_sample(path)
+        framenet.read_framenet_sample(path)
 
 
 @pytest.mark.parametrize(
@@ -458,20 +458,20 @@ def test_any_relation_is_welcome_but_there_must_be_links(tmp_path):
 def test_bad_lines_are_named(change, fault, tmp_path):
     path = write_lines(tmp_path / 'a.jsonl', PREPARED, PREPARED | change)
     with pytest.raises(ValueError, match=f'a.jsonl, line 2: .*{fault}'):
-        framenet.read_frame_sample(path)
+        framenet.read_framenet_sample(path)
 
 
 def test_a_missing_key_is_named(tmp_path):
     path = write_lines(tmp_path / 'a.jsonl', {'sentence': 'He sat.', 'link_spans': []})
     with pytest.raises(ValueError, match="line 1: 'target_span' is missing"):
-        framenet.read_frame_sample(path)
+        framenet.read_framenet_sample(path)
 
 
 def test_a_damaged_line_is_named(tmp_path):
     path = write_lines(tmp_path / 'a.jsonl', PREPARED)
     path.write_text(path.read_text() + '{"sentence": ')
     with pytest.raises(ValueError, match='line 2: malformed JSON at column 14'):
-        framenet.read_frame_sample(path)
+        framenet.read_framenet_sample(path)
 
 
 # Real data
@@ -481,7 +481,7 @@ def test_the_papers_473_sentences():
     path = REAL_DATA / 'framenet' / 'framenet_473.jsonl'
     if not path.is_file():
         pytest.skip(f'needs {path}')
-    examples, annotations = framenet.read_frame_sample(path)
+    examples, annotations = framenet.read_framenet_sample(path)
     assert len(examples) == 473
     assert sum(len(links(annotation)) for annotation in annotations) == 481
 

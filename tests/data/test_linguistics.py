@@ -34,7 +34,7 @@ def found():
 
 def example(text, index=0):
     text_a, text_b = (text, None) if isinstance(text, str) else text
-    return Example(text_a, text_b, None, f'test/{index}')
+    return Example(text_a, text_b, id=f'test/{index}')
 
 
 def words(annotation, name, text):
@@ -164,6 +164,11 @@ def test_the_second_time_nothing_is_parsed(found, tmp_path, monkeypatch):
     assert first == list(found.values())
     monkeypatch.setattr('spacy.load', lambda *_, **__: pytest.fail('parsed again'))
     assert annotate(examples, cache=tmp_path) == first
+
+
+def test_strings_are_texts(found, tmp_path):
+    texts = [text for text in found if isinstance(text, str)]
+    assert annotate(texts, cache=tmp_path) == [found[text] for text in texts]
 
 
 def test_other_texts_and_other_rules_are_other_files(found, tmp_path, monkeypatch):

@@ -1,10 +1,11 @@
-"""The table of tasks, checked against tensorflow-datasets' own."""
+"""What texts may be; the table of tasks, checked against tensorflow-datasets' own."""
 
 import pytest
 from tensorflow_datasets.text.glue import Glue
 
 from bert_secrets_jax.data import tasks
 
+Example = tasks.Example
 CONFIGS = {config.name: config for config in Glue.BUILDER_CONFIGS}
 
 
@@ -75,3 +76,38 @@ def test_unknown_task_lists_the_known():
 def test_excluded_task_says_so(name):
     with pytest.raises(ValueError, match=f'paper excluded.*{name!r}.*known: mrpc'):
         tasks.get_task(name)
+
+
+@pytest.mark.parametrize(
+    ('texts', 'expected'),
+    [
+        (['a', 'b'], [Example('a', id='text/0'), Example('b', id='text/1')]),
+        ((('a', 'b'),), [Example('a', 'b', None, 'text/0')]),
+        (
+            [Example('a'), Example('b', id='mine')],
+            [Example('a', id='text/0'), Example('b', id='mine')],
+        ),
+        ([], []),
+    ],
+)  # fmt: skip
+def test_texts_become_examples(texts, expected):
+    assert tasks.as_examples(texts) == expected
+
+
+@pytest.mark.parametrize(
+    ('texts', 'message'),
+    [
+        ('the cat', 'this is a single str: give a list'),
+        (Example('a'), 'this is a single Example: give a list'),
+        (['a', ('b', 'c')], 'mixed, a string at 0 and a pair at 1: give a list of strings'),
+        (['a', Example('b')], 'mixed, a string at 0 and a bs.Example at 1'),
+        ([3], 'Text 0 is a int: give a list of strings'),
+        ([('a', 'b', 'c')], 'Text 0 is a tuple'),
+        ([('a', None)], 'Text 0 is a tuple'),
+        ({'a': 'b'}, 'A dict is no list of texts'),
+        (iter('ab'), 'is no list of texts'),
+    ],
+)
+def test_other_texts_are_refused(texts, message, unchecked):
+    with pytest.raises(TypeError, match=message):
+        tasks.as_examples(texts)

@@ -2,6 +2,7 @@
 
 import csv
 import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -12,10 +13,10 @@ import bert_secrets_jax as bs
 from tests.conftest import ROOT
 
 
-def run(program, *arguments, ok=True, **environment):
+def run(program, *arguments, ok=True, package='experiments', **environment):
     environment = os.environ | {'JAX_PLATFORMS': 'cpu'} | environment
     result = subprocess.run(
-        [sys.executable, '-m', f'experiments.{program}', *map(str, arguments)],
+        [sys.executable, '-m', f'{package}.{program}', *map(str, arguments)],
         cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False,
     )  # fmt: skip
     assert (result.returncode == 0) == ok, result.stderr[-3000:]
@@ -53,3 +54,14 @@ def settings(checkpoint, glue_dir, workdir, config='configs/paper.py:mrpc'):
 def read(path) -> list[dict]:
     with path.open() as file:
         return list(csv.DictReader(file))
+
+
+def kept(workdir) -> set[str]:
+    """Return the names of the results that a run keeps, each with what it depends on."""
+    return {file.stem for file in (workdir / 'kept').glob('*.npz')}
+
+
+def checkpoints(workdir, start='pretrained') -> pathlib.Path:
+    """Return the folder of the one fine-tuning of a run."""
+    (folder,) = (path for path in (workdir / 'finetune').glob(f'{start}-*') if path.is_dir())
+    return folder

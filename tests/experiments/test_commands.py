@@ -1,7 +1,6 @@
 """Single programs on one's own data, and what they say when something is wrong."""
 
 import csv
-import importlib
 import json
 import re
 import shutil
@@ -21,9 +20,8 @@ from bert_secrets_jax.patterns.sample import (
     row_of,
     write_maps,
 )
-from configs import base
 from tests.conftest import ROOT
-from tests.experiments.conftest import error_line, read, run, settings
+from tests.experiments.conftest import checkpoints, error_line, kept, read, run, settings
 
 
 def test_random_weights_as_a_start(checkpoint, glue_dir, tmp_path):
@@ -31,7 +29,7 @@ def test_random_weights_as_a_start(checkpoint, glue_dir, tmp_path):
         'finetune', *settings(checkpoint, glue_dir, tmp_path), '--config.train.starts=("random",)',
         '--config.train.epochs=1',
     )  # fmt: skip
-    model = bs.from_pretrained(tmp_path / 'finetune' / 'random' / 'seed0' / 'last')
+    model = bs.from_pretrained(checkpoints(tmp_path, 'random') / 'seed0' / 'last')
     # Normal(0, 0.02); the checkpoint's kernels are ten times as large.
     assert np.std(model.params['layers']['output']['kernel']) < 0.03
 
@@ -50,7 +48,7 @@ def test_labels_of_your_own_table(checkpoint, tmp_path):
         '--config.encoding.max_length=24', '--config.train.num_seeds=1',
         f'--workdir={tmp_path / "run"}',
     )  # fmt: skip
-    model = bs.from_pretrained(tmp_path / 'run' / 'finetune' / 'pretrained' / 'seed0' / 'best')
+    model = bs.from_pretrained(checkpoints(tmp_path / 'run') / 'seed0' / 'best')
     assert model.config.label_names == ('no', 'yes')
 
 
@@ -61,41 +59,41 @@ def test_each_section_is_a_program_of_its_own(checkpoint, glue_dir, tmp_path):
     )
     run('maps', *smoke)
     # It shows what is there, and fine-tunes nothing for it.
-    assert not (tmp_path / 'finetune').exists() and not (tmp_path / 'maps_seed0.npz').exists()
+    assert not (tmp_path / 'finetune').exists()
+    assert not [name for name in kept(tmp_path) if name.startswith('maps_of_the_fine_tuned')]
     # What maps has measured, special_tokens does not measure again.
-    before = (tmp_path / 'heads.csv').stat().st_mtime_ns
-    run('special_tokens', *smoke)
-    assert (tmp_path / 'heads.csv').stat().st_mtime_ns == before
+    start, found = (tmp_path / 'log.txt').stat().st_size, kept(tmp_path)
+    result = run('special_tokens', *smoke)
+    assert 'Attention: ' not in (tmp_path / 'log.txt').read_text()[start:]
+    assert {name.rpartition('-')[0] for name in kept(tmp_path) - found} <= {'_CLS__and_all__SEP_'}
+    # It ends with what it found, and where that is; what was finished stays on the page.
+    *said, last = result.stdout.splitlines()
+    assert len(said) == 7 and said[0].startswith('Attention to [CLS] is greatest in layer ')
+    assert last == f'Report: {tmp_path / "report.html"}'
+    headings = re.findall('<h2>(.*?)</h2>', (tmp_path / 'report.html').read_text())
+    assert 'Maps of example sentences' in headings and len(headings) == len(set(headings))
+    assert 'Attention to special tokens and neighbours' in headings
 
 
 @pytest.mark.parametrize(
-    ('changed', 'message'),
+    ('program', 'changed', 'message'),
     [
-        ('--config.data.task=cola', 'error: The paper excluded CoLA and WNLI'),
-        (
-            '--config.data.task=nonsense',
-            "error: Unknown task 'nonsense'; known: mrpc, sts-b",
-        ),
-        ('--config.data.split=test', "error: Unknown split 'test'"),
-        ('--config.data.glue_dir=/nowhere', 'error: /nowhere has no folder MRPC'),
-        (
-            '--config.data.source=web',
-            "error: data.source is 'glue', 'corpus' or 'file'",
-        ),
-        ('--config.model.name=/nowhere', "error: '/nowhere' is no directory here"),
-        ('--config.model.dtype=float16', "error: self.dtype='float16' must be"),
-        ('--config.data.max_examples=-1', 'error: max_examples=-1 must be at least 1'),
-        ('--config.encoding.max_length=2', 'error: max_length=2 has no room'),
+        ('reproduce', '--config.model.name=/nowhere', "error: '/nowhere' is no directory here"),
+        ('special_tokens', '--config.data.glue_dir=/nowhere', 'error: /nowhere has no folder MRPC'),
+        ('special_tokens', '--config.model.dtype=float16', "error: self.dtype='float16' must be"),
     ],
 )
-def test_errors_are_one_line(checkpoint, glue_dir, tmp_path, changed, message):
+def test_errors_are_one_line(checkpoint, glue_dir, tmp_path, program, changed, message):
+    """More of them in tests/programs/test_launch.py; here as a user sees them."""
     given = settings(checkpoint, glue_dir, tmp_path)
-    result = run('reproduce', *given, '--sections=special_tokens', changed, ok=False)
+    result = run(program, *given, changed, ok=False)
     line = error_line(result)
-    assert line.startswith(message)
+    assert line.startswith(message) and result.stderr.count('error: ') == 1
+    # No page about nothing.
+    assert result.stdout == '' and not (tmp_path / 'report.html').exists()
 
 
-def test_a_malformed_file_and_a_damaged_checkpoint_are_one_line(checkpoint, glue_dir, tmp_path):
+def test_a_malformed_file_is_one_line(checkpoint, glue_dir, tmp_path):
     bad = shutil.copytree(glue_dir, tmp_path / 'glue')
     with (bad / 'MRPC' / 'dev.tsv').open('a') as file:
         file.write('1\t2\t3\tonly one text\n')
@@ -108,13 +106,7 @@ def test_a_malformed_file_and_a_damaged_checkpoint_are_one_line(checkpoint, glue
         '--config.data.bad_rows=skip',
         '--config.linguistics.pipeline=',
     )
-
-    damaged = shutil.copytree(checkpoint, tmp_path / 'damaged')
-    data = (damaged / 'model.safetensors').read_bytes()
-    (damaged / 'model.safetensors').write_bytes(data[:1000])
-    result = run('special_tokens', *settings(damaged, glue_dir, tmp_path / 'c'), ok=False)
-    line = error_line(result)
-    assert 'model.safetensors is not a complete safetensors file' in line
+    assert len(read(tmp_path / 'b' / 'special_tokens_heads.csv')) == 7 * 3 * 4
 
 
 @pytest.mark.parametrize(
@@ -129,10 +121,7 @@ def test_a_malformed_file_and_a_damaged_checkpoint_are_one_line(checkpoint, glue
         ),
         ('--config=configs/none.py', 'error: [Errno 2] No such file or directory'),
         ('--section=ablate', "error: Unknown command line flag 'section'"),
-        ('--sections=ablate,fames', 'error: --sections are finetune, patterns, special_tokens,'),
-        ('--sections=', 'error: --sections are finetune, patterns, special_tokens,'),
-        ('--config.data.task=mrpc,rte,MRPC', 'error: A task is given twice: mrpc,rte,MRPC.'),
-        ('--config.data.task=mrpc,cola', 'error: The paper excluded CoLA and WNLI'),
+        ('--sections=ablate,fames', 'error: Sections are special_tokens, relations,'),
         ('--workdir=', 'error: Name settings and a folder for the results: --config='),
         ('ablate', 'error: These words belong to no flag: ablate'),
     ],
@@ -146,54 +135,53 @@ def test_mistakes_in_the_command_are_one_line(tmp_path, given, message):
         assert line.endswith('claims, not fames.')
 
 
-def test_several_tasks_and_a_section_that_fails(checkpoint, glue_dir, tmp_path):
-    """One task has no texts: the other is reported; mended, only what is missing is measured."""
+def test_several_tasks_and_one_without_texts(checkpoint, glue_dir, tmp_path):
+    """The other is reported; mended, only what is missing is measured."""
     glue = shutil.copytree(glue_dir, tmp_path / 'glue')
+    workdir = tmp_path / 'run'
     given = (
-        *settings(checkpoint, glue, tmp_path / 'run', 'configs/paper.py:mrpc,rte'),
+        *settings(checkpoint, glue, workdir, 'configs/paper.py:mrpc,rte'),
         '--config.linguistics.pipeline=',
         '--sections=maps,special_tokens,claims',
     )
     result = run('reproduce', *given, ok=False)
     line = error_line(result)
     assert line.startswith(f'error: {glue} has no folder RTE.')
-    assert line.endswith(' (RTE: special_tokens, RTE: maps)')
-    page = (tmp_path / 'run' / 'report.html').read_text()
+    assert line.endswith(' (RTE: inputs)')
+    page = (workdir / 'report.html').read_text()
     headings = re.findall('<h2>(.*?)</h2>', page)
     assert headings == [
         'All tasks',
         'MRPC: Which claims of the paper hold for this model',
         'MRPC: Attention to special tokens and neighbours',
         'MRPC: Maps of example sentences',
-        'RTE: Which claims of the paper hold for this model',
-        'RTE: special_tokens (failed)',
-        'RTE: maps (failed)',
+        'RTE: inputs (failed)',
     ]
-    assert page.count('has no folder RTE') == 1 and 'It failed as RTE: special_tokens did' in page
-    before = (tmp_path / 'run' / 'mrpc' / 'heads.csv').stat().st_mtime_ns
+    assert page.count('has no folder RTE') == 1
+    before = kept(workdir / 'mrpc')
     (glue / 'RTE').mkdir()
     rows = '0\tthe cat ran .\ta cat ran .\tentailment\n1\tshe saw\ta dog\tnot_entailment\n'
     (glue / 'RTE' / 'dev.tsv').write_text(f'index\tsentence1\tsentence2\tlabel\n{rows}')
-    run('reproduce', *given)
-    assert (tmp_path / 'run' / 'mrpc' / 'heads.csv').stat().st_mtime_ns == before
-    assert 'failed' not in (tmp_path / 'run' / 'report.html').read_text()
-    assert [row['task'] for row in read(tmp_path / 'run' / 'tasks.csv')] == ['MRPC', 'RTE']
-    # A file that cannot be read fails what reads it, the table of all tasks too, and no more.
-    (tmp_path / 'run' / 'rte' / 'heads.csv').write_text('damaged')
-    line = error_line(run('reproduce', *given, '--sections=claims', ok=False))
-    assert 'heads.csv is damaged' in line and line.endswith(' (RTE: claims, overview)')
-    page = (tmp_path / 'run' / 'report.html').read_text()
-    assert re.findall('<h2>(.*?)</h2>', page) == [
-        'overview (failed)',
-        'MRPC: Which claims of the paper hold for this model',
-        'RTE: claims (failed)',
-    ]
-    one = settings(checkpoint, glue, tmp_path / 'run' / 'mrpc', 'configs/paper.py:mrpc')
-    several = settings(checkpoint, glue, tmp_path / 'run' / 'mrpc', 'configs/paper.py:mrpc,rte')
-    # A task's folder is an ordinary one, and no place for others.
+    result = run('reproduce', *given)
+    assert kept(workdir / 'mrpc') == before and len(kept(workdir / 'rte')) == len(before)
+    page = (workdir / 'report.html').read_text()
+    assert 'failed' not in page and page.count('<h2>') == 7
+    assert [row['task'] for row in read(workdir / 'tasks.csv')] == ['MRPC', 'RTE']
+    said = result.stdout.splitlines()
+    assert sum(line.startswith('MRPC: Attention to ') for line in said) == 7
+    assert sum(line.startswith('RTE: Attention to ') for line in said) == 7
+    # A kept file that cannot be read is set aside, and measured again.
+    (file,) = (workdir / 'rte' / 'kept').glob('_SEP_-*.npz')
+    file.write_bytes(b'damaged')
+    before = (workdir / 'rte' / 'special_tokens_heads.csv').read_bytes()
+    result = run('reproduce', *given)
+    assert 'is damaged' in result.stderr and file.with_suffix('.damaged').exists()
+    assert (workdir / 'rte' / 'special_tokens_heads.csv').read_bytes() == before
+    assert (workdir / 'report.html').read_text() == page
+    # A task's folder is an ordinary one.
+    one = settings(checkpoint, glue, workdir / 'mrpc', 'configs/paper.py:mrpc')
     run('special_tokens', *one, '--config.linguistics.pipeline=')
-    message = error_line(run('maps', *several, ok=False))
-    assert message.endswith('mrpc holds a run of one task: choose another --workdir.')
+    assert 'Attention: ' not in (workdir / 'mrpc' / 'log.txt').read_text()
 
 
 def test_relations_of_ones_own_and_no_spacy(checkpoint, tmp_path):
@@ -230,10 +218,8 @@ def test_relations_of_ones_own_and_no_spacy(checkpoint, tmp_path):
         expected.append(output.attentions[0, :, :, query, key])
     found = [float(r['mean']) for r in rows if r['statistic'] == 'anaphor to antecedent']
     np.testing.assert_allclose(found, np.mean(expected, axis=0).ravel(), atol=2e-6)
-    run('relations', *given)
-    assert not (tmp_path / 'run' / 'heads.csv').exists()
-    run('special_tokens', *given)
-    assert len(read(tmp_path / 'run' / 'heads.csv')) == (7 + 5) * 3 * 4  # and patterns
+    result = run('relations', *given, ok=False)
+    assert error_line(result).startswith('error: relations needs a spaCy pipeline')
 
 
 def test_your_own_table(checkpoint, tmp_path):
@@ -244,7 +230,7 @@ def test_your_own_table(checkpoint, tmp_path):
         '--config.data.text_a=first', '--config.data.text_b=second',
         '--config.encoding.max_length=24', f'--workdir={tmp_path / "run"}',
     )  # fmt: skip
-    assert (tmp_path / 'run' / 'heads.csv').exists()
+    assert len(read(tmp_path / 'run' / 'special_tokens_heads.csv')) == 7 * 3 * 4
 
 
 def test_the_quickstart_offline(tmp_path):
@@ -256,20 +242,6 @@ def test_the_quickstart_offline(tmp_path):
     )  # fmt: skip
     page = (tmp_path / 'report.html').read_text()
     assert 'all-MiniLM-L6-v2 on 12 examples of embedded corpus, dev' in page
-
-
-@pytest.mark.parametrize(
-    'name', sorted(p.stem for p in (ROOT / 'configs').glob('*.py') if p.stem != '__init__')
-)
-def test_every_config_loads(name):
-    module = importlib.import_module(f'configs.{name}')
-    config = module.get_config()
-    assert config.to_dict().keys() == base.get_config().to_dict().keys()
-    if name != 'base':
-        argument = {'quickstart': 'smoke', 'paper': 'rte:smoke'}[name]
-        assert module.get_config(argument).data.max_examples < config.data.max_examples
-        with pytest.raises(ValueError, match='smoke'):
-            module.get_config('rte:other')
 
 
 def test_a_classifier_of_ones_own(tmp_path, checkpoint, glue_dir):
@@ -306,8 +278,7 @@ def test_a_classifier_of_ones_own(tmp_path, checkpoint, glue_dir):
         f'--config.patterns.classifier={classifier}',
     )
     shares = [
-        float(row['mean']) for row in read(workdir / 'heads.csv')
-        if row['statistic'].startswith('pattern: ')
+        float(row['mean']) for row in read(workdir / 'patterns_heads.csv')
     ]  # fmt: skip
     np.testing.assert_allclose(np.reshape(shares, (5, 12)).sum(axis=0), 1, atol=1e-5)
     other = (ROOT / 'bert_secrets_jax/patterns/classifier.safetensors').read_bytes()
@@ -317,7 +288,7 @@ def test_a_classifier_of_ones_own(tmp_path, checkpoint, glue_dir):
     ):
         classifier.write_bytes(content)
         result = run(
-            'special_tokens',
+            'patterns',
             *settings(checkpoint, glue_dir, workdir),
             f'--config.patterns.classifier={classifier}',
             ok=False,

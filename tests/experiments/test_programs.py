@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -14,9 +15,9 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from experiments import heads
+from bert_secrets_jax.measure.catalogue import change
 from tests.conftest import ROOT
-from tests.experiments.conftest import error_line, read, run, settings
+from tests.experiments.conftest import checkpoints, error_line, kept, read, run, settings
 
 
 @pytest.fixture(scope='module')
@@ -25,20 +26,26 @@ def finished(tmp_path_factory, checkpoint, glue_dir):
     return workdir, run('reproduce', *settings(checkpoint, glue_dir, workdir))
 
 
+@pytest.fixture
+def copied(finished, tmp_path):
+    """The folder of a finished run, to go on with."""
+    return shutil.copytree(finished[0], tmp_path / 'mrpc')
+
+
 def test_results_are_files(finished):
     workdir, result = finished
     assert result.stdout.strip().splitlines()[-1] == f'Report: {workdir / "report.html"}'
     for name in (
         'special_tokens',
         'special_tokens_by_layer',
+        'special_tokens_neighbours',
+        'special_tokens_entropy_nats',
         'patterns',
         'patterns_heads',
         'patterns_changed',
         'patterns_examples',
-        'neighbours',
-        'entropy',
         'maps3_all',
-        'special_tokens_finetuned',
+        'features_special_tokens_finetuned',
         'features',
         'features_finetuned',
         'features_change',
@@ -47,36 +54,53 @@ def test_results_are_files(finished):
         'cls_tokens',
         'frames',
         'frames1',
+        'ablation_heads',
+        'ablation_layers',
     ):
         for suffix in ('pdf', 'svg', 'png'):
             assert (workdir / 'figures' / f'{name}.{suffix}').stat().st_size > 1000
     assert {'config.json', 'versions.json', 'log.txt'} <= set(os.listdir(workdir))
-    assert 'Attention: 20/20 examples' in (workdir / 'log.txt').read_text()
+    # Every table and figure belongs to a section, which takes it away when it is stale.
+    listed = {
+        file for part in json.loads((workdir / 'outputs.json').read_text()).values()
+        for file in part['files']
+    }  # fmt: skip
+    shown = [*workdir.glob('*.csv'), *workdir.glob('f*s/*.*')]
+    assert listed == {file.relative_to(workdir).as_posix() for file in shown}
+    log = (workdir / 'log.txt').read_text()
+    # One pass for all sections, and one for each fine-tuned model.
+    assert log.count('Attention: 20/20 examples') == 1
+    assert log.count('Change (seed 0): 20/20') == log.count('Change (seed 1): 20/20') == 1
+    assert 'Section 11 of 11: claims' in log and 'failed' not in log
     page = (workdir / 'report.html').read_text()
     assert 'on 20 examples of MRPC dev' in page and 'the paper, digitised' in page
     assert '87.9 / 82.3' in page and 'fine-tuned on 20 examples of MRPC train' in page
+    assert 'Still to come' not in page
+    # Nothing that others want to say at the same place.
+    assert 'PyTorch' not in result.stderr and 'Warning' not in result.stderr
 
 
 def test_claims_have_verdicts(finished):
     """Twenty examples of a tiny model decide little; nothing that was measured is missing."""
-    workdir, _ = finished
+    workdir, result = finished
     found = {row['claim']: row for row in read(workdir / 'claims.csv')}
     assert len(found) == 12
     missing = [row for row in found.values() if row['verdict'] == 'not measured']
     assert [row['evidence'] for row in missing] == [
-        'Needs the section finetune from both starts, in a new --workdir: '
-        "\"--config.train.starts=('pretrained', 'random')\"."
+        'Needs fine-tuning from both starts, pre-trained and random.'
     ]
     layers = found['Fine-tuning changes the attention of the last two layers most.']
-    assert layers['evidence'].startswith('Of 2 runs: ') and 'Fine-tuned, seed 0' in str(layers)
+    assert layers['evidence'].startswith('Of 2 runs, ') and 'Fine-tuned, seed 0' in str(layers)
     similar = [
-        np.mean([float(row['mean']) for row in read(workdir / 'heads_seed0.csv')
-                 if row['statistic'] == 'cosine' and row['layer'] == layer])
+        np.mean([float(row['mean']) for row in read(workdir / 'attention_change_heads_paper.csv')
+                 if row['seed'] == '0' and row['layer'] == layer])
         for layer in '23'
     ]  # fmt: skip
     assert 'Similarity is {:.3f} in layer 2 and {:.3f} in layer 3'.format(*similar) in str(layers)
     page = (workdir / 'report.html').read_text()
     assert '<section id="part1"><h2>Which claims of the paper hold for this model' in page
+    (counts,) = (row['sentence'] for row in read(workdir / 'findings' / 'claims.csv'))
+    assert counts in result.stdout and counts.replace('"', '&quot;') in page
 
 
 def _is_vertical(attentions, marks):
@@ -84,53 +108,74 @@ def _is_vertical(attentions, marks):
     return value[..., bs.patterns.CLASSES.index('vertical')], weight
 
 
-def test_the_table_holds_what_the_library_measures(finished, checkpoint, glue_dir):
+def test_the_tables_hold_what_the_library_measures(finished, checkpoint, glue_dir):
     workdir, _ = finished
     model = bs.from_pretrained(checkpoint)
     examples = bs.read_glue(glue_dir, bs.get_task('mrpc'))
     annotations = bs.annotate(examples)
     batches = bs.encode(model.tokenizer, examples, annotations=annotations, max_length=24)
+    of, notebook = bs.statistics, {'reading': 'notebook', 'among': 'token'}
     expected = bs.collect(
-        model.bert,
-        model.params,
+        model,
         batches,
-        heads.SPECIAL
-        | {
-            'noun': bs.statistics.attention_to('noun'),
-            heads.PATTERNS[0]: _is_vertical,
-            'verb (notebook)': bs.statistics.attention_to('verb@notebook', among='token'),
-            'from [CLS] to object': bs.statistics.cls_to('object'),
-            'subject to verb': bs.statistics.attention_of_links('verb-subject', reverse=True),
-            'verb to subject (notebook)': bs.statistics.attention_of_links(
-                'verb-nsubj@notebook', among='token'
-            ),
+        {
+            '[CLS]': of.to_cls,
+            '[SEP]': of.to_sep,
+            '[CLS] and all [SEP]': of.to_special,
+            'self': of.to_self,
+            'previous token': of.to_previous,
+            'next token': of.to_next,
+            'entropy (nats)': of.entropy,
+            'pattern: vertical': _is_vertical,
+            'noun': of.attention_to('noun'),
+            'verb (notebook)': of.attention_to('verb', **notebook),
+            'from [CLS] to object': of.cls_to('object'),
+            'subject to verb': of.attention_of_links('verb-subject', reverse=True),
+            'verb to subject (notebook)': of.attention_of_links('verb-nsubj', **notebook),
         },
     )
-    rows = read(workdir / 'heads.csv')
-    # Special tokens and the like, features, from [CLS], relations (the second number: notebook),
-    # and patterns.
-    assert len(rows) == (7 + 7 + 6 + 9 + 6 + 4 + 2 + 5) * 3 * 4
+    rows = []
+    for name, statistics in (
+        ('special_tokens_heads', 7),
+        # [CLS] and [SEP] beside features, of which six are read as in the notebook too.
+        ('features_heads', 2 + 7 + 6),
+        ('cls_tokens_heads', 2 + 7 + 6),
+        ('relations_readings', 4 + 2),
+        ('patterns_heads', 5),
+    ):
+        table = read(workdir / f'{name}.csv')
+        assert len(table) == statistics * 3 * 4
+        rows += table
     rows = [row for row in rows if row['statistic'] in expected]
-    assert len(rows) == 13 * 3 * 4
+    # [CLS] and [SEP] stand in two of them.
+    assert len(rows) == (13 + 2) * 3 * 4
     for row in rows:
         table = expected[row['statistic']]
-        mean = table.mean[int(row['layer']) - 1, int(row['head']) - 1]
-        assert float(row['mean']) == pytest.approx(mean, abs=2e-6)
+        head = int(row['layer']) - 1, int(row['head']) - 1
+        assert float(row['mean']) == pytest.approx(table.mean[head], abs=2e-6)
+        assert float(row['standard_error']) == pytest.approx(table.standard_error[head], abs=2e-6)
         assert float(row['examples']) == table.count > 0
 
 
 def test_a_finished_run_is_read_and_not_computed_again(finished, checkpoint, glue_dir, tmp_path):
     """The texts and the checkpoint are gone, and yet the same report comes out."""
-    workdir, _ = finished
+    workdir, first = finished
     before = (workdir / 'report.html').read_text()
     (workdir / 'report.html').unlink()
+    results = [*workdir.rglob('*.csv'), *(workdir / 'figures').iterdir()]
+    results += (workdir / 'kept').iterdir()
+    written = {file: file.stat().st_mtime_ns for file in results}
     hidden = checkpoint.rename(tmp_path / 'checkpoint'), glue_dir.rename(tmp_path / 'glue')
     try:
-        run('reproduce', *settings(checkpoint, glue_dir, workdir))
+        again = run('reproduce', *settings(checkpoint, glue_dir, workdir))
     finally:
         hidden[0].rename(checkpoint)
         hidden[1].rename(glue_dir)
     assert (workdir / 'report.html').read_text() == before
+    assert again.stdout == first.stdout
+    # Nothing was drawn or written again.
+    assert {file: file.stat().st_mtime_ns for file in results} == written
+    assert 'Not found any more: weights' in again.stderr
 
 
 def test_fine_tuned_checkpoints_are_ordinary_ones(finished, checkpoint):
@@ -138,7 +183,7 @@ def test_fine_tuned_checkpoints_are_ordinary_ones(finished, checkpoint):
     before = bs.from_pretrained(checkpoint)
     for seed in (0, 1):
         for which in ('last', 'best'):
-            model = bs.from_pretrained(workdir / 'finetune' / 'pretrained' / f'seed{seed}' / which)
+            model = bs.from_pretrained(checkpoints(workdir) / f'seed{seed}' / which)
             assert model.config.label_names == ('0', '1')
             moved = (
                 model.params['layers']['output']['kernel']
@@ -147,10 +192,14 @@ def test_fine_tuned_checkpoints_are_ordinary_ones(finished, checkpoint):
             assert 0 < np.abs(moved).max() < 1
 
 
+def _grid(rows, name) -> np.ndarray:
+    return np.array([float(row['mean']) for row in rows if row['statistic'] == name]).reshape(3, 4)
+
+
 def test_the_change_is_what_the_library_measures(finished, checkpoint, glue_dir):
     workdir, _ = finished
     before = bs.from_pretrained(checkpoint)
-    after = bs.from_pretrained(workdir / 'finetune' / 'pretrained' / 'seed1' / 'last')
+    after = bs.from_pretrained(checkpoints(workdir) / 'seed1' / 'last')
     examples = bs.read_glue(glue_dir, bs.get_task('mrpc'))
     similar = []
     for batch in bs.encode(before.tokenizer, examples, max_length=24, tokens_per_batch=24):
@@ -161,34 +210,27 @@ def test_the_change_is_what_the_library_measures(finished, checkpoint, glue_dir)
                     for m in maps)  # fmt: skip
             norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
             similar.append((a * b).sum(-1) / norms)
-    rows = read(workdir / 'heads_seed1.csv')
-    of = lambda name: np.array(
-        [float(row['mean']) for row in rows if row['statistic'] == name]
-    ).reshape(3, 4)
-    means = of('cosine')
-    # Means of differences are differences of means, where the statistic applies to the same texts.
-    tables = [
-        bs.collect(
-            m.bert,
-            m.params,
-            bs.encode(m.tokenizer, examples, max_length=24),
-            {'[CLS]': bs.statistics.to_cls},
-        )['[CLS]'].mean
-        for m in (before, after)
-    ]
-    np.testing.assert_allclose(of('[CLS]'), tables[1], atol=2e-6)
-    np.testing.assert_allclose(of('change of [CLS]'), tables[1] - tables[0], atol=2e-6)
+    of_seed = lambda name: [
+        row for row in read(workdir / f'{name}.csv') if row['seed'] == '1'
+    ]  # fmt: skip
+    means = _grid(of_seed('attention_change_heads_paper'), 'cosine')
     np.testing.assert_allclose(means, np.mean(similar, axis=0), atol=5e-6)
     assert means.min() < 0.9999
+    # Means of differences are differences of means, where the statistic applies to the same texts.
+    batches = bs.encode(before.tokenizer, examples, max_length=24)
+    tables = [bs.collect(m, batches, ['[CLS]'])['[CLS]'].mean for m in (before, after)]
+    features = of_seed('features_heads_finetuned')
+    np.testing.assert_allclose(_grid(features, '[CLS]'), tables[1], atol=2e-6)
+    np.testing.assert_allclose(_grid(features, change('[CLS]')), tables[1] - tables[0], atol=2e-6)
 
 
 @pytest.fixture(scope='module')
 def finetuned(finished):
-    return bs.from_pretrained(finished[0] / 'finetune' / 'pretrained' / 'seed0' / 'last')
+    return bs.from_pretrained(checkpoints(finished[0]) / 'seed0' / 'last')
 
 
 def naive_accuracy(model, glue_dir, masks) -> np.ndarray:
-    """Return the accuracy [K] of one forward pass per mask over single examples."""
+    """Return the accuracy [M] of one forward pass per mask over single examples."""
     examples = bs.read_glue(glue_dir, bs.get_task('mrpc'))
     labels = np.array([example.label for example in examples])
     forward = jax.jit(
@@ -224,7 +266,9 @@ def test_ablation_is_what_one_pass_per_head_gives(finished, finetuned, glue_dir)
     disabled = [row['disabled'] for row in rows]
     assert disabled[:2] == ['L1 but L1-H1', 'L1 but L1-H2'] and len(disabled) == 12
     page = (workdir / 'report.html').read_text()
-    assert 'of 12 heads' in page and 'Rank correlation' not in page.split('Disabling heads')[-1]
+    ablation = page.split('<h2>Disabling heads and layers')[1].split('<section')[0]
+    # The published figure has another shape.
+    assert 'of 12 heads' in ablation and 'ank correlation' not in ablation
 
 
 def test_the_explorer_has_both_models_and_what_is_known_of_each_head(finished, finetuned):
@@ -232,23 +276,21 @@ def test_the_explorer_has_both_models_and_what_is_known_of_each_head(finished, f
     page = (workdir / 'report.html').read_text()
     (text,) = re.findall(r'<script type="application/json">(.*?)</script>', page, re.S)
     data = json.loads(text)
-    assert data['shape'] == [3, 4] and data['models'][1] == 'fine-tuned'
+    assert data['shape'] == [3, 4] and data['models'] == ['checkpoint', 'fine-tuned']
     assert len(data['sentences']) == 3
-    stored = np.load(workdir / 'maps_seed0.npz')
-    for index, sentence in enumerate(data['sentences']):
+    for sentence in data['sentences']:
         ids = np.array([finetuned.tokenizer.convert_tokens_to_ids(sentence['tokens'])])
         ends = ids == finetuned.tokenizer.sep_token_id
         output = finetuned.bert.apply(
             {'params': finetuned.params}, ids, np.cumsum(ends, axis=1) - ends, np.ones_like(ids)
         )
-        np.testing.assert_allclose(stored[f'maps{index}'], output.attentions[0], atol=2e-6)
         size = ids.shape[1] ** 2
         # The first model's weights, and what fine-tuning adds to them.
         decoded = 0
-        for kept, greatest, zero, steps in zip(
+        for stored, greatest, zero, steps in zip(
             sentence['maps'], sentence['greatest'], (0, 128), (255, 127), strict=True
         ):
-            quantised = np.frombuffer(base64.b64decode(kept), np.uint8).astype(float)
+            quantised = np.frombuffer(base64.b64decode(stored), np.uint8).astype(float)
             decoded += (quantised.reshape(12, size) - zero) / steps * np.array(greatest)[:, None]
         np.testing.assert_allclose(
             decoded, output.attentions[0].reshape(12, size), atol=1 / 510 + 1 / 254 + 1e-5
@@ -256,64 +298,173 @@ def test_the_explorer_has_both_models_and_what_is_known_of_each_head(finished, f
     notes = dict(data['notes'])
     effects = [row for row in read(workdir / 'ablation_heads.csv') if row['metric'] == 'f1']
     assert len(effects) == 12
-    for row, text in zip(effects, notes['F1 without it (fine-tuned)'], strict=True):
+    for row, text in zip(effects, notes['F1 without it'], strict=True):
         low, high = (100 * float(row[name]) for name in ('low', 'high'))
-        assert text.startswith(f'{100 * float(row["difference"]):+.2f} points ({low:+.2f} to')
+        assert text.startswith(f'{100 * float(row["difference"]):+.2f} points of F1 ({low:+.2f} to')
         assert f' to {high:+.2f}, p = ' in text
     measured = {
-        (row['statistic'], row['layer'], row['head']): row for row in read(workdir / 'heads.csv')
+        (row['statistic'], row['layer'], row['head']): row
+        for row in read(workdir / 'features_heads.csv')
     }
     row = measured['[SEP]', '2', '3']
     shown = f'{float(row["mean"]):.4f} ± {float(row["standard_error"]):.4f}, fine-tuned 0.'
     assert notes['attention to [SEP]'][6].startswith(shown)
 
 
-def test_other_settings_of_the_ablation_need_no_new_folder(
-    finished, checkpoint, glue_dir, tmp_path
-):
-    workdir = tmp_path / 'run'
-    shutil.copytree(finished[0], workdir)
-    given = settings(checkpoint, glue_dir, workdir)
-    uniform = read(workdir / 'ablation_heads.csv')
-    files = {file: file.stat().st_mtime_ns for file in (workdir / 'ablation').iterdir()}
-    run('ablate', *given, '--config.ablation.baseline=zero', "--config.ablation.sets=('heads',)")
-    zero = read(workdir / 'ablation_heads.csv')
+def _log_since(workdir, start: int) -> str:
+    return (workdir / 'log.txt').read_text()[start:]
+
+
+# What the names of kept results of fine-tuned models begin with.
+_TUNED = ('ablated_', 'swept_', 'change_of_', 'cosine', 'pattern__changed', 'maps_of_the_fine')
+
+
+def test_a_changed_setting_computes_its_dependents_alone(copied, checkpoint, glue_dir):
+    given = settings(checkpoint, glue_dir, copied)
+    first, page = kept(copied), (copied / 'report.html').read_text()
+    names = lambda results: {name.rpartition('-')[0] for name in results}
+
+    def again(program, *changed):
+        """Return the names of what is new, and what the log has to say."""
+        before, start = kept(copied), (copied / 'log.txt').stat().st_size
+        run(program, *given, *changed)
+        # The former results stay, for their settings.
+        assert before <= kept(copied)
+        return names(kept(copied) - before), _log_since(copied, start)
+
+    # More random links: the pass measures these alone, and nothing of a fine-tuned model.
+    new, log = again('reproduce', '--config.links.draws=120')
+    assert new == {'frames'} | {
+        f'random_links_from_{title}' for title in (
+            'verb_to_subject', 'subject_to_verb', 'noun_to_pronoun', 'pronoun_to_noun',
+        )
+    }  # fmt: skip
+    assert 'Change (' not in log and 'Fine-tuning' not in log and 'Ablation' not in log
+    sections = re.findall(r'Section \d of \d: (\w+)', log)
+    assert sections == ['relations', 'frames', 'maps', 'claims']
+
+    # Another baseline, and only one section asked for: that is swept, and nothing else is done.
+    uniform = read(copied / 'ablation_heads.csv')
+    new, log = again(
+        'ablate', '--config.ablation.baseline=zero', "--config.ablation.sets=('heads',)"
+    )
+    assert new == {'swept_heads', 'ablated_heads'}
+    assert 'Attention: ' not in log and 'Fine-tuning' not in log and 'Frames: ' not in log
+    zero = read(copied / 'ablation_heads.csv')
     assert [row['disabled'] for row in zero] == [row['disabled'] for row in uniform]
     assert zero != uniform
-    assert json.loads((workdir / 'config.json').read_text())['ablation']['baseline'] == 'zero'
-    result = run('ablate', *given)
-    assert read(workdir / 'ablation_heads.csv') == uniform
-    # Nothing of the first settings was measured again.
-    assert 'masks x examples' not in result.stderr
-    assert {file: file.stat().st_mtime_ns for file in files} == files
+    assert json.loads((copied / 'config.json').read_text())['ablation']['baseline'] == 'zero'
+    # Its other sets are no longer asked for, and their files are gone.
+    assert not (copied / 'ablation_layers.csv').exists()
+
+    # Other training: nothing of the model as it is; the other files about the former are gone.
+    new, log = again('finetune', '--config.train.epochs=1')
+    assert new == set()
+    assert 'Fine-tuning' in log and 'Attention: ' not in log and 'Frames: ' not in log
+    found = re.findall('<h2>(.*?)</h2>', (copied / 'report.html').read_text())
+    assert found == [
+        'Which claims of the paper hold for this model',
+        'Attention to special tokens and neighbours',
+        'Token to token',
+        'Frames: semantic roles and their target',
+        'Fine-tuning',
+    ]
+    left = {file.name.partition('_')[0].partition('.')[0] for file in copied.glob('*.csv')}
+    assert left == {'special', 'relations', 'frames', 'finetuning', 'claims'}
+    figures = {file.name.partition('_')[0] for file in (copied / 'figures').iterdir()}
+    assert not {'ablation', 'attention', 'patterns', 'features', 'cls', 'maps1'} & figures
+    assert not (copied / 'findings' / 'ablation.csv').exists()
+    verdicts = [row['verdict'] for row in read(copied / 'claims.csv')]
+    assert verdicts.count('not measured') > 3
+
+    # The first settings find all of it again, and the same page.
+    new, log = again('reproduce')
+    assert new == set() and read(copied / 'ablation_heads.csv') == uniform
+    for what in ('Attention: ', 'Change (', 'Fine-tuning', 'Frames: ', 'Ablation'):
+        assert what not in log
+    assert first <= kept(copied) and (copied / 'report.html').read_text() == page
+
+
+OWN = '''
+"""Attention to the first half of the tokens."""
+import jax.numpy as jnp
+
+
+def first_half(attentions, marks):
+    tokens = marks['token']
+    first = tokens & (jnp.cumsum(tokens) <= tokens.sum() / 2)
+    received = (attentions * first).sum(-1) * tokens
+    return received.sum(-1) / tokens.sum(), jnp.ones(())
+'''
+
+
+def test_a_statistic_of_ones_own(copied, checkpoint, glue_dir, tmp_path):
+    """Named in the settings, it is in the table, the frame, the page and the explorer."""
+    (tmp_path / 'mymodule.py').write_text(OWN)
+    given = (
+        *settings(checkpoint, glue_dir, copied),
+        "--config.statistics=('[SEP]','mymodule:first_half')",
+    )
+    before = kept(copied)
+    run('reproduce', *given, PYTHONPATH=str(tmp_path))
+    # It alone is measured.
+    assert [name.rpartition('-')[0] for name in kept(copied) - before] == ['mymodule_first_half']
+    sys.path.insert(0, str(tmp_path))
+    try:
+        name = 'mymodule:first_half'
+        model = bs.from_pretrained(checkpoint)
+        examples = bs.read_glue(glue_dir, bs.get_task('mrpc'))
+        batches = bs.encode(
+            model.tokenizer, examples, annotations=bs.annotate(examples), max_length=24
+        )
+        expected = bs.collect(model, batches, [name])[name]
+    finally:
+        sys.path.remove(str(tmp_path))
+    heads = bs.read_results(copied)['special_tokens_heads']
+    assert heads['statistic'].unique().tolist() == ['[SEP]', name]
+    grid = heads.query(f'statistic == {name!r}').pivot(index='layer', columns='head', values='mean')
+    np.testing.assert_allclose(grid.to_numpy(), expected.mean, atol=2e-6)
+    assert np.ptp(grid.to_numpy()) > 0
+    page = (copied / 'report.html').read_text()
+    assert 'First half is greatest in layer' in page
+    assert (copied / 'figures' / 'special_tokens_mymodule_first_half.svg').exists()
+    # Its figure is on the page, and those that are not asked for are gone.
+    assert 'special_tokens_mymodule_first_half.{pdf' in page
+    assert not (copied / 'figures' / 'special_tokens_entropy_nats.svg').exists()
+    (text,) = re.findall(r'<script type="application/json">(.*?)</script>', page, re.S)
+    note = dict(json.loads(text)['notes'])['first half'][6]
+    assert note == f'{expected.mean[1, 2]:.4f} ± {expected.standard_error[1, 2]:.4f}'
+    # Another function in the same place is another statistic.
+    (tmp_path / 'mymodule.py').write_text(OWN.replace('tokens.sum() / 2', 'tokens.sum() / 4'))
+    run('special_tokens', *given, PYTHONPATH=str(tmp_path))
+    other = bs.read_results(copied)['special_tokens_heads'].query(f'statistic == {name!r}')
+    assert (other['mean'].to_numpy() < grid.to_numpy().ravel()).all()
 
 
 def test_a_table_of_ones_own_needs_no_training_texts(finished, tmp_path):
     """A fine-tuned checkpoint is ablated on a file: names and metrics come with the model."""
-    finetuned = finished[0] / 'finetune' / 'pretrained' / 'seed0' / 'last'
+    finetuned = checkpoints(finished[0]) / 'seed0' / 'last'
     table = tmp_path / 'own.tsv'
     rows = [
         f'{row % 2}\tthe cat saw a dog\tshe ran {"not" if row % 3 else "and"}' for row in range(9)
     ]
     table.write_text('\n'.join(['label\tfirst\tsecond', *rows]) + '\n')
-    given = (
-        '--config=configs/paper.py', '--config.data.source=file', f'--config.data.file={table}',
-        '--config.data.text_a=first', '--config.data.text_b=second',
+    run(
+        'ablate', '--config=configs/paper.py', '--config.data.source=file',
+        f'--config.data.file={table}', '--config.data.text_a=first', '--config.data.text_b=second',
         f'--config.model.name={finetuned}', '--config.ablation.checkpoint=model',
-        "--config.ablation.sets=('layers',)",
+        "--config.ablation.sets=('layers',)", '--config.data.label=label',
+        f'--workdir={tmp_path / "run"}',
     )  # fmt: skip
-    result = run('ablate', *given, f'--workdir={tmp_path / "unlabelled"}', ok=False)
-    assert 'Ablation needs labels: --config.data.label=COLUMN.' in error_line(result)
-    run('ablate', *given, '--config.data.label=label', f'--workdir={tmp_path / "run"}')
     rows = read(tmp_path / 'run' / 'ablation_layers.csv')
     assert [(row['metric'], row['disabled']) for row in rows] == [
         (metric, f'L{layer}') for metric in ('f1', 'accuracy') for layer in (1, 2, 3)
     ]
 
 
-def test_a_checkpoint_that_is_fine_tuned_already(finished, checkpoint, glue_dir, tmp_path):
+def test_a_checkpoint_that_is_fine_tuned_already(finished, glue_dir, tmp_path):
     """Ablated as it is; a list of heads too; and pairs of heads beyond the sum of two."""
-    finetuned = finished[0] / 'finetune' / 'pretrained' / 'seed0' / 'last'
+    finetuned = checkpoints(finished[0]) / 'seed0' / 'last'
     given = (
         *settings(finetuned, glue_dir, tmp_path / 'run'),
         '--config.ablation.checkpoint=model',
@@ -321,9 +472,8 @@ def test_a_checkpoint_that_is_fine_tuned_already(finished, checkpoint, glue_dir,
         '--config.ablation.together=L1-H2,L3-H1',
         '--config.ablation.pairs_of=L1-H2,L3-H1,L3-H2',
     )
-    run('ablate', *given)
+    result = run('reproduce', *given, '--sections=ablate,interactions')
     assert not (tmp_path / 'run' / 'finetune').exists()
-    run('interactions', *given)
     heads = read(finished[0] / 'ablation_heads.csv')
     assert read(tmp_path / 'run' / 'ablation_heads.csv') == heads
     (both,) = (
@@ -341,6 +491,9 @@ def test_a_checkpoint_that_is_fine_tuned_already(finished, checkpoint, glue_dir,
     assert 0 < float(pairs[0]['familywise']) <= 1
     assert float(pairs[0]['low']) < float(pairs[0]['interaction_loss']) < float(pairs[0]['high'])
     assert (tmp_path / 'run' / 'figures' / 'interactions.pdf').exists()
+    # The findings of the sections that were asked for, and where they are.
+    assert 'Heads one at a time (F1 with all heads' in result.stdout
+    assert result.stdout.splitlines()[-1] == f'Report: {tmp_path / "run" / "report.html"}'
     shutil.copytree(finetuned, tmp_path / 'swapped')
     file = tmp_path / 'swapped' / 'config.json'
     values = json.loads(file.read_text())
@@ -351,57 +504,42 @@ def test_a_checkpoint_that_is_fine_tuned_already(finished, checkpoint, glue_dir,
     assert 'swapped numbers its classes 1, 0, and the labels are numbered 0, 1' in error_line(
         result
     )
-    wrong = settings(checkpoint, glue_dir, tmp_path / 'wrong')
-    for changed, message in (
-        ('checkpoint=model', 'has 3 classes and MRPC dev 2'),
-        ('together=L9-H1', 'L9-H1 does not exist: the model has 3 layers of 4 heads'),
-        ('sets=()', 'Nothing to ablate: give ablation.sets'),
-        ("sets=('head',)", 'ablation.sets are heads, layers, one_head_left, not head'),
-        ('baseline=mean', "baseline='mean' is unknown"),
-    ):
-        result = run('ablate', *wrong, f'--config.ablation.{changed}', ok=False)
-        assert message in error_line(result)
-        # Before anything is trained, and the mended command is welcome in the same folder.
-        assert not (tmp_path / 'wrong' / 'finetune').exists()
 
 
-def test_killed_and_resumed_equals_uninterrupted(finished, checkpoint, glue_dir, tmp_path):
-    """kill -9 after the first checkpoint; the same command again; the same bits."""
+@pytest.mark.parametrize('how', [signal.SIGKILL, signal.SIGINT])
+def test_stopped_and_resumed_equals_uninterrupted(finished, checkpoint, glue_dir, tmp_path, how):
+    """kill -9, or Ctrl-C, after the first checkpoint; the same command again; the same bits."""
     workdir, _ = finished
     arguments = settings(checkpoint, glue_dir, tmp_path / 'run')
-    checkpoints = tmp_path / 'run' / 'finetune' / 'pretrained' / 'checkpoints'
+    # In a background job of a shell Ctrl-C is ignored, by its children too.
+    begin = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
         [sys.executable, '-m', 'experiments.finetune', *map(str, arguments)],
-        cwd=ROOT, env=os.environ | {'JAX_PLATFORMS': 'cpu'}, stderr=subprocess.DEVNULL,
+        cwd=ROOT, env=os.environ | {'JAX_PLATFORMS': 'cpu'}, text=True, start_new_session=True,
+        preexec_fn=begin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     try:
         # Checkpoints are named by their step: 0 before training, 3 after the first epoch.
-        while not (checkpoints / '3' / 'commit_success.txt').exists():
+        found = 'finetune/pretrained-*/checkpoints/3/commit_success.txt'
+        while not list((tmp_path / 'run').glob(found)):
             assert process.poll() is None
             time.sleep(0.02)
+        process.send_signal(how)
+        _, said = process.communicate(timeout=60)
     finally:
         process.kill()
         process.wait()
-    assert not (tmp_path / 'run' / 'finetune' / 'pretrained' / 'outcome.json').exists()
+    if how == signal.SIGINT:
+        assert process.returncode == 130 and 'Traceback' not in said
+        assert said.splitlines()[-1] == 'stopped; the same command continues'
+    assert not (checkpoints(tmp_path / 'run') / 'outcome.json').exists()
     run('finetune', *arguments)
     for seed in (0, 1):
-        parts = ('finetune', 'pretrained', f'seed{seed}', 'last', 'model.safetensors')
+        parts = (f'seed{seed}', 'last', 'model.safetensors')
         resumed, uninterrupted = (
-            folder.joinpath(*parts).read_bytes() for folder in (tmp_path / 'run', workdir)
+            checkpoints(folder).joinpath(*parts).read_bytes()
+            for folder in (tmp_path / 'run', workdir)
         )
         assert resumed == uninterrupted
-    curves = [
-        folder / 'finetune' / 'pretrained' / 'curve.jsonl' for folder in (tmp_path / 'run', workdir)
-    ]
+    curves = [checkpoints(folder) / 'curve.jsonl' for folder in (tmp_path / 'run', workdir)]
     assert curves[0].read_text() == curves[1].read_text()
-
-
-def test_another_config_in_the_same_folder_is_refused(finished, checkpoint, glue_dir):
-    workdir, _ = finished
-    result = run(
-        'reproduce',
-        *settings(checkpoint, glue_dir, workdir),
-        '--config.seed=7',
-        ok=False,
-    )
-    assert 'seed was 0, is 7' in result.stderr and 'choose another --workdir' in result.stderr

@@ -1,295 +1,404 @@
-"""Training learns, and nothing about how it is run changes what it learns."""
+"""`finetune`: what it is given, what it refuses, and what it returns, in memory and in a folder."""
 
-import csv
 import dataclasses
-import json
+import subprocess
+import sys
 
 import jax
 import numpy as np
 import pytest
+import scipy.stats
 
 from bert_secrets_jax.data.encoding import encode, tokenize
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.finetune import train
-from bert_secrets_jax.finetune.train import Data, FinetuneConfig, finetune
+from bert_secrets_jax.finetune import loop, outcome, train
+from bert_secrets_jax.finetune.loop import Data, FinetuneConfig, train_runs
+from bert_secrets_jax.finetune.train import Finetuned, finetune
 from bert_secrets_jax.model.bert import Bert, init_params
+from bert_secrets_jax.model.weights import (
+    Pretrained,
+    from_pretrained,
+    save_pretrained,
+    with_classifier,
+)
 from tests.conftest import WORDS, relative
 
-CONFIG = FinetuneConfig(
-    epochs=2, batch_size=8, micro_batch=4, learning_rate=5e-3, max_length=24, buckets=(8, 16),
-    log_every=2,
-)  # fmt: skip
+# Two seeds wherever nothing else is needed: what was compiled for one test serves the next.
+SETTINGS = {
+    'seeds': 2, 'epochs': 2, 'batch_size': 8, 'micro_batch': 4, 'learning_rate': 5e-3,
+    'max_length': 16, 'log_every': 2,
+}  # fmt: skip
 
 
-@pytest.fixture(scope='module')
-def model(config):
-    return Bert(dataclasses.replace(config, label_names=('no', 'yes')))
-
-
-def make_data(tokenizer, *, regression=False, on_train=False, count=30):
-    """Whether the second text begins with "cat" or with "dog".
-
-    With `on_train`, what is trained on is also evaluated on: thirty examples can be learnt by
-    heart, and are too few to learn more from.
-    """
-    rng = np.random.default_rng(0)
+def make_examples(count, *, name, seed=0):
+    """The class is 1 where the second text begins with "cat" and not with "dog"."""
+    rng = np.random.default_rng(seed)
     words = [word for word in WORDS if word.isalpha() and word not in ('cat', 'dog')]
     examples = []
-    for index in range(count + 16):
-        text = lambda longest: list(rng.choice(words, rng.integers(1, longest)))
-        first, label = text(9), int(rng.integers(2))
-        second = [('dog', 'cat')[label], *text(3)]
-        examples.append(Example(' '.join(first), ' '.join(second), label, f'toy/{index}'))
-    labels = np.array([example.label for example in examples])
-    if regression:
-        labels = labels * 3.0 + 1
-    return Data(
-        train=tokenize(tokenizer, examples[:count], max_length=24),
-        train_labels=labels[:count],
-        train_ids=[example.id for example in examples[:count]],
-        dev=encode(tokenizer, examples[:count] if on_train else examples[count:], max_length=24),
-        dev_labels=labels[:count] if on_train else labels[count:],
-        metrics=('pearson', 'spearman') if regression else ('f1', 'accuracy'),
-    )
+    for index in range(count):
+        label = int(rng.integers(2))
+        second = ' '.join([('dog', 'cat')[label], *rng.choice(words, 2)])
+        examples.append(Example(str(rng.choice(words)), second, label, f'{name}/{index}'))
+    return examples
+
+
+TRAIN = make_examples(30, name='train')
+DEV = make_examples(16, name='dev', seed=1)
+
+
+def relabelled(examples, *labels):
+    """Give the first examples other labels."""
+    changed = []
+    for example, label in zip(examples, labels, strict=False):
+        changed.append(dataclasses.replace(example))
+        # Past the type checker of the tests, which a user does not have.
+        object.__setattr__(changed[-1], 'label', label)
+    return changed + examples[len(changed) :]
+
+
+def as_regression(examples):
+    return [dataclasses.replace(example, label=3.0 * example.label + 1) for example in examples]
 
 
 @pytest.fixture(scope='module')
-def data(tokenizer):
-    return make_data(tokenizer)
+def pretrained(config, tokenizer):
+    """A model without a classifier."""
+    bert = Bert(dataclasses.replace(config, label_names=()))
+    return Pretrained(bert, init_params(bert, 7), tokenizer)
 
 
-def run(model, data, directory, config, **kwargs):
-    """Train and return the history and the last parameters by seed."""
+def assert_same(a, b):
+    assert a.config == b.config
+    assert jax.tree.structure(a.params) == jax.tree.structure(b.params)
+    jax.tree.map(np.testing.assert_array_equal, a.params, b.params)
+
+
+@pytest.fixture(scope='module')
+def tuned(pretrained):
+    return finetune(pretrained, TRAIN, DEV, **SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ('model_type', 'has_classifier'),
+    [('bert', True), ('bert', False), ('roberta', True), ('distilbert', True), ('electra', False)],
+)
+def test_a_fresh_classifier_is_that_of_from_pretrained(
+    config, tokenizer_of, tmp_path, model_type, has_classifier
+):
+    config = relative(config, model_type)
+    if not has_classifier:
+        config = dataclasses.replace(config, label_names=(), add_pooler=model_type == 'bert')
+    bert = Bert(config)
+    given = Pretrained(bert, init_params(bert, 1), tokenizer_of(model_type))
+    save_pretrained(given, tmp_path)
+    expected = from_pretrained(tmp_path, label_names=('no', 'yes'), seed=5)
+    found = with_classifier(given, ('no', 'yes'), seed=5)
+    assert_same(found, expected)
+    # The weights are shared, but for what is fresh.
+    assert found.params['layers'] is given.params['layers']
+    assert ('pooler' in given.params) == (found.params['pooler'] is given.params.get('pooler'))
+
+
+def test_a_fresh_classifier_follows_its_seed_and_needs_names(pretrained):
+    first, second = (
+        with_classifier(pretrained, ('score',), seed=seed).params['classifier']['kernel']
+        for seed in (0, 1)
+    )
+    assert first.shape == (24, 1) and not np.array_equal(first, second)
+    for names in ((), 'score'):
+        with pytest.raises(ValueError, match='at least one name'):
+            with_classifier(pretrained, names)
+
+
+@pytest.mark.parametrize('start', ['pretrained', 'random'])
+def test_it_is_the_loop_with_everything_assembled(pretrained, tmp_path, start):
+    """As a program would do it by hand from a folder, with the same bits."""
+    save_pretrained(pretrained, tmp_path)
+    seeds = (3, 5)
+    loaded = [
+        from_pretrained(tmp_path, label_names=('LABEL_0', 'LABEL_1'), seed=seed) for seed in seeds
+    ]
+    bert, tokenizer = loaded[0].bert, loaded[0].tokenizer
+    params = [each.params for each in loaded]
+    if start == 'random':
+        params = [init_params(bert, seed) for seed in seeds]
+    data = Data(
+        train=tokenize(tokenizer, TRAIN, max_length=16),
+        train_labels=np.array([example.label for example in TRAIN]),
+        train_ids=[example.id for example in TRAIN],
+        dev=encode(tokenizer, DEV, max_length=16),
+        dev_labels=np.array([example.label for example in DEV]),
+        metrics=('f1', 'accuracy'),
+    )
     last = {}
 
     def save(seed, which, params):
         if which == 'last':
-            last[seed] = jax.tree.map(np.asarray, params)
+            last[seed] = params
 
-    params = [init_params(model, seed) for seed in config.seeds]
-    history = finetune(model, params, data, config, directory, save=save, **kwargs)
-    return history, last
-
-
-def logits(model, params, data):
-    stacked = jax.tree.map(lambda leaf: leaf[None], params)
-    return train.predict(model, stacked, data.dev)[0]
-
-
-@pytest.fixture(scope='module')
-def reference(model, data, tmp_path_factory):
-    """Two seeds together."""
-    config = dataclasses.replace(CONFIG, seeds=(3, 4))
-    return run(model, data, tmp_path_factory.mktemp('reference'), config)
+    config = FinetuneConfig(**SETTINGS | {'seeds': seeds})
+    history = train_runs(bert, params, data, config, save=save)
+    found = finetune(pretrained, TRAIN, DEV, start=start, **SETTINGS | {'seeds': seeds})
+    assert found.start == start and found.seeds == seeds
+    assert found.history == history
+    for seed, model in zip(seeds, found.models, strict=True):
+        assert_same(model, Pretrained(bert, last[seed], tokenizer))
 
 
-def test_it_learns(model, tokenizer, tmp_path):
-    data = make_data(tokenizer, on_train=True)
-    history, _ = run(model, data, tmp_path, dataclasses.replace(CONFIG, epochs=12))
-    dev = [row for row in history if row['split'] == 'dev']
-    assert [row['epoch'] for row in dev] == list(range(13))
-    assert dev[-1]['accuracy'] > 0.9 and dev[-1]['loss'] < 0.5 * dev[0]['loss']
-    losses = [row['loss'] for row in history if row['split'] == 'train']
-    assert losses[-1] < 0.5 * losses[0]
+def test_what_it_returns(tuned):
+    assert tuned.seeds == (0, 1) and tuned.metrics == ('f1', 'accuracy')
+    assert tuned.label_names == ('LABEL_0', 'LABEL_1')
+    assert tuned.train_examples == 30 and tuned.dev_examples == 16
+    ones = sum(example.label for example in DEV)
+    assert tuned.larger_class == max(ones, 16 - ones) / 16
+    rows = [row for row in tuned.history if row['split'] == 'dev']
+    assert tuned.first_scores == [row for row in rows if row['epoch'] == 0]
+    assert tuned.scores == [row for row in rows if row['epoch'] == 2]
+    for seed, best in zip(tuned.seeds, tuned.best_scores, strict=True):
+        of_seed = [row for row in rows if row['seed'] == seed and row['epoch'] > 0]
+        assert best in of_seed and best['score'] == max(row['score'] for row in of_seed)
+    assert len(repr(tuned)) < 400
+    with pytest.raises(ValueError, match='in memory'):
+        tuned.checkpoint(0)
 
 
-def test_a_regression_learns(config, tokenizer, tmp_path):
-    model = Bert(dataclasses.replace(config, label_names=('score',)))
-    data = make_data(tokenizer, regression=True, on_train=True)
-    history, _ = run(model, data, tmp_path, dataclasses.replace(CONFIG, epochs=30))
-    dev = [row for row in history if row['split'] == 'dev']
-    assert dev[-1]['pearson'] > 0.9 and dev[-1]['loss'] < 0.5 * dev[0]['loss']
+def test_rows_are_in_the_order_of_the_seeds(pretrained):
+    found = finetune(pretrained, TRAIN, DEV, **SETTINGS | {'seeds': (4, 2)})
+    for rows in (found.first_scores, found.scores, found.best_scores):
+        assert [row['seed'] for row in rows] == [4, 2]
 
 
-def test_seeds_together_equal_each_alone(model, data, reference, tmp_path):
-    _, together = reference
-    for seed in (3, 4):
-        config = dataclasses.replace(CONFIG, seeds=(seed,))
-        _, alone = run(model, data, tmp_path / str(seed), config)
-        np.testing.assert_allclose(
-            logits(model, alone[seed], data), logits(model, together[seed], data), atol=2e-4
-        )
-    different = logits(model, together[3], data) - logits(model, together[4], data)
-    assert np.abs(different).max() > 1e-2
+def outcome_of(*, labels, **row):
+    """A fine-tuning with nothing but a dev row of 200 examples, 60 % of which are of one class."""
+    row = {'split': 'dev', 'seed': 0, 'epoch': 1, 'score': 0.0} | row
+    larger = 0.6 if len(labels) > 1 else float('nan')
+    return Finetuned(
+        start='pretrained', seeds=(0,), metrics=(), label_names=labels, train_examples=1,
+        dev_examples=200, larger_class=larger, history=[row],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize('right', [0, 119, 120, 131, 132, 140, 200])
+def test_learnt_is_a_binomial_test_against_the_larger_class(right):
+    found = outcome_of(labels=('a', 'b', 'c'), accuracy=right / 200)
+    expected = scipy.stats.binom.sf(right - 1, 200, 0.6)
+    assert found.p_learnt == pytest.approx((expected,))
+    assert found.learnt == (right >= 132)
+
+
+def test_learnt_has_its_error_rate_and_power():
+    """Over all that can happen: models that answer as well as the larger class does, and better."""
+    learnt = [outcome_of(labels=('a', 'b'), accuracy=n / 200).learnt for n in range(201)]
+
+    def share_learnt(accuracy):
+        return scipy.stats.binom.pmf(range(201), 200, accuracy) @ learnt
+
+    assert 0.04 < share_learnt(0.6) <= 0.05
+    assert share_learnt(0.5) < 1e-4 and share_learnt(0.72) > 0.95
+
+
+@pytest.mark.parametrize('slope', [-0.3, 0.0, 0.1, 0.3])
+def test_a_regression_has_learnt_where_pearson_is_above_zero(slope):
+    rng = np.random.default_rng(3)
+    labels = rng.normal(size=200)
+    predicted = slope * labels + rng.normal(size=200)
+    expected = scipy.stats.pearsonr(predicted, labels, alternative='greater')
+    found = outcome_of(labels=('score',), pearson=float(expected.statistic))
+    assert found.p_learnt == pytest.approx((expected.pvalue,))
+    assert found.learnt == (expected.pvalue <= 0.05)
+
+
+@pytest.mark.parametrize(('pearson', 'p_value'), [(float('nan'), 1), (1.0, 0), (-1.0, 1)])
+def test_correlations_at_their_limits(pearson, p_value):
+    assert outcome_of(labels=('score',), pearson=pearson).p_learnt == (p_value,)
+
+
+def test_every_seed_must_have_learnt(tuned):
+    rows = [
+        {'split': 'dev', 'seed': seed, 'epoch': 1, 'accuracy': accuracy, 'score': accuracy}
+        for seed, accuracy in enumerate((1.0, 0.5))
+    ]
+    both = dataclasses.replace(tuned, history=rows)
+    assert both.p_learnt[0] < 1e-3 and both.p_learnt[1] > 0.5 and not both.learnt
+    assert dataclasses.replace(both, seeds=(0,), history=rows[:1]).learnt
+
+
+def test_an_accuracy_is_there_whatever_the_metrics_are(pretrained):
+    settings = SETTINGS | {'epochs': 1}
+    found = finetune(pretrained, TRAIN, DEV, metrics=('f1',), **settings)
+    assert found.metrics == ('f1',) and found.scores[0]['score'] == found.scores[0]['f1']
+    assert 0 <= found.scores[0]['accuracy'] <= 1
+    found = finetune(
+        pretrained, as_regression(TRAIN), as_regression(DEV), metrics=['spearman'], **settings
+    )
+    assert 'pearson' in found.scores[0]
+    assert found.scores[0]['score'] == found.scores[0]['spearman']
+
+
+def test_a_regression(pretrained):
+    found = finetune(pretrained, as_regression(TRAIN), as_regression(TRAIN), **SETTINGS)
+    assert found.label_names == ('score',) and found.metrics == ('pearson', 'spearman')
+    assert np.isnan(found.larger_class)
+    assert found.models[0].config.num_labels == 1
+    # Whole numbers are values too where there is one name.
+    found = finetune(pretrained, TRAIN, DEV, label_names=['score'], **SETTINGS)
+    assert found.metrics == ('pearson', 'spearman')
+
+
+def test_an_existing_classifier_is_replaced(pretrained, tuned):
+    given = with_classifier(pretrained, ('a', 'b', 'c', 'd'), seed=9)
+    found = finetune(given, TRAIN, DEV, **SETTINGS)
+    assert found.history == tuned.history
+
+
+def test_a_folder_changes_nothing_and_is_read_again(pretrained, tuned, tmp_path, monkeypatch):
+    folder = tmp_path / 'run'
+    first = finetune(pretrained, TRAIN, DEV, folder=folder, **SETTINGS)
+    assert first.history == tuned.history
+    assert dataclasses.replace(first, folder=None) == tuned
+    for which in ('last', 'best'):
+        for seed in (0, 1):
+            assert first.checkpoint(seed, which) == folder / f'seed{seed}' / which
+            assert (first.checkpoint(seed, which) / 'model.safetensors').exists()
+    for name in ('curve.csv', 'curve.jsonl', 'outcome.json'):
+        assert (folder / name).exists()
+    for message in ({'seed': 2}, {'seed': 0, 'which': 'first'}):
+        with pytest.raises(ValueError, match='There is no model'):
+            first.checkpoint(**message)
+
+    def never(*_, **__):
+        raise AssertionError('This is not needed.')
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train, 'train_runs', never)
+        patch.setattr(train, 'tokenize', never)
+        patch.setattr(outcome, 'from_pretrained', never)
+        again = finetune(pretrained, TRAIN, DEV, folder=str(folder), **SETTINGS | {'seeds': (0, 1)})
+        assert again == first == Finetuned.load(folder)
+        assert again.scores == tuned.scores and again.p_learnt == tuned.p_learnt
+    for found in (first, again):
+        for model, expected in zip(found.models, tuned.models, strict=True):
+            assert_same(model, expected)
+        assert found.models is found.models
+
+
+def test_killed_it_goes_on_to_the_same_bits(pretrained, tuned, tmp_path, monkeypatch):
+    take, taken = loop._step, []
+
+    def step(*arguments):
+        if len(taken) == 5:
+            taken.append(None)
+            raise KeyboardInterrupt
+        taken.append(arguments[6])
+        return take(*arguments)
+
+    monkeypatch.setattr(loop, '_step', step)
+    monkeypatch.setattr(loop, 'CHECKPOINT_SECONDS', 0)
+    with pytest.raises(KeyboardInterrupt):
+        finetune(pretrained, TRAIN, DEV, folder=tmp_path, **SETTINGS)
+    with pytest.raises(FileNotFoundError, match='no finished fine-tuning'):
+        Finetuned.load(tmp_path)
+    found = finetune(pretrained, TRAIN, DEV, folder=tmp_path, **SETTINGS)
+    assert taken == [0, 1, 2, 3, 4, None, 5, 6, 7]
+    assert found.history == tuned.history
+    for model, expected in zip(found.models, tuned.models, strict=True):
+        assert_same(model, expected)
+
+
+def test_a_folder_of_something_else_is_refused(pretrained, tmp_path):
+    settings = SETTINGS | {'epochs': 1, 'folder': tmp_path}
+    finetune(pretrained, TRAIN, DEV, **settings)
+    for changes, message in (
+        ({'learning_rate': 1e-3}, 'with learning_rate=0.005, not 0.001: choose another folder'),
+        ({'seeds': 1}, r'with seeds=\[0, 1\], not \[0\]'),
+        ({'start': 'random'}, "start='pretrained', not 'random'"),
+        ({'label_names': ('a', 'b')}, 'label_names='),
+    ):
+        with pytest.raises(ValueError, match=message):
+            finetune(pretrained, TRAIN, DEV, **settings | changes)
+    with pytest.raises(ValueError, match='another list of training examples'):
+        finetune(pretrained, TRAIN[1:], DEV, **settings)
+    with pytest.raises(ValueError, match='another list of dev examples'):
+        finetune(pretrained, TRAIN, relabelled(DEV, 1 - DEV[0].label), **settings)
+    changed = jax.tree.map(lambda leaf: leaf + 1e-3, pretrained.params)
+    with pytest.raises(ValueError, match='another model'):
+        finetune(dataclasses.replace(pretrained, params=changed), TRAIN, DEV, **settings)
+    (tmp_path / 'inputs.json').unlink()
+    with pytest.raises(ValueError, match='of another version'):
+        finetune(pretrained, TRAIN, DEV, **settings)
+    (tmp_path / 'outcome.json').write_text('{}')
+    with pytest.raises(ValueError, match='outcome.json is damaged'):
+        Finetuned.load(tmp_path)
+
+
+def test_the_dev_examples_have_a_limit_of_their_own(pretrained):
+    settings = SETTINGS | {'epochs': 1, 'seeds': (3, 4)}
+    few = finetune(pretrained, TRAIN, DEV, max_dev_examples=6, **settings)
+    assert few.dev_examples == 6 and few.train_examples == 30
+    chosen = sorted(np.random.default_rng(3).permutation(16)[:6])
+    same = finetune(pretrained, TRAIN, [DEV[index] for index in chosen], **settings)
+    assert few == same
+    assert finetune(pretrained, TRAIN, DEV, max_dev_examples=99, **settings).dev_examples == 16
+
+
+class NotTrained(Exception):
+    """It came as far as training."""
 
 
 @pytest.mark.parametrize(
-    'changes', [{'micro_batch': 8}, {'micro_batch': 1}, {'buckets': ()}], ids=str
+    ('changes', 'message'),
+    [
+        ({'epochs': 0}, 'epochs=0 must be a whole number, at least 1'),
+        ({'seeds': 0}, 'must be different numbers, at least one'),
+        ({'start': 'scratch'}, "start='scratch' must be 'pretrained' or 'random'"),
+        ({'max_dev_examples': -1}, 'max_dev_examples=-1 must be a whole number, 0 for all'),
+        ({'metrics': ('f1', 'pearson')}, "metric 'pearson' is not for 2 classes; choose among"),
+        ({'metrics': ('rouge',)}, "metric 'rouge' is not for 2 classes"),
+        ({'metrics': 'f1'}, "metrics='f1' must be a sequence"),
+        ({'metrics': ()}, 'must be a sequence of at least one name'),
+        ({'metrics': ('f1',), 'label_names': ('a', 'b', 'c')}, "'f1' is not for 3 classes"),
+        ({'label_names': ()}, 'label_names=.* must be a sequence of at least one name'),
+        ({'max_length': 64}, 'padded to .* the model has 8 positions: give max_length=8, not 64'),
+        ({'train': []}, 'Training examples: there are none'),
+        ({'dev': []}, 'Dev examples: there are none'),
+        ({'train': relabelled(TRAIN, 0, None)}, 'Training example train/1 has no label'),
+        ({'dev': [Example('the cat', 'a dog')]}, 'Dev example text/0 has no label'),
+        ({'train': relabelled(TRAIN, 'yes')}, "Training example train/0 has the label 'yes'"),
+        ({'train': relabelled(TRAIN, 0.5, float('nan'))}, 'train/1 has the label nan'),
+        ({'train': relabelled(TRAIN, -1)}, 'train/0 has the label -1, and the classes are 0 to 1'),
+        ({'dev': relabelled(DEV, 0, 2)}, 'Dev example dev/1 has the label 2, and the classes are'),
+        ({'dev': relabelled(DEV, 0.5)}, 'Dev example dev/0 has the label 0.5'),
+        ({'train': relabelled(TRAIN, *[0] * 30)}, 'All training labels are 0: at least two'),
+        (
+            {'dev': [dataclasses.replace(example, text_b=None) for example in DEV]},
+            'both be single texts or both be pairs: train/0 and dev/0 differ',
+        ),
+    ],
+    ids=str,
 )
-def test_micro_batches_and_buckets_do_not_matter(model, data, reference, tmp_path, changes):
-    """The gradient of a step is the same sum, dropout included."""
-    config = dataclasses.replace(CONFIG, seeds=(3, 4), **changes)
-    _, other = run(model, data, tmp_path, config)
-    for seed in (3, 4):
-        np.testing.assert_allclose(
-            logits(model, other[seed], data), logits(model, reference[1][seed], data), atol=2e-4
-        )
+def test_what_does_not_fit_is_named_before_anything_is_trained(
+    pretrained, tmp_path, monkeypatch, changes, message
+):
+    def never(*_, **__):
+        raise NotTrained
+
+    monkeypatch.setattr(train, 'train_runs', never)
+    if 'max_length' in changes:
+        config = dataclasses.replace(pretrained.config, max_position_embeddings=8)
+        pretrained = dataclasses.replace(pretrained, bert=Bert(config))
+    arguments = {'train': TRAIN, 'dev': DEV} | SETTINGS | changes
+    with pytest.raises(ValueError, match=message):
+        finetune(pretrained, arguments.pop('train'), arguments.pop('dev'), **arguments)
 
 
-@pytest.mark.parametrize('devices', [2, 4], ids=['runs apart', 'batches apart'])
-def test_several_devices(model, data, reference, tmp_path, devices):
-    """Two runs on two devices, or micro-batches of four on four."""
-    mesh = jax.sharding.Mesh(jax.devices()[:devices], ('data',))
-    config = dataclasses.replace(CONFIG, seeds=(3, 4))
-    _, other = run(model, data, tmp_path, config, mesh=mesh)
-    for seed in (3, 4):
-        np.testing.assert_allclose(
-            logits(model, other[seed], data), logits(model, reference[1][seed], data), atol=2e-4
-        )
-
-
-def test_devices_that_divide_nothing_are_named(model, data, tmp_path):
-    mesh = jax.sharding.Mesh(jax.devices()[:3], ('data',))
-    with pytest.raises(ValueError, match='Neither 1 runs nor micro-batches of 4 split over 3'):
-        run(model, data, tmp_path, CONFIG, mesh=mesh)
-
-
-def test_every_example_is_seen_once_an_epoch_in_another_order():
-    rows = lambda seed, epoch: np.concatenate(
-        [train._rows(seed, epoch * 4 + step, 30, 8, 4) for step in range(4)]
+def test_nothing_heavy_is_imported():
+    """Neither plots nor Orbax, of which the latter is needed only for a folder."""
+    code = (
+        'import sys, bert_secrets_jax.finetune.train; '
+        "print({'orbax', 'matplotlib', 'sklearn', 'pandas', 'spacy', 'transformers'} "
+        "& {name.split('.')[0] for name in sys.modules})"
     )
-    for seed, epoch in ((0, 0), (0, 1), (1, 0)):
-        seen = rows(seed, epoch)
-        assert len(seen) == 32 and (seen == -1).sum() == 2
-        assert sorted(seen[seen >= 0]) == list(range(30))
-    assert not np.array_equal(rows(0, 0), rows(0, 1))
-    assert not np.array_equal(rows(0, 0), rows(1, 0))
-
-
-def test_a_finished_training_is_not_trained_further(model, data, tmp_path):
-    history, params = run(model, data, tmp_path, CONFIG)
-    again, same = run(model, data, tmp_path, CONFIG)
-    assert again == history
-    jax.tree.map(np.testing.assert_array_equal, same, params)
-
-
-def test_curves_are_files(model, data, tmp_path):
-    history, _ = run(model, data, tmp_path, dataclasses.replace(CONFIG, seeds=(3, 4)))
-    lines = (tmp_path / 'curve.jsonl').read_text().splitlines()
-    assert [json.loads(line) for line in lines] == history
-    with (tmp_path / 'curve.csv').open() as file:
-        rows = list(csv.DictReader(file))
-    assert {(row['split'], row['metric']) for row in rows} == {
-        ('train', 'loss'), ('train', 'learning_rate'), ('dev', 'loss'), ('dev', 'f1'),
-        ('dev', 'accuracy'), ('dev', 'score'),
-    }  # fmt: skip
-    steps = {row['step'] for row in history if row['split'] == 'train' and row['seed'] == 4}
-    assert steps == {2, 4, 6, 8}
-
-
-def test_best_and_last_are_kept(model, data, tmp_path):
-    kept = []
-    params = [init_params(model, 0)]
-    config = dataclasses.replace(CONFIG, epochs=6)
-    history = finetune(
-        model, params, data, config, tmp_path,
-        save=lambda seed, which, weights: kept.append((which, logits(model, weights, data))),
-    )  # fmt: skip
-    best = train.best_rows(history)[0]
-    scores = [row['score'] for row in history if row['split'] == 'dev' and row['epoch'] > 0]
-    assert best['score'] == max(scores)
-    assert [which for which, _ in kept].count('last') == 1 and kept[-1][0] == 'last'
-    bests = [of_dev for which, of_dev in kept if which == 'best']
-    found = train.evaluate(data.metrics, bests[-1], data.dev_labels)
-    assert found['score'] == pytest.approx(best['score'])
-    # Saved whenever it became better, and only then.
-    assert len(bests) == sum(score > max(scores[:i], default=-1) for i, score in enumerate(scores))
-
-
-def test_a_score_of_nan_is_never_the_best(model, data, tmp_path, monkeypatch):
-    scores = iter([0.9, np.nan, 0.5, np.nan, 0.6, 0.4])  # before training, then five epochs
-    monkeypatch.setattr(train, 'evaluate', lambda *_: {'score': next(scores)})
-    kept = []
-    history = finetune(
-        model, [init_params(model, 0)], data, dataclasses.replace(CONFIG, epochs=5), tmp_path,
-        save=lambda seed, which, weights: kept.append(which),
-    )  # fmt: skip
-    assert kept == ['best', 'best', 'best', 'last']  # NaN for want of better, 0.5, 0.6
-    assert train.best_rows(history)[0]['score'] == 0.6
-
-
-def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_checkpoint(model, data, tmp_path):
-    config = dataclasses.replace(CONFIG, checkpoint_every=1, epochs=4)
-    poisoned = dataclasses.replace(data, train_labels=data.train_labels.astype(np.float32))
-    regression = Bert(dataclasses.replace(model.config, label_names=('score',)))
-    poisoned.train_labels[int(train._rows(0, 2, 30, 8, 4)[0])] = np.inf
-    poisoned = dataclasses.replace(poisoned, metrics=('pearson',))
-    with pytest.raises(train.NonFiniteLossError) as error:
-        run(regression, poisoned, tmp_path / 'bad', config)
-    message = str(error.value)
-    assert 'The loss of seed 0 is inf at step 3 (learning rate ' in message
-    for row in train._rows(0, 2, 30, 8, 4):
-        assert f'toy/{row}' in message
-    # The checkpoint of step 2 is there, and finite.
-    state = train.checkpoints.Checkpoints(tmp_path / 'bad')
-    assert state._manager.latest_step() == 2
-
-
-def test_settings_that_do_not_fit_are_named():
-    with pytest.raises(ValueError, match=r'micro_batch=5 must divide .*batch_size=32'):
-        FinetuneConfig(micro_batch=5)
-    with pytest.raises(ValueError, match='must be different numbers'):
-        FinetuneConfig(seeds=(1, 1))
-
-
-@pytest.mark.parametrize('model_type', ['bert', 'roberta', 'distilbert', 'electra'])
-def test_steps_equal_pytorch(config, tokenizer_of, tmp_path, model_type):
-    """Eight steps of AdamW without dropout, as `transformers` and torch take them."""
-    torch = pytest.importorskip('torch')
-    transformers = pytest.importorskip('transformers')
-    from bert_secrets_jax.model.weights import Pretrained, save_pretrained
-
-    tokenizer = tokenizer_of(model_type)
-    model = Bert(
-        dataclasses.replace(
-            relative(config, model_type), label_names=('no', 'yes'), hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0, classifier_dropout=0.0, initializer_range=0.05,
-        )
-    )  # fmt: skip
-    data = make_data(tokenizer)
-    params = init_params(model, 0)
-    save_pretrained(Pretrained(model, params, tokenizer), tmp_path / 'model')
-    settings = dataclasses.replace(CONFIG, learning_rate=5e-3, weight_decay=0.1)
-    _, last = run(model, data, tmp_path / 'ours', settings)
-
-    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / 'model')
-    theirs.train()
-    decays = lambda name: not (name.endswith('bias') or 'norm' in name.lower())
-    optimizer = torch.optim.AdamW(
-        [
-            {
-                'params': [p for n, p in theirs.named_parameters() if decays(n) is wanted],
-                'weight_decay': 0.1 * wanted,
-            }
-            for wanted in (True, False)
-        ],
-        lr=5e-3, betas=(0.9, 0.999), eps=1e-6,
-    )  # fmt: skip
-
-    def as_torch(batch):
-        inputs = {name: torch.tensor(array).long() for name, array in batch.inputs.items()}
-        if model_type == 'distilbert':
-            del inputs['token_type_ids']
-        return inputs
-
-    schedule = transformers.get_linear_schedule_with_warmup(optimizer, 1, 8)
-    for step in range(8):
-        rows = train._rows(0, step, 30, 8, 4)
-        batch = data.train.batch(rows[rows >= 0], 24)
-        inputs = as_torch(batch)
-        labels = torch.tensor(data.train_labels[rows[rows >= 0]])
-        theirs(**inputs, labels=labels).loss.backward()
-        torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        optimizer.zero_grad()
-    theirs.eval()
-    expected = np.full((16, 2), np.nan, np.float32)
-    with torch.no_grad():
-        for batch in data.dev:
-            inputs = as_torch(batch)
-            real = batch.example >= 0
-            expected[batch.example[real]] = theirs(**inputs).logits.numpy()[real]
-    moved = np.abs(expected - logits(model, params, data)).max()
-    assert moved > 0.01
-    np.testing.assert_allclose(logits(model, last[0], data), expected, atol=0.01 * moved)
+    result = subprocess.run(
+        [sys.executable, '-c', code], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert result.stdout.strip() == 'set()'

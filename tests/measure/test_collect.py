@@ -12,9 +12,9 @@ import pytest
 
 from bert_secrets_jax.data.encoding import Batch, encode, tokenize
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.measure import collect as collect_module
-from bert_secrets_jax.measure import statistics
-from bert_secrets_jax.measure.collect import collect
+from bert_secrets_jax.measure import statistics, stream
+from bert_secrets_jax.measure.collect import collect, compare
+from bert_secrets_jax.model.weights import Pretrained
 from tests.conftest import WORDS
 from tests.model import numpy_bert
 
@@ -38,7 +38,12 @@ def examples():
     rng = np.random.default_rng(0)
     words = [word for word in WORDS if word.isalpha()]
     text = lambda: ' '.join(rng.choice(words, rng.integers(1, 9)))
-    return [Example(text(), text(), None, f'random/{index}') for index in range(23)]
+    return [Example(text(), text(), id=f'random/{index}') for index in range(23)]
+
+
+@pytest.fixture(scope='module')
+def pretrained(bert, params, tokenizer):
+    return Pretrained(bert, params, tokenizer)
 
 
 def encode_all(tokenizer, examples, **kwargs):
@@ -55,7 +60,7 @@ def assert_same(a, b, atol=2e-6):
         np.testing.assert_allclose(a[name].variance, b[name].variance, atol=atol)
 
 
-def test_equals_numpy_over_single_examples(config, bert, params, tokenizer, examples):
+def test_equals_numpy_over_single_examples(config, pretrained, params, tokenizer, examples):
     """Every example alone and unpadded, through the NumPy model, with formulas written out."""
     measured = {name: [] for name in (*STATISTICS, 'some')}
     for example in examples:
@@ -72,8 +77,7 @@ def test_equals_numpy_over_single_examples(config, bert, params, tokenizer, exam
         if length >= 8:
             measured['some'].append(maps[:, :, 0, 0])
     tables = collect(
-        bert,
-        params,
+        pretrained,
         encode_all(tokenizer, examples),
         STATISTICS | {'some': first_of_four},
     )
@@ -93,73 +97,77 @@ def test_equals_numpy_over_single_examples(config, bert, params, tokenizer, exam
     order=st.randoms(use_true_random=False),
 )
 @hypothesis.settings(max_examples=8, deadline=None)
-def test_batches_of_any_size_and_order(bert, params, tokenizer, examples, tokens, buckets, order):
+def test_batches_of_any_size_and_order(pretrained, tokenizer, examples, tokens, buckets, order):
     batches = encode_all(tokenizer, examples, tokens_per_batch=tokens, buckets=buckets)
     order.shuffle(batches)
-    expected = collect(bert, params, encode_all(tokenizer, examples), STATISTICS)
-    assert_same(collect(bert, params, batches, STATISTICS), expected)
+    expected = collect(pretrained, encode_all(tokenizer, examples), STATISTICS)
+    assert_same(collect(pretrained, batches, STATISTICS), expected)
 
 
-def test_eight_devices(bert, params, tokenizer, examples):
+def test_eight_devices(pretrained, tokenizer, examples):
     mesh = jax.make_mesh((8,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))
     batches = encode_all(tokenizer, examples, batch_multiple=8)
     assert all(len(batch.example) % 8 == 0 for batch in batches)
-    shared = collect(bert, params, batches, STATISTICS, mesh=mesh, keep_values=True)
-    alone = collect(bert, params, encode_all(tokenizer, examples), STATISTICS, keep_values=True)
+    shared = collect(pretrained, batches, STATISTICS, mesh=mesh, keep_values=True)
+    alone = collect(pretrained, encode_all(tokenizer, examples), STATISTICS, keep_values=True)
     assert_same(shared, alone)
     np.testing.assert_allclose(shared['sep'].values, alone['sep'].values, atol=2e-6)
     with pytest.raises(ValueError, match='does not split over 8 devices'):
-        collect(bert, params, encode_all(tokenizer, examples[:3]), STATISTICS, mesh=mesh)
+        collect(pretrained, encode_all(tokenizer, examples[:3]), STATISTICS, mesh=mesh)
 
 
-def test_values_of_each_example_in_their_order(bert, params, tokenizer, examples):
+def test_values_of_each_example_in_their_order(pretrained, tokenizer, examples):
     tables = collect(
-        bert, params, encode_all(tokenizer, examples), STATISTICS | {'some': first_of_four},
+        pretrained, encode_all(tokenizer, examples), STATISTICS | {'some': first_of_four},
         keep_values=True,
     )  # fmt: skip
     for index in (0, 7, 22):
-        one = collect(bert, params, encode_all(tokenizer, [examples[index]]), STATISTICS)
+        one = collect(pretrained, encode_all(tokenizer, [examples[index]]), STATISTICS)
         np.testing.assert_allclose(tables['cls'].values[index], one['cls'].mean, atol=2e-6)
     values = tables['some'].values
     assert values.shape == (23, 3, 4)
     assert np.isnan(values).all(axis=(1, 2)).sum() == 23 - tables['some'].count
 
 
-def test_a_head_mask_changes_the_maps_behind_it(bert, params, tokenizer, examples):
+def test_a_head_mask_changes_the_maps_behind_it(pretrained, tokenizer, examples):
     batches = encode_all(tokenizer, examples)
     mask = np.ones((3, 4), np.float32)
     mask[1] = 0
-    plain = collect(bert, params, batches, STATISTICS)['cls'].mean
-    masked = collect(bert, params, batches, STATISTICS, head_mask=mask)['cls'].mean
+    plain = collect(pretrained, batches, STATISTICS)['cls'].mean
+    masked = collect(pretrained, batches, STATISTICS, head_mask=mask)['cls'].mean
     np.testing.assert_allclose(masked[:2], plain[:2], atol=2e-6)
     assert np.abs(masked[2] - plain[2]).max() > 1e-3
 
 
-def test_a_statistic_that_never_applies_is_nan(bert, params, tokenizer, examples):
+def test_a_statistic_that_never_applies_is_nan(pretrained, tokenizer, examples):
     never = lambda attentions, marks: (attentions[:, :, 0, 0], jnp.float32(0))
-    table = collect(bert, params, encode_all(tokenizer, examples), {'never': never})['never']
+    table = collect(pretrained, encode_all(tokenizer, examples), {'never': never})['never']
     assert table.count == 0 and np.isnan(table.mean).all() and np.isnan(table.variance).all()
 
 
-def test_a_statistic_of_the_wrong_shape_is_named(bert, params, tokenizer, examples):
+def test_a_statistic_of_the_wrong_shape_is_named(pretrained, tokenizer, examples):
     batches = encode_all(tokenizer, examples[:2])
     wrong = lambda attentions, marks: (attentions.mean(), jnp.float32(1))
     with pytest.raises(ValueError, match=r"'wrong' must return.*\[3, 4\].*got \[\] and \[\]"):
-        collect(bert, params, batches, {'wrong': wrong})
+        collect(pretrained, batches, {'wrong': wrong})
 
 
 def with_links(batches, links, draws):
-    """Batches with marks 'link' [B, P, 3] and 'null' [B, K, P, 3] of their examples."""
+    """Batches with marks 'link' [B, P, 3] and random ones [B, K, P, 3] of their examples."""
     return [
         dataclasses.replace(
             batch,
-            marks=batch.marks | {'link': links[batch.example], 'null': draws[batch.example]},
+            marks=batch.marks
+            | {
+                'link': links[batch.example],
+                'random': {'elsewhere': {'link': draws[batch.example]}},
+            },
         )
         for batch in batches
     ]
 
 
-def test_links_and_their_random_draws_in_one_pass(bert, params, tokenizer, examples):
+def test_links_and_their_random_draws_in_one_pass(pretrained, tokenizer, examples):
     """Batches of several lengths with filler rows equal examples measured one by one."""
     rng = np.random.default_rng(0)
     encoded = tokenize(tokenizer, examples, max_length=24)
@@ -171,15 +179,15 @@ def test_links_and_their_random_draws_in_one_pass(bert, params, tokenizer, examp
     measures = {
         'link': statistics.attention_of_links('link'),
         'counted': statistics.attention_of_links('link', among='token'),
-        'null': statistics.attention_of_random_links('null'),
+        'null': statistics.attention_of_random_links('link', kind='elsewhere'),
     }
     batches = encode_all(tokenizer, examples, tokens_per_batch=120)
     assert len({batch.example.shape for batch in batches}) > 1
     assert any((batch.example < 0).any() for batch in batches)
-    tables = collect(bert, params, with_links(batches, links, draws), measures, keep_values=True)
+    tables = collect(pretrained, with_links(batches, links, draws), measures, keep_values=True)
 
     (whole,) = encode_all(tokenizer, examples, tokens_per_batch=10**6, buckets=())
-    maps = bert.apply({'params': params}, **whole.inputs).attentions
+    maps = pretrained.bert.apply({'params': pretrained.params}, **whole.inputs).attentions
     has_links = (links[..., 2] >= 0).any(axis=1)
     expected = np.full((23, 3, 4, 4), np.nan, np.float32)
     for row, example in enumerate(whole.example):
@@ -200,24 +208,24 @@ def test_links_and_their_random_draws_in_one_pass(bert, params, tokenizer, examp
     np.testing.assert_allclose(tables['counted'].mean, tables['link'].mean * share, atol=2e-6)
 
 
-def test_values_of_two_encodings_are_not_mixed_up(bert, params, tokenizer, examples):
+def test_values_of_two_encodings_are_not_mixed_up(pretrained, tokenizer, examples):
     batches = encode_all(tokenizer, examples[:2]) + encode_all(tokenizer, examples[2:4])
-    assert collect(bert, params, batches, STATISTICS)['cls'].count == 4
+    assert collect(pretrained, batches, STATISTICS)['cls'].count == 4
     with pytest.raises(ValueError, match='An example occurs twice'):
-        collect(bert, params, batches, STATISTICS, keep_values=True)
+        collect(pretrained, batches, STATISTICS, keep_values=True)
 
 
-def test_no_batches_is_an_error(bert, params):
+def test_no_batches_is_an_error(pretrained):
     with pytest.raises(ValueError, match='no batches'):
-        collect(bert, params, [], STATISTICS)
+        collect(pretrained, [], STATISTICS)
 
 
-def test_memory_does_not_grow_with_the_corpus(bert, params, tokenizer, examples):
+def test_memory_does_not_grow_with_the_corpus(pretrained, tokenizer, examples):
     """What is carried from batch to batch is three [L, N] arrays a statistic, and a streamed run
     of many batches leaves no more arrays alive than a short one."""
     (batch,) = encode_all(tokenizer, examples[:2], buckets=())
-    measure = collect_module._Measure((bert,), tuple(STATISTICS.items()), 'uniform')
-    step = lambda state: collect_module._step(measure, (params,), batch, state, None)[0]
+    work = stream.Work((pretrained.bert,), tuple(STATISTICS.items()), 'uniform')
+    step = lambda state: stream.step(work, (pretrained.params,), batch, state, None)[0]
     first = jax.eval_shape(step, None)
     shapes = jax.tree.map(lambda leaf: leaf.shape, jax.eval_shape(step, first))
     assert shapes == jax.tree.map(lambda leaf: leaf.shape, first)
@@ -225,27 +233,92 @@ def test_memory_does_not_grow_with_the_corpus(bert, params, tokenizer, examples)
 
     alive = []
 
-    def stream(count):
+    def from_corpus(count):
         for _ in range(count):
             alive.append(len(jax.live_arrays()))
             # New arrays on the device every time, as from a generator over a large corpus.
             yield dataclasses.replace(batch, input_ids=jnp.array(batch.input_ids))
 
-    collect(bert, params, stream(3), STATISTICS)
+    collect(pretrained, from_corpus(3), STATISTICS)
     gc.collect()
     alive.clear()
-    collect(bert, params, stream(60), STATISTICS)
+    collect(pretrained, from_corpus(60), STATISTICS)
     assert max(alive[10:]) <= max(alive[:10])
 
 
-def test_repeated_calls_compile_once(bert, params, tokenizer, examples):
+def test_repeated_calls_compile_once(pretrained, tokenizer, examples):
     batches = encode_all(tokenizer, examples)
-    collect(bert, params, batches, STATISTICS)
-    before = collect_module._step._cache_size()
-    collect(bert, params, batches, dict(STATISTICS))
-    assert collect_module._step._cache_size() == before
+    collect(pretrained, batches, STATISTICS)
+    before = stream.step._cache_size()
+    collect(pretrained, batches, dict(STATISTICS))
+    assert stream.step._cache_size() == before
 
 
 def test_a_batch_is_a_pytree(tokenizer, examples):
     (batch,) = encode_all(tokenizer, examples[:2], buckets=())
     assert isinstance(jax.tree.map(np.asarray, batch), Batch)
+
+
+def test_names_of_the_catalogue_are_statistics(pretrained, tokenizer, examples):
+    batches = encode_all(tokenizer, examples)
+    names = ['[SEP]', 'entropy (nats)', 'tests.measure.test_collect:first_of_four']
+    found = collect(pretrained, batches, names)
+    functions = {
+        '[SEP]': statistics.to_sep,
+        'entropy (nats)': statistics.entropy,
+        names[2]: first_of_four,
+    }
+    assert list(found) == names
+    assert_same(found, collect(pretrained, batches, functions), atol=0)
+
+
+def test_names_compared(pretrained, tokenizer, examples):
+    """The second model's value, the difference, and what compares both."""
+    other = jax.tree_util.tree_map_with_path(
+        lambda path, leaf: leaf * 1.5 if path[-1].key == 'kernel' else leaf, pretrained.params
+    )
+    after = dataclasses.replace(pretrained, params=other)
+    batches = encode_all(tokenizer, examples)
+    found = compare(pretrained, after, batches, ['[SEP]', 'cosine'], keep_values=True)
+    assert list(found) == ['[SEP]', 'change of [SEP]', 'cosine']
+    before, now = (
+        collect(model, batches, ['[SEP]'], keep_values=True)['[SEP]'].values
+        for model in (pretrained, after)
+    )
+    np.testing.assert_allclose(found['[SEP]'].values, now, atol=2e-6)
+    np.testing.assert_allclose(found['change of [SEP]'].values, now - before, atol=2e-6)
+    assert np.abs(now - before).max() > 1e-3 and found['cosine'].mean.max() < 1
+    named = compare(pretrained, after, batches, {'mine': statistics.cosine})
+    np.testing.assert_array_equal(named['mine'].mean, found['cosine'].mean)
+
+
+@pytest.mark.parametrize(
+    ('wrong', 'error', 'message'),
+    [
+        ({'pretrained': 'bert'}, TypeError, 'Bert is not a model with weights and tokenizer'),
+        ({'batches': 'one'}, TypeError, 'Batches are several'),
+        ({'batches': 'the cat'}, TypeError, 'str is no list of batches: bs.encode'),
+        ({'statistics': '[SEP]'}, TypeError, 'this is a single one: give names'),
+        ({'statistics': statistics.to_sep}, TypeError, 'this is a single one: give names'),
+        ({'statistics': [statistics.to_sep]}, TypeError, 'A function has no name'),
+        ({'statistics': {'sep': 3}}, TypeError, "'sep' is a int and no function: give names"),
+        ({'statistics': ['[SP]']}, ValueError, r"no statistic '\[SP\]'. Similar ones: '\[SEP\]'"),
+        ({'statistics': ['[SEP]', '[SEP]']}, ValueError, r"have the name '\[SEP\]'"),
+        ({'statistics': ['cosine']}, ValueError, "'cosine' compares two models: bs.compare"),
+        ({'statistics': []}, ValueError, 'There are no statistics'),
+        ({'statistics': ['noun']}, ValueError, "no marks 'noun', but cls, sep, token: what words"),
+        ({'statistics': ['noun (notebook)']}, ValueError, "no marks 'notebook', but"),
+        ({'baseline': 'mean'}, ValueError, "baseline='mean' is unknown"),
+    ],
+)
+def test_mistakes_name_their_mend(pretrained, tokenizer, unchecked, wrong, error, message):
+    (batch,) = encode(tokenizer, ['the cat'])
+    stands_for = {'bert': pretrained.bert, 'one': batch}
+    right = {'pretrained': pretrained, 'batches': [batch], 'statistics': ['[SEP]']}
+    given = right | {
+        name: stands_for.get(value, value) if isinstance(value, str) else value
+        for name, value in wrong.items()
+    }
+    with pytest.raises(error, match=message) as raised:
+        collect(**given)
+    assert '\n' not in str(raised.value)

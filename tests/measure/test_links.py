@@ -7,13 +7,26 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from bert_secrets_jax.data.annotation import Annotation, Link, Span
+from bert_secrets_jax.data.encoding import bucket, mark, tokenize
 from bert_secrets_jax.measure import statistics
+from bert_secrets_jax.measure.catalogue import measure, relation
 from bert_secrets_jax.measure.links import (
+    Direction,
+    LinkScores,
+    Null,
+    directions,
+    link_scores,
+    link_tests,
     null_summary,
     offset_baseline,
     offset_histogram,
+    places,
     random_links,
+    with_random_links,
 )
+from bert_secrets_jax.measure.tables import HeadTable
+from bert_secrets_jax.model.weights import Pretrained
 
 FILLER = (0, 0, -1)
 # Example 0 has two links, the first of them of two pairs; example 1 has one, example 2 none.
@@ -44,9 +57,8 @@ def spans(links):
 
 def scores(statistic, maps, **marks):
     """Mean over examples, as `collect` has it, without a model."""
-    values, weights = jax.vmap(statistic)(
-        jnp.asarray(maps, jnp.float32), {name: jnp.asarray(mark) for name, mark in marks.items()}
-    )
+    marks = jax.tree.map(jnp.asarray, marks)
+    values, weights = jax.vmap(statistic)(jnp.asarray(maps, jnp.float32), marks)
     return np.asarray(jnp.einsum('B...,B->...', values, weights) / weights.sum())
 
 
@@ -190,7 +202,7 @@ def test_the_seed_decides():
         (np.array([[(1, 9, 0)]] * 3), {}, 'example 0 is to a special token or padding'),
     ],
 )
-def test_bad_input_to_random_links_is_named(links, kwargs, message):
+def test_bad_input_to_random_links_is_named(links, kwargs, message, unchecked):
     with pytest.raises(ValueError, match=message):
         random_links(links, one_text(9, 7, 9), **({'draws': 1, 'seed': 0} | kwargs))
 
@@ -226,7 +238,7 @@ def test_scores_equal_up_to_rounding_are_ties():
         (np.full((1, 1), np.nan), np.zeros((1, 1, 9)), 'not finite'),
     ],
 )
-def test_bad_scores_are_named(score, null, message):
+def test_bad_scores_are_named(score, null, message, unchecked):
     with pytest.raises(ValueError, match=message):
         null_summary(score, null)
 
@@ -234,7 +246,8 @@ def test_bad_scores_are_named(score, null, message):
 def assessed(maps, links, text, *, draws, **kwargs):
     drawn = random_links(links, text, draws=draws, seed=1, **kwargs)
     score = scores(statistics.attention_of_links('link'), maps, link=links)
-    null = scores(statistics.attention_of_random_links('null'), maps, null=drawn)
+    along = statistics.attention_of_random_links('link', kind='elsewhere')
+    null = scores(along, maps, random={'elsewhere': {'link': drawn}})
     return score, null_summary(score, null)
 
 
@@ -280,3 +293,90 @@ def test_a_head_that_knows_the_links_is_above_both_nulls():
         _, test = assessed(maps, links, text, draws=199, same_distance=same_distance)
         assert test.p[0, 0] == 0.005
         assert test.familywise[0, 0] == 0.005
+
+
+def test_directions_have_their_own_titles():
+    assert directions(['verb-subject', 'path']) == {
+        'verb to subject': Direction('verb-subject', False),
+        'subject to verb': Direction('verb-subject', True),
+        'path to target': Direction('path', False),
+        'target to path': Direction('path', True),
+    }
+    with pytest.raises(ValueError, match="'a-b' and 'b-a' both say 'b to a'"):
+        directions(['a-b', 'b-a'])
+
+
+RELATIONS = ['file', 'nothing-here']
+
+
+@pytest.fixture(scope='module')
+def encoded(tokenizer):
+    """One relation with links, whatever its name, and one without any."""
+    text = 'the cat saw a big red house and it ran .'
+    span = lambda word: Span(text.index(word), text.index(word) + len(word))
+    link = Link((span('it'),), (span('cat'),))
+    annotations = [Annotation({}, {'file': (link,), 'nothing-here': ()})] * 3
+    return mark(tokenize(tokenizer, [text] * 3, max_length=32), annotations)
+
+
+def test_links_and_their_tests_in_one_pass(bert, params, tokenizer, encoded):
+    pretrained = Pretrained(bert, params, tokenizer)
+    with_random, random = with_random_links(encoded, RELATIONS, draws=99, seed=0)
+    described = [relation(*direction) for direction in directions(RELATIONS).values()]
+    batches = bucket(with_random, max_length=32)
+    measured = measure(pretrained, batches, described, also=random)
+    assert set(random) < set(measured) and Null('file to target', 'moved') in random
+    scores = link_scores(encoded, RELATIONS, measured)
+    # Of what could be stored, the tests are made without texts or a model.
+    tables = {title: measured[title] for title in scores}
+    found = link_tests(tables, scores)
+    assert list(scores) == list(directions(RELATIONS))
+    assert list(found) == ['file to target', 'target to file']
+    forward, backward = found.values()
+    # "it" is the ninth word, "cat" the second; [CLS] stands before them.
+    assert forward.links[0].tolist() == [[9, 2, 0]] and backward.links[0].tolist() == [[2, 9, 0]]
+    # Eleven wordpieces, of which the link spans eight: it fits at four places.
+    assert forward.places == 4
+    assert list(forward.nulls) == ['moved', 'elsewhere'] and forward.real.shape == (3, 4)
+    assert forward.ideal == (-5, 0.0)
+    assert forward.table.mean[forward.top] == forward.table.mean.max()
+    for kind, same_distance in (('moved', True), ('elsewhere', False)):
+        drawn = random_links(
+            encoded.marks['file'], encoded.text, draws=99, seed=0, same_distance=same_distance
+        )
+        np.testing.assert_array_equal(with_random.marks['random'][kind]['file'], drawn)
+        for title, reverse in (('file to target', False), ('target to file', True)):
+            # Pair by pair, from the maps themselves.
+            (whole,) = bucket(encoded, max_length=32)
+            maps = np.asarray(bert.apply({'params': params}, **whole.inputs).attentions)
+            query, key = (drawn[..., 0, end] for end in ((1, 0) if reverse else (0, 1)))
+            values = np.stack([maps[row][:, :, query[row], key[row]] for row in range(3)])
+            null = null_summary(tables[title].mean, values.mean(axis=0))
+            np.testing.assert_allclose(found[title].nulls[kind].mean, null.mean, atol=1e-6)
+            # A quarter of the moved links stay where they are.
+            stay = 0.25 if same_distance else 0
+            beyond = (tables[title].mean - null.mean) / (1 - stay)
+            np.testing.assert_allclose(found[title].excess[kind].mean, beyond, atol=1e-6)
+            assert found[title].excess[kind].count == 3
+
+
+def test_links_that_cannot_move_have_no_excess():
+    table = HeadTable(np.full((1, 2), 0.5), np.full((1, 2), 0.1), 4.0)
+    links = np.array([[(1, 2, 0)]] * 4)
+    scores = LinkScores(
+        links=links,
+        places=places(links, one_text(*[4] * 4)),
+        random={'moved': np.full((1, 2, 9), 0.4), 'elsewhere': np.full((1, 2, 9), 0.4)},
+        excess={'moved': np.full((2, 1, 2), 0.1), 'elsewhere': np.full((2, 1, 2), 0.1)},
+    )
+    (test,) = link_tests({'a to b': table}, {'a to b': scores}).values()
+    assert test.places == 1
+    assert np.isnan(test.excess['moved'].mean).all()
+    assert (test.excess['elsewhere'].mean == 0.1).all()
+
+
+def test_random_links_of_nothing_are_refused(encoded, unchecked):
+    with pytest.raises(ValueError, match="no relation 'verb', but file, nothing-here: bs.mark"):
+        with_random_links(encoded, ['verb'], draws=1, seed=0)
+    with pytest.raises(ValueError, match="kinds are moved, elsewhere, not 'near'"):
+        with_random_links(encoded, RELATIONS, kinds=['near'], draws=1, seed=0)

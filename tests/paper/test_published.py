@@ -1,24 +1,273 @@
-"""The published numbers, where the paper's text states them."""
+"""The published numbers, where the paper's text states them, and the accessors' types."""
+
+import dataclasses
+import math
 
 import numpy as np
 import pytest
 
 from bert_secrets_jax import paper
+from bert_secrets_jax.data.tasks import GLUE
+from bert_secrets_jax.patterns.cnn import CLASSES
+
+ACCESSORS = (
+    paper.finetuning,
+    paper.pattern_shares,
+    paper.attention_change,
+    paper.special_token_attention,
+    paper.cls_tokens,
+    paper.disable_one_head,
+    paper.disable_one_layer,
+)
+
+
+def alike(one, other) -> bool:
+    """Whether two values of an accessor are the same."""
+    if dataclasses.is_dataclass(one):
+        one, other = vars(one), vars(other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(alike(one[key], other[key]) for key in one)
+    return np.array_equal(one, other)
+
+
+@pytest.mark.parametrize('accessor', ACCESSORS)
+@pytest.mark.parametrize('task', [None, '', 'CoLA', 'reviews', 'MNLI-mm', 'columns', 'classes'])
+def test_nothing_is_published_on_other_tasks(accessor, task):
+    assert accessor(task) is None
+
+
+@pytest.mark.parametrize('accessor', ACCESSORS)
+def test_titles_and_names_are_alike(accessor):
+    """And no task has another one's numbers."""
+    assert [task.title for task in GLUE.values()] == list(paper.TASKS)
+    values = [accessor(title) for title in paper.TASKS]
+    for task, value in zip(GLUE.values(), values, strict=True):
+        assert all(alike(value, accessor(name)) for name in (task.name, task.tfds_config))
+    for index, value in enumerate(values):
+        assert not any(alike(value, other) for other in values[:index])
+
+
+@pytest.mark.parametrize('task', paper.TASKS)
+def test_grids(task):
+    grids = [
+        paper.attention_change(task),
+        *paper.special_token_attention(task).values(),
+        paper.disable_one_head(task).scores,
+    ]
+    for grid in grids:
+        assert grid.shape == (12, 12) and grid.dtype == np.float64
+        assert (grid >= 0).all() and (grid <= 1).all()
+    assert paper.disable_one_layer(task).scores.shape == (12,)
+
+
+def test_arrays_are_the_callers_own():
+    paper.attention_change('MRPC')[:] = 0
+    paper.special_token_attention('MRPC')['[SEP]'][:] = 0
+    assert (paper.attention_change('MRPC') > 0).all()
+    assert (paper.special_token_attention('MRPC')['[SEP]'] > 0).all()
+    paper.frame_heads().clear()
+    assert paper.frame_heads()
+
+
+# As printed, by metric: not fine-tuned, fine-tuned from random and from pre-trained weights.
+TABLE_1 = {
+    'MRPC': {'f1': (0, 81.2, 87.9), 'accuracy': (31.6, 68.3, 82.3)},
+    'STS-B': {'correlation': (33.1, 2.9, 82.7)},
+    'SST-2': {'accuracy': (49.1, 80.5, 92.0)},
+    'QQP': {'f1': (0, 0, 65.2), 'accuracy': (60.9, 63.2, 78.6)},
+    'RTE': {'accuracy': (52.7, 52.7, 64.6)},
+    'QNLI': {'accuracy': (52.8, 49.5, 84.4)},
+    'MNLI': {'accuracy': (31.7, 61.0, 78.6)},
+}
+
+
+@pytest.mark.parametrize('task', TABLE_1)
+def test_table_1(task):
+    row = paper.finetuning(task)
+    for column, (field, scores) in enumerate(vars(row).items()):
+        assert (
+            field
+            == (
+                'pretrained_no_finetuning',
+                'finetuned_from_normal_init',
+                'finetuned_from_pretrained',
+            )[column]
+        )
+        assert list(scores) == list(TABLE_1[task])
+        for metric, score in scores.items():
+            assert type(score) is float
+            assert 100 * score == pytest.approx(TABLE_1[task][metric][column])
+
+
+def test_table_1_gains_359_points_on_average():
+    """Section 4.3 says 35.9, of accuracy."""
+    gains = []
+    for task in paper.TASKS:
+        row = paper.finetuning(task)
+        metric = list(row.finetuned_from_pretrained)[-1]
+        gains.append(row.finetuned_from_pretrained[metric] - row.pretrained_no_finetuning[metric])
+    assert 100 * np.mean(gains) == pytest.approx(35.9, abs=0.05)
+
+
+# Share of heterogeneous and vertical maps, in percent.
+FIGURE_2 = {
+    'MRPC': (27.8, 41.9),
+    'STS-B': (53.1, 29.1),
+    'SST-2': (40.8, 36.1),
+    'QQP': (58.5, 25.1),
+    'RTE': (35.2, 41.1),
+    'QNLI': (35.1, 34.3),
+    'MNLI': (58.5, 22.3),
+}
+
+
+@pytest.mark.parametrize('task', FIGURE_2)
+def test_figure_2(task):
+    shares = paper.pattern_shares(task)
+    assert sorted(shares) == sorted(CLASSES)
+    assert sum(shares.values()) == pytest.approx(1, abs=5 * paper.digitisation_error(2))
+    found = 100 * shares['heterogeneous'], 100 * shares['vertical']
+    assert found == pytest.approx(FIGURE_2[task])
+
+
+def test_figure_2_is_where_the_text_has_its_range_from():
+    """ "From 32 % (MRPC) up to 61 % (QQP)": heterogeneous and block together."""
+    for task, percent in (('MRPC', 32), ('QQP', 61)):
+        shares = paper.pattern_shares(task)
+        assert 100 * (shares['heterogeneous'] + shares['block']) == pytest.approx(percent, abs=0.5)
+
+
+def test_figure_3():
+    assert paper.frame_heads() == {'L1-H2': 0.201, 'L7-H6': 0.209}
+
+
+# Means of layers 1, 11 and 12, and the least head.
+FIGURE_5 = {
+    'MRPC': (0.97, 0.37, 0.41, 0.28),
+    'STS-B': (0.98, 0.60, 0.49, 0.32),
+    'SST-2': (0.98, 0.64, 0.66, 0.47),
+    'QQP': (0.93, 0.64, 0.70, 0.19),
+    'RTE': (0.98, 0.55, 0.52, 0.43),
+    'QNLI': (0.95, 0.63, 0.61, 0.38),
+    'MNLI': (0.94, 0.58, 0.58, 0.38),
+}
+
+
+@pytest.mark.parametrize('task', FIGURE_5)
+def test_figure_5(task):
+    grid = paper.attention_change(task)
+    found = (*grid.mean(axis=1)[[0, 10, 11]], grid.min())
+    assert found == pytest.approx(FIGURE_5[task], abs=0.0051)
 
 
 def test_figure_6():
     grids = paper.special_token_attention('SST-2')
     cls, sep = grids['[CLS]'], grids['[SEP]']
-    assert sep.shape == cls.shape == (12, 12)
     # The greatest is L5-H4; later layers attend to [SEP], early ones to [CLS].
     assert np.unravel_index(sep.argmax(), (12, 12)) == (4, 3)
     assert sep[6:].mean() > sep[:4].mean()
     assert cls[:4].mean() > cls[6:].mean()
-    with pytest.raises(KeyError, match='CoLA'):
-        paper.special_token_attention('CoLA')
 
 
-def test_table_1():
-    table = paper.published()['table1']
-    assert table['MRPC']['values'][2] == [87.9, 82.3]
-    assert table['MNLI-m']['values'] == [31.7, 61.0, 78.6]
+# Attention to [SEP], mean over the heads of layers 1 and 12.
+FIGURE_6 = {
+    'MRPC': (0.04, 0.33),
+    'STS-B': (0.05, 0.16),
+    'SST-2': (0.05, 0.27),
+    'QQP': (0.05, 0.31),
+    'RTE': (0.03, 0.03),
+    'QNLI': (0.03, 0.02),
+    'MNLI': (0.05, 0.28),
+}
+
+
+@pytest.mark.parametrize('task', FIGURE_6)
+def test_figure_6_by_task(task):
+    grids = paper.special_token_attention(task)
+    assert list(grids) == ['[CLS]', '[SEP]']
+    found = grids['[SEP]'].mean(axis=1)[[0, 11]]
+    assert tuple(found) == pytest.approx(FIGURE_6[task], abs=0.005 + paper.digitisation_error(6))
+    # Only the first layers attend to [CLS].
+    assert grids['[CLS]'][:4].mean() > 4 * grids['[CLS]'][4:].mean()
+
+
+FIGURE_7 = {
+    'MRPC': (0.30, 0.04, 0.06, 0.00),
+    'STS-B': (0.05, 0.16, 0.08, 0.01),
+    'SST-2': (0.18, 0.05, 0.08, 0.02),
+    'QQP': (0.23, 0.06, 0.10, 0.00),
+    'RTE': (0.01, 0.10, 0.04, 0.02),
+    'QNLI': (0.01, 0.15, 0.10, 0.01),
+    'MNLI': (0.25, 0.03, 0.05, 0.00),
+}
+
+
+@pytest.mark.parametrize('task', FIGURE_7)
+def test_figure_7(task):
+    """[SEP] gets most for all tasks but STS-B, RTE and QNLI, as section 4.5 says."""
+    means = paper.cls_tokens(task)
+    assert list(means) == ['[SEP]', 'noun', 'verb', '[CLS]']
+    assert tuple(means.values()) == FIGURE_7[task]
+    assert (max(means, key=means.get) == '[SEP]') == (task not in ('STS-B', 'RTE', 'QNLI'))
+
+
+# Printed at the colour bars: least and greatest score without one head, and without one layer.
+FIGURES_8_AND_9 = {
+    'MRPC': (0.876, 0.894, 0.854, 0.887),
+    'STS-B': (0.887, 0.891, 0.878, 0.890),
+    'SST-2': (0.914, 0.922, 0.906, 0.922),
+    'QQP': (0.875, 0.883, 0.857, 0.882),
+    'RTE': (0.560, 0.596, 0.574, 0.617),
+    'QNLI': (0.904, 0.916, 0.828, 0.914),
+    'MNLI': (0.827, 0.841, 0.807, 0.839),
+}
+
+
+@pytest.mark.parametrize('task', FIGURES_8_AND_9)
+def test_figures_8_and_9(task):
+    heads, layers = paper.disable_one_head(task), paper.disable_one_layer(task)
+    limits = FIGURES_8_AND_9[task]
+    found = (heads.scores.min(), heads.scores.max())
+    assert found == pytest.approx(limits[:2], abs=0.0011)
+    # The upper limit of Figure 9 is the intact model's score where no layer is above it.
+    found = (layers.scores.min(), max(layers.scores.max(), layers.baseline))
+    assert found == pytest.approx(limits[2:], abs=0.0011)
+    for disabled in (heads, layers):
+        assert type(disabled.baseline) is float
+        np.testing.assert_array_equal(disabled.differences, disabled.scores - disabled.baseline)
+    # The two figures show one model.
+    assert heads.baseline == pytest.approx(layers.baseline, abs=0.001)
+
+
+def test_figures_8_and_9_in_the_text():
+    """Section 4.6: at most 1.2 points of MRPC from one head, 3.2 of RTE from the first layer."""
+    assert 100 * paper.disable_one_head('MRPC').differences.max() == pytest.approx(1.2, abs=0.1)
+    layers = paper.disable_one_layer('RTE').differences
+    assert layers.argmax() == 0 and 100 * layers[0] == pytest.approx(3.2, abs=0.05)
+
+
+def test_rank_correlation():
+    theirs = paper.attention_change('RTE')
+    same = paper.rank_correlation(theirs.astype(np.float32) / 2, theirs)
+    assert (same.heads, same.layers) == pytest.approx((1, 1), abs=1e-3)
+    assert type(same.heads) is type(same.layers) is float
+    # Heads turned round in every layer: these keep their order, and heads do not.
+    turned = paper.rank_correlation(theirs[:, ::-1], theirs)
+    assert turned.layers == pytest.approx(1) and turned.heads < 0.95
+
+
+def test_rank_correlation_of_nothing():
+    """No warning, which tests take for an error."""
+    theirs = paper.attention_change('RTE')
+    assert paper.rank_correlation(theirs, None) is None
+    assert paper.rank_correlation(theirs[:6], theirs) is None
+    constant = paper.rank_correlation(np.ones((12, 12)), theirs)
+    assert math.isnan(constant.heads) and math.isnan(constant.layers)
+    single = paper.rank_correlation(theirs[:1], theirs[:1] ** 2)
+    assert single.heads == pytest.approx(1) and math.isnan(single.layers)
+
+
+def test_spearman_leaves_out_what_is_not_known():
+    one = np.array([0.1, np.nan, 0.3, 0.2])
+    assert paper.spearman(one, np.array([1.0, 9.0, 3.0, 2.0])) == pytest.approx(1)
+    assert math.isnan(paper.spearman(one, np.full(4, np.nan)))

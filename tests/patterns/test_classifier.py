@@ -16,6 +16,9 @@ from bert_secrets_jax.patterns.classifier import (
     Classifier,
     classify,
     load_classifier,
+    pattern_change,
+    pattern_comparisons,
+    pattern_statistics,
     save_classifier,
 )
 from bert_secrets_jax.patterns.cnn import CLASSES, PatternCNN, image
@@ -23,7 +26,7 @@ from bert_secrets_jax.patterns.sample import (
     ANNOTATED,
     LABELS_FILE,
     MAPS_FILE,
-    Maps,
+    MapSample,
     draw_maps,
     read_annotated,
     read_labels,
@@ -52,12 +55,12 @@ def _drawn(kind: str, length: int, first: int, rng) -> np.ndarray:
 
 
 @pytest.fixture(scope='module')
-def drawn() -> tuple[Maps, np.ndarray]:
+def drawn() -> tuple[MapSample, np.ndarray]:
     rng = np.random.default_rng(0)
     kinds = np.array(['vertical', 'diagonal', 'block'] * 30)
     lengths = rng.integers(8, 40, len(kinds))
     first = lengths // 2
-    return Maps(
+    return MapSample(
         values=[
             _drawn(*each, rng) for each in zip(kinds, lengths, first, strict=True)
         ],
@@ -246,13 +249,12 @@ def test_all_heads_in_one_pass(config, tokenizer_of, model_type, pairs):
         return classify(classifier, attentions, marks), jnp.ones(())
 
     statistics = {'logits': logits, 'pattern': bs.patterns.pattern(classifier)}
-    found = bs.collect(bert, params, batches, statistics, mesh=mesh, keep_values=True)
-    for example, maps in zip(
-        examples, bs.attention_maps(bs.Pretrained(bert, params, tokenizer), examples), strict=True
-    ):
+    pretrained = bs.Pretrained(bert, params, tokenizer)
+    found = bs.collect(pretrained, batches, statistics, mesh=mesh, keep_values=True)
+    for example, maps in zip(examples, bs.attention_maps(pretrained, examples), strict=True):
         heads = list(np.ndindex(maps.attentions.shape[:2]))
         first = list(maps.tokens).index(tokenizer.sep_token) + 1
-        alone = Maps(
+        alone = MapSample(
             [maps.attentions[place] for place in heads],
             np.full(len(heads), first), *[np.zeros(len(heads), int)] * 5,
         )  # fmt: skip
@@ -264,6 +266,36 @@ def test_all_heads_in_one_pass(config, tokenizer_of, model_type, pairs):
         found['pattern'].values, np.eye(len(CLASSES))[found['logits'].values.argmax(axis=-1)]
     )
     np.testing.assert_allclose(found['pattern'].mean.sum(axis=-1), 1, atol=1e-6)
+    # The same described, in any choice and order, one network for all.
+    described = pattern_statistics(classifier)
+    named = bs.collect(pretrained, batches, described[::-2], mesh=mesh)
+    assert list(named) == ['pattern: heterogeneous', 'pattern: vertical_diagonal',
+                           'pattern: vertical']  # fmt: skip
+    for name, table in named.items():
+        place = CLASSES.index(name.removeprefix('pattern: '))
+        np.testing.assert_array_equal(table.mean, found['pattern'].mean[..., place])
+        assert described[place].classifier is classifier and described[place].limits == (0, 1)
+
+
+def test_described_comparisons(config, tokenizer):
+    classifier = Classifier(_random_params(SIDE), side=SIDE)
+    bert = bs.Bert(config)
+    params = random_params(bert)
+    before = bs.Pretrained(bert, params, tokenizer)
+    other = jax.tree.map(lambda leaf: leaf * 1.3, params)
+    after = bs.Pretrained(bert, other, tokenizer)
+    batches = bs.encode(tokenizer, ['the cat saw a dog', 'a big bird'], buckets=(16,))
+    described = pattern_comparisons(classifier)
+    assert [each.name for each in described] == [
+        *(f'pattern: {name}' for name in CLASSES), 'pattern: changed'
+    ]  # fmt: skip
+    found = bs.compare(before, after, batches, described)
+    stacked = bs.compare(before, after, batches, {'all': pattern_change(classifier)})['all']
+    for index, each in enumerate(described):
+        np.testing.assert_array_equal(found[each.name].mean, stacked.mean[..., index])
+    # Alone, without a stack.
+    alone = bs.compare(before, after, batches, {'it': described[-1]})['it']
+    np.testing.assert_array_equal(alone.mean, stacked.mean[..., -1])
 
 
 def test_change_of_class():

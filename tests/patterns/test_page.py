@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from bert_secrets_jax.patterns import page
-from bert_secrets_jax.patterns.sample import Maps
+from bert_secrets_jax.patterns.sample import MapSample
 
 
 @pytest.fixture
 def maps():
     rng = np.random.default_rng(0)
-    return Maps(
+    return MapSample(
         values=[rng.dirichlet(np.ones(length), length) for length in (5, 7, 6)],
         first_text=np.array([5, 3, 4]),
         source=np.array(['a, b'] * 3),

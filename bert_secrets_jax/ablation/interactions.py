@@ -1,0 +1,81 @@
+"""What two heads do together beyond the sum of what each does alone.
+
+The effect of disabling heads is the score (or the loss) without them minus that of the intact
+model. The interaction of heads a and b is effect(a, b) - effect(a) - effect(b). It is 0 where the
+heads are independent. In a score it is negative where one head can stand in for the other (each
+alone does little, both together do much), and positive where their damages overlap; in a loss, the
+signs are the other way round.
+
+Here P is the number of pairs of heads; pairs are in the order of `itertools.combinations`.
+"""
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float, Int, Real
+
+from bert_secrets_jax.ablation import masks
+from bert_secrets_jax.model.config import BertConfig
+
+
+def single_and_pair_masks(
+    config: BertConfig, heads: Sequence[tuple[int, int]] | None = None
+) -> masks.Masks:
+    """Disable each head alone, and then each pair of heads.
+
+    Args:
+      config: The config of the model.
+      heads: The heads, each once, as (layer, head) counted from 0; None takes all heads of the
+        model.
+
+    Returns:
+      One mask per head, in the order of the heads, followed by one mask per pair.
+
+    Raises:
+      ValueError: There are fewer than two heads, a head is given twice, or the model does not have
+        it.
+    """
+    heads = masks.all_heads(config) if heads is None else heads
+    alone = masks.disable(config, [[head] for head in heads])
+    return np.concatenate([alone, masks.pairs(config, heads)])
+
+
+def pairs_of(count: int) -> Int[np.ndarray, 'P 2']:
+    """Return which heads each pair consists of, as indices into a list of `count` heads.
+
+    >>> pairs_of(3).tolist()
+    [[0, 1], [0, 2], [1, 2]]
+    """
+    return np.array(list(itertools.combinations(range(count), 2)), int).reshape(-1, 2)
+
+
+def interactions(
+    effects: Real[np.ndarray, 'M *values'], count: int
+) -> Real[np.ndarray, 'P *values']:
+    """Return effect(a, b) - effect(a) - effect(b) of each pair.
+
+    Args:
+      effects: [M, ...] What each of `single_and_pair_masks` changes relative to the intact model: a
+        number, or an array of numbers such as one per example.
+      count: The number of heads.
+
+    Raises:
+      ValueError: There are not as many effects as heads and pairs.
+    """
+    pairs = pairs_of(count)
+    if len(effects) != count + len(pairs):
+        raise ValueError(
+            f'{count} heads and their {len(pairs)} pairs have {count + len(pairs)} effects, got '
+            f'{len(effects)}.'
+        )
+    first, second = pairs.T
+    return effects[count:] - effects[first] - effects[second]
+
+
+def as_matrix(values: Float[np.ndarray, ' P'], count: int) -> Float[np.ndarray, 'count count']:
+    """Arrange one value per pair of `count` heads in a symmetric matrix; its diagonal is NaN."""
+    first, second = pairs_of(count).T
+    matrix = np.full((count, count), np.nan)
+    matrix[first, second] = matrix[second, first] = values
+    return matrix

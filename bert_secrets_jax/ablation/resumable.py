@@ -1,0 +1,149 @@
+"""Long sweeps: they show how far they are, and go on where they were interrupted."""
+
+import dataclasses
+import hashlib
+import pathlib
+import time
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+from absl import logging
+from jax.sharding import Mesh
+from jaxtyping import Shaped
+
+from bert_secrets_jax.ablation.sweep import Descent, Swept
+from bert_secrets_jax.data.encoding import Batch, encode, in_order
+from bert_secrets_jax.data.tasks import Text
+from bert_secrets_jax.files import read_arrays, write_arrays
+from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.progress import progress
+
+# Batches are cut so that each takes at most about this many calls, because progress moves once per
+# batch.
+_CALLS_PER_BATCH = 64
+# A batch that takes longer is also written while it is computed: little more than this is lost when
+# a sweep is killed.
+_SECONDS_BETWEEN_WRITES = 60
+
+
+def sweep_examples(
+    pretrained: Pretrained,
+    examples: Sequence[Text],
+    masks: Shaped[np.ndarray, 'M L N'],
+    *,
+    baseline: str = 'uniform',
+    max_length: int = 128,
+    tokens_per_batch: int = 2048,
+    chunk_tokens: int | None = None,
+    mesh: Mesh | None = None,
+    folder: str | pathlib.Path | None = None,
+) -> Swept:
+    """Compute the logits of every example under every mask, and show the progress.
+
+    With a folder, a sweep that was killed goes on where it was when it is called again with the
+    same arguments, and loses about a minute of work. The folder only holds unfinished work: delete
+    it when the result is saved. A file in it that is damaged, or that belongs to another model,
+    other masks or other batches, is ignored and its part is computed again.
+
+    Args:
+      pretrained: A model with a classification or regression head.
+      examples: Strings, pairs of strings, or `Example`s, all of one kind.
+      masks: [M, L, N] Masks as in `sweep`. The intact model is not added.
+      baseline: The map of a disabled head, as in `sweep`.
+      max_length: Longer inputs are cut to this many tokens.
+      tokens_per_batch: Upper limit on rows times padded length. Where there are many masks, the
+        batches are smaller, so that progress shows.
+      chunk_tokens: How many tokens one call computes, as in `sweep`.
+      mesh: Devices that share the examples of each batch, as in `sweep`.
+      folder: Where unfinished work is kept; None keeps it in memory alone.
+
+    Raises:
+      TypeError: The model is not a `Pretrained`, or the examples are not texts.
+      ValueError: There are no examples, or `sweep` would refuse the other arguments.
+    """
+    descent = Descent.of(pretrained, masks, baseline=baseline, chunk_tokens=chunk_tokens, mesh=mesh)
+    count = len(descent.masks)
+    batches = encode(
+        pretrained.tokenizer,
+        examples,
+        max_length=max_length,
+        # A batch of more tokens than a call takes would be cut into pieces anyway.
+        tokens_per_batch=min(
+            tokens_per_batch, descent.tokens, max(descent.tokens * _CALLS_PER_BATCH // count, 1)
+        ),
+        batch_multiple=descent.devices,
+    )
+    files = [None] * len(batches)
+    if folder is not None:
+        files = _files(pathlib.Path(folder), pretrained, descent, batches)
+    parts = [_read(file, descent, batch) for file, batch in zip(files, batches, strict=True)]
+    waiting = [index for index, (_, done) in enumerate(parts) if not done.all()]
+    if len(waiting) < len(batches):
+        logging.info('%d of %d batches are done.', len(batches) - len(waiting), len(batches))
+    for index in progress(
+        waiting,
+        f'Ablation ({len(masks)} masks)',
+        size=lambda index: batches[index].size * len(masks),
+        unit='masks x examples',
+    ):
+        _complete(parts[index], descent, batches[index], files[index])
+    logits = in_order([batch.example for batch in batches], [logits for logits, _ in parts], axis=1)
+    return Swept(masks=np.asarray(masks, np.float32), logits=logits[descent.which])
+
+
+def _files(
+    folder: pathlib.Path, pretrained: Pretrained, descent: Descent, batches: Sequence[Batch]
+) -> list[pathlib.Path]:
+    """Name the file of each batch after all that its logits depend on."""
+    sweep = hashlib.sha256(repr(dataclasses.asdict(descent.setting)).encode())
+    for array in (*jax.tree.leaves(pretrained.params), descent.masks):
+        sweep.update(np.ascontiguousarray(array))
+    files = []
+    for batch in batches:
+        content = sweep.copy()
+        content.update(repr(batch.input_ids.shape).encode())
+        for array in (*batch.inputs.values(), batch.example):
+            content.update(np.ascontiguousarray(array))
+        files.append(folder / f'{content.hexdigest()[:16]}.npz')
+    return files
+
+
+def _read(
+    file: pathlib.Path | None, descent: Descent, batch: Batch
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the logits [M, B, C] of a batch, and which of them [M, B] are computed."""
+    shape = len(descent.masks), len(batch.example)
+    logits = np.zeros((*shape, descent.setting.config.num_labels), np.float32)
+    # Filler rows are never computed.
+    done = np.tile(np.asarray(batch.example) < 0, (len(descent.masks), 1))
+    if file is None or not file.exists():
+        return logits, done
+    try:
+        arrays = read_arrays(file)
+    except ValueError:
+        arrays = {}
+    if all(
+        name in arrays and (arrays[name].shape, arrays[name].dtype) == (empty.shape, empty.dtype)
+        for name, empty in (('logits', logits), ('done', done))
+    ):
+        return arrays['logits'], arrays['done']
+    logging.warning('%s is damaged: this part of the sweep is computed again.', file)
+    return logits, done
+
+
+def _complete(
+    part: tuple[np.ndarray, np.ndarray], descent: Descent, batch: Batch, file: pathlib.Path | None
+) -> None:
+    """Compute what is missing of a part, in place, and write it now and then and at the end."""
+    logits, done = part
+    written = time.monotonic()
+    missing = np.flatnonzero(~done.all(axis=1))
+    for members, rows, found in descent.steps(batch, missing):
+        logits[np.ix_(members, rows)] = found
+        done[np.ix_(members, rows)] = True
+        if file is not None and time.monotonic() - written >= _SECONDS_BETWEEN_WRITES:
+            write_arrays(file, {'logits': logits, 'done': done})
+            written = time.monotonic()
+    if file is not None:
+        write_arrays(file, {'logits': logits, 'done': done})

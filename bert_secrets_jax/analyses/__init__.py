@@ -1,0 +1,57 @@
+"""The questions of the paper, one function each: models and texts to a `Result`.
+
+    ablated = bs.analyses.ablation(tuned, dev)
+    ablated.frames()['heads']     # score, difference, interval and p-values of every head
+    ablated.figures()['heads']    # the figure, drawn
+    print(ablated)                # what was found, in sentences
+
+None of them needs flags or a folder. Each is in a module of its own.
+"""
+
+# A function takes the name of its module here, which is loaded by then.
+from bert_secrets_jax.analyses.ablation import Ablation, ablation
+from bert_secrets_jax.analyses.attention_change import AttentionChange, attention_change
+from bert_secrets_jax.analyses.claims import Claims, claims
+from bert_secrets_jax.analyses.cls_tokens import ClsTokens, cls_tokens
+from bert_secrets_jax.analyses.example_maps import ExampleMaps, example_maps
+from bert_secrets_jax.analyses.features import Features, features
+from bert_secrets_jax.analyses.finetuning import Finetuning, finetuning
+from bert_secrets_jax.analyses.frames import Frames, frames
+from bert_secrets_jax.analyses.interactions import Interactions, interactions
+from bert_secrets_jax.analyses.overview import Overview, overview
+from bert_secrets_jax.analyses.patterns import Patterns, patterns
+from bert_secrets_jax.analyses.relations import Relations, relations
+from bert_secrets_jax.analyses.special_tokens import SpecialTokens, special_tokens
+from bert_secrets_jax.analyses.texts import TextSettings
+from bert_secrets_jax.runs.result import Subject
+
+__all__ = [
+    'Ablation',
+    'AttentionChange',
+    'Claims',
+    'ClsTokens',
+    'ExampleMaps',
+    'Features',
+    'Finetuning',
+    'Frames',
+    'Interactions',
+    'Overview',
+    'Patterns',
+    'Relations',
+    'SpecialTokens',
+    'Subject',
+    'TextSettings',
+    'ablation',
+    'attention_change',
+    'claims',
+    'cls_tokens',
+    'example_maps',
+    'features',
+    'finetuning',
+    'frames',
+    'interactions',
+    'overview',
+    'patterns',
+    'relations',
+    'special_tokens',
+]

@@ -1,0 +1,496 @@
+"""What disabling heads and layers does, and what of it is real (section 4.6, Figures 8 and 9).
+
+Shapes: M masks, L layers, N heads, E examples.
+"""
+
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from jax.sharding import Mesh
+
+from bert_secrets_jax import paper, plots
+from bert_secrets_jax.ablation import masks as mask_sets
+from bert_secrets_jax.ablation import significance
+from bert_secrets_jax.ablation.resumable import sweep_examples
+from bert_secrets_jax.ablation.significance import Assessment, SelectedGain
+from bert_secrets_jax.ablation.sweep import Swept
+from bert_secrets_jax.analyses.models import labels_of, metrics_for, one_model
+from bert_secrets_jax.analyses.verdicts import unseen_change
+from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.finetune.metrics import TITLES
+from bert_secrets_jax.finetune.train import Finetuned
+from bert_secrets_jax.model.config import BertConfig
+from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.names import head_name
+from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+
+SOURCE = 'Kovaleva et al. 2019, section 4.6'
+# Sets of masks of a model, by the names that `ablation` takes.
+SETS = {
+    'heads': mask_sets.single_heads,
+    'layers': mask_sets.single_layers,
+    'one_head_left': mask_sets.one_head_left,
+}
+_COLUMNS = ('score', 'difference', 'low', 'high', 'p_value', 'holm', 'benjamini_hochberg')
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class Ablated:
+    """One set of masks against the intact model.
+
+    Attributes:
+      masks: [M, L, N], 0 for a disabled head.
+      assessed: Metric to the comparison of every mask with the intact model; the task's own metric
+        comes first.
+      gain: What the best mask gains on that metric, with and without the luck of being chosen.
+      unseen: How much the score may change through examples of a kind that the sample lacks
+        (`analyses.verdicts.unseen_change`).
+      examples: Number of examples.
+    """
+
+    masks: np.ndarray
+    assessed: Mapping[str, Assessment]
+    gain: SelectedGain
+    unseen: float
+    examples: int
+
+    @property
+    def metric(self) -> str:
+        """The task's own metric."""
+        return next(iter(self.assessed))
+
+    @property
+    def found(self) -> Assessment:
+        """The comparison on the task's own metric."""
+        return self.assessed[self.metric]
+
+    @property
+    def names(self) -> list[str]:
+        """[M] what each mask disables."""
+        return [mask_sets.describe(mask) for mask in self.masks]
+
+    @property
+    def best(self) -> int:
+        """The mask with the highest score; never one whose score is undefined."""
+        return int(np.argmax(np.where(np.isnan(self.found.difference), -np.inf, self._known)))
+
+    @property
+    def worst(self) -> int:
+        """The mask with the lowest score; never one whose score is undefined."""
+        return int(np.argmin(np.where(np.isnan(self.found.difference), np.inf, self._known)))
+
+    @property
+    def _known(self) -> np.ndarray:
+        return np.nan_to_num(self.found.difference)
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class Ablation(Result):
+    """What disabling each head, each layer, or sets of one's own does to the score.
+
+    Attributes:
+      subject: Model and texts.
+      baseline: What replaces the attention of a disabled head, 'uniform' or 'zero'.
+      sets: Name of a set of masks to what they do.
+    """
+
+    subject: Subject
+    baseline: str
+    sets: Mapping[str, Ablated]
+
+    @property
+    def title(self) -> str:
+        return 'Disabling heads and layers'
+
+    def frames(self):
+        frames = {name: _frame(ablated) for name, ablated in self.sets.items()}
+        if 'heads' in self.sets:
+            frames['heads_extremes'] = _extremes(self.sets['heads'])
+        if 'one_head_left' in self.sets:
+            frames['one_head_left_best'] = _best_alone(self.sets['one_head_left'])
+        return frames
+
+    def figures(self):
+        drawings = {
+            'heads': functools.partial(_draw_heads, self),
+            'layers': functools.partial(_draw_layers, self),
+        }
+        return Figures({name: draw for name, draw in drawings.items() if name in self.sets})
+
+    def findings(self):
+        return [each for name in self.sets for each in self._of_set(name, self.sets[name])]
+
+    def notes(self):
+        instead = {
+            'uniform': 'to all tokens alike (one divided by the length)',
+            'zero': 'to nothing',
+        }
+        return [
+            f'A disabled head attends {instead[self.baseline]} instead of as it learned. '
+            'Differences are in points (the score times a hundred) and have bootstrap intervals '
+            'that are paired by example. They are about these examples and this fine-tuned model: '
+            'another one may lean on other heads.'
+        ]
+
+    def head_notes(self):
+        if 'heads' not in self.sets:
+            return {}
+        ablated = self.sets['heads']
+        texts = [_effect(ablated.found, index) for index in range(len(ablated.masks))]
+        name = f'{TITLES[ablated.metric]} without it'
+        return {name: np.reshape(texts, ablated.masks.shape[1:])}
+
+    def _of_set(self, name: str, ablated: Ablated) -> Iterator[Finding]:
+        found, metric = ablated.found, TITLES[ablated.metric]
+        finding = functools.partial(
+            Finding, unit=f'points of {metric}', sample=ablated.examples, source=SOURCE
+        )
+        each = {'heads': 'heads', 'layers': 'layers'}.get(name, 'sets of heads')
+        if len(ablated.masks) > 1:
+            down, up = found.significant()
+            likely_down, likely_up = found.significant(correction='benjamini_hochberg')
+            yield dataclasses.replace(
+                finding(
+                    name=f'{name}: significantly needed',
+                    estimate=down,
+                    template=(
+                        '{each} one at a time ({metric} with all heads {baseline:.1f}): without it '
+                        '{metric} is lower for {lower} and higher for {higher} of {tests} {what}; '
+                        'significantly lower for {estimate:.0f} and higher for {up} after '
+                        'correction for all of them (Holm), for {likely_down} and {likely_up} '
+                        'after a weaker one (Benjamini-Hochberg; {test} test).{undefined}'
+                    ),
+                    numbers={
+                        'each': each.capitalize(),
+                        'what': each,
+                        'metric': metric,
+                        'baseline': 100 * found.baseline_score,
+                        'lower': int((found.difference < 0).sum()),
+                        'higher': int((found.difference > 0).sum()),
+                        'tests': len(ablated.masks),
+                        'up': up,
+                        'likely_down': likely_down,
+                        'likely_up': likely_up,
+                        'test': found.test,
+                        'undefined': _undefined(found),
+                    },
+                ),
+                unit=each,
+            )
+        if name == 'one_head_left':
+            return
+        if np.isnan(found.difference).all():
+            return
+        extremes = [('Best to lose', ablated.best)]
+        if len(ablated.masks) > 1:
+            extremes.append(('Worst to lose', ablated.worst))
+        for words, index in extremes:
+            yield finding(
+                name=f'{name}: {words.lower()}',
+                estimate=100 * float(found.difference[index]),
+                low=100 * float(found.low[index]),
+                high=100 * float(found.high[index]),
+                template=(
+                    '{words} is {disabled}: {estimate:+.2f} points of {metric} ({low:+.2f} to '
+                    '{high:+.2f}, p = {p:.2g}, corrected {corrected:.2g}).'
+                ),
+                numbers={
+                    'words': words,
+                    'disabled': ablated.names[index],
+                    'metric': metric,
+                    'p': float(found.p_value[index]),
+                    'corrected': float(found.holm[index]),
+                },
+            )
+        if name == 'heads':
+            yield finding(
+                name='heads: mean effect',
+                estimate=100 * float(np.nanmean(found.difference)),
+                template='Losing a random head changes {metric} by {estimate:+.2f} points on '
+                'average.',
+                numbers={'metric': metric},
+            )
+            gain = ablated.gain
+            yield finding(
+                name='heads: best where it was not chosen',
+                estimate=100 * gain.honest,
+                low=100 * gain.honest_low,
+                high=100 * gain.honest_high,
+                template=(
+                    'The best of {tests} heads is partly the luckiest. Chosen on one half of the '
+                    'examples, it changes {metric} by {estimate:+.2f} points on the other half '
+                    '({low:+.1f} to {high:+.1f} for most random halves), not by the {naive:+.2f} '
+                    'where it was chosen, which is what the paper reports.'
+                ),
+                numbers={
+                    'tests': len(ablated.masks),
+                    'metric': metric,
+                    'naive': 100 * gain.naive,
+                },
+            )
+        published = _published(name, self.subject.task)
+        if published is not None:
+            yield _compared(published, ablated, metric)
+
+
+def ablation(
+    tuned: Pretrained | Finetuned,
+    examples: Sequence[Example],
+    *,
+    masks: str | Sequence[str] | Mapping[str, np.ndarray] = 'heads',
+    baseline: str = 'uniform',
+    metrics: Sequence[str] | None = None,
+    seed: int = 0,
+    max_length: int = 128,
+    tokens_per_batch: int = 2048,
+    chunk_tokens: int | None = None,
+    mesh: Mesh | None = None,
+    folder: pathlib.Path | None = None,
+    subject: Subject | None = None,
+) -> Ablation:
+    """Disable heads, and tell what that does to the score from what is chance (section 4.6).
+
+    Args:
+      tuned: A model with a classifier; of several fine-tuned ones, the first.
+      examples: Labelled texts.
+      masks: 'heads' (one at a time, Figure 8), 'layers' (Figure 9), 'one_head_left' (all heads of
+        a layer but one, Michel et al. 2019), several of these, or your own: name to masks
+        [M, L, N] (`bs.masks`).
+      baseline: 'uniform' (one divided by the length, as in the paper) or 'zero'.
+      metrics: Names of the metrics, the most important first; by default those of the task of
+        `subject`, or else F1 and accuracy for two classes, accuracy for more, and Pearson's
+        correlation for a regression.
+      seed: Of bootstrap and randomization.
+      max_length: Longer inputs are cut to so many wordpieces.
+      tokens_per_batch: Rows times padded length of a batch.
+      chunk_tokens: Tokens of one call; None suits the device.
+      mesh: Devices along an axis `data`.
+      folder: Where unfinished work is kept, so that the same call goes on after a kill.
+      subject: What model and texts are called.
+
+    Raises:
+      ValueError: The set is unknown, the examples have no labels, or the model's classes are not
+        those of the labels.
+    """
+    subject = subject or Subject()
+    model = one_model(tuned)
+    labels = labels_of(examples, model.config)
+    metrics = metrics or metrics_for(model.config.num_labels, subject.task)
+    sets = {}
+    for name, chosen in _chosen(masks, model.config).items():
+        swept = sweep_examples(
+            model,
+            examples,
+            with_intact(chosen),
+            baseline=baseline,
+            max_length=max_length,
+            tokens_per_batch=tokens_per_batch,
+            chunk_tokens=chunk_tokens,
+            mesh=mesh,
+            folder=None if folder is None else pathlib.Path(folder) / name,
+        )
+        sets[name] = assess(swept, labels, metrics, seed=seed)
+    return Ablation(subject, baseline, sets)
+
+
+def with_intact(masks: np.ndarray) -> np.ndarray:
+    """Return masks [M + 1, L, N], the first of which keeps all heads."""
+    return np.concatenate([np.ones_like(masks[:1]), masks])
+
+
+def assess(swept: Swept, labels: np.ndarray, metrics: Sequence[str], *, seed: int) -> Ablated:
+    """Compare each mask with the intact model.
+
+    Args:
+      swept: Of masks whose first keeps all heads.
+      labels: [E].
+      metrics: Names of the metrics, the most important first.
+      seed: Of bootstrap and randomization.
+    """
+    intact, *_ = predictions = swept.predictions
+    # The test of Spearman's correlation ranks all examples anew in every round; Pearson's stands
+    # beside it.
+    assessed = {
+        metric: significance.assess(metric, predictions[1:], intact, labels, seed=seed)
+        for metric in metrics
+        if metric != 'spearman'
+    }
+    first = next(iter(assessed))
+    return Ablated(
+        masks=swept.masks[1:],
+        assessed=assessed,
+        gain=significance.selected_gain(first, predictions[1:], intact, labels, seed=seed),
+        unseen=unseen_change(first, intact, labels),
+        examples=len(labels),
+    )
+
+
+def _chosen(masks, config: BertConfig) -> dict[str, np.ndarray]:
+    if isinstance(masks, Mapping):
+        return {name: np.asarray(each, np.float32) for name, each in masks.items()}
+    names = [masks] if isinstance(masks, str) else list(masks)
+    unknown = [name for name in names if name not in SETS]
+    if unknown or not names:
+        raise ValueError(
+            f'Sets of masks are {", ".join(SETS)}, not {", ".join(unknown) or "none"}. Your own '
+            "go by name: {'mine': masks}."
+        )
+    return {name: SETS[name](config) for name in names}
+
+
+def _frame(ablated: Ablated):
+    rows = [
+        (metric, each.test, disabled, *(getattr(each, column)[row] for column in _COLUMNS))
+        for metric, each in ablated.assessed.items()
+        for row, disabled in enumerate(ablated.names)
+    ]
+    return framed(
+        ('metric', 'test', 'disabled', *_COLUMNS),
+        rows,
+        'Score without what is disabled, and that score less the score with all heads; low and '
+        'high are the 95 % interval of the difference.',
+    )
+
+
+_SHOWN = (
+    'disabled',
+    'score_points',
+    'difference_points',
+    'low_points',
+    'high_points',
+    'p_value',
+    'holm',
+    'benjamini_hochberg',
+)
+
+
+def _row(ablated: Ablated, index: int | np.integer) -> tuple:
+    found = ablated.found
+    return (
+        ablated.names[index],
+        *(100 * getattr(found, column)[index] for column in _COLUMNS[:4]),
+        *(getattr(found, column)[index] for column in _COLUMNS[4:]),
+    )
+
+
+def _extremes(ablated: Ablated):
+    difference = ablated.found.difference
+    order = np.argsort(difference)[: np.isfinite(difference).sum()]
+    shown = dict.fromkeys((*order[:5], *order[-5:]))
+    return framed(
+        _SHOWN,
+        [_row(ablated, index) for index in shown],
+        f'The five lowest and the five highest differences, {TITLES[ablated.metric]}.',
+    )
+
+
+def _best_alone(ablated: Ablated):
+    shape = ablated.masks.shape[1:]
+    difference = ablated.found.difference
+    best = np.where(np.isnan(difference), -np.inf, difference).reshape(shape).argmax(axis=1)
+    rows = [
+        (head_name(*head), *_row(ablated, int(np.ravel_multi_index(head, shape)))[1:])
+        for head in enumerate(best)
+    ]
+    return framed(
+        ('head_left', *_SHOWN[1:]),
+        rows,
+        f'The head of each layer that suffices best alone, {TITLES[ablated.metric]} (Michel et al. '
+        '2019, table 2). It is the best of its layer on these very examples, so its difference is '
+        'flattered.',
+    )
+
+
+def _draw_heads(result: Ablation):
+    ablated = result.sets['heads']
+    found, shape = ablated.found, ablated.masks.shape[1:]
+
+    def grid(values: np.ndarray) -> np.ndarray:
+        return np.reshape(values, shape)
+
+    figure = plots.effect_grid(
+        100 * grid(found.difference),
+        label=f'change of {TITLES[ablated.metric]} (points)',
+        real=grid(found.holm <= 0.05),
+        likely=grid(found.benjamini_hochberg <= 0.05),
+    )
+    figure.caption = (
+        'Score without each head less score with all (Figure 8). Filled circles: significant at '
+        '5 % after correction for all heads (Holm); of the filled and the open ones together, at '
+        'most 5 % are expected to be chance (Benjamini-Hochberg).'
+    )
+    return figure
+
+
+def _draw_layers(result: Ablation):
+    ablated = result.sets['layers']
+    found, published = ablated.found, _published('layers', result.subject.task)
+    figure = plots.layer_effects(
+        100 * found.difference,
+        100 * found.low,
+        100 * found.high,
+        label=f'change of {TITLES[ablated.metric]} (points)',
+        published=None if published is None else 100 * published,
+        published_name='paper: BERT-base',
+    )
+    figure.caption = (
+        'Score without all heads of a layer less score with all (Figure 9); lines are 95 % '
+        'intervals.'
+    )
+    return figure
+
+
+def _effect(found: Assessment, index: int | np.integer) -> str:
+    return (
+        f'{100 * found.difference[index]:+.2f} points ({100 * found.low[index]:+.2f} to '
+        f'{100 * found.high[index]:+.2f}, p = {found.p_value[index]:.2g}, corrected '
+        f'{found.holm[index]:.2g})'
+    )
+
+
+def _undefined(found: Assessment) -> str:
+    count = int(np.isnan(found.difference).sum())
+    return f' For {count} it is undefined: their predictions are constant.' if count else ''
+
+
+def _published(name: str, task: str | None) -> np.ndarray | None:
+    """Return the paper's differences to its baseline, [L, N] or [L]."""
+    published = {'heads': paper.disable_one_head, 'layers': paper.disable_one_layer}
+    found = published[name](task) if name in published else None
+    return None if found is None else found.differences
+
+
+def _compared(published: np.ndarray, ablated: Ablated, metric: str) -> Finding:
+    def name(index) -> str:
+        if published.ndim == 1:
+            return f'layer {index + 1}'
+        return head_name(*np.unravel_index(index, published.shape))
+
+    ours, rank = ablated.found.difference, np.nan
+    layers, heads = ablated.masks.shape[1:]
+    alike = published.size == len(ours) and published.shape in ((layers,), (layers, heads))
+    if alike:
+        rank = paper.spearman(published.ravel(), ours)
+    return Finding(
+        name=f'rank correlation with the paper, {"heads" if published.ndim == 2 else "layers"}',
+        estimate=float(rank),
+        unit="Spearman's rank correlation",
+        sample=len(ours),
+        sample_of='masks',
+        source=f'{SOURCE}, Figure {8 if published.ndim == 2 else 9}',
+        template=(
+            'In the paper (BERT-base, digitised) the best to lose is {best} ({gain:+.1f} points of '
+            '{metric}) and the worst {worst} ({loss:+.1f}), without intervals.{rank}'
+        ),
+        numbers={
+            'best': name(published.argmax()),
+            'worst': name(published.argmin()),
+            'gain': 100 * float(published.max()),
+            'loss': 100 * float(published.min()),
+            'metric': metric,
+            'rank': f' Rank correlation with ours: {rank:.2f}.' if np.isfinite(rank) else '',
+        },
+    )

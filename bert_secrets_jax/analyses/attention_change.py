@@ -1,0 +1,216 @@
+"""How much fine-tuning changes each head's attention (section 4.3, Figure 5)."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import scipy.stats
+
+from bert_secrets_jax import paper, plots
+from bert_secrets_jax.analyses.models import Models, all_models, seeds_of
+from bert_secrets_jax.analyses.tables import Tables, notes_of, over_seeds, seeds_frame
+from bert_secrets_jax.analyses.texts import TextSettings, batches_of
+from bert_secrets_jax.data.tasks import Text
+from bert_secrets_jax.measure.catalogue import Described, measure_change, named
+from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.progress import progress
+from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+
+SOURCE = 'Kovaleva et al. 2019, section 4.3, Figure 5'
+UNIT = 'cosine similarity'
+# Reading of Figure 5 to the statistic that measures it.
+READINGS = {'paper': 'cosine', 'notebook': 'cosine (padded)'}
+# The authors' notebook pads every example to so many wordpieces.
+NOTEBOOK_LENGTH = 200
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class AttentionChange(Result):
+    """Similarity of the maps before and after fine-tuning.
+
+    Attributes:
+      subject: Model and texts.
+      readings: Reading ('paper': real tokens; 'notebook': maps padded to 200 wordpieces) to seed
+        of a fine-tuned model to its table of the cosine similarity.
+    """
+
+    subject: Subject
+    readings: Mapping[str, Mapping[str, Tables]]
+
+    @property
+    def title(self) -> str:
+        return 'What fine-tuning changes in attention'
+
+    @property
+    def grids(self) -> dict[str, np.ndarray]:
+        """Reading to the similarity [L, N], mean over examples and seeds."""
+        return {
+            reading: np.mean([_table(reading, run).mean for run in runs.values()], axis=0)
+            for reading, runs in self.readings.items()
+        }
+
+    def frames(self):
+        frames = {'layers': self._layers()}
+        for reading, runs in self.readings.items():
+            caption = f'Similarity of every head, reading "{reading}".'
+            frames[f'heads_{reading}'] = seeds_frame(runs, UNIT, caption)
+        return frames
+
+    def figures(self):
+        return Figures(
+            {
+                'fig5': functools.partial(_draw_heads, self),
+                'fig5_by_layer': functools.partial(_draw_layers, self),
+            }
+        )
+
+    def findings(self):
+        return [self._finding(reading, grid) for reading, grid in self.grids.items()]
+
+    def notes(self):
+        if paper.attention_change(self.subject.task) is None:
+            return []
+        return ['The published figure was made by the reading "notebook".']
+
+    def head_notes(self):
+        reading, runs = next(iter(self.readings.items()))
+        name = READINGS[reading]
+        table = over_seeds(list(runs.values()), [name])[name]
+        return {'cosine similarity, before and after': notes_of([table])}
+
+    def _finding(self, reading: str, grid: np.ndarray) -> Finding:
+        layers = grid.mean(axis=1)
+        order = np.argsort(layers)
+        tables = [_table(reading, run) for run in self.readings[reading].values()]
+        # Heads go together in an unknown way: at worst their errors add up.
+        error = np.mean([table.standard_error[order[0]].mean() for table in tables])
+        half = (
+            scipy.stats.t.ppf(0.975, tables[0].count - 1) * error if tables[0].count > 1 else np.nan
+        )
+        published = paper.attention_change(self.subject.task)
+        rank = None if published is None else paper.rank_correlation(grid, published)
+        more = ''
+        if len(layers) > 1:
+            last_two = set(order[:2].tolist()) == {len(layers) - 2, len(layers) - 1}
+            more = (
+                f', then layer {order[1] + 1} ({layers[order[1]]:.2f}). In the paper the last two '
+                f'do, for all tasks but QQP; {"here too" if last_two else "not so here"}'
+            )
+        return Finding(
+            name=f'similarity of the layer that changes most, reading {reading}',
+            estimate=float(layers[order[0]]),
+            low=float(layers[order[0]] - half),
+            high=float(layers[order[0]] + half),
+            unit=UNIT,
+            sample=int(tables[0].count),
+            source=SOURCE,
+            template=(
+                'Reading "{reading}": fine-tuning changes layer {layer} most (similarity '
+                '{estimate:.2f}, mean over heads, {sample} examples and {seeds} fine-tuned '
+                'models){more}.{rank}'
+            ),
+            numbers={
+                'reading': reading,
+                'layer': int(order[0]) + 1,
+                'seeds': len(tables),
+                'more': more,
+                'rank': ''
+                if rank is None
+                else f' Rank correlation with the paper: {rank.heads:.2f} over heads, '
+                f'{rank.layers:.2f} over layers.',
+            },
+        )
+
+    def _layers(self):
+        columns = {f'reading_{name}': grid for name, grid in self.grids.items()}
+        depth = len(next(iter(columns.values())))
+        published = paper.attention_change(self.subject.task)
+        if published is not None and len(published) == depth:
+            columns['paper_notebook'] = published
+        means = [grid.mean(axis=1) for grid in columns.values()]
+        rows = [(layer + 1, *values) for layer, values in enumerate(zip(*means, strict=True))]
+        return framed(
+            ('layer', *columns), rows, 'Cosine similarity, mean over the heads of a layer.'
+        )
+
+
+def change_statistics(reading: str) -> list[Described]:
+    """Return the statistics that a reading needs.
+
+    Raises:
+      ValueError: The reading is unknown.
+    """
+    if reading not in READINGS:
+        raise ValueError(f'Readings are {", ".join(READINGS)}, not {reading!r}.')
+    return [named(READINGS[reading])]
+
+
+def for_reading(reading: str, settings: TextSettings) -> TextSettings:
+    """Return how texts are encoded for a reading: the notebook's pads all of them alike."""
+    if reading == 'paper':
+        return settings
+    return dataclasses.replace(settings, max_length=NOTEBOOK_LENGTH, buckets=())
+
+
+def attention_change(
+    pretrained: Pretrained,
+    tuned: Models,
+    texts: Sequence[Text],
+    *,
+    readings: Sequence[str] = ('paper',),
+    settings: TextSettings | None = None,
+    subject: Subject | None = None,
+) -> AttentionChange:
+    """Compare the maps of a model with those of the same model fine-tuned.
+
+    Args:
+      pretrained: The model as it is.
+      tuned: The same model fine-tuned, or several of them.
+      texts: What both read.
+      readings: 'paper' (real tokens only), 'notebook' (padded to 200 wordpieces, padding compared
+        too, as published), or both.
+      settings: How the texts are encoded.
+      subject: What model and texts are called.
+    """
+    settings = settings or TextSettings()
+    found = {}
+    for reading in readings:
+        compared = change_statistics(reading)
+        batches = batches_of(pretrained, texts, for_reading(reading, settings), annotated=False)
+        found[reading] = {}
+        for seed, model in zip(seeds_of(tuned), all_models(tuned), strict=True):
+            shown = progress(batches, f'Change (seed {seed})', size=lambda batch: batch.size)
+            found[reading][str(seed)] = measure_change(
+                pretrained, model, shown, compared, mesh=settings.mesh
+            )
+    return AttentionChange(subject or Subject(), found)
+
+
+def _table(reading: str, run: Tables):
+    return run[READINGS[reading]]
+
+
+def _draw_heads(result: AttentionChange):
+    grids = {f'reading: {name}': grid for name, grid in result.grids.items()}
+    # Most heads change little: from 0, all of these would be of one colour.
+    lowest = float(np.floor(10 * min(grid.min() for grid in grids.values()))) / 10
+    figure = plots.head_grids(grids, label=UNIT, limits=(lowest, 1.0))
+    figure.caption = (
+        'Cosine similarity of the maps before and after fine-tuning (Figure 5): low is much '
+        'changed. Mean over examples and seeds.'
+    )
+    return figure
+
+
+def _draw_layers(result: AttentionChange):
+    grids = {f'reading: {name}': grid for name, grid in result.grids.items()}
+    published = paper.attention_change(result.subject.task)
+    figure = plots.layer_profiles(
+        grids,
+        label=UNIT,
+        published={} if published is None else dict.fromkeys(grids, published),
+        published_name='paper: BERT-base',
+    )
+    figure.caption = 'The same by layer: mean over heads, and the range of the heads.'
+    return figure

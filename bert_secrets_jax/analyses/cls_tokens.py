@@ -1,0 +1,183 @@
+"""What [CLS] attends to in the last layer (section 4.5, Figure 7)."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from bert_secrets_jax import paper, plots
+from bert_secrets_jax.analyses.models import Models
+from bert_secrets_jax.analyses.tables import Tables, heads_frame, over_seeds, seeds_frame
+from bert_secrets_jax.analyses.texts import TextSettings, batches_of, before_and_after
+from bert_secrets_jax.data.tasks import Text
+from bert_secrets_jax.measure.catalogue import (
+    FEATURES,
+    FEATURES_OF_NOTEBOOK,
+    Described,
+    from_cls,
+    named,
+    notebook,
+)
+from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.names import head_name
+from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+
+SOURCE = 'Kovaleva et al. 2019, section 4.5, Figure 7'
+UNIT = 'share of attention'
+_TYPES = ('[CLS]', '[SEP]', *FEATURES)
+# Where the colours of Figure 7 end.
+_HIGHEST = 0.5
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class ClsTokens(Result):
+    """Attention of [CLS] to each type of token.
+
+    Attributes:
+      subject: Model and texts.
+      before: Name of a statistic ('from [CLS] to noun') to its table, of the model as it is.
+      runs: Seed of a fine-tuned model to its tables; empty without one.
+    """
+
+    subject: Subject
+    before: Tables
+    runs: Mapping[str, Tables]
+
+    @property
+    def title(self) -> str:
+        return '[CLS] in the last layer'
+
+    @property
+    def names(self) -> list[str]:
+        """The types of token that any text has."""
+        return [name for name in _TYPES if self.before[from_cls(name)].count]
+
+    @property
+    def after(self) -> Tables:
+        """Tables of the fine-tuned models, mean over seeds; empty without one."""
+        if not self.runs:
+            return {}
+        theirs = [notebook(from_cls(name)) for name in FEATURES_OF_NOTEBOOK]
+        return over_seeds(list(self.runs.values()), [*map(from_cls, self.names), *theirs])
+
+    def in_last_layer(self, tables: Tables) -> np.ndarray:
+        """Return [N, types] attention of each head of the last layer."""
+        return np.stack([tables[from_cls(name)].mean[-1] for name in self.names], axis=1)
+
+    def frames(self):
+        frames = {
+            'cls_tokens': self._summary(),
+            'heads': heads_frame(self.before, UNIT, 'Every head of the model as it is.'),
+        }
+        if self.runs:
+            frames['heads_finetuned'] = seeds_frame(
+                self.runs, UNIT, 'Every head of the fine-tuned models.'
+            )
+        return frames
+
+    def figures(self):
+        return Figures({'cls_tokens': functools.partial(_draw, self)})
+
+    def findings(self):
+        tables, which = (self.after, 'fine-tuned') if self.runs else (self.before, 'pre-trained')
+        matrix = self.in_last_layer(tables)
+        means = matrix.mean(axis=0)
+        if len(means) < 2:
+            return []
+        most, second, *_ = np.argsort(-means)
+        head = int(matrix[:, most].argmax())
+        return [
+            Finding(
+                name='type of token that [CLS] attends to most',
+                estimate=float(means[most]),
+                unit=UNIT,
+                sample=int(self.before[from_cls(self.names[most])].count),
+                source=SOURCE,
+                template=(
+                    'In the last layer of the {which} model [CLS] attends most to {first} '
+                    '({estimate:.2f}, mean over heads; most of all {head}, {highest:.2f}), then to '
+                    '{second} ({next:.2f}). In the paper it is [SEP], except for STS-B, RTE and '
+                    'QNLI, where it is punctuation.'
+                ),
+                numbers={
+                    'which': which,
+                    'first': self.names[most],
+                    'head': head_name(len(self.before[from_cls(self.names[most])].mean) - 1, head),
+                    'highest': float(matrix[head, most]),
+                    'second': self.names[second],
+                    'next': float(means[second]),
+                },
+            )
+        ]
+
+    def _summary(self):
+        published = paper.cls_tokens(self.subject.task) or {}
+        after = self.after
+        pretrained = self.in_last_layer(self.before)
+        finetuned = self.in_last_layer(after) if self.runs else None
+        rows = []
+        for column, name in enumerate(self.names):
+            row = [name, self.before[from_cls(name)].count, pretrained[:, column].mean()]
+            if finetuned is not None:
+                theirs = notebook(from_cls(name))
+                row += [
+                    finetuned[:, column].mean(),
+                    finetuned[:, column].max(),
+                    after[theirs].mean[-1].mean() if theirs in after else np.nan,
+                ]
+            if published:
+                row.append(published.get(name, np.nan))
+            rows.append(row)
+        columns = ['feature', 'examples', 'pretrained']
+        if finetuned is not None:
+            columns += ['finetuned', 'finetuned_top_head', 'finetuned_notebook']
+        if published:
+            columns.append('paper_bert_base')
+        return framed(
+            columns, rows, 'Share of the attention of [CLS], mean over the heads of the last layer.'
+        )
+
+
+def cls_statistics() -> list[Described]:
+    """Return the statistics that `cls_tokens` measures."""
+    ours = [from_cls(name) for name in _TYPES]
+    theirs = [notebook(from_cls(name)) for name in FEATURES_OF_NOTEBOOK]
+    return [named(name) for name in (*ours, *theirs)]
+
+
+def cls_tokens(
+    pretrained: Pretrained,
+    texts: Sequence[Text],
+    *,
+    tuned: Models | None = None,
+    settings: TextSettings | None = None,
+    subject: Subject | None = None,
+) -> ClsTokens:
+    """Measure what [CLS] attends to, before and after fine-tuning.
+
+    Args:
+      pretrained: The model as it is.
+      texts: What it reads.
+      tuned: The same model fine-tuned, or several of them.
+      settings: How the texts are encoded, and what finds words in them.
+      subject: What model and texts are called.
+    """
+    settings = settings or TextSettings()
+    batches = batches_of(pretrained, texts, settings, annotated=True)
+    before, runs = before_and_after(pretrained, tuned, batches, cls_statistics(), settings)
+    return ClsTokens(subject or Subject(), before, runs)
+
+
+def _draw(result: ClsTokens):
+    matrices = {'pre-trained': result.in_last_layer(result.before)}
+    if result.runs:
+        matrices['fine-tuned'] = result.in_last_layer(result.after)
+    figure = plots.feature_matrices(
+        matrices, result.names, label='attention of [CLS]', highest=_HIGHEST
+    )
+    figure.caption = (
+        'Attention of [CLS] in the last layer: the greatest of the tokens of a type, mean over '
+        'examples that have any (Figure 7; its colours end at 0.5, too).'
+    )
+    return figure

@@ -1,0 +1,312 @@
+"""Attention to linguistic features, before and after fine-tuning (section 4.4, Figure 6)."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from bert_secrets_jax import paper, plots
+from bert_secrets_jax.analyses.models import Models
+from bert_secrets_jax.analyses.tables import (
+    Tables,
+    heads_frame,
+    notes_of,
+    over_seeds,
+    seeds_frame,
+    significant_change,
+    top_head,
+    with_error,
+)
+from bert_secrets_jax.analyses.texts import TextSettings, batches_of, before_and_after
+from bert_secrets_jax.data.tasks import Text
+from bert_secrets_jax.measure.catalogue import (
+    FEATURES,
+    FEATURES_OF_NOTEBOOK,
+    Described,
+    change,
+    named,
+    notebook,
+)
+from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.names import head_name
+from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+
+SOURCE = 'Kovaleva et al. 2019, section 4.4'
+SPECIAL = ('[CLS]', '[SEP]')
+UNIT = 'share of attention'
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class Features(Result):
+    """What linguistic features get of the attention.
+
+    Attributes:
+      subject: Model and texts.
+      before: Name of a statistic to its table, of the model as it is: [CLS], [SEP], the features in
+        the paper's reading and in the notebook's.
+      runs: Seed of a fine-tuned model to its tables and to those of what changed ('change of
+        noun'), example by example; empty without a fine-tuned model.
+    """
+
+    subject: Subject
+    before: Tables
+    runs: Mapping[str, Tables]
+
+    @property
+    def title(self) -> str:
+        return 'Attention to linguistic features'
+
+    @property
+    def names(self) -> list[str]:
+        """The features that any text has."""
+        return [name for name in FEATURES if name in self.before and self.before[name].count]
+
+    @property
+    def after(self) -> Tables:
+        """Tables of the fine-tuned models, mean over seeds; empty without one."""
+        return self._over_seeds((*SPECIAL, *self.names))
+
+    @property
+    def changed(self) -> Tables:
+        """Tables of what fine-tuning changes, by feature, mean over seeds; empty without one."""
+        names = (*SPECIAL, *self.names)
+        tables = self._over_seeds(map(change, names))
+        return {name: tables[change(name)] for name in names if tables}
+
+    def _over_seeds(self, names) -> Tables:
+        return over_seeds(list(self.runs.values()), names) if self.runs else {}
+
+    def frames(self):
+        frames = {'features': self._summary(), 'readings': self._readings()}
+        frames['heads'] = heads_frame(self.before, UNIT, 'Every head of the model as it is.')
+        if self.runs:
+            frames['heads_finetuned'] = seeds_frame(
+                self.runs, UNIT, 'Every head of the fine-tuned models, and what changed.'
+            )
+        return frames
+
+    def figures(self):
+        drawings = {}
+        if self.runs:
+            drawings['special_tokens_finetuned'] = functools.partial(_draw_special, self)
+        if self.names:
+            drawings['features'] = functools.partial(
+                _draw_grids, self, self.before, 'the model as it is'
+            )
+        if self.names and self.runs:
+            drawings['features_finetuned'] = functools.partial(
+                _draw_grids, self, self.after, 'the fine-tuned model'
+            )
+            drawings['features_change'] = functools.partial(_draw_change, self)
+        return Figures(drawings)
+
+    def findings(self):
+        findings = [self._special()]
+        if self.names:
+            findings.append(self._greatest())
+            if self.runs:
+                findings.append(self._most_changed())
+        return findings
+
+    def head_notes(self):
+        tuned = self.after
+        return {
+            f'attention to {name}': notes_of(
+                [self.before[name], *([tuned[name]] if name in tuned else [])]
+            )
+            for name in (*SPECIAL, *self.names)
+        }
+
+    def notes(self):
+        return [
+            'The score of a feature is the greatest attention that any token of the type gets, so '
+            'a feature with more tokens in a text has the larger maximum. Examples without the '
+            'feature are left out.'
+        ]
+
+    def _special(self) -> Finding:
+        tables, which = (self.after, 'fine-tuned') if self.runs else (self.before, 'pre-trained')
+        before = {name: float(self.before[name].mean.mean()) for name in SPECIAL}
+        now = {name: float(tables[name].mean.mean()) for name in SPECIAL}
+        return Finding(
+            name='[SEP], mean over heads',
+            estimate=now['[SEP]'],
+            unit=UNIT,
+            sample=int(self.before['[SEP]'].count),
+            source=f'{SOURCE}, Figure 6',
+            template=(
+                'The {which} model gives {cls:.2f} of its attention to [CLS] and {estimate:.2f} to '
+                '[SEP], mean over heads{before}.'
+            ),
+            numbers={
+                'which': which,
+                'cls': now['[CLS]'],
+                'before': f' (before: {before["[CLS]"]:.2f} and {before["[SEP]"]:.2f})'
+                if self.runs
+                else '',
+            },
+        )
+
+    def _greatest(self) -> Finding:
+        tables = self.after or self.before
+        means = {name: float(tables[name].mean.mean()) for name in self.names}
+        most = max(means, key=means.get)
+        special = max(float(tables[name].mean.mean()) for name in SPECIAL)
+        return Finding(
+            name='the feature with the most attention',
+            estimate=means[most],
+            unit=UNIT,
+            sample=int(self.before[most].count),
+            source=SOURCE,
+            template=(
+                'Of the linguistic features {feature} gets most ({estimate:.3f}), which is '
+                '{ratio:.2f} of what the greater of [CLS] and [SEP] gets; the paper found the '
+                'features negligible beside these.'
+            ),
+            numbers={'feature': most, 'ratio': means[most] / special},
+        )
+
+    def _most_changed(self) -> Finding:
+        changed = self.changed
+        size = {name: np.abs(changed[name].mean) for name in self.names}
+        moved = max(self.names, key=lambda name: size[name].mean())
+        head = top_head(size[moved])
+        return Finding(
+            name='the feature that fine-tuning changes most',
+            estimate=float(changed[moved].mean[head]),
+            unit=UNIT,
+            sample=int(changed[moved].count),
+            source=SOURCE,
+            template=(
+                'Fine-tuning changes attention to {feature} most, by {size:.4f} per head and by '
+                '{estimate:+.3f} in {head}.'
+            ),
+            numbers={
+                'feature': moved,
+                'size': float(size[moved].mean()),
+                'head': head_name(*head),
+            },
+        )
+
+    def _summary(self):
+        rows = []
+        after = self.after
+        for name in (*SPECIAL, *self.names):
+            row = [name, self.before[name].count, self.before[name].mean.mean()]
+            row.append(with_error(self.before[name], top_head(self.before[name].mean)))
+            if self.runs:
+                moved = [significant_change(run[change(name)]) for run in self.runs.values()]
+                rise, fall = (
+                    np.nan
+                    if moved[0] is None
+                    else int(np.all([each * sign > 0 for each in moved], axis=0).sum())
+                    for sign in (1, -1)
+                )
+                top = with_error(after[name], top_head(after[name].mean))
+                row += [after[name].mean.mean(), top, rise, fall]
+            rows.append(row)
+        columns = ['feature', 'examples', 'pretrained', 'pretrained_top_head']
+        caption = 'Means are over all heads.'
+        if self.runs:
+            columns += ['finetuned', 'finetuned_top_head', 'heads_rise', 'heads_fall']
+            caption += (
+                ' Heads rise or fall if the mean difference over examples does so significantly '
+                '(t-test, 5 % after correction for all heads, Holm) '
+            ) + ('in every run.' if len(self.runs) > 1 else 'in this run: another may differ.')
+        return framed(columns, rows, caption)
+
+    def _readings(self):
+        rows = []
+        for name in self.names:
+            if name in FEATURES_OF_NOTEBOOK:
+                theirs = self.before[notebook(name)]
+                rows.append(
+                    (
+                        name,
+                        with_error(self.before[name], top_head(self.before[name].mean)),
+                        theirs.count,
+                        with_error(theirs, top_head(theirs.mean)),
+                    )
+                )
+        return framed(
+            ('feature', 'paper_top_head', 'notebook_examples', 'notebook_top_head'),
+            rows,
+            "The authors' notebook looks words up by their spelling, anywhere in the input, and "
+            'counts examples without the feature as 0 (but for negation).',
+        )
+
+
+def feature_statistics() -> list[Described]:
+    """Return the statistics that `features` measures."""
+    names = (*SPECIAL, *FEATURES, *map(notebook, FEATURES_OF_NOTEBOOK))
+    return [named(name) for name in names]
+
+
+def features(
+    pretrained: Pretrained,
+    texts: Sequence[Text],
+    *,
+    tuned: Models | None = None,
+    settings: TextSettings | None = None,
+    subject: Subject | None = None,
+) -> Features:
+    """Measure attention to nouns, verbs, negation and so on, and what fine-tuning changes of it.
+
+    Args:
+      pretrained: The model as it is.
+      texts: What it reads.
+      tuned: The same model fine-tuned, or several of them.
+      settings: How the texts are encoded, and what finds words in them.
+      subject: What model and texts are called.
+    """
+    settings = settings or TextSettings()
+    batches = batches_of(pretrained, texts, settings, annotated=True)
+    before, runs = before_and_after(pretrained, tuned, batches, feature_statistics(), settings)
+    return Features(subject or Subject(), before, runs)
+
+
+def _draw_special(result: Features):
+    published = paper.special_token_attention(result.subject.task) or {}
+    after = result.after
+    figure = plots.layer_profiles(
+        {name: after[name].mean for name in SPECIAL},
+        label=UNIT,
+        published=published,
+        published_name='paper: BERT-base',
+    )
+    figure.caption = (
+        'Attention to [CLS] and [SEP] in the fine-tuned model by layer: mean over heads, and the '
+        'range of the heads (Figure 6).'
+    )
+    for name, grid in published.items():
+        rank = paper.rank_correlation(after[name].mean, grid)
+        if rank is not None:
+            figure.caption += (
+                f' {name}: rank correlation with the paper {rank.heads:.2f} over heads, '
+                f'{rank.layers:.2f} over layers.'
+            )
+    return figure
+
+
+def _draw_grids(result: Features, tables: Tables, model: str):
+    figure = plots.head_grids({name: tables[name].mean for name in result.names}, label=UNIT)
+    figure.caption = (
+        f'Attention to linguistic features in {model}: mean over query tokens, the greatest of '
+        'several tokens of the type, mean over examples that have any.'
+    )
+    return figure
+
+
+def _draw_change(result: Features):
+    changed = result.changed
+    figure = plots.head_grids(
+        {name: changed[name].mean for name in result.names},
+        label='change (share)',
+        differences=True,
+    )
+    figure.caption = (
+        'What fine-tuning changes of it: blue heads attend more to the feature than before, red '
+        'ones less.'
+    )
+    return figure

@@ -1,0 +1,261 @@
+"""Scores of fine-tuning from pre-trained and from random weights (section 4.3, Table 1)."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_secrets_jax import paper, plots
+from bert_secrets_jax.finetune.metrics import TITLES
+from bert_secrets_jax.finetune.train import Finetuned
+from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+
+SOURCE = 'Kovaleva et al. 2019, section 4.3, Table 1'
+LEVEL = 0.05
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class Start:
+    """Runs that began from the same weights.
+
+    Attributes:
+      seeds: Of the runs.
+      history: The rows of all curves.
+      before: Dev row of each run before training.
+      last: Dev row of each run after the last epoch.
+      best: Dev row of each run's best epoch, which was chosen on the same examples.
+      p_learnt: [runs] one-sided p-value of a model that is no better than always answering the
+        larger class (exact binomial test), or whose correlation is zero.
+    """
+
+    seeds: tuple[int, ...]
+    history: list[dict[str, Any]]
+    before: list[dict[str, Any]]
+    last: list[dict[str, Any]]
+    best: list[dict[str, Any]]
+    p_learnt: tuple[float, ...]
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class Finetuning(Result):
+    """What fine-tuning reaches.
+
+    Attributes:
+      subject: Model and texts.
+      train_texts: Name of the training texts.
+      train_examples: How many there are.
+      dev_examples: How many it is evaluated on.
+      metrics: Names of the metrics, the task's own first.
+      larger_class: Share of the more frequent class among the dev examples; NaN for a regression.
+      starts: 'pretrained' and 'random' to the runs from there, as far as there are any.
+    """
+
+    subject: Subject
+    train_texts: str
+    train_examples: int
+    dev_examples: int
+    metrics: tuple[str, ...]
+    larger_class: float
+    starts: Mapping[str, Start]
+
+    @property
+    def title(self) -> str:
+        return 'Fine-tuning'
+
+    @property
+    def unlearnt(self) -> list[int]:
+        """Seeds whose fine-tuned model is not significantly above the larger class."""
+        if 'pretrained' not in self.starts:
+            return []
+        start = self.starts['pretrained']
+        return [seed for seed, p in zip(start.seeds, start.p_learnt, strict=True) if not p <= LEVEL]
+
+    def frames(self):
+        curve = [
+            (start, row['split'], row['seed'], row['step'], row['epoch'], name, value)
+            for start, runs in self.starts.items()
+            for row in runs.history
+            for name, value in row.items()
+            if name not in ('split', 'seed', 'step', 'epoch')
+        ]
+        return {
+            'table1': self._table1(),
+            'curve': framed(
+                ('start', 'split', 'seed', 'step', 'epoch', 'metric', 'value'),
+                curve,
+                'Training loss, and every metric on the dev examples.',
+            ),
+        }
+
+    def figures(self):
+        return Figures({'learning_curves': functools.partial(_draw, self)})
+
+    def findings(self):
+        findings = self._warnings()
+        titles = '/'.join(TITLES[name] for name in self.metrics)
+        for name, runs in self.starts.items():
+            scores = [100 * row[self.metrics[0]] for row in runs.last]
+            findings.append(
+                Finding(
+                    name=f'score from {name} weights',
+                    estimate=float(np.mean(scores)),
+                    unit=f'{TITLES[self.metrics[0]]} x 100',
+                    sample=len(scores),
+                    sample_of='runs',
+                    source=SOURCE,
+                    template=(
+                        '{model}, from {start} weights, fine-tuned on {train:,} examples of '
+                        '{train_texts} (seeds: {seeds}), reaches {spread} ({titles}, times a '
+                        'hundred) on {dev:,} examples of {texts} after the last epoch; the best '
+                        'epochs reach {best}, chosen on the examples that this is measured on.'
+                    ),
+                    numbers={
+                        'model': self.subject.model,
+                        'start': {'pretrained': 'pre-trained'}.get(name, name),
+                        'train': self.train_examples,
+                        'train_texts': self.train_texts,
+                        'seeds': ', '.join(map(str, runs.seeds)),
+                        'spread': spread(runs.last, self.metrics),
+                        'titles': titles,
+                        'dev': self.dev_examples,
+                        'texts': self.subject.texts,
+                        'best': spread(runs.best, self.metrics),
+                    },
+                )
+            )
+        return findings
+
+    def _warnings(self) -> list[Finding]:
+        """What must be said first: a model that learnt nothing has nothing to tell."""
+        if not self.unlearnt:
+            return []
+        start = self.starts['pretrained']
+        place = start.seeds.index(self.unlearnt[0])
+        row, p = start.last[place], start.p_learnt[place]
+        of_class = np.isfinite(self.larger_class)
+        name = 'accuracy' if of_class else self.metrics[0]
+        return [
+            Finding(
+                name='the task was not learnt',
+                warning=True,
+                estimate=100 * row[name],
+                unit=f'{TITLES[name]} x 100',
+                sample=self.dev_examples,
+                source='exact binomial test' if of_class else 'test of a zero correlation',
+                template=(
+                    'Not learnt: with seed {seed}, the fine-tuned model has {title} {estimate:.1f} '
+                    'on {sample:,} examples, which is not significantly above {bar} (p = {p:.2g}). '
+                    'Whatever is said below of fine-tuning and of heads that matter describes '
+                    'noise.'
+                ),
+                numbers={
+                    'seed': self.unlearnt[0],
+                    'title': TITLES[name],
+                    'p': p,
+                    'bar': f"the larger class's share of {100 * self.larger_class:.1f}"
+                    if of_class
+                    else 'zero',
+                },
+            )
+        ]
+
+    def _table1(self):
+        pretrained, random = self.starts.get('pretrained'), self.starts.get('random')
+        ours = (
+            'ours',
+            spread(pretrained.before if pretrained else [], self.metrics),
+            spread(random.last if random else [], self.metrics),
+            spread(pretrained.last if pretrained else [], self.metrics),
+        )
+        rows, theirs = [ours], paper.finetuning(self.subject.task)
+        if theirs is not None:
+            rows.append(
+                (
+                    'paper: BERT-base',
+                    *(
+                        shown(scores)
+                        for scores in (
+                            theirs.pretrained_no_finetuning,
+                            theirs.finetuned_from_normal_init,
+                            theirs.finetuned_from_pretrained,
+                        )
+                    ),
+                )
+            )
+        return framed(
+            ('', 'pre-trained, not fine-tuned', 'fine-tuned from random weights', 'fine-tuned'),
+            rows,
+            f'Table 1: {"/".join(TITLES[name] for name in self.metrics)} x 100 (mean ± standard '
+            'deviation over seeds).',
+        )
+
+
+def finetuning(
+    *tuned: Finetuned, subject: Subject | None = None, train_texts: str = 'the training texts'
+) -> Finetuning:
+    """Report what fine-tuning reached, beside the paper's Table 1.
+
+    Args:
+      *tuned: What `bs.finetune` returned, from pre-trained or from random weights, or both.
+      subject: What model and dev texts are called.
+      train_texts: What the training texts are called.
+
+    Raises:
+      ValueError: Nothing is given, or the runs have different metrics.
+    """
+    if not tuned:
+        raise ValueError('Give at least one of what `bs.finetune` returns.')
+    first = tuned[0]
+    if any(each.metrics != first.metrics for each in tuned):
+        raise ValueError('The runs have different metrics: report them apart.')
+    return Finetuning(
+        subject=subject or Subject(),
+        train_texts=train_texts,
+        train_examples=first.train_examples,
+        dev_examples=first.dev_examples,
+        metrics=tuple(first.metrics),
+        larger_class=float(first.larger_class),
+        starts={
+            each.start: Start(
+                seeds=tuple(each.seeds),
+                history=list(each.history),
+                before=list(each.first_scores),
+                last=list(each.scores),
+                best=list(each.best_scores),
+                p_learnt=tuple(map(float, each.p_learnt)),
+            )
+            for each in tuned
+        },
+    )
+
+
+def spread(rows: Sequence[Mapping[str, Any]], metrics: Sequence[str]) -> str:
+    """Return '88.1 ± 0.5 / 82.0 ± 0.7', or a dash without rows."""
+    if not rows:
+        return '–'
+    cells = []
+    for name in metrics:
+        values = 100 * np.array([row[name] for row in rows])
+        deviation = f' ± {values.std(ddof=1):.1f}' if len(values) > 1 else ''
+        cells.append(f'{values.mean():.1f}{deviation}')
+    return ' / '.join(cells)
+
+
+def shown(scores: Mapping[str, float]) -> str:
+    """Return published scores as '87.9 / 82.3'."""
+    return ' / '.join(f'{100 * score:.1f}' for score in scores.values())
+
+
+def _draw(result: Finetuning):
+    curves = {
+        start: [row for row in runs.history if row['split'] == 'dev']
+        for start, runs in result.starts.items()
+    }
+    titles = [TITLES[name] for name in result.metrics]
+    figure = plots.learning_curves(
+        curves, label=f'{" and ".join(titles)}, mean' if len(titles) > 1 else titles[0]
+    )
+    figure.caption = 'Dev score by epoch, a line per seed; epoch 0 is before training.'
+    return figure

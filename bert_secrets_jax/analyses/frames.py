@@ -1,0 +1,282 @@
+"""Do heads connect frame elements with their target? (section 4.2, Figures 3 and 4)
+
+The same measures links of any kind: bring your own annotations.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from bert_secrets_jax import paper, plots
+from bert_secrets_jax.analyses import links
+from bert_secrets_jax.analyses.tables import Tables, heads_frame, top_head, with_error
+from bert_secrets_jax.analyses.texts import TextSettings, in_one_pass
+from bert_secrets_jax.data.annotation import Annotation
+from bert_secrets_jax.data.encoding import Encoded, mark, tokenize
+from bert_secrets_jax.data.framenet import RELATION, FrameSample, framenet_sample
+from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.measure.catalogue import Described, notebook, relation
+from bert_secrets_jax.measure.links import (
+    ELSEWHERE,
+    MOVED,
+    LinkTest,
+    directions,
+    link_scores,
+    link_tests,
+    with_random_links,
+)
+from bert_secrets_jax.measure.maps import each_map
+from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.names import head_name
+from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+
+SOURCE = 'Kovaleva et al. 2019, section 4.2'
+# The paper's direction.
+FRAMES_DIRECTION = RELATION.replace('-', ' to ')
+# Most sentences have at most 12 words.
+BUCKETS = (16, 32, 64, 128)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LinkedMap:
+    """Maps of some heads on a text with links.
+
+    Attributes:
+      tokens: T wordpieces.
+      heads: [heads, 2] layer and head of each, from 0.
+      maps: [heads, T, T].
+      links: [P, 3] links, the query first.
+    """
+
+    tokens: tuple[str, ...]
+    heads: np.ndarray
+    maps: np.ndarray
+    links: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class Frames(Result):
+    """Attention along the links of a sample of frames, or of any other annotated links.
+
+    Attributes:
+      subject: The model, and the sample as texts.
+      tests: Direction ('frame element to target') to the attention along its links beside random
+        ones.
+      tables: Direction to its table, in the paper's reading and in the notebook's.
+      maps: The two best heads on a few texts (Figure 4).
+      filters: Filter to the number of sentences that it left of FrameNet; empty for a sample.
+    """
+
+    subject: Subject
+    tests: links.Tests
+    tables: Tables
+    maps: tuple[LinkedMap, ...]
+    filters: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        return 'Frames' if FRAMES_DIRECTION in self.tests else 'Links'
+
+    def frames(self):
+        frames = {
+            'summary': self._summary(),
+            'frames': heads_frame(self.tables, links.UNIT, 'Both readings of every head.'),
+            'heads': links.tests_frame(self.tests),
+        }
+        if self.filters:
+            frames['filters'] = framed(
+                ('filter', 'sentences'), self.filters.items(), 'How FrameNet was sampled.'
+            )
+        return frames
+
+    def figures(self):
+        if not self.tests:
+            return Figures({})
+        figure = ' (Figure 3)' if FRAMES_DIRECTION in self.tests else ''
+        caption = (
+            f'The greatest attention between the wordpieces of a link, mean over examples{figure}. '
+            'Circles: more than the same head gives both at random places and at the same '
+            'distances elsewhere (5 % after correction for the heads of a panel).'
+        )
+        drawings = {'frames': functools.partial(links.draw_grids, self.tests, caption)}
+        for number, example in enumerate(self.maps, 1):
+            drawings[f'frames{number}'] = functools.partial(_draw_map, self, example)
+        return Figures(drawings)
+
+    def findings(self):
+        findings = [links.finding_of(title, test, SOURCE) for title, test in self.tests.items()]
+        if FRAMES_DIRECTION in self.tests:
+            heads = paper.frame_heads()
+            findings.append(
+                Finding(
+                    name='heads that follow frames in the paper',
+                    estimate=len(heads),
+                    unit='heads',
+                    sample=473,
+                    sample_of='sentences',
+                    source=f'{SOURCE}, Figure 3',
+                    template=(
+                        'The paper found {estimate} heads of BERT-base far above all others, '
+                        '{heads}, in the reading of its notebook, on {sample} sentences, without '
+                        'random links to hold them against.'
+                    ),
+                    numbers={
+                        'heads': ' and '.join(
+                            f'{name} {score:.3f}' for name, score in heads.items()
+                        )
+                    },
+                )
+            )
+        return findings
+
+    def notes(self):
+        return [
+            'Links at random places have as many neighbouring wordpieces of the same text, not '
+            'adjacent. Moved links keep all their distances and stand elsewhere in the text.'
+        ]
+
+    def head_notes(self):
+        return links.notes_of_tests(self.tests)
+
+    def _summary(self):
+        rows = []
+        for title, test in self.tests.items():
+            free, moved, top = test.nulls[ELSEWHERE], test.nulls[MOVED], test.top
+            theirs = self.tables[notebook(title)]
+            rows.append(
+                (
+                    title, test.table.count, links.top_of(test), free.mean[top],
+                    free.percentile_99[top], free.familywise[top],
+                    int((free.familywise <= 0.05).sum()), moved.mean[top], moved.familywise[top],
+                    int(test.real.sum()), test.places, links.ideal_of(test),
+                    with_error(theirs, top_head(theirs.mean)),
+                )
+            )  # fmt: skip
+        return framed(
+            (
+                'link', 'examples', 'top_head', 'random_places', 'percentile_99',
+                'familywise_random_places', 'heads_above_random_places', 'moved',
+                'familywise_moved', 'heads_above_both', 'places_of_a_link_median',
+                'ideal_head_at_one_offset', 'notebook_top_head',
+            ),
+            rows,
+            'The head with the most attention along the links, beside random ones.',
+        )  # fmt: skip
+
+
+def link_statistics(relations: Sequence[str]) -> list[Described]:
+    """Return the statistics along links in both readings.
+
+    Args:
+      relations: Names of the relations.
+    """
+    return [
+        relation(each.relation, each.reverse, reading)
+        for each in directions(relations).values()
+        for reading in ('paper', 'notebook')
+    ]
+
+
+def frames(
+    pretrained: Pretrained,
+    sample: FrameSample | tuple[Sequence[Example], Sequence[Annotation]] | None = None,
+    *,
+    draws: int = 100,
+    seed: int = 0,
+    shown: int = 3,
+    settings: TextSettings | None = None,
+    subject: Subject | None = None,
+) -> Frames:
+    """Measure attention along frame links, beside random links and links moved elsewhere.
+
+    Args:
+      pretrained: The model.
+      sample: Texts with annotated relations: FrameNet (`bs.read_framenet`), a prepared sample
+        (`bs.read_framenet_sample`), or your own (`bs.read_annotations`). By default the 253
+        sentences that ship.
+      draws: Draws of random links; at least 99, or no p-value can be 0.01.
+      seed: Of the draws.
+      shown: How many texts have their maps shown.
+      settings: How the texts are encoded; annotations come with the sample.
+      subject: What the model and the sample are called.
+
+    Raises:
+      ValueError: The sample has no relation.
+    """
+    settings = dataclasses.replace(settings or TextSettings(), buckets=BUCKETS)
+    filters = dict(sample.counts) if isinstance(sample, FrameSample) else {}
+    examples, annotations = parts_of(sample)
+    names = list(annotations[0].relations) if annotations else []
+    if not names:
+        raise ValueError('The sample has no annotated relation: there are no links to measure.')
+    encoded = mark(
+        tokenize(pretrained.tokenizer, examples, max_length=settings.max_length), annotations
+    )
+    with_random, random = with_random_links(
+        encoded, names, kinds=(ELSEWHERE, MOVED), draws=draws, seed=seed
+    )
+    wanted = link_statistics(names)
+    tables = in_one_pass(pretrained, with_random, wanted, settings, 'Frames', also=random)
+    tests: dict[str, LinkTest] = link_tests(tables, link_scores(encoded, names, tables))
+    first = next(iter(directions(names)))
+    return Frames(
+        subject or Subject(texts='the embedded sample'),
+        tests,
+        {each.name: tables[each.name] for each in wanted if tables[each.name].count},
+        _maps(pretrained, encoded, names[0], tables[first].mean, shown, seed),
+        filters,
+    )
+
+
+def parts_of(sample) -> tuple[Sequence[Example], Sequence[Annotation]]:
+    """Return examples and annotations of what `frames` takes as its sample."""
+    if sample is None:
+        return framenet_sample()
+    if isinstance(sample, FrameSample):
+        return sample.examples, sample.annotations
+    examples, annotations = sample
+    return examples, annotations
+
+
+def _maps(
+    pretrained: Pretrained, encoded: Encoded, name: str, score: np.ndarray, shown: int, seed: int
+) -> tuple[LinkedMap, ...]:
+    """Return maps of the two best heads on texts with a link, drawn at random (Figure 4)."""
+    marked = encoded.marks[name]
+    linked = np.flatnonzero((marked[..., 2] >= 0).any(axis=1))
+    drawn = np.random.default_rng(seed).permutation(linked)[:shown].tolist()
+    best = np.array(np.unravel_index(np.argsort(-score, axis=None)[:2], score.shape)).T
+    found = []
+    for example, maps in zip(drawn, each_map(pretrained, encoded, drawn), strict=True):
+        ids = encoded.input_ids[example, : maps.shape[-1]].tolist()
+        pairs = marked[example]
+        found.append(
+            LinkedMap(
+                tokens=tuple(pretrained.tokenizer.convert_ids_to_tokens(ids)),
+                heads=best,
+                maps=np.stack([maps[tuple(head)] for head in best]),
+                links=pairs[pairs[:, 2] >= 0],
+            )
+        )
+    return tuple(found)
+
+
+def _draw_map(result: Frames, example: LinkedMap):
+    score = next(iter(result.tests.values())).table.mean
+    figure = plots.head_maps(
+        {
+            f'{head_name(*head)} ({score[tuple(head)]:.2f} on average)': values
+            for head, values in zip(example.heads, example.maps, strict=True)
+        },
+        example.tokens,
+        sources=set(example.links[:, 0].tolist()),
+        targets=set(example.links[:, 1].tolist()),
+    )
+    figure.caption = (
+        'The two heads with the most attention, on a text drawn at random: '
+        f'{" ".join(example.tokens[1:-1])}. Blue is where a link starts (row), red where it ends '
+        '(column) (Figure 4).'
+    )
+    return figure

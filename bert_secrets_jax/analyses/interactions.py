@@ -1,0 +1,235 @@
+"""Pairs of heads: what disabling both does beyond the sum of the two.
+
+effect(a, b) - effect(a) - effect(b) is zero where two heads are independent. In the score it is
+negative where one head can stand in for the other (each alone does little, both together do much)
+and positive where their damages overlap; in the loss the signs are the other way round. The loss
+has a value per example, so its interactions are tested: each alone, and corrected for all pairs.
+
+Shapes: P pairs of heads, E examples.
+"""
+
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+import numpy as np
+import scipy.stats
+from jax.sharding import Mesh
+
+from bert_secrets_jax import plots
+from bert_secrets_jax.ablation import interactions as pairwise
+from bert_secrets_jax.ablation import masks as mask_sets
+from bert_secrets_jax.ablation.resumable import sweep_examples
+from bert_secrets_jax.ablation.significance import (
+    benjamini_hochberg,
+    sign_flip_test,
+    weighted_scores,
+)
+from bert_secrets_jax.ablation.sweep import Swept
+from bert_secrets_jax.analyses.ablation import with_intact
+from bert_secrets_jax.analyses.models import labels_of, metrics_for, one_model
+from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.finetune.losses import loss_per_example
+from bert_secrets_jax.finetune.metrics import TITLES
+from bert_secrets_jax.finetune.train import Finetuned
+from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+
+SOURCE = 'effects beyond the sum; the paper disables heads one at a time'
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class Interactions(Result):
+    """What pairs of heads do beyond the sum of the two.
+
+    Attributes:
+      subject: Model and texts.
+      heads: Names of the heads.
+      metric: The metric of the scores.
+      unit: Unit of the loss.
+      effects: [heads] points that disabling each head changes the score by.
+      points: [P] interaction in points, pairs in the order of `ablation.interactions.pairs_of`.
+      losses: [P] mean interaction in the loss.
+      low: [P] lower end of its 95 % interval over examples.
+      high: [P] upper end.
+      p_values: [P] of no interaction in the loss, each alone.
+      familywise: [P] the same corrected for all pairs.
+      examples: Number of examples.
+    """
+
+    subject: Subject
+    heads: tuple[str, ...]
+    metric: str
+    unit: str
+    effects: np.ndarray
+    points: np.ndarray
+    losses: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    p_values: np.ndarray
+    familywise: np.ndarray
+    examples: int
+
+    @property
+    def title(self) -> str:
+        return 'Interactions of heads'
+
+    def frames(self):
+        likely = benjamini_hochberg(self.p_values)
+        rows = [
+            (self.heads[a], self.heads[b], self.effects[a], self.effects[b], *values)
+            for (a, b), *values in zip(
+                pairwise.pairs_of(len(self.heads)), self.points, self.losses, self.low, self.high,
+                self.p_values,
+                self.familywise, likely, strict=True,
+            )
+        ]  # fmt: skip
+        columns = (
+            'head_a', 'head_b', f'effect_a_{self.metric}', f'effect_b_{self.metric}',
+            f'interaction_{self.metric}', 'interaction_loss', 'low', 'high', 'p_value',
+            'familywise', 'benjamini_hochberg',
+        )  # fmt: skip
+        caption = (
+            f'Effects and interactions in points of {TITLES[self.metric]}, and in the loss '
+            f'({self.unit}) with its 95 % interval.'
+        )
+        order = np.argsort(self.p_values, kind='stable')[:10]
+        return {
+            'interactions': framed(columns, rows, caption),
+            'smallest_p_values': framed(
+                columns, [rows[index] for index in order], f'The smallest p-values. {caption}'
+            ),
+        }
+
+    def figures(self):
+        return Figures({'interactions': functools.partial(_draw, self)})
+
+    def findings(self):
+        real = self.familywise <= 0.05
+        return [
+            Finding(
+                name='pairs that interact',
+                estimate=int(real.sum()),
+                unit='pairs',
+                sample=self.examples,
+                source=SOURCE,
+                template=(
+                    '{pairs:,} pairs of {heads} heads, {sample:,} examples. In the loss, '
+                    '{estimate} pairs interact significantly after correction for all pairs '
+                    '({more} lose more together than the sum of both, {less} less); {likely} do '
+                    'after a weaker correction (Benjamini-Hochberg).'
+                ),
+                numbers={
+                    'pairs': len(self.points),
+                    'heads': len(self.heads),
+                    'more': int((self.losses[real] > 0).sum()),
+                    'less': int((self.losses[real] < 0).sum()),
+                    'likely': int((benjamini_hochberg(self.p_values) <= 0.05).sum()),
+                },
+            )
+        ]
+
+
+def interactions(
+    tuned: Pretrained | Finetuned,
+    examples: Sequence[Example],
+    *,
+    heads: Sequence[tuple[int, int]] | None = None,
+    baseline: str = 'uniform',
+    metric: str | None = None,
+    seed: int = 0,
+    max_length: int = 128,
+    tokens_per_batch: int = 2048,
+    chunk_tokens: int | None = None,
+    mesh: Mesh | None = None,
+    folder: pathlib.Path | None = None,
+    subject: Subject | None = None,
+) -> Interactions:
+    """Disable every pair of heads, and measure what that does beyond the sum of the two.
+
+    Args:
+      tuned: A model with a classifier; of several fine-tuned ones, the first.
+      examples: Labelled texts.
+      heads: (layer, head) from 0, whose pairs are disabled; None takes all heads.
+      baseline: 'uniform' or 'zero', as in `ablation`.
+      metric: Name of the metric; by default the first of the task's.
+      seed: Of the test.
+      max_length, tokens_per_batch, chunk_tokens, mesh, folder, subject: As in `ablation`.
+
+    Raises:
+      ValueError: A head does not exist, or there are no labels.
+    """
+    subject = subject or Subject()
+    model = one_model(tuned)
+    labels = labels_of(examples, model.config)
+    metric = metric or metrics_for(model.config.num_labels, subject.task)[0]
+    swept = sweep_examples(
+        model,
+        examples,
+        with_intact(pairwise.single_and_pair_masks(model.config, heads)),
+        baseline=baseline,
+        max_length=max_length,
+        tokens_per_batch=tokens_per_batch,
+        chunk_tokens=chunk_tokens,
+        mesh=mesh,
+        folder=folder,
+    )
+    return assess_pairs(swept, labels, metric, seed=seed, subject=subject)
+
+
+def assess_pairs(
+    swept: Swept, labels: np.ndarray, metric: str, *, seed: int, subject: Subject
+) -> Interactions:
+    """Return the interactions of masks that were swept.
+
+    Args:
+      swept: Of the masks of `single_and_pair_masks`, behind one that keeps all heads.
+      labels: [E].
+      metric: Name of the metric.
+      seed: Of the test.
+      subject: Model and texts.
+    """
+    disabled = swept.masks[1:]
+    names = [mask_sets.describe(mask) for mask in disabled if (mask == 0).sum() == 1]
+    everything = np.ones((1, len(labels)))
+    scores = 100 * weighted_scores(metric, swept.predictions, labels, everything)[0]
+    losses = np.array(
+        [loss_per_example(jnp.asarray(logits), labels) for logits in swept.logits], np.float64
+    )  # [M + 1, E]
+    effects = scores[1:] - scores[0]
+    in_loss = pairwise.interactions(losses[1:] - losses[0], len(names))  # [P, E]
+    p_values, familywise = sign_flip_test(in_loss, seed=seed)
+    count = in_loss.shape[1]
+    half = in_loss.std(axis=1, ddof=1) / np.sqrt(count) * scipy.stats.t.ppf(0.975, count - 1)
+    mean = in_loss.mean(axis=1)
+    return Interactions(
+        subject=subject,
+        heads=tuple(names),
+        metric=metric,
+        unit='squared error' if swept.logits.shape[-1] == 1 else 'nats',
+        effects=effects[: len(names)],
+        points=pairwise.interactions(effects, len(names)),
+        losses=mean,
+        low=mean - half,
+        high=mean + half,
+        p_values=p_values,
+        familywise=familywise,
+        examples=count,
+    )
+
+
+def _draw(result: Interactions):
+    figure = plots.interaction_matrix(
+        {
+            f'{TITLES[result.metric]} (points)': pairwise.as_matrix(
+                result.points, len(result.heads)
+            ),
+            f'loss ({result.unit})': pairwise.as_matrix(result.losses, len(result.heads)),
+        },
+        result.heads,
+        label='effect beyond the sum of two',
+    )
+    figure.caption = 'effect(a, b) - effect(a) - effect(b) of disabling heads a and b.'
+    return figure

@@ -1,0 +1,125 @@
+"""What results about links share: attention along them, beside what chance and position explain."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from bert_secrets_jax import plots
+from bert_secrets_jax.analyses.tables import half_width, notes_of, with_error
+from bert_secrets_jax.measure.links import (
+    ELSEWHERE,
+    KINDS,
+    LEVEL,
+    MOVED,
+    LinkTest,
+    offset_histogram,
+)
+from bert_secrets_jax.names import head_name
+from bert_secrets_jax.runs.result import Finding, framed
+
+UNIT = 'share of attention'
+PLACES = {MOVED: 'at the same distances elsewhere', ELSEWHERE: 'at random places'}
+_COLUMNS = ('mean', 'percentile_99', 'z', 'p', 'familywise')
+Tests = Mapping[str, LinkTest]
+
+
+def kinds_of(test: LinkTest) -> list[str]:
+    """Return the kinds of random links that a test has, in a fixed order."""
+    return [kind for kind in KINDS if kind in test.nulls]
+
+
+def tests_frame(tests: Tests):
+    """Return scores and tests of all heads: a row per direction, layer and head (both from 1)."""
+    kinds = kinds_of(next(iter(tests.values()))) if tests else []
+    columns = [f'{column}_{kind}' for kind in kinds for column in _COLUMNS]
+    rows = [
+        (
+            title, head[0] + 1, head[1] + 1, test.table.count, test.table.mean[head],
+            *(getattr(test.nulls[kind], column)[head] for kind in kinds for column in _COLUMNS),
+        )
+        for title, test in tests.items()
+        for head in np.ndindex(test.table.mean.shape)
+    ]  # fmt: skip
+    return framed(
+        ('link', 'layer', 'head', 'examples', 'score', *columns),
+        rows,
+        'Attention along the links, and what random links get: mean, 99th percentile, standard '
+        'deviations above the mean (z), p-value, and p-value corrected for all heads.',
+    )
+
+
+def finding_of(title: str, test: LinkTest, source: str) -> Finding:
+    """Return what the head with the most attention along the links does beside random links."""
+    top, kinds = test.top, kinds_of(test)
+    half = half_width(test.table, top)
+    compared = []
+    for kind in kinds:
+        null = test.nulls[kind]
+        above = null.familywise[top] <= LEVEL
+        words = 'more than' if above else 'not significantly more than'
+        compared.append(f'{words} {PLACES[kind]} ({null.mean[top]:.3f})')
+    return Finding(
+        name=f'{title}: top head',
+        estimate=float(test.table.mean[top]),
+        low=float(test.table.mean[top]) - half,
+        high=float(test.table.mean[top]) + half,
+        unit=UNIT,
+        sample=int(test.table.count),
+        source=source,
+        template=(
+            'From {title}: {head} attends most along the link ({estimate:.3f} in {sample} '
+            'examples), {compared}; {real} of {heads} heads are above {bar} after correction for '
+            'all heads.'
+        ),
+        numbers={
+            'title': title,
+            'head': head_name(*top),
+            'compared': ', and '.join(compared),
+            'real': int(test.real.sum()),
+            'heads': test.real.size,
+            'bar': 'it' if len(kinds) == 1 else 'both',
+        },
+    )
+
+
+def notes_of_tests(tests: Tests) -> dict[str, np.ndarray]:
+    """Return what is known of each head for the explorer: scores beside those of random links."""
+    notes = {}
+    for title, test in tests.items():
+        texts = notes_of([test.table])
+        for kind in kinds_of(test):
+            random = np.char.mod(f', {PLACES[kind]} %.4f', test.nulls[kind].mean)
+            texts = np.char.add(texts, random)
+        notes[f'attention from {title}, model as it is'] = texts
+    return notes
+
+
+def ideal_of(test: LinkTest) -> str:
+    """Return what a head would get that puts all its attention at the best one offset."""
+    offset, score = test.ideal
+    return f'{score:.3f} (offset {offset:+d})'
+
+
+def top_of(test: LinkTest) -> str:
+    """Return the head with the most attention along the links, with its standard error."""
+    return with_error(test.table, test.top)
+
+
+def draw_grids(tests: Tests, caption: str):
+    """Draw attention along the links of all heads, with circles on those beyond random links."""
+    figure = plots.head_grids(
+        {name: test.table.mean for name, test in tests.items()},
+        label='attention along the link',
+        marked={name: test.real for name, test in tests.items()},
+    )
+    figure.caption = caption
+    return figure
+
+
+def draw_distances(tests: Tests):
+    """Draw how far apart linked tokens are."""
+    figure = plots.distance_histograms(
+        {name: offset_histogram(test.links) for name, test in tests.items()}
+    )
+    figure.caption = 'How far apart linked tokens are: key less query position, closest wordpieces.'
+    return figure

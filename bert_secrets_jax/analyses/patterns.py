@@ -1,0 +1,388 @@
+"""The five patterns of attention and their shares (section 4.1, Figures 1 and 2)."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from bert_secrets_jax import paper, plots
+from bert_secrets_jax.analyses.example_maps import choose
+from bert_secrets_jax.analyses.models import Models
+from bert_secrets_jax.analyses.tables import Tables, heads_frame, over_seeds, seeds_frame, top_head
+from bert_secrets_jax.analyses.texts import TextSettings, batches_of, before_and_after
+from bert_secrets_jax.data.tasks import Text, as_examples
+from bert_secrets_jax.measure.catalogue import Described, named
+from bert_secrets_jax.measure.maps import TokenMaps, attention_maps
+from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.names import head_name
+from bert_secrets_jax.patterns.classifier import (
+    Classifier,
+    load_classifier,
+    pattern_comparisons,
+    pattern_statistics,
+)
+from bert_secrets_jax.patterns.cnn import CLASSES, TITLES
+from bert_secrets_jax.patterns.sample import MapSample
+from bert_secrets_jax.patterns.train import f1_of, predict
+from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+
+SOURCE = 'Kovaleva et al. 2019, section 4.1'
+NAMES = tuple(f'pattern: {name}' for name in CLASSES)
+CHANGED = 'pattern: changed'
+ALL_SPECIAL = '[CLS] and all [SEP]'
+# Examples of Figure 1, and tokens that one must have: in a map of few, patterns look alike.
+_EXAMPLES = 3
+_LEGIBLE = 10
+# Maps shown of each class.
+_SHOWN = 4
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class ClassExample:
+    """A map that is clearly of a class.
+
+    Attributes:
+      head: Name of the head.
+      values: [T, T].
+    """
+
+    head: str
+    values: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class Patterns(Result):
+    """Which pattern each head's maps have.
+
+    Attributes:
+      subject: Model and texts.
+      before: 'pattern: vertical' and so on, and '[CLS] and all [SEP]', to the tables of the model
+        as it is. The mean of a pattern is the share of examples on which the head has it.
+      runs: Seed of a fine-tuned model to its tables, and to 'pattern: changed': the share of
+        examples whose map goes into another class; empty without one.
+      confusion: [C, C] labelled maps (rows) by what cross-validated classifiers found (columns);
+        empty if that is not known.
+      examples: Class to maps that are most clearly of it (Figure 1).
+    """
+
+    subject: Subject
+    before: Tables
+    runs: Mapping[str, Tables]
+    confusion: np.ndarray
+    examples: Mapping[str, tuple[ClassExample, ...]]
+
+    @property
+    def title(self) -> str:
+        return 'Patterns of attention'
+
+    @property
+    def shares(self) -> dict[str, np.ndarray]:
+        """Name of a model to the share of each head's maps in each class, [L, N, C]."""
+        shares = {'pre-trained': _stacked(self.before)}
+        if self.runs:
+            shares['fine-tuned'] = _stacked(over_seeds(list(self.runs.values()), NAMES))
+        return shares
+
+    @property
+    def changed(self) -> np.ndarray | None:
+        """[L, N] share of examples whose map goes into another class; None without tuning."""
+        if not self.runs:
+            return None
+        return np.mean([run[CHANGED].mean for run in self.runs.values()], axis=0)
+
+    def frames(self):
+        frames = {'patterns': self._summary()}
+        frames['heads'] = heads_frame(
+            {name: self.before[name] for name in NAMES}, 'share of maps', 'The model as it is.'
+        )
+        if self.runs:
+            names = (*NAMES, CHANGED)
+            runs = {seed: {name: run[name] for name in names} for seed, run in self.runs.items()}
+            frames['heads_finetuned'] = seeds_frame(
+                runs, 'share of maps', 'The fine-tuned models, and how many maps change class.'
+            )
+        return frames
+
+    def figures(self):
+        drawings = {
+            'patterns': functools.partial(_draw_shares, self),
+            'patterns_heads': functools.partial(_draw_heads, self),
+        }
+        if self.runs:
+            drawings['patterns_changed'] = functools.partial(_draw_changed, self)
+        if self.examples:
+            drawings['patterns_examples'] = functools.partial(_draw_examples, self)
+        return Figures(drawings)
+
+    def findings(self):
+        count = int(self.before[NAMES[0]].count)
+        finding = functools.partial(Finding, unit='share of maps', sample=count, source=SOURCE)
+        findings = []
+        for model, grid in self.shares.items():
+            overall = grid.mean(axis=(0, 1))
+            most = int(overall.argmax())
+            findings.append(
+                finding(
+                    name=f'most frequent pattern, {model}',
+                    estimate=float(overall[most]),
+                    template=(
+                        'Of all maps of the {model} model {estimate:.0%} are {pattern}; '
+                        '{settled:.0%} of the heads have one class on at least nine examples in '
+                        'ten.'
+                    ),
+                    numbers={
+                        'model': model,
+                        'pattern': TITLES[most],
+                        'settled': float((grid.max(axis=-1) >= 0.9).mean()),
+                    },
+                )
+            )
+        if self.runs:
+            findings += self._after_tuning(finding)
+        vertical = self.before[NAMES[0]].mean > 0.5
+        if vertical.any() and ALL_SPECIAL in self.before:
+            special = self.before[ALL_SPECIAL].mean
+            others = special[~vertical].mean() if not vertical.all() else None
+            findings.append(
+                finding(
+                    name='attention of vertical heads to special tokens',
+                    estimate=float(special[vertical].mean()),
+                    unit='share of attention',
+                    template=(
+                        'Heads that are mostly vertical give {estimate:.2f} of their attention to '
+                        '[CLS] and all [SEP]{others} (pre-trained).'
+                    ),
+                    numbers={'others': '' if others is None else f', the others {others:.2f}'},
+                )
+            )
+        findings.append(self._trust())
+        return findings
+
+    def head_notes(self):
+        texts = []
+        for grid in self.shares.values():
+            percent = np.char.mod(' (%.0f %%)', 100 * grid.max(axis=-1))
+            texts.append(np.char.add(np.array(TITLES)[grid.argmax(axis=-1)], percent))
+        if len(texts) > 1:
+            texts[1] = np.char.add(', fine-tuned ', texts[1])
+        return {'pattern': functools.reduce(np.char.add, texts)}
+
+    def _after_tuning(self, finding) -> list[Finding]:
+        upper = float(self.shares['fine-tuned'][..., -2:].sum(axis=-1).mean())
+        changed = self.changed
+        top = top_head(changed)
+        return [
+            finding(
+                name='block and heterogeneous after fine-tuning',
+                estimate=upper,
+                template=(
+                    'Block and heterogeneous, the classes that may hold what is specific to a '
+                    'task, are {estimate:.0%} after fine-tuning (in the paper {least:.0%} on MRPC '
+                    'to {most:.0%} on QQP).'
+                ),
+                numbers={'least': _upper_in_paper('MRPC'), 'most': _upper_in_paper('QQP')},
+            ),
+            finding(
+                name='maps that change class',
+                estimate=float(changed.mean()),
+                template=(
+                    'Fine-tuning puts {estimate:.0%} of the maps into another class, most in '
+                    '{head} ({highest:.0%} of its maps) and in layer {layer}.'
+                ),
+                numbers={
+                    'head': head_name(*top),
+                    'highest': float(changed[top]),
+                    'layer': int(changed.mean(axis=1).argmax()) + 1,
+                },
+            ),
+        ]
+
+    def _trust(self) -> Finding:
+        if not self.confusion.size:
+            return Finding(
+                name='F1 of the classifier',
+                estimate=np.nan,
+                unit='F1, mean over classes',
+                source='cross-validation',
+                template='Classes are those that a convolutional network finds; how well it does '
+                'is not known.',
+            )
+        scores = f1_of(self.confusion)
+        each = ', '.join(f'{title} {f1:.2f}' for title, f1 in zip(TITLES, scores, strict=True))
+        return Finding(
+            name='F1 of the classifier',
+            estimate=float(np.nanmean(scores)),
+            unit='F1, mean over classes',
+            sample=int(self.confusion.sum()),
+            sample_of='labelled maps',
+            source='cross-validation',
+            template=(
+                'Classes are those that a convolutional network finds. On labelled maps that it '
+                'was not trained with ({sample} maps, cross-validation), its {score} is {estimate:.2f}, '
+                'mean over classes ({each}); the paper reports {published} for its own and does '
+                'not say on which maps.'
+            ),
+            numbers={'score': 'F1', 'each': each, 'published': 0.86},
+        )
+
+    def _summary(self):
+        published = paper.pattern_shares(self.subject.task)
+        models = {'pretrained': self.before}
+        if self.runs:
+            models['finetuned'] = over_seeds(list(self.runs.values()), NAMES)
+        rows = []
+        for name, key, title in zip(NAMES, CLASSES, TITLES, strict=True):
+            row = [title]
+            for tables in models.values():
+                # Heads go together, in an unknown way: at worst their errors add up.
+                table = tables[name]
+                row += [100 * table.mean.mean(), 196 * table.standard_error.mean()]
+            if published is not None:
+                row.append(100 * published[key])
+            rows.append(row)
+        columns = ['class']
+        for model in models:
+            columns += [f'{model}_percent', f'{model}_half_interval_percent']
+        if published is not None:
+            columns.append('paper_bert_base_finetuned_percent')
+        return framed(
+            columns,
+            rows,
+            'Share of all maps, in percent, and half of its 95 % interval over examples at its '
+            'widest. What the classifier mistakes is not in it.',
+        )
+
+
+def map_statistics(classifier: Classifier) -> list[Described]:
+    """Return the statistics of one model that `patterns` measures."""
+    return [*pattern_statistics(classifier), named(ALL_SPECIAL)]
+
+
+def patterns(
+    pretrained: Pretrained,
+    texts: Sequence[Text],
+    *,
+    tuned: Models | None = None,
+    classifier: Classifier | None = None,
+    settings: TextSettings | None = None,
+    subject: Subject | None = None,
+) -> Patterns:
+    """Classify the maps of all heads into the five patterns, before and after fine-tuning.
+
+    Args:
+      pretrained: The model as it is.
+      texts: What it reads.
+      tuned: The same model fine-tuned, or several of them.
+      classifier: What tells the patterns apart; by default the network that ships.
+      settings: How the texts are encoded.
+      subject: What model and texts are called.
+    """
+    settings = settings or TextSettings()
+    classifier = classifier or load_classifier()
+    examples = as_examples(texts)
+    before, runs = before_and_after(
+        pretrained,
+        tuned,
+        batches_of(pretrained, examples, settings, annotated=False),
+        map_statistics(classifier),
+        settings,
+        compared=[*pattern_comparisons(classifier), named(ALL_SPECIAL)],
+    )
+    chosen = choose(pretrained, examples, count=_EXAMPLES, max_length=settings.max_length)
+    maps = attention_maps(pretrained, chosen, max_length=settings.max_length)
+    return Patterns(
+        subject or Subject(), before, runs, classifier.confusion, clearest(classifier, maps)
+    )
+
+
+def clearest(
+    classifier: Classifier, maps: Sequence[TokenMaps]
+) -> dict[str, tuple[ClassExample, ...]]:
+    """Return, for each class, the maps that are most clearly of it, one of each head (Figure 1)."""
+    # In a map of few tokens one pattern looks like the other.
+    shown = [each for each in maps if len(each.tokens) >= _LEGIBLE] or list(maps)
+    every = as_maps(shown)
+    logits = predict(classifier, every).astype(np.float64)
+    odds = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
+    panels = {}
+    for index, title in enumerate(TITLES):
+        order = np.argsort(-odds[:, index], kind='stable')
+        members = {}
+        for number in order[logits[order].argmax(axis=1) == index]:
+            members.setdefault((every.layer[number], every.head[number]), number)
+        panels[title] = tuple(
+            ClassExample(head_name(*head), every.values[number])
+            for head, number in list(members.items())[:_SHOWN]
+        )
+    return panels
+
+
+def as_maps(shown: Sequence[TokenMaps]) -> MapSample:
+    """Return the maps of all heads, one by one."""
+    values, first_text, example, layer, head = [], [], [], [], []
+    for number, each in enumerate(shown):
+        tokens = list(each.tokens)
+        for place in np.ndindex(each.attentions.shape[:2]):
+            values.append(each.attentions[place])
+            # The last token separates, and the same one stands between two texts.
+            first_text.append(tokens.index(tokens[-1]) + 1)
+            example.append(number)
+            layer.append(place[0])
+            head.append(place[1])
+    return MapSample(
+        values=values,
+        first_text=np.array(first_text),
+        source=np.array([''] * len(values)),
+        example=np.array(list(map(str, example))),
+        layer=np.array(layer),
+        head=np.array(head),
+        text=np.array(example),
+    )
+
+
+def _stacked(tables: Tables) -> np.ndarray:
+    return np.stack([tables[name].mean for name in NAMES], axis=-1)
+
+
+def _upper_in_paper(task: str) -> float:
+    shares = paper.pattern_shares(task)
+    return sum(shares[name] for name in CLASSES[-2:])
+
+
+def _draw_shares(result: Patterns):
+    published = paper.pattern_shares(result.subject.task)
+    bars = {model: grid.mean(axis=(0, 1)) for model, grid in result.shares.items()}
+    if published is not None:
+        theirs = np.array([published[name] for name in CLASSES])
+        bars = {'paper: BERT-base, fine-tuned': theirs} | bars
+    figure = plots.class_shares(bars, TITLES)
+    figure.caption = 'Share of maps of each class, over all heads and examples (Figure 2).'
+    return figure
+
+
+def _draw_heads(result: Patterns):
+    figure = plots.class_grids(result.shares, TITLES)
+    figure.caption = 'The most frequent class of every head, the paler the smaller its share.'
+    return figure
+
+
+def _draw_changed(result: Patterns):
+    figure = plots.head_grids(
+        {'class changed': result.changed}, label='share of examples', limits=(0.0, 1.0)
+    )
+    figure.caption = 'On how many examples fine-tuning puts the map of a head into another class.'
+    return figure
+
+
+def _draw_examples(result: Patterns):
+    panels = {
+        title: [(each.head, each.values) for each in examples]
+        for title, examples in result.examples.items()
+    }
+    figure = plots.class_examples(panels)
+    figure.caption = (
+        'For each class the maps that are most clearly of it, of all heads on a few examples, '
+        'pre-trained (Figure 1). Each on a scale of its own.'
+    )
+    return figure

@@ -1,0 +1,237 @@
+"""Attention to special tokens and neighbours, and its entropy (section 4.4, Figure 6).
+
+Any other statistic of single heads can be shown with these: those of the catalogue, and one's own.
+"""
+
+import dataclasses
+import functools
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from bert_secrets_jax import paper, plots
+from bert_secrets_jax.analyses.tables import (
+    Description,
+    Tables,
+    describe,
+    half_width,
+    heads_frame,
+    notes_of,
+    top_head,
+)
+from bert_secrets_jax.analyses.texts import TextSettings, batches_of
+from bert_secrets_jax.data.tasks import Text
+from bert_secrets_jax.measure.catalogue import Described, measure, named
+from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.names import head_name
+from bert_secrets_jax.progress import progress
+from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+
+STATISTICS = (
+    '[CLS]',
+    '[SEP]',
+    '[CLS] and all [SEP]',
+    'self',
+    'previous token',
+    'next token',
+    'entropy (nats)',
+)
+# Drawn side by side, on one scale.
+_TOGETHER = {
+    'special_tokens': ('[CLS]', '[SEP]'),
+    'neighbours': ('self', 'previous token', 'next token'),
+}
+_CAPTIONS = {
+    'special_tokens': (
+        'Attention to [CLS] and to [SEP] by layer and head: mean over query tokens; with two [SEP] '
+        'the greater one; mean over examples (Figure 6 of the paper).'
+    ),
+    'neighbours': 'Attention to the token itself, the previous and the next one (Clark et al. '
+    '2019).',
+}
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class SpecialTokens(Result):
+    """What every head attends to, by any statistics.
+
+    Attributes:
+      subject: Model and texts.
+      statistics: What the statistics are called.
+      tables: Name of a statistic to the table of all heads.
+    """
+
+    subject: Subject
+    statistics: tuple[Description, ...]
+    tables: Tables
+
+    @property
+    def title(self) -> str:
+        return 'Attention to special tokens and neighbours'
+
+    def frames(self):
+        units = {each.name: each.unit for each in self.statistics}
+        return {
+            'top_heads': self._top_heads(),
+            'layers': self._layers(),
+            'heads': heads_frame(self.tables, units, 'Every statistic of every head.'),
+        }
+
+    def figures(self):
+        drawings, shown = {}, set()
+        for name, together in _TOGETHER.items():
+            if set(together) <= set(self.tables):
+                drawings[name] = functools.partial(_draw_grids, self, together, _CAPTIONS[name])
+                shown |= set(together)
+                if name == 'special_tokens':
+                    drawings[f'{name}_by_layer'] = functools.partial(_draw_layers, self, together)
+        for each in self.statistics:
+            if each.name not in shown:
+                caption = f'{_sentence(each.title)} ({each.unit}), mean over examples.'
+                drawings[_slug(each.name)] = functools.partial(
+                    _draw_grids, self, (each.name,), caption
+                )
+        return Figures(drawings)
+
+    def findings(self):
+        return [self._finding(each) for each in self.statistics if self.tables[each.name].count]
+
+    def head_notes(self):
+        return {
+            each.title: notes_of([self.tables[each.name]])
+            for each in self.statistics
+            if self.tables[each.name].count
+        }
+
+    def _finding(self, statistic: Description) -> Finding:
+        table = self.tables[statistic.name]
+        signed = -table.mean if statistic.least_first else table.mean
+        head, by_layer = top_head(signed), np.nanmean(signed, axis=1)
+        layer = int(by_layer.argmax())
+        half = half_width(table, head)
+        published = (paper.special_token_attention(self.subject.task) or {}).get(statistic.name)
+        rank = None if published is None else paper.rank_correlation(table.mean, published)
+        return Finding(
+            name=statistic.name,
+            estimate=float(table.mean[head]),
+            low=float(table.mean[head]) - half,
+            high=float(table.mean[head]) + half,
+            unit=statistic.unit,
+            sample=int(table.count),
+            source=statistic.source,
+            template=(
+                '{Title} is {most} in layer {layer} ({mean:.2f} {unit}, mean over heads), and of '
+                'all heads in {head}: {estimate:.2f} ({low:.2f} to {high:.2f}), {model} on '
+                '{sample} examples of {texts}.{rank}'
+            ),
+            numbers={
+                'Title': _sentence(statistic.title),
+                'most': 'smallest' if statistic.least_first else 'greatest',
+                'layer': layer + 1,
+                'mean': float(table.mean.mean(axis=1)[layer]),
+                'head': head_name(*head),
+                'model': self.subject.model,
+                'texts': self.subject.texts,
+                'rank': ''
+                if rank is None
+                else f' Rank correlation with the paper: {rank.heads:.2f} over heads, '
+                f'{rank.layers:.2f} over layers.',
+            },
+        )
+
+    def _layers(self):
+        columns = {name: table.mean for name, table in self.tables.items()}
+        depth = len(next(iter(columns.values())))
+        published = paper.special_token_attention(self.subject.task) or {}
+        columns |= {f'paper {name}': grid for name, grid in published.items() if len(grid) == depth}
+        by_layer = [grid.mean(axis=1) for grid in columns.values()]
+        rows = [(layer + 1, *values) for layer, values in enumerate(zip(*by_layer, strict=True))]
+        return framed(('layer', *columns), rows, 'Mean over the heads of a layer.')
+
+    def _top_heads(self):
+        rows = []
+        for each in self.statistics:
+            table = self.tables[each.name]
+            if not table.count:
+                continue
+            sign = 1 if each.least_first else -1
+            for rank, index in enumerate(
+                np.argsort(sign * table.mean, axis=None, kind='stable')[:3]
+            ):
+                head = np.unravel_index(index, table.mean.shape)
+                rows.append(
+                    (
+                        each.title, 'least' if each.least_first else 'most', rank + 1,
+                        head_name(*head), table.mean[head], table.standard_error[head], each.unit,
+                    )
+                )  # fmt: skip
+        return framed(
+            ('statistic', 'order', 'rank', 'head', 'mean', 'standard_error', 'unit'),
+            rows,
+            'The three heads that attend most to each; standard errors are over examples.',
+        )
+
+
+def special_tokens(
+    pretrained: Pretrained,
+    texts: Sequence[Text],
+    *,
+    statistics: Sequence[str | Described] = STATISTICS,
+    settings: TextSettings | None = None,
+    subject: Subject | None = None,
+) -> SpecialTokens:
+    """Measure attention to special tokens and neighbours, its entropy, or any other statistics.
+
+    Args:
+      pretrained: The model.
+      texts: What it reads.
+      statistics: Names of the catalogue (`bs.catalogue`), 'package.module:name' of your own, or
+        what these name.
+      settings: How the texts are encoded, and what finds words in them.
+      subject: What model and texts are called.
+
+    Raises:
+      ValueError: A statistic is unknown.
+    """
+    settings = settings or TextSettings()
+    wanted = [named(each) if isinstance(each, str) else each for each in statistics]
+    batches = batches_of(
+        pretrained, texts, settings, annotated=any(each.annotated for each in wanted)
+    )
+    shown = progress(batches, 'Attention', size=lambda batch: batch.size)
+    tables = measure(pretrained, shown, wanted)
+    return SpecialTokens(subject or Subject(), describe(wanted), tables)
+
+
+def _draw_grids(result: SpecialTokens, names: Sequence[str], caption: str):
+    titles = {each.name: each for each in result.statistics}
+    units = list(dict.fromkeys(titles[name].unit for name in names))
+    figure = plots.head_grids(
+        {name: result.tables[name].mean for name in names}, label=', '.join(units)
+    )
+    figure.caption = caption
+    return figure
+
+
+def _draw_layers(result: SpecialTokens, names: Sequence[str]):
+    published = paper.special_token_attention(result.subject.task) or {}
+    figure = plots.layer_profiles(
+        {name: result.tables[name].mean for name in names},
+        label='share of attention',
+        published=published,
+        published_name='paper: BERT-base,\nfine-tuned',
+    )
+    figure.caption = 'The same by layer: mean over heads, and the range of the heads.' + (
+        ' Dotted: the paper, digitised to about 0.005.' if published else ''
+    )
+    return figure
+
+
+def _slug(name: str) -> str:
+    """Return a name of a file: 'entropy (nats)' becomes 'entropy_nats'."""
+    return re.sub(r'\W+', '_', name).strip('_').lower() or 'statistic'
+
+
+def _sentence(title: str) -> str:
+    return title[:1].upper() + title[1:]

@@ -1,0 +1,40 @@
+"""One line for what holds large arrays."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+_NAMES = 5
+_CHARACTERS = 60
+
+
+def brief(instance: Any) -> str:
+    """Return a short `repr` of a dataclass: arrays by type and shape, long values by their size.
+
+    >>> import numpy as np
+    >>> @dataclasses.dataclass(repr=False)
+    ... class Measured:
+    ...     mean: np.ndarray
+    ...     count: float
+    ...     __repr__ = brief
+    >>> Measured(np.zeros((6, 12), np.float32), 7.0)
+    Measured(mean=float32[6, 12], count=7.0)
+    """
+    fields = [field.name for field in dataclasses.fields(instance) if field.repr]
+    shown = ', '.join(f'{name}={_value(getattr(instance, name))}' for name in fields)
+    return f'{type(instance).__name__}({shown})'
+
+
+def _value(value: Any) -> str:
+    if getattr(value, 'shape', ()):
+        return f'{value.dtype}{list(value.shape)}'
+    if isinstance(value, Mapping):
+        names = ', '.join(map(str, list(value)[:_NAMES]))
+        more = f' and {len(value) - _NAMES} more' if len(value) > _NAMES else ''
+        return f'{{{names}{more}}}'
+    text = repr(value)
+    if len(text) <= _CHARACTERS:
+        return text
+    if isinstance(value, list | tuple):
+        return f'<{len(value)} items>'
+    return f'<{type(value).__name__}>'

@@ -1,0 +1,1 @@
+"""Every number of every experiment."""

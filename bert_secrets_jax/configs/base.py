@@ -1,0 +1,153 @@
+"""What can be set, with the defaults that all settings share."""
+
+from ml_collections import ConfigDict, config_dict
+
+
+def get_config() -> ConfigDict:
+    """Return the defaults; the other files of this folder change them."""
+    return ConfigDict(
+        {
+            'model': {
+                # A directory, a name on the Hugging Face hub, or 'all-MiniLM-L6-v2'.
+                'name': 'bert-base-uncased',
+                'revision': config_dict.placeholder(str),
+                # Settings of its config.json to disregard, when loading refused them as unknown.
+                'ignore_config': (),
+                # 'float32', or 'bfloat16' for speed on GPU and TPU.
+                'dtype': 'float32',
+            },
+            'data': {
+                # 'glue' (the original TSV files in glue_dir, or else what tensorflow-datasets
+                # has prepared in tfds_dir), 'corpus' (embedded), or 'file' (your own table).
+                'source': 'glue',
+                # One task, or several with commas between them.
+                'task': 'mrpc',
+                'split': 'dev',
+                'glue_dir': config_dict.placeholder(str),
+                'tfds_dir': config_dict.placeholder(str),
+                # For 'file': a .tsv, .csv or .jsonl, and the names of its columns.
+                'file': config_dict.placeholder(str),
+                'text_a': 'text_a',
+                'text_b': config_dict.placeholder(str),
+                # Its label, and the names of the classes in the order of their ids if the labels
+                # are words; decimal numbers make it a regression.
+                'label': config_dict.placeholder(str),
+                'labels': (),
+                # For 'file': the table to train on.
+                'train_file': config_dict.placeholder(str),
+                # 'error' refuses a file with malformed rows, 'skip' leaves them out.
+                'bad_rows': 'error',
+                # The paper analyses at most 1,000 examples of a task, drawn at random; 0 is all.
+                'max_examples': 1000,
+            },
+            'encoding': {
+                'max_length': 128,
+                # Rows times padded length of a batch. 2,048 suits a CPU's cache; give a GPU 65,536.
+                'tokens_per_batch': 2048,
+            },
+            # What is measured of every head and shown with the special tokens: names of the
+            # catalogue (bs.catalogue.CATALOGUE), or 'package.module:name' of your own.
+            'statistics': (
+                '[CLS]',
+                '[SEP]',
+                '[CLS] and all [SEP]',
+                'self',
+                'previous token',
+                'next token',
+                'entropy (nats)',
+            ),
+            'linguistics': {
+                # spaCy's English pipeline that finds nouns, subjects and so on; '' does without.
+                'pipeline': 'en_core_web_sm',
+            },
+            # Draws of random links that relations and frames are held against; 99 at least, or no
+            # p-value can be 0.01.
+            'links': {'draws': 100},
+            # A sample of frames: '' (embedded), a prepared .jsonl, or 'framenet' (FrameNet itself,
+            # in `folder` or as NLTK has downloaded it).
+            'frames': {
+                'sample': '',
+                'folder': config_dict.placeholder(str),
+                # How FrameNet is sampled: 'paper' or 'notebook', and at most so many sentences of
+                # a lexical unit (0: all).
+                'reading': 'paper',
+                'per_unit': 0,
+            },
+            # How many examples have their maps drawn.
+            'maps': {'examples': 3},
+            'train': {
+                # 'pretrained', and 'random' (normal(0, 0.02), as in Table 1).
+                'starts': ('pretrained',),
+                # Seeds are seed, seed + 1, ...
+                'num_seeds': 3,
+                # Draws this many training examples; 0 is all.
+                'max_examples': 0,
+                # Evaluates on this many dev examples, before training and after each epoch; 0
+                # is all.
+                'max_dev_examples': 0,
+                'epochs': 3,
+                'batch_size': 32,
+                # Examples per forward and backward pass; on an accelerator take batch_size.
+                'micro_batch': 8,
+                'learning_rate': 5e-5,
+                'warmup': 0.1,
+                'weight_decay': 0.01,
+                'clip': 1.0,
+                # 'adamw', or 'bert_adam' as the authors used.
+                'optimizer': 'adamw',
+                'log_every': 20,
+                'checkpoint_every': 500,
+            },
+            # Readings of the cosine similarity: 'paper' (real tokens) and 'notebook' (maps padded
+            # to 200, as published).
+            'change': {'readings': ('paper',)},
+            'ablation': {
+                # What is ablated: 'finetuned' (the last checkpoint of the first seed of this run),
+                # or 'model' (model.name as it is, with the classifier that it came with).
+                'checkpoint': 'finetuned',
+                # 'heads' (one at a time, Figure 8), 'layers' (Figure 9), 'one_head_left' (all heads
+                # of a layer but one, Michel et al.).
+                'sets': ('heads', 'layers', 'one_head_left'),
+                # Heads to disable together, such as 'L1-H2,L7-H6'.
+                'together': '',
+                # 'uniform' (the paper), or 'zero' (Michel et al., Voita et al.).
+                'baseline': 'uniform',
+                # Draws this many examples of the split; 0 is all.
+                'max_examples': 0,
+                # Tokens per call; 0 chooses for the device.
+                'chunk_tokens': 0,
+                # Pairs whose joint effect the program `interactions` measures: of these heads, such
+                # as 'L1-H2,L7-H6,L7-H7', or of all.
+                'pairs_of': 'all',
+            },
+            'patterns': {
+                # Maps that the program `annotate` draws to be labelled by eye.
+                'count': 100,
+                # What the program `train_patterns` learns from: '' (the 648 maps that ship), or a
+                # folder that `annotate` wrote.
+                'annotated': '',
+                # Pixels of the images (32 or more), and tokens that fill them: 0 stretches all.
+                'side': 32,
+                'longest': 0,
+                'epochs': 100,
+                'folds': 5,
+                # What the patterns section classifies with: '' (the one that ships), or what
+                # `train_patterns` wrote.
+                'classifier': '',
+            },
+            'seed': 0,
+        }
+    )
+
+
+def shrink(config: ConfigDict) -> ConfigDict:
+    """Make a run of seconds: the same path on a handful of examples."""
+    config.data.max_examples = 12
+    config.maps.examples = 1
+    config.ablation.max_examples = 12
+    config.train.max_examples = 16
+    config.train.max_dev_examples = 64
+    config.train.epochs = 1
+    config.train.num_seeds = 2
+    config.train.batch_size = 8
+    return config

@@ -1,0 +1,529 @@
+"""The training loop: several seeds at once, and it can be killed at any time.
+
+Everything that differs between seeds has a leading axis G: parameters, optimiser state and batches.
+What happens at a step follows from the step and the seed alone (data order, dropout), so a
+checkpoint of parameters and step is a checkpoint of everything.
+"""
+
+import dataclasses
+import functools
+import itertools
+import math
+import operator
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Float, Float32, Int, Key, Num
+
+from bert_secrets_jax.data.encoding import BUCKETS, Batch, Encoded, in_order, padded_lengths
+from bert_secrets_jax.finetune import optimizers
+from bert_secrets_jax.finetune.checkpoints import Checkpoints, Memory
+from bert_secrets_jax.finetune.losses import loss_per_example
+from bert_secrets_jax.finetune.metrics import accuracy, evaluate, pearson, predictions
+from bert_secrets_jax.model.bert import Bert
+from bert_secrets_jax.progress import progress
+
+# A checkpoint is written when the last one is this old, whatever the step.
+CHECKPOINT_SECONDS = 120
+# Smaller evaluations take a moment and show no progress of their own.
+_LARGE_EVALUATION = 2000
+
+Save = Callable[[int, str, Any], None]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FinetuneConfig:
+    """Settings of a training. The defaults are those of the paper and of its authors' script.
+
+    Attributes:
+      seeds: One model is trained per seed, which determines the fresh classifier, the order of the
+        data and dropout.
+      epochs: Number of passes over the training examples.
+      batch_size: Number of examples per step and seed.
+      micro_batch: Number of examples per forward and backward pass; must divide `batch_size`. The
+        examples of a step are sorted by length and cut into micro-batches, each padded to its own
+        longest example, and their gradients are added. The step is the same up to rounding and
+        needs less memory and less padding.
+      learning_rate: Learning rate at its peak.
+      warmup: Share of the steps in which the learning rate rises.
+      weight_decay: Decoupled weight decay, applied to all weights but biases and LayerNorm.
+      clip: Greatest norm of the gradient.
+      optimizer: 'adamw' or 'bert_adam' (see `optimizers.make_optimizer`).
+      max_length: Greatest number of tokens of an example; longer ones are cut.
+      buckets: Lengths that examples are padded to.
+      log_every: Number of steps between two rows of the training curve.
+      checkpoint_every: Number of steps between two checkpoints. There is also one per epoch, and
+        one whenever the last is two minutes old.
+    """
+
+    seeds: tuple[int, ...] = (0,)
+    epochs: int = 3
+    batch_size: int = 32
+    micro_batch: int = 8
+    learning_rate: float = 5e-5
+    warmup: float = 0.1
+    weight_decay: float = 0.01
+    clip: float = 1.0
+    optimizer: str = 'adamw'
+    max_length: int = 128
+    buckets: tuple[int, ...] = BUCKETS
+    log_every: int = 20
+    checkpoint_every: int = 500
+
+    def __post_init__(self):
+        for name in (
+            'epochs', 'batch_size', 'micro_batch', 'max_length', 'log_every', 'checkpoint_every',
+        ):  # fmt: skip
+            value = getattr(self, name)
+            if not _is_whole(value) or value < 1:
+                raise ValueError(f'{name}={value!r} must be a whole number, at least 1.')
+        for name in ('learning_rate', 'clip'):
+            value = getattr(self, name)
+            # Written so that NaN is refused as well.
+            if not 0 < value < math.inf:
+                raise ValueError(f'{name}={value!r} must be a number above 0.')
+        if not 0 <= self.weight_decay < math.inf:
+            raise ValueError(f'weight_decay={self.weight_decay!r} must be a number, at least 0.')
+        if not 0 <= self.warmup < 1:
+            raise ValueError(
+                f'warmup={self.warmup!r} is a share of the steps: at least 0 and below 1.'
+            )
+        if self.optimizer not in optimizers.NAMES:
+            raise ValueError(f'optimizer={self.optimizer!r} must be one of {optimizers.NAMES}.')
+        if self.batch_size % self.micro_batch:
+            raise ValueError(
+                f'micro_batch={self.micro_batch} must divide batch_size={self.batch_size}.'
+            )
+        seeds = self.seeds
+        if not seeds or len(set(seeds)) < len(seeds):
+            raise ValueError(f'{seeds=} must be different numbers, at least one.')
+        for seed in seeds:
+            if not _is_whole(seed) or seed < 0:
+                raise ValueError(f'{seeds=} must be whole numbers, at least 0.')
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """What a model is trained and evaluated on.
+
+    Attributes:
+      train: The tokenised training examples.
+      train_labels: [E] their class ids, or values of a regression.
+      train_ids: Their names, for error messages.
+      dev: Batches of the dev examples.
+      dev_labels: Class ids or values of the dev examples, in the order of `Batch.example`.
+      metrics: Names of the metrics that the dev examples are scored with.
+    """
+
+    train: Encoded
+    train_labels: np.ndarray
+    train_ids: Sequence[str]
+    dev: Sequence[Batch]
+    dev_labels: np.ndarray
+    metrics: tuple[str, ...]
+
+
+@flax.struct.dataclass
+class TrainState:
+    """What a step changes, with a leading axis G for seeds."""
+
+    step: Any
+    params: Any
+    optimizer: Any
+
+
+class NonFiniteLossError(FloatingPointError):
+    """The loss became infinite or NaN. Checkpoints hold only what was before that."""
+
+
+def save_nothing(seed: int, which: str, params: Any) -> None:
+    """Keep no parameters."""
+
+
+def train_runs(
+    bert: Bert,
+    params: Sequence[Any],
+    data: Data,
+    config: FinetuneConfig,
+    folder: Any = None,
+    *,
+    save: Save = save_nothing,
+    mesh: Mesh | None = None,
+) -> list[dict[str, Any]]:
+    """Train one model per seed; called again after a kill, go on to the same result.
+
+    Args:
+      bert: A model with a classification or regression head.
+      params: Initial parameters for each seed.
+      data: Training and dev examples.
+      config: Settings.
+      folder: Folder for checkpoints and curves (`curve.jsonl`, `curve.csv`). Nothing is written
+        without one.
+      save: Function that is called with a seed, 'best' or 'last', and that seed's parameters:
+        whenever its dev score is the best so far, and after the last step.
+      mesh: Devices along an axis `data`, over which the seeds are spread or, where their number
+        does not allow that, the micro-batches.
+
+    Returns:
+      The history: a dictionary per logged step and seed ('split' is 'train', with 'loss' and
+      'learning_rate'), and per epoch and seed ('split' is 'dev', with 'loss', the metrics, their
+      mean 'score', and always 'accuracy' or, for a regression, 'pearson'). Epoch 0 is the model
+      before training.
+
+    Raises:
+      NonFiniteLossError: The loss is not finite; names the step, the learning rate and the
+        examples.
+      ValueError: Neither seeds nor micro-batches can be spread over the devices.
+    """
+    count = len(data.train_labels)
+    per_epoch = -(-count // config.batch_size)
+    total = per_epoch * config.epochs
+    optimizer = _optimizer(config, total)
+    at_once = mesh is not None or jax.default_backend() != 'cpu'
+    seed_sharding, batch_sharding = _shardings(mesh, len(config.seeds), config.micro_batch)
+    stacked = jax.device_put(jax.tree.map(_stack, *params), seed_sharding)
+    state = TrainState(jnp.int32(0), stacked, jax.jit(jax.vmap(optimizer.init))(stacked))
+
+    def examples_in(_) -> int:
+        return config.batch_size * len(config.seeds)
+
+    with Memory() if folder is None else Checkpoints(folder) as checkpoints:
+        state, record = checkpoints.restore_latest(state)
+        if not record.history:
+            record.history += _evaluate(bert, at_once, state, data, config, 0, save)
+            checkpoints.save(state, record)
+        saved_at = time.monotonic()
+        previous = None
+        for step in progress(range(int(state.step), total), 'Fine-tuning', size=examples_in):
+            state, losses = _step(
+                bert, optimizer, at_once, state, data, config, step, per_epoch, batch_sharding
+            )
+            # The device may be one step behind, not twenty: the time that has passed and the
+            # progress that is shown are those of steps that are done.
+            jax.block_until_ready(previous)
+            previous = losses
+            record.pending.append((step, losses))
+            done = step + 1
+            is_epoch = done % per_epoch == 0
+            is_checkpoint = is_epoch or done % config.checkpoint_every == 0
+            if is_checkpoint or done % config.log_every == 0:
+                record.history += _train_rows(record.pending, data, config, per_epoch)
+                record.pending.clear()
+            if is_epoch:
+                epoch = done // per_epoch
+                record.history += _evaluate(
+                    bert, at_once, state, data, config, epoch, save, record.history
+                )
+            if is_checkpoint or _is_due(saved_at):
+                record.pending[:] = _checked(record.pending, data, config, per_epoch)
+                checkpoints.save(state, record)
+                saved_at = time.monotonic()
+    for index, seed in enumerate(config.seeds):
+        save(seed, 'last', _select(state.params, index))
+    return record.history
+
+
+def _step(bert, optimizer, at_once, state, data, config, step, per_epoch, sharding):
+    """Take one step with every seed; returns the new state and the losses [G]."""
+    rows = np.stack(
+        [
+            _rows(seed, step, len(data.train_labels), config.batch_size, per_epoch)
+            for seed in config.seeds
+        ]
+    )
+    keys = _keys(np.array(config.seeds), step)
+    counts = (rows >= 0).sum(axis=1).astype(np.float32)
+    gradients, losses = None, 0
+    for batch, labels in _micro_batches(data, rows, config):
+        batch, labels = jax.device_put((batch, labels), sharding)
+        gradients, part = _accumulate(
+            bert, at_once, state.params, gradients, batch, labels, keys, counts
+        )
+        losses = losses + part
+    return _update(optimizer, state, gradients), losses
+
+
+def _is_due(saved_at: float) -> bool:
+    """Return whether the last checkpoint is old.
+
+    Several processes write a checkpoint together, and their clocks differ: they write by step only.
+    """
+    return jax.process_count() == 1 and time.monotonic() - saved_at >= CHECKPOINT_SECONDS
+
+
+@functools.lru_cache(maxsize=8)
+def _optimizer(config: FinetuneConfig, steps: int) -> optax.GradientTransformation:
+    """Return the same object for the same settings: jit knows it by its identity."""
+    return optimizers.make_optimizer(
+        config.optimizer,
+        _schedule(config, steps),
+        weight_decay=config.weight_decay,
+        clip=config.clip,
+    )
+
+
+def _schedule(config: FinetuneConfig, steps: int) -> optax.Schedule:
+    return optimizers.make_schedule(config.learning_rate, steps, config.warmup)
+
+
+def _stack(*leaves):
+    return jnp.stack(leaves)
+
+
+def _select(params: Any, index: int) -> Any:
+    """Return the parameters of one seed."""
+    return jax.tree.map(operator.itemgetter(index), params)
+
+
+def predict(
+    bert: Bert,
+    params: Any,
+    batches: Sequence[Batch],
+    *,
+    at_once: bool = False,
+    show_progress: bool = False,
+    compiles: bool = True,
+) -> Float32[np.ndarray, 'G E C']:
+    """Return the logits of every seed on all examples, in their order.
+
+    Args:
+      bert: The model.
+      params: Parameters with a leading axis of seeds.
+      batches: Batches from one call of `encode`.
+      at_once: Whether the seeds are vmapped; otherwise they follow each other.
+      show_progress: Whether progress is shown.
+      compiles: Whether the first batch is likely to wait for a compilation, which is then said.
+    """
+    seeds = len(jax.tree.leaves(params)[0])
+
+    def examples_in(batch: Batch) -> int:
+        return batch.size * seeds
+
+    shown = batches
+    if show_progress:
+        shown = progress(batches, 'Evaluating', size=examples_in, compiles=compiles)
+    logits = [np.asarray(_predict(bert, at_once, params, batch)) for batch in shown]
+    return in_order([batch.example for batch in batches], logits, axis=1)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=3)
+def _accumulate(
+    bert,
+    at_once,
+    params,
+    gradients,
+    batch,
+    labels: Float[Array, 'G B'],
+    keys: Key[Array, ' G'],
+    counts: Float[Array, ' G'],
+):
+    """Add a micro-batch's share of the gradient of the step's mean loss, for every seed."""
+
+    def loss(params, batch, labels, key, count):
+        output = bert.apply(
+            {'params': params},
+            **batch.inputs,
+            deterministic=False,
+            rngs={'dropout': key},
+            example_ids=batch.example,
+        )
+        each = loss_per_example(output.logits, labels)
+        return jnp.where(batch.example >= 0, each, 0).sum() / count
+
+    value, new = _over_seeds(jax.value_and_grad(loss), at_once, params, batch, labels, keys, counts)
+    return new if gradients is None else jax.tree.map(jnp.add, gradients, new), value
+
+
+@functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
+def _update(optimizer, state, gradients):
+    # Elementwise work gains nothing from taking one seed after the other.
+    updates, moments = jax.vmap(optimizer.update)(gradients, state.optimizer, state.params)
+    return TrainState(state.step + 1, optax.apply_updates(state.params, updates), moments)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _predict(bert, at_once, params, batch) -> Float[Array, 'G B C']:
+    def forward(params):
+        return bert.apply({'params': params}, **batch.inputs).logits
+
+    return _over_seeds(forward, at_once, params)
+
+
+def _over_seeds(function, at_once: bool, *arguments):
+    """Apply a function to every seed: all at once, or one after the other in one program.
+
+    On one CPU the latter is many times faster: a batched matrix product of several seeds' weights
+    leaves its cache, and XLA does not hand it to the fast routine for a plain one.
+    """
+    if at_once:
+        return jax.vmap(function)(*arguments)
+    return jax.lax.map(lambda of_seed: function(*of_seed), arguments)
+
+
+@jax.jit
+def _keys(seeds: Int[Array, ' G'], step) -> Key[Array, ' G']:
+    return jax.vmap(lambda seed: jax.random.fold_in(jax.random.key(seed), step))(seeds)
+
+
+def _rows(
+    seed: int, step: int, count: int, batch_size: int, per_epoch: int
+) -> Int[np.ndarray, ' B']:
+    """Return the examples that a seed sees at a step; -1 fills the last batch of an epoch up."""
+    epoch, place = divmod(step, per_epoch)
+    order = _order(seed, epoch, count)
+    rows = order[place * batch_size : (place + 1) * batch_size]
+    return np.pad(rows, (0, batch_size - len(rows)), constant_values=-1)
+
+
+@functools.lru_cache(maxsize=64)
+def _order(seed: int, epoch: int, count: int) -> Int[np.ndarray, ' E']:
+    return np.random.default_rng([seed, epoch]).permutation(count)
+
+
+def _micro_batches(
+    data: Data, rows: Int[np.ndarray, 'G B'], config: FinetuneConfig
+) -> Iterator[tuple[Batch, Num[np.ndarray, 'G b']]]:
+    """Yield batches with a leading axis of seeds and their labels, the short examples first."""
+    lengths = np.where(rows >= 0, data.train.lengths[rows], 0)
+    order = np.argsort(lengths, axis=1, kind='stable')
+    rows, lengths = (np.take_along_axis(array, order, axis=1) for array in (rows, lengths))
+    edges = padded_lengths(config.buckets, config.max_length)
+    for start in range(0, config.batch_size, config.micro_batch):
+        part = slice(start, start + config.micro_batch)
+        longest = lengths[:, part].max()
+        if longest == 0:
+            continue
+        length = int(edges[np.searchsorted(edges, longest)])
+        batches = [data.train.batch(of_seed, length) for of_seed in rows[:, part]]
+        batch = jax.tree.map(lambda *arrays: np.stack(arrays), *batches)
+        yield batch, data.train_labels[rows[:, part]].astype(np.float32)
+
+
+def _checked(
+    pending, data: Data, config: FinetuneConfig, per_epoch: int
+) -> list[tuple[int, list[float]]]:
+    """Return steps and losses as plain numbers; refuse losses that are not finite."""
+    count = len(data.train_labels)
+    checked = []
+    for step, losses in pending:
+        losses = np.asarray(losses, np.float32)
+        for seed, loss in zip(config.seeds, losses, strict=True):
+            if not np.isfinite(loss):
+                rate = float(_schedule(config, per_epoch * config.epochs)(step))
+                rows = _rows(seed, step, count, config.batch_size, per_epoch)
+                names = ', '.join(data.train_ids[row] for row in rows if row >= 0)
+                raise NonFiniteLossError(
+                    f'The loss of seed {seed} is {loss} at step {step + 1} (learning rate '
+                    f'{rate:.3g}). Lower the learning rate, or look at the examples of that '
+                    f'step: {names}.'
+                )
+        # A float32 is the same number again when it comes back as a Python float.
+        checked.append((step, losses.tolist()))
+    return checked
+
+
+def _train_rows(
+    pending, data: Data, config: FinetuneConfig, per_epoch: int
+) -> list[dict[str, Any]]:
+    """Return the mean training loss since the last row of the curve, for every seed."""
+    steps, losses = zip(*_checked(pending, data, config, per_epoch), strict=True)
+    means = np.array(losses, np.float32).mean(axis=0)
+    rate = float(_schedule(config, per_epoch * config.epochs)(steps[-1]))
+    done = steps[-1] + 1
+    return [
+        {
+            'split': 'train',
+            'seed': seed,
+            'step': done,
+            'epoch': done / per_epoch,
+            'loss': float(mean),
+            'learning_rate': rate,
+        }
+        for seed, mean in zip(config.seeds, means, strict=True)
+    ]
+
+
+def _evaluate(
+    bert: Bert,
+    at_once: bool,
+    state: TrainState,
+    data: Data,
+    config: FinetuneConfig,
+    epoch: int,
+    save: Save,
+    history: Sequence[dict[str, Any]] = (),
+) -> list[dict[str, Any]]:
+    """Return the dev rows of an epoch; save every seed that is better than before."""
+    large = len(data.dev_labels) * len(config.seeds) >= _LARGE_EVALUATION
+    logits = predict(
+        bert, state.params, data.dev, at_once=at_once, show_progress=large, compiles=epoch == 0
+    )
+    rows = []
+    for index, seed in enumerate(config.seeds):
+        former = [row['score'] for row in history if row['split'] == 'dev' and row['seed'] == seed]
+        loss = loss_per_example(jnp.asarray(logits[index]), jnp.asarray(data.dev_labels))
+        row = {
+            'split': 'dev',
+            'seed': seed,
+            'step': int(state.step),
+            'epoch': epoch,
+            'loss': float(loss.mean()),
+            **evaluate(data.metrics, logits[index], data.dev_labels),
+        }
+        rows.append(row | _tested(logits[index], data.dev_labels))
+        # Before training there is nothing to keep: epoch 0 is the model that one started from.
+        if epoch and not any(_rank(score) >= _rank(row['score']) for score in former[1:]):
+            save(seed, 'best', _select(state.params, index))
+    return rows
+
+
+def _tested(logits: Float[np.ndarray, 'E C'], labels: Num[np.ndarray, ' E']) -> dict[str, Any]:
+    """Return what the test of a model needs (`Finetuned.p_learnt`), whichever metrics it has."""
+    predicted = predictions(logits)
+    if logits.shape[1] == 1:
+        return {'pearson': pearson(predicted, labels)}
+    return {'accuracy': accuracy(predicted, labels)}
+
+
+def _shardings(mesh: Mesh | None, seeds: int, micro_batch: int):
+    """Return how parameters [G, ...] and batches [G, B, ...] lie on the devices."""
+    if mesh is None:
+        return None, None
+    devices = mesh.shape['data']
+    if seeds % devices == 0:
+        return (NamedSharding(mesh, PartitionSpec('data')),) * 2
+    if micro_batch % devices == 0:
+        return (
+            NamedSharding(mesh, PartitionSpec()),
+            NamedSharding(mesh, PartitionSpec(None, 'data')),
+        )
+    raise ValueError(
+        f'Neither {seeds} seeds nor micro-batches of {micro_batch} split over {devices} devices: '
+        f'choose the number of seeds, or micro_batch, as a multiple of {devices}.'
+    )
+
+
+def _rank(score: float) -> float:
+    """Order scores; NaN (constant predictions have no correlation) is worse than anything."""
+    return -np.inf if np.isnan(score) else score
+
+
+def best_rows(history: Sequence[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    """Return the dev row with the best score of each seed, epoch 0 left out."""
+    trained = [row for row in history if row['split'] == 'dev' and row['epoch'] > 0]
+    by_seed = operator.itemgetter('seed')
+    return {
+        seed: max(rows, key=lambda row: _rank(row['score']))
+        for seed, rows in itertools.groupby(sorted(trained, key=by_seed), by_seed)
+    }

@@ -1,0 +1,179 @@
+"""What a fine-tuning leads to: its curves, its scores, and the models."""
+
+import dataclasses
+import functools
+import json
+import math
+import pathlib
+from typing import Any
+
+import scipy.stats
+
+from bert_secrets_jax.files import write_atomically
+from bert_secrets_jax.finetune.loop import best_rows
+from bert_secrets_jax.model.config import ComputeDtype
+from bert_secrets_jax.model.weights import Pretrained, from_pretrained
+
+# Error rate of `Finetuned.learnt`.
+LEVEL = 0.05
+_FILE = 'outcome.json'
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Finetuned:
+    """What `finetune` returns: one fine-tuned model per seed, and how they came about.
+
+    Attributes:
+      start: The weights that training began from, 'pretrained' or 'random'.
+      seeds: The seeds, one model each.
+      metrics: Names of the metrics of the task.
+      label_names: Names of the classes; a single name means regression.
+      train_examples: Number of training examples.
+      dev_examples: Number of dev examples that every epoch was evaluated on.
+      larger_class: Share of the most frequent class among these dev examples, which is the accuracy
+        of always answering it; NaN for a regression.
+      history: Rows of the training curves. A row has 'split', 'seed', 'step', 'epoch' and 'loss';
+        for the split 'train' also 'learning_rate', and for 'dev' the metrics, their mean 'score',
+        and always 'accuracy' or, for a regression, 'pearson'. Epoch 0 is before training.
+      folder: The folder in which models, curves and checkpoints lie; None if all is in memory.
+      dtype: What matrix products of the models are computed in.
+      in_memory: The models of a fine-tuning without a folder.
+    """
+
+    start: str
+    seeds: tuple[int, ...]
+    metrics: tuple[str, ...]
+    label_names: tuple[str, ...]
+    train_examples: int
+    dev_examples: int
+    larger_class: float
+    history: list[dict[str, Any]] = dataclasses.field(repr=False)
+    folder: pathlib.Path | None = None
+    dtype: ComputeDtype = 'float32'
+    in_memory: tuple[Pretrained, ...] = dataclasses.field(default=(), repr=False, compare=False)
+
+    @functools.cached_property
+    def models(self) -> tuple[Pretrained, ...]:
+        """The models after the last step, one per seed; loaded from the folder when first used."""
+        if self.folder is None:
+            return self.in_memory
+        return tuple(
+            from_pretrained(self.checkpoint(seed), dtype=self.dtype) for seed in self.seeds
+        )
+
+    def checkpoint(self, seed: int, which: str = 'last') -> pathlib.Path:
+        """Return the folder of a model in Hugging Face's layout.
+
+        Args:
+          seed: One of the seeds.
+          which: 'last' is the model after the last step, as in the paper. 'best' is that of the
+            best epoch, which was chosen on the dev examples.
+
+        Raises:
+          ValueError: The models are in memory, or there is no such model.
+        """
+        if self.folder is None:
+            raise ValueError('The models are in memory: give bs.finetune a folder to keep them.')
+        if seed not in self.seeds or which not in ('last', 'best'):
+            raise ValueError(
+                f'There is no model {which!r} of seed {seed}: seeds are {self.seeds}, and there '
+                "is the 'last' and the 'best' of each."
+            )
+        return checkpoint_folder(self.folder, seed, which)
+
+    @property
+    def scores(self) -> list[dict[str, Any]]:
+        """The dev row of each seed after the last epoch."""
+        return self._dev_rows(max(row['epoch'] for row in self.history if row['split'] == 'dev'))
+
+    @property
+    def first_scores(self) -> list[dict[str, Any]]:
+        """The dev row of each seed before training."""
+        return self._dev_rows(0)
+
+    @property
+    def best_scores(self) -> list[dict[str, Any]]:
+        """The dev row of each seed's best epoch, chosen on the same examples."""
+        rows = best_rows(self.history)
+        return [rows[seed] for seed in self.seeds]
+
+    @property
+    def p_learnt(self) -> tuple[float, ...]:
+        """The p-value of each seed's last model under the hypothesis that it has learnt nothing.
+
+        The hypothesis is that the model is right no more often than by always answering the most
+        frequent class (one-sided exact binomial test), or that the values which it predicts in a
+        regression are not positively correlated with the true ones (one-sided test of Pearson's r;
+        1 where all predictions are the same).
+        """
+        return tuple(self._p_value(row) for row in self.scores)
+
+    @property
+    def learnt(self) -> bool:
+        """Whether each of the models has learnt something (`p_learnt` of at most 0.05)."""
+        return all(p_value <= LEVEL for p_value in self.p_learnt)
+
+    @classmethod
+    def load(cls, folder: str | pathlib.Path) -> 'Finetuned':
+        """Read what `finetune` has finished in a folder, but for the models.
+
+        Raises:
+          FileNotFoundError: The fine-tuning in the folder is not finished, or there is none.
+          ValueError: The file is damaged, or of another version of this package.
+        """
+        folder = pathlib.Path(folder)
+        if not is_finished(folder):
+            raise FileNotFoundError(
+                f'{folder} holds no finished fine-tuning: call bs.finetune(..., folder=...).'
+            )
+        try:
+            values = json.loads((folder / _FILE).read_text(encoding='utf-8'))
+            sequences = ('seeds', 'metrics', 'label_names')
+            return cls(**values | {name: tuple(values[name]) for name in sequences}, folder=folder)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f'{folder / _FILE} is damaged or of another version: delete it to write it again.'
+            ) from error
+
+    def _dev_rows(self, epoch: int) -> list[dict[str, Any]]:
+        rows = [row for row in self.history if row['split'] == 'dev' and row['epoch'] == epoch]
+        return sorted(rows, key=lambda row: self.seeds.index(row['seed']))
+
+    def _p_value(self, row: dict[str, Any]) -> float:
+        if len(self.label_names) == 1:
+            return _p_correlation(row['pearson'], self.dev_examples)
+        right = round(row['accuracy'] * self.dev_examples)
+        test = scipy.stats.binomtest(
+            right, self.dev_examples, self.larger_class, alternative='greater'
+        )
+        return float(test.pvalue)
+
+
+def _p_correlation(pearson: float, count: int) -> float:
+    """Return the one-sided p-value of no positive correlation between normal variables."""
+    if math.isnan(pearson) or count < 3:
+        return 1.0
+    if abs(pearson) >= 1:
+        return 0.0 if pearson > 0 else 1.0
+    t = pearson * math.sqrt((count - 2) / (1 - pearson**2))
+    return float(scipy.stats.t.sf(t, count - 2))
+
+
+def checkpoint_folder(folder: pathlib.Path, seed: int, which: str) -> pathlib.Path:
+    """Return where a seed's 'last' or 'best' model lies in the folder of a fine-tuning."""
+    return folder / f'seed{seed}' / which
+
+
+def write_outcome(finetuned: Finetuned) -> None:
+    """Write everything but the models into the folder, whose fine-tuning is finished by that."""
+    values = {
+        field.name: getattr(finetuned, field.name)
+        for field in dataclasses.fields(finetuned)
+        if field.name not in ('folder', 'in_memory')
+    }
+    write_atomically(finetuned.folder / _FILE, json.dumps(values).encode())
+
+
+def is_finished(folder: pathlib.Path) -> bool:
+    """Return whether a fine-tuning in the folder is finished."""
+    return (folder / _FILE).exists()

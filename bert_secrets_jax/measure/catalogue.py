@@ -1,0 +1,560 @@
+"""The catalogue of statistics: what each is called, what it means, where it comes from.
+
+    tables = bs.collect(pretrained, batches, ['[SEP]', 'entropy (nats)'])
+    bs.catalogue.CATALOGUE['entropy (nats)'].title  # 'entropy of attention'
+
+An entry stands here and nowhere else: whatever names statistics (a config, a page, a benchmark)
+reads it from here. Your own statistic needs no entry: 'package.module:name' names a function of the
+form that `measure/statistics.py` describes, or a `Described` that also has a title and a unit.
+"""
+
+import dataclasses
+import difflib
+import importlib
+import inspect
+import math
+import types
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+from jax.sharding import Mesh
+
+from bert_secrets_jax.data.encoding import Batch
+from bert_secrets_jax.measure import statistics
+from bert_secrets_jax.measure.links import directions
+from bert_secrets_jax.measure.statistics import Comparison, Reading, Statistic
+from bert_secrets_jax.measure.stream import stream
+from bert_secrets_jax.measure.tables import HeadTable
+from bert_secrets_jax.model.weights import Pretrained
+
+SHARE = 'share of attention'
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """Statistics that differ in one argument, and are compiled once for several arguments.
+
+    Attributes:
+      make: Makes, from a tuple of F arguments, a statistic with a value [L, N, F].
+      options: Keyword arguments of `make` that the whole family shares, as pairs.
+    """
+
+    make: Callable[..., Statistic | Comparison]
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def stacked(self, arguments: tuple[Hashable, ...]) -> Statistic | Comparison:
+        """Return the statistic of several arguments."""
+        return self.make(arguments, **dict(self.options))
+
+
+@dataclasses.dataclass(frozen=True)
+class Described:
+    """A statistic and what a person should know about it. It can be called like its function.
+
+    Attributes:
+      name: The key in tables, CSV files and configs.
+      title: A noun phrase for captions, such as 'attention to [SEP]'.
+      function: The statistic of one example, as `measure/statistics.py` describes it.
+      unit: The unit of its values.
+      limits: The least and the greatest possible value; infinite where there is none.
+      least_first: Whether the smallest values are the most remarkable, as for entropy, where they
+        belong to the most focused heads.
+      source: The publication and section that it comes from.
+      reading: Whether words are found as the paper says or as its authors' notebook did.
+      pairwise: Whether it compares the maps of two models: its function then takes the maps of
+        both and the marks.
+      features: The names of the annotated features that it reads, always in `marks`; None if this
+        is not known.
+      relations: The names of the relations that it reads.
+      classifier: The trained classifier that it uses, if any.
+      family, argument: The family and argument of which `function` is a member, if any. Members of
+        a family are compiled together.
+    """
+
+    name: str
+    title: str
+    function: Statistic | Comparison
+    unit: str = 'value'
+    limits: tuple[float, float] = (-math.inf, math.inf)
+    least_first: bool = False
+    source: str = ''
+    reading: Reading = 'paper'
+    pairwise: bool = False
+    features: tuple[str, ...] | None = ()
+    relations: tuple[str, ...] = ()
+    classifier: Any = dataclasses.field(default=None, repr=False)
+    family: Family | None = dataclasses.field(default=None, repr=False)
+    argument: Hashable = dataclasses.field(default=None, repr=False)
+
+    def __call__(self, *maps_and_marks):
+        """Return the value and the weight of one example."""
+        return self.function(*maps_and_marks)
+
+    @property
+    def annotated(self) -> bool:
+        """Whether its values may depend on the annotations of the texts."""
+        return self.features is None or bool(self.features or self.relations)
+
+
+def notebook(name: str) -> str:
+    """Return the name of a statistic in the reading of the authors' notebook."""
+    return f'{name} (notebook)'
+
+
+def from_cls(name: str) -> str:
+    """Return the name of the attention of [CLS] to a kind of token."""
+    return f'from [CLS] to {name}'
+
+
+def change(name: str) -> str:
+    """Return the name of what a second model's statistic is minus the first model's."""
+    return f'change of {name}'
+
+
+# The features and relations of the paper, and those that its authors' notebook had.
+FEATURES = ('noun', 'verb', 'pronoun', 'subject', 'object', 'negation', 'punctuation')
+FEATURES_OF_NOTEBOOK = ('noun', 'verb', 'pronoun', 'subject', 'object', 'negation')
+RELATIONS = ('verb-subject', 'noun-pronoun')
+RELATIONS_OF_NOTEBOOK = ('verb-subject',)
+# The names of its marks where they are others: it had active subjects only.
+_MARKS_OF_NOTEBOOK = {'negation': 'negation_word', 'verb-subject': 'verb-nsubj'}
+# It counted examples without a feature as 0, except for negation.
+_COUNTED_BY_NOTEBOOK = {'negation': 'negation_substring'}
+
+_OF_FEATURES = 'Kovaleva et al. 2019, section 4.4'
+_OF_TOKENS = 'Kovaleva et al. 2019, section 4.5'
+
+
+def _plural(feature: str) -> str:
+    return feature if feature == 'punctuation' else f'{feature}s'
+
+
+def _looked_up(arguments: tuple[tuple[str, str], ...]) -> Statistic:
+    """Return attention to features in the notebook's reading: pairs of marks to find and count."""
+    found, counted = zip(*arguments, strict=True)
+    return statistics.attention_to(found, reading='notebook', among=counted)
+
+
+_TO_FEATURES = Family(statistics.attention_to)
+_TO_FEATURES_OF_NOTEBOOK = Family(_looked_up)
+_FROM_CLS = Family(statistics.cls_to)
+_FROM_CLS_OF_NOTEBOOK = Family(statistics.cls_to, (('reading', 'notebook'),))
+
+
+def _without_annotations() -> list[Described]:
+    clark = 'Clark et al. 2019, section 3'
+    share = {'unit': SHARE, 'limits': (0.0, 1.0)}
+    to_special = share | {'source': _OF_FEATURES}
+    to_neighbour = share | {'source': clark}
+    return [
+        Described('[CLS]', 'attention to [CLS]', statistics.to_cls, **to_special),
+        Described('[SEP]', 'attention to [SEP]', statistics.to_sep, **to_special),
+        Described(
+            '[CLS] and all [SEP]',
+            'attention to [CLS] and all [SEP]',
+            statistics.to_special,
+            **to_special,
+        ),
+        Described('self', 'attention of a token to itself', statistics.to_self, **to_neighbour),
+        Described(
+            'previous token',
+            'attention to the previous token',
+            statistics.to_previous,
+            **to_neighbour,
+        ),
+        Described('next token', 'attention to the next token', statistics.to_next, **to_neighbour),
+        Described(
+            'entropy (nats)',
+            'entropy of attention',
+            statistics.entropy,
+            unit='nats',
+            limits=(0.0, math.inf),
+            least_first=True,
+            source=f'{clark}.3',
+        ),
+    ]
+
+
+def _to_feature(feature: str) -> Described:
+    return Described(
+        name=feature,
+        title=f'attention to {_plural(feature)}',
+        function=statistics.attention_to(feature),
+        unit=SHARE,
+        limits=(0.0, 1.0),
+        source=_OF_FEATURES,
+        features=(feature,),
+        family=_TO_FEATURES,
+        argument=feature,
+    )
+
+
+def _to_feature_of_notebook(feature: str) -> Described:
+    found = _MARKS_OF_NOTEBOOK.get(feature, feature)
+    counted = _COUNTED_BY_NOTEBOOK.get(feature, 'token')
+    return Described(
+        name=notebook(feature),
+        title=f'attention to {_plural(feature)} (notebook)',
+        function=statistics.attention_to(found, reading='notebook', among=counted),
+        unit=SHARE,
+        limits=(0.0, 1.0),
+        source=_OF_FEATURES,
+        reading='notebook',
+        features=(found,) if counted == 'token' else (found, counted),
+        family=_TO_FEATURES_OF_NOTEBOOK,
+        argument=(found, counted),
+    )
+
+
+def _from_cls_to(name: str, marks: str, *, feature: bool = True) -> Described:
+    return Described(
+        name=from_cls(name),
+        title=f'attention of [CLS] to {_plural(name) if feature else name}',
+        function=statistics.cls_to(marks),
+        unit=SHARE,
+        limits=(0.0, 1.0),
+        source=_OF_TOKENS,
+        features=(marks,) if feature else (),
+        family=_FROM_CLS,
+        argument=marks,
+    )
+
+
+def _from_cls_of_notebook(feature: str) -> Described:
+    found = _MARKS_OF_NOTEBOOK.get(feature, feature)
+    return Described(
+        name=notebook(from_cls(feature)),
+        title=f'attention of [CLS] to {_plural(feature)} (notebook)',
+        function=statistics.cls_to(found, reading='notebook'),
+        unit=SHARE,
+        limits=(0.0, 1.0),
+        source=_OF_TOKENS,
+        reading='notebook',
+        features=(found,),
+        family=_FROM_CLS_OF_NOTEBOOK,
+        argument=found,
+    )
+
+
+def relation(name: str, reverse: bool = False, reading: Reading = 'paper') -> Described:
+    """Return the statistic of attention along the links of a relation of your own, or of any other.
+
+    >>> relation('verb-object', reverse=True).name
+    'object to verb'
+
+    Args:
+      name: The name of the relation. 'source-target' names both of its ends.
+      reverse: Whether to take the attention from target to source.
+      reading: 'paper' counts only examples that have a link. 'notebook' reads the links as the
+        authors' notebook did (`data.annotation.align`), and counts every example.
+
+    Raises:
+      ValueError: There is no such reading.
+    """
+    return _along(name, reverse=reverse, reading=reading, marks=name)
+
+
+def _along(name: str, *, reverse: bool, reading: Reading, marks: str) -> Described:
+    (title,) = (
+        title for title, direction in directions([name]).items() if direction.reverse == reverse
+    )
+    options = {'reverse': reverse}
+    if reading != 'paper':
+        options |= {'reading': reading, 'among': 'token'}
+    family = Family(statistics.attention_of_links, tuple(options.items()))
+    return Described(
+        name=title if reading == 'paper' else notebook(title),
+        title=f'attention from {title}' + ('' if reading == 'paper' else ' (notebook)'),
+        function=statistics.attention_of_links(marks, **options),
+        unit=SHARE,
+        limits=(0.0, 1.0),
+        source=_OF_TOKENS,
+        reading=reading,
+        relations=(marks,),
+        family=family,
+        argument=marks,
+    )
+
+
+def _along_links() -> list[Described]:
+    return [
+        each
+        for reverse in (False, True)
+        for each in (
+            *(relation(name, reverse) for name in RELATIONS),
+            *(
+                _along(name, reverse=reverse, reading='notebook', marks=_MARKS_OF_NOTEBOOK[name])
+                for name in RELATIONS_OF_NOTEBOOK
+            ),
+        )
+    ]
+
+
+def _of_two_models() -> list[Described]:
+    common = {
+        'unit': 'cosine similarity',
+        'limits': (0.0, 1.0),
+        # Much changed is little alike.
+        'least_first': True,
+        'source': 'Kovaleva et al. 2019, section 4.3',
+        'pairwise': True,
+    }
+    return [
+        Described('cosine', 'cosine similarity of the maps', statistics.cosine, **common),
+        Described(
+            'cosine (padded)',
+            'cosine similarity of the padded maps (notebook)',
+            statistics.cosine_padded,
+            reading='notebook',
+            **common,
+        ),
+    ]
+
+
+CATALOGUE: Mapping[str, Described] = types.MappingProxyType(
+    {
+        each.name: each
+        for each in (
+            *_without_annotations(),
+            *map(_to_feature, FEATURES),
+            *map(_to_feature_of_notebook, FEATURES_OF_NOTEBOOK),
+            _from_cls_to('[CLS]', 'cls', feature=False),
+            _from_cls_to('[SEP]', 'sep', feature=False),
+            *(_from_cls_to(feature, feature) for feature in FEATURES),
+            *map(_from_cls_of_notebook, FEATURES_OF_NOTEBOOK),
+            *_along_links(),
+            *_of_two_models(),
+        )
+    }
+)
+
+
+def named(name: str) -> Described:
+    """Return the statistic of a name.
+
+    Args:
+      name: A name of `CATALOGUE`, or 'package.module:name' of your own: a function of the maps and
+        marks of one example, a function of the maps of two models and the marks, or a `Described`.
+
+    Raises:
+      ValueError: There is no such statistic; the error says what is missing.
+    """
+    if name in CATALOGUE:
+        return CATALOGUE[name]
+    module, colon, attribute = name.partition(':')
+    if not colon:
+        close = difflib.get_close_matches(name, CATALOGUE, n=3, cutoff=0.5)
+        similar = f'Similar ones: {", ".join(map(repr, close))}. ' if close else ''
+        raise ValueError(
+            f'There is no statistic {name!r}. {similar}list(bs.catalogue.CATALOGUE) has all names; '
+            "one of your own is 'package.module:function'."
+        )
+    return _own(name, _imported(name, module, attribute))
+
+
+def _imported(name: str, module: str, attribute: str) -> Any:
+    try:
+        found = importlib.import_module(module) if module else None
+    except ModuleNotFoundError as error:
+        # Something else that the module imports may be missing: that error says so by itself.
+        if not f'{module}.'.startswith(f'{error.name}.'):
+            raise
+        found = None
+    if found is None:
+        raise ValueError(
+            f'Statistic {name!r}: there is no module {module!r}. Is its folder on the Python path '
+            '(PYTHONPATH)?'
+        )
+    try:
+        return getattr(found, attribute)
+    except AttributeError:
+        close = difflib.get_close_matches(attribute, dir(found), n=3)
+        similar = f' Similar ones: {", ".join(close)}.' if close else ''
+        raise ValueError(f'Statistic {name!r}: {module} has no {attribute!r}.{similar}') from None
+
+
+def _own(name: str, found: Any) -> Described:
+    if isinstance(found, Described):
+        return found
+    if not callable(found) or isinstance(found, type):
+        raise ValueError(
+            f'Statistic {name!r} is a {type(found).__name__} and no function of maps and marks.'
+        )
+    arguments = _arguments(found)
+    if arguments not in (2, 3):
+        raise ValueError(
+            f'Statistic {name!r} takes {arguments} arguments: it should take the maps and marks of '
+            'one example (attentions, marks), or the maps of two models and the marks.'
+        )
+    return Described(
+        name=name,
+        title=name.rpartition(':')[2].replace('_', ' '),
+        function=found,
+        pairwise=arguments == 3,
+        features=None,
+    )
+
+
+def _arguments(function: Callable) -> int:
+    """Return how many arguments a function must be given."""
+    return sum(
+        parameter.default is parameter.empty
+        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        for parameter in inspect.signature(function).parameters.values()
+    )
+
+
+def measure(
+    pretrained: Pretrained,
+    batches: Iterable[Batch],
+    described: Sequence[Described],
+    *,
+    also: Mapping[Hashable, Statistic] = types.MappingProxyType({}),
+    head_mask: Any = None,
+    baseline: str = 'uniform',
+    keep_values: bool = False,
+    mesh: Mesh | None = None,
+) -> dict[Hashable, HeadTable]:
+    """Measure described statistics of one model in one pass; a family is compiled once.
+
+    Args:
+      pretrained: The model.
+      batches: Batches from `encode`, read once.
+      described: The statistics.
+      also: Further statistics to measure in the same pass, such as those along random links
+        (`links.with_random_links`). Their tables are returned under the same keys.
+      head_mask, baseline, keep_values, mesh: As in `collect`.
+
+    Returns:
+      A table for each name of a statistic, in their order, and then for each key of `also`.
+
+    Raises:
+      ValueError: Two statistics have one name, or one compares two models. Otherwise as `collect`.
+      TypeError: As `collect`.
+    """
+    for each in described:
+        if each.pairwise:
+            raise ValueError(
+                f'{each.name!r} compares two models: bs.compare(before, after, batches, '
+                f'[{each.name!r}]) measures it.'
+            )
+    return _apart(
+        (pretrained,), batches, described, also,
+        head_mask=head_mask, baseline=baseline, keep_values=keep_values, mesh=mesh,
+    )  # fmt: skip
+
+
+def measure_change(
+    before: Pretrained,
+    after: Pretrained,
+    batches: Iterable[Batch],
+    described: Sequence[Described],
+    *,
+    also: Mapping[Hashable, Comparison] = types.MappingProxyType({}),
+    keep_values: bool = False,
+    mesh: Mesh | None = None,
+) -> dict[Hashable, HeadTable]:
+    """Measure two models in one pass: each statistic of the second, its change, and comparisons.
+
+    Args:
+      before, after: The models. They need as many layers and as many heads.
+      batches: Batches from `encode`, read once.
+      described: The statistics, of one model or of both.
+      also: Further comparisons to measure in the same pass. Their tables are returned under the
+        same keys.
+      keep_values, mesh: As in `collect`.
+
+    Returns:
+      For a statistic of one model, the second model's table under its name and, under
+      `change(name)`, that of the second model's value minus the first model's in each example. For
+      a statistic of two models, a table under its name. Then the tables of `also`.
+
+    Raises:
+      ValueError: Two statistics have one name. Otherwise as `collect`.
+      TypeError: As `collect`.
+    """
+    compared = []
+    for each in described:
+        compared += [each] if each.pairwise else [of_second(each), changed(each)]
+    return _apart((before, after), batches, compared, also, keep_values=keep_values, mesh=mesh)
+
+
+def of_second(described: Described) -> Described:
+    """Return a statistic of the second of two models, to be compared with others of both."""
+    return _of_both(described, statistics.of_second)
+
+
+def changed(described: Described) -> Described:
+    """Return the second model's statistic minus the first model's, example by example."""
+    least, greatest = described.limits
+    return dataclasses.replace(
+        _of_both(described, statistics.difference),
+        name=change(described.name),
+        title=change(described.title),
+        limits=(least - greatest, greatest - least),
+        least_first=False,
+    )
+
+
+def _of_both(described: Described, make: Callable[[Statistic], Comparison]) -> Described:
+    if described.pairwise:
+        raise ValueError(f'{described.name!r} compares two models already.')
+    family = described.family
+    return dataclasses.replace(
+        described,
+        function=make(described.function),
+        pairwise=True,
+        family=family and Family(_stacked_for_both, (('make', make), ('family', family))),
+    )
+
+
+def _stacked_for_both(
+    arguments: tuple[Hashable, ...],
+    *,
+    make: Callable[[Statistic], Comparison],
+    family: Family,
+) -> Comparison:
+    return make(family.stacked(arguments))
+
+
+def _apart(models, batches, described, also, **options) -> dict[Hashable, HeadTable]:
+    """Measure statistics with those of a family stacked, and return the tables of each."""
+    names = [each.name for each in described]
+    for name in names:
+        if names.count(name) > 1 or name in also:
+            raise ValueError(f'Two statistics have the name {name!r}: measure each once.')
+    stacks = {
+        _Stack(tuple(each.name for each in members)): _stacked(members)
+        for members in _families(described)
+    }
+    measured = stream(models, batches, {**stacks, **also}, **options)
+    tables = {}
+    for stack in stacks:
+        table = measured[stack]
+        parts = [table] if len(stack.names) == 1 else table.unstack()
+        tables |= zip(stack.names, parts, strict=True)
+    return {name: tables[name] for name in names} | {key: measured[key] for key in also}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Stack:
+    """The key of statistics that are measured as one."""
+
+    names: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return ', '.join(map(repr, self.names))
+
+
+def _families(described: Sequence[Described]) -> list[list[Described]]:
+    """Return the statistics in groups of one family, in the order of their first members."""
+    groups = {}
+    for each in described:
+        groups.setdefault(each.family or each.name, []).append(each)
+    return list(groups.values())
+
+
+def _stacked(members: Sequence[Described]) -> Statistic | Comparison:
+    if len(members) == 1:
+        return members[0].function
+    return members[0].family.stacked(tuple(each.argument for each in members))

@@ -1,0 +1,230 @@
+"""The one streaming pass: any number of statistics, in memory that the corpus does not enlarge.
+
+Shapes: B batch, L layers, N heads. A statistic's value may have further axes, `...`.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import logging
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Bool, Float
+
+from bert_secrets_jax.data.annotation import RANDOM
+from bert_secrets_jax.data.encoding import Batch, in_order, listed
+from bert_secrets_jax.measure.tables import HeadTable
+from bert_secrets_jax.model.attention import check_baseline
+from bert_secrets_jax.model.bert import Bert
+from bert_secrets_jax.model.weights import Pretrained, check_pretrained
+
+
+def stream(
+    models: Sequence[Pretrained],
+    batches: Iterable[Batch],
+    statistics: Mapping[Hashable, Callable],
+    *,
+    head_mask: Any = None,
+    baseline: str = 'uniform',
+    keep_values: bool = False,
+    mesh: Mesh | None = None,
+) -> dict[Hashable, HeadTable]:
+    """Measure statistics of the maps of one model, or of two models together.
+
+    Args:
+      models: One model or two, with as many layers and heads each.
+      batches: The batches, read once; at most two of them are held at a time.
+      statistics: A function for each key, which takes one argument of maps per model and the marks.
+      head_mask, baseline, keep_values, mesh: As in `collect`.
+
+    Returns:
+      A table for each key.
+    """
+    check_pretrained(*models)
+    check_baseline(baseline)
+    if not statistics:
+        raise ValueError('There are no statistics to measure.')
+    if mesh is not None:
+        replicated = NamedSharding(mesh, PartitionSpec())
+        params = tuple(jax.device_put(model.params, replicated) for model in models)
+    else:
+        params = tuple(model.params for model in models)
+    head_mask = None if head_mask is None else jnp.asarray(head_mask, jnp.float32)
+    work = Work(tuple(model.bert for model in models), tuple(statistics.items()), baseline)
+    state, kept = None, []
+    for batch in listed(batches):
+        if mesh is not None:
+            batch = _shard(batch, mesh)
+        before = state
+        state, values = step(work, params, batch, state, head_mask)
+        if keep_values:
+            kept.append((np.asarray(batch.example), jax.device_get(values)))
+        # JAX queues work without limit; waiting for the step before keeps memory constant and
+        # the progress shown honest, while the device never runs dry.
+        jax.block_until_ready(before)
+    if state is None:
+        raise ValueError('There are no batches to measure.')
+    examples = [example for example, _ in kept]
+    return {
+        key: _table(key, moments, examples, [values[index] for _, values in kept])
+        for index, (key, moments) in enumerate(zip(statistics, jax.device_get(state), strict=True))
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """What a compiled step depends on besides its arrays.
+
+    Attributes:
+      models: The models whose maps are measured.
+      statistics: Pairs of a key and a function of all their maps.
+      baseline: The map of masked heads.
+    """
+
+    models: tuple[Bert, ...]
+    statistics: tuple[tuple[Hashable, Callable], ...]
+    baseline: str
+
+
+@flax.struct.dataclass
+class Moments:
+    """Count, mean and sum of squared deviations: merges without cancellation (Chan et al. 1979).
+
+    Mean and squares are [L, N, ...]; the count is [1, 1, ...] or has ones in place of the dots.
+    """
+
+    count: Any
+    mean: Any
+    squares: Any
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def step(
+    work: Work,
+    params: tuple[Mapping[str, Any], ...],
+    batch: Batch,
+    state: list[Moments] | None,
+    head_mask: Float[Array, 'L N'] | Float[Array, 'B L N'] | None,
+) -> tuple[list[Moments], list[Float[Array, 'B L N ...']]]:
+    """Measure one batch: return the moments up to it, and the value of each of its examples."""
+    maps = [
+        bert.apply(
+            {'params': of_model},
+            **batch.inputs,
+            head_mask=head_mask,
+            baseline=work.baseline,
+        ).attentions
+        for bert, of_model in zip(work.models, params, strict=True)
+    ]
+    moments, values = [], []
+    for index, (key, statistic) in enumerate(work.statistics):
+        value, weight = _of_batch(key, statistic, batch.marks, maps)
+        weight = _aligned(weight, value, batch.example >= 0)
+        here = _moments(value, weight)
+        moments.append(here if state is None else _merge(state[index], here))
+        values.append(jnp.where(weight > 0, value, jnp.nan))
+    return moments, values
+
+
+def _of_batch(key, statistic, marks, maps):
+    """Return the values [B, L, N, ...] and weights [B, ...] of a statistic."""
+    result = jax.vmap(functools.partial(_of_one, statistic))(marks, *maps)
+    if not (isinstance(result, tuple) and len(result) == 2):
+        raise ValueError(f'Statistic {key!r} must return two things, a value and a weight.')
+    value, weight = result
+    if value.shape[:3] != maps[0].shape[:3] or weight.shape[1:] not in ((), value.shape[3:]):
+        layers, heads = maps[0].shape[1:3]
+        raise ValueError(
+            f'Statistic {key!r} must return a value [layers, heads] = [{layers}, {heads}], '
+            f'with or without axes behind them, and a weight [] or of these axes, got '
+            f'{list(value.shape[1:])} and {list(weight.shape[1:])}.'
+        )
+    return value, weight
+
+
+def _of_one(statistic, marks, *maps):
+    return statistic(*maps, _Marks(marks))
+
+
+class _Marks(dict):
+    """Marks that say which there are when one is missing."""
+
+    def __init__(self, marks: Mapping[str, Any], group: str = ''):
+        super().__init__(
+            {
+                name: _Marks(mark, name) if isinstance(mark, Mapping) else mark
+                for name, mark in marks.items()
+            }
+        )
+        self._group = f' under {group!r}' if group else ''
+
+    def __missing__(self, name):
+        here = ', '.join(map(str, self)) or 'nothing'
+        raise ValueError(
+            f'These batches have no marks {name!r}{self._group}, but {here}: what words are, '
+            'encode(..., annotations=bs.annotate(examples)) marks'
+            + ('; random links come from bs.links.with_random_links.' if name == RANDOM else '.')
+        )
+
+
+def _aligned(
+    weights: Float[Array, 'B *some'],
+    values: Float[Array, 'B L N *further'],
+    filled: Bool[Array, ' B'],
+) -> Float[Array, 'B 1 1 ...']:
+    """Return weights with the axes of the values; 0 for filler rows."""
+    further = weights.shape[1:] or (1,) * (values.ndim - 3)
+    return jnp.where(
+        filled.reshape(-1, *[1] * (values.ndim - 1)), weights.reshape(-1, 1, 1, *further), 0
+    )
+
+
+def _moments(values: Float[Array, 'B L N *further'], weights: Float[Array, 'B 1 1 ...']) -> Moments:
+    # A statistic may be NaN where it does not apply, and 0 * NaN is NaN.
+    values = jnp.where(weights > 0, values, 0)
+    count = weights.sum(axis=0)
+    mean = (values * weights).sum(axis=0) / jnp.where(count > 0, count, 1)
+    return Moments(count, mean, ((values - mean[None]) ** 2 * weights).sum(axis=0))
+
+
+def _merge(a: Moments, b: Moments) -> Moments:
+    count = a.count + b.count
+    share = b.count / jnp.where(count > 0, count, 1)
+    difference = b.mean - a.mean
+    return Moments(
+        count=count,
+        mean=a.mean + difference * share,
+        squares=a.squares + b.squares + difference**2 * a.count * share,
+    )
+
+
+def _shard(batch: Batch, mesh: Mesh) -> Batch:
+    rows, devices = len(batch.example), mesh.shape['data']
+    if rows % devices:
+        raise ValueError(
+            f'A batch of {rows} rows does not split over {devices} devices: '
+            f'encode(..., batch_multiple={devices}).'
+        )
+    return jax.device_put(batch, NamedSharding(mesh, PartitionSpec('data')))
+
+
+def _table(
+    key: Hashable,
+    moments: Moments,
+    examples: list[np.ndarray],
+    values: list[Float[np.ndarray, '_ L N ...']],
+) -> HeadTable:
+    count = moments.count
+    if not count.any():
+        logging.warning('Statistic %r applied to no example.', key)
+    return HeadTable(
+        mean=np.where(count > 0, moments.mean, np.nan),
+        variance=np.where(count > 1, moments.squares / np.maximum(count - 1, 1), np.nan),
+        count=float(count.item()) if count.size == 1 else count[0, 0],
+        values=in_order(examples, values) if values else None,
+    )

@@ -1,0 +1,176 @@
+"""Tables of all heads: one value per layer and head, as CSV, as pandas frame, and the top heads.
+
+Shapes: E examples, L layers, N heads.
+"""
+
+import csv
+import dataclasses
+import pathlib
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+
+from bert_secrets_jax.brief import brief
+from bert_secrets_jax.files import write_csv
+from bert_secrets_jax.names import head_name
+
+# Loaded where it is used, since it takes half a second.
+if TYPE_CHECKING:
+    import pandas
+
+_COLUMNS = (
+    'statistic',
+    'layer',
+    'head',
+    'mean',
+    'variance',
+    'standard_error',
+    'examples',
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadTable:
+    """A statistic of every head over a corpus.
+
+    The dots stand for further axes of the statistic's value; most statistics have none.
+
+    Attributes:
+      mean: [L, N, ...] The weighted mean over examples; NaN if the statistic applied to none.
+      variance: [L, N, ...] The unbiased variance over examples; NaN for fewer than two examples.
+      count: The sum of the weights, that is, the number of examples to which the statistic applied:
+        a number, or [...] if the weights have the further axes.
+      values: [E, L, N, ...] The value of each example, NaN where the statistic did not apply; None
+        unless it was asked for.
+    """
+
+    mean: Float[np.ndarray, 'L N *further']
+    variance: Float[np.ndarray, 'L N *further']
+    count: float | Float[np.ndarray, '*further']
+    values: Float[np.ndarray, 'E L N *further'] | None = None
+
+    __repr__ = brief
+
+    @property
+    def standard_error(self) -> Float[np.ndarray, 'L N *further']:
+        """[L, N, ...] The standard error of the mean."""
+        return np.sqrt(self.variance / np.maximum(self.count, 1))
+
+    def unstack(self) -> 'list[HeadTable]':
+        """Return one table [L, N, ...] for each index of the last axis."""
+        further = self.mean.shape[2:]
+        counts = np.broadcast_to(self.count, further)
+        return [
+            HeadTable(
+                mean=self.mean[..., index],
+                variance=self.variance[..., index],
+                count=float(counts[index]) if len(further) == 1 else counts[..., index],
+                values=None if self.values is None else self.values[..., index],
+            )
+            for index in range(further[-1])
+        ]
+
+
+def write_heads(path: pathlib.Path, tables: Mapping[str, HeadTable]) -> None:
+    """Write tables of all heads as CSV.
+
+    Args:
+      path: The file. It has a row per statistic, layer and head; layers and heads count from 1.
+      tables: A table [L, N] for the name of each statistic.
+
+    Raises:
+      TypeError: Something else is given.
+      ValueError: A table has further axes.
+    """
+    write_csv(path, _COLUMNS, _rows(tables))
+
+
+def read_heads(path: pathlib.Path, expected: Iterable[str]) -> dict[str, HeadTable]:
+    """Read what `write_heads` wrote.
+
+    Args:
+      path: The file.
+      expected: The names of statistics that must be in it.
+
+    Raises:
+      ValueError: Some are not, or the file is damaged.
+    """
+    with path.open(newline='', encoding='utf-8') as file:
+        rows = list(csv.DictReader(file))
+    damaged = ValueError(f'{path} is damaged or from another version: delete it to measure anew.')
+    if not rows or any(tuple(row) != _COLUMNS or None in row.values() for row in rows):
+        raise damaged
+    tables = {}
+    for name in dict.fromkeys([row['statistic'] for row in rows] + list(expected)):
+        mine = [row for row in rows if row['statistic'] == name]
+        try:
+            shape = (int(mine[-1]['layer']), int(mine[-1]['head']))
+            mean, variance = (
+                np.array([float(row[column]) for row in mine], np.float32).reshape(shape)
+                for column in ('mean', 'variance')
+            )
+            tables[name] = HeadTable(mean=mean, variance=variance, count=float(mine[0]['examples']))
+        except (IndexError, TypeError, ValueError) as error:
+            raise damaged from error
+    if len({table.mean.shape for table in tables.values()}) > 1:
+        raise damaged
+    return tables
+
+
+def to_frame(tables: Mapping[str, HeadTable]) -> 'pandas.DataFrame':
+    """Return what `collect` returned as a pandas frame.
+
+    Args:
+      tables: A table [L, N] for the name of each statistic.
+
+    Returns:
+      A frame with the columns statistic, layer, head (both count from 1), mean, variance,
+      standard_error and examples.
+
+    Raises:
+      TypeError: Something else is given.
+      ValueError: A table has further axes.
+    """
+    import pandas
+
+    return pandas.DataFrame(list(_rows(tables)), columns=list(_COLUMNS))
+
+
+def _rows(tables: Mapping[Hashable, HeadTable]) -> Iterator[tuple]:
+    if not (
+        isinstance(tables, Mapping)
+        and all(isinstance(table, HeadTable) for table in tables.values())
+    ):
+        raise TypeError('Tables come by name, as `collect` returns them: {name: table}.')
+    for name, table in tables.items():
+        if table.mean.ndim > 2:
+            raise ValueError(
+                f'Values of {name!r} have further axes, {list(table.mean.shape)}: name its parts '
+                'with `dict(zip(names, table.unstack()))`.'
+            )
+        error = table.standard_error
+        for place in np.ndindex(table.mean.shape):
+            layer, head = place
+            yield (
+                name, layer + 1, head + 1, table.mean[place], table.variance[place], error[place],
+                table.count,
+            )  # fmt: skip
+
+
+def top_heads(table: HeadTable, count: int = 3, *, least: bool = False) -> list[str]:
+    """Return the heads with the greatest means as 'L3-H8  0.512 ± 0.011' (standard error).
+
+    Args:
+      table: The table of a statistic [L, N].
+      count: How many heads to return.
+      least: Return the heads with the smallest means instead.
+    """
+    order = np.argsort(table.mean if least else -table.mean, axis=None, kind='stable')[:count]
+    tops = [tuple(map(int, np.unravel_index(index, table.mean.shape))) for index in order]
+    return [
+        f'{head_name(*top)}  {table.mean[top]:.3f}'
+        + (f' ± {table.standard_error[top]:.3f}' if table.count > 1 else '')
+        for top in tops
+    ]

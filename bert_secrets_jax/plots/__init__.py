@@ -1,0 +1,41 @@
+# ruff: noqa: F401  (editors read the imports under TYPE_CHECKING; nothing runs them)
+"""Figures in the style of the paper; every function draws the arrays that it is given.
+
+    figure = plots.head_grids({'[SEP]': grid}, label='share of attention')
+    plots.save(figure, 'figures', 'sep')
+
+Layers and heads count from 1 in everything that a person reads. Matplotlib is loaded when the first
+of these functions is used.
+"""
+
+from typing import TYPE_CHECKING
+
+from bert_secrets_jax import lazy
+
+if TYPE_CHECKING:
+    from bert_secrets_jax.plots.classes import class_examples, class_grids, class_shares
+    from bert_secrets_jax.plots.figure import Figure, save, svg
+    from bert_secrets_jax.plots.grids import (
+        effect_grid,
+        feature_matrices,
+        head_grids,
+        interaction_matrix,
+    )
+    from bert_secrets_jax.plots.maps import head_maps, map_grid
+    from bert_secrets_jax.plots.profiles import (
+        distance_histograms,
+        layer_effects,
+        layer_profiles,
+        learning_curves,
+    )
+
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__,
+    members={
+        'classes': ('class_examples', 'class_grids', 'class_shares'),
+        'figure': ('Figure', 'save', 'svg'),
+        'grids': ('effect_grid', 'feature_matrices', 'head_grids', 'interaction_matrix'),
+        'maps': ('head_maps', 'map_grid'),
+        'profiles': ('distance_histograms', 'layer_effects', 'layer_profiles', 'learning_curves'),
+    },
+)

@@ -1,0 +1,98 @@
+"""What all figures share: their class, their style, their colours and the way they are written."""
+
+import io
+import pathlib
+
+import matplotlib
+import matplotlib.figure
+from matplotlib.image import AxesImage
+
+from bert_secrets_jax.files import write_atomically
+
+# Colour map of attention maps.
+MAPS = 'magma_r'
+COLOURS = ('#1f77b4', '#d62728', '#2ca02c', '#9467bd', '#ff7f0e', '#17becf')
+STYLE = {
+    'font.family': 'DejaVu Sans',
+    'font.size': 9,
+    'axes.titlesize': 10,
+    'axes.spines.top': False,
+    'axes.spines.right': False,
+    # Text stays text, in SVG and in PDF: searchable and editable in a paper.
+    'svg.fonttype': 'none',
+    'pdf.fonttype': 42,
+    # The same numbers give the same file.
+    'svg.hashsalt': 'bert_secrets_jax',
+}
+_DPI = 200
+
+
+class Figure(matplotlib.figure.Figure):
+    """A Matplotlib figure that a notebook shows, with or without `%matplotlib inline`.
+
+    Attributes:
+      caption: What the figure shows, in a sentence or two, for the page that it is put on.
+    """
+
+    caption: str = ''
+
+    # Where `%matplotlib inline` is on, IPython has a printer for Matplotlib's class and does not
+    # ask for this one. Figures are not known to pyplot, so that nothing else draws them.
+    def _repr_png_(self) -> bytes:
+        return _render(self, 'png', dpi='figure')
+
+
+def svg(figure: matplotlib.figure.Figure) -> str:
+    """Return a figure as the text of an SVG file; a new figure of the same numbers gives the same.
+
+    Drawing a figure again moves it by a fraction of a point, since Matplotlib's layout starts from
+    the former one.
+    """
+    images = figure.findobj(AxesImage)
+    before = [image.get_interpolation() for image in images]
+    # One pixel for each cell, which browsers keep sharp at any size; some viewers of PDF would
+    # blur it.
+    for image in images:
+        image.set_interpolation('none')
+    try:
+        return _render(figure, 'svg', metadata={'Date': None}).decode()
+    finally:
+        for image, interpolation in zip(images, before, strict=True):
+            image.set_interpolation(interpolation)
+
+
+def save(
+    figure: matplotlib.figure.Figure, directory: str | pathlib.Path, name: str
+) -> pathlib.Path:
+    """Write a figure as PDF, SVG and PNG (200 dpi).
+
+    Args:
+      figure: The figure, of these functions or of Matplotlib's.
+      directory: Folder of the files; made if it is missing.
+      name: Name of the files without their suffix.
+
+    Returns:
+      The path of the SVG.
+    """
+    directory = pathlib.Path(directory)
+    files = {
+        'pdf': _render(figure, 'pdf', metadata={'CreationDate': None}),
+        'png': _render(figure, 'png'),
+        'svg': svg(figure).encode(),
+    }
+    for suffix, data in files.items():
+        write_atomically(directory / f'{name}.{suffix}', data)
+    return directory / f'{name}.svg'
+
+
+def _render(
+    figure: matplotlib.figure.Figure,
+    kind: str,
+    *,
+    dpi: int | str = _DPI,
+    metadata: dict | None = None,
+) -> bytes:
+    data = io.BytesIO()
+    with matplotlib.rc_context(STYLE):
+        figure.savefig(data, format=kind, dpi=dpi, metadata=metadata)
+    return data.getvalue()

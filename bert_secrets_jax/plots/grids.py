@@ -1,0 +1,167 @@
+"""Heat maps over layers, heads, pairs of heads and features."""
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib
+import numpy as np
+
+from bert_secrets_jax.plots.figure import STYLE, Figure
+
+_HEADS = 'viridis'
+# Red is lost without the head, blue is gained; white is no difference.
+_EFFECTS = 'RdBu'
+
+
+def head_grids(
+    grids: Mapping[str, np.ndarray],
+    *,
+    label: str,
+    limits: tuple[float, float] | None = None,
+    differences: bool = False,
+    marked: Mapping[str, np.ndarray] | None = None,
+) -> Figure:
+    """Draw heat maps [L, N] side by side on one colour scale (Figures 3, 5, 6 and 8).
+
+    Args:
+      grids: Titles and values, one heat map for each.
+      label: Label of the colour bar, with the unit.
+      limits: Ends of the colour scale. By default it reaches from 0 to the greatest value.
+      differences: Whether the colour scale is centred on 0: red is below, blue is above.
+      marked: Titles and booleans [L, N]: heads to mark by a circle.
+    """
+    marked = marked or {}
+    with matplotlib.rc_context(STYLE):
+        values = list(grids.values())
+        layers, heads = values[0].shape
+        lowest, highest = limits or (0, max(np.nanmax(grid) for grid in values))
+        if differences:
+            highest = max(np.nanmax(np.abs(grid)) for grid in values) or 1
+            lowest = -highest
+        columns = 4 if len(grids) in (4, 7, 8) else min(len(grids), 3)
+        rows = -(-len(grids) // columns)
+        figure = Figure(
+            figsize=(
+                columns * (0.24 * heads + 0.7) + 0.9,
+                rows * (0.24 * layers + 0.9),
+            ),
+            layout='constrained',
+        )
+        axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+        for axis, (title, grid) in zip(axes, grids.items(), strict=False):
+            colours = _EFFECTS if differences else _HEADS
+            image = axis.imshow(grid, cmap=colours, vmin=lowest, vmax=highest)
+            if title in marked:
+                down, across = np.nonzero(marked[title])
+                axis.scatter(across, down, s=16, facecolor='none', edgecolor='red', linewidth=0.8)
+            axis.set(title=title, xlabel='head', ylabel='layer')
+            axis.set_xticks(range(heads), range(1, heads + 1), fontsize=6)
+            axis.set_yticks(range(layers), range(1, layers + 1), fontsize=6)
+            axis.tick_params(length=0)
+            axis.spines[:].set_visible(False)
+        for axis in axes[len(grids) :]:
+            axis.set_axis_off()
+        figure.colorbar(image, ax=axes, label=label, shrink=0.9, pad=0.01)
+        return figure
+
+
+def effect_grid(
+    effects: np.ndarray,
+    *,
+    label: str,
+    real: np.ndarray | None = None,
+    likely: np.ndarray | None = None,
+    ylabel: str = 'layer',
+) -> Figure:
+    """Draw what disabling each head does, on a colour scale centred on 0 (Figure 8).
+
+    Args:
+      effects: [L, N] score without the head minus score with all heads.
+      label: Label of the colour bar, with the unit.
+      real: [L, N] heads to mark by a filled circle.
+      likely: [L, N] heads to mark by an open circle.
+      ylabel: Label of the vertical axis.
+    """
+    with matplotlib.rc_context(STYLE):
+        layers, heads = effects.shape
+        figure = Figure(figsize=(0.24 * heads + 1.7, 0.24 * layers + 0.9), layout='constrained')
+        axis = figure.subplots()
+        image = _effects(axis, effects)
+        axis.set(xlabel='head', ylabel=ylabel)
+        axis.set_xticks(range(heads), range(1, heads + 1), fontsize=6)
+        axis.set_yticks(range(layers), range(1, layers + 1), fontsize=6)
+        for chosen, face in ((real, 'black'), (likely, 'none')):
+            if chosen is not None:
+                rows, columns = np.nonzero(chosen)
+                axis.scatter(columns, rows, s=14, facecolor=face, edgecolor='black', linewidth=0.7)
+        figure.colorbar(image, ax=axis, label=label, pad=0.01)
+        return figure
+
+
+def interaction_matrix(
+    matrices: Mapping[str, np.ndarray], names: Sequence[str], *, label: str
+) -> Figure:
+    """Draw matrices [heads, heads] of interactions, each on its own scale centred on 0.
+
+    Args:
+      matrices: Titles, with the unit, and values. NaN stays empty.
+      names: Names of the heads, in order. Where they are many, only some are shown.
+      label: Label of the colour bars.
+    """
+    with matplotlib.rc_context(STYLE):
+        side = min(max(0.16 * len(names), 2.2), 6)
+        figure = Figure(
+            figsize=(len(matrices) * (side + 0.7) + 1, side + 0.6), layout='constrained'
+        )
+        axes = figure.subplots(1, len(matrices), squeeze=False)[0]
+        step = -(-len(names) // 40)
+        ticks = range(0, len(names), step)
+        for axis, (title, matrix) in zip(axes, matrices.items(), strict=True):
+            image = _effects(axis, matrix)
+            axis.set_title(title)
+            axis.set_xticks(ticks, [names[tick] for tick in ticks], rotation=90, fontsize=5)
+            axis.set_yticks(ticks, [names[tick] for tick in ticks], fontsize=5)
+            figure.colorbar(image, ax=axis, label=label, shrink=0.8, pad=0.01)
+        return figure
+
+
+def feature_matrices(
+    matrices: Mapping[str, np.ndarray],
+    columns: Sequence[str],
+    *,
+    label: str,
+    highest: float | None = None,
+) -> Figure:
+    """Draw matrices [N, F] with heads down and features across, on one colour scale (Figure 7).
+
+    Args:
+      matrices: Titles and values. NaN stays empty.
+      columns: Names of the features.
+      label: Label of the colour bar.
+      highest: Upper end of the colour scale. By default it is the greatest value.
+    """
+    with matplotlib.rc_context(STYLE):
+        heads = len(next(iter(matrices.values())))
+        figure = Figure(
+            figsize=(len(matrices) * (0.28 * len(columns) + 0.7) + 0.9, 0.24 * heads + 1.3),
+            layout='constrained',
+        )
+        axes = figure.subplots(1, len(matrices), squeeze=False)[0]
+        highest = highest or max(np.nanmax(matrix) for matrix in matrices.values())
+        for axis, (title, matrix) in zip(axes, matrices.items(), strict=True):
+            image = axis.imshow(matrix, cmap=_HEADS, vmin=0, vmax=highest)
+            axis.set(title=title, ylabel='head')
+            axis.set_xticks(range(len(columns)), columns, rotation=90, fontsize=7)
+            axis.set_yticks(range(heads), range(1, heads + 1), fontsize=6)
+            axis.tick_params(length=0)
+            axis.spines[:].set_visible(False)
+        figure.colorbar(image, ax=axes, label=label, shrink=0.9, pad=0.01)
+        return figure
+
+
+def _effects(axis, values: np.ndarray):
+    """Draw a heat map on a scale centred on 0; a grid without any effect is white."""
+    highest = np.nanmax(np.abs(values), initial=0) or 1
+    image = axis.imshow(values, cmap=_EFFECTS, vmin=-highest, vmax=highest)
+    axis.tick_params(length=0)
+    axis.spines[:].set_visible(False)
+    return image

@@ -1,0 +1,148 @@
+"""Curves, points and bars: by layer, by epoch and by distance."""
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib
+import numpy as np
+
+from bert_secrets_jax.plots.figure import COLOURS, STYLE, Figure
+
+
+def layer_profiles(
+    profiles: Mapping[str, np.ndarray],
+    *,
+    label: str,
+    published: Mapping[str, np.ndarray] | None = None,
+    published_name: str = '',
+) -> Figure:
+    """Draw the mean over the heads of each layer, and their range, one panel per title.
+
+    Args:
+      profiles: Titles and values [L, N].
+      label: Label of the vertical axis, with the unit.
+      published: Titles and values [L', N'] to draw dotted beside ours. Where L' is not L, they are
+        stretched over the same depth.
+      published_name: Name of the published values in the legend.
+    """
+    published = published or {}
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(3.2 * len(profiles) + 0.4, 2.7), layout='constrained')
+        axes = figure.subplots(1, len(profiles), sharey=True, squeeze=False)[0]
+        for axis, (title, values), colour in zip(axes, profiles.items(), COLOURS, strict=False):
+            layers = np.arange(1, len(values) + 1)
+            axis.fill_between(
+                layers, values.min(axis=1), values.max(axis=1), color=colour, alpha=0.15,
+                label='range of heads', linewidth=0,
+            )  # fmt: skip
+            axis.plot(
+                layers,
+                values.mean(axis=1),
+                'o-',
+                color=colour,
+                markersize=4,
+                label='ours',
+            )
+            if title in published:
+                other = published[title]
+                # Layer l of L' stands at the same relative depth: 1 at the first, L at the last.
+                depth = np.linspace(1, len(values), len(other))
+                axis.plot(depth, other.mean(axis=1), 'k:', marker='x', markersize=4,
+                          label=published_name)  # fmt: skip
+            axis.set(title=title, xlabel='layer', xticks=layers, ylim=(0, None))
+            axis.grid(axis='y', alpha=0.3)
+        axes[0].set_ylabel(label)
+        axes[-1].legend(frameon=False, fontsize=7, loc='best')
+        return figure
+
+
+def layer_effects(
+    effects: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    *,
+    label: str,
+    published: np.ndarray | None = None,
+    published_name: str = '',
+) -> Figure:
+    """Draw what disabling each layer does, with its interval (Figure 9).
+
+    Args:
+      effects: [L] score without the layer minus score with all layers.
+      low: [L] lower ends of the intervals.
+      high: [L] upper ends of the intervals.
+      label: Label of the vertical axis, with the unit.
+      published: [L'] values to draw dotted beside ours. Where L' is not L, they are stretched over
+        the same depth.
+      published_name: Name of the published values in the legend.
+    """
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(0.3 * len(effects) + 2.2, 2.7), layout='constrained')
+        axis = figure.subplots()
+        layers = np.arange(1, len(effects) + 1)
+        axis.axhline(0, color='0.5', linewidth=0.8)
+        axis.vlines(layers, low, high, color=COLOURS[0], linewidth=1.2)
+        axis.plot(layers, effects, 'o', color=COLOURS[0], markersize=4, label='ours')
+        if published is not None:
+            depth = np.linspace(1, len(effects), len(published))
+            axis.plot(depth, published, 'k:', marker='x', markersize=4, label=published_name)
+        axis.set(xlabel='disabled layer', ylabel=label, xticks=layers)
+        axis.grid(axis='y', alpha=0.3)
+        axis.legend(frameon=False, fontsize=7)
+        return figure
+
+
+def learning_curves(curves: Mapping[str, Sequence[Mapping]], *, label: str) -> Figure:
+    """Draw dev scores, times 100, by epoch: one colour per start and one line per seed.
+
+    Args:
+      curves: Name of the start, such as 'pretrained', and its rows with the keys 'seed', 'epoch'
+        and 'score'.
+      label: Name of the score.
+    """
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(4.2, 2.7), layout='constrained')
+        axis = figure.subplots()
+        for (start, rows), colour in zip(curves.items(), COLOURS, strict=False):
+            for index, seed in enumerate(sorted({row['seed'] for row in rows})):
+                mine = [row for row in rows if row['seed'] == seed]
+                axis.plot(
+                    [row['epoch'] for row in mine],
+                    [100 * row['score'] for row in mine],
+                    'o-',
+                    color=colour,
+                    markersize=3,
+                    alpha=0.8,
+                    label=f'from {start}' if index == 0 else None,
+                )
+        axis.set(xlabel='epoch')
+        # Above and not beside the axis, which long names of metrics exceed.
+        axis.set_title(f'{label}, x 100', loc='left', fontsize=8)
+        axis.xaxis.get_major_locator().set_params(integer=True)
+        axis.grid(axis='y', alpha=0.3)
+        if len(curves) > 1:
+            figure.legend(loc='outside lower right', ncols=2, frameon=False, fontsize=7)
+        return figure
+
+
+def distance_histograms(counts: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
+    """Draw how far apart linked tokens are: the share of links by offset, one panel per title.
+
+    Args:
+      counts: Titles, each with offsets (position of the key minus position of the query) and the
+        number of links at each.
+    """
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(2.8 * len(counts) + 0.4, 2.2), layout='constrained')
+        axes = figure.subplots(1, len(counts), sharey=True, squeeze=False)[0]
+        edge = 12
+        for axis, (title, (offsets, links)), colour in zip(
+            axes, counts.items(), COLOURS, strict=False
+        ):
+            # What is farther away is counted at the edge.
+            share = np.zeros(2 * edge + 1)
+            np.add.at(share, np.clip(offsets, -edge, edge) + edge, links / links.sum())
+            axis.bar(np.arange(-edge, edge + 1), share, color=colour)
+            axis.set(title=title, xlabel=f'offset (at ±{edge}: or farther)')
+            axis.grid(axis='y', alpha=0.3)
+        axes[0].set_ylabel('share of links')
+        return figure

@@ -1,0 +1,1 @@
+"""What the command line runs: settings to inputs, inputs to kept results, results to files."""

@@ -1,0 +1,135 @@
+"""A whole report from Python: `bs.report`."""
+
+import copy
+import dataclasses
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bert_secrets_jax.cache import enable_cache
+from bert_secrets_jax.configs import base
+from bert_secrets_jax.data.tasks import Text, as_examples
+from bert_secrets_jax.files import write_atomically
+from bert_secrets_jax.model.weights import Pretrained, save_pretrained
+from bert_secrets_jax.programs.cli import assign, set_texts
+from bert_secrets_jax.programs.launch import open_studies
+from bert_secrets_jax.programs.report import write_report
+from bert_secrets_jax.programs.sections import SECTIONS
+from bert_secrets_jax.runs.folder import open_folder
+from bert_secrets_jax.runs.result import Result
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What `report` wrote.
+
+    Attributes:
+      path: The page.
+      results: Section to its result.
+    """
+
+    path: pathlib.Path
+    results: Mapping[str, Result]
+
+    def _repr_html_(self) -> str:
+        return f'<a href="{self.path.as_uri()}">{self.path}</a>'
+
+
+def report(
+    model: str | pathlib.Path | Pretrained,
+    texts: str | pathlib.Path | Sequence[Text],
+    *,
+    out: str | pathlib.Path = 'results',
+    train: str | pathlib.Path | Sequence[Text] | None = None,
+    text_a: str = 'text_a',
+    text_b: str | None = None,
+    label: str | None = None,
+    labels: Sequence[str] = (),
+    sections: Sequence[str] | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Report:
+    """Answer the questions of the paper for a model and texts, on one HTML page with its files.
+
+    Without labelled texts to train on, nothing is fine-tuned, and the sections that need that are
+    left out. Called again with the same folder, it goes on where it was, and computes again only
+    what depends on a setting that has changed.
+
+    Args:
+      model: A model, a folder, or a name on the Hugging Face hub.
+      texts: A table (.csv, .tsv or .jsonl), or texts.
+      out: Folder of the results.
+      train: The same, to fine-tune on.
+      text_a: Column of the first or only text of a table.
+      text_b: Column of the second text.
+      label: Column of the label.
+      labels: Names of the classes in the order of their ids, if the labels are words.
+      sections: Names of sections; by default all that there are the inputs for.
+      settings: Any other settings by their dotted names, such as {'train.epochs': 2};
+        `bert-secrets settings` lists them.
+
+    Raises:
+      ValueError, OSError: Something about model, texts or settings is wrong; says what.
+      SystemExit: Some section failed; the page and the others are there.
+    """
+    enable_cache()
+    config = base.get_config()
+    # First, so that nothing is written into a folder of something else.
+    out = open_folder(out, config.to_dict())
+    if isinstance(model, Pretrained):
+        save_pretrained(_with_plain_tokenizer(model), out / 'model')
+        model = out / 'model'
+    config.model.name = str(model)
+    columns = {'text_a': text_a, 'text_b': text_b, 'label': label, 'labels': labels}
+    files, of_lists = {'train': None}, []
+    given = {'texts': texts} if train is None else {'texts': texts, 'train': train}
+    for name, table in given.items():
+        if isinstance(table, str | pathlib.Path):
+            files[name] = str(table)
+        else:
+            files[name], found = _table(table, out / f'{name}.jsonl')
+            of_lists.append(found)
+    if of_lists and of_lists != len(given) * of_lists[:1]:
+        raise ValueError(
+            'texts and train must be of one kind: two tables, or two lists that both have second '
+            'texts and labels, or both have not.'
+        )
+    set_texts(config, files['texts'], train=files['train'], **(of_lists or [columns])[0])
+    for name, value in (settings or {}).items():
+        assign(config, name, value)
+    config.lock()
+    (answers,) = write_report(open_studies(config, out), sections)
+    return Report((out / 'report.html').resolve(), answers.of(SECTIONS))
+
+
+def _with_plain_tokenizer(pretrained: Pretrained) -> Pretrained:
+    """Return the model with a tokenizer that has forgotten how long its last inputs were.
+
+    It would be saved with that, and the same model would seem to be another one.
+    """
+    tokenizer = copy.deepcopy(pretrained.tokenizer)
+    tokenizer.backend_tokenizer.no_truncation()
+    tokenizer.backend_tokenizer.no_padding()
+    return dataclasses.replace(pretrained, tokenizer=tokenizer)
+
+
+def _table(texts: Sequence[Text], path: pathlib.Path) -> tuple[str, dict[str, Any]]:
+    """Write texts as a table, and return its name and its columns."""
+    examples = as_examples(texts)
+    first = examples[0]
+    lines = []
+    for example in examples:
+        row = {'text_a': example.text_a}
+        if first.text_b is not None:
+            row['text_b'] = example.text_b
+        if first.label is not None:
+            row['label'] = example.label
+        lines.append(json.dumps(row) + '\n')
+    write_atomically(path, ''.join(lines).encode())
+    columns = {
+        'text_a': 'text_a',
+        'text_b': None if first.text_b is None else 'text_b',
+        'label': None if first.label is None else 'label',
+        'labels': (),
+    }
+    return str(path), columns

@@ -1,0 +1,244 @@
+"""`bert-secrets`: the programs without a clone of the repository."""
+
+import argparse
+import ast
+import difflib
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Sequence
+
+from ml_collections import ConfigDict
+
+from bert_secrets_jax.configs import base, paper, quickstart
+
+CONFIGS = {'base': base, 'paper': paper, 'quickstart': quickstart}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run a program.
+
+    Raises:
+      SystemExit: With one line of what is wrong, or after a help text.
+    """
+    # As with `python -m`, a statistic of one's own is found in the folder that one stands in.
+    sys.path.insert(0, '')
+    arguments = _parser().parse_args(argv)
+    if arguments.program == 'settings':
+        print(settings_text())
+        return
+    try:
+        config = _config(arguments)
+    except (ValueError, OSError) as error:
+        raise SystemExit(f'error: {str(error).splitlines()[0]}') from None
+    # What takes seconds to load is loaded once the command is known to be right.
+    from bert_secrets_jax.programs import launch, patterns
+
+    launch.set_up_logging()
+    chosen = arguments.sections.split(',') if arguments.sections else None
+    match arguments.program:
+        case 'report':
+            launch.run_in(arguments.out, config, lambda studies: launch.answer(studies, chosen))
+        case 'annotate':
+            launch.run_in(arguments.out, config, lambda studies: patterns.annotate(studies[0]))
+        case 'train_patterns':
+            launch.run_in(arguments.out, config, lambda studies: patterns.train(studies[0]))
+        case section:
+            launch.run_in(arguments.out, config, lambda studies: launch.answer(studies, [section]))
+
+
+def programs() -> dict[str, str]:
+    """Return the name of each program and what it does."""
+    # The sections' titles, without loading what they are made of.
+    return {
+        'report': 'all sections, on one HTML page',
+        'special_tokens': 'attention to [CLS], [SEP], neighbours, its entropy, your own statistics',
+        'patterns': 'the five patterns of attention and their shares',
+        'relations': 'verb and subject, noun and pronoun, and what distance alone explains',
+        'frames': 'frame elements and their target, or links of your own',
+        'finetune': 'fine-tuning pre-trained and random weights, several seeds',
+        'attention_change': 'what fine-tuning changes in attention',
+        'features': 'attention to nouns, verbs, negation, before and after fine-tuning',
+        'cls_tokens': 'what [CLS] attends to in the last layer',
+        'ablate': 'disabling heads and layers, and what of it is real',
+        'interactions': 'pairs of heads: the effect beyond the sum of two',
+        'maps': 'maps of example sentences, and an explorer of all heads',
+        'claims': 'which claims of the paper hold, from what the others found',
+        'annotate': 'label attention maps by eye, on a local page',
+        'train_patterns': 'train and judge the classifier of patterns',
+        'settings': 'list all settings with their defaults',
+    }
+
+
+def _parser() -> argparse.ArgumentParser:
+    listing = '\n'.join(f'  {name:<17} {what}' for name, what in programs().items())
+    configs = '\n'.join(
+        f'  {name:<17} {inspect.getdoc(module).splitlines()[0]}' for name, module in CONFIGS.items()
+    )
+    parser = argparse.ArgumentParser(
+        prog='bert-secrets',
+        description='What the attention heads of a BERT do, and which of them matter.',
+        epilog=(
+            f'programs:\n{listing}\n\nconfigs (--config):\n{configs}\n\nsettings (--set '
+            f'NAME=VALUE):\n{textwrap.indent(settings_text(), "  ")}\n\nexample:\n'
+            '  bert-secrets report --model=all-MiniLM-L6-v2 --texts=mine.csv --text-a=sentence '
+            '--out=results'
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument('program', choices=list(programs()), metavar='program')
+    parser.add_argument('--model', help='a folder, a name on the Hugging Face hub, or '
+                        'all-MiniLM-L6-v2')  # fmt: skip
+    parser.add_argument('--texts', help='your own table (.csv, .tsv or .jsonl)')
+    parser.add_argument('--train', help='the table to fine-tune on, with the same columns')
+    parser.add_argument('--text-a', help='column of the first or only text')
+    parser.add_argument('--text-b', help='column of the second text')
+    parser.add_argument('--label', help='column of the label')
+    parser.add_argument('--labels', help='names of the classes in the order of their ids, with '
+                        'commas between them, if the labels are words')  # fmt: skip
+    parser.add_argument('--out', default='results', help='folder of the results; the same one '
+                        'continues (default: results)')  # fmt: skip
+    parser.add_argument('--config', default=None, help="settings to begin with: 'quickstart', "
+                        "'paper:mrpc,rte', with or without ':smoke'")  # fmt: skip
+    parser.add_argument('--sections', help='for report: only these, with commas between them')
+    parser.add_argument('--set', action='append', default=[], metavar='NAME=VALUE',
+                        help='any setting, such as train.epochs=2')  # fmt: skip
+    return parser
+
+
+def _config(arguments: argparse.Namespace) -> ConfigDict:
+    name, _, variant = (
+        arguments.config or ('base' if arguments.texts else 'quickstart')
+    ).partition(':')
+    if name not in CONFIGS:
+        raise ValueError(f'--config is one of {", ".join(CONFIGS)}, not {name!r}.')
+    module = CONFIGS[name]
+    config = module.get_config(variant) if variant else module.get_config()
+    if arguments.model:
+        config.model.name = arguments.model
+    for name in ('train', 'text_a', 'text_b', 'label', 'labels'):
+        if getattr(arguments, name) and not arguments.texts:
+            raise ValueError(f'--{name.replace("_", "-")} is about your own table: give --texts.')
+    if arguments.texts:
+        set_texts(
+            config,
+            arguments.texts,
+            train=arguments.train,
+            text_a=arguments.text_a,
+            text_b=arguments.text_b,
+            label=arguments.label,
+            labels=tuple(arguments.labels.split(',')) if arguments.labels else (),
+        )
+    for assignment in arguments.set:
+        setting, equals, value = assignment.partition('=')
+        if not equals:
+            raise ValueError(f'--set takes NAME=VALUE, not {assignment!r}.')
+        assign(config, setting, value)
+    return config
+
+
+def set_texts(
+    config: ConfigDict,
+    texts: str,
+    *,
+    train: str | None = None,
+    text_a: str | None = None,
+    text_b: str | None = None,
+    label: str | None = None,
+    labels: Sequence[str] = (),
+) -> None:
+    """Point settings at a table of one's own."""
+    config.data.source = 'file'
+    config.data.file = texts
+    config.data.train_file = train
+    if text_a:
+        config.data.text_a = text_a
+    config.data.text_b = text_b
+    config.data.label = label
+    config.data.labels = tuple(labels)
+
+
+def assign(config: ConfigDict, name: str, value: object) -> None:
+    """Set a setting by its dotted name; texts are read as the type of the default.
+
+    Raises:
+      ValueError: There is no such setting, or the value is of another type.
+    """
+    known = list(_flat(config.to_dict()))
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=3)
+        raise ValueError(
+            f'No such setting: {name!r}.'
+            + (
+                f' Did you mean {" or ".join(close)}?'
+                if close
+                else ' `bert-secrets settings` lists them.'
+            )
+        )
+    *path, last = name.split('.')
+    part = config
+    for each in path:
+        part = part[each]
+    default = part[last]
+    if isinstance(value, str) and not isinstance(default, str | None):
+        try:
+            value = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            raise ValueError(f'{name}={value} is not of the type of {default!r}.') from None
+    try:
+        part[last] = value
+    except TypeError:
+        raise ValueError(f'{name}={value!r} is not of the type of {default!r}.') from None
+
+
+def _flat(tree: dict, prefix: str = '') -> dict[str, object]:
+    flat = {}
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f'{prefix}{key}.')
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def settings_text() -> str:
+    """Return all settings with their defaults and what is said about them where they stand."""
+    defaults = _flat(base.get_config().to_dict())
+    lines = []
+    for name, comment in comments().items():
+        for row in textwrap.wrap(comment, 88):
+            lines.append(f'# {row}')
+        if name in defaults:
+            value = defaults[name]
+            lines.append(f'{name}={value!r}' if value is not None else f'{name}=')
+    return '\n'.join(lines)
+
+
+def comments() -> dict[str, str]:
+    """Return each setting, and each group of settings, with the comment that stands above it."""
+    found, above, path = {}, [], []
+    for line in inspect.getsource(base.get_config).splitlines():
+        comment = re.match(r'\s*# (.*)', line)
+        if comment:
+            above.append(comment[1])
+            continue
+        entries = re.findall(r"'(\w+)': ?(\{)?", line)
+        indent = len(line) - len(line.lstrip())
+        for key, opens in entries:
+            while path and path[-1][0] >= indent and not (path[-1][2] and path[-1][0] == indent):
+                path.pop()
+            name = '.'.join([*(each for _, each, _ in path), key])
+            found[name] = ' '.join(above)
+            above = []
+            if opens:
+                # A group that closes on the line that opens it has its settings there.
+                path.append((indent, key, '}' in line))
+        if entries and '}' in line:
+            path = [each for each in path if not each[2]]
+    return found
+
+
+if __name__ == '__main__':
+    main(sys.argv[1:])

@@ -1,0 +1,100 @@
+"""Texts and labels as the settings name them."""
+
+import pathlib
+
+import numpy as np
+from absl import logging
+from ml_collections import ConfigDict
+
+from bert_secrets_jax.data.corpus import LABELS, read_corpus
+from bert_secrets_jax.data.glue import read_glue, read_tfds
+from bert_secrets_jax.data.tables import read_table
+from bert_secrets_jax.data.tasks import Example, Task, get_task
+
+
+def glue_task(data: ConfigDict) -> Task | None:
+    """Return the task of GLUE; None for other texts."""
+    return get_task(data.task) if data.source == 'glue' else None
+
+
+def read_texts(data: ConfigDict, split: str) -> list[Example]:
+    """Read all texts of a split.
+
+    Args:
+      data: Settings `data`.
+      split: 'train', or another one that the source has.
+
+    Raises:
+      FileNotFoundError: The texts are not there.
+      ValueError: They cannot be read, or the source is unknown.
+    """
+    match data.source:
+        case 'corpus':
+            return read_corpus(split)
+        case 'glue' if data.glue_dir is not None:
+            return read_glue(data.glue_dir, get_task(data.task), split, bad_rows=data.bad_rows)
+        case 'glue':
+            try:
+                return read_tfds(get_task(data.task), split, data_dir=data.tfds_dir)
+            except FileNotFoundError as error:
+                raise FileNotFoundError(
+                    'Name the folder of the original TSV files, --config.data.glue_dir=..., or '
+                    f'prepare them: {error}'
+                ) from error
+        case _:
+            return read_table(
+                _file(data, split),
+                text_a=data.text_a,
+                text_b=data.text_b,
+                label=data.label,
+                labels=data.labels or None,
+                bad_rows=data.bad_rows,
+            )
+
+
+def text_name(data: ConfigDict, split: str) -> str:
+    """Return what the texts of a split are called in sentences and captions."""
+    match data.source:
+        case 'glue':
+            return f'{get_task(data.task).title} {split}'
+        case 'corpus':
+            return f'embedded corpus, {split}'
+        case _:
+            return pathlib.PurePath(_file(data, split)).name
+
+
+def label_names(data: ConfigDict) -> tuple[str, ...] | None:
+    """Return the names of the classes, a single one for regression; None if labels are numbers."""
+    match data.source:
+        case 'corpus':
+            return LABELS
+        case 'glue':
+            return get_task(data.task).labels or ('score',)
+    if data.label is None:
+        raise ValueError('Fine-tuning needs labels: --config.data.label=COLUMN.')
+    return tuple(data.labels) or None
+
+
+def draw(examples: list[Example], wanted: int, seed: int) -> list[Example]:
+    """Return at most `wanted` examples, drawn at random, in their order; all for 0.
+
+    Raises:
+      ValueError: `wanted` is negative.
+    """
+    if wanted < 0:
+        raise ValueError(f'max_examples={wanted} must be at least 1, or 0 for all.')
+    if wanted == 0 or len(examples) <= wanted:
+        return examples
+    chosen = np.random.default_rng(seed).permutation(len(examples))[:wanted]
+    logging.info('%d of %d examples drawn (seed %d).', wanted, len(examples), seed)
+    return [examples[index] for index in sorted(chosen)]
+
+
+def _file(data: ConfigDict, split: str) -> str:
+    """Return the table that a split is read from."""
+    if data.source != 'file':
+        raise ValueError(f"data.source is 'glue', 'corpus' or 'file', not {data.source!r}.")
+    name = 'train_file' if split == 'train' else 'file'
+    if data[name] is None:
+        raise ValueError(f'--config.data.{name} is not given (.tsv, .csv or .jsonl).')
+    return data[name]

@@ -1,0 +1,166 @@
+"""Programs as absl launches them: settings from a config file and flags, one folder of results."""
+
+import logging as python_logging
+import os
+import pathlib
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+
+from absl import app, flags, logging
+from ml_collections import ConfigDict, config_flags
+
+from bert_secrets_jax.cache import enable_cache
+from bert_secrets_jax.data.tasks import get_task
+from bert_secrets_jax.programs.report import one_line, write_report
+from bert_secrets_jax.programs.sections import SECTIONS
+from bert_secrets_jax.programs.study import MENDABLE, Study
+from bert_secrets_jax.runs.folder import open_folder
+
+_INTERRUPTED = 130
+
+
+def launch_section(name: str) -> None:
+    """Launch a program that answers one section, and prints what was found and where it is."""
+    launch_studies(lambda studies: answer(studies, [name]))
+
+
+def launch_report() -> None:
+    """Launch the program that answers all sections, or those of `--sections`."""
+    flags.DEFINE_list('sections', None, f'Which of {", ".join(SECTIONS)}; all by default.')
+
+    def report(studies: Sequence[Study]) -> None:
+        answer(studies, flags.FLAGS.sections)
+
+    launch_studies(report)
+
+
+def answer(studies: Sequence[Study], chosen: Sequence[str] | None) -> None:
+    """Answer sections; print warnings, findings and the path of the page."""
+    several = len(studies) > 1
+    folder = studies[0].folder.parent if several else studies[0].folder
+    try:
+        for answers in write_report(studies, chosen):
+            lead = f'{answers.group}: ' if answers.group else ''
+            # What must be known before anything else, whatever was asked for.
+            for result in answers.results:
+                for finding in result.findings():
+                    if finding.warning:
+                        print(f'{lead}{finding.sentence}')
+            # Of a whole report the page says the rest.
+            for result in answers.of(['claims'] if chosen is None else chosen).values():
+                for finding in result.findings():
+                    if not finding.warning:
+                        print(f'{lead}{finding.sentence}')
+    finally:
+        page = folder / 'report.html'
+        if page.exists():
+            print(f'Report: {page.resolve()}')
+
+
+def launch_study(main: Callable[[Study], object]) -> None:
+    """Launch a program of another kind for each task."""
+    launch_studies(lambda studies: [main(study) for study in studies])
+
+
+def launch_studies(main: Callable[[Sequence[Study]], object]) -> None:
+    """Launch a program for all tasks together.
+
+    What its user can mend is one line; `--verbosity=1` shows where it arose.
+    """
+    config = config_flags.DEFINE_config_file(
+        'config', None, 'Settings, such as configs/quickstart.py.', lock_config=True
+    )
+    workdir = flags.DEFINE_string('workdir', None, 'Folder of the results; the same one resumes.')
+
+    def run(_) -> None:
+        set_up_logging()
+        run_in(workdir.value, config.value, main)
+
+    app.run(run, flags_parser=lambda argv: _parse_flags(argv, config, workdir))
+
+
+def run_in(
+    workdir: str | pathlib.Path, config: ConfigDict, main: Callable[[Sequence[Study]], object]
+) -> None:
+    """Open the folder of a run, and do something with its study or studies.
+
+    Raises:
+      SystemExit: With one line of what is wrong, or with 130 when it was interrupted.
+    """
+    workdir = pathlib.Path(workdir)
+    enable_cache()
+    try:
+        studies = open_studies(config, workdir)
+        log = python_logging.FileHandler(workdir / 'log.txt')
+        log.setFormatter(logging.PythonFormatter())
+        logging.get_absl_logger().addHandler(log)
+        try:
+            main(studies)
+        finally:
+            logging.get_absl_logger().removeHandler(log)
+            log.close()
+    except MENDABLE as error:
+        logging.debug('%s', traceback.format_exc())
+        raise SystemExit(f'error: {one_line(error, workdir)}') from None
+    except KeyboardInterrupt:
+        print('\nstopped; the same command continues', file=sys.stderr)
+        sys.stdout.flush()
+        # What is under way on devices and in threads is not waited for.
+        os._exit(_INTERRUPTED)
+
+
+def set_up_logging() -> None:
+    """Show our own lines only: other libraries chatter at the same level."""
+    verbose = logging.get_verbosity() >= logging.DEBUG
+    python_logging.getLogger().setLevel(python_logging.WARNING)
+    logging.get_absl_logger().setLevel('DEBUG' if verbose else 'INFO')
+    logging.get_absl_logger().addFilter(lambda record: 'orbax' not in record.pathname)
+
+
+def open_studies(config: ConfigDict, workdir: pathlib.Path) -> list[Study]:
+    """Open the folder of the one task, or a folder in it for each of several.
+
+    Raises:
+      ValueError: A task is unknown or given twice, or the folder is of something else.
+    """
+    tasks = config.data.task.split(',') if config.data.source == 'glue' else []
+    if len(tasks) < 2:
+        return [Study(config, open_folder(workdir, config.to_dict()))]
+    names = [get_task(task).name for task in tasks]
+    if len(set(names)) < len(names):
+        raise ValueError(f'A task is given twice: {config.data.task}.')
+    if (workdir / 'config.json').exists():
+        raise ValueError(f'{workdir} holds a run of one task: choose another --workdir.')
+    studies = []
+    for name in names:
+        of_task = config.copy_and_resolve_references()
+        of_task.data.task = name
+        studies.append(Study(of_task, open_folder(workdir / name, of_task.to_dict())))
+    return studies
+
+
+def _parse_flags(argv: list[str], config, workdir) -> list[str]:
+    """Parse the command line; a mistake in it is one line."""
+    try:
+        arguments = flags.FLAGS(argv)
+        if not (config.value and workdir.value):
+            raise SystemExit(
+                'error: Name settings and a folder for the results: '
+                '--config=configs/quickstart.py --workdir=results/quickstart, for one.'
+            )
+        # A config file that is missing is an error only when it is looked at.
+        config.value.to_dict()
+    except (AttributeError, KeyError) as error:
+        # ml_collections on settings that do not exist, with what may have been meant.
+        while isinstance(error.args[0], Exception):
+            error = error.args[0]
+        words = '. '.join(error.args[0].splitlines())
+        raise SystemExit(f'error: No such setting: {words}') from None
+    except (flags.Error, OSError) as error:
+        # An error of a config file comes with its traceback, of which the last line says it.
+        raise SystemExit(f'error: {str(error).strip().splitlines()[-1].strip()}') from None
+    if len(arguments) > 1:
+        # A space behind a comma, for one: what stands behind it would not be done.
+        raise SystemExit(f'error: These words belong to no flag: {" ".join(arguments[1:])}')
+    return arguments

@@ -1,0 +1,111 @@
+"""The files of a section: its frames as CSV, its figures as PDF, SVG and PNG."""
+
+import json
+import pathlib
+from collections.abc import Collection, Iterable
+
+from bert_secrets_jax import plots
+from bert_secrets_jax.files import write_csv
+from bert_secrets_jax.report.page import Part, Picture, file_name
+from bert_secrets_jax.runs.folder import describe_versions
+from bert_secrets_jax.runs.result import Result
+from bert_secrets_jax.runs.run import digest, write_json
+
+_MANIFEST = 'outputs.json'
+
+
+def write_part(folder: pathlib.Path, part: Part, used: Collection[str]) -> Part:
+    """Write the files of a part, and return it with its pictures.
+
+    Files that an earlier result of the same part had, and this one has not, are removed.
+
+    Args:
+      folder: Of the run.
+      part: With a result.
+      used: Names of what the result was made of.
+    """
+    result, files, pictures = part.result, [], []
+    for name, frame in result.frames().items():
+        file = f'{file_name(part.name, name)}.csv'
+        write_csv(folder / file, list(frame.columns), frame.itertuples(index=False))
+        files.append(file)
+    figures = result.figures()
+    for name in figures:
+        figure, stem = figures[name], file_name(part.name, name)
+        svg = plots.save(figure, folder / 'figures', stem)
+        files += [f'figures/{stem}.{suffix}' for suffix in ('pdf', 'svg', 'png')]
+        if name in figures.shown():
+            pictures.append(Picture(stem, svg.read_text('utf-8'), figure.caption))
+    files.append(_write_findings(folder, part))
+    manifest = read_manifest(folder)
+    former = manifest.get(part.name, {}).get('files', [])
+    manifest[part.name] = {
+        'files': files,
+        'pictures': [[picture.name, picture.caption] for picture in pictures],
+        'used': _state(result, used),
+    }
+    _remove(folder, set(former) - set(files))
+    write_json(folder / _MANIFEST, manifest)
+    return part.with_pictures(pictures)
+
+
+def read_part(folder: pathlib.Path, part: Part, used: Collection[str]) -> Part:
+    """Return a part with the pictures that were written for the same result, or write its files."""
+    written = read_manifest(folder).get(part.name)
+    if not (
+        written
+        and written['used'] == _state(part.result, used)
+        and all((folder / file).exists() for file in written['files'])
+    ):
+        return write_part(folder, part, used)
+    return part.with_pictures(
+        [
+            Picture(name, (folder / 'figures' / f'{name}.svg').read_text('utf-8'), caption)
+            for name, caption in written['pictures']
+        ]
+    )
+
+
+def remove_parts(folder: pathlib.Path, names: Iterable[str]) -> None:
+    """Remove the files of parts that other settings once led to: nothing stale is left."""
+    manifest = read_manifest(folder)
+    for name in names:
+        _remove(folder, manifest.pop(name, {}).get('files', []))
+    write_json(folder / _MANIFEST, manifest)
+
+
+def read_manifest(folder: pathlib.Path) -> dict:
+    """Return, for each part, the files that were written for it."""
+    try:
+        return json.loads((folder / _MANIFEST).read_text('utf-8'))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return {}
+
+
+def _write_findings(folder: pathlib.Path, part: Part) -> str:
+    columns = (
+        'finding', 'estimate', 'unit', 'low', 'high', 'sample', 'sample_of', 'source', 'sentence',
+    )  # fmt: skip
+    rows = [
+        (
+            each.name, each.estimate, each.unit, each.low, each.high, each.sample, each.sample_of,
+            each.source, each.sentence,
+        )
+        for each in part.result.findings()
+    ]  # fmt: skip
+    file = f'findings/{part.name}.csv'
+    write_csv(folder / file, columns, rows)
+    return file
+
+
+def _state(result: Result, used: Collection[str]) -> str:
+    """Return what the files of a result depend on: what it was made of, its names, this code."""
+    subject = getattr(result, 'subject', None)
+    code = describe_versions()
+    code = [code['bert_secrets_jax'], code['commit']]
+    return digest([sorted(used), str(subject), type(result).__name__, result.FORMAT, code])
+
+
+def _remove(folder: pathlib.Path, files: Iterable[str]) -> None:
+    for file in files:
+        (folder / file).unlink(missing_ok=True)

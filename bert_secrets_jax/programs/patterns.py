@@ -1,0 +1,166 @@
+"""Labelling maps by eye, and training the classifier of patterns on them (section 4.1)."""
+
+import dataclasses
+import pathlib
+
+import numpy as np
+from absl import logging
+
+from bert_secrets_jax import plots
+from bert_secrets_jax.files import write_atomically, write_csv
+from bert_secrets_jax.patterns import page
+from bert_secrets_jax.patterns import train as training
+from bert_secrets_jax.patterns.classifier import save_classifier
+from bert_secrets_jax.patterns.cnn import CLASSES, TITLES
+from bert_secrets_jax.patterns.sample import (
+    ANNOTATED,
+    LABELS_FILE,
+    MAPS_FILE,
+    MapSample,
+    draw_maps,
+    read_annotated,
+    read_maps,
+    write_maps,
+)
+from bert_secrets_jax.programs.study import Study
+from bert_secrets_jax.runs.run import digest
+
+
+def annotate(study: Study, *, shipped: bool = False, port: int = 0) -> None:
+    """Serve the page on which maps are labelled, until it is stopped.
+
+    Args:
+      study: Whose model and texts the maps are of; `patterns.count` maps are drawn.
+      shipped: Label the maps that ship instead, without their labels.
+      port: Of the page on 127.0.0.1; 0 takes any that is free.
+
+    Raises:
+      ValueError: The folder has other maps.
+    """
+    maps = maps_to_label(study, shipped=shipped)
+    server = page.serve(maps, study.folder / LABELS_FILE, port=port)
+    print(
+        f'http://127.0.0.1:{server.server_address[1]}/  (Ctrl-C stops; nothing is lost)', flush=True
+    )
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        print(f'Labels: {study.folder / LABELS_FILE}')
+    finally:
+        server.server_close()
+
+
+def maps_to_label(study: Study, *, shipped: bool) -> MapSample:
+    """Return the maps to label: those of a former run, or else shipped or drawn ones, kept."""
+    file = study.folder / MAPS_FILE
+    if shipped:
+        content = (ANNOTATED / MAPS_FILE).read_bytes()
+        if file.exists() and file.read_bytes() != content:
+            raise ValueError(f'{file} has other maps than those that ship: choose a new --workdir.')
+        write_atomically(file, content)
+    elif not file.exists():
+        subject = study.subject
+        maps = draw_maps(
+            study.pretrained,
+            study.dev,
+            source=f'{subject.model}, {subject.texts}',
+            count=study.config.patterns.count,
+            max_length=study.config.encoding.max_length,
+            seed=study.config.seed,
+        )
+        write_maps(file, maps)
+    return read_maps(file)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Predictions:
+    """Classes that models found in maps that they were not trained with.
+
+    Attributes:
+      classes: [A] class ids.
+    """
+
+    classes: np.ndarray
+
+
+def train(study: Study) -> None:
+    """Cross-validate, train on all maps, and write the classifier and its tables."""
+    config, folder = study.config.patterns, study.folder
+    directory = pathlib.Path(config.annotated or ANNOTATED)
+    maps, labels = read_annotated(directory)
+    settings = training.TrainConfig(
+        epochs=config.epochs,
+        side=config.side,
+        longest=config.longest or None,
+        seed=study.config.seed,
+    )
+    depends_on = {
+        'maps': digest(
+            [(directory / name).read_bytes().hex() for name in (MAPS_FILE, LABELS_FILE)]
+        ),
+        'settings': dataclasses.asdict(settings),
+    }
+    found = {}
+    for name, guess in training.MODELS.items():
+
+        def predict(name=name, guess=guess) -> Predictions:
+            logging.info('Cross-validating: %s', name)
+            return Predictions(
+                training.cross_validate(guess, maps, labels, settings, folds=config.folds)
+            )
+
+        kept = study.run.keep(
+            f'predictions {name}', Predictions, depends_on | {'folds': config.folds}, predict
+        )
+        found[name] = kept.classes
+        write_csv(
+            folder / f'predictions_{name.replace(" ", "_")}.csv',
+            ('example', 'label', 'prediction'),
+            zip(maps.example, labels, kept.classes, strict=True),
+        )
+    _write_scores(folder, found, maps, labels)
+    confusion = training.confusion(labels, found['CNN'])
+    path = folder / 'classifier.safetensors'
+    trained = study.run.folder_for('classifiers/all', depends_on).with_suffix('.safetensors')
+    if not trained.exists():
+        logging.info('Training on all %d maps', len(maps))
+        classifier = training.fit(maps, labels, settings)
+        save_classifier(trained, dataclasses.replace(classifier, confusion=confusion))
+    write_atomically(path, trained.read_bytes())
+    print(f'Classifier: {path.resolve()}')
+
+
+def _write_scores(folder: pathlib.Path, found, maps: MapSample, labels: np.ndarray) -> None:
+    scores = {name: training.score(labels, each, maps.text) for name, each in found.items()}
+    write_csv(
+        folder / 'scores.csv',
+        ('model', 'macro_f1', 'macro_low', 'macro_high', 'weighted_f1', 'weighted_low',
+         'weighted_high', 'accuracy', *(f'f1_{name}' for name in CLASSES)),
+        (
+            (name, each.macro_f1, *each.macro_interval, each.weighted_f1, *each.weighted_interval,
+             each.accuracy, *each.f1)
+            for name, each in scores.items()
+        ),
+    )  # fmt: skip
+    confusion = training.confusion(labels, found['CNN'])
+    write_csv(
+        folder / 'confusion.csv',
+        ('label', *CLASSES),
+        ((name, *row) for name, row in zip(CLASSES, confusion, strict=True)),
+    )
+    # Those that no model takes for another class show best what the classes are.
+    clear = np.all([found[name] == labels for name in ('CNN', 'hand-made features')], axis=0)
+    panels = {
+        title: [
+            (maps.source[number], maps.values[number].astype(np.float32))
+            for number in np.flatnonzero(clear & (labels == index))[:2]
+        ]
+        for index, title in enumerate(TITLES)
+    }
+    plots.save(plots.class_examples(panels), folder / 'figures', 'classes')
+    for name, each in scores.items():
+        print(
+            f'{name:>20}: macro F1 {each.macro_f1:.3f} ({each.macro_interval[0]:.3f} to '
+            f'{each.macro_interval[1]:.3f}), weighted {each.weighted_f1:.3f}, '
+            f'accuracy {each.accuracy:.3f}'
+        )

@@ -1,0 +1,263 @@
+"""Sections of one study or several: computed one after the other, written after each."""
+
+import dataclasses
+import json
+import pathlib
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from absl import logging
+
+from bert_secrets_jax.analyses.overview import overview
+from bert_secrets_jax.files import write_atomically
+from bert_secrets_jax.programs.outputs import read_part, remove_parts, write_part
+from bert_secrets_jax.programs.sections import FILES, SECTIONS, applicable, check, watch
+from bert_secrets_jax.programs.study import MENDABLE, Study
+from bert_secrets_jax.report.page import Part, write_page
+from bert_secrets_jax.runs.folder import flatten
+from bert_secrets_jax.runs.result import Result
+
+# Say what the others have found, so they come last, and again whenever another one is finished.
+_LAST = ('maps', 'claims')
+_PAGE = 'report.html'
+
+
+@dataclasses.dataclass
+class Answers:
+    """What there is of one study.
+
+    Attributes:
+      study: The study.
+      group: What headings begin with; empty for a single study.
+      parts: Section to its part of the page.
+      used: Section to what its result was made of.
+    """
+
+    study: Study
+    group: str
+    parts: dict[str, Part] = dataclasses.field(default_factory=dict)
+    used: dict[str, set[str]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def results(self) -> list[Result]:
+        """The results, in the order of the sections, but for those about others."""
+        return list(self.of(name for name in SECTIONS if name not in _LAST).values())
+
+    def of(self, names: Iterable[str]) -> dict[str, Result]:
+        """Return section to result, as far as there is any."""
+        parts = {name: self.parts[name] for name in names if name in self.parts}
+        return {name: part.result for name, part in parts.items() if part.result is not None}
+
+    def in_order(self) -> list[Part]:
+        """Return the parts as the page has them: claims first."""
+        names = ['claims', *(name for name in ('inputs', *SECTIONS) if name != 'claims')]
+        return [self.parts[name] for name in names if name in self.parts]
+
+
+def write_report(studies: Sequence[Study], chosen: Sequence[str] | None = None) -> list[Answers]:
+    """Answer sections, and write their files and the page after each.
+
+    Sections that are finished stay on the page, whether they are chosen or not. One that fails is
+    reported and does not stop the others.
+
+    Args:
+      studies: One, or one for each task.
+      chosen: Names of sections; by default all that the studies have the inputs for.
+
+    Returns:
+      The answers of each study.
+
+    Raises:
+      ValueError: A section is unknown, or a study lacks something for it.
+      SystemExit: Some section failed; says which and why, one line for each error.
+    """
+    several = len(studies) > 1
+    first = studies[0]
+    path = (first.folder.parent if several else first.folder) / _PAGE
+    failures: dict[str, list[str]] = {}
+    every = []
+    for study in studies:
+        answers = Answers(study, study.subject.texts.rpartition(' ')[0] if several else '')
+        every.append(answers)
+        names = applicable(study) if chosen is None else list(chosen)
+        check(study, names)
+        if _read_inputs(answers, path.parent, failures, alone=not several):
+            _answer(answers, names, lambda to_come: _write(path, every, to_come), failures)
+        # What one task loads is gone when the next one begins.
+        study.release()
+    _write(path, every, [])
+    if several:
+        _attempt('overview', lambda: _write_overview(path, every), path.parent, failures)
+    if failures:
+        raise SystemExit(
+            '\n'.join(f'error: {error} ({", ".join(names)})' for error, names in failures.items())
+        )
+    return every
+
+
+def _read_inputs(
+    answers: Answers, folder: pathlib.Path, failures: dict[str, list[str]], *, alone: bool
+) -> bool:
+    """Read model and texts first: what is wrong with them fails once, and not in every section.
+
+    Raises:
+      ValueError, OSError: There is no other task that could go on.
+    """
+
+    def read() -> None:
+        answers.study.input('weights')
+        answers.study.input('texts')
+
+    if alone:
+        read()
+        return True
+    message = _attempt(f'{answers.group}: inputs', read, folder, failures)
+    if message:
+        answers.parts['inputs'] = Part('inputs', message=message, group=answers.group)
+    return not message
+
+
+def _answer(
+    answers: Answers,
+    names: Sequence[str],
+    write: Callable[[Sequence[str]], None],
+    failures: dict[str, list[str]],
+) -> None:
+    """Answer the sections of a study that are not finished."""
+    study = answers.study
+    _read_finished(answers)
+    pending = [name for name in names if name not in answers.parts]
+    pending += [name for name in _LAST if name in names and name not in pending]
+    pending.sort(key=list(SECTIONS).index)
+    watch(study, names)
+    for number, name in enumerate(pending, 1):
+        write(pending[number - 1 :])
+        logging.info('Section %d of %d: %s%s', number, len(pending), _lead(answers.group), name)
+        study.run.used.clear()
+
+        def attempt(name=name) -> None:
+            _put(answers, name, SECTIONS[name].answer(study, answers.results))
+
+        title = f'{_lead(answers.group)}{name}'
+        message = _attempt(title, attempt, study.folder, failures)
+        if message:
+            answers.parts[name] = Part(name, message=message, group=answers.group)
+            # What it wants may be what failed: the others do without.
+            watch(study, pending[number:])
+    # What was computed for these may be all that another section needs, such as a fine-tuning.
+    _read_finished(answers)
+
+
+def _read_finished(answers: Answers) -> None:
+    """Read what is finished with these settings; what other settings led to is removed."""
+    reading = answers.study.reading()
+    stale = []
+    for name, section in SECTIONS.items():
+        if name in answers.parts and name not in _LAST:
+            continue
+        reading.run.used.clear()
+        if section.needs(answers.study):
+            stale.append(FILES.get(name, name))
+            continue
+        try:
+            result = section.answer(reading, answers.results)
+            used = set(reading.run.used)
+        except Exception as error:
+            # Not computed yet with these settings, or it cannot be: then answering says why.
+            logging.debug('%s is not finished: %s', name, error)
+            stale.append(FILES.get(name, name))
+            continue
+        if name == 'claims' and not answers.results:
+            stale.append(name)
+            continue
+        answers.study.run.used = used
+        _put(answers, name, result)
+    remove_parts(answers.study.folder, stale)
+
+
+def _put(answers: Answers, name: str, result: Result) -> None:
+    """Write the files of a result, if they are not written yet, and put it on the page."""
+    answers.used[name] = set(answers.study.run.used)
+    used = set.union(*answers.used.values()) if name in _LAST else answers.used[name]
+    part = Part(FILES.get(name, name), result, group=answers.group)
+    answers.parts[name] = read_part(answers.study.folder, part, used)
+
+
+def _write(path: pathlib.Path, every: Sequence[Answers], to_come: Sequence[str]) -> None:
+    studies = [answers.study for answers in every]
+    details: dict[str, Mapping[str, Any]] = {}
+    for answers in every:
+        versions = json.loads((answers.study.folder / 'versions.json').read_text())
+        lead = _lead(answers.group)
+        details[f'{lead}Settings of this run'] = flatten(answers.study.config.to_dict())
+        details[f'{lead}Versions'] = {
+            name: version for name, version in versions.items() if version != 'not installed'
+        }
+    texts = ', '.join(study.subject.texts for study in studies)
+    parts = [part for answers in every for part in answers.in_order()]
+    if all(part.result is None for part in parts):
+        # Nothing to show yet; a page with other results would not be about these settings.
+        path.unlink(missing_ok=True)
+        return
+    tasks = [part for part in [_overview_part(every)] if part is not None]
+    write_page(
+        path,
+        title=f'What the heads of {studies[0].model_name} attend to',
+        lead=f'Texts: {texts}. Layers and heads count from 1.',
+        parts=[*tasks, *parts],
+        details=details,
+        to_come=to_come,
+    )
+
+
+def _overview_part(every: Sequence[Answers]) -> Part | None:
+    if len(every) < 2:
+        return None
+    found = overview({answers.group: answers.results for answers in every})
+    return Part('tasks', found)
+
+
+def _write_overview(path: pathlib.Path, every: Sequence[Answers]) -> None:
+    write_part(path.parent, _overview_part(every), ())
+
+
+def _attempt(
+    name: str, make: Callable[[], None], folder: pathlib.Path, failures: dict[str, list[str]]
+) -> str:
+    """Call something; returns why it failed, in one line, and `failures` learns of it."""
+    try:
+        make()
+    except Exception as error:
+        message = _describe(error, folder)
+        names = failures.setdefault(message, [])
+        names.append(name)
+        logging.warning('%s failed: %s', name, message)
+        return f'It failed: {message}' if len(names) == 1 else f'It failed as {names[0]} did.'
+    return ''
+
+
+def _describe(error: Exception, folder: pathlib.Path) -> str:
+    """Return an error in one line; where it arose goes to the log if nobody can mend it there."""
+    if isinstance(error, MENDABLE):
+        logging.debug('%s', traceback.format_exc())
+        return one_line(error, folder)
+    logging.error('%s', traceback.format_exc())
+    first = (str(error).strip().splitlines() or [''])[0]
+    return f'{type(error).__name__}: {first} (unexpected; log.txt has where)'
+
+
+def one_line(error: Exception, folder: pathlib.Path) -> str:
+    """Return the first line of an error; what it lists below is added to a file of the folder."""
+    summary, *listing = str(error).splitlines() or [type(error).__name__]
+    if listing:
+        details = folder / 'error.txt'
+        former = details.read_text() if details.exists() else ''
+        if f'{error}\n' not in former:
+            write_atomically(details, f'{former}{error}\n'.encode())
+        summary += f' All of them: {details}'
+    return summary
+
+
+def _lead(group: str) -> str:
+    return f'{group}: ' if group else ''

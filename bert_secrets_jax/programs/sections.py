@@ -1,0 +1,394 @@
+"""The sections of a report: how a study answers each question.
+
+Adding an analysis to reports and to the command line is one entry in `SECTIONS`.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from bert_secrets_jax.ablation.interactions import single_and_pair_masks
+from bert_secrets_jax.ablation.masks import all_heads, disable, parse_heads
+from bert_secrets_jax.analyses.ablation import SETS, Ablated, Ablation, assess
+from bert_secrets_jax.analyses.attention_change import AttentionChange, change_statistics
+from bert_secrets_jax.analyses.claims import Claims, claims
+from bert_secrets_jax.analyses.cls_tokens import ClsTokens, cls_statistics
+from bert_secrets_jax.analyses.example_maps import ExampleMaps, example_maps, telling_heads
+from bert_secrets_jax.analyses.features import Features, feature_statistics
+from bert_secrets_jax.analyses.finetuning import Finetuning, finetuning
+from bert_secrets_jax.analyses.frames import Frames, frames
+from bert_secrets_jax.analyses.interactions import Interactions, assess_pairs
+from bert_secrets_jax.analyses.models import labels_of, metrics_for
+from bert_secrets_jax.analyses.patterns import (
+    ALL_SPECIAL,
+    ClassExample,
+    Patterns,
+    clearest,
+    map_statistics,
+)
+from bert_secrets_jax.analyses.relations import Relations, assemble, relation_statistics
+from bert_secrets_jax.analyses.special_tokens import STATISTICS, SpecialTokens
+from bert_secrets_jax.analyses.tables import describe
+from bert_secrets_jax.data.framenet import framenet_sample, read_framenet, read_framenet_sample
+from bert_secrets_jax.measure.catalogue import RELATIONS, Described, named
+from bert_secrets_jax.patterns.classifier import pattern_comparisons
+from bert_secrets_jax.programs import inputs
+from bert_secrets_jax.programs.study import Study
+from bert_secrets_jax.runs.result import Result
+
+
+def _needs_nothing(study: Study) -> str:
+    return ''
+
+
+def _needs_words(study: Study) -> str:
+    return '' if study.has_words else 'a spaCy pipeline: --config.linguistics.pipeline=NAME'
+
+
+def _needs_training(study: Study) -> str:
+    if study.has_training:
+        return ''
+    return (
+        'a fine-tuned model: give labelled texts to train on, --config.data.label=COLUMN '
+        '--config.data.train_file=FILE'
+    )
+
+
+def _needs_classifier(study: Study) -> str:
+    if study.config.ablation.checkpoint != 'model':
+        return _needs_training(study)
+    data = study.config.data
+    if data.source == 'file' and data.label is None:
+        return 'labels: --config.data.label=COLUMN'
+    return ''
+
+
+def _wants_nothing(study: Study) -> list[Described]:
+    return []
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """A section of the report.
+
+    Attributes:
+      answer: Returns its result for a study, computed or read. It is also given the results of the
+        sections before it.
+      wants: Statistics of the model as it is that it reads; one pass measures those of all
+        sections.
+      compares: Statistics of that model and a fine-tuned one together; likewise.
+      needs: Says what the study lacks for it; nothing if it has everything.
+    """
+
+    answer: Callable[[Study, Sequence[Result]], Result]
+    wants: Callable[[Study], Iterable[Described]] = _wants_nothing
+    compares: Callable[[Study], Iterable[Described]] = _wants_nothing
+    needs: Callable[[Study], str] = _needs_nothing
+
+
+def applicable(study: Study) -> list[str]:
+    """Return the names of the sections of a report for which the study has what they need."""
+    return [
+        name
+        for name, section in SECTIONS.items()
+        if name not in ONLY_ON_REQUEST and not section.needs(study)
+    ]
+
+
+def check(study: Study, names: Iterable[str]) -> None:
+    """Refuse sections that somebody asked for, and that the study lacks something for.
+
+    Raises:
+      ValueError: Saying which sections there are, or what is missing.
+    """
+    names = list(names)
+    unknown = [name for name in names if name not in SECTIONS]
+    if unknown or not names:
+        raise ValueError(f'Sections are {", ".join(SECTIONS)}, not {", ".join(unknown) or "none"}.')
+    for name in names:
+        missing = SECTIONS[name].needs(study)
+        if missing:
+            raise ValueError(f'{name} needs {missing}.')
+
+
+def watch(study: Study, names: Iterable[str]) -> None:
+    """Let the passes of a study measure all that these sections want of them."""
+    chosen = [SECTIONS[name] for name in names]
+    study.wanted = lambda study: [each for section in chosen for each in section.wants(study)]
+    study.compared = lambda study: [each for section in chosen for each in section.compares(study)]
+
+
+def _special_wants(study: Study) -> list[Described]:
+    return [named(name) for name in study.config.statistics]
+
+
+def _special_tokens(study: Study, _) -> SpecialTokens:
+    wanted = _special_wants(study)
+    return SpecialTokens(study.subject, describe(wanted), study.before(wanted))
+
+
+def _features(study: Study, _) -> Features:
+    wanted = feature_statistics()
+    before = study.before(wanted)
+    runs = {str(seed): study.after(seed, wanted) for seed in study.tuned_seeds}
+    return Features(study.subject, before, runs)
+
+
+def _cls_tokens(study: Study, _) -> ClsTokens:
+    wanted = cls_statistics()
+    before = study.before(wanted)
+    runs = {str(seed): study.after(seed, wanted) for seed in study.tuned_seeds}
+    return ClsTokens(study.subject, before, runs)
+
+
+def _relations(study: Study, _) -> Relations:
+    tables = study.before(relation_statistics())
+    return assemble(tables, study.relation_scores(), RELATIONS, study.subject)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Clearest:
+    """Class to the maps that are most clearly of it, as a file keeps them."""
+
+    examples: Mapping[str, tuple[ClassExample, ...]]
+
+
+def _patterns(study: Study, _) -> Patterns:
+    before = study.before(map_statistics(study.classifier))
+    compared = _pattern_compares(study)
+    runs = {str(seed): study.after(seed, compared) for seed in study.tuned_seeds}
+    depends_on = study.on_texts() | {
+        'classifier': study.input('classifier'),
+        'examples': study.config.maps.examples,
+    }
+    shown = study.run.keep(
+        'clearest maps',
+        _Clearest,
+        depends_on,
+        lambda: _Clearest(clearest(study.classifier, _maps_before(study).first)),
+    )
+    return Patterns(study.subject, before, runs, study.classifier.confusion, shown.examples)
+
+
+def _maps_depend_on(study: Study) -> dict:
+    if study.config.maps.examples < 1:
+        raise ValueError('--config.maps.examples must be at least 1; --sections does without maps.')
+    return study.on_texts() | {'examples': study.config.maps.examples}
+
+
+def _maps_before(study: Study) -> ExampleMaps:
+    return study.run.keep(
+        'maps',
+        ExampleMaps,
+        _maps_depend_on(study),
+        lambda: example_maps(
+            study.pretrained,
+            study.texts,
+            count=study.config.maps.examples,
+            max_length=study.config.encoding.max_length,
+        ),
+    )
+
+
+def _maps_after(study: Study) -> ExampleMaps:
+    seed = study.seeds[0]
+    tuned = {'finetuned': study.finetuning_digest('pretrained'), 'seed': seed}
+    return study.run.keep(
+        'maps of the fine-tuned model',
+        ExampleMaps,
+        _maps_depend_on(study) | tuned,
+        lambda: example_maps(
+            study.finetuned('pretrained').models[0],
+            study.texts,
+            count=study.config.maps.examples,
+            max_length=study.config.encoding.max_length,
+        ),
+    )
+
+
+def _example_maps(study: Study, results: Sequence[Result]) -> ExampleMaps:
+    maps = {study.model_name: _maps_before(study).first}
+    # Nothing is fine-tuned only to be looked at.
+    if any(isinstance(result, Finetuning) for result in results):
+        maps['fine-tuned'] = _maps_after(study).first
+    telling = study.before([named(name) for name in STATISTICS])
+    return ExampleMaps(study.subject, maps, telling_heads(telling))
+
+
+def _frames(study: Study, _) -> Frames:
+    settings = study.config.frames
+    depends_on = {
+        'weights': study.input('weights'),
+        'frames': study.input('frames'),
+        'max_length': study.config.encoding.max_length,
+        'links': [study.config.links.draws, study.config.seed],
+        'examples': study.config.maps.examples,
+    }
+
+    def sample():
+        match settings.sample:
+            case '':
+                return framenet_sample()
+            case 'framenet':
+                return read_framenet(
+                    settings.folder,
+                    reading=settings.reading,
+                    per_unit=settings.per_unit or None,
+                    seed=study.config.seed,
+                )
+            case path:
+                return read_framenet_sample(path)
+
+    found = study.run.keep(
+        'frames',
+        Frames,
+        depends_on,
+        lambda: frames(
+            study.pretrained,
+            sample(),
+            draws=study.config.links.draws,
+            seed=study.config.seed,
+            shown=study.config.maps.examples,
+            settings=study.settings,
+        ),
+    )
+    names = {'': 'the embedded sample', 'framenet': 'FrameNet'}
+    texts = names.get(settings.sample, settings.sample.rpartition('/')[2])
+    return dataclasses.replace(found, subject=dataclasses.replace(study.subject, texts=texts))
+
+
+def _finetuning(study: Study, _) -> Finetuning:
+    starts = list(study.config.train.starts)
+    unknown = set(starts) - {'pretrained', 'random'}
+    if unknown or not starts:
+        raise ValueError(
+            "train.starts are 'pretrained' and 'random', not "
+            f'{", ".join(sorted(unknown)) or "none"}.'
+        )
+    return finetuning(
+        *(study.finetuned(start) for start in starts),
+        subject=study.subject,
+        train_texts=inputs.text_name(study.config.data, 'train'),
+    )
+
+
+def _attention_change(study: Study, _) -> AttentionChange:
+    readings = list(study.config.change.readings)
+    found = {}
+    for reading in readings:
+        wanted = change_statistics(reading)
+        found[reading] = {str(seed): study.after(seed, wanted) for seed in study.tuned_seeds}
+    return AttentionChange(study.subject, found)
+
+
+def _ablation(study: Study, _) -> Ablation:
+    config = study.config.ablation
+    unknown = set(config.sets) - set(SETS)
+    if unknown:
+        raise ValueError(f'ablation.sets are {", ".join(SETS)}, not {", ".join(sorted(unknown))}.')
+    names = [*config.sets, *(['together'] if parse_heads(config.together) else [])]
+    if not names:
+        raise ValueError('Nothing to ablate: give ablation.sets, or heads in ablation.together.')
+    if 'together' in names and not study.run.read_only:
+        # A head that does not exist shows before anything else is done.
+        disable(study.pretrained.config, [parse_heads(config.together)])
+    sets = {}
+    for name in names:
+        depends_on = study.on_ablated() | {
+            'set': name,
+            'heads': config.together if name == 'together' else '',
+        }
+        swept = study.swept(name, study.masks(name), depends_on)
+        classes = swept.logits.shape[-1]
+        metrics = metrics_for(classes, study.task)
+        sets[name] = study.run.keep(
+            f'ablated {name}',
+            Ablated,
+            depends_on | {'metrics': metrics, 'seed': study.config.seed},
+            lambda swept=swept, metrics=metrics: assess(
+                swept, _labels(study), metrics, seed=study.config.seed
+            ),
+        )
+    return Ablation(study.subject, config.baseline, sets)
+
+
+def _interactions(study: Study, _) -> Interactions:
+    wanted = study.config.ablation.pairs_of
+    heads = None if wanted == 'all' else sorted(set(parse_heads(wanted)))
+    depends_on = study.on_ablated() | {'set': 'pairs', 'heads': wanted}
+    swept = study.swept(
+        'pairs',
+        lambda config: single_and_pair_masks(config, all_heads(config) if heads is None else heads),
+        depends_on,
+    )
+    metric = metrics_for(swept.logits.shape[-1], study.task)[0]
+    found = study.run.keep(
+        'interactions',
+        Interactions,
+        depends_on | {'metric': metric, 'seed': study.config.seed},
+        lambda: assess_pairs(
+            swept, _labels(study), metric, seed=study.config.seed, subject=study.subject
+        ),
+    )
+    return dataclasses.replace(found, subject=study.subject)
+
+
+def _labels(study: Study):
+    return labels_of(study.ablated_texts, study.ablated_model().config)
+
+
+def _claims(study: Study, results: Sequence[Result]) -> Claims:
+    return claims(*results, subject=study.subject)
+
+
+def _pattern_wants(study: Study) -> list[Described]:
+    return map_statistics(study.classifier)
+
+
+def _pattern_compares(study: Study) -> list[Described]:
+    # Of the fine-tuned model, too, whether vertical maps are attention to special tokens.
+    return [*pattern_comparisons(study.classifier), named(ALL_SPECIAL)]
+
+
+def _change_compares(study: Study) -> list[Described]:
+    return change_statistics('paper')
+
+
+def _telling(study: Study) -> list[Described]:
+    return [named(name) for name in STATISTICS]
+
+
+def _relation_wants(study: Study) -> list[Described]:
+    return relation_statistics()
+
+
+def _feature_wants(study: Study) -> list[Described]:
+    return feature_statistics()
+
+
+def _cls_wants(study: Study) -> list[Described]:
+    return cls_statistics()
+
+
+# In the order they run: what takes seconds first. Claims are about the results of the others, and
+# stand first in the report.
+SECTIONS: Mapping[str, Section] = {
+    'special_tokens': Section(_special_tokens, _special_wants),
+    'relations': Section(_relations, _relation_wants, needs=_needs_words),
+    'frames': Section(_frames),
+    'finetune': Section(_finetuning, needs=_needs_training),
+    'patterns': Section(_patterns, _pattern_wants, _pattern_compares),
+    'attention_change': Section(
+        _attention_change, compares=_change_compares, needs=_needs_training
+    ),
+    'features': Section(_features, _feature_wants, _feature_wants, needs=_needs_words),
+    'cls_tokens': Section(_cls_tokens, _cls_wants, _cls_wants, needs=_needs_words),
+    'ablate': Section(_ablation, needs=_needs_classifier),
+    'interactions': Section(_interactions, needs=_needs_classifier),
+    # Shows of each head what the others have found.
+    'maps': Section(_example_maps, _telling),
+    'claims': Section(_claims),
+}
+# Pairs of all heads take a day.
+ONLY_ON_REQUEST = ('interactions',)
+# What the files of a section begin with, where that is not its name.
+FILES = {'ablate': 'ablation', 'finetune': 'finetuning'}

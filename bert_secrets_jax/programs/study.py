@@ -1,0 +1,669 @@
+"""One run of the programs: what its settings name, each loaded or computed when first needed.
+
+What takes long is kept in the run's folder under a name that says what it depends on, so that any
+setting may change and only what depends on it is computed again.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import pathlib
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from absl import logging
+from ml_collections import ConfigDict
+
+from bert_secrets_jax.ablation.masks import disable, parse_heads
+from bert_secrets_jax.ablation.resumable import sweep_examples
+from bert_secrets_jax.ablation.sweep import Swept
+from bert_secrets_jax.analyses.ablation import SETS, with_intact
+from bert_secrets_jax.analyses.attention_change import for_reading
+from bert_secrets_jax.analyses.models import labels_of, metrics_for
+from bert_secrets_jax.analyses.texts import TextSettings
+from bert_secrets_jax.data.annotation import Annotation
+from bert_secrets_jax.data.encoding import Encoded, bucket, mark, tokenize
+from bert_secrets_jax.data.linguistics import annotate
+from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.finetune.outcome import is_finished
+from bert_secrets_jax.finetune.train import Finetuned, finetune
+from bert_secrets_jax.measure.catalogue import (
+    CATALOGUE,
+    RELATIONS,
+    Described,
+    change,
+    measure,
+    measure_change,
+    named,
+)
+from bert_secrets_jax.measure.links import (
+    MOVED,
+    LinkScores,
+    directions,
+    link_scores,
+    with_random_links,
+)
+from bert_secrets_jax.measure.tables import HeadTable
+from bert_secrets_jax.model import hub
+from bert_secrets_jax.model.attention import check_baseline
+from bert_secrets_jax.model.config import BertConfig
+from bert_secrets_jax.model.weights import Pretrained, fingerprint, from_pretrained
+from bert_secrets_jax.patterns.classifier import Classifier, load_classifier
+from bert_secrets_jax.programs import inputs
+from bert_secrets_jax.progress import progress
+from bert_secrets_jax.runs.result import Subject
+from bert_secrets_jax.runs.run import NotKept, Run, digest, remove, write_json
+
+# Errors that a user can mend.
+MENDABLE = (ValueError, OSError, ImportError, FloatingPointError)
+# Needs maps that are padded as in the authors' notebook, so a pass of its own.
+PADDED = 'cosine (padded)'
+# What training reads of its settings, besides where it starts and how many seeds there are.
+_NOT_OF_TRAINING = ('starts', 'num_seeds', 'max_examples', 'max_dev_examples')
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Measured:
+    """What one pass finds of one statistic: its table, or what tests of links are made of."""
+
+    table: HeadTable | None = None
+    scores: LinkScores | None = None
+
+
+def _nothing(study: 'Study') -> Iterable[Described]:
+    return ()
+
+
+class Study:
+    """One model and its texts, as the settings name them.
+
+    Attributes:
+      config: All settings.
+      run: Keeps results in the folder.
+      wanted: Statistics that other sections want of the model as it is, so that one pass measures
+        them all.
+      compared: The same of the pass over that model and a fine-tuned one.
+    """
+
+    def __init__(self, config: ConfigDict, folder: pathlib.Path, *, read_only: bool = False):
+        self.config = config
+        self.run = Run(folder, read_only=read_only)
+        self.wanted: Callable[[Study], Iterable[Described]] = _nothing
+        self.compared: Callable[[Study], Iterable[Described]] = _nothing
+        self._once: dict[Any, Any] = {}
+
+    def reading(self) -> 'Study':
+        """Return a study of the same inputs that computes nothing (`runs.run.NotKept`)."""
+        reading = Study(self.config, self.run.folder, read_only=True)
+        reading._once = self._once
+        return reading
+
+    def release(self) -> None:
+        """Free what was loaded and computed; what was kept is in the folder."""
+        self._once.clear()
+        self.run.forget()
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """The folder of the results."""
+        return self.run.folder
+
+    # What things are called.
+
+    @property
+    def model_name(self) -> str:
+        """Name of the model: that of its folder, or the one on the hub."""
+        name = self.config.model.name
+        return pathlib.PurePath(name).name if name.startswith(('/', '.', '~')) else name
+
+    @property
+    def task(self) -> str | None:
+        """Name of the task of GLUE; None for other texts."""
+        task = inputs.glue_task(self.config.data)
+        return None if task is None else task.name
+
+    @property
+    def subject(self) -> Subject:
+        """Model and texts, as results call them."""
+        texts = inputs.text_name(self.config.data, self.config.data.split)
+        return Subject(self.model_name, texts, self.task)
+
+    # Model and texts.
+
+    @property
+    def pretrained(self) -> Pretrained:
+        """The model that is studied, without any classifier."""
+        return self.once('model', lambda: self._load(label_names=()))
+
+    @property
+    def with_own_classifier(self) -> Pretrained:
+        """The model with the classifier that it came with."""
+        return self.once('model with classifier', self._load)
+
+    def _load(self, **changes) -> Pretrained:
+        model = self.config.model
+        return from_pretrained(
+            model.name,
+            dtype=model.dtype,
+            revision=model.revision,
+            ignore_config=tuple(model.ignore_config),
+            **changes,
+        )
+
+    @property
+    def texts(self) -> list[Example]:
+        """The texts that are analysed: `data.max_examples` of `dev`."""
+        return self.once('texts', lambda: self._drawn(self.dev, self.config.data.max_examples))
+
+    @property
+    def dev(self) -> list[Example]:
+        """All examples of `data.split`."""
+        return self.once('dev', lambda: self._read(self.config.data.split))
+
+    @property
+    def train(self) -> list[Example]:
+        """The training examples: `train.max_examples` of them."""
+        wanted = self.config.train.max_examples
+        return self.once('train', lambda: self._drawn(self._read('train'), wanted))
+
+    @property
+    def ablated_texts(self) -> list[Example]:
+        """The examples that ablation scores: `ablation.max_examples` of `dev`."""
+        wanted = self.config.ablation.max_examples
+        return self.once('ablated texts', lambda: self._drawn(self.dev, wanted))
+
+    def _read(self, split: str) -> list[Example]:
+        return inputs.read_texts(self.config.data, split)
+
+    def _drawn(self, examples: list[Example], wanted: int) -> list[Example]:
+        return inputs.draw(examples, wanted, self.config.seed)
+
+    @property
+    def annotations(self) -> list[Annotation]:
+        """What spaCy finds in the texts."""
+        cache = self.folder / 'linguistics'
+        if not cache.exists():
+            self.run.check_may_compute('What spaCy finds')
+        pipeline = self.config.linguistics.pipeline
+        return self.once(
+            'annotations', lambda: annotate(self.texts, pipeline=pipeline, cache=cache)
+        )
+
+    @functools.cached_property
+    def mesh(self) -> jax.sharding.Mesh | None:
+        """All devices, along `data`; None for a single one."""
+        if jax.device_count() == 1:
+            return None
+        return jax.make_mesh(
+            (jax.device_count(),), ('data',), axis_types=(jax.sharding.AxisType.Auto,)
+        )
+
+    @property
+    def settings(self) -> TextSettings:
+        """How texts are encoded."""
+        encoding = self.config.encoding
+        return TextSettings(
+            max_length=encoding.max_length,
+            tokens_per_batch=encoding.tokens_per_batch,
+            pipeline=self.config.linguistics.pipeline,
+            cache=self.folder / 'linguistics',
+            mesh=self.mesh,
+        )
+
+    @property
+    def has_words(self) -> bool:
+        """Whether anything finds nouns, subjects and so on."""
+        return bool(self.config.linguistics.pipeline)
+
+    @property
+    def has_training(self) -> bool:
+        """Whether there are texts to fine-tune on."""
+        data = self.config.data
+        return data.source != 'file' or (data.label is not None and data.train_file is not None)
+
+    @property
+    def classifier(self) -> Classifier:
+        """The classifier of patterns: the one that ships, or the user's."""
+        path = self.config.patterns.classifier or None
+        return self.once('classifier', lambda: load_classifier(path))
+
+    # What results depend on.
+
+    def input(self, name: str) -> str:
+        """Return the digest of the content of an input.
+
+        A finished run is still read after its model or its texts have moved away: then the digest
+        counts that the run had noted for the same name.
+
+        Args:
+          name: 'weights', 'texts' (those that are analysed), 'dev', 'train', 'ablated texts',
+            'annotations', 'classifier' or 'frames'.
+        """
+        return self.once(('input', name), lambda: self._input(name))
+
+    def _input(self, name: str) -> str:
+        where = digest({name: _plain(self._sources(name))})
+        file = self.folder / 'inputs.json'
+        noted = json.loads(file.read_text()) if file.exists() else {}
+        try:
+            found = self._digests()[name]()
+        except FileNotFoundError as error:
+            if where not in noted:
+                raise
+            what = {'train': 'training texts', 'dev': 'dev texts'}.get(name, name)
+            logging.warning(
+                'Not found any more: %s (%s) Shown is what was computed from it.',
+                what, str(error).splitlines()[0],
+            )  # fmt: skip
+            return noted[where]
+        if noted.get(where) != found:
+            write_json(file, noted | {where: found})
+        return found
+
+    def _digests(self) -> dict[str, Callable[[], str]]:
+        return {
+            'weights': self._digest_of_weights,
+            'texts': lambda: _digest_of(self.texts),
+            'dev': lambda: _digest_of(self.dev),
+            'train': lambda: _digest_of(self.train),
+            'ablated texts': lambda: _digest_of(self.ablated_texts),
+            'annotations': lambda: _digest_of(self.annotations),
+            'classifier': self._digest_of_classifier,
+            'frames': self._digest_of_frames,
+        }
+
+    def _sources(self, name: str) -> Any:
+        """Return the settings that say where an input is."""
+        config = self.config
+        texts = [config.data.to_dict(), config.seed]
+        sources = {
+            'weights': config.model.to_dict(),
+            'train': [*texts, config.train.max_examples],
+            'ablated texts': [*texts, config.ablation.max_examples],
+            'annotations': [*texts, config.linguistics.to_dict()],
+            'classifier': config.patterns.classifier,
+            'frames': config.frames.to_dict(),
+        }
+        return sources.get(name, texts)
+
+    def _digest_of_weights(self) -> str:
+        model = self.config.model
+        weights = fingerprint(model.name, revision=model.revision)
+        folder = hub.locate(model.name, revision=model.revision)
+        # Whatever else loading reads: config and tokenizer.
+        small = {
+            file.name: hashlib.sha256(file.read_bytes()).hexdigest()
+            for file in sorted(folder.iterdir())
+            if file.suffix in ('.json', '.txt') and file.is_file()
+        }
+        return digest([weights, small, model.dtype, list(model.ignore_config)])
+
+    def _digest_of_classifier(self) -> str:
+        path = self.config.patterns.classifier
+        # Read first: a file that is none is refused as such.
+        confusion = self.classifier.confusion.tolist()
+        return _of_file(pathlib.Path(path)) if path else digest(['shipped', confusion])
+
+    def _digest_of_frames(self) -> str:
+        frames = self.config.frames
+        if frames.sample and frames.sample != 'framenet':
+            return _of_file(pathlib.Path(frames.sample))
+        # FrameNet itself is large, and has versions: its folder stands for it.
+        return digest(frames.to_dict())
+
+    def on_texts(self) -> dict[str, Any]:
+        """What every statistic of the model as it is depends on."""
+        return {
+            'weights': self.input('weights'),
+            'texts': self.input('texts'),
+            'max_length': self.config.encoding.max_length,
+        }
+
+    def once(self, key: Any, compute: Callable[[], Any]) -> Any:
+        """Return what was computed before; what failed then fails at once with the same error."""
+        if key not in self._once:
+            try:
+                self._once[key] = compute()
+            except NotKept:
+                raise
+            except Exception as error:
+                self._once[key] = error
+                raise
+        if isinstance(self._once[key], Exception):
+            raise self._once[key]
+        return self._once[key]
+
+    # One pass over the model as it is, and one over it and each fine-tuned one.
+
+    def before(self, described: Sequence[Described]) -> dict[str, HeadTable]:
+        """Return tables of the model as it is."""
+        found = self._before(described, ())
+        return {each.name: found[each.name].table for each in described}
+
+    def relation_scores(self) -> dict[str, LinkScores]:
+        """Return, by direction, what tests of the relations of section 4.5 are made of."""
+        titles = list(directions(RELATIONS))
+        found = self._before((), titles)
+        return {title: found[_random(title)].scores for title in titles}
+
+    def _before(self, described: Sequence[Described], titles: Sequence[str]) -> dict[str, Measured]:
+        statistics = {each.name: each for each in described}
+        keys = {name: self._key(each) for name, each in statistics.items()}
+        if titles:
+            keys |= self._keys_of_links()
+        if not self.run.read_only:
+            for each, key in self._of_others(self.wanted):
+                statistics[each.name] = each
+                keys[each.name] = key
+                if each.relations:
+                    keys |= self._keys_of_links()
+
+        def compute(missing: Sequence[str]) -> dict[str, Measured]:
+            wanted = [each for name, each in statistics.items() if name in missing]
+            links = [title for title in directions(RELATIONS) if _random(title) in missing]
+            return self._measure(wanted, links)
+
+        asked = [*(each.name for each in described), *map(_random, titles)]
+        return self.run.keep_each(Measured, keys, compute, wanted=asked)
+
+    def _of_others(
+        self, wanted: Callable[['Study'], Iterable[Described]]
+    ) -> Iterator[tuple[Described, dict[str, Any]]]:
+        """Yield statistics that others want, with what they depend on, of which that is known."""
+        try:
+            described = list(wanted(self))
+        except MENDABLE as error:
+            # The section that wants it will say so.
+            logging.debug('Not measured now: %s', error)
+            return
+        for each in described:
+            try:
+                yield each, self._key(each)
+            except MENDABLE as error:
+                logging.debug('%s is not measured now: %s', each.name, error)
+
+    def _keys_of_links(self) -> dict[str, dict[str, Any]]:
+        key = self.on_texts() | {
+            'annotations': self.input('annotations'),
+            'links': [self.config.links.draws, self.config.seed],
+        }
+        return {_random(title): key for title in directions(RELATIONS)}
+
+    def _measure(self, wanted: Sequence[Described], links: Sequence[str]) -> dict[str, Measured]:
+        model, random = self.pretrained, {}
+        encoded = self._encoded(annotated=bool(links) or any(each.annotated for each in wanted))
+        with_random = encoded
+        if links:
+            with_random, random = with_random_links(
+                encoded,
+                RELATIONS,
+                kinds=[MOVED],
+                draws=self.config.links.draws,
+                seed=self.config.seed,
+            )
+        batches = bucket(with_random, **self.settings.bucketing)
+        tables = measure(model, _shown(batches, 'Attention'), wanted, also=random, mesh=self.mesh)
+        found = {each.name: Measured(table=tables[each.name]) for each in wanted}
+        if links:
+            scores = link_scores(encoded, RELATIONS, tables)
+            found |= {_random(title): Measured(scores=scores[title]) for title in links}
+        return found
+
+    def after(self, seed: int, described: Sequence[Described]) -> dict[str, HeadTable]:
+        """Return tables of a fine-tuned model, of what changed, and of comparisons."""
+        tuned = {'finetuned': self.finetuning_digest('pretrained'), 'seed': seed}
+        of_each = {each.name: (each, self._key(each)) for each in described}
+        padded = PADDED in of_each
+        if not (self.run.read_only or padded):
+            of_each |= {each.name: (each, key) for each, key in self._of_others(self.compared)}
+        names, keys = {}, {}
+        for each, key in of_each.values():
+            for name in [each.name] if each.pairwise else [each.name, change(each.name)]:
+                names[name], keys[name] = each, key | tuned | {'of': name}
+
+        def compute(missing: Sequence[str]) -> dict[str, Measured]:
+            wanted = list({names[name].name: names[name] for name in missing}.values())
+            settings = for_reading('notebook', self.settings) if padded else self.settings
+            encoded = self._encoded(
+                annotated=any(each.annotated for each in wanted), max_length=settings.max_length
+            )
+            index = self.seeds.index(seed)
+            tables = measure_change(
+                self.pretrained,
+                self.finetuned('pretrained').models[index],
+                _shown(bucket(encoded, **settings.bucketing), f'Change (seed {seed})'),
+                wanted,
+                mesh=self.mesh,
+            )
+            return {name: Measured(table=table) for name, table in tables.items()}
+
+        asked = {each.name for each in described}
+        wanted = [name for name, each in names.items() if each.name in asked]
+        found = self.run.keep_each(Measured, keys, compute, wanted=wanted)
+        return {name: measured.table for name, measured in found.items()}
+
+    def _key(self, described: Described) -> dict[str, Any]:
+        key = {'statistic': described.name} | self.on_texts()
+        if described.annotated and self.has_words:
+            key['annotations'] = self.input('annotations')
+        if described.classifier is not None:
+            key['classifier'] = self.input('classifier')
+        if described.name in self._own_code:
+            key['code'] = self._own_code[described.name]
+        return key
+
+    @property
+    def _own_code(self) -> dict[str, str]:
+        """Name of each statistic of one's own to the digest of the file that has it."""
+
+        def find() -> dict[str, str]:
+            found = {}
+            for name in self.config.statistics:
+                module, colon, _ = name.partition(':')
+                if not colon or name in CATALOGUE:
+                    continue
+                try:
+                    own = named(name).name
+                except Exception as error:
+                    # Code of the user's; the section that wants it will say what is wrong.
+                    logging.debug('%s cannot be measured: %s', name, error)
+                    continue
+                found[own] = _of_file(pathlib.Path(sys.modules[module].__file__))
+            return found
+
+        return self.once('own code', find)
+
+    def _encoded(self, *, annotated: bool, max_length: int | None = None) -> Encoded:
+        examples = self.texts
+        max_length = max_length or self.config.encoding.max_length
+        encoded = tokenize(self.pretrained.tokenizer, examples, max_length=max_length)
+        return mark(encoded, self.annotations) if annotated and self.has_words else encoded
+
+    # Fine-tuning and ablation.
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Seeds of fine-tuning."""
+        train = self.config.train
+        return tuple(self.config.seed + run for run in range(train.num_seeds))
+
+    @property
+    def tuned_seeds(self) -> tuple[int, ...]:
+        """The same; none where there is nothing to fine-tune on."""
+        return self.seeds if self.has_training else ()
+
+    @property
+    def training(self) -> dict[str, Any]:
+        """Settings of fine-tuning."""
+        every = self.config.train.to_dict()
+        return {name: every[name] for name in every if name not in _NOT_OF_TRAINING}
+
+    def finetuning_digest(self, start: str) -> str:
+        """Return the digest of what a fine-tuning depends on."""
+        return digest(
+            {
+                'weights': self.input('weights'),
+                'train': self.input('train'),
+                'dev': self.input('dev'),
+                'settings': self.training,
+                'dev_examples': self.config.train.max_dev_examples,
+                'max_length': self.config.encoding.max_length,
+                'seeds': self.seeds,
+                'start': start,
+                'task': self.task,
+                'labels': inputs.label_names(self.config.data),
+            }
+        )
+
+    def finetuned(self, start: str) -> Finetuned:
+        """Fine-tune from a start, go on where a former run was killed, or read what it led to."""
+        found = self.once(('finetuned', start), lambda: self._finetuned(start))
+        self.run.used.add(self.finetuning_folder(start).name)
+        return found
+
+    def finetuning_folder(self, start: str) -> pathlib.Path:
+        """Return the folder with the checkpoints of a fine-tuning."""
+        return self.folder / 'finetune' / f'{start}-{self.finetuning_digest(start)}'
+
+    def _finetuned(self, start: str) -> Finetuned:
+        folder = self.finetuning_folder(start)
+        if is_finished(folder):
+            return Finetuned.load(folder)
+        self.run.check_may_compute('Fine-tuning')
+        names = inputs.label_names(self.config.data)
+        with self.run.alone(folder):
+            # What another process has finished in the meantime is read.
+            return finetune(
+                self.pretrained,
+                self.train,
+                self.dev,
+                seeds=self.seeds,
+                start=start,
+                metrics=None if self.task is None else metrics_for(0, self.task),
+                label_names=names,
+                max_length=self.config.encoding.max_length,
+                max_dev_examples=self.config.train.max_dev_examples,
+                folder=folder,
+                mesh=self.mesh,
+                **self.training,
+            )
+
+    def masks(self, name: str) -> Callable[[BertConfig], np.ndarray]:
+        """Return what makes a set of masks: one of `ablation.sets`, or 'together'."""
+        if name != 'together':
+            return SETS[name]
+        heads = parse_heads(self.config.ablation.together)
+        return lambda config: disable(config, [heads])
+
+    def ablated_model(self) -> Pretrained:
+        """Return the model that is ablated."""
+        if self.config.ablation.checkpoint == 'finetuned':
+            return self.finetuned('pretrained').models[0]
+        model = self.with_own_classifier
+        self._check_classes(model.config)
+        return model
+
+    def on_ablated(self) -> dict[str, Any]:
+        """What every sweep depends on."""
+        match self.config.ablation.checkpoint:
+            case 'finetuned':
+                model = [self.finetuning_digest('pretrained'), self.seeds[0]]
+            case 'model':
+                model = [self.input('weights'), 'as it is']
+            case other:
+                raise ValueError(f"ablation.checkpoint is 'finetuned' or 'model', not {other!r}.")
+        check_baseline(self.config.ablation.baseline)
+        return {
+            'model': model,
+            'texts': self.input('ablated texts'),
+            'max_length': self.config.encoding.max_length,
+            'baseline': self.config.ablation.baseline,
+        }
+
+    def swept(
+        self,
+        name: str,
+        make_masks: Callable[[BertConfig], np.ndarray],
+        depends_on: Mapping[str, Any],
+    ) -> Swept:
+        """Sweep a set of masks, behind one that keeps all heads, or read what was swept.
+
+        Args:
+          name: Of the set.
+          make_masks: Returns the masks [M, L, N].
+          depends_on: What the sweep depends on.
+        """
+        parts = self.run.folder_for(f'unfinished/{name}', depends_on)
+
+        def compute() -> Swept:
+            # A head that does not exist shows before anything is trained.
+            make_masks(self.pretrained.config)
+            model = self.ablated_model()
+            # So does a label that the model does not know.
+            labels_of(self.ablated_texts, model.config)
+            return sweep_examples(
+                model,
+                self.ablated_texts,
+                with_intact(make_masks(model.config)),
+                baseline=self.config.ablation.baseline,
+                max_length=self.config.encoding.max_length,
+                tokens_per_batch=self.config.encoding.tokens_per_batch,
+                chunk_tokens=self.config.ablation.chunk_tokens or None,
+                mesh=self.mesh,
+                folder=parts,
+            )
+
+        swept = self.run.keep(f'swept {name}', Swept, depends_on, compute)
+        if parts.exists() and not self.run.read_only:
+            remove(parts)
+        return swept
+
+    def _check_classes(self, config: BertConfig) -> None:
+        """Refuse a checkpoint whose classes are not those of the labels."""
+        data = self.config.data
+        texts = inputs.text_name(data, data.split)
+        if data.source == 'file':
+            if self.dev[0].label is None:
+                raise ValueError('Ablation needs labels: --config.data.label=COLUMN.')
+            # The names of its classes are the model's own; `labels_of` compares their number.
+            return
+        ours = inputs.label_names(data)
+        if config.num_labels != len(ours):
+            raise ValueError(
+                f'{self.model_name} has {config.num_labels} classes and {texts} {len(ours)}: give '
+                'a checkpoint that was fine-tuned on it, or let this run fine-tune one '
+                '(--config.ablation.checkpoint=finetuned).'
+            )
+        theirs = [name.lower() for name in config.label_names]
+        wanted = [name.lower() for name in ours]
+        if theirs != wanted and sorted(theirs) == sorted(wanted):
+            raise ValueError(
+                f'{self.model_name} numbers its classes {", ".join(theirs)}, and the labels are '
+                f'numbered {", ".join(wanted)}: reorder its classifier and id2label.'
+            )
+
+
+def _random(title: str) -> str:
+    """Return the name under which random links of a direction are kept."""
+    return f'random links from {title}'
+
+
+def _shown(batches, what: str):
+    return progress(batches, what, size=lambda batch: batch.size)
+
+
+def _digest_of(content: Any) -> str:
+    return hashlib.sha256(repr(content).encode()).hexdigest()
+
+
+def _of_file(path: pathlib.Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """Return settings as JSON values."""
+    return json.loads(json.dumps(value))

@@ -1,0 +1,1 @@
+"""What analyses return, and the folder in which a run keeps it."""

@@ -1,0 +1,129 @@
+"""Frozen dataclasses of arrays, numbers and texts: to one file and back, and no code is ever run.
+
+A file is a NumPy archive (.npz, without pickles): the arrays, and one text of JSON that says where
+they belong. Which classes to build comes from the type hints of the class that is asked for, never
+from the file.
+"""
+
+import collections.abc
+import dataclasses
+import json
+import pathlib
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+
+from bert_secrets_jax.files import read_arrays, write_arrays
+
+T = TypeVar('T')
+_TREE = 'tree'
+_ARRAY = 'array'
+_SEQUENCES = (list, tuple, collections.abc.Sequence)
+_MAPPINGS = (dict, collections.abc.Mapping)
+
+
+def write(path: pathlib.Path, value: Any) -> None:
+    """Write a dataclass whole or not at all.
+
+    Args:
+      path: The file, .npz.
+      value: A dataclass of arrays, numbers, texts, None, and sequences, mappings and dataclasses
+        of these.
+
+    Raises:
+      TypeError: Something else is in it; names where.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    about = {'class': type(value).__name__, 'format': getattr(value, 'FORMAT', 1)}
+    tree = json.dumps(about | {'value': _encode(value, arrays, type(value).__name__)})
+    write_arrays(path, arrays | {_TREE: np.array(tree)})
+
+
+def read(path: pathlib.Path, kind: type[T]) -> T:
+    """Read what `write` wrote.
+
+    Args:
+      path: The file.
+      kind: The dataclass that it holds.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      ValueError: The file is damaged, holds another class, or is of another version.
+    """
+    arrays = read_arrays(path)
+    try:
+        about = json.loads(str(arrays[_TREE]))
+        found = about['class'], about['format']
+        if found == (kind.__name__, getattr(kind, 'FORMAT', 1)):
+            return _decode(about['value'], kind, arrays)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
+        raise ValueError(f'{path} is damaged: delete it to compute it again.') from error
+    if found[0] == kind.__name__:
+        raise ValueError(f'{path} is of another version: delete it to compute it again.')
+    raise ValueError(f'{path} holds {found[0]}, not {kind.__name__}.')
+
+
+def _encode(value: Any, arrays: dict[str, np.ndarray], where: str) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if dataclasses.is_dataclass(value):
+        return {
+            field.name: _encode(getattr(value, field.name), arrays, f'{where}.{field.name}')
+            for field in dataclasses.fields(value)
+        }
+    if isinstance(value, Mapping):
+        # Pairs, as keys may be more than texts.
+        return [
+            [_encode(key, arrays, where), _encode(item, arrays, f'{where}[{key!r}]')]
+            for key, item in value.items()
+        ]
+    if isinstance(value, list | tuple):
+        return [_encode(item, arrays, f'{where}[{n}]') for n, item in enumerate(value)]
+    array = np.asarray(value)
+    if array.dtype.hasobject:
+        raise TypeError(f'{where} is {type(value).__name__}, which cannot be stored.')
+    name = f'{_ARRAY}{len(arrays)}'
+    arrays[name] = array
+    return {_ARRAY: name}
+
+
+def _decode(node: Any, hint: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    if isinstance(node, dict) and node.keys() == {_ARRAY}:
+        return arrays[node[_ARRAY]]
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        if node is None:
+            return None
+        # Of several types at most one has parts: the others are plain values.
+        hints = [each for each in arguments if each is not type(None)]
+        parts = [each for each in hints if isinstance(node, dict | list) and not _is_plain(each)]
+        return _decode(node, (parts or hints)[0], arrays)
+    if dataclasses.is_dataclass(hint):
+        hints = typing.get_type_hints(hint)
+        names = [field.name for field in dataclasses.fields(hint)]
+        if node.keys() != set(names):
+            raise ValueError(f'{hint.__name__} has other fields.')
+        return hint(**{name: _decode(node[name], hints[name], arrays) for name in names})
+    base = origin or hint
+    if base in _MAPPINGS:
+        key_hint, item_hint = arguments or (Any, Any)
+        return {
+            _decode(key, key_hint, arrays): _decode(item, item_hint, arrays) for key, item in node
+        }
+    if base in _SEQUENCES:
+        if base is tuple and arguments and arguments[-1] is not Ellipsis:
+            return tuple(
+                _decode(item, each, arrays) for item, each in zip(node, arguments, strict=True)
+            )
+        items = [_decode(item, arguments[0] if arguments else Any, arrays) for item in node]
+        return items if base is list else tuple(items)
+    return float(node) if hint is float and node is not None else node
+
+
+def _is_plain(hint: Any) -> bool:
+    return hint in (bool, int, float, str)

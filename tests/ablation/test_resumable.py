@@ -1,0 +1,201 @@
+"""A resumable sweep: what is done is not done again, and what is damaged is."""
+
+import dataclasses
+import logging
+from unittest import mock
+
+import jax
+import numpy as np
+import pytest
+
+import bert_secrets_jax as bs
+from bert_secrets_jax import files
+from bert_secrets_jax.ablation import resumable
+from bert_secrets_jax.ablation.sweep import Descent
+
+EXAMPLES = [
+    bs.Example(text_a, text_b, label, f'own/{label}')
+    for label, (text_a, text_b) in enumerate(
+        [('the cat ran', 'a dog'), ('he saw the big old tree', 'she liked it'), ('not', 'never .')]
+    )
+]
+
+
+@pytest.fixture(scope='module')
+def pretrained(bert, params, tokenizer):
+    return bs.Pretrained(bert, params, tokenizer)
+
+
+def sweep(pretrained, folder=None, **changes):
+    # So few tokens that every example is a batch, and a file, of its own.
+    settings = {'max_length': 24, 'tokens_per_batch': 1, 'folder': folder} | changes
+    masks = settings.pop('masks', bs.masks.single_heads(pretrained.config))
+    return resumable.sweep_examples(pretrained, EXAMPLES, masks, **settings)
+
+
+@pytest.fixture
+def computed(monkeypatch):
+    """How many calls computed how many masks of each batch: [(batch's ids, masks), ...]."""
+    calls = []
+    steps = Descent.steps
+
+    def counted(self, batch, members):
+        calls.append((tuple(batch.example), len(members)))
+        return steps(self, batch, members)
+
+    monkeypatch.setattr(Descent, 'steps', counted)
+    return calls
+
+
+@pytest.mark.parametrize('with_folder', [False, True])
+def test_equals_the_plain_sweep(pretrained, tmp_path, with_folder):
+    swept = sweep(pretrained, tmp_path if with_folder else None)
+    masks = bs.masks.single_heads(pretrained.config)
+    batches = bs.encode(pretrained.tokenizer, EXAMPLES, max_length=24, fewest=1)
+    expected = bs.sweep(pretrained, batches, masks)
+    # Masks must matter, or the comparison proves nothing.
+    assert np.ptp(expected.logits, axis=0).max() > 1e-2
+    np.testing.assert_array_equal(swept.masks, masks)
+    np.testing.assert_allclose(swept.logits, expected.logits, atol=1e-5)
+    assert swept.predictions.shape == (12, 3)
+    # The caller deletes the parts, once the result is saved.
+    assert len(list(tmp_path.iterdir())) == (3 if with_folder else 0)
+
+
+def test_masks_come_back_as_given(pretrained, tmp_path):
+    once = bs.masks.single_heads(pretrained.config)
+    order = [5, 0, 5, 11]
+    swept = sweep(pretrained, tmp_path, masks=once[order])
+    np.testing.assert_array_equal(swept.masks, once[order])
+    np.testing.assert_allclose(swept.logits, sweep(pretrained).logits[order], atol=1e-5)
+
+
+def test_plain_texts_are_taken(pretrained):
+    masks = bs.masks.single_layers(pretrained.config)
+    found = resumable.sweep_examples(pretrained, ['the cat ran', 'a dog'], masks, max_length=24)
+    assert found.logits.shape == (3, 2, 3)
+
+
+def test_devices_share_the_examples(pretrained, tmp_path):
+    mesh = jax.make_mesh((2,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))
+    found = sweep(pretrained, tmp_path, mesh=mesh)
+    np.testing.assert_allclose(found.logits, sweep(pretrained).logits, atol=1e-5)
+
+
+@pytest.fixture
+def killed(pretrained, tmp_path, monkeypatch):
+    """The folder of a sweep that died while it wrote the second of three parts."""
+    write, written = resumable.write_arrays, []
+
+    def die(path, arrays):
+        if len(written) == 1:
+            raise KeyboardInterrupt
+        written.append(path)
+        write(path, arrays)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(resumable, 'write_arrays', die)
+        sweep(pretrained, tmp_path)
+    assert len(list(tmp_path.iterdir())) == 1
+    return tmp_path
+
+
+def test_goes_on_where_it_was_killed(killed, pretrained, computed):
+    expected = sweep(pretrained)
+    computed.clear()
+    resumed = sweep(pretrained, killed)
+    assert [masks for _, masks in computed] == [12, 12]
+    np.testing.assert_array_equal(resumed.logits, expected.logits)
+    computed.clear()
+    np.testing.assert_array_equal(sweep(pretrained, killed).logits, expected.logits)
+    assert not computed
+
+
+@pytest.mark.parametrize('damage', ['bytes', 'names', 'shape', 'kind'])
+def test_a_damaged_part_is_computed_again(killed, pretrained, computed, caplog, damage):
+    (part,) = killed.iterdir()
+    arrays = files.read_arrays(part)
+    if damage == 'bytes':
+        part.write_bytes(part.read_bytes()[:50])
+    else:
+        arrays = {
+            'names': {'logits': arrays['logits']},
+            'shape': arrays | {'logits': arrays['logits'][:, :, :1]},
+            'kind': arrays | {'done': arrays['done'].astype(np.float32)},
+        }[damage]
+        resumable.write_arrays(part, arrays)
+    expected = sweep(pretrained)
+    computed.clear()
+    with caplog.at_level(logging.WARNING, logger='absl'):
+        found = sweep(pretrained, killed)
+    assert len(computed) == 3
+    assert f'{part} is damaged' in caplog.text
+    np.testing.assert_array_equal(found.logits, expected.logits)
+
+
+@pytest.mark.parametrize('what', ['params', 'masks', 'baseline', 'texts', 'config'])
+def test_parts_of_another_sweep_are_not_taken(killed, pretrained, computed, monkeypatch, what):
+    other, changes = pretrained, {}
+    if what == 'params':
+        params = jax.tree.map(lambda leaf: leaf * 1.5, pretrained.params)
+        other = dataclasses.replace(pretrained, params=params)
+    elif what == 'config':
+        bert = bs.Bert(dataclasses.replace(pretrained.config, hidden_act='relu'))
+        other = dataclasses.replace(pretrained, bert=bert)
+    elif what == 'masks':
+        changes['masks'] = bs.masks.one_head_left(pretrained.config)
+    elif what == 'baseline':
+        changes['baseline'] = 'zero'
+    else:
+        texts = [dataclasses.replace(example, text_b='a red bird') for example in EXAMPLES]
+        monkeypatch.setattr('tests.ablation.test_resumable.EXAMPLES', texts)
+    found = sweep(other, killed, **changes)
+    assert len(computed) == 3
+    np.testing.assert_array_equal(found.logits, sweep(other, **changes).logits)
+
+
+def test_a_long_batch_is_written_while_it_is_computed(pretrained, tmp_path, monkeypatch, computed):
+    """So that about a minute can be lost, however long a batch takes."""
+    expected = sweep(pretrained, chunk_tokens=24)
+    computed.clear()
+    monkeypatch.setattr(resumable, '_SECONDS_BETWEEN_WRITES', 0)
+    steps, found = Descent.steps, []
+
+    def die(self, batch, members):
+        for step in steps(self, batch, members):
+            if len(found) == 5:
+                raise KeyboardInterrupt
+            found.append(step)
+            yield step
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Descent, 'steps', die)
+        sweep(pretrained, tmp_path, chunk_tokens=24)
+    # Not even the first batch was complete.
+    lost = sum(len(members) for members, _, _ in found)
+    assert 0 < lost < 12
+    computed.clear()
+    resumed = sweep(pretrained, tmp_path, chunk_tokens=24)
+    assert [masks for _, masks in computed] == [12 - lost, 12, 12]
+    np.testing.assert_allclose(resumed.logits, expected.logits, atol=1e-5)
+
+
+def test_a_batch_is_one_piece_of_few_calls(pretrained):
+    """So that progress shows, and what a call found is kept, however many masks there are."""
+    single = bs.masks.single_heads(pretrained.config)
+    any_masks = np.random.default_rng(0).uniform(size=(4800, 3, 4)).astype(np.float32)
+    sizes = []
+    for masks, settings in ((single, {}), (single, {'chunk_tokens': 1 << 16}), (any_masks, {})):
+        with (
+            mock.patch.object(resumable, 'encode', wraps=resumable.encode) as encode,
+            mock.patch.object(Descent, 'steps', return_value=[]),
+        ):
+            sweep(pretrained, masks=masks, tokens_per_batch=2048, **settings)
+        sizes.append(encode.call_args.kwargs['tokens_per_batch'])
+    # The 1,024 tokens of a call; the 2,048 asked for; 64 calls of 1,024 tokens for 4,800 masks.
+    assert sizes == [1024, 2048, 13]
+
+
+def test_only_a_pretrained_is_taken(bert, config, untyped):
+    with pytest.raises(TypeError, match='^Bert is not a model with weights'):
+        resumable.sweep_examples(bert, EXAMPLES, bs.masks.single_heads(config))

@@ -1,0 +1,106 @@
+"""A tiny model, texts of its vocabulary, and one result of every analysis."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.data.annotation import Annotation, Link, Span
+from tests.conftest import WORDS, random_params
+
+_TEXTS = (
+    ('the cat saw a dog and it ran .', 'she liked the small bird .'),
+    ('he chased a big red house .', 'the bird saw it and he ran .'),
+    ('a friend liked the teacher .', 'she never saw a new dog .'),
+    ('the old teacher chased it .', 'a cat liked the house and she ran .'),
+)
+
+
+@pytest.fixture(scope='package')
+def texts():
+    """Twenty-four labelled pairs, with something of every feature."""
+    rng = np.random.default_rng(0)
+    words = [word for word in WORDS if word.isalpha()]
+    examples = []
+    for row in range(24):
+        first, second = _TEXTS[row % 4]
+        examples.append(
+            bs.Example(f'{first[:-1]}{rng.choice(words)} .', second, row % 3 % 2, f'own/{row}')
+        )
+    return examples
+
+
+@pytest.fixture(scope='package')
+def annotations(texts):
+    """Of each text its second word as a noun and pronoun, and a link between two words."""
+
+    def word(text, index, which):
+        words = text.split()
+        start = len(' '.join(words[:index])) + (index > 0)
+        return Span(start, start + len(words[index]), which)
+
+    found = []
+    for example in texts:
+        one, two = word(example.text_a, 1, 0), word(example.text_a, 4, 0)
+        other = word(example.text_b, 1, 1)
+        features = {name: (one,) for name in ('noun', 'verb', 'pronoun', 'subject', 'object')}
+        features |= {name: (other,) for name in ('negation', 'negation_word', 'negation_substring')}
+        features['punctuation'] = (two,)
+        links = {name: (Link((two,), (one,)),) for name in ('verb-subject', 'verb-nsubj')}
+        links['noun-pronoun'] = (Link((one,), (other,)),)
+        found.append(Annotation(features, links))
+    return found
+
+
+@pytest.fixture(scope='package')
+def settings(annotations):
+    return bs.analyses.TextSettings(max_length=32, annotations=annotations)
+
+
+@pytest.fixture(scope='package')
+def model(bert, tokenizer):
+    """Three layers of four heads, without a classifier."""
+    plain = bs.Bert(dataclasses.replace(bert.config, label_names=()))
+    return bs.Pretrained(plain, random_params(plain), tokenizer)
+
+
+@pytest.fixture(scope='package')
+def tuned(model, texts):
+    """Two seeds, which learn nothing in four steps."""
+    return bs.finetune(
+        model, texts, texts, seeds=2, epochs=1, batch_size=8, learning_rate=1e-3, max_length=32
+    )
+
+
+@pytest.fixture(scope='package')
+def results(model, tuned, texts, settings):
+    """Name of an analysis to its result."""
+    analyses = bs.analyses
+    common = {'settings': settings, 'subject': analyses.Subject('tiny', 'own texts', 'mrpc')}
+    subject = {'subject': common['subject']}
+    found = {
+        'special_tokens': analyses.special_tokens(model, texts, **common),
+        'features': analyses.features(model, texts, tuned=tuned, **common),
+        'cls_tokens': analyses.cls_tokens(model, texts, tuned=tuned, **common),
+        'relations': analyses.relations(model, texts, draws=99, **common),
+        'frames': analyses.frames(
+            model, (texts, settings.annotations), draws=99, shown=2, **common
+        ),
+        'patterns': analyses.patterns(model, texts, tuned=tuned, **common),
+        'attention_change': analyses.attention_change(model, tuned, texts, **common),
+        'finetuning': analyses.finetuning(tuned, **subject),
+        'ablation': analyses.ablation(
+            tuned, texts, masks=('heads', 'layers', 'one_head_left'), max_length=32, **subject
+        ),
+        'interactions': analyses.interactions(
+            tuned, texts, heads=[(0, 0), (1, 2), (2, 3)], max_length=32, **subject
+        ),
+    }
+    found['example_maps'] = analyses.example_maps(
+        model, texts, tuned=tuned, count=2, max_length=32,
+        tables=found['special_tokens'].tables, **subject,
+    )  # fmt: skip
+    found['claims'] = analyses.claims(*found.values(), **subject)
+    found['overview'] = analyses.overview({'MRPC': list(found.values()), 'own': []})
+    return found

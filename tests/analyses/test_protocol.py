@@ -1,0 +1,135 @@
+"""Every result keeps to the protocol, of which everything that a person sees is made."""
+
+import dataclasses
+import math
+import string
+
+import numpy as np
+import pytest
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.runs.result import Result
+
+NAMES = (
+    'special_tokens', 'features', 'cls_tokens', 'relations', 'frames', 'patterns',
+    'attention_change', 'finetuning', 'ablation', 'interactions', 'example_maps', 'claims',
+    'overview',
+)  # fmt: skip
+
+
+def test_every_analysis_is_here(results):
+    functions = {name for name in bs.analyses.__all__ if name.islower()}
+    assert set(NAMES) == set(results) == functions
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_frames_are_tidy(results, name):
+    frames = results[name].frames()
+    assert frames or name == 'example_maps'
+    for title, frame in frames.items():
+        assert len(frame) and len(set(frame.columns)) == len(frame.columns), title
+        for column, most in (('layer', 3), ('head', 4)):
+            if column in frame and frame[column].dtype.kind in 'iu':
+                assert frame[column].min() == 1 and frame[column].max() == most, title
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_figures_are_drawn_when_asked_for(results, name, tmp_path):
+    figures = results[name].figures()
+    for title in figures:
+        figure = figures[title]
+        assert figure.caption.endswith('.') or name == 'example_maps', title
+        svg = bs.plots.save(figure, tmp_path, title)
+        assert svg.stat().st_size > 1000
+    assert set(figures.shown()) <= set(figures)
+    with pytest.raises(KeyError, match='There is no figure'):
+        figures['none such']
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_no_sentence_has_a_number_that_is_no_field(results, name):
+    for finding in results[name].findings():
+        literal = ''.join(text for text, *_ in string.Formatter().parse(finding.template))
+        assert not any(letter.isdigit() for letter in literal), finding.template
+        assert finding.sentence[0].isupper() or finding.sentence[0].isdigit()
+        assert finding.sentence.rstrip().endswith('.') and '  ' not in finding.sentence
+        assert 'nan' not in finding.sentence.lower().split()
+        assert finding.unit and finding.source and isinstance(finding.sample, int)
+        if not math.isnan(finding.low):
+            assert finding.low <= finding.estimate <= finding.high
+    names = [finding.name for finding in results[name].findings()]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_saved_and_loaded_it_says_the_same(results, name, tmp_path):
+    before = results[name]
+    before.save(tmp_path / 'result.npz')
+    after = type(before).load(tmp_path / 'result.npz')
+    assert str(after) == str(before) and after.notes() == before.notes()
+    assert list(after.figures()) == list(before.figures())
+    for title, frame in before.frames().items():
+        other = after.frames()[title]
+        assert list(other.columns) == list(frame.columns)
+        for column in frame.columns:
+            np.testing.assert_array_equal(other[column].to_numpy(), frame[column].to_numpy())
+    assert {key: notes.tolist() for key, notes in after.head_notes().items()} == {
+        key: notes.tolist() for key, notes in before.head_notes().items()
+    }
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_notebooks_show_it(results, name):
+    result = results[name]
+    shown = result._repr_html_()
+    assert result.title in shown and shown.count('<img') == len(result.figures().shown())
+    # Short, and nothing is drawn for it.
+    assert len(repr(result)) < 1000
+
+
+def test_notes_are_of_all_heads(results):
+    for result in results.values():
+        for name, notes in result.head_notes().items():
+            assert notes.shape == (3, 4), name
+
+
+def test_results_are_frozen(results):
+    for result in results.values():
+        assert isinstance(result, Result)
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            result.title2 = 'x'
+
+
+def test_frames_hold_what_findings_say(results):
+    """The numbers of sentences are those of the frames."""
+    special = results['special_tokens']
+    heads = special.frames()['heads']
+    for finding in special.findings():
+        values = heads[heads['statistic'] == finding.name]['mean']
+        extreme = values.min() if finding.name.startswith('entropy') else values.max()
+        assert finding.estimate == pytest.approx(extreme)
+    ablation = results['ablation']
+    layers = ablation.frames()['layers'].query('metric == "f1"')
+    best = [each for each in ablation.findings() if each.name == 'layers: best to lose']
+    assert best[0].estimate == pytest.approx(100 * layers['difference'].max())
+    claims = results['claims']
+    counts = claims.frames()['claims']['verdict'].value_counts()
+    assert claims.findings()[0].estimate == counts.get('holds', 0)
+
+
+def test_a_model_that_learnt_nothing_is_said_first(results):
+    first, *_ = results['finetuning'].findings()
+    assert first.warning and first.sentence.startswith('Not learnt: with seed 0')
+    assert 'has not learnt its task' in str(results['claims'])
+
+
+def test_a_task_without_published_numbers_runs_everywhere(model, tuned, texts, settings):
+    """A task of one's own, by any name."""
+    subject = bs.analyses.Subject('tiny', 'own texts', 'my-own-task')
+    ablated = bs.analyses.ablation(tuned, texts, max_length=32, subject=subject)
+    change = bs.analyses.attention_change(model, tuned, texts, settings=settings, subject=subject)
+    tuned_result = bs.analyses.finetuning(tuned, subject=subject)
+    for result in (ablated, change, tuned_result):
+        assert 'paper: BERT-base' not in result._repr_html_()
+        assert str(result) and [figure for figure in result.figures().values()]
+    assert len(tuned_result.frames()['table1']) == 1

@@ -1,0 +1,66 @@
+"""Launchers hold no code of their own."""
+
+import ast
+import importlib
+
+import pytest
+
+from bert_secrets_jax.configs import base
+from bert_secrets_jax.programs import cli
+from bert_secrets_jax.programs.sections import SECTIONS
+from tests.conftest import ROOT
+
+LAUNCHERS = sorted(
+    path for path in (ROOT / 'experiments').glob('*.py') if path.stem != '__init__'
+)  # fmt: skip
+
+
+@pytest.mark.parametrize('path', LAUNCHERS, ids=lambda path: path.stem)
+def test_a_launcher_is_short_and_imports_no_other(path):
+    text = path.read_text()
+    assert len(text.splitlines()) < 60
+    for node in ast.walk(ast.parse(text)):
+        modules = []
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            modules = [f'{node.module}.{alias.name}' for alias in node.names]
+            assert node.level == 0
+        assert not [name for name in modules if name.partition('.')[0] == 'experiments']
+        # And none of what the analyses are made of.
+        for name in modules:
+            if name.startswith('bert_secrets_jax'):
+                assert name.startswith('bert_secrets_jax.programs.')
+
+
+def test_every_section_has_a_launcher_and_every_launcher_a_program():
+    names = {path.stem for path in LAUNCHERS}
+    assert names == {*SECTIONS, 'reproduce', 'annotate', 'train_patterns'}
+    # Without a clone the same under the same names; the report of all sections is `reproduce` here.
+    assert set(cli.programs()) == names - {'reproduce'} | {'report', 'settings'}
+
+
+def test_no_program_imports_another():
+    """Neither do the modules in the package that the launchers call."""
+    for path in (ROOT / 'bert_secrets_jax').rglob('*.py'):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                assert not any(alias.name.startswith('experiments') for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                assert not node.module.startswith('experiments')
+
+
+@pytest.mark.parametrize('package', ['configs', 'bert_secrets_jax.configs'])
+@pytest.mark.parametrize(('name', 'smoke'), [('quickstart', 'smoke'), ('paper', 'rte:smoke')])
+def test_every_config_loads(package, name, smoke):
+    module = importlib.import_module(f'{package}.{name}')
+    config = module.get_config()
+    assert config.to_dict().keys() == base.get_config().to_dict().keys()
+    assert module.get_config(smoke).data.max_examples < config.data.max_examples
+    with pytest.raises(ValueError, match='smoke'):
+        module.get_config('rte:other')
+
+
+def test_all_configs_are_tested():
+    files = {path.stem for path in (ROOT / 'configs').glob('*.py')} - {'__init__'}
+    assert files | {'base'} == set(cli.CONFIGS) == {'base', 'quickstart', 'paper'}

@@ -1,0 +1,394 @@
+"""Training learns, and nothing about how it is run changes what it learns."""
+
+import csv
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from bert_secrets_jax.data.encoding import encode, tokenize
+from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.finetune import loop
+from bert_secrets_jax.finetune.checkpoints import Checkpoints
+from bert_secrets_jax.finetune.loop import Data, FinetuneConfig, train_runs
+from bert_secrets_jax.model.bert import Bert, init_params
+from tests.conftest import WORDS, relative
+
+CONFIG = FinetuneConfig(
+    epochs=2, batch_size=8, micro_batch=4, learning_rate=5e-3, max_length=24, buckets=(8, 16),
+    log_every=2,
+)  # fmt: skip
+
+
+@pytest.fixture(scope='module')
+def model(config):
+    return Bert(dataclasses.replace(config, label_names=('no', 'yes')))
+
+
+def make_data(tokenizer, *, regression=False, on_train=False, count=30):
+    """Whether the second text begins with "cat" or with "dog".
+
+    With `on_train`, what is trained on is also evaluated on: thirty examples can be learnt by
+    heart, and are too few to learn more from.
+    """
+    rng = np.random.default_rng(0)
+    words = [word for word in WORDS if word.isalpha() and word not in ('cat', 'dog')]
+    examples = []
+    for index in range(count + 16):
+        text = lambda longest: list(rng.choice(words, rng.integers(1, longest)))
+        first, label = text(9), int(rng.integers(2))
+        second = [('dog', 'cat')[label], *text(3)]
+        examples.append(Example(' '.join(first), ' '.join(second), label, f'toy/{index}'))
+    labels = np.array([example.label for example in examples])
+    if regression:
+        labels = labels * 3.0 + 1
+    return Data(
+        train=tokenize(tokenizer, examples[:count], max_length=24),
+        train_labels=labels[:count],
+        train_ids=[example.id for example in examples[:count]],
+        dev=encode(tokenizer, examples[:count] if on_train else examples[count:], max_length=24),
+        dev_labels=labels[:count] if on_train else labels[count:],
+        metrics=('pearson', 'spearman') if regression else ('f1', 'accuracy'),
+    )
+
+
+@pytest.fixture(scope='module')
+def data(tokenizer):
+    return make_data(tokenizer)
+
+
+def run(model, data, directory, config, **kwargs):
+    """Train and return the history and the last parameters by seed."""
+    last = {}
+
+    def save(seed, which, params):
+        if which == 'last':
+            last[seed] = jax.tree.map(np.asarray, params)
+
+    params = [init_params(model, seed) for seed in config.seeds]
+    history = train_runs(model, params, data, config, directory, save=save, **kwargs)
+    return history, last
+
+
+def logits(model, params, data):
+    stacked = jax.tree.map(lambda leaf: leaf[None], params)
+    return loop.predict(model, stacked, data.dev)[0]
+
+
+@pytest.fixture(scope='module')
+def reference(model, data, tmp_path_factory):
+    """Two seeds together."""
+    config = dataclasses.replace(CONFIG, seeds=(3, 4))
+    return run(model, data, tmp_path_factory.mktemp('reference'), config)
+
+
+def test_it_learns(model, tokenizer, tmp_path):
+    data = make_data(tokenizer, on_train=True)
+    history, _ = run(model, data, tmp_path, dataclasses.replace(CONFIG, epochs=12))
+    dev = [row for row in history if row['split'] == 'dev']
+    assert [row['epoch'] for row in dev] == list(range(13))
+    assert dev[-1]['accuracy'] > 0.9 and dev[-1]['loss'] < 0.5 * dev[0]['loss']
+    losses = [row['loss'] for row in history if row['split'] == 'train']
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_a_regression_learns(config, tokenizer, tmp_path):
+    model = Bert(dataclasses.replace(config, label_names=('score',)))
+    data = make_data(tokenizer, regression=True, on_train=True)
+    history, _ = run(model, data, tmp_path, dataclasses.replace(CONFIG, epochs=30))
+    dev = [row for row in history if row['split'] == 'dev']
+    assert dev[-1]['pearson'] > 0.9 and dev[-1]['loss'] < 0.5 * dev[0]['loss']
+
+
+def test_seeds_together_equal_each_alone(model, data, reference, tmp_path):
+    _, together = reference
+    for seed in (3, 4):
+        config = dataclasses.replace(CONFIG, seeds=(seed,))
+        _, alone = run(model, data, tmp_path / str(seed), config)
+        np.testing.assert_allclose(
+            logits(model, alone[seed], data), logits(model, together[seed], data), atol=2e-4
+        )
+    different = logits(model, together[3], data) - logits(model, together[4], data)
+    assert np.abs(different).max() > 1e-2
+
+
+@pytest.mark.parametrize(
+    'changes', [{'micro_batch': 8}, {'micro_batch': 1}, {'buckets': ()}], ids=str
+)
+def test_micro_batches_and_buckets_do_not_matter(model, data, reference, tmp_path, changes):
+    """The gradient of a step is the same sum, dropout included."""
+    config = dataclasses.replace(CONFIG, seeds=(3, 4), **changes)
+    _, other = run(model, data, tmp_path, config)
+    for seed in (3, 4):
+        np.testing.assert_allclose(
+            logits(model, other[seed], data), logits(model, reference[1][seed], data), atol=2e-4
+        )
+
+
+@pytest.mark.parametrize('devices', [2, 4], ids=['seeds apart', 'batches apart'])
+def test_several_devices(model, data, reference, tmp_path, devices):
+    """Two seeds on two devices, or micro-batches of four on four."""
+    mesh = jax.sharding.Mesh(jax.devices()[:devices], ('data',))
+    config = dataclasses.replace(CONFIG, seeds=(3, 4))
+    _, other = run(model, data, tmp_path, config, mesh=mesh)
+    for seed in (3, 4):
+        np.testing.assert_allclose(
+            logits(model, other[seed], data), logits(model, reference[1][seed], data), atol=2e-4
+        )
+
+
+def test_devices_that_divide_nothing_are_named(model, data, tmp_path):
+    mesh = jax.sharding.Mesh(jax.devices()[:3], ('data',))
+    with pytest.raises(ValueError, match='Neither 1 seeds nor micro-batches of 4 split over 3'):
+        run(model, data, tmp_path, CONFIG, mesh=mesh)
+
+
+def test_every_example_is_seen_once_an_epoch_in_another_order():
+    rows = lambda seed, epoch: np.concatenate(
+        [loop._rows(seed, epoch * 4 + step, 30, 8, 4) for step in range(4)]
+    )
+    for seed, epoch in ((0, 0), (0, 1), (1, 0)):
+        seen = rows(seed, epoch)
+        assert len(seen) == 32 and (seen == -1).sum() == 2
+        assert sorted(seen[seen >= 0]) == list(range(30))
+    assert not np.array_equal(rows(0, 0), rows(0, 1))
+    assert not np.array_equal(rows(0, 0), rows(1, 0))
+
+
+def test_a_finished_training_is_not_trained_further(model, data, tmp_path):
+    history, params = run(model, data, tmp_path, CONFIG)
+    again, same = run(model, data, tmp_path, CONFIG)
+    assert again == history
+    jax.tree.map(np.testing.assert_array_equal, same, params)
+
+
+def test_curves_are_files(model, data, tmp_path):
+    history, _ = run(model, data, tmp_path, dataclasses.replace(CONFIG, seeds=(3, 4)))
+    lines = (tmp_path / 'curve.jsonl').read_text().splitlines()
+    assert [json.loads(line) for line in lines] == history
+    with (tmp_path / 'curve.csv').open() as file:
+        rows = list(csv.DictReader(file))
+    assert {(row['split'], row['metric']) for row in rows} == {
+        ('train', 'loss'), ('train', 'learning_rate'), ('dev', 'loss'), ('dev', 'f1'),
+        ('dev', 'accuracy'), ('dev', 'score'),
+    }  # fmt: skip
+    steps = {row['step'] for row in history if row['split'] == 'train' and row['seed'] == 4}
+    assert steps == {2, 4, 6, 8}
+
+
+def test_best_and_last_are_kept(model, data, tmp_path):
+    kept = []
+    params = [init_params(model, 0)]
+    config = dataclasses.replace(CONFIG, epochs=6)
+    history = train_runs(
+        model, params, data, config, tmp_path,
+        save=lambda seed, which, weights: kept.append((which, logits(model, weights, data))),
+    )  # fmt: skip
+    best = loop.best_rows(history)[0]
+    scores = [row['score'] for row in history if row['split'] == 'dev' and row['epoch'] > 0]
+    assert best['score'] == max(scores)
+    assert [which for which, _ in kept].count('last') == 1 and kept[-1][0] == 'last'
+    bests = [of_dev for which, of_dev in kept if which == 'best']
+    found = loop.evaluate(data.metrics, bests[-1], data.dev_labels)
+    assert found['score'] == pytest.approx(best['score'])
+    # Saved whenever it became better, and only then.
+    assert len(bests) == sum(score > max(scores[:i], default=-1) for i, score in enumerate(scores))
+
+
+def test_a_score_of_nan_is_never_the_best(model, data, tmp_path, monkeypatch):
+    scores = iter([0.9, np.nan, 0.5, np.nan, 0.6, 0.4])  # before training, then five epochs
+    monkeypatch.setattr(loop, 'evaluate', lambda *_: {'score': next(scores)})
+    kept = []
+    history = train_runs(
+        model, [init_params(model, 0)], data, dataclasses.replace(CONFIG, epochs=5), tmp_path,
+        save=lambda seed, which, weights: kept.append(which),
+    )  # fmt: skip
+    assert kept == ['best', 'best', 'best', 'last']  # NaN for want of better, 0.5, 0.6
+    assert loop.best_rows(history)[0]['score'] == 0.6
+
+
+def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_checkpoint(model, data, tmp_path):
+    config = dataclasses.replace(CONFIG, checkpoint_every=1, epochs=4)
+    poisoned = dataclasses.replace(data, train_labels=data.train_labels.astype(np.float32))
+    regression = Bert(dataclasses.replace(model.config, label_names=('score',)))
+    poisoned.train_labels[int(loop._rows(0, 2, 30, 8, 4)[0])] = np.inf
+    poisoned = dataclasses.replace(poisoned, metrics=('pearson',))
+    with pytest.raises(loop.NonFiniteLossError) as error:
+        run(regression, poisoned, tmp_path / 'bad', config)
+    message = str(error.value)
+    assert 'The loss of seed 0 is inf at step 3 (learning rate ' in message
+    for row in loop._rows(0, 2, 30, 8, 4):
+        assert f'toy/{row}' in message
+    # The checkpoint of step 2 is there, and finite.
+    with Checkpoints(tmp_path / 'bad') as checkpoints:
+        assert checkpoints.latest_step == 2
+
+
+@pytest.mark.parametrize(
+    ('settings', 'message'),
+    [
+        ({'micro_batch': 5}, 'micro_batch=5 must divide batch_size=32'),
+        ({'seeds': (1, 1)}, 'must be different numbers'),
+        ({'seeds': ()}, 'must be different numbers, at least one'),
+        ({'seeds': (-1,)}, r'seeds=\(-1,\) must be whole numbers, at least 0'),
+        ({'epochs': 0}, 'epochs=0 must be a whole number, at least 1'),
+        ({'batch_size': 0}, 'batch_size=0 must be'),
+        ({'micro_batch': 0}, 'micro_batch=0 must be'),
+        ({'max_length': 0}, 'max_length=0 must be'),
+        ({'log_every': 0}, 'log_every=0 must be'),
+        ({'checkpoint_every': 0}, 'checkpoint_every=0 must be'),
+        ({'learning_rate': 0.0}, 'learning_rate=0.0 must be a number above 0'),
+        ({'learning_rate': float('nan')}, 'learning_rate=nan must be'),
+        ({'clip': 0.0}, 'clip=0.0 must be a number above 0'),
+        ({'weight_decay': -0.1}, 'weight_decay=-0.1 must be a number, at least 0'),
+        ({'warmup': 1.0}, 'warmup=1.0 is a share of the steps: at least 0 and below 1'),
+        ({'warmup': -0.1}, 'warmup=-0.1 is a share'),
+        ({'optimizer': 'sgd'}, "optimizer='sgd' must be one of"),
+    ],
+    ids=str,
+)
+def test_settings_out_of_range_are_named(settings, message):
+    with pytest.raises(ValueError, match=message):
+        FinetuneConfig(**settings)
+
+
+def test_in_memory_it_is_the_same_and_nothing_is_written(
+    model, data, reference, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    config = dataclasses.replace(CONFIG, seeds=(3, 4))
+    history, params = run(model, data, None, config)
+    assert history == reference[0]
+    jax.tree.map(np.testing.assert_array_equal, params, reference[1])
+    assert not list(tmp_path.iterdir())
+
+
+class Killed(Exception):
+    """What a kill is here."""
+
+
+@pytest.mark.parametrize('kill_at', [1, 3, 4, 7])
+def test_killed_and_resumed_it_is_the_same_to_the_bit(
+    model, data, reference, tmp_path, monkeypatch, kill_at
+):
+    """With a checkpoint after every step, in the middle of rows of the curve too."""
+    config = dataclasses.replace(CONFIG, seeds=(3, 4))
+    # Ctrl-C comes through as well.
+    errors = [Killed(), KeyboardInterrupt()]
+    taken, take = [], loop._step
+
+    def step(*arguments):
+        if len(taken) == kill_at and errors:
+            raise errors.pop()
+        taken.append(arguments[6])
+        return take(*arguments)
+
+    monkeypatch.setattr(loop, '_step', step)
+    monkeypatch.setattr(loop, 'CHECKPOINT_SECONDS', 0)
+    for error in (KeyboardInterrupt, Killed):
+        with pytest.raises(error):
+            run(model, data, tmp_path, config)
+    history, params = run(model, data, tmp_path, config)
+    assert taken == list(range(8))
+    assert history == reference[0]
+    jax.tree.map(np.testing.assert_array_equal, params, reference[1])
+
+
+def test_a_checkpoint_is_written_when_the_last_one_is_old(model, data, tmp_path, monkeypatch):
+    """Two minutes after the last, whatever made that one; results are not changed by it."""
+    now, steps = [0.0], []
+    monkeypatch.setattr(loop.time, 'monotonic', lambda: now[0])
+    take, write = loop._step, Checkpoints.save
+
+    def step(*arguments):
+        now[0] += 50
+        return take(*arguments)
+
+    def save(self, state, record):
+        steps.append(int(state.step))
+        write(self, state, record)
+
+    monkeypatch.setattr(loop, '_step', step)
+    monkeypatch.setattr(Checkpoints, 'save', save)
+    run(model, data, tmp_path, dataclasses.replace(CONFIG, log_every=100))
+    assert steps == [0, 3, 4, 7, 8]
+
+
+def test_a_large_evaluation_shows_progress(model, data, tmp_path, monkeypatch):
+    shown = []
+
+    def progress(items, what, **_):
+        shown.append(what)
+        return items
+
+    monkeypatch.setattr(loop, 'progress', progress)
+    run(model, data, None, CONFIG)
+    assert shown == ['Fine-tuning']
+    monkeypatch.setattr(loop, '_LARGE_EVALUATION', 16)
+    run(model, data, None, CONFIG)
+    assert shown == ['Fine-tuning', 'Evaluating', 'Fine-tuning', 'Evaluating', 'Evaluating']
+
+
+@pytest.mark.parametrize('model_type', ['bert', 'roberta', 'distilbert', 'electra'])
+def test_steps_equal_pytorch(config, tokenizer_of, tmp_path, model_type):
+    """Eight steps of AdamW without dropout, as `transformers` and torch take them."""
+    torch = pytest.importorskip('torch')
+    transformers = pytest.importorskip('transformers')
+    from bert_secrets_jax.model.weights import Pretrained, save_pretrained
+
+    tokenizer = tokenizer_of(model_type)
+    model = Bert(
+        dataclasses.replace(
+            relative(config, model_type), label_names=('no', 'yes'), hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0, classifier_dropout=0.0, initializer_range=0.05,
+        )
+    )  # fmt: skip
+    data = make_data(tokenizer)
+    params = init_params(model, 0)
+    save_pretrained(Pretrained(model, params, tokenizer), tmp_path / 'model')
+    settings = dataclasses.replace(CONFIG, learning_rate=5e-3, weight_decay=0.1)
+    _, last = run(model, data, tmp_path / 'ours', settings)
+
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / 'model')
+    theirs.train()
+    decays = lambda name: not (name.endswith('bias') or 'norm' in name.lower())
+    optimizer = torch.optim.AdamW(
+        [
+            {
+                'params': [p for n, p in theirs.named_parameters() if decays(n) is wanted],
+                'weight_decay': 0.1 * wanted,
+            }
+            for wanted in (True, False)
+        ],
+        lr=5e-3, betas=(0.9, 0.999), eps=1e-6,
+    )  # fmt: skip
+
+    def as_torch(batch):
+        inputs = {name: torch.tensor(array).long() for name, array in batch.inputs.items()}
+        if model_type == 'distilbert':
+            del inputs['token_type_ids']
+        return inputs
+
+    schedule = transformers.get_linear_schedule_with_warmup(optimizer, 1, 8)
+    for step in range(8):
+        rows = loop._rows(0, step, 30, 8, 4)
+        batch = data.train.batch(rows[rows >= 0], 24)
+        inputs = as_torch(batch)
+        labels = torch.tensor(data.train_labels[rows[rows >= 0]])
+        theirs(**inputs, labels=labels).loss.backward()
+        torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+    theirs.eval()
+    expected = np.full((16, 2), np.nan, np.float32)
+    with torch.no_grad():
+        for batch in data.dev:
+            inputs = as_torch(batch)
+            real = batch.example >= 0
+            expected[batch.example[real]] = theirs(**inputs).logits.numpy()[real]
+    moved = np.abs(expected - logits(model, params, data)).max()
+    assert moved > 0.01
+    np.testing.assert_allclose(logits(model, last[0], data), expected, atol=0.01 * moved)

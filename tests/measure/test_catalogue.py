@@ -1,0 +1,221 @@
+"""The catalogue: what stands in it, one's own statistics, families compiled once, changes."""
+
+import dataclasses
+import math
+
+import jax
+import numpy as np
+import pytest
+
+from bert_secrets_jax.data.annotation import Annotation, Link, Span
+from bert_secrets_jax.data.encoding import bucket, mark, tokenize
+from bert_secrets_jax.measure import catalogue, statistics
+from bert_secrets_jax.measure.catalogue import (
+    CATALOGUE,
+    Described,
+    measure,
+    measure_change,
+    named,
+    relation,
+)
+from bert_secrets_jax.measure.collect import collect
+from bert_secrets_jax.measure.stream import stream
+from bert_secrets_jax.model.weights import Pretrained
+
+# Names of heads.csv before there was a catalogue: published results are compared by them.
+FEATURES = ['noun', 'verb', 'pronoun', 'subject', 'object', 'negation', 'punctuation']
+NAMES = [
+    '[CLS]', '[SEP]', '[CLS] and all [SEP]', 'self', 'previous token', 'next token',
+    'entropy (nats)', *FEATURES, *(f'{name} (notebook)' for name in FEATURES[:6]),
+    *(f'from [CLS] to {name}' for name in ('[CLS]', '[SEP]', *FEATURES)),
+    *(f'from [CLS] to {name} (notebook)' for name in FEATURES[:6]),
+    'verb to subject', 'noun to pronoun', 'verb to subject (notebook)',
+    'subject to verb', 'pronoun to noun', 'subject to verb (notebook)',
+]  # fmt: skip
+
+
+def first_column(attentions, marks):
+    return attentions[:, :, :, 0].mean(axis=-1), marks['cls'].any().astype('float32')
+
+
+def of_both(before, after, marks):
+    return (after - before).mean(axis=(-2, -1)), marks['cls'].any().astype('float32')
+
+
+MINE = Described('mine', 'attention to mine', first_column, unit='share of attention')
+NO_FUNCTION = 3
+
+
+def takes_too_much(attentions, marks, more, still_more):
+    raise NotImplementedError
+
+
+def test_names_are_those_of_published_results():
+    assert list(CATALOGUE) == [*NAMES, 'cosine', 'cosine (padded)']
+    assert all(each.name == name for name, each in CATALOGUE.items())
+
+
+@pytest.mark.parametrize('described', CATALOGUE.values(), ids=lambda each: each.name)
+def test_every_entry_says_what_it_is(described):
+    least, greatest = described.limits
+    assert described.title and described.unit and described.source and least < greatest
+    assert described.reading == ('notebook' if 'notebook' in described.title else 'paper')
+    assert described.annotated == bool(described.features or described.relations)
+    if described.family:
+        # Alone and in a stack, it is the same function.
+        stacked = described.family.stacked((described.argument,))
+        assert stacked is described.family.stacked((described.argument,))
+    assert CATALOGUE['entropy (nats)'].limits == (0, math.inf)
+    assert hash(described) == hash(dataclasses.replace(described))
+
+
+def test_what_entries_depend_on():
+    assert not CATALOGUE['[SEP]'].annotated and not CATALOGUE['from [CLS] to [SEP]'].annotated
+    assert CATALOGUE['negation (notebook)'].features == ('negation_word', 'negation_substring')
+    assert CATALOGUE['subject to verb (notebook)'].relations == ('verb-nsubj',)
+    # Nobody knows what a function reads.
+    assert named('tests.measure.test_catalogue:first_column').annotated
+
+
+def test_ones_own():
+    mine = named('tests.measure.test_catalogue:first_column')
+    assert (mine.name, mine.title) == ('tests.measure.test_catalogue:first_column', 'first column')
+    assert (mine.unit, mine.limits) == ('value', (-math.inf, math.inf))
+    assert mine.function is first_column and not mine.pairwise
+    assert named('tests.measure.test_catalogue:of_both').pairwise
+    assert named('tests.measure.test_catalogue:MINE') is MINE
+
+
+@pytest.mark.parametrize(
+    ('name', 'message'),
+    [
+        ('entropy', r"no statistic 'entropy'. Similar ones: 'entropy \(nats\)'. list\(bs"),
+        ('xyzzy', r"no statistic 'xyzzy'. list\(bs.catalogue.CATALOGUE\) has all names"),
+        ('no.such.module:it', "there is no module 'no.such.module'.*PYTHONPATH"),
+        (':it', "there is no module ''"),
+        ('tests.nowhere:it', "there is no module 'tests.nowhere'"),
+        (
+            'tests.measure.test_catalogue:first_colum',
+            "test_catalogue has no 'first_colum'. Similar ones: first_column",
+        ),
+        ('tests.measure.test_catalogue:NO_FUNCTION', 'is a int and no function of maps and marks'),
+        ('tests.measure.test_catalogue:Pretrained', 'is a type and no function'),
+        ('tests.measure.test_catalogue:takes_too_much', 'takes 4 arguments: it should take'),
+        ('bert_secrets_jax.measure.statistics:attention_to', 'takes 1 arguments'),
+    ],
+)
+def test_names_of_nothing(name, message):
+    with pytest.raises(ValueError, match=message):
+        named(name)
+
+
+def test_a_module_that_lacks_another_says_so_itself(tmp_path, monkeypatch):
+    (tmp_path / 'lacking_one.py').write_text('import not_there_at_all\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match='not_there_at_all'):
+        named('lacking_one:it')
+
+
+def test_relations_of_ones_own():
+    forward, back = relation('cause-effect'), relation('cause-effect', reverse=True)
+    assert (forward.name, back.name) == ('cause to effect', 'effect to cause')
+    assert relation('path').title == 'attention from path to target'
+    theirs = relation('cause-effect', reading='notebook')
+    assert theirs.name == 'cause to effect (notebook)' and theirs.reading == 'notebook'
+    assert forward.family == relation('other-one').family != back.family != theirs.family
+    assert relation('verb-subject') == CATALOGUE['verb to subject']
+
+
+@pytest.fixture(scope='module')
+def pretrained(bert, params, tokenizer):
+    return Pretrained(bert, params, tokenizer)
+
+
+@pytest.fixture(scope='module')
+def annotated(tokenizer):
+    """Nine texts: nouns in all, verbs in some, links in some."""
+    texts = ['the cat ran', 'a dog saw the bird', 'he', 'big cat , small house', 'she ran'] * 2
+    nouns, verbs = ('cat', 'dog', 'bird', 'house'), ('ran', 'saw')
+    annotations = []
+    for text in texts:
+        span = lambda word, text=text: Span(text.index(word), text.index(word) + len(word))
+        found = {
+            'noun': tuple(span(word) for word in nouns if word in text),
+            'verb': tuple(span(word) for word in verbs if word in text),
+        }
+        links = tuple(Link((verb,), found['noun'][:1]) for verb in found['verb'] if found['noun'])
+        annotations.append(Annotation(found, {'verb-noun': links}))
+    return mark(tokenize(tokenizer, texts, max_length=16), annotations)
+
+
+STACKED = ['noun', 'verb', 'noun (notebook)', '[SEP]', 'from [CLS] to noun', 'from [CLS] to [SEP]']
+
+
+def test_members_of_a_family_are_measured_as_alone(pretrained, annotated):
+    batches = bucket(annotated, max_length=16)
+    described = [named(name) for name in STACKED] + [
+        relation('verb-noun'),
+        relation('verb-noun', True),
+    ]
+    together = measure(pretrained, batches, described, keep_values=True)
+    assert list(together) == [each.name for each in described]
+    functions = {each.name: each.function for each in described}
+    alone = collect(pretrained, batches, functions, keep_values=True)
+    for name, table in alone.items():
+        assert together[name].count == table.count
+        np.testing.assert_allclose(together[name].values, table.values, atol=1e-7)
+        np.testing.assert_allclose(together[name].mean, table.mean, atol=1e-7)
+    assert together['noun'].count == 6 and together['noun (notebook)'].count == 10
+
+
+def test_a_family_is_one_function(pretrained, annotated, monkeypatch):
+    seen = []
+
+    def spy(models, batches, functions, **options):
+        seen.append(functions)
+        return stream(models, batches, functions, **options)
+
+    monkeypatch.setattr(catalogue, 'stream', spy)
+    described = [named(name) for name in STACKED]
+    batches = bucket(annotated, max_length=16)
+    measure(pretrained, batches, described)
+    measure_change(pretrained, pretrained, batches, described)
+    # Features, the notebook's, [SEP], from [CLS]; then each for the second model and its change.
+    assert [len(functions) for functions in seen] == [4, 8]
+    assert statistics.attention_to(('noun', 'verb')) in seen[0].values()
+
+
+def test_further_statistics_in_the_same_pass(pretrained, annotated):
+    batches = bucket(annotated, max_length=16)
+    key = ('any', 3)
+    tables = measure(pretrained, batches, [named('[SEP]')], also={key: statistics.to_cls})
+    assert list(tables) == ['[SEP]', key]
+    alone = collect(pretrained, batches, ['[CLS]'])['[CLS]']
+    np.testing.assert_array_equal(tables[key].mean, alone.mean)
+    with pytest.raises(ValueError, match="have the name '.SEP.'"):
+        measure(pretrained, batches, [named('[SEP]')], also={'[SEP]': statistics.to_cls})
+
+
+def test_what_changes(pretrained, annotated):
+    params = jax.tree_util.tree_map_with_path(
+        lambda path, leaf: leaf * 1.5 if path[-1].key == 'kernel' else leaf, pretrained.params
+    )
+    after = dataclasses.replace(pretrained, params=params)
+    batches = bucket(annotated, max_length=16)
+    described = [named('noun'), named('cosine'), named('verb')]
+    found = measure_change(pretrained, after, batches, described, keep_values=True)
+    assert list(found) == ['noun', 'change of noun', 'cosine', 'verb', 'change of verb']
+    first, second = (
+        measure(model, batches, described[::2], keep_values=True) for model in (pretrained, after)
+    )
+    for name in ('noun', 'verb'):
+        np.testing.assert_allclose(found[name].values, second[name].values, atol=1e-6)
+        change = second[name].values - first[name].values
+        np.testing.assert_allclose(found[f'change of {name}'].values, change, atol=1e-6)
+        assert np.nanmax(np.abs(change)) > 1e-3
+    described = catalogue.changed(named('entropy (nats)'))
+    assert described.title == 'change of entropy of attention' and not described.least_first
+    assert described.limits == (-math.inf, math.inf) and described.pairwise
+    assert catalogue.changed(named('noun')).limits == (-1, 1)
+    with pytest.raises(ValueError, match="'cosine' compares two models already"):
+        catalogue.changed(named('cosine'))

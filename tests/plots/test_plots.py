@@ -1,0 +1,161 @@
+"""Figures show what they are given, count from 1, and come out the same every time."""
+
+import struct
+import subprocess
+import sys
+
+import matplotlib.figure
+import numpy as np
+import pytest
+
+from bert_secrets_jax import names, plots
+
+
+def test_heads_count_from_one():
+    assert names.head_name(0, 1) == 'L1-H2'
+    assert names.head_name(6, 5) == 'L7-H6'
+
+
+def test_head_grids_draw_the_values_with_layers_down():
+    grid = np.arange(6.0).reshape(2, 3)
+    figure = plots.head_grids({'a': grid, 'b': grid / 2}, label='share')
+    first, second = (axis.images[0] for axis in figure.axes[:2])
+    np.testing.assert_array_equal(first.get_array(), grid)
+    assert first.get_clim() == second.get_clim() == (0, 5)
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == [
+        '1',
+        '2',
+    ]
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == [
+        '1',
+        '2',
+        '3',
+    ]
+    assert figure.axes[0].get_ylabel() == 'layer' and figure.axes[0].get_xlabel() == 'head'
+
+
+def test_layer_profiles_put_the_paper_at_the_same_depth():
+    ours, theirs = np.random.default_rng(0).random((6, 4)), np.ones((12, 12)) / 2
+    figure = plots.layer_profiles(
+        {'[CLS]': ours, '[SEP]': ours}, label='share', published={'[SEP]': theirs},
+        published_name='paper',
+    )  # fmt: skip
+    first, second = figure.axes
+    assert len(first.lines) == 1 and len(second.lines) == 2
+    np.testing.assert_allclose(first.lines[0].get_ydata(), ours.mean(axis=1))
+    assert second.lines[1].get_xdata()[[0, -1]].tolist() == [1, 6]
+
+
+def test_maps_are_drawn_with_their_tokens():
+    maps = np.random.default_rng(0).random((2, 3, 4, 4))
+    tokens = ['[CLS]', 'a', 'b', '[SEP]']
+    figure = plots.map_grid(maps)
+    np.testing.assert_array_equal(figure.axes[4].images[0].get_array(), maps[1, 1])
+    figure = plots.head_maps({'L1-H1': maps[0, 0], 'L2-H3': maps[1, 2]}, tokens)
+    assert [label.get_text() for label in figure.axes[1].get_yticklabels()] == tokens
+    np.testing.assert_array_equal(figure.axes[1].images[0].get_array(), maps[1, 2])
+
+
+def test_effects_stand_on_a_scale_around_zero():
+    effects = np.array([[1.0, -4.0], [0.0, 2.0]])
+    figure = plots.effect_grid(
+        effects, label='points', real=effects == -4, likely=np.abs(effects) > 1
+    )
+    axis = figure.axes[0]
+    assert axis.images[0].get_clim() == (-4, 4)
+    filled, opened = axis.collections
+    assert filled.get_offsets().tolist() == [[1, 0]]
+    assert opened.get_offsets().tolist() == [[1, 0], [1, 1]]
+    nothing = plots.effect_grid(np.zeros((2, 2)), label='points').axes[0].images[0]
+    assert nothing.get_clim() == (-1, 1)
+
+
+def test_layer_effects_have_intervals():
+    effects = np.array([-1.0, 2.0, 0.5])
+    figure = plots.layer_effects(
+        effects, effects - 1, effects + 2, label='points', published=np.ones(12),
+        published_name='paper',
+    )  # fmt: skip
+    axis = figure.axes[0]
+    segments = axis.collections[0].get_segments()
+    assert [segment[:, 1].tolist() for segment in segments] == [[-2, 1], [1, 4], [-0.5, 2.5]]
+    assert axis.lines[2].get_xdata()[[0, -1]].tolist() == [1, 3]
+
+
+def test_interactions_are_named_where_there_is_room():
+    heads = [names.head_name(*head) for head in np.ndindex(6, 12)]
+    matrix = np.full((72, 72), np.nan)
+    matrix[0, 1] = matrix[1, 0] = -3
+    figure = plots.interaction_matrix(
+        {'f1 (points)': matrix, 'loss (nats)': -matrix / 3}, heads, label='points'
+    )
+    first, second = (axis for axis in figure.axes if axis.images)
+    assert first.images[0].get_clim() == (-3, 3) and second.images[0].get_clim() == (-1, 1)
+    assert [label.get_text() for label in first.get_xticklabels()][:3] == [
+        'L1-H1',
+        'L1-H3',
+        'L1-H5',
+    ]
+
+
+def draw() -> plots.Figure:
+    return plots.head_grids({'a': np.eye(3)}, label='share')
+
+
+def test_files_are_the_same_every_time(tmp_path):
+    for folder in ('one', 'two'):
+        assert plots.save(draw(), tmp_path / folder, 'grid') == tmp_path / folder / 'grid.svg'
+    for suffix in ('svg', 'pdf', 'png'):
+        one, two = (
+            (tmp_path / folder / f'grid.{suffix}').read_bytes() for folder in ('one', 'two')
+        )
+        assert one == two and len(one) > 1000
+    assert '>share</text>' in (tmp_path / 'one' / 'grid.svg').read_text()
+
+
+def test_an_svg_is_text_that_leaves_the_figure_as_it_was(tmp_path):
+    figure = draw()
+    image = figure.axes[0].images[0]
+    before = image.get_interpolation()
+    text = plots.svg(figure)
+    assert image.get_interpolation() == before
+    assert text.startswith('<?xml') and '>share</text>' in text
+    assert plots.svg(draw()) == text
+
+
+def test_every_function_draws_a_figure_that_shows_itself():
+    figure = draw()
+    assert isinstance(figure, plots.Figure) and isinstance(figure, matplotlib.figure.Figure)
+    assert figure.caption == ''
+    figure.caption = 'One head.'
+    assert draw().caption == ''
+    png = figure._repr_png_()
+    width, height = struct.unpack('>2I', png[16:24])
+    assert png.startswith(b'\x89PNG')
+    assert (width, height) == pytest.approx(figure.get_size_inches() * figure.dpi, abs=1)
+
+
+@pytest.mark.parametrize('setup', ['', '%matplotlib inline'])
+def test_a_notebook_shows_a_figure_once(setup):
+    nbclient = pytest.importorskip('nbclient')
+    nbformat = pytest.importorskip('nbformat')
+    pytest.importorskip('ipykernel')
+    cells = [
+        setup,
+        'import numpy\nfrom bert_secrets_jax import plots',
+        "plots.head_grids({'a': numpy.eye(3)}, label='share')",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    nbclient.NotebookClient(notebook, kernel_name='python3', timeout=120).execute()
+    outputs = notebook.cells[-1].outputs
+    assert [output.output_type for output in outputs] == ['execute_result']
+    assert set(outputs[0].data) == {'image/png', 'text/plain'}
+
+
+def test_matplotlib_is_loaded_for_the_first_figure():
+    program = (
+        'import sys; from bert_secrets_jax import plots; '
+        "assert 'matplotlib' not in sys.modules; assert 'save' in dir(plots); "
+        "plots.Figure; assert 'matplotlib' in sys.modules"
+    )
+    subprocess.run([sys.executable, '-c', program], check=True)

@@ -1,0 +1,83 @@
+"""`bs.report`: the whole report from Python."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+import bert_secrets_jax as bs
+from tests.conftest import random_params
+
+TEXTS = ['the cat saw a dog .', 'she ran and he ran .', 'a big red house']
+SETTINGS = {'encoding.max_length': 24, 'linguistics.pipeline': ''}
+
+
+@pytest.fixture(scope='module')
+def model(bert, tokenizer):
+    plain = bs.Bert(dataclasses.replace(bert.config, label_names=()))
+    return bs.Pretrained(plain, random_params(plain), tokenizer)
+
+
+@pytest.fixture(scope='module')
+def out(tmp_path_factory):
+    return tmp_path_factory.mktemp('report') / 'out'
+
+
+def test_texts_become_a_page(model, out):
+    found = bs.report(
+        model, TEXTS, out=out, sections=['special_tokens', 'claims'], settings=SETTINGS
+    )
+    assert found.path == out / 'report.html' and found.path.exists()
+    assert str(found.path) in found._repr_html_()
+    assert list(found.results) == ['special_tokens', 'claims']
+    batches = bs.encode(model.tokenizer, TEXTS, max_length=24)
+    expected = bs.collect(model, batches, ['[SEP]'])['[SEP]']
+    table = found.results['special_tokens'].tables['[SEP]']
+    np.testing.assert_allclose(table.mean, expected.mean, atol=2e-6)
+    assert table.count == 3
+    assert {'special_tokens_heads', 'claims'} <= set(bs.read_results(out))
+    assert 'on 3 examples of texts.jsonl' in found.path.read_text()
+
+
+def test_again_it_is_read(model, out):
+    page = (out / 'report.html').read_text()
+    kept = {file: file.stat().st_mtime_ns for file in (out / 'kept').iterdir()}
+    found = bs.report(model, TEXTS, out=out, sections=['special_tokens'], settings=SETTINGS)
+    assert {file: file.stat().st_mtime_ns for file in (out / 'kept').iterdir()} == kept
+    assert (out / 'report.html').read_text() == page
+    # What was not asked for this time, and is finished, is there too.
+    assert list(found.results) == ['special_tokens', 'claims']
+
+
+def test_other_texts_are_measured(model, out):
+    found = bs.report(model, TEXTS[:2], out=out, sections=['special_tokens'], settings=SETTINGS)
+    assert found.results['special_tokens'].tables['[SEP]'].count == 2
+
+
+def test_labelled_pairs_are_written_as_they_are(model, tmp_path):
+    """Labels and second texts arrive, and the mistake in a setting is found before anything."""
+    pairs = [bs.Example('the cat', 'a dog ran', 1), bs.Example('she ran', None, 0)]
+    with pytest.raises(ValueError, match="No such setting: 'train.epoch'"):
+        bs.report(model, pairs, train=pairs, out=tmp_path / 'out', settings={'train.epoch': 1})
+    for name in ('texts', 'train'):
+        lines = (tmp_path / 'out' / f'{name}.jsonl').read_text().splitlines()
+        assert [json.loads(line) for line in lines] == [
+            {'text_a': 'the cat', 'text_b': 'a dog ran', 'label': 1},
+            {'text_a': 'she ran', 'text_b': None, 'label': 0},
+        ]
+
+
+def test_what_does_not_fit_is_refused(model, tmp_path):
+    labelled = [bs.Example('the cat', None, 1)]
+    for texts, train in ((TEXTS, labelled), ('dev.csv', labelled), (labelled, 'train.csv')):
+        with pytest.raises(ValueError, match='texts and train must be of one kind'):
+            bs.report(model, texts, train=train, out=tmp_path / 'out')
+    with pytest.raises(FileNotFoundError, match='dev.csv'):
+        bs.report(model, tmp_path / 'dev.csv', out=tmp_path / 'out')
+    assert not (tmp_path / 'out' / 'report.html').exists()
+    (tmp_path / 'thesis').mkdir()
+    (tmp_path / 'thesis' / 'thesis.tex').write_text('mine')
+    with pytest.raises(ValueError, match='holds files of no run'):
+        bs.report(model, TEXTS, out=tmp_path / 'thesis')
+    assert [path.name for path in (tmp_path / 'thesis').iterdir()] == ['thesis.tex']

@@ -1,0 +1,165 @@
+"""`bert-secrets`: what it lists, and a table of one's own from the command line to the page."""
+
+import re
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.configs import base
+from bert_secrets_jax.programs import cli, launch, patterns
+from bert_secrets_jax.programs.sections import SECTIONS
+from tests.conftest import ROOT
+from tests.experiments.conftest import error_line, run
+
+SETTINGS = cli._flat(base.get_config().to_dict())
+
+
+def said(capsys, *arguments):
+    """Return what a command prints before it ends well."""
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(arguments)
+    assert not stopped.value.code
+    return capsys.readouterr().out
+
+
+def test_help_lists_everything(capsys):
+    text = said(capsys, '--help')
+    for name, what in cli.programs().items():
+        assert re.search(rf'^  {name} +{re.escape(what)}$', text, re.MULTILINE), name
+    for name in cli.CONFIGS:
+        assert re.search(rf'^  {name} +\w.*\.$', text, re.MULTILINE), name
+    for name, default in SETTINGS.items():
+        shown = '' if default is None else repr(default)
+        assert f'\n  {name}={shown}\n' in text, name
+    assert '  # Draws of random links that relations and frames are held against' in text
+
+
+def test_settings_have_comments(capsys):
+    cli.main(['settings'])
+    assert capsys.readouterr().out.strip() == cli.settings_text()
+    comments = cli.comments()
+    assert set(SETTINGS) <= set(comments)
+    # A group closes before the next one opens, whatever is written on one line.
+    assert {name for name in comments if name not in SETTINGS} == set(base.get_config()) - {
+        'statistics', 'seed',
+    }  # fmt: skip
+    assert comments['links.draws'].startswith('Draws of random links')
+    # Some need none: they have that of the line above.
+    commented = [name for name in SETTINGS if comments[name]]
+    assert len(commented) > 0.6 * len(SETTINGS)
+
+
+def test_every_program_is_a_section_or_a_command(monkeypatch, tmp_path):
+    done = []
+    monkeypatch.setattr(launch, 'run_in', lambda workdir, config, main: main(['study']))
+    monkeypatch.setattr(launch, 'answer', lambda studies, chosen: done.append(chosen))
+    monkeypatch.setattr(patterns, 'annotate', lambda study: done.append('annotate'))
+    monkeypatch.setattr(patterns, 'train', lambda study: done.append('train'))
+    for program in cli.programs():
+        if program != 'settings':
+            cli.main([program, f'--out={tmp_path}'])
+    sections = [chosen[0] for chosen in done if isinstance(chosen, list)]
+    assert sorted(sections) == sorted(SECTIONS)
+    assert [each for each in done if not isinstance(each, list)] == [None, 'annotate', 'train']
+    cli.main(['report', '--sections=maps,claims'])
+    assert done[-1] == ['maps', 'claims']
+
+
+def test_it_is_installed_under_its_name():
+    setup = (ROOT / 'setup.py').read_text() + (ROOT / 'pyproject.toml').read_text()
+    assert 'bert-secrets = bert_secrets_jax.programs.cli:main' in setup or tomllib.loads(
+        (ROOT / 'pyproject.toml').read_text()
+    ).get('project', {}).get('scripts', {}).get('bert-secrets') == (
+        'bert_secrets_jax.programs.cli:main'
+    )
+
+
+def config(*arguments):
+    return cli._config(cli._parser().parse_args(['report', *arguments]))
+
+
+def test_arguments_are_settings():
+    assert config().model.name == 'all-MiniLM-L6-v2'
+    assert config().data.source == 'corpus'
+    found = config(
+        '--model=mine', '--texts=dev.csv', '--train=train.csv', '--text-a=first',
+        '--text-b=second', '--label=class', '--labels=no,yes', '--set=train.epochs=2',
+        '--set=ablation.sets=("layers",)', '--set=train.learning_rate=1',
+        '--set=linguistics.pipeline=', '--set=model.revision=main',
+    )  # fmt: skip
+    data = found.data
+    assert (found.model.name, data.source, data.file) == ('mine', 'file', 'dev.csv')
+    assert (data.train_file, data.text_a, data.text_b) == ('train.csv', 'first', 'second')
+    assert (data.label, data.labels) == ('class', ('no', 'yes'))
+    assert (found.train.epochs, found.ablation.sets) == (2, ('layers',))
+    assert found.train.learning_rate == 1.0 and found.linguistics.pipeline == ''
+    assert found.model.revision == 'main'
+    assert config('--config=paper:rte:smoke').data.task == 'rte'
+    assert config('--config=paper:rte:smoke').data.max_examples == 12
+    assert config('--texts=dev.csv').data.text_a == base.get_config().data.text_a
+
+
+@pytest.mark.parametrize(
+    ('given', 'message'),
+    [
+        ('--config=papers:rte', "--config is one of base, paper, quickstart, not 'papers'."),
+        ('--config=paper:rte:quick', "takes '<task>"),
+        ('--set=train.epoch=3', "No such setting: 'train.epoch'. Did you mean train.epochs"),
+        ('--set=zzz=3', "No such setting: 'zzz'. `bert-secrets settings` lists them."),
+        ('--set=train.epochs', "--set takes NAME=VALUE, not 'train.epochs'."),
+        ('--set=train.epochs=few', 'train.epochs=few is not of the type of 3.'),
+        ('--set=train.epochs=2.5', 'train.epochs=2.5 is not of the type of 3.'),
+        ('--set=ablation.sets=layers', 'ablation.sets=layers is not of the type of'),
+        ('--label=class', '--label is about your own table: give --texts.'),
+        ('--text-b=second', '--text-b is about your own table: give --texts.'),
+    ],
+)
+def test_mistakes_are_one_line(given, message):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(['report', given])
+    line = str(stopped.value)
+    assert line.startswith('error: ') and message in line and len(line.splitlines()) == 1
+
+
+def test_your_own_table_from_the_command_line(checkpoint, tmp_path):
+    """Without labels nothing is fine-tuned, and what needs that is left out; the rest is there."""
+    (tmp_path / 'mine.csv').write_text('id,text\n1,the cat saw a dog .\n2,"she ran , he ran"\n')
+    given = (
+        f'--model={checkpoint}', f'--texts={tmp_path / "mine.csv"}', '--text-a=text',
+        f'--out={tmp_path / "out"}', '--set=encoding.max_length=24', '--set=maps.examples=1',
+        '--set=linguistics.pipeline=',
+    )  # fmt: skip
+    result = run('cli', 'report', *given, package='bert_secrets_jax.programs')
+    page = (tmp_path / 'out' / 'report.html').read_text()
+    assert result.stdout.splitlines()[-1] == f'Report: {tmp_path / "out" / "report.html"}'
+    assert re.findall('<h2>(.*?)</h2>', page) == [
+        'Which claims of the paper hold for this model',
+        'Attention to special tokens and neighbours',
+        'Frames: semantic roles and their target',
+        'Patterns of attention',
+        'Maps of example sentences',
+    ]
+    frames = bs.read_results(tmp_path / 'out')
+    assert frames['special_tokens_heads']['examples'].unique().tolist() == [2]
+    assert {'claims', 'patterns_heads', 'frames_heads'} <= set(frames)
+    assert not (tmp_path / 'out' / 'finetune').exists()
+    wrong = run(
+        'cli', 'finetune', *given, ok=False, package='bert_secrets_jax.programs'
+    )  # fmt: skip
+    assert error_line(wrong).startswith('error: finetune needs a fine-tuned model: give labelled')
+
+
+def test_listing_loads_nothing_heavy():
+    """Help is there at once."""
+    code = (
+        'import sys\nfrom bert_secrets_jax.programs import cli\n'
+        'try: cli.main(["--help"])\nexcept SystemExit: pass\n'
+        'print([name for name in ("jax", "matplotlib", "spacy", "pandas") if name in sys.modules])'
+    )
+    result = subprocess.run(
+        [sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert result.stdout.splitlines()[-1] == '[]'

@@ -1,0 +1,120 @@
+"""What programs say when something is wrong: one line, and nothing is begun."""
+
+import shutil
+
+import pytest
+
+from bert_secrets_jax.configs import paper
+from bert_secrets_jax.programs import launch
+from bert_secrets_jax.programs.cli import assign
+
+
+@pytest.fixture
+def fails(checkpoint, glue_dir, tmp_path):
+    """Return a function that runs sections and returns what a program ends with."""
+
+    def fails(*settings, sections=('special_tokens',), workdir=tmp_path / 'run'):
+        config = paper.get_config('mrpc')
+        given = {
+            'model.name': str(checkpoint),
+            'data.glue_dir': str(glue_dir),
+            'encoding.max_length': 24,
+        }
+        for name, value in (given | dict(settings)).items():
+            assign(config, name, value)
+        with pytest.raises(SystemExit) as stopped:
+            launch.run_in(workdir, config, lambda studies: launch.answer(studies, sections))
+        line = str(stopped.value)
+        assert len(line.splitlines()) == 1
+        assert not (workdir / 'report.html').exists() and not (workdir / 'finetune').exists()
+        return line
+
+    return fails
+
+
+@pytest.mark.parametrize(
+    ('name', 'value', 'message'),
+    [
+        ('data.task', 'cola', 'error: The paper excluded CoLA and WNLI'),
+        ('data.task', 'nonsense', "error: Unknown task 'nonsense'; known: mrpc, sts-b"),
+        ('data.task', 'mrpc,rte,MRPC', 'error: A task is given twice: mrpc,rte,MRPC.'),
+        ('data.task', 'mrpc,cola', 'error: The paper excluded CoLA and WNLI'),
+        ('data.split', 'test', "error: Unknown split 'test'"),
+        ('data.glue_dir', '/nowhere', 'error: /nowhere has no folder MRPC'),
+        ('data.source', 'web', "error: data.source is 'glue', 'corpus' or 'file'"),
+        ('model.name', '/nowhere', "error: '/nowhere' is no directory here"),
+        ('data.max_examples', -1, 'error: max_examples=-1 must be at least 1'),
+        ('encoding.max_length', 2, 'error: max_length=2 has no room'),
+        ('statistics', ('[CLSS]',), "error: There is no statistic '[CLSS]'. Similar ones: '[CLS]'"),
+        ('statistics', ('nowhere:mine',), "error: Statistic 'nowhere:mine': there is no module"),
+    ],
+)
+def test_errors_are_one_line(fails, name, value, message):
+    assert fails((name, value)).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ('setting', 'value', 'message'),
+    [
+        ('checkpoint', 'model', 'has 3 classes and MRPC dev 2'),
+        ('checkpoint', 'tuned', "ablation.checkpoint is 'finetuned' or 'model', not 'tuned'."),
+        ('together', 'L9-H1', 'L9-H1 does not exist: the model has 3 layers of 4 heads'),
+        ('sets', (), 'Nothing to ablate: give ablation.sets'),
+        ('sets', ('head',), 'ablation.sets are heads, layers, one_head_left, not head'),
+        ('baseline', 'mean', "baseline='mean' is unknown"),
+    ],
+)
+def test_ablation_is_checked_before_anything_is_trained(fails, setting, value, message):
+    assert message in fails((f'ablation.{setting}', value), sections=['ablate'])
+
+
+@pytest.mark.parametrize(
+    ('chosen', 'message'),
+    [
+        (['ablate', 'fames'], 'claims, not fames.'),
+        ([], 'claims, not none.'),
+    ],
+)
+def test_unknown_sections_are_one_line(fails, chosen, message):
+    line = fails(sections=chosen)
+    assert line.startswith('error: Sections are special_tokens,') and line.endswith(message)
+
+
+def test_sections_say_what_they_need(fails, tmp_path):
+    (tmp_path / 'mine.csv').write_text('text\nthe cat ran\n')
+    own = (('data.source', 'file'), ('data.file', str(tmp_path / 'mine.csv')))
+    own += (('data.text_a', 'text'),)
+    assert fails(*own, sections=['features', 'finetune']).startswith(
+        'error: finetune needs a fine-tuned model: give labelled texts to train on'
+    )
+    line = fails(*own, ('linguistics.pipeline', ''), sections=['relations'])
+    assert line.startswith('error: relations needs a spaCy pipeline')
+    line = fails(*own, ('ablation.checkpoint', 'model'), sections=['ablate'])
+    assert line.startswith('error: ablate needs labels')
+
+
+def test_a_damaged_checkpoint_is_named(fails, checkpoint, tmp_path):
+    damaged = shutil.copytree(checkpoint, tmp_path / 'damaged')
+    data = (damaged / 'model.safetensors').read_bytes()
+    (damaged / 'model.safetensors').write_bytes(data[:1000])
+    line = fails(('model.name', str(damaged)))
+    assert 'model.safetensors is not a complete safetensors file' in line
+
+
+def test_folders_of_something_else_are_refused(fails, tmp_path):
+    (tmp_path / 'file').write_text('')
+    assert 'is a file: choose another folder' in fails(workdir=tmp_path / 'file')
+    (tmp_path / 'thesis').mkdir()
+    (tmp_path / 'thesis' / 'thesis.tex').write_text('mine')
+    assert 'holds files of no run' in fails(workdir=tmp_path / 'thesis')
+    assert [path.name for path in (tmp_path / 'thesis').iterdir()] == ['thesis.tex']
+    # The folder of one task is no place for several.
+    fails(('data.glue_dir', '/nowhere'), workdir=tmp_path / 'one')
+    line = fails(('data.task', 'mrpc,rte'), workdir=tmp_path / 'one')
+    assert 'one holds a run of one task: choose another' in line
+
+
+def test_what_was_said_is_in_the_log_of_the_folder(fails, tmp_path):
+    fails(('data.glue_dir', '/nowhere'))
+    assert (tmp_path / 'run' / 'log.txt').exists()
+    assert (tmp_path / 'run' / 'config.json').exists()

@@ -1,0 +1,272 @@
+"""Sections that fail, that are finished, that are stale: what is said of them, what goes on."""
+
+import dataclasses
+import logging
+import re
+
+import pandas
+import pytest
+
+from bert_secrets_jax.configs import base
+from bert_secrets_jax.programs import report, sections
+from bert_secrets_jax.programs.sections import Section
+from bert_secrets_jax.programs.study import Study
+from bert_secrets_jax.runs.folder import open_folder
+from bert_secrets_jax.runs.result import Result
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Told(Result):
+    """A result that tells something."""
+
+    what: str
+
+    @property
+    def title(self):
+        return f'About {self.what}'
+
+    def frames(self):
+        return {'told': pandas.DataFrame({'what': [self.what]})}
+
+
+def fine(study, results):
+    """Answer with what depends on the seed."""
+    seed = {'seed': study.config.seed}
+    return study.run.keep('fine', Told, seed, lambda: Told(f'seed {study.config.seed}'))
+
+
+def about_others(study, results):
+    """Answer with what the others have found, as the claims do."""
+    return Told(', '.join(result.what for result in results))
+
+
+@pytest.fixture
+def answer(tmp_path, monkeypatch):
+    """Return a function that answers sections in a folder; model and texts are never looked at."""
+    monkeypatch.setattr(Study, 'input', lambda study, name: f'digest of {name}')
+
+    def answer(known, chosen=None, *, seed=0, tasks=('mrpc',)):
+        for module in (sections, report):
+            monkeypatch.setattr(module, 'SECTIONS', known)
+        studies = []
+        for task in tasks:
+            config = base.get_config()
+            config.seed, config.data.task = seed, task
+            folder = tmp_path / 'run' if len(tasks) == 1 else tmp_path / 'run' / task
+            studies.append(Study(config, open_folder(folder, config.to_dict())))
+        return report.write_report(studies, chosen)
+
+    return answer
+
+
+@pytest.fixture
+def run(tmp_path):
+    return tmp_path / 'run'
+
+
+def headings(folder):
+    return re.findall('<h2>(.*?)</h2>', (folder / 'report.html').read_text())
+
+
+def test_the_others_run(answer, run, caplog):
+    """One error of two sections is told once; an unexpected one says where it arose, in the log."""
+
+    def unreadable(study, results):
+        raise OSError('texts.tsv is not there.\nline 1\nline 2')
+
+    def mistaken(study, results):
+        raise KeyError('no such key')
+
+    def damaged(study, results):
+        raise ValueError('own.jsonl is damaged.\nline 9')
+
+    known = {
+        'a': Section(unreadable),
+        'b': Section(fine),
+        'c': Section(unreadable),
+        'd': Section(mistaken),
+        'e': Section(damaged),
+        'claims': Section(about_others),
+    }
+    logging.getLogger('absl').propagate = True
+    with pytest.raises(SystemExit) as stopped:
+        answer(known)
+    details = run / 'error.txt'
+    mended = f'texts.tsv is not there. All of them: {details}'
+    unexpected = "KeyError: 'no such key' (unexpected; log.txt has where)"
+    assert str(stopped.value).splitlines() == [
+        f'error: {mended} (a, c)',
+        f'error: {unexpected} (d)',
+        f'error: own.jsonl is damaged. All of them: {details} (e)',
+    ]
+    assert headings(run) == [
+        'About seed 0', 'a (failed)', 'About seed 0', 'c (failed)', 'd (failed)', 'e (failed)',
+    ]  # fmt: skip
+    page = (run / 'report.html').read_text()
+    assert f'<p>It failed: {mended}</p>' in page and '<p>It failed as a did.</p>' in page
+    assert details.read_text().splitlines() == [
+        'texts.tsv is not there.', 'line 1', 'line 2', 'own.jsonl is damaged.', 'line 9',
+    ]  # fmt: skip
+    assert 'in mistaken' in caplog.text and 'in unreadable' not in caplog.text
+
+
+def test_a_user_can_still_stop(answer, run):
+    def stopped(study, results):
+        if study.run.read_only:
+            study.run.check_may_compute('It')
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        answer({'b': Section(fine), 'a': Section(stopped), 'c': Section(fine)})
+    # What was finished stands on the page already.
+    assert headings(run) == ['About seed 0']
+    assert 'Still to come, reload the page then: a, c.' in (run / 'report.html').read_text()
+
+
+def test_what_several_sections_need_is_tried_once(answer):
+    tried = []
+
+    def train(start):
+        tried.append(start)
+        if start == 'bad':
+            raise FloatingPointError('The loss is not finite.')
+        return start
+
+    def needs(start):
+        def answered(study, results):
+            study.run.check_may_compute('Training')
+            return Told(study.once(start, lambda: train(start)))
+
+        return Section(answered)
+
+    known = {'a': needs('bad'), 'b': needs('bad'), 'c': needs('good'), 'd': needs('good')}
+    for times in (1, 2):
+        with pytest.raises(SystemExit, match=r'^error: The loss is not finite. \(a, b\)$'):
+            answer(known)
+        # Another run tries again.
+        assert tried == ['bad', 'good'] * times
+
+
+def test_the_page_is_written_after_every_section(answer, run):
+    pages = []
+
+    def looks(study, results):
+        study.run.check_may_compute('It')
+        pages.append((run / 'report.html').read_text() if (run / 'report.html').exists() else '')
+        return Told(f'look {len(pages)}')
+
+    answer({name: Section(looks) for name in 'abc'})
+    assert ['About look' in page for page in pages] == [False, True, True]
+    assert 'Still to come, reload the page then: b, c.' in pages[1]
+    assert 'Still to come' not in (run / 'report.html').read_text()
+    assert headings(run) == ['About look 1', 'About look 2', 'About look 3']
+
+
+def named(name):
+    """Return a section whose result depends on the seed, but for the one that is named 'fixed'."""
+
+    def answered(study, results):
+        seed = 0 if name == 'fixed' else study.config.seed
+        return study.run.keep(name, Told, {'seed': seed}, lambda: Told(f'{name} {seed}'))
+
+    return Section(answered)
+
+
+KNOWN = {
+    'fixed': named('fixed'),
+    'one': named('one'),
+    'two': named('two'),
+    'claims': Section(about_others),
+}
+
+
+def test_finished_sections_stay_and_stale_ones_go(answer, run):
+    answer(KNOWN)
+    everything = headings(run)
+    assert everything == [
+        'About fixed 0, one 0, two 0', 'About fixed 0', 'About one 0', 'About two 0',
+    ]  # fmt: skip
+    first = (run / 'report.html').read_text()
+    # One section, nothing changed: the page stays whole, and the same.
+    answer(KNOWN, ['one'])
+    assert (run / 'report.html').read_text() == first
+    # Other settings: what depends on them, and is not asked for, is gone, and its files too.
+    answer(KNOWN, ['one'], seed=1)
+    assert headings(run) == ['About fixed 0, one 1', 'About fixed 0', 'About one 1']
+    assert not (run / 'two_told.csv').exists() and not (run / 'findings' / 'two.csv').exists()
+    assert (run / 'one_told.csv').read_text() == 'what\none 1\n'
+    assert (run / 'fixed_told.csv').exists()
+    # The former settings find all of it again.
+    answer(KNOWN, ['one'])
+    assert headings(run) == everything and (run / 'report.html').read_text() == first
+
+
+def test_claims_about_nothing_do_not_stay(answer, run):
+    answer({'one': KNOWN['one'], 'claims': KNOWN['claims']})
+    assert (run / 'claims_told.csv').exists()
+
+    def fails(study, results):
+        raise ValueError('No.')
+
+    with pytest.raises(SystemExit):
+        answer({'one': Section(fails), 'claims': KNOWN['claims']}, ['one'], seed=1)
+    assert not (run / 'claims_told.csv').exists() and not (run / 'report.html').exists()
+
+
+def test_sections_without_what_they_need_are_left_out(answer, run):
+    lacking = Section(fine, needs=lambda study: 'a pipeline')
+    answer({'a': lacking, 'one': KNOWN['one']})
+    assert headings(run) == ['About one 0']
+    with pytest.raises(ValueError, match='^a needs a pipeline.$'):
+        answer({'a': lacking, 'one': KNOWN['one']}, ['a'])
+    for wrong in (['onw'], []):
+        with pytest.raises(ValueError, match='^Sections are a, one, not (onw|none).$'):
+            answer({'a': lacking, 'one': KNOWN['one']}, wrong)
+
+
+def test_what_a_failed_section_wants_is_not_measured_with_the_others(answer):
+    """One statistic that cannot be computed does not take the others along."""
+    wanted = []
+
+    def one_pass(study, results):
+        study.run.check_may_compute('It')
+        wanted.append(list(study.wanted(study)))
+        if 'faulty' in wanted[-1]:
+            raise TypeError('Statistics return two things.')
+        return Told('it')
+
+    known = {
+        'own': Section(one_pass, wants=lambda study: ['faulty']),
+        'relations': Section(one_pass, wants=lambda study: ['links']),
+    }
+    with pytest.raises(SystemExit, match=r'^error: TypeError: Statistics .*\(own\)$'):
+        answer(known)
+    assert wanted == [['faulty', 'links'], ['links']]
+
+
+def test_inputs_that_are_missing_fail_once(answer, run, monkeypatch):
+    tried = []
+
+    def missing(study, name):
+        if study.config.data.task == 'rte' and name == 'texts':
+            raise FileNotFoundError('There is no RTE.')
+        return name
+
+    def counted(study, results):
+        tried.append(study.config.data.task)
+        return Told(study.config.data.task)
+
+    monkeypatch.setattr(Study, 'input', missing)
+    known = {'a': Section(counted), 'b': Section(counted), 'claims': Section(about_others)}
+    with pytest.raises(FileNotFoundError, match='There is no RTE'):
+        answer(known, tasks=['rte'])
+    # No page about nothing.
+    assert tried == [] and not (run / 'report.html').exists()
+    monkeypatch.setattr(report, '_overview_part', lambda every: None)
+    monkeypatch.setattr(report, '_write_overview', lambda path, every: None)
+    with pytest.raises(SystemExit, match=r'^error: There is no RTE. \(RTE: inputs\)$'):
+        answer(known, tasks=['rte', 'mrpc'])
+    assert set(tried) == {'mrpc'}
+    assert headings(run) == [
+        'RTE: inputs (failed)', 'MRPC: About mrpc, mrpc', 'MRPC: About mrpc', 'MRPC: About mrpc',
+    ]  # fmt: skip

@@ -1,0 +1,257 @@
+"""The page is one file that asks for nothing, made of results by their protocol alone."""
+
+import dataclasses
+import html.parser
+import json
+import math
+import re
+
+import numpy as np
+import pandas
+import pytest
+
+from bert_secrets_jax import plots
+from bert_secrets_jax.measure.maps import TokenMaps
+from bert_secrets_jax.report.page import Part, Picture, file_name, write_page
+from bert_secrets_jax.runs.result import Figures, Finding, Result
+
+
+class Page(html.parser.HTMLParser):
+    """Collects tags, their attributes and all text; complains about tags that do not match."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.attributes, self.text, self._open = [], [], '', []
+        self.feed(text)
+        assert not self._open
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.attributes += attributes
+        if tag not in ('meta', 'img'):
+            self._open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self._open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+COLUMNS = ('head', '', 'mean', 'effect', 'p', 'count', 'top_head')
+ROWS = (
+    ('L1-H10', 'c', '85.5 ± 1.4', '-3.1 (-4 to -2)', '1.2e-5', '1,020', 'L2-H12  0.751 ± 0.004'),
+    ('L1-H2', 'a', '9.25 ± 0.5', '+0.6 (-0.1 to +1.5)', '<.001', '473', 'L2 +0.9'),
+    ('L2-H1', 'b', '–', '−10.0', '.5', '1,020', 'L3-H1  0.05'),
+    ('L1-H1', 'D', '100', '0', '.001', 'none', '–'),
+)
+
+
+def finding(sentence, **fields):
+    return Finding(
+        name=sentence, estimate=1.0, unit='x', source='here', template=sentence, **fields
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Shown(Result):
+    """A result with whatever it is given."""
+
+    tables: dict = dataclasses.field(default_factory=dict)
+    said: tuple = ()
+    known: dict = dataclasses.field(default_factory=dict)
+    maps: dict = dataclasses.field(default_factory=dict)
+
+    @property
+    def title(self):
+        return 'Shown <here>'
+
+    def frames(self):
+        return self.tables
+
+    def findings(self):
+        return list(self.said)
+
+    def notes(self):
+        return ['How it is read.']
+
+    def head_notes(self):
+        return self.known
+
+    def token_maps(self):
+        return self.maps
+
+
+def framed(rows=ROWS, columns=COLUMNS, **attributes):
+    frame = pandas.DataFrame(list(rows), columns=list(columns))
+    frame.attrs |= attributes
+    return frame
+
+
+def written(path, parts, **arguments):
+    arguments = {'title': 'BERT & <friends>', 'lead': 'In short.', 'details': {}} | arguments
+    write_page(path / 'report.html', parts=parts, **arguments)
+    return (path / 'report.html').read_text('utf-8')
+
+
+@pytest.fixture
+def report(tmp_path):
+    """The text of a report with one of everything."""
+    svg = plots.svg(plots.head_grids({'a': np.eye(2)}, label='x'))
+    maps = TokenMaps(['[CLS]', 'so', '[SEP]'], np.full((1, 2, 3, 3), 1 / 3))
+    first = Part('first', Shown({'table': framed(caption='Numbers')}, (finding('Words <b>.'),)))
+    parts = [
+        first.with_pictures([Picture('first_grid', svg, 'A "grid".')]),
+        Part('second', Shown(maps={'it': [maps]})),
+        Part('third', message='It failed: <no reason>.'),
+    ]
+    return written(tmp_path, parts, details={'Settings': {'seed': 0}})
+
+
+def test_a_report(report):
+    page = Page(report)
+    for text in (
+        'BERT & <friends>',
+        'Words <b>.',
+        '85.5 ± 1.4',
+        'top head',
+        'Numbers',
+        'seed',
+        'first_grid.{pdf,svg,png}',
+        'How it is read.',
+        'third (failed)',
+        'It failed: <no reason>.',
+    ):
+        assert text in page.text
+    assert page.tags.count('section') == 3 and page.tags.count('img') == 1
+    assert not {'link', 'iframe', 'object'} & set(page.tags)
+    for name, value in page.attributes:
+        if name in ('src', 'href'):
+            assert value.startswith(('data:', '#')), value
+
+
+def test_warnings_stand_first_and_what_is_to_come_is_said(tmp_path):
+    warned = Part('a', Shown(said=(finding('Fine.'), finding('Nothing learnt.', warning=True))))
+    in_task = dataclasses.replace(warned, group='RTE')
+    page = written(tmp_path, [warned, in_task], to_come=['ablate', 'maps'])
+    first = page.split('<nav')[0]
+    assert re.findall('role="note">(.*?)</p>', first) == ['Nothing learnt.', 'RTE: Nothing learnt.']
+    assert 'Still to come, reload the page then: ablate, maps.' in first
+    assert 'Fine.' not in first and 'RTE: Shown &lt;here&gt;' in page
+    assert 'Still to come' not in written(tmp_path, [warned])
+
+
+def test_numbers_are_shown_with_three_digits(tmp_path):
+    columns = ('name', 'value')
+    values = (
+        ('count', 1020), ('whole', 1020.0), ('share', 0.12345), ('tiny', 0.00012345),
+        ('large', 12345.6), ('none', math.nan), ('missing', None), ('zero', 0.0),
+        ('negative', -0.5), ('numpy', np.float32(0.25)),
+    )  # fmt: skip
+    frame = pandas.DataFrame(
+        {name: pandas.Series([row[index] for row in values], dtype=object)
+         for index, name in enumerate(columns)}
+    )  # fmt: skip
+    page = written(tmp_path, [Part('a', Shown({'table': frame}))])
+    shown = dict(re.findall('<tr><td>(.*?)</td><td>(.*?)</td></tr>', page))
+    assert shown == {
+        'count': '1020', 'whole': '1,020', 'share': '0.123', 'tiny': '0.000123',
+        'large': '1.23e+04', 'none': '–', 'missing': '–', 'zero': '0.000', 'negative': '-0.500',
+        'numpy': '0.250',
+    }  # fmt: skip
+
+
+def test_long_tables_are_files_and_hidden_columns_stay_in_them(tmp_path):
+    long = framed([(row, row) for row in range(33)], ('number', 'value'))
+    short = framed([('a', 'b')], ('seen', 'only_in_the_file'), shown=['seen'])
+    page = written(tmp_path, [Part('toy', Shown({'heads': long, 'toy_short': short}))])
+    assert 'More in toy_heads.csv (33 rows).' in page
+    assert 'only in the file' not in page and '<th scope="col">seen</th>' in page
+    assert file_name('toy', 'toy_short') == 'toy_short' and file_name('toy', 'x') == 'toy_x'
+
+
+def test_the_explorer_knows_what_the_others_found_of_the_same_task(tmp_path):
+    maps = TokenMaps(['[CLS]', 'so', '[SEP]'], np.full((1, 2, 3, 3), 1 / 3))
+    here = Shown(known={'effect': np.array([['a', 'b']])}, maps={'it': [maps]})
+    parts = [
+        Part('maps', here, group='MRPC'),
+        Part('other', Shown(known={'more': np.array([['c', 'd']])}), group='MRPC'),
+        Part('failed', message='No.', group='MRPC'),
+        Part('foreign', Shown(known={'foreign': np.array([['e', 'f']])}), group='RTE'),
+    ]
+    (text,) = re.findall(
+        r'<script type="application/json">(.*?)</script>', written(tmp_path, parts), re.S
+    )
+    assert json.loads(text)['notes'] == [['effect', ['a', 'b']], ['more', ['c', 'd']]]
+
+
+def test_a_large_page_is_told(tmp_path, caplog):
+    for size, told in ((14_000_000, 0), (15_000_000, 1)):
+        with caplog.at_level('WARNING', logger='absl'):
+            written(tmp_path, [Part('one', message='x' * size)])
+        assert caplog.text.count('has 15 MB: fewer example sentences make it smaller') == told
+
+
+def test_figures_by_name_are_drawn_when_they_are_asked_for():
+    drawn = []
+    figures = Figures({'a': lambda: drawn.append(1), 'b': lambda: drawn.append(2)}, only_files='b')
+    assert list(figures) == ['a', 'b'] and figures.shown() == ['a'] and drawn == []
+    assert figures['b'] is None and drawn == [2]
+    assert repr(figures) == 'Figures(a, b)'
+    with pytest.raises(KeyError, match="There is no figure 'c'; there are: a, b"):
+        figures['c']
+
+
+def test_a_sentence_is_made_of_its_fields():
+    found = Finding(
+        name='x', estimate=0.5, unit='points', source='here', low=0.25, high=0.75, sample=3,
+        template='{estimate:.1f} {unit} ({low} to {high}) in {sample} {sample_of}, {more}.',
+        numbers={'more': 'more'},
+    )  # fmt: skip
+    assert found.sentence == '0.5 points (0.25 to 0.75) in 3 examples, more.'
+
+
+@pytest.mark.parametrize(
+    ('column', 'order'), [(0, '3102'), (1, '1203'), (2, '1032'), (3, '2031'), (4, '0132'),
+                          (5, '1023'), (6, '2013')]
+)  # fmt: skip
+def test_tables_are_sorted_by_click_and_by_key(visit, report, column, order):
+    tab = visit(report)
+    table = tab.locator('.table').first
+    heading = table.locator('th').nth(column)
+    # Rows by what they were, as read off the first column.
+    was = [row[0] for row in ROWS]
+    shown = lambda: ''.join(
+        str(was.index(cell)) for cell in table.locator('tbody td:first-child').all_inner_texts()
+    )
+    assert shown() == '0123'
+    heading.locator('button').click()
+    assert shown() == order and heading.get_attribute('aria-sort') == 'ascending'
+    heading.locator('button').press('Enter')
+    # What is no number stays last.
+    ranked = {2: '3012', 5: '0213', 6: '1023'}.get(column, order[::-1])
+    assert shown() == ranked and heading.get_attribute('aria-sort') == 'descending'
+    other = table.locator('th').nth((column + 1) % 5)
+    other.locator('button').press('Space')
+    assert heading.get_attribute('aria-sort') is None
+    for _ in range(3):
+        heading.locator('button').click()
+    assert shown() == '0123' and heading.get_attribute('aria-sort') == 'none'
+
+
+def test_the_page_is_whole_without_scripts(visit, report):
+    tab = visit(report, javascript=False)
+    assert tab.locator('.table').first.locator('td').count() == len(ROWS) * len(COLUMNS)
+    assert tab.locator('th button').count() == 0
+    assert tab.locator('nav a').all_inner_texts() == [
+        'Shown <here>', 'Shown <here>', 'third (failed)',
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize('width', [500, 1400])
+def test_the_explorer_is_wider_than_the_text_and_not_than_the_window(visit, report, width):
+    tab = visit(report, viewport={'width': width, 'height': 800})
+    box = tab.locator('.bs-explorer').bounding_box()
+    assert box['x'] >= 0 and box['x'] + box['width'] <= width
+    assert box['width'] > tab.locator('section p').first.bounding_box()['width'] * 0.99
+    assert tab.evaluate('document.documentElement.scrollWidth') <= width

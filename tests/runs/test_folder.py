@@ -1,0 +1,65 @@
+"""A run's folder says with which settings and versions its results were made."""
+
+import json
+import logging
+
+import pytest
+
+from bert_secrets_jax.runs.folder import describe_versions, flatten, open_folder
+
+CONFIG = {'model': {'name': 'a', 'dtype': 'float32'}, 'seed': 0, 'tasks': ('x',)}
+
+
+def test_config_and_versions_are_kept(tmp_path):
+    path = open_folder(tmp_path / 'run', CONFIG)
+    assert json.loads((path / 'config.json').read_text())['model']['name'] == 'a'
+    versions = json.loads((path / 'versions.json').read_text())
+    assert versions['jax'][0].isdigit() and {'python', 'device', 'commit'} <= set(versions)
+
+
+def test_settings_may_change(tmp_path):
+    path = open_folder(tmp_path / 'run', CONFIG)
+    (path / 'heads.csv').write_text('results')
+    open_folder(path, CONFIG | {'seed': 1})
+    assert json.loads((path / 'config.json').read_text())['seed'] == 1
+    assert (path / 'heads.csv').exists()
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path):
+    (tmp_path / 'thesis.tex').write_text('mine')
+    with pytest.raises(ValueError, match='holds files of no run'):
+        open_folder(tmp_path, CONFIG)
+    assert [path.name for path in tmp_path.iterdir()] == ['thesis.tex']
+    with pytest.raises(ValueError, match=r'thesis.tex is a file'):
+        open_folder(tmp_path / 'thesis.tex', CONFIG)
+
+
+def test_versions_are_those_of_all_results(tmp_path, caplog):
+    path = open_folder(tmp_path / 'run', CONFIG)
+    now = json.loads((path / 'versions.json').read_text())
+    (path / 'versions.json').write_text(json.dumps(now | {'jax': '0.1'}))
+    logging.getLogger('absl').propagate = True
+    for _ in range(2):
+        with caplog.at_level(logging.WARNING, logger='absl'):
+            open_folder(path, CONFIG)
+    assert caplog.text.count("jax was '0.1', is") == 1
+    expected = now | {'jax': f'0.1, then {now["jax"]}'}
+    assert json.loads((path / 'versions.json').read_text()) == expected
+    # Another one that changes later takes nothing away.
+    (path / 'versions.json').write_text(json.dumps(expected | {'commit': 'abc'}))
+    open_folder(path, CONFIG)
+    expected |= {'commit': f'abc, then {now["commit"]}'}
+    assert json.loads((path / 'versions.json').read_text()) == expected
+
+
+def test_no_git_and_no_clone(monkeypatch):
+    monkeypatch.setenv('PATH', '/nowhere')
+    describe_versions.cache_clear()
+    try:
+        assert describe_versions()['commit'] == 'unknown'
+    finally:
+        describe_versions.cache_clear()
+
+
+def test_settings_by_dotted_name():
+    assert flatten(CONFIG)['model.name'] == 'a'

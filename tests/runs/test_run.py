@@ -1,0 +1,142 @@
+"""What was computed once is kept under what it depends on."""
+
+import dataclasses
+import logging
+import multiprocessing
+import os
+import time
+
+import numpy as np
+import pytest
+
+from bert_secrets_jax.files import write_atomically
+from bert_secrets_jax.runs.run import NotKept, Run
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Numbers:
+    values: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Texts:
+    values: str
+
+
+def counted(calls, value):
+    def compute():
+        calls.append(value)
+        return Numbers(np.array([value]))
+
+    return compute
+
+
+def test_computed_once(tmp_path):
+    calls = []
+    for _ in range(2):
+        # Another object, as in another process.
+        found = Run(tmp_path).keep('a', Numbers, {'seed': 0}, counted(calls, 7))
+        assert found.values.tolist() == [7]
+    assert calls == [7]
+
+
+def test_other_settings_are_computed_and_the_former_found_again(tmp_path):
+    calls, run = [], Run(tmp_path)
+    for seed in (0, 1, 0, 1):
+        found = run.keep('a', Numbers, {'seed': seed, 'tuple': (1, 2)}, counted(calls, seed))
+        assert found.values.tolist() == [seed]
+    assert calls == [0, 1]
+    # Another name and another class are something else; the order of settings is nothing.
+    run.keep('b', Numbers, {'seed': 0, 'tuple': (1, 2)}, counted(calls, 2))
+    run.keep('a', Texts, {'seed': 0, 'tuple': (1, 2)}, lambda: Texts('x'))
+    run.keep('a', Numbers, {'tuple': [1, 2], 'seed': 0}, counted(calls, 3))
+    assert calls == [0, 1, 2]
+
+
+def test_only_what_is_missing_is_computed_together(tmp_path):
+    asked = []
+
+    def compute(names):
+        asked.append(list(names))
+        return {name: Numbers(np.array([len(name)])) for name in names}
+
+    run = Run(tmp_path)
+    key = lambda *names: {name: {'statistic': name} for name in names}
+    run.keep_each(Numbers, key('a', 'bb'), compute)
+    found = run.keep_each(Numbers, key('a', 'bb', 'ccc'), compute, wanted=['a'])
+    # All that is wanted was there.
+    assert list(found) == ['a'] and asked == [['a', 'bb']]
+    found = Run(tmp_path).keep_each(Numbers, key('a', 'bb', 'ccc', 'dddd'), compute, wanted=['ccc'])
+    assert list(found) == ['ccc'] and asked[1:] == [['ccc', 'dddd']]
+    assert run.used and all(name.startswith(('a-', 'bb-')) for name in run.used)
+
+
+@pytest.mark.parametrize('damage', [lambda data: data[: len(data) // 2], lambda data: b''])
+def test_a_damaged_file_is_computed_again(tmp_path, caplog, damage):
+    calls = []
+    Run(tmp_path).keep('a', Numbers, {}, counted(calls, 1))
+    (file,) = (tmp_path / 'kept').glob('*.npz')
+    file.write_bytes(damage(file.read_bytes()))
+    logging.getLogger('absl').propagate = True
+    found = Run(tmp_path).keep('a', Numbers, {}, counted(calls, 2))
+    assert found.values.tolist() == [2] and calls == [1, 2]
+    assert 'Computing again' in caplog.text and 'damaged' in caplog.text
+
+
+def test_a_failure_keeps_nothing(tmp_path):
+    def fail():
+        raise FloatingPointError('not finite')
+
+    run = Run(tmp_path)
+    with pytest.raises(FloatingPointError):
+        run.keep('a', Numbers, {}, fail)
+    assert not list((tmp_path / 'kept').glob('*.npz'))
+    assert run.keep('a', Numbers, {}, counted([], 1)).values.tolist() == [1]
+
+
+def test_a_run_that_only_reads_computes_nothing(tmp_path):
+    reading = Run(tmp_path, read_only=True)
+    with pytest.raises(NotKept, match='a is not computed yet'):
+        reading.keep('a', Numbers, {}, counted([], 1))
+    assert not list(tmp_path.iterdir())
+    Run(tmp_path).keep('a', Numbers, {}, counted([], 1))
+    assert reading.keep('a', Numbers, {}, counted([], 2)).values.tolist() == [1]
+
+
+def test_what_is_no_json_is_refused(tmp_path):
+    with pytest.raises(TypeError):
+        Run(tmp_path).keep('a', Numbers, {'mesh': object()}, counted([], 1))
+
+
+def _compute_slowly(folder, calls):
+    def compute():
+        with calls.open('a') as file:
+            file.write(f'{os.getpid()}\n')
+        time.sleep(0.5)
+        return Numbers(np.arange(3))
+
+    found = Run(folder).keep('a', Numbers, {}, compute)
+    assert found.values.tolist() == [0, 1, 2]
+
+
+def test_two_processes_compute_it_once(tmp_path):
+    calls = tmp_path / 'calls'
+    spawn = multiprocessing.get_context('spawn')
+    processes = [
+        spawn.Process(target=_compute_slowly, args=(tmp_path / 'run', calls)) for _ in range(2)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0]
+    assert len(calls.read_text().splitlines()) == 1
+    assert not list((tmp_path / 'run').rglob('*.partial'))
+
+
+def test_a_write_that_fails_leaves_the_former_file(tmp_path):
+    path = tmp_path / 'folder' / 'table.csv'
+    write_atomically(path, b'before')
+    with pytest.raises(TypeError):
+        write_atomically(path, 'not bytes')
+    assert path.read_bytes() == b'before' and [path] == list(path.parent.iterdir())

@@ -1,0 +1,137 @@
+"""Dataclasses come back from their files as they were, and damaged files say so."""
+
+import dataclasses
+import pathlib
+import zipfile
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert_secrets_jax.files import write_arrays
+from bert_secrets_jax.measure.tables import HeadTable
+from bert_secrets_jax.runs import store
+
+
+@dataclasses.dataclass(frozen=True)
+class Inner:
+    values: np.ndarray
+    name: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Outer:
+    number: float
+    count: int
+    maybe: Inner | None
+    by_name: Mapping[str, Inner]
+    rows: tuple[tuple[str, ...], ...]
+    places: Mapping[str, tuple[int, int]]
+    history: list[dict[str, Any]]
+    tables: Mapping[str, Mapping[str, HeadTable]]
+
+
+def example(**changes) -> Outer:
+    inner = Inner(np.arange(6.0).reshape(2, 3), 'é "quoted" \n')
+    table = HeadTable(np.ones((1, 2), np.float32), np.full((1, 2), np.nan, np.float32), 3.0)
+    values = {
+        'number': 0.1,
+        'count': 3,
+        'maybe': None,
+        'by_name': {'a/b': inner, '': inner},
+        'rows': (('a', 'b'), ()),
+        'places': {'L1-H2': (0, 1)},
+        'history': [{'seed': 0, 'loss': 0.5, 'split': 'dev'}, {}],
+        'tables': {'0': {'[CLS]': table}},
+    }
+    return Outer(**values | changes)
+
+
+def test_what_was_written_is_read(tmp_path):
+    before = example(maybe=Inner(np.array(['x', 'yz']), 'n'))
+    store.write(tmp_path / 'a.npz', before)
+    after = store.read(tmp_path / 'a.npz', Outer)
+    assert (after.number, after.count, after.rows) == (0.1, 3, before.rows)
+    assert after.places == {'L1-H2': (0, 1)} and after.history == before.history
+    assert after.maybe.values.tolist() == ['x', 'yz']
+    assert list(after.by_name) == ['a/b', ''] and after.by_name[''].name == 'é "quoted" \n'
+    np.testing.assert_array_equal(after.by_name['a/b'].values, before.by_name['a/b'].values)
+    table = after.tables['0']['[CLS]']
+    assert isinstance(table, HeadTable) and table.mean.dtype == np.float32
+    assert table.count == 3.0 and np.isnan(table.variance).all() and table.values is None
+    assert store.read(tmp_path / 'a.npz', Outer).maybe is not None
+
+
+@given(st.floats(allow_nan=False), st.integers(-(2**62), 2**62), st.text())
+@settings(max_examples=50)
+def test_numbers_and_texts_come_back_exactly(tmp_path_factory, number, count, text):
+    path = tmp_path_factory.mktemp('store') / 'a.npz'
+    store.write(path, example(number=number, count=count, maybe=Inner(np.zeros(0), text)))
+    after = store.read(path, Outer)
+    assert (after.number, after.count, after.maybe.name) == (number, count, text)
+
+
+def test_what_cannot_be_stored_is_named(tmp_path):
+    with pytest.raises(TypeError, match=r"Outer.by_name\['x'\].*function"):
+        store.write(tmp_path / 'a.npz', example(by_name={'x': example}))
+    assert not (tmp_path / 'a.npz').exists()
+
+
+def test_a_damaged_file_says_so(tmp_path):
+    path = tmp_path / 'a.npz'
+    store.write(path, example())
+    data = path.read_bytes()
+    for damaged in (b'', data[:10], data[: len(data) // 2], b'x' * len(data), data[::-1]):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r'a.npz is damaged: delete it'):
+            store.read(path, Outer)
+    with pytest.raises(FileNotFoundError):
+        store.read(tmp_path / 'none.npz', Outer)
+
+
+@pytest.mark.parametrize(
+    'tree',
+    ['', '[]', '3', '{}', '{"class": "Outer", "format": 1}',
+     '{"class": "Outer", "format": 1, "value": {}}',
+     '{"class": "Outer", "format": 1, "value": [1, 2]}', '[' * 100_000],
+)  # fmt: skip
+def test_a_file_of_something_else_says_so(tmp_path, tree):
+    write_arrays(tmp_path / 'a.npz', {'tree': np.array(tree)})
+    with pytest.raises(ValueError, match=r'a.npz is damaged: delete it'):
+        store.read(tmp_path / 'a.npz', Outer)
+
+
+def test_another_class_or_version_is_refused(tmp_path):
+    path = tmp_path / 'a.npz'
+    store.write(path, Inner(np.zeros(1), 'n'))
+    with pytest.raises(ValueError, match='holds Inner, not Outer'):
+        store.read(path, Outer)
+
+    @dataclasses.dataclass(frozen=True)
+    class Inner2:
+        FORMAT = 2
+        values: np.ndarray
+        name: str
+
+    Inner2.__name__ = 'Inner'
+    with pytest.raises(ValueError, match='is of another version'):
+        store.read(path, Inner2)
+
+
+def test_no_pickle_is_ever_read(tmp_path):
+    """A file with an object array, which NumPy would unpickle, is damaged."""
+    path = tmp_path / 'a.npz'
+    marker = tmp_path / 'executed'
+
+    class Evil:
+        def __reduce__(self):
+            return pathlib.Path.touch, (marker,)
+
+    np.savez(path, tree=np.array([Evil()], dtype=object))
+    assert zipfile.is_zipfile(path)
+    with pytest.raises(ValueError, match='is damaged'):
+        store.read(path, Outer)
+    assert not marker.exists()

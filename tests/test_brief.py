@@ -1,0 +1,42 @@
+"""What holds large arrays is shown in a line."""
+
+import jax
+import numpy as np
+import pytest
+
+import bert_secrets_jax as bs
+
+ARRAY = np.zeros((2, 3, 3), np.float32)
+
+
+@pytest.mark.parametrize(
+    ('shown', 'expected'),
+    [
+        (
+            bs.HeadTable(ARRAY[0], ARRAY[0], 7.0),
+            'HeadTable(mean=float32[3, 3], variance=float32[3, 3], count=7.0, values=None)',
+        ),
+        (
+            bs.TokenMaps(['token'] * 50, np.zeros((6, 12, 50, 50), np.float32)),
+            'TokenMaps(tokens=<50 items>, attentions=float32[6, 12, 50, 50], second=None)',
+        ),
+        (
+            bs.Swept(np.ones((2, 3, 4), np.float32), np.ones((2, 5, 1), np.float32)),
+            'Swept(masks=float32[2, 3, 4], logits=float32[2, 5, 1])',
+        ),
+    ],
+)
+def test_arrays_are_shown_by_type_and_shape(shown, expected):
+    assert repr(shown) == expected
+
+
+def test_many_marks_are_counted(tokenizer):
+    encoded = bs.tokenize(tokenizer, ['the cat ran'])
+    (batch,) = bs.bucket(encoded)
+    assert repr(encoded).endswith('marks={})') and len(repr(encoded)) < 200
+    assert 'marks={token, cls, sep}' in repr(batch)
+    here = {f'mark{number}': batch.marks['cls'] for number in range(7)}
+    many = bs.Batch(batch.input_ids, batch.input_ids, batch.input_ids, here, batch.example)
+    assert 'marks={mark0, mark1, mark2, mark3, mark4 and 2 more}' in repr(many)
+    shapes = jax.eval_shape(lambda batch: batch, many)
+    assert repr(shapes) == repr(many)

@@ -1,0 +1,163 @@
+"""The public names: all there, loaded when they are used, whatever was imported before."""
+
+import ast
+import importlib
+import importlib.metadata
+import inspect
+import subprocess
+import sys
+import types
+
+import pytest
+
+import bert_secrets_jax as bs
+from bert_secrets_jax import cache, lazy, plots
+
+HEAVY = (
+    'jax flax matplotlib spacy tensorflow_datasets sklearn scipy orbax pandas transformers torch '
+    'bert_secrets_jax.model'
+).split()
+# Public functions with the name of the folder that they are made of.
+FUNCTIONS = ('finetune', 'measure', 'report')
+
+LOADED = 'print(*[name for name in sys.argv[1:] if name in sys.modules])'
+
+
+def run(program: str, *arguments: str) -> str:
+    """Return what a program prints in a process of its own, with warnings as errors."""
+    result = subprocess.run(
+        [sys.executable, '-W', 'error::ImportWarning', '-c', program, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+@pytest.mark.parametrize('name', bs.__all__)
+def test_every_name_is_there(name):
+    value = getattr(bs, name)
+    assert isinstance(value, types.ModuleType) == (name in bs._MODULES)
+    assert vars(bs)[name] is value
+
+
+def test_names_are_listed():
+    assert set(bs.__all__) < set(dir(bs))
+    assert {'__doc__', '__version__'} < set(dir(bs))
+    names = {}
+    exec('from bert_secrets_jax import *', names)
+    assert set(bs.__all__) <= set(names) and '__version__' not in names
+    assert str(inspect.signature(bs.collect)).startswith('(pretrained')
+    with pytest.raises(AttributeError, match="'bert_secrets_jax' has no attribute 'atention_maps'"):
+        bs.atention_maps  # noqa: B018
+    with pytest.raises(ImportError, match='cannot import name'):
+        from bert_secrets_jax import nothing  # noqa: F401
+
+
+@pytest.mark.parametrize('package', [bs, plots])
+def test_editors_read_the_same_names(package):
+    """The imports that only editors see are those that happen."""
+    (block,) = [
+        node
+        for node in ast.parse(inspect.getsource(package)).body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == 'TYPE_CHECKING'
+    ]
+    homes = {
+        alias.asname or alias.name: (node.module, alias.name)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert sorted(homes) == package.__all__
+    for name, (module, member) in homes.items():
+        parent = importlib.import_module(module)
+        if not hasattr(parent, member):
+            importlib.import_module(f'{module}.{member}')
+        assert getattr(parent, member) is getattr(package, name), name
+
+
+def test_nothing_heavy_is_loaded_before_it_is_used():
+    assert run(f'import sys, bert_secrets_jax; {LOADED}', *HEAVY).split() == []
+
+
+def test_measuring_loads_no_plots_and_no_readers():
+    program = (
+        'import sys, bert_secrets_jax as bs; '
+        'bs.collect, bs.sweep, bs.from_pretrained, bs.encode, bs.finetune, bs.measure; '
+    )
+    late = 'matplotlib spacy tensorflow_datasets sklearn pandas transformers torch'.split()
+    assert run(program + LOADED, *late).split() == []
+
+
+@pytest.mark.parametrize('order', ['before', 'after'])
+@pytest.mark.parametrize('name', FUNCTIONS)
+def test_a_function_stays_a_function_whatever_is_imported(name, order):
+    """Python binds a folder of the package to its name when anything in it is imported."""
+    module = {'finetune': 'metrics', 'measure': 'links', 'report': 'explorer'}[name]
+    use = f'assert callable(bs.{name}); from bert_secrets_jax import {name} as function'
+    folder = (
+        f'from bert_secrets_jax.{name} import {module}; import bert_secrets_jax.{name}.{module}'
+    )
+    steps = [use, folder] if order == 'before' else [folder, use]
+    run(
+        '; '.join(['import bert_secrets_jax as bs, inspect', *steps, use])
+        + f'; assert inspect.isfunction(bs.{name}) and bs.{name} is function'
+        + f'; assert {module}.__name__ == "bert_secrets_jax.{name}.{module}"'
+    )
+
+
+def test_an_extra_that_is_missing_is_named(monkeypatch):
+    from bert_secrets_jax.patterns import train
+
+    monkeypatch.setitem(sys.modules, 'sklearn', None)
+    with pytest.raises(ImportError, match=r"pip install 'bert_secrets_jax\[patterns\]'"):
+        train._scikit_learn()
+
+
+def test_a_name_has_one_home():
+    with pytest.raises(ValueError, match='two homes'):
+        lazy.attach('package', members={'a': ('x',), 'b': ('x',)})
+    with pytest.raises(ValueError, match='two homes'):
+        lazy.attach('package', members={'a': ('x',)}, modules={'x': 'a'})
+
+
+def test_the_version():
+    assert bs.__version__ == importlib.metadata.version('bert_secrets_jax')
+    program = (
+        'import importlib.metadata as metadata, bert_secrets_jax as bs\n'
+        'def version(name): raise metadata.PackageNotFoundError(name)\n'
+        'metadata.version = version\n'
+        'print(bs.__version__)'
+    )
+    assert run(program).strip() == 'unknown'
+
+
+CACHE = """
+import sys, jax, jax.numpy as jnp, pathlib, bert_secrets_jax as bs
+folder = bs.enable_cache(sys.argv[1] or None)
+jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
+jax.jit(lambda x: jnp.sin(x) + 2)(jnp.ones(3)).block_until_ready()
+print(folder, jax.config.jax_compilation_cache_dir, any(pathlib.Path(folder).iterdir()))
+"""
+
+
+def test_compiled_programs_are_kept(tmp_path, monkeypatch):
+    monkeypatch.delenv('JAX_COMPILATION_CACHE_DIR', raising=False)
+    monkeypatch.setenv('HOME', str(tmp_path / 'home'))
+    mine = str(tmp_path / 'mine')
+    assert run(CACHE, mine).split() == [mine, mine, 'True']
+    default = str(tmp_path / 'home' / '.cache' / 'bert_secrets_jax' / 'compiled')
+    assert run(CACHE, '').split() == [default, default, 'True']
+    other = str(tmp_path / 'other')
+    monkeypatch.setenv('JAX_COMPILATION_CACHE_DIR', other)
+    assert run(CACHE, '').split() == [other, other, 'True']
+    assert run(CACHE, mine).split() == [mine, mine, 'True']
+
+
+def test_short_compilations_are_not_kept(tmp_path):
+    program = (
+        'import sys, jax, bert_secrets_jax as bs; bs.enable_cache(sys.argv[1]); '
+        'print(jax.config.jax_persistent_cache_min_compile_time_secs)'
+    )
+    assert float(run(program, str(tmp_path))) == cache._WORTH_KEEPING_SECONDS
