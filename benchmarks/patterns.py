@@ -33,16 +33,16 @@ class Network(torch.nn.Module):
         count = sum(name.startswith('Conv') for name in params)
         self.convolutions, self.norms = torch.nn.ModuleList(), torch.nn.ModuleList()
         for index in range(count):
-            of = params[f'Conv_{index}']
-            height, width, inputs, outputs = of['kernel'].shape
+            ours = params[f'Conv_{index}']
+            height, width, inputs, outputs = ours['kernel'].shape
             layer = torch.nn.Conv2d(inputs, outputs, (height, width))
-            layer.weight = tensor(of['kernel'].transpose(3, 2, 0, 1))
-            layer.bias = tensor(of['bias'])
+            layer.weight = tensor(ours['kernel'].transpose(3, 2, 0, 1))
+            layer.bias = tensor(ours['bias'])
             self.convolutions.append(layer)
         for index in range(count - 2):
-            of = params[f'GroupNorm_{index}']
-            norm = torch.nn.GroupNorm(4, len(of['scale']), eps=1e-6)
-            norm.weight, norm.bias = tensor(of['scale']), tensor(of['bias'])
+            ours = params[f'GroupNorm_{index}']
+            norm = torch.nn.GroupNorm(4, len(ours['scale']), eps=1e-6)
+            norm.weight, norm.bias = tensor(ours['scale']), tensor(ours['bias'])
             self.norms.append(norm)
 
     def forward(self, images):
@@ -91,7 +91,7 @@ def main(_):
         bs.read_glue(_GLUE_DIR.value, bs.get_task('mrpc')) if _GLUE_DIR.value else bs.read_corpus()
     )[: _EXAMPLES.value]
     batches = bs.encode(ours.tokenizer, examples)
-    collect = lambda statistics: bs.collect(ours.bert, ours.params, batches, statistics)
+    collect = lambda statistics: bs.collect(ours, batches, statistics)
     classify = {'pattern': bs.patterns.pattern(classifier)}
     without = {'sep': bs.statistics.to_sep}
     ways = {

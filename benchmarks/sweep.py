@@ -224,7 +224,7 @@ def measure(config: bs.BertConfig, ways: dict, heads, some: np.ndarray) -> dict[
     for name in ways.keys() - {SWEEP, PLAIN}:
         np.testing.assert_allclose(logits[name], logits[SWEEP][some], 0, TOLERANCE, err_msg=name)
     seconds = interleaved(
-        {name: functools.partial(run, of, masks[name]) for name, (of, run) in ways.items()},
+        {name: functools.partial(run, given, masks[name]) for name, (given, run) in ways.items()},
         rounds=_ROUNDS.value,
     )
     total, rows = len(heads), {}

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
+from bert_secrets_jax.data import corpus
+from bert_secrets_jax.measure.tables import write_heads
 from bert_secrets_jax.patterns import classifier
-from bert_secrets_jax.report.tables import write_heads
 
 
 def modules():
@@ -26,9 +27,11 @@ def test_prompts():
     assert not any(result.failed for result in results)
 
 
-def example(of) -> str:
+def example(documented) -> str:
     """Return the indented lines before what is listed of arguments and so on."""
-    text = re.split(r'^(?:Args|Attributes|Returns|Raises|Shapes)', inspect.getdoc(of), flags=re.M)
+    text = re.split(
+        r'^(?:Args|Attributes|Returns|Raises|Shapes)', inspect.getdoc(documented), flags=re.M
+    )
     return textwrap.dedent('\n'.join(re.findall(r'^(?: {4}.*|)$', text[0], flags=re.M)))
 
 
@@ -39,17 +42,24 @@ def test_examples(optimized, tmp_path, monkeypatch):
     names = {}
     exec(example(bs), names)
     assert names['tables']['sep'].mean.shape == (6, 12)
-    pretrained = names['pretrained']
-    names |= {'bert': pretrained.bert, 'params': pretrained.params, 'batches': names['batches'][:1]}
-    names['examples'] = bs.read_corpus('dev')[:1]
+    names['batches'] = names['batches'][:1]
+    exec(example(bs.catalogue), names)
+    assert list(names['tables']) == ['[SEP]', 'entropy (nats)']
     exec(example(classifier), names)
-    np.testing.assert_allclose(names['tables']['pattern'].mean.sum(axis=-1), 1, atol=1e-5)
+    shares = [names['tables'][f'pattern: {name}'].mean for name in bs.patterns.CLASSES]
+    np.testing.assert_allclose(np.sum(shares, axis=0), 1, atol=1e-5)
+    dev = bs.read_corpus('dev')[:12]
+    tuned = bs.with_classifier(names['pretrained'], corpus.LABELS)
+    names |= {'tuned': tuned, 'dev': dev, 'examples': dev[:1]}
+    exec(example(bs.analyses), names)
+    assert len(names['ablated'].frames()['heads']) == 2 * 6 * 12
     source = example(bs.Explorer)
     assert '<div' in eval(source.strip(), names)._repr_html_()
     workdir = tmp_path / 'results' / 'quickstart'
     workdir.mkdir(parents=True)
     (workdir / 'config.json').write_text('{}')
-    write_heads(workdir / 'heads.csv', {'[SEP]': bs.HeadTable(np.eye(2), np.eye(2), 3.0)})
+    table = bs.HeadTable(np.eye(2), np.eye(2), 3.0)
+    write_heads(workdir / 'special_tokens_heads.csv', {'[SEP]': table})
     *lines, last = example(bs.read_results).strip().splitlines()
     exec('\n'.join(lines), names)
     assert eval(last, names).loc[1].tolist() == [1, 0]

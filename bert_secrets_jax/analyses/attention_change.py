@@ -9,11 +9,21 @@ import scipy.stats
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses.models import Models, all_models, seeds_of
-from bert_secrets_jax.analyses.tables import Tables, notes_of, over_seeds, seeds_frame
+from bert_secrets_jax.analyses.special_tokens import STATISTICS
+from bert_secrets_jax.analyses.tables import (
+    Description,
+    Tables,
+    describe,
+    notes_of,
+    over_seeds,
+    seeds_frame,
+    top_head,
+)
 from bert_secrets_jax.analyses.texts import TextSettings, batches_of
 from bert_secrets_jax.data.tasks import Text
-from bert_secrets_jax.measure.catalogue import Described, measure_change, named
+from bert_secrets_jax.measure.catalogue import Described, change, measure_change, named
 from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.names import head_name
 from bert_secrets_jax.progress import progress
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
@@ -33,10 +43,15 @@ class AttentionChange(Result):
       subject: Model and texts.
       readings: Reading ('paper': real tokens; 'notebook': maps padded to 200 wordpieces) to seed
         of a fine-tuned model to its table of the cosine similarity.
+      statistics: What the statistics of `runs` are called.
+      runs: Seed of a fine-tuned model to its tables, and to those of what changed ('change of
+        [SEP]'), example by example.
     """
 
     subject: Subject
     readings: Mapping[str, Mapping[str, Tables]]
+    statistics: tuple[Description, ...] = ()
+    runs: Mapping[str, Tables] = dataclasses.field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -55,6 +70,13 @@ class AttentionChange(Result):
         for reading, runs in self.readings.items():
             caption = f'Similarity of every head, reading "{reading}".'
             frames[f'heads_{reading}'] = seeds_frame(runs, UNIT, caption)
+        if self.statistics:
+            units = {each.name: each.unit for each in self.statistics}
+            units |= {change(name): unit for name, unit in units.items()}
+            frames['changes'] = self._changes()
+            frames['heads_finetuned'] = seeds_frame(
+                self.runs, units, 'Every statistic of the fine-tuned models, and what changed.'
+            )
         return frames
 
     def figures(self):
@@ -77,7 +99,12 @@ class AttentionChange(Result):
         reading, runs = next(iter(self.readings.items()))
         name = READINGS[reading]
         table = over_seeds(list(runs.values()), [name])[name]
-        return {'cosine similarity, before and after': notes_of([table])}
+        notes = {'cosine similarity, before and after': notes_of([table])}
+        after = over_seeds(list(self.runs.values()), [each.name for each in self.statistics])
+        for each in self.statistics:
+            if after[each.name].count:
+                notes[f'{each.title}, fine-tuned'] = notes_of([after[each.name]])
+        return notes
 
     def _finding(self, reading: str, grid: np.ndarray) -> Finding:
         layers = grid.mean(axis=1)
@@ -122,6 +149,30 @@ class AttentionChange(Result):
             },
         )
 
+    def _changes(self):
+        changes = [change(each.name) for each in self.statistics]
+        tables = over_seeds(list(self.runs.values()), changes)
+        rows = []
+        for each, name in zip(self.statistics, changes, strict=True):
+            table = tables[name]
+            if table.count:
+                head = top_head(np.abs(table.mean))
+                rows.append(
+                    (
+                        each.title, each.unit, table.mean.mean(), np.abs(table.mean).mean(),
+                        head_name(*head), table.mean[head], table.standard_error[head],
+                    )
+                )  # fmt: skip
+        return framed(
+            (
+                'statistic', 'unit', 'mean_change', 'mean_size_of_change', 'head_changed_most',
+                'its_change', 'standard_error',
+            ),
+            rows,
+            'What fine-tuning changes of each statistic: over all heads, and in the head that '
+            'changes most. Standard errors are over examples.',
+        )  # fmt: skip
+
     def _layers(self):
         columns = {f'reading_{name}': grid for name, grid in self.grids.items()}
         depth = len(next(iter(columns.values())))
@@ -159,6 +210,7 @@ def attention_change(
     texts: Sequence[Text],
     *,
     readings: Sequence[str] = ('paper',),
+    statistics: Sequence[str | Described] = STATISTICS,
     settings: TextSettings | None = None,
     subject: Subject | None = None,
 ) -> AttentionChange:
@@ -170,21 +222,33 @@ def attention_change(
       texts: What both read.
       readings: 'paper' (real tokens only), 'notebook' (padded to 200 wordpieces, padding compared
         too, as published), or both.
+      statistics: What else is compared, head by head: names of the catalogue,
+        'package.module:name' of your own, or what these name.
       settings: How the texts are encoded.
       subject: What model and texts are called.
     """
     settings = settings or TextSettings()
+    described = [named(each) if isinstance(each, str) else each for each in statistics]
     found = {}
     for reading in readings:
         compared = change_statistics(reading)
-        batches = batches_of(pretrained, texts, for_reading(reading, settings), annotated=False)
-        found[reading] = {}
-        for seed, model in zip(seeds_of(tuned), all_models(tuned), strict=True):
-            shown = progress(batches, f'Change (seed {seed})', size=lambda batch: batch.size)
-            found[reading][str(seed)] = measure_change(
-                pretrained, model, shown, compared, mesh=settings.mesh
-            )
-    return AttentionChange(subject or Subject(), found)
+        encoding = for_reading(reading, settings)
+        batches = batches_of(pretrained, texts, encoding, annotated=False)
+        found[reading] = _measured(pretrained, tuned, batches, compared, settings)
+    batches = batches_of(
+        pretrained, texts, settings, annotated=any(each.annotated for each in described)
+    )
+    runs = _measured(pretrained, tuned, batches, described, settings) if described else {}
+    return AttentionChange(subject or Subject(), found, describe(described), runs)
+
+
+def _measured(pretrained, tuned, batches, described, settings) -> dict[str, Tables]:
+    """Measure each fine-tuned model beside the model as it is; by seed."""
+    found = {}
+    for seed, model in zip(seeds_of(tuned), all_models(tuned), strict=True):
+        shown = progress(batches, f'Change (seed {seed})', size=lambda batch: batch.size)
+        found[str(seed)] = measure_change(pretrained, model, shown, described, mesh=settings.mesh)
+    return found
 
 
 def _table(reading: str, run: Tables):

@@ -106,8 +106,8 @@ class Finetuning(Result):
                     sample_of='runs',
                     source=SOURCE,
                     template=(
-                        '{model}, from {start} weights, fine-tuned on {train:,} examples of '
-                        '{train_texts} (seeds: {seeds}), reaches {spread} ({titles}, times a '
+                        'From {start} weights, {model} fine-tuned on {train:,} examples of '
+                        '{train_texts} (seeds: {seeds}) reaches {spread} ({titles}, times a '
                         'hundred) on {dev:,} examples of {texts} after the last epoch; the best '
                         'epochs reach {best}, chosen on the examples that this is measured on.'
                     ),

@@ -219,9 +219,9 @@ class Patterns(Result):
             source='cross-validation',
             template=(
                 'Classes are those that a convolutional network finds. On labelled maps that it '
-                'was not trained with ({sample} maps, cross-validation), its {score} is {estimate:.2f}, '
-                'mean over classes ({each}); the paper reports {published} for its own and does '
-                'not say on which maps.'
+                'was not trained with ({sample} maps, cross-validation), its {score} is '
+                '{estimate:.2f}, mean over classes ({each}); the paper reports {published} for its '
+                'own and does not say on which maps.'
             ),
             numbers={'score': 'F1', 'each': each, 'published': 0.86},
         )

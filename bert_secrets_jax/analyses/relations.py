@@ -4,8 +4,6 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 
-import numpy as np
-
 from bert_secrets_jax.analyses import links
 from bert_secrets_jax.analyses.tables import Tables, heads_frame, top_head, with_error
 from bert_secrets_jax.analyses.texts import TextSettings, encoded_of, in_one_pass

@@ -22,7 +22,7 @@ from bert_secrets_jax.analyses.tables import (
 )
 from bert_secrets_jax.analyses.texts import TextSettings, batches_of
 from bert_secrets_jax.data.tasks import Text
-from bert_secrets_jax.measure.catalogue import Described, measure, named
+from bert_secrets_jax.measure.catalogue import SHARE, Described, measure, named
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.progress import progress
@@ -95,7 +95,8 @@ class SpecialTokens(Result):
         return Figures(drawings)
 
     def findings(self):
-        return [self._finding(each) for each in self.statistics if self.tables[each.name].count]
+        known = [each for each in self.statistics if self.tables[each.name].count]
+        return [self._finding(each, first=each is known[0]) for each in known]
 
     def head_notes(self):
         return {
@@ -104,8 +105,14 @@ class SpecialTokens(Result):
             if self.tables[each.name].count
         }
 
-    def _finding(self, statistic: Description) -> Finding:
+    def _finding(self, statistic: Description, *, first: bool) -> Finding:
         table = self.tables[statistic.name]
+        where = ''
+        if first:
+            where = (
+                f' Measured in {self.subject.model} on {table.count:.0f} examples of '
+                f'{self.subject.texts}.'
+            )
         signed = -table.mean if statistic.least_first else table.mean
         head, by_layer = top_head(signed), np.nanmean(signed, axis=1)
         layer = int(by_layer.argmax())
@@ -121,9 +128,8 @@ class SpecialTokens(Result):
             sample=int(table.count),
             source=statistic.source,
             template=(
-                '{Title} is {most} in layer {layer} ({mean:.2f} {unit}, mean over heads), and of '
-                'all heads in {head}: {estimate:.2f} ({low:.2f} to {high:.2f}), {model} on '
-                '{sample} examples of {texts}.{rank}'
+                '{Title} is {most} in layer {layer} ({mean:.2f}{of_unit}, mean over heads), and of '
+                'all heads in {head}: {estimate:.2f} ({low:.2f} to {high:.2f}).{rank}{where}'
             ),
             numbers={
                 'Title': _sentence(statistic.title),
@@ -131,8 +137,8 @@ class SpecialTokens(Result):
                 'layer': layer + 1,
                 'mean': float(table.mean.mean(axis=1)[layer]),
                 'head': head_name(*head),
-                'model': self.subject.model,
-                'texts': self.subject.texts,
+                'of_unit': '' if statistic.unit == SHARE else f' {statistic.unit}',
+                'where': where,
                 'rank': ''
                 if rank is None
                 else f' Rank correlation with the paper: {rank.heads:.2f} over heads, '

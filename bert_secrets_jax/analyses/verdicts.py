@@ -894,7 +894,8 @@ def _margin(count) -> float:
 
 def _around(estimate, error, count) -> tuple[float, float, float]:
     """Return an estimate with its 95 % interval, at least as wide as it must be."""
-    return estimate, estimate - _margin(count) * error, estimate + _margin(count) * error
+    half = _margin(count) * error
+    return float(estimate), float(estimate - half), float(estimate + half)
 
 
 def _ratio(part, part_error, whole, whole_error, count) -> tuple[float, float, float]:

@@ -1,9 +1,14 @@
-"""The embedded corpus: 460 sentence pairs written for this project, labelled as paraphrases or not.
+"""The embedded corpus: 540 pairs of a piece of news and a comment, written for this project.
 
-It lets every experiment run offline on something real: everyday and news-like English with
-negation, questions, reported speech and passives; half of the pairs are paraphrases, and most of
-the others share their words (swapped roles, other numbers, negation), so that word overlap alone
-does not give the label away. Apache-2.0, like the rest of the project.
+The first sentence reports something ('The council has decided to close the old market square to
+cars.'), and the second one is what somebody says about it, or does. The label says whether that
+somebody welcomes the news. Every piece of news has two rows, one after the other, in which it is
+told in different words, once with a glad comment and once with an unhappy one: the first sentence
+alone says nothing about the label, and words that both sentences share say little. Negation is
+about as frequent in glad comments as in unhappy ones.
+
+With it every experiment runs offline, on a task that a small BERT learns from a few hundred
+examples. Apache-2.0, like the rest of the project.
 """
 
 from importlib import resources
@@ -11,22 +16,22 @@ from importlib import resources
 from bert_secrets_jax.data.tables import read_table
 from bert_secrets_jax.data.tasks import Example
 
-LABELS = ('not_paraphrase', 'paraphrase')
+LABELS = ('unwelcome', 'welcome')
 
 
 def read_corpus(split: str = 'dev') -> list[Example]:
-    """Read a split, 'train' (320 pairs) or 'dev' (140 pairs).
+    """Read a split, 'train' (380 pairs) or 'dev' (160 pairs).
 
     Raises:
       ValueError: for another split.
     """
     if split not in ('train', 'dev'):
         raise ValueError(f"The embedded corpus has the splits 'train' and 'dev', not {split!r}.")
-    with resources.as_file(resources.files(__package__) / 'paraphrases' / f'{split}.tsv') as path:
+    with resources.as_file(resources.files(__package__) / 'comments' / f'{split}.tsv') as path:
         return read_table(
             path,
             text_a='sentence1',
             text_b='sentence2',
             label='label',
-            name=f'paraphrases/{split}',
+            name=f'comments/{split}',
         )

@@ -1,3 +1,4 @@
+# ruff: noqa: F401  (editors read the imports under TYPE_CHECKING; nothing runs them)
 """The five patterns of attention: labelled maps, a classifier, their shares (section 4.1)."""
 
 from typing import TYPE_CHECKING

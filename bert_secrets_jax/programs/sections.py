@@ -277,7 +277,9 @@ def _attention_change(study: Study, _) -> AttentionChange:
     for reading in readings:
         wanted = change_statistics(reading)
         found[reading] = {str(seed): study.after(seed, wanted) for seed in study.tuned_seeds}
-    return AttentionChange(study.subject, found)
+    described = _special_wants(study)
+    runs = {str(seed): study.after(seed, described) for seed in study.tuned_seeds}
+    return AttentionChange(study.subject, found, describe(described), runs)
 
 
 def _ablation(study: Study, _) -> Ablation:
@@ -350,7 +352,7 @@ def _pattern_compares(study: Study) -> list[Described]:
 
 
 def _change_compares(study: Study) -> list[Described]:
-    return change_statistics('paper')
+    return [*change_statistics('paper'), *_special_wants(study)]
 
 
 def _telling(study: Study) -> list[Described]:

@@ -367,8 +367,7 @@ class Study:
             links = [title for title in directions(RELATIONS) if _random(title) in missing]
             return self._measure(wanted, links)
 
-        asked = [*(each.name for each in described), *map(_random, titles)]
-        return self.run.keep_each(Measured, keys, compute, wanted=asked)
+        return self._kept(keys, compute, [*(each.name for each in described), *map(_random, titles)])
 
     def _of_others(
         self, wanted: Callable[['Study'], Iterable[Described]]
@@ -443,8 +442,27 @@ class Study:
 
         asked = {each.name for each in described}
         wanted = [name for name, each in names.items() if each.name in asked]
-        found = self.run.keep_each(Measured, keys, compute, wanted=wanted)
+        found = self._kept(keys, compute, wanted)
         return {name: measured.table for name, measured in found.items()}
+
+    def _kept(
+        self,
+        keys: Mapping[str, Mapping[str, Any]],
+        compute: Callable[[Sequence[str]], Mapping[str, Measured]],
+        asked: Sequence[str],
+    ) -> dict[str, Measured]:
+        """Measure what is missing in one pass; what others want, only if all of it can be."""
+        try:
+            return self.run.keep_each(Measured, keys, compute, wanted=asked)
+        except NotKept:
+            raise
+        except Exception as error:
+            own = {name: keys[name] for name in asked}
+            if own.keys() == keys.keys():
+                raise
+            # The section that wants what failed will say so.
+            logging.debug('Not measured together with others: %s', error)
+            return self.run.keep_each(Measured, own, compute)
 
     def _key(self, described: Described) -> dict[str, Any]:
         key = {'statistic': described.name} | self.on_texts()

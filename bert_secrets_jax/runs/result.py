@@ -194,9 +194,7 @@ class Result:
         for name in figures.shown():
             figure = figures[name]
             shown, caption = image(plots.svg(figure), figure.caption), html.escape(figure.caption)
-            parts.append(
-                f'<figure>{shown}<figcaption>{caption}</figcaption></figure>'
-            )
+            parts.append(f'<figure>{shown}<figcaption>{caption}</figcaption></figure>')
         for name, frame in self.frames().items():
             caption = html.escape(frame.attrs.get('caption', '') or name)
             if len(frame) <= LEGIBLE_ROWS:

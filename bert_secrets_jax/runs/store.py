@@ -97,12 +97,12 @@ def _decode(node: Any, hint: Any, arrays: Mapping[str, np.ndarray]) -> Any:
         return arrays[node[_ARRAY]]
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        if node is None:
-            return None
+        if not isinstance(node, dict | list):
+            return node
         # Of several types at most one has parts: the others are plain values.
-        hints = [each for each in arguments if each is not type(None)]
-        parts = [each for each in hints if isinstance(node, dict | list) and not _is_plain(each)]
-        return _decode(node, (parts or hints)[0], arrays)
+        plain = (bool, int, float, str, type(None))
+        (hint,) = [each for each in arguments if each not in plain]
+        return _decode(node, hint, arrays)
     if dataclasses.is_dataclass(hint):
         hints = typing.get_type_hints(hint)
         names = [field.name for field in dataclasses.fields(hint)]
@@ -123,7 +123,3 @@ def _decode(node: Any, hint: Any, arrays: Mapping[str, np.ndarray]) -> Any:
         items = [_decode(item, arguments[0] if arguments else Any, arrays) for item in node]
         return items if base is list else tuple(items)
     return float(node) if hint is float and node is not None else node
-
-
-def _is_plain(hint: Any) -> bool:
-    return hint in (bool, int, float, str)

@@ -1,0 +1,112 @@
+"""What a study measures together, and what the names of its results depend on."""
+
+import sys
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.configs import paper
+from bert_secrets_jax.measure.catalogue import named
+from bert_secrets_jax.programs.study import Study
+
+
+@pytest.fixture
+def study(checkpoint, glue_dir, tmp_path):
+    config = paper.get_config('mrpc')
+    config.model.name, config.data.glue_dir = str(checkpoint), str(glue_dir)
+    config.encoding.max_length = 24
+    config.linguistics.pipeline = ''
+    return Study(config, tmp_path / 'run')
+
+
+def kept(study):
+    return {file.stem.rpartition('-')[0] for file in (study.folder / 'kept').glob('*.npz')}
+
+
+def test_one_pass_measures_what_all_want(study):
+    study.wanted = lambda study: [named('[SEP]'), named('self')]
+    found = study.before([named('[CLS]')])
+    assert list(found) == ['[CLS]'] and kept(study) == {'_CLS_', '_SEP_', 'self'}
+    batches = bs.encode(study.pretrained.tokenizer, study.texts, max_length=24)
+    expected = bs.collect(study.pretrained, batches, ['[CLS]'])['[CLS]']
+    np.testing.assert_allclose(found['[CLS]'].mean, expected.mean, atol=2e-6)
+    assert study.reading().before([named('self')])['self'].count == 20
+
+
+def faulty(attentions, marks):
+    raise RuntimeError('No number of this.')
+
+
+def test_what_others_want_and_fails_takes_nothing_along(study):
+    own = bs.Described('mine', 'mine', faulty)
+    study.wanted = lambda study: [own, named('[SEP]')]
+    assert study.before([named('[CLS]')])['[CLS]'].count == 20
+    assert kept(study) == {'_CLS_'}
+    with pytest.raises(RuntimeError, match='No number of this'):
+        study.before([own])
+
+
+def half(attentions, marks):
+    return attentions.sum((-2, -1)) / 2, jnp.ones(())
+
+
+def test_code_of_ones_own_is_what_it_depends_on(study, tmp_path, monkeypatch):
+    """A function, one that the library makes, and one with a title: edited, it is another one."""
+    monkeypatch.syspath_prepend(tmp_path)
+    source = (
+        'import bert_secrets_jax as bs\n'
+        'def half(attentions, marks): ...\n'
+        "to_word = bs.statistics.attention_to('token')\n"
+        "titled = bs.Described('a title', 'a title', half)\n"
+    )
+    (tmp_path / 'study_module.py').write_text(source)
+    names = ('study_module:half', 'study_module:to_word', 'study_module:titled')
+    study.config.statistics = ('[CLS]', *names, 'no_such_module:one')
+    keys = [study._key(named(name)) for name in ('[CLS]', *names)]
+    assert study._key(named('[CLS]')) == keys[0] and 'code' not in keys[0]
+    assert keys[3]['statistic'] == 'a title'
+    (tmp_path / 'study_module.py').write_text(f'{source}\n# Edited.\n')
+    study.release()
+    others = [study._key(named(name)) for name in ('[CLS]', *names)]
+    assert others[0] == keys[0]
+    for key, other in zip(keys[1:], others[1:], strict=True):
+        assert key['code'] != other['code']
+        assert key == other | {'code': key['code']}
+    del sys.modules['study_module']
+
+
+def test_digests_are_of_content(study, checkpoint, glue_dir, tmp_path):
+    """Texts and weights may lie elsewhere; others in the same place are others."""
+    first = {name: study.input(name) for name in ('weights', 'texts', 'train', 'dev')}
+    assert first['texts'] == first['dev']
+    moved = Study(study.config.copy_and_resolve_references(), tmp_path / 'other')
+    (tmp_path / 'glue').symlink_to(glue_dir)
+    (tmp_path / 'model').symlink_to(checkpoint)
+    moved.config.data.glue_dir = str(tmp_path / 'glue')
+    moved.config.model.name = str(tmp_path / 'model')
+    assert {name: moved.input(name) for name in first} == first
+    fewer = Study(study.config.copy_and_resolve_references(), tmp_path / 'other')
+    fewer.config.data.max_examples = 5
+    assert fewer.input('texts') != first['texts'] and fewer.input('dev') == first['dev']
+
+
+def test_what_a_finetuning_depends_on(study):
+    """What changes nothing about it leads to the same folder."""
+    first = study.finetuning_digest('pretrained')
+    for name, value, other in (
+        ('links.draws', 200, False),
+        ('ablation.baseline', 'zero', False),
+        ('train.starts', ('random',), False),
+        ('data.max_examples', 7, False),
+        ('train.epochs', 7, True),
+        ('train.max_examples', 7, True),
+        ('train.max_dev_examples', 7, True),
+        ('encoding.max_length', 20, True),
+        ('seed', 1, True),
+    ):
+        changed = Study(study.config.copy_and_resolve_references(), study.folder)
+        changed.config.update_from_flattened_dict({name: value})
+        assert (changed.finetuning_digest('pretrained') != first) == other, name
+    assert study.finetuning_digest('random') != first
