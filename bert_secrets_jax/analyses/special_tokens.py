@@ -137,7 +137,7 @@ class SpecialTokens(Result):
                 'layer': layer + 1,
                 'mean': float(table.mean.mean(axis=1)[layer]),
                 'head': head_name(*head),
-                'of_unit': '' if statistic.unit == SHARE else f' {statistic.unit}',
+                'of_unit': '' if statistic.unit in (SHARE, 'value') else f' {statistic.unit}',
                 'where': where,
                 'rank': ''
                 if rank is None

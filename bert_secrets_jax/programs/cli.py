@@ -41,7 +41,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         case 'report':
             launch.run_in(arguments.out, config, lambda studies: launch.answer(studies, chosen))
         case 'annotate':
-            launch.run_in(arguments.out, config, lambda studies: patterns.annotate(studies[0]))
+            shipped, port = arguments.shipped, arguments.port
+            launch.run_in(
+                arguments.out,
+                config,
+                lambda studies: patterns.annotate(studies[0], shipped=shipped, port=port),
+            )
         case 'train_patterns':
             launch.run_in(arguments.out, config, lambda studies: patterns.train(studies[0]))
         case section:
@@ -103,6 +108,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument('--config', default=None, help="settings to begin with: 'quickstart', "
                         "'paper:mrpc,rte', with or without ':smoke'")  # fmt: skip
     parser.add_argument('--sections', help='for report: only these, with commas between them')
+    parser.add_argument('--shipped', action='store_true', help='for annotate: the maps that ship')
+    parser.add_argument('--port', type=int, default=0, help='for annotate: of the page')
     parser.add_argument('--set', action='append', default=[], metavar='NAME=VALUE',
                         help='any setting, such as train.epochs=2')  # fmt: skip
     return parser

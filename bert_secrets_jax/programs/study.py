@@ -367,7 +367,9 @@ class Study:
             links = [title for title in directions(RELATIONS) if _random(title) in missing]
             return self._measure(wanted, links)
 
-        return self._kept(keys, compute, [*(each.name for each in described), *map(_random, titles)])
+        return self._kept(
+            keys, compute, [*(each.name for each in described), *map(_random, titles)]
+        )
 
     def _of_others(
         self, wanted: Callable[['Study'], Iterable[Described]]

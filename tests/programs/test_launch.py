@@ -93,6 +93,10 @@ def test_sections_say_what_they_need(fails, tmp_path):
     assert line.startswith('error: ablate needs labels')
 
 
+def test_no_example_sentences_are_refused(fails):
+    assert 'maps.examples must be at least 1' in fails(('maps.examples', 0), sections=['maps'])
+
+
 def test_a_damaged_checkpoint_is_named(fails, checkpoint, tmp_path):
     damaged = shutil.copytree(checkpoint, tmp_path / 'damaged')
     data = (damaged / 'model.safetensors').read_bytes()

@@ -2,7 +2,6 @@
 
 import sys
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -46,10 +45,6 @@ def test_what_others_want_and_fails_takes_nothing_along(study):
     assert kept(study) == {'_CLS_'}
     with pytest.raises(RuntimeError, match='No number of this'):
         study.before([own])
-
-
-def half(attentions, marks):
-    return attentions.sum((-2, -1)) / 2, jnp.ones(())
 
 
 def test_code_of_ones_own_is_what_it_depends_on(study, tmp_path, monkeypatch):
