@@ -1,6 +1,7 @@
 """Shared fixtures: a tiny BERT with random weights, inputs with padding and two segments."""
 
 import dataclasses
+import gc
 import importlib.metadata
 import json
 import os
@@ -24,6 +25,8 @@ jax.config.update('jax_numpy_rank_promotion', 'raise')
 from bert_secrets_jax.model.bert import Bert, init_params
 from bert_secrets_jax.model.config import BertConfig
 
+# Bytes that a test process may keep between two modules.
+_MOST_MEMORY = 2_000_000_000
 ROOT = pathlib.Path(__file__).parents[1]
 REAL_DATA = pathlib.Path(os.environ.get('BERT_SECRETS_DATA', ROOT.parent / 'shared' / 'data'))
 WORDS = """the a cat dog bird saw chased liked big small red house tree and not he she it
@@ -47,6 +50,18 @@ def pytest_report_header() -> str:
 def relative(config: BertConfig, model_type: str) -> BertConfig:
     """Return the tiny config of another model type."""
     return dataclasses.replace(config, model_type=model_type, **RELATIVES[model_type])
+
+
+@pytest.fixture(scope='module', autouse=True)
+def bounded_memory():
+    """Forget compiled programs once they take gigabytes: of too many, XLA's compiler crashes."""
+    yield
+    resident = pathlib.Path('/proc/self/statm')
+    if resident.exists():
+        pages = int(resident.read_text().split()[1])
+        if pages * os.sysconf('SC_PAGE_SIZE') > _MOST_MEMORY:
+            jax.clear_caches()
+            gc.collect()
 
 
 @pytest.fixture

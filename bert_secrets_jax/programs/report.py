@@ -167,6 +167,9 @@ def _read_finished(answers: Answers) -> None:
             # Not computed yet with these settings, or it cannot be: then answering says why.
             logging.debug('%s is not finished: %s', name, error)
             stale.append(FILES.get(name, name))
+            if name in answers.parts and answers.parts[name].result is not None:
+                # It was, before something that it is about was computed.
+                del answers.parts[name], answers.used[name]
             continue
         if name == 'claims' and not answers.results:
             stale.append(name)

@@ -3,6 +3,7 @@
 Adding an analysis to reports and to the command line is one entry in `SECTIONS`.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -34,6 +35,7 @@ from bert_secrets_jax.patterns.classifier import pattern_comparisons
 from bert_secrets_jax.programs import inputs
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.result import Result
+from bert_secrets_jax.runs.run import NotKept
 
 
 def _needs_nothing(study: Study) -> str:
@@ -209,7 +211,9 @@ def _example_maps(study: Study, results: Sequence[Result]) -> ExampleMaps:
     maps = {study.model_name: _maps_before(study).first}
     # Nothing is fine-tuned only to be looked at.
     if any(isinstance(result, Finetuning) for result in results):
-        maps['fine-tuned'] = _maps_after(study).first
+        # Nor drawn of a run that only reads.
+        with contextlib.suppress(NotKept):
+            maps['fine-tuned'] = _maps_after(study).first
     telling = study.before([named(name) for name in STATISTICS])
     return ExampleMaps(study.subject, maps, telling_heads(telling))
 

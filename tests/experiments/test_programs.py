@@ -300,7 +300,7 @@ def test_the_explorer_has_both_models_and_what_is_known_of_each_head(finished, f
     assert len(effects) == 12
     for row, text in zip(effects, notes['F1 without it'], strict=True):
         low, high = (100 * float(row[name]) for name in ('low', 'high'))
-        assert text.startswith(f'{100 * float(row["difference"]):+.2f} points of F1 ({low:+.2f} to')
+        assert text.startswith(f'{100 * float(row["difference"]):+.2f} points ({low:+.2f} to')
         assert f' to {high:+.2f}, p = ' in text
     measured = {
         (row['statistic'], row['layer'], row['head']): row
@@ -368,11 +368,12 @@ def test_a_changed_setting_computes_its_dependents_alone(copied, checkpoint, glu
         'Token to token',
         'Frames',
         'Fine-tuning',
+        'Maps of example sentences',
     ]
     left = {file.name.partition('_')[0].partition('.')[0] for file in copied.glob('*.csv')}
     assert left == {'special', 'relations', 'frames', 'finetuning', 'claims'}
     figures = {file.name.partition('_')[0] for file in (copied / 'figures').iterdir()}
-    assert not {'ablation', 'attention', 'patterns', 'features', 'cls', 'maps1'} & figures
+    assert not {'ablation', 'attention', 'patterns', 'features', 'cls'} & figures
     assert not (copied / 'findings' / 'ablation.csv').exists()
     verdicts = [row['verdict'] for row in read(copied / 'claims.csv')]
     assert verdicts.count('not measured') > 3
@@ -393,7 +394,7 @@ import jax.numpy as jnp
 def first_half(attentions, marks):
     tokens = marks['token']
     first = tokens & (jnp.cumsum(tokens) <= tokens.sum() / 2)
-    received = (attentions * first).sum(-1) * tokens
+    received = (attentions * first[None, None, None]).sum(-1) * tokens[None, None]
     return received.sum(-1) / tokens.sum(), jnp.ones(())
 '''
 
