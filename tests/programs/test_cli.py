@@ -57,8 +57,8 @@ def test_every_program_is_a_section_or_a_command(monkeypatch, tmp_path):
     done = []
     monkeypatch.setattr(launch, 'run_in', lambda workdir, config, main: main(['study']))
     monkeypatch.setattr(launch, 'answer', lambda studies, chosen: done.append(chosen))
-    monkeypatch.setattr(patterns, 'annotate', lambda study: done.append('annotate'))
-    monkeypatch.setattr(patterns, 'train', lambda study: done.append('train'))
+    monkeypatch.setattr(patterns, 'annotate', lambda study, **how: done.append('annotate'))
+    monkeypatch.setattr(patterns, 'train', lambda study, **how: done.append('train'))
     for program in cli.programs():
         if program != 'settings':
             cli.main([program, f'--out={tmp_path}'])
