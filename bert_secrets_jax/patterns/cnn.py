@@ -1,9 +1,9 @@
 """The classifier of attention maps: a convolutional network (section 4.1).
 
-The paper names 8 convolutional layers with ReLU and no more. Widths and pooling are those of the
-classifier that the same group published later (Prasanna et al. 2020). With their initial weights
-(Xavier's) and no normalization the signal fades over eight ReLUs, and it hardly learns; here they
-are He's, with group normalization.
+The paper says only that it has 8 convolutional layers with ReLU. Their widths and the pooling are
+those of a classifier that the same group published later (Prasanna et al. 2020). That one has
+Xavier's initial weights and no normalization, and hardly learns from our maps, because the signal
+fades over eight ReLUs. Here the initial weights are He's, with group normalization.
 
 Shapes: B maps, T positions, X side of the image.
 """
@@ -29,20 +29,25 @@ def image(
     side: int = SIDE,
     longest: int | None = None,
 ) -> Float[Array, 'X X 3']:
-    """Bring the map of an input of any length to one size.
+    """Turn an attention map of any length into an image of one size.
 
-    The real part is stretched or shrunk, with a filter as wide as a pixel, and divided by its
-    greatest value, as a person sees it. The second channel is 1 where query and key are in the same
-    text: whether a block is one cannot be seen from the map alone. The third is the square root of
-    the first, in which what is faint beside a bright cell can be seen.
+    The image has three channels.
+    - The map without its padding, resized with an antialiasing filter and divided by its greatest
+      value.
+    - 1 where the query and the key stand in the same text, 0 elsewhere. The map alone does not show
+      whether a square in it is a text.
+    - The square root of the first channel, which shows what is faint beside a bright cell.
 
     Args:
-      attention: probabilities; what is beyond `length` is padding.
-      length: number of tokens.
-      first_text: number of tokens of [CLS] A [SEP]; `length` for single sentences.
-      side: pixels; at least 32, for the network.
-      longest: None fills the image with the map; a number of tokens is what fills it, and shorter
-        maps are padded, longer ones cut.
+      attention: The map of one head. Rows and columns from `length` on are padding.
+      length: The number of tokens.
+      first_text: The number of tokens in [CLS] A [SEP]; `length` for a single sentence.
+      side: The width and height of the image in pixels (X). The network needs at least 32.
+      longest: The number of tokens that fills the image: shorter maps are padded and longer ones
+        are cut. None lets every map fill the image.
+
+    Returns:
+      The image, with values from 0 to 1.
     """
     filled = jnp.asarray(length if longest is None else longest, jnp.float32)
     # Centres of pixels in tokens, and how much of each token is in a pixel: linear, over at least
@@ -64,7 +69,11 @@ def image(
 
 
 class PatternCNN(nn.Module):
-    """Eight convolutions, two poolings, the mean over the image."""
+    """Eight convolutions with two poolings between them, and the mean over the image at the end.
+
+    Attributes:
+      dropout: The share of the last features that are dropped while training.
+    """
 
     dropout: float = 0.2
 
@@ -72,7 +81,7 @@ class PatternCNN(nn.Module):
     def __call__(
         self, images: Float[Array, 'B X X 3'], *, deterministic: bool = True
     ) -> Float[Array, 'B C']:
-        """Return logits of the five classes."""
+        """Return the logits of the five classes."""
         convolve = functools.partial(
             nn.Conv,
             kernel_init=nn.initializers.he_normal(),

@@ -1,7 +1,8 @@
-"""A small local page on which a person labels maps: one map, keys 1 to 5, u takes back.
+"""A small local page on which a person labels attention maps.
 
-Every decision is a row of a CSV file as soon as it is taken; of several on one map the last holds,
-and an empty class takes it back. A page opened again goes on with the first map without a label.
+It shows one map at a time. The keys 1 to 5 choose a class, and u takes the last choice back. Every
+choice is written to a CSV file at once: the last row of a map holds, and an empty class means that
+a choice was taken back. A page that is opened again goes on with the first map without a label.
 """
 
 import contextlib
@@ -19,14 +20,20 @@ from bert_secrets_jax.patterns.sample import COLUMNS, MapSample, read_labels, ro
 
 
 class Labels:
-    """The decisions on some maps, in a file."""
+    """The classes that somebody chose for some maps, kept in a file."""
 
     def __init__(self, maps: MapSample, path: pathlib.Path):
         self._maps, self._path, self._lock = maps, path, threading.Lock()
         self._labels = read_labels(path, maps)
 
     def state(self) -> dict:
-        """Return the number of the map to label next (null if none), how many are, of how many."""
+        """Return what the page needs to go on.
+
+        Returns:
+          `next`, the number of the map to label next (None if all are labelled); `done`, how many
+          are labelled; `total`, how many there are; and `last`, the number and class of the last
+          choice (None if there is none).
+        """
         waiting = (number for number in range(len(self._maps)) if number not in self._labels)
         last = next(reversed(self._labels), None)
         return {
@@ -37,10 +44,10 @@ class Labels:
         }
 
     def decide(self, number: int, name: str) -> None:
-        """Write a decision; an empty name takes one back.
+        """Write the choice of a class for a map; an empty name takes a choice back.
 
         Raises:
-          ValueError: no such map or class.
+          ValueError: There is no such map or class.
         """
         if number not in range(len(self._maps)) or name not in ('', *CLASSES):
             raise ValueError(f'no map {number!r} or class {name!r}')
@@ -57,19 +64,19 @@ class Labels:
                 self._labels[number] = name
 
     def take_back(self) -> None:
-        """Take back the last decision, if any."""
+        """Take back the last choice, if there is one."""
         last = self.state()['last']
         if last is not None:
             self.decide(last[0], '')
 
 
 def serve(maps: MapSample, path: pathlib.Path, *, port: int = 0) -> http.server.ThreadingHTTPServer:
-    """Return a server of the page on this machine's loopback; run its `serve_forever`.
+    """Return a server of the page, which only this machine can reach; run its `serve_forever`.
 
     Args:
-      maps: to label.
-      path: of the CSV file.
-      port: 0 for any that is free; `server_address` has it.
+      maps: The maps to label.
+      path: The CSV file for the choices.
+      port: The port; 0 takes any that is free, which `server_address` then holds.
     """
     handler = functools.partial(_Handler, maps, Labels(maps, path))
     return http.server.ThreadingHTTPServer(('127.0.0.1', port), handler)

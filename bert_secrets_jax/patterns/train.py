@@ -1,4 +1,4 @@
-"""Training the classifier of patterns, and what it is held against.
+"""Training of the classifier of patterns, and the baselines that it is compared with.
 
 Shapes: M maps, X side of an image, C classes, F features.
 """
@@ -22,12 +22,13 @@ class TrainConfig:
     """How the network is trained.
 
     Attributes:
-      epochs, batch_size: of maps.
-      learning_rate: of AdamW at its peak, after which it falls to 0 as a cosine.
-      weight_decay: of kernels and biases.
-      keep: least share of the tokens that `thinned` keeps; 1 for all.
-      side, longest: of the images, see `cnn.image`.
-      seed: of initial weights, order, dropout and thinning.
+      epochs: The number of times that every map is shown.
+      batch_size: The number of maps in a batch.
+      learning_rate: The greatest learning rate of AdamW, from which it falls to 0 like a cosine.
+      weight_decay: The weight decay of kernels and biases.
+      keep: The least share of the tokens that `thinned` keeps; 1 keeps all.
+      side, longest: The size of the images and what fills them, as in `cnn.image`.
+      seed: The seed of the initial weights, the order of the maps, dropout and thinning.
     """
 
     epochs: int = 100
@@ -41,7 +42,7 @@ class TrainConfig:
 
 
 def images_of(maps: MapSample, *, side: int = SIDE, longest: int | None = None) -> np.ndarray:
-    """Return [M, X, X, 3] images of maps of any length; further arguments as in `image`."""
+    """Return the images [M, X, X, 3] of maps of any length, with the arguments of `cnn.image`."""
     lengths = np.array([len(value) for value in maps.values])
     # Few sizes, so few compilations.
     room = -(-lengths.max() // 32) * 32
@@ -58,14 +59,15 @@ def _images(padded, lengths, first_text, side, longest):
 
 
 def thinned(maps: MapSample, keep: float, rng: np.random.Generator) -> MapSample:
-    """Leave tokens out at random, as if texts were shorter; first, last and [SEP] stay.
+    """Leave tokens of each map out at random, as if its text were shorter.
 
-    What class a map is of it mostly stays: columns, diagonals and blocks are still there.
+    This gives more maps to train on. A map mostly keeps its class, because columns, diagonals and
+    blocks are still there. The first token, the last one and [SEP] always stay.
 
     Args:
-      maps: M maps.
-      keep: the least share of tokens that are kept; each map has its own share.
-      rng: draws.
+      maps: The maps.
+      keep: The least share of the tokens that is kept. Each map draws a share from `keep` to 1.
+      rng: The source of the draws.
     """
     values, first_text = [], []
     for value, first in zip(maps.values, maps.first_text, strict=True):
@@ -77,24 +79,26 @@ def thinned(maps: MapSample, keep: float, rng: np.random.Generator) -> MapSample
 
 
 def class_weights(labels: np.ndarray) -> np.ndarray:
-    """Return [M] weights, 1 on average: a class counts as the square root of its number of maps.
+    """Return the weight of each map in the loss [M], 1 on average.
 
-    By its number the rare ones would not be learnt, and all alike, few maps would outweigh many.
+    The weights of a class sum to the square root of its number of maps. If every map weighed the
+    same, the rare classes would not be learnt. If every class weighed the same, a few maps would
+    outweigh hundreds.
     """
     weights = 1 / np.sqrt(np.bincount(labels, minlength=len(CLASSES))[labels])
     return weights / weights.mean()
 
 
 def fit(maps: MapSample, labels: np.ndarray, config: TrainConfig = TrainConfig()) -> Classifier:
-    """Train the network.
+    """Train the network on labelled maps.
 
     Args:
-      maps: M maps.
-      labels: [M] class ids, in the order of CLASSES.
-      config: of the training.
+      maps: The maps.
+      labels: The class of each map [M], as its place in `CLASSES`.
+      config: The settings of the training.
 
     Raises:
-      ValueError: images of fewer than 32 pixels, of which the convolutions leave nothing.
+      ValueError: The images have fewer than 32 pixels, of which the convolutions leave nothing.
     """
     if config.side < 32:
         raise ValueError(f'Images of side={config.side} pixels are too small: take 32 or more.')
@@ -126,7 +130,7 @@ def _optimizer(config: TrainConfig, steps: int) -> optax.GradientTransformation:
 @functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=2)
 def _step(config, steps, state, images, labels, weights, key):
     to_drop, to_reverse = jax.random.split(key)
-    # Read from its end, a text's map is of the same class: half of the images are turned so.
+    # The map of a text that is read backwards has the same class: half of the images are turned.
     reverse = jax.random.bernoulli(to_reverse, shape=(len(images), 1, 1, 1))
     images = jnp.where(reverse, images[:, ::-1, ::-1], images)
 
@@ -143,7 +147,7 @@ def _step(config, steps, state, images, labels, weights, key):
 
 
 def predict(classifier: Classifier, maps: MapSample) -> np.ndarray:
-    """Return [M, C] logits."""
+    """Return the logits of each map [M, C]."""
     images = images_of(maps, side=classifier.side, longest=classifier.longest)
     return np.asarray(_forward(classifier.params, images))
 
@@ -154,10 +158,11 @@ def _forward(params, images):
 
 
 def hand_made_features(maps: MapSample) -> np.ndarray:
-    """Return [M, F] what one would compute by hand: the baseline of the network.
+    """Return features that somebody would think of [M, F], the baseline of the network.
 
-    Mass of the two heaviest columns, of the [CLS] and [SEP] columns, on the diagonal and its
-    neighbours, within texts beyond what their sizes give, and the entropy of rows.
+    These are the mass on the two heaviest columns, on [CLS] and [SEP], on the diagonal and the two
+    diagonals on each side of it; how far the mass within texts exceeds their share of the cells;
+    the mean entropy of the rows; the length; and whether there are two texts.
     """
     return np.stack(
         [
@@ -221,7 +226,7 @@ def _majority(config, maps, labels, unlabelled) -> np.ndarray:
     return np.full(len(unlabelled), np.bincount(labels).argmax())
 
 
-# Ways to find the classes of maps when others are labelled.
+# Ways to predict the classes of maps from other maps with labels.
 MODELS = {'CNN': _by_cnn, 'hand-made features': _by_hand, 'majority': _majority}
 
 
@@ -233,20 +238,22 @@ def cross_validate(
     *,
     folds: int = 5,
 ) -> np.ndarray:
-    """Predict every map by models that saw no map of its text or of one that shares a sentence.
+    """Predict the class of every map by a model that saw neither its text nor one like it.
 
     Args:
-      model: of MODELS.
-      maps: M maps.
-      labels: [M] class ids.
-      config: of the network's training; its seed draws the folds.
-      folds: parts, with about the same share of each class.
+      model: One of `MODELS`.
+      maps: The maps. Those with the same number in `maps.text` share a sentence and are never
+        divided between training and prediction.
+      labels: The class of each map [M].
+      config: The settings of the training; its seed also draws the folds.
+      folds: The number of folds, in which each class has about the same share.
 
     Returns:
-      [M] class ids.
+      The predicted class of each map [M].
 
     Raises:
-      ValueError: fewer texts than folds.
+      ImportError: scikit-learn is not installed.
+      ValueError: There are fewer texts than folds.
     """
     texts = len(np.unique(maps.text))
     if texts < folds:
@@ -263,14 +270,15 @@ def cross_validate(
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
-    """How well classes were found.
+    """How well the classes of maps were predicted.
 
     Attributes:
-      macro_f1: mean over the classes, each as important as another.
-      weighted_f1: mean over the classes by their number of maps.
-      accuracy: share of maps.
-      f1: [C] of each class.
-      macro_interval, weighted_interval, accuracy_interval: central 95 % over bootstrap resamples.
+      macro_f1: The mean of the classes' F1, each class with the same weight.
+      weighted_f1: The mean of the classes' F1, weighted by their numbers of maps.
+      accuracy: The share of the maps whose class was predicted.
+      f1: The F1 of each class [C].
+      macro_interval, weighted_interval, accuracy_interval: The 95 % intervals of the three, from
+        bootstrap resamples of whole texts.
     """
 
     macro_f1: float
@@ -283,16 +291,17 @@ class Scores:
 
 
 def confusion(labels: np.ndarray, predicted: np.ndarray) -> np.ndarray:
-    """Return [C, C] numbers of maps by label (rows) and prediction (columns)."""
+    """Return the numbers of maps [C, C] by label (rows) and prediction (columns)."""
     return np.bincount(labels * len(CLASSES) + predicted, minlength=len(CLASSES) ** 2).reshape(
         len(CLASSES), len(CLASSES)
     )
 
 
 def f1_of(confusions: np.ndarray) -> np.ndarray:
-    """Return F1 [..., C] of each class from confusions [..., C, C]; NaN for one that never occurs.
+    """Return the F1 of each class [..., C] from confusion matrices [..., C, C].
 
-    As in scikit-learn, the macro mean is over the classes that occur as labels or predictions.
+    It is NaN for a class that never occurs, neither as a label nor as a prediction, so that a mean
+    leaves such a class out, as scikit-learn does.
     """
     both = confusions.sum(axis=-1) + confusions.sum(axis=-2)
     right = np.einsum('...CC->...C', confusions)
@@ -307,13 +316,14 @@ def score(
     resamples: int = 2000,
     seed: int = 0,
 ) -> Scores:
-    """Score predictions, with intervals that know that maps of one text go together.
+    """Score predictions, with intervals that allow for several maps of one text.
 
     Args:
-      labels, predicted: [M] class ids.
-      groups: [M] texts; whole texts are drawn again.
-      resamples: of the bootstrap.
-      seed: of the resamples.
+      labels: The true class of each map [M].
+      predicted: The predicted class of each map [M].
+      groups: The text of each map [M]. The bootstrap draws whole texts.
+      resamples: The number of bootstrap resamples.
+      seed: The seed of the resamples.
     """
     _, group = np.unique(groups, return_inverse=True)
     of_group = np.zeros((group.max() + 1, len(CLASSES) ** 2))

@@ -38,8 +38,8 @@ def read_texts(data: ConfigDict, split: str) -> list[Example]:
                 return read_tfds(get_task(data.task), split, data_dir=data.tfds_dir)
             except FileNotFoundError as error:
                 raise FileNotFoundError(
-                    'Name the folder of the original TSV files, --config.data.glue_dir=..., or '
-                    f'prepare them: {error}'
+                    'Name the folder of the original TSV files (setting data.glue_dir), or prepare '
+                    f'them: {error}'
                 ) from error
         case _:
             return read_table(
@@ -71,7 +71,7 @@ def label_names(data: ConfigDict) -> tuple[str, ...] | None:
         case 'glue':
             return get_task(data.task).labels or ('score',)
     if data.label is None:
-        raise ValueError('Fine-tuning needs labels: --config.data.label=COLUMN.')
+        raise ValueError('Fine-tuning needs labels: name their column (setting data.label).')
     return tuple(data.labels) or None
 
 
@@ -96,5 +96,5 @@ def _file(data: ConfigDict, split: str) -> str:
         raise ValueError(f"data.source is 'glue', 'corpus' or 'file', not {data.source!r}.")
     name = 'train_file' if split == 'train' else 'file'
     if data[name] is None:
-        raise ValueError(f'--config.data.{name} is not given (.tsv, .csv or .jsonl).')
+        raise ValueError(f'The setting data.{name} is not given: name a .tsv, .csv or .jsonl.')
     return data[name]

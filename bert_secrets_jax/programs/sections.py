@@ -43,15 +43,15 @@ def _needs_nothing(study: Study) -> str:
 
 
 def _needs_words(study: Study) -> str:
-    return '' if study.has_words else 'a spaCy pipeline: --config.linguistics.pipeline=NAME'
+    return '' if study.has_words else 'a spaCy pipeline (setting linguistics.pipeline)'
 
 
 def _needs_training(study: Study) -> str:
     if study.has_training:
         return ''
     return (
-        'a fine-tuned model: give labelled texts to train on, --config.data.label=COLUMN '
-        '--config.data.train_file=FILE'
+        'a fine-tuned model: give labelled texts to train on (settings data.train_file and '
+        'data.label)'
     )
 
 
@@ -60,7 +60,7 @@ def _needs_classifier(study: Study) -> str:
         return _needs_training(study)
     data = study.config.data
     if data.source == 'file' and data.label is None:
-        return 'labels: --config.data.label=COLUMN'
+        return 'labels: name their column (setting data.label)'
     return ''
 
 
@@ -173,7 +173,7 @@ def _patterns(study: Study, _) -> Patterns:
 
 def _maps_depend_on(study: Study) -> dict:
     if study.config.maps.examples < 1:
-        raise ValueError('--config.maps.examples must be at least 1; --sections does without maps.')
+        raise ValueError('maps.examples must be at least 1; --sections does without maps.')
     return study.on_texts() | {'examples': study.config.maps.examples}
 
 

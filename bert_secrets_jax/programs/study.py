@@ -648,7 +648,7 @@ class Study:
         texts = inputs.text_name(data, data.split)
         if data.source == 'file':
             if self.dev[0].label is None:
-                raise ValueError('Ablation needs labels: --config.data.label=COLUMN.')
+                raise ValueError('Ablation needs labels: name their column (setting data.label).')
             # The names of its classes are the model's own; `labels_of` compares their number.
             return
         ours = inputs.label_names(data)
@@ -656,7 +656,7 @@ class Study:
             raise ValueError(
                 f'{self.model_name} has {config.num_labels} classes and {texts} {len(ours)}: give '
                 'a checkpoint that was fine-tuned on it, or let this run fine-tune one '
-                '(--config.ablation.checkpoint=finetuned).'
+                '(ablation.checkpoint=finetuned).'
             )
         theirs = [name.lower() for name in config.label_names]
         wanted = [name.lower() for name in ours]
