@@ -1,4 +1,4 @@
-"""What two heads do together beyond the sum of what each does alone.
+"""Interactions of heads: the effect of two heads together beyond the sum of their single effects.
 
 The effect of disabling heads is the score (or the loss) without them minus that of the intact
 model. The interaction of heads a and b is effect(a, b) - effect(a) - effect(b). It is 0 where the
@@ -42,7 +42,7 @@ def single_and_pair_masks(
 
 
 def pairs_of(count: int) -> Int[np.ndarray, 'P 2']:
-    """Return which heads each pair consists of, as indices into a list of `count` heads.
+    """Return the two heads of each pair [P, 2], as indices into a list of `count` heads.
 
     >>> pairs_of(3).tolist()
     [[0, 1], [0, 2], [1, 2]]
@@ -53,15 +53,15 @@ def pairs_of(count: int) -> Int[np.ndarray, 'P 2']:
 def interactions(
     effects: Real[np.ndarray, 'M *values'], count: int
 ) -> Real[np.ndarray, 'P *values']:
-    """Return effect(a, b) - effect(a) - effect(b) of each pair.
+    """Return effect(a, b) - effect(a) - effect(b) of each pair [P, ...].
 
     Args:
-      effects: [M, ...] What each of `single_and_pair_masks` changes relative to the intact model: a
-        number, or an array of numbers such as one per example.
+      effects: [M, ...] The effect of each mask of `single_and_pair_masks` relative to the intact
+        model: a number, or an array of numbers such as one per example.
       count: The number of heads.
 
     Raises:
-      ValueError: There are not as many effects as heads and pairs.
+      ValueError: The number of effects is not the number of heads plus the number of pairs.
     """
     pairs = pairs_of(count)
     if len(effects) != count + len(pairs):
@@ -74,7 +74,12 @@ def interactions(
 
 
 def as_matrix(values: Float[np.ndarray, ' P'], count: int) -> Float[np.ndarray, 'count count']:
-    """Arrange one value per pair of `count` heads in a symmetric matrix; its diagonal is NaN."""
+    """Arrange one value per pair in a symmetric matrix [count, count], whose diagonal is NaN.
+
+    Args:
+      values: The value of each pair [P].
+      count: The number of heads.
+    """
     first, second = pairs_of(count).T
     matrix = np.full((count, count), np.nan)
     matrix[first, second] = matrix[second, first] = values

@@ -1,4 +1,4 @@
-"""A layer of BERT, cut into the part that masks share and the part that each mask runs alone.
+"""A layer of BERT, cut into a part that all masks share and a part that is run for each mask.
 
 Axes besides those of `model/attention.py`: Z rows, which are examples times masks, with the masks
 of one example next to each other; J heads that a mask changes in one layer; A maps, one per head or
@@ -27,11 +27,11 @@ from bert_secrets_jax.model.config import BertConfig
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """What the pieces are compiled for.
+    """The static argument of the compiled functions of this module.
 
     Attributes:
       config: The config of the model.
-      baseline: What replaces a disabled head, one of `attention.BASELINES`.
+      baseline: The replacement of a disabled head, one of `attention.BASELINES`.
     """
 
     config: BertConfig
@@ -44,7 +44,13 @@ def _piece(function):
 
 @_piece
 def embed(setting: Setting, params, batch):
-    """Return the hidden states [B, T, D] that enter the first layer."""
+    """Return the hidden states [B, T, D] that enter the first layer.
+
+    Args:
+      setting: The model and the baseline.
+      params: The parameters of the embeddings.
+      batch: The batch.
+    """
     embeddings = Embeddings(setting.config)
     return embeddings.apply(
         {'params': params},
@@ -57,14 +63,14 @@ def embed(setting: Setting, params, batch):
 
 @_piece
 def run_layer(setting: Setting, params, hidden, attention_mask, head_mask):
-    """Run a whole layer.
+    """Run a whole layer, and return its output [Z, T, D].
 
     Args:
       setting: The model and the baseline.
-      params: Parameters of this layer.
-      hidden: [Z, T, D] Hidden states that enter the layer.
-      attention_mask: [B, T] 1 on real tokens.
-      head_mask: [Z, N] Mask of the layer's heads per row; None keeps all heads.
+      params: The parameters of this layer.
+      hidden: [Z, T, D] The hidden states that enter the layer.
+      attention_mask: [B, T] The mask of the tokens: 1 on real tokens, 0 on padding.
+      head_mask: [Z, N] The mask of the layer's heads in each row; None keeps all heads.
     """
     attention_mask = _per_row(attention_mask, len(hidden))
     context, baseline = _contexts(setting, params, hidden, attention_mask)
@@ -79,13 +85,13 @@ def open_layer(setting: Setting, params, hidden, attention_mask):
 
     Args:
       setting: The model and the baseline.
-      params: Parameters of this layer.
-      hidden: [B, T, D] Hidden states that enter the layer.
-      attention_mask: [B, T] 1 on real tokens.
+      params: The parameters of this layer.
+      hidden: [B, T, D] The hidden states that enter the layer.
+      attention_mask: [B, T] The mask of the tokens: 1 on real tokens, 0 on padding.
 
     Returns:
-      The residual stream [B, T, D] after the intact attention, and what disabling each head adds to
-      it, [N, B, T, D].
+      The residual stream [B, T, D] after the intact attention, and the change of it [N, B, T, D]
+      that comes from disabling each head.
     """
     context, baseline = _contexts(setting, params, hidden, attention_mask)
     changes = jnp.einsum(
@@ -103,12 +109,12 @@ def close_layer(setting: Setting, params, residual, changes, heads, amounts):
 
     Args:
       setting: The model and the baseline.
-      params: Parameters of this layer.
+      params: The parameters of this layer.
       residual: [B, T, D] The first result of `open_layer`.
       changes: [N, B, T, D] The second result of `open_layer`.
       heads: [M, J] The heads that each mask changes.
-      amounts: [M, J] How far each of these heads is disabled, which is 1 minus the mask. Where a
-        mask changes fewer than J heads, the other amounts are 0.
+      amounts: [M, J] The share by which each of these heads is disabled, which is 1 minus the mask.
+        Where a mask changes fewer than J heads, the other amounts are 0.
     """
     change = jnp.einsum(
         'MJ,MJBTD->BMTD',
@@ -122,7 +128,13 @@ def close_layer(setting: Setting, params, residual, changes, heads, amounts):
 
 @_piece
 def leave_layer(setting: Setting, params, residual):
-    """Return the output [B, T, D] of an opened layer whose heads all stay."""
+    """Return the output [B, T, D] of an opened layer in which no head is disabled.
+
+    Args:
+      setting: The model and the baseline.
+      params: The parameters of this layer.
+      residual: [B, T, D] The first result of `open_layer`.
+    """
     return _rest(setting, params, residual)
 
 
@@ -136,12 +148,12 @@ def last_layer(setting: Setting, params, pooler, classifier, hidden, attention_m
 
     Args:
       setting: The model and the baseline.
-      params: Parameters of the last layer.
-      pooler: Parameters of the pooler.
-      classifier: Parameters of the classifier.
-      hidden: [Z, T, D] Hidden states that enter the last layer.
-      attention_mask: [B, T] 1 on real tokens.
-      head_masks: [Z, M, N] Masks of the last layer's heads.
+      params: The parameters of the last layer.
+      pooler: The parameters of the pooler.
+      classifier: The parameters of the classifier.
+      hidden: [Z, T, D] The hidden states that enter the last layer.
+      attention_mask: [B, T] The mask of the tokens: 1 on real tokens, 0 on padding.
+      head_masks: [Z, M, N] The masks of the last layer's heads.
     """
     config = setting.config
     einsum = functools.partial(jnp.einsum, precision=matmul_precision(config))

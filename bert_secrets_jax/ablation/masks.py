@@ -1,4 +1,4 @@
-"""Which heads are disabled: head masks [M, L, N], where 1 keeps a head and 0 disables it."""
+"""Head masks [M, L, N], which keep a head with 1 and disable it with 0."""
 
 import itertools
 import re
@@ -62,12 +62,12 @@ def random_sets(config: BertConfig, *, size: int, count: int, seed: int) -> Mask
 
     Args:
       config: The config of the model.
-      size: How many heads each mask disables.
-      count: How many masks to draw.
-      seed: Seed of the draws.
+      size: The number of heads that each mask disables.
+      count: The number of masks to draw.
+      seed: The seed of the draws.
 
     Raises:
-      ValueError: The model has fewer than `size` heads.
+      ValueError: `size` is negative, or the model has fewer heads.
     """
     if not 0 <= size <= config.num_heads:
         raise ValueError(f'{size=} heads of a model that has {config.num_heads}.')
@@ -109,10 +109,13 @@ def disable(config: BertConfig, sets: Iterable[Iterable[tuple[int, int]]]) -> Ma
 
 
 def parse_heads(text: str) -> list[tuple[int, int]]:
-    """Read a list of heads as a person writes it.
+    """Read a list of heads as a person writes it, with commas between them.
 
     >>> parse_heads('L1-H2,L7-H6')
     [(0, 1), (6, 5)]
+
+    Returns:
+      The heads as (layer, head), counted from 0.
 
     Raises:
       ValueError: A part of the text is not a head; the message names it.

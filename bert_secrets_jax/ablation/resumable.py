@@ -1,4 +1,4 @@
-"""Long sweeps: they show how far they are, and go on where they were interrupted."""
+"""Long sweeps, which show their progress and go on where they were interrupted."""
 
 import dataclasses
 import hashlib
@@ -42,21 +42,21 @@ def sweep_examples(
     """Compute the logits of every example under every mask, and show the progress.
 
     With a folder, a sweep that was killed goes on where it was when it is called again with the
-    same arguments, and loses about a minute of work. The folder only holds unfinished work: delete
+    same arguments; it loses about a minute of work. The folder only holds unfinished work: delete
     it when the result is saved. A file in it that is damaged, or that belongs to another model,
-    other masks or other batches, is ignored and its part is computed again.
+    other masks or other batches, is ignored, and its part is computed again.
 
     Args:
       pretrained: A model with a classification or regression head.
-      examples: Strings, pairs of strings, or `Example`s, all of one kind.
-      masks: [M, L, N] Masks as in `sweep`. The intact model is not added.
+      examples: Strings, pairs of strings or `Example`s, all of one kind.
+      masks: [M, L, N] The masks, as in `sweep`. The intact model is not added.
       baseline: The map of a disabled head, as in `sweep`.
-      max_length: Longer inputs are cut to this many tokens.
-      tokens_per_batch: Upper limit on rows times padded length. Where there are many masks, the
-        batches are smaller, so that progress shows.
-      chunk_tokens: How many tokens one call computes, as in `sweep`.
-      mesh: Devices that share the examples of each batch, as in `sweep`.
-      folder: Where unfinished work is kept; None keeps it in memory alone.
+      max_length: The greatest number of tokens; longer inputs are cut.
+      tokens_per_batch: The greatest number of rows times padded length. Where there are many masks,
+        the batches are smaller, so that progress shows.
+      chunk_tokens: The number of tokens that one call computes, as in `sweep`.
+      mesh: The devices that share the examples of each batch, as in `sweep`.
+      folder: The folder of unfinished work; None keeps it in memory alone.
 
     Raises:
       TypeError: The model is not a `Pretrained`, or the examples are not texts.

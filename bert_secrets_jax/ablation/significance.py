@@ -1,7 +1,7 @@
-"""Which differences between an ablated model and the intact one are real.
+"""Tests of the differences between ablated models and the intact one.
 
 Axes: M masks (each makes one ablated model), E examples, R resamples or rounds, F sums from which a
-metric is computed, Q quantities. "Baseline" is the intact model here.
+metric is computed, Q quantities. The "baseline" is the intact model here.
 
 Predictions are class ids for 'accuracy' and 'f1', values for 'pearson' and 'spearman'. All tests
 are paired: every mask and the baseline answer the same examples. A difference is the mask's score
@@ -19,7 +19,7 @@ METRICS = ('accuracy', 'f1', 'pearson', 'spearman')
 
 # Numbers in one block of resamples or masks: 8 MB, for any number of examples.
 _BLOCK = 1_000_000
-# What the rounding of float64 sums leaves of an exact zero: relative to the mean square for
+# The greatest rounding error of float64 sums that are exactly 0: relative to the mean square for
 # variances, absolute for scores.
 _ROUNDING = 1e-12
 
@@ -31,16 +31,16 @@ Weights = Real[np.ndarray, 'R E'] | Bool[np.ndarray, 'R E']
 
 @dataclasses.dataclass(frozen=True)
 class SelectedGain:
-    """What the best mask gains, with and without the luck of having been chosen.
+    """The gain of the best mask, with and without the luck of having been chosen.
 
     Attributes:
-      naive: Difference of the best mask on the examples on which it was chosen.
-      honest: Mean difference on the half of the examples on which the best mask was not chosen.
-      honest_low: Lower end of the central 95 % of these differences over random halves. Where one
-        mask is always the best, this range is about as wide as its bootstrap interval, because a
-        half drawn without replacement varies as much as a resample of all examples.
-      honest_high: Upper end of the same.
-      chosen: [M] How often each mask was the best of a half, as a share.
+      naive: The difference of the best mask on the examples on which it was chosen.
+      honest: The mean difference on the half of the examples on which the best mask was not chosen.
+      honest_low: The lower end of the central 95 % of these differences over random halves. Where
+        one mask is always the best, this range is about as wide as its bootstrap interval, because
+        a half drawn without replacement varies as much as a resample of all examples.
+      honest_high: The upper end of the same range.
+      chosen: [M] The share of the halves on which each mask was the best.
     """
 
     naive: float
@@ -55,15 +55,15 @@ class Assessment:
     """Every mask compared with the baseline.
 
     Attributes:
-      baseline_score: Score of the intact model.
-      score: [M] Score of each mask.
+      baseline_score: The score of the intact model.
+      score: [M] The score of each mask.
       difference: [M] `score` minus `baseline_score`.
-      low: [M] Lower end of the 95 % bootstrap interval of `difference`.
-      high: [M] Upper end.
-      p_value: [M] Two-sided p-value of the hypothesis that there is no difference.
+      low: [M] The lower end of the 95 % bootstrap interval of `difference`.
+      high: [M] The upper end of this interval.
+      p_value: [M] The two-sided p-value of the hypothesis that there is no difference.
       holm: [M] The p-values adjusted for M tests by Holm's method.
       benjamini_hochberg: [M] The p-values adjusted by Benjamini and Hochberg's method.
-      test: Name of the test that `p_value` comes from.
+      test: The name of the test that `p_value` comes from.
     """
 
     baseline_score: float
@@ -77,10 +77,10 @@ class Assessment:
     test: str
 
     def significant(self, level: float = 0.05, correction: str = 'holm') -> tuple[int, int]:
-        """Count the masks that lower the score significantly, and those that raise it.
+        """Return the numbers of masks that significantly lower the score and that raise it.
 
         Args:
-          level: Largest adjusted p-value that counts as significant.
+          level: The greatest adjusted p-value that counts as significant.
           correction: 'holm' bounds the chance of any error, 'benjamini_hochberg' the expected
             share of errors among the masks that are counted, and 'none' bounds neither.
 
@@ -109,13 +109,13 @@ def assess(
 
     Args:
       metric: One of METRICS.
-      predictions: [M, E] Predictions under each mask.
-      baseline: [E] Predictions of the intact model.
-      labels: [E] The right answers.
-      resamples: Number of resamples of the bootstrap.
-      rounds: Number of rounds of the randomization test, which accuracy does not need. Take more
-        than M / level, because otherwise Holm's correction can find nothing.
-      seed: Seed of the bootstrap and of the randomization test.
+      predictions: [M, E] The predictions under each mask.
+      baseline: [E] The predictions of the intact model.
+      labels: [E] The true labels.
+      resamples: The number of resamples of the bootstrap.
+      rounds: The number of rounds of the randomization test, which accuracy does not need. Take
+        more than M / level, because otherwise Holm's correction can find nothing.
+      seed: The seed of the bootstrap and of the randomization test.
 
     Raises:
       ValueError: The metric is unknown, the shapes do not fit, or predictions are not finite.
@@ -150,13 +150,14 @@ def weighted_scores(
 
     Args:
       metric: One of METRICS.
-      predictions: [M, E] Predictions under each mask.
-      labels: [E] The right answers.
-      weights: [R, E] How often each resample contains each example; 0 and 1 choose a part of them.
+      predictions: [M, E] The predictions under each mask.
+      labels: [E] The true labels.
+      weights: [R, E] The number of times that each resample contains each example; 0 and 1 choose a
+        part of the examples.
 
     Returns:
-      [R, M] Scores; NaN where a correlation is undefined. Pearson's is undefined where the variance
-      in a resample is below 1e-12 times its mean square about the mean of all examples.
+      [R, M] The scores; NaN where a correlation is undefined. Pearson's is undefined where the
+      variance in a resample is below 1e-12 times its mean square about the mean of all examples.
 
     Raises:
       ValueError: The metric is unknown, the shapes do not fit, weights are negative, or predictions
@@ -194,14 +195,14 @@ def paired_bootstrap(
     not depend on the other masks. Resamples in which a difference is undefined are left out.
 
     Args:
-      metric: As in `assess`, like `predictions`, `baseline`, `labels`, `resamples` and `seed`.
-      level: Nominal coverage of the intervals.
+      metric, predictions, baseline, labels, resamples, seed: As in `assess`.
+      level: The nominal coverage of the intervals.
 
     Returns:
       The lower ends [M] and the upper ends [M].
 
     Raises:
-      ValueError: As `assess`.
+      ValueError: `assess` would refuse the arguments.
     """
     _check(metric, predictions, labels, baseline)
     rng = np.random.default_rng(seed)
@@ -221,12 +222,15 @@ def paired_bootstrap(
 def mcnemar(predictions: Predictions, baseline: PerExample, labels: PerExample) -> PerMask:
     """Return exact two-sided p-values [M] of equal accuracy (McNemar 1947).
 
-    Only the examples that either the mask or the baseline has right, but not both, matter. If the
+    Only those examples matter that either the mask or the baseline has right, but not both. If the
     two are equally good, each of them is the right one with probability 1/2. The p-value is 1 where
     there is no such example.
 
+    Args:
+      predictions, baseline, labels: As in `assess`.
+
     Raises:
-      ValueError: As `assess`.
+      ValueError: `assess` would refuse the arguments.
     """
     _check('accuracy', predictions, labels, baseline)
     right, baseline_right = predictions == labels[None], (baseline == labels)[None]
@@ -261,13 +265,13 @@ def randomization_test(
     1,500 examples, so 10 minutes for 144 heads and the default number of rounds.
 
     Args:
-      metric: As in `assess`, like `predictions`, `baseline`, `labels`, `rounds` and `seed`.
+      metric, predictions, baseline, labels, rounds, seed: As in `assess`.
 
     Returns:
-      [M] p-values, each independent of the other masks; NaN where the difference is undefined.
+      The p-values [M], each independent of the other masks; NaN where the difference is undefined.
 
     Raises:
-      ValueError: As `assess`.
+      ValueError: `assess` would refuse the arguments.
     """
     _check(metric, predictions, labels, baseline)
     everything = np.ones((1, len(labels)))
@@ -307,9 +311,9 @@ def sign_flip_test(
     examples and skewed values the test finds too much.
 
     Args:
-      values: [Q, E] Value of each quantity for each example.
-      rounds: Number of random flips.
-      seed: Seed of the flips.
+      values: [Q, E] The value of each quantity for each example.
+      rounds: The number of random flips.
+      seed: The seed of the flips.
 
     Returns:
       The p-values [Q] of Student's t-test, and the corrected p-values [Q]: the chance that any of
@@ -347,9 +351,9 @@ def sign_flip_test(
 def holm(p_values: PerMask) -> PerMask:
     """Return p-values [M] adjusted for all M tests (Holm 1979).
 
-    If those up to a level count as significant, the chance of any error among them is at most that
-    level, whatever the dependence between the tests. A p-value that is NaN stays NaN, and counts as
-    a test.
+    If p-values up to a level count as significant, the chance of any error among them is at most
+    that level, whatever the dependence between the tests. A p-value that is NaN stays NaN, and
+    counts as a test.
 
     Raises:
       ValueError: A p-value is outside [0, 1].
@@ -365,8 +369,8 @@ def holm(p_values: PerMask) -> PerMask:
 def benjamini_hochberg(p_values: PerMask) -> PerMask:
     """Return p-values [M] adjusted for all M tests (Benjamini and Hochberg 1995).
 
-    If those up to a level count as significant, the expected share of errors among them is at most
-    that level. This holds for independent and for positively dependent tests (Benjamini and
+    If p-values up to a level count as significant, the expected share of errors among them is at
+    most that level. This holds for independent and for positively dependent tests (Benjamini and
     Yekutieli 2001). A p-value that is NaN stays NaN, and counts as a test.
 
     Raises:
@@ -385,18 +389,18 @@ def selected_gain(
     splits: int = 1000,
     seed: int = 0,
 ) -> SelectedGain:
-    """Compute what the best mask gains, on the examples on which it was chosen and on others.
+    """Compute the gain of the best mask on the examples on which it was chosen, and on others.
 
     The best of many masks is partly the luckiest one. So the examples are halved at random, many
     times: the mask that is best on one half is scored on the other half, and the other way round.
     Ties for the best mask are broken at random.
 
     Args:
-      metric: As in `assess`, like `predictions`, `baseline`, `labels` and `seed`.
-      splits: Number of random halvings.
+      metric, predictions, baseline, labels, seed: As in `assess`.
+      splits: The number of random halvings.
 
     Raises:
-      ValueError: As `assess`, or there are fewer than two examples.
+      ValueError: `assess` would refuse the arguments, or there are fewer than two examples.
     """
     _check(metric, predictions, labels, baseline)
     masks, examples = predictions.shape

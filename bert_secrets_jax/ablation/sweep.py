@@ -32,7 +32,7 @@ from bert_secrets_jax.model.weights import Pretrained, check_pretrained
 
 @dataclasses.dataclass(frozen=True)
 class Swept:
-    """What the model answers under every mask.
+    """The logits of a model under every mask.
 
     Attributes:
       masks: [M, L, N] The masks, as they were given to the sweep.
@@ -53,7 +53,7 @@ class Swept:
 
 
 def default_chunk_tokens() -> int:
-    """Return how many tokens a call computes: they fit a CPU's cache, or keep a GPU busy."""
+    """Return the number of tokens for one call: they fit the cache of a CPU, or keep a GPU busy."""
     return 1024 if jax.default_backend() == 'cpu' else 65_536
 
 
@@ -75,13 +75,14 @@ def sweep(
     Args:
       pretrained: A model with a classification or regression head.
       batches: The batches of one call of `encode`.
-      masks: [M, L, N] Masks from `ablation/masks.py`, or your own: 1 keeps a head, 0 replaces its
-        map by the baseline, and a fraction mixes the two.
+      masks: [M, L, N] The masks, from `ablation/masks.py` or your own: 1 keeps a head, 0 replaces
+        its map by the baseline, and a fraction mixes the two.
       baseline: The map of a disabled head: 'uniform' gives every token 1/length (the paper,
         section 4.6), 'zero' removes the head (Michel et al. 2019).
-      chunk_tokens: How many tokens, of all examples and masks together, one call computes. The
-        default depends on the kind of device. Smaller chunks need less memory.
-      mesh: Devices along an axis `data`, over which the examples of each batch are split.
+      chunk_tokens: The number of tokens, of all examples and masks together, that one call
+        computes; None takes `default_chunk_tokens`. Smaller chunks need less memory.
+      mesh: The devices, along an axis `data`, over which the examples of each batch are split; None
+        uses one device.
 
     Raises:
       TypeError: The model is not a `Pretrained`, or a single batch is given.
@@ -109,9 +110,9 @@ def sweep_batches(
     chunk_tokens: int | None = None,
     mesh: Mesh | None = None,
 ) -> Iterator[Float[np.ndarray, 'M B C']]:
-    """Yield the logits [M, B, C] of each batch. Those of filler rows mean nothing.
+    """Yield the logits [M, B, C] of each batch.
 
-    The arguments and the errors are those of `sweep`.
+    The arguments and the errors are those of `sweep`. The logits of filler rows mean nothing.
     """
     descent = Descent.of(pretrained, masks, baseline=baseline, chunk_tokens=chunk_tokens, mesh=mesh)
     return map(descent.logits, listed(batches))
@@ -140,7 +141,14 @@ def _take(tree: Any, index: Any) -> Any:
 
 
 def one_behind(results: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, np.ndarray]]:
-    """Fetch each result while the device works on the next one, and never queue more than one."""
+    """Fetch each result while the device works on the next one, and never queue more than one.
+
+    Args:
+      results: Pairs of anything and an array on the device.
+
+    Yields:
+      The same pairs, with NumPy arrays.
+    """
     before = None
     for now in results:
         if before is not None:
@@ -152,21 +160,21 @@ def one_behind(results: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, np.nda
 
 @dataclasses.dataclass(frozen=True)
 class Descent:
-    """The way of all masks down through the layers of a model, ready to run on any batch.
+    """The computation of all masks, layer by layer, ready to run on any batch.
 
     Attributes:
-      setting: What the pieces of a layer are compiled for. All layers share one compilation per
+      setting: The static argument of the compiled functions. All layers share one compilation per
         shape.
-      embeddings: Parameters of the embeddings.
-      layers: Parameters of each layer. They are kept apart, because a slice of their stack would
-        be copied in every call.
-      pooler: Parameters of the pooler.
-      classifier: Parameters of the classifier.
-      masks: [M, L, N] The given masks, each once.
+      embeddings: The parameters of the embeddings.
+      layers: The parameters of each layer. They are kept apart, because a slice of their stack
+        would be copied in every call.
+      pooler: The parameters of the pooler.
+      classifier: The parameters of the classifier.
+      masks: [M, L, N] The distinct masks among those that were given.
       which: The index in `masks` of each mask that was given.
-      tokens: How many tokens a call computes on all devices together.
-      devices: How many devices share the examples of a batch.
-      place: Moves a batch to the devices.
+      tokens: The number of tokens that a call computes on all devices together.
+      devices: The number of devices that share the examples of a batch.
+      place: A function that moves a batch to the devices.
     """
 
     setting: Setting
@@ -236,14 +244,15 @@ class Descent:
     def steps(
         self, batch: Batch, members: Int[np.ndarray, ' wanted']
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield what each call found, and let the caller decide where it is kept.
+        """Yield the logits that each call computes; the caller decides where they are kept.
 
         Args:
           batch: The examples.
-          members: Indices in `masks` of those to compute.
+          members: The indices in `masks` of the masks to compute.
 
         Yields:
-          Indices [m] in `masks`, indices [b] of rows of the batch, and their logits [m, b, C].
+          The indices [m] of masks in `masks`, the indices [b] of rows in the batch, and their
+          logits [m, b, C].
         """
         for rows in _pieces(batch, self.tokens, self.devices):
             for computed, found in one_behind(self._run(_take(batch, rows), members)):

@@ -19,11 +19,11 @@ _KEYS = ('split', 'seed', 'step', 'epoch')
 
 @dataclasses.dataclass
 class Record:
-    """What a training has to say of itself so far.
+    """The training curves so far.
 
     Attributes:
       history: The rows of the training curves.
-      pending: Steps that have no row yet, each with the losses of all seeds.
+      pending: The steps that have no row yet, each with the losses of all seeds.
     """
 
     history: list[dict[str, Any]] = dataclasses.field(default_factory=list)
@@ -31,7 +31,7 @@ class Record:
 
 
 class Memory:
-    """In place of `Checkpoints` where nothing is to be written."""
+    """Stands in for `Checkpoints` where nothing is to be written."""
 
     def __enter__(self) -> 'Memory':
         return self
@@ -40,7 +40,7 @@ class Memory:
         """Nothing is open."""
 
     def save(self, state: Any, record: Record) -> None:
-        """Keep nothing."""
+        """Write nothing."""
 
     def restore_latest(self, state: Any) -> tuple[Any, Record]:
         """Return the given state: a training in memory starts at its beginning."""
@@ -53,7 +53,7 @@ class Checkpoints:
     A checkpoint whose writing was interrupted does not count, and the one before it is still there.
 
     Args:
-      folder: The training's folder: the checkpoint is in `checkpoints`, the curves are
+      folder: The folder of the training. The checkpoint is in `checkpoints`, the curves are in
         `curve.jsonl` and `curve.csv`.
     """
 
@@ -77,7 +77,7 @@ class Checkpoints:
 
     @property
     def latest_step(self) -> int | None:
-        """The step of the last checkpoint; None without one."""
+        """The step of the last checkpoint; None if there is none."""
         return self._manager.latest_step()
 
     def save(self, state: Any, record: Record) -> None:
@@ -92,11 +92,11 @@ class Checkpoints:
         self._write_curves(record.history)
 
     def restore_latest(self, state: Any) -> tuple[Any, Record]:
-        """Return state and record of the last checkpoint.
+        """Return the state and the record of the last checkpoint.
 
         Args:
-          state: A state with the right structure, shapes and placement on devices. It is returned,
-            with an empty record, where there is no checkpoint.
+          state: A state with the right structure, shapes and placement on devices. If there is no
+            checkpoint, it is returned with an empty record.
         """
         step = self.latest_step
         if step is None:

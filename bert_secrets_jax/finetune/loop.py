@@ -1,8 +1,8 @@
 """The training loop: several seeds at once, and it can be killed at any time.
 
-Everything that differs between seeds has a leading axis G: parameters, optimiser state and batches.
-What happens at a step follows from the step and the seed alone (data order, dropout), so a
-checkpoint of parameters and step is a checkpoint of everything.
+Parameters, optimiser state and batches have a leading axis G of seeds. Data order and dropout
+follow from the step and the seed alone, so a checkpoint of the parameters, the optimiser state and
+the step is a checkpoint of everything.
 """
 
 import dataclasses
@@ -40,27 +40,27 @@ Save = Callable[[int, str, Any], None]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FinetuneConfig:
-    """Settings of a training. The defaults are those of the paper and of its authors' script.
+    """The settings of a training. The defaults are those of the paper and of its authors' script.
 
     Attributes:
-      seeds: One model is trained per seed, which determines the fresh classifier, the order of the
-        data and dropout.
-      epochs: Number of passes over the training examples.
-      batch_size: Number of examples per step and seed.
-      micro_batch: Number of examples per forward and backward pass; must divide `batch_size`. The
-        examples of a step are sorted by length and cut into micro-batches, each padded to its own
-        longest example, and their gradients are added. The step is the same up to rounding and
-        needs less memory and less padding.
-      learning_rate: Learning rate at its peak.
-      warmup: Share of the steps in which the learning rate rises.
-      weight_decay: Decoupled weight decay, applied to all weights but biases and LayerNorm.
-      clip: Greatest norm of the gradient.
-      optimizer: 'adamw' or 'bert_adam' (see `optimizers.make_optimizer`).
-      max_length: Greatest number of tokens of an example; longer ones are cut.
-      buckets: Lengths that examples are padded to.
-      log_every: Number of steps between two rows of the training curve.
-      checkpoint_every: Number of steps between two checkpoints. There is also one per epoch, and
-        one whenever the last is two minutes old.
+      seeds: The seeds. One model is trained per seed, which determines the fresh classifier, the
+        order of the data and dropout.
+      epochs: The number of passes over the training examples.
+      batch_size: The number of examples per step and seed.
+      micro_batch: The number of examples per forward and backward pass; it must divide
+        `batch_size`. The examples of a step are sorted by length and cut into micro-batches, each
+        padded to its own longest example, and their gradients are added. The step is the same up to
+        rounding and needs less memory and less padding.
+      learning_rate: The learning rate at its peak.
+      warmup: The share of the steps in which the learning rate rises.
+      weight_decay: The decoupled weight decay of all weights except biases and LayerNorm.
+      clip: The greatest norm of the gradient; a larger gradient is scaled down.
+      optimizer: The optimiser: 'adamw' or 'bert_adam' (see `optimizers.make_optimizer`).
+      max_length: The greatest number of tokens of an example; longer ones are cut.
+      buckets: The lengths to which examples are padded.
+      log_every: The number of steps between two rows of the training curve.
+      checkpoint_every: The number of steps between two checkpoints. There is also one per epoch,
+        and one whenever the last is two minutes old.
     """
 
     seeds: tuple[int, ...] = (0,)
@@ -115,15 +115,15 @@ def _is_whole(value: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """What a model is trained and evaluated on.
+    """The examples that a model is trained and evaluated on.
 
     Attributes:
       train: The tokenised training examples.
-      train_labels: [E] their class ids, or values of a regression.
-      train_ids: Their names, for error messages.
-      dev: Batches of the dev examples.
-      dev_labels: Class ids or values of the dev examples, in the order of `Batch.example`.
-      metrics: Names of the metrics that the dev examples are scored with.
+      train_labels: The class ids of the training examples, or the values of a regression [E].
+      train_ids: The ids of the training examples, for error messages.
+      dev: The batches of the dev examples.
+      dev_labels: The class ids or values of the dev examples, in the order of `Batch.example`.
+      metrics: The names of the metrics that the dev examples are scored with.
     """
 
     train: Encoded
@@ -136,7 +136,13 @@ class Data:
 
 @flax.struct.dataclass
 class TrainState:
-    """What a step changes, with a leading axis G for seeds."""
+    """The state that a step changes.
+
+    Attributes:
+      step: The number of steps done so far, the same for all seeds.
+      params: The parameters, with a leading axis G of seeds.
+      optimizer: The state of the optimiser, with a leading axis G of seeds.
+    """
 
     step: Any
     params: Any
@@ -144,11 +150,11 @@ class TrainState:
 
 
 class NonFiniteLossError(FloatingPointError):
-    """The loss became infinite or NaN. Checkpoints hold only what was before that."""
+    """The loss became infinite or NaN. Checkpoints hold only the state before that."""
 
 
 def save_nothing(seed: int, which: str, params: Any) -> None:
-    """Keep no parameters."""
+    """Save no parameters."""
 
 
 def train_runs(
@@ -161,30 +167,30 @@ def train_runs(
     save: Save = save_nothing,
     mesh: Mesh | None = None,
 ) -> list[dict[str, Any]]:
-    """Train one model per seed; called again after a kill, go on to the same result.
+    """Train one model per seed. A call after an interruption goes on and has the same result.
 
     Args:
       bert: A model with a classification or regression head.
-      params: Initial parameters for each seed.
-      data: Training and dev examples.
-      config: Settings.
-      folder: Folder for checkpoints and curves (`curve.jsonl`, `curve.csv`). Nothing is written
-        without one.
-      save: Function that is called with a seed, 'best' or 'last', and that seed's parameters:
-        whenever its dev score is the best so far, and after the last step.
-      mesh: Devices along an axis `data`, over which the seeds are spread or, where their number
-        does not allow that, the micro-batches.
+      params: The initial parameters of each seed.
+      data: The training and dev examples.
+      config: The settings of the training.
+      folder: The folder of checkpoints and curves (`curve.jsonl`, `curve.csv`). None writes
+        nothing.
+      save: A function of a seed, 'best' or 'last', and the parameters of that seed. It is called
+        whenever the dev score of the seed is the best so far, and after the last step.
+      mesh: The devices, along an axis `data`, over which the seeds are spread or, where their
+        number does not allow that, the micro-batches. None uses one device.
 
     Returns:
-      The history: a dictionary per logged step and seed ('split' is 'train', with 'loss' and
-      'learning_rate'), and per epoch and seed ('split' is 'dev', with 'loss', the metrics, their
-      mean 'score', and always 'accuracy' or, for a regression, 'pearson'). Epoch 0 is the model
-      before training.
+      The history, a list of dictionaries: one per logged step and seed ('split' is 'train', with
+      'loss' and 'learning_rate'), and one per epoch and seed ('split' is 'dev', with 'loss', the
+      metrics, their mean 'score', and always 'accuracy' or, for a regression, 'pearson'). Epoch 0
+      is the model before training.
 
     Raises:
-      NonFiniteLossError: The loss is not finite; names the step, the learning rate and the
-        examples.
-      ValueError: Neither seeds nor micro-batches can be spread over the devices.
+      NonFiniteLossError: The loss is not finite. The error names the step, the learning rate and
+        the examples.
+      ValueError: Neither the seeds nor the micro-batches can be spread over the devices.
     """
     count = len(data.train_labels)
     per_epoch = -(-count // config.batch_size)
@@ -295,15 +301,15 @@ def predict(
     show_progress: bool = False,
     compiles: bool = True,
 ) -> Float32[np.ndarray, 'G E C']:
-    """Return the logits of every seed on all examples, in their order.
+    """Return the logits of every seed on all examples, in the order of the examples [G, E, C].
 
     Args:
       bert: The model.
-      params: Parameters with a leading axis of seeds.
-      batches: Batches from one call of `encode`.
-      at_once: Whether the seeds are vmapped; otherwise they follow each other.
-      show_progress: Whether progress is shown.
-      compiles: Whether the first batch is likely to wait for a compilation, which is then said.
+      params: The parameters, with a leading axis G of seeds.
+      batches: The batches from one call of `encode`.
+      at_once: Whether all seeds are computed at once (vmap) rather than one after the other.
+      show_progress: Whether to show the progress.
+      compiles: Whether the progress says that the first batch is likely to wait for a compilation.
     """
     seeds = len(jax.tree.leaves(params)[0])
 
@@ -520,7 +526,11 @@ def _rank(score: float) -> float:
 
 
 def best_rows(history: Sequence[dict[str, Any]]) -> dict[int, dict[str, Any]]:
-    """Return the dev row with the best score of each seed, epoch 0 left out."""
+    """Return the dev row with the best score of each seed, without epoch 0.
+
+    Args:
+      history: The rows that `train_runs` returned.
+    """
     trained = [row for row in history if row['split'] == 'dev' and row['epoch'] > 0]
     by_seed = operator.itemgetter('seed')
     return {

@@ -12,8 +12,8 @@ def loss_per_example(
     """Return the loss of each example: the cross entropy, or the squared error of a regression.
 
     Args:
-      logits: Class scores; a single column holds the predicted values of a regression.
-      labels: Class ids, or the values of a regression.
+      logits: The class scores [B, C]; a single column has the predicted values of a regression.
+      labels: The class ids [B], or the values of a regression.
     """
     if logits.shape[-1] == 1:
         return (logits[:, 0] - labels) ** 2

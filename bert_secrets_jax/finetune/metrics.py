@@ -1,4 +1,4 @@
-"""GLUE's metrics, from the logits of all examples together."""
+"""GLUE's metrics, computed from the logits of all examples together."""
 
 from collections.abc import Sequence
 
@@ -8,14 +8,14 @@ from jaxtyping import Float, Num, Shaped
 
 
 def accuracy(predicted: Shaped[np.ndarray, ' E'], labels: Shaped[np.ndarray, ' E']) -> float:
-    """Return the share of examples whose class is right."""
+    """Return the share of examples whose class was predicted."""
     return float(np.mean(predicted == labels))
 
 
 def f1(predicted: Shaped[np.ndarray, ' E'], labels: Shaped[np.ndarray, ' E']) -> float:
     """Return the F1 score of class 1, which GLUE uses for MRPC and QQP.
 
-    It is 0 where class 1 is never predicted rightly.
+    It is 0 if class 1 is never predicted correctly.
     """
     right = np.sum((predicted == 1) & (labels == 1))
     wrong = np.sum((predicted == 1) != (labels == 1))
@@ -45,10 +45,10 @@ TITLES = {'accuracy': 'accuracy', 'f1': 'F1', 'pearson': "Pearson's r", 'spearma
 
 
 def metrics_for(classes: int) -> tuple[str, ...]:
-    """Return the names of the metrics that GLUE reports for tasks of a kind.
+    """Return the names of the metrics that GLUE reports for a task with this many classes.
 
     Args:
-      classes: Number of classes; 1 means regression.
+      classes: The number of classes; 1 means regression.
     """
     match classes:
         case 1:
@@ -63,11 +63,12 @@ def check_metrics(metrics: Sequence[str], classes: int) -> None:
     """Refuse metrics that are unknown, or not defined for the number of classes.
 
     Args:
-      metrics: Names of metrics.
-      classes: Number of classes; 1 means regression.
+      metrics: The names of the metrics.
+      classes: The number of classes; 1 means regression.
 
     Raises:
-      ValueError: Names the metric and those that can be used instead.
+      ValueError: There are no metrics, or one does not fit. The error names it and the metrics that
+        do.
     """
     usable = metrics_for(classes) if classes <= 2 else ('accuracy',)
     kind = 'a regression' if classes == 1 else f'{classes} classes'
@@ -79,7 +80,11 @@ def check_metrics(metrics: Sequence[str], classes: int) -> None:
 
 
 def predictions(logits: Float[np.ndarray, 'E C']) -> Num[np.ndarray, ' E']:
-    """Return the class with the greatest score of each example, or a regression's values."""
+    """Return the predicted class of each example, or the predicted values of a regression [E].
+
+    Args:
+      logits: The class scores [E, C]; a single column has the predicted values of a regression.
+    """
     return logits[:, 0] if logits.shape[1] == 1 else logits.argmax(axis=1)
 
 
@@ -89,9 +94,9 @@ def evaluate(
     """Return the named metrics and their mean, `score`, which chooses the best checkpoint.
 
     Args:
-      metrics: Names of metrics, as in `Task.metrics`.
-      logits: Class scores; a single column holds the predicted values of a regression.
-      labels: Class ids, or the values of a regression.
+      metrics: The names of the metrics, as in `Task.metrics`.
+      logits: The class scores [E, C]; a single column has the predicted values of a regression.
+      labels: The class ids [E], or the values of a regression.
     """
     predicted = predictions(logits)
     values = {name: _METRICS[name](predicted, labels) for name in metrics}

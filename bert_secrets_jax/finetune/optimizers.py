@@ -1,4 +1,4 @@
-"""BERT's optimisers and schedule, for one model; what is not decayed."""
+"""BERT's optimisers for one model, and its learning-rate schedule."""
 
 from typing import Any, NamedTuple
 
@@ -11,7 +11,13 @@ _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-6
 
 
 def make_schedule(learning_rate: float, steps: int, warmup: float) -> optax.Schedule:
-    """Rise linearly from 0 over the share `warmup` of the steps, then fall linearly to 0."""
+    """Return a learning rate that rises linearly from 0, and then falls linearly to 0.
+
+    Args:
+      learning_rate: The learning rate at its peak.
+      steps: The number of steps.
+      warmup: The share of the steps in which the learning rate rises.
+    """
     rising = max(round(warmup * steps), 1)
     return optax.join_schedules(
         [
@@ -28,16 +34,17 @@ def make_optimizer(
     """Return an optimiser of one model.
 
     Args:
-      name: 'adamw'; or 'bert_adam', which the authors used: without the correction of Adam's
-        moments for having started at 0 its early steps are too large, 3.2 times at the first and
-        6.5 times around the tenth, one reason why some runs on small tasks never leave the
-        majority class (Mosbach et al. 2021, Zhang et al. 2021). It clips each tensor by itself.
-      schedule: learning rate by step.
-      weight_decay: decoupled, on all but biases and LayerNorm.
-      clip: greatest norm of the gradient.
+      name: 'adamw', or 'bert_adam', which the authors used. The latter clips each tensor
+        separately, and does not correct Adam's moments for having started at 0. So its early steps
+        are too large, 3.2 times at the first and 6.5 times around the tenth, which is one reason
+        why some runs on small tasks never leave the majority class (Mosbach et al. 2021, Zhang et
+        al. 2021).
+      schedule: The learning rate by step.
+      weight_decay: The decoupled weight decay of all weights except biases and LayerNorm.
+      clip: The greatest norm of the gradient.
 
     Raises:
-      ValueError: for an unknown name.
+      ValueError: There is no such optimiser.
     """
     match name:
         case 'adamw':
@@ -57,14 +64,27 @@ def make_optimizer(
 
 
 def decays(params: Any) -> Any:
-    """Return True for weights that decay: kernels and embeddings, not biases and LayerNorm."""
+    """Return whether each weight decays: kernels and embeddings do, biases and LayerNorm do not.
+
+    Args:
+      params: A tree of parameters.
+
+    Returns:
+      The same tree with booleans.
+    """
     return jax.tree_util.tree_map_with_path(
         lambda path, _: path[-1].key in ('kernel', 'embedding'), params
     )
 
 
 def clip_each(greatest: float) -> optax.GradientTransformation:
-    """Clip the norm of each tensor by itself; of stacked layers, of each layer's."""
+    """Return a transformation that clips the norm of each tensor separately.
+
+    Layers are stacked along the first axis; each layer's part of a tensor is clipped separately.
+
+    Args:
+      greatest: The greatest norm of a tensor.
+    """
 
     def clip(path, gradient):
         axes = tuple(range(1 if path[0].key == 'layers' else 0, gradient.ndim))
@@ -77,14 +97,19 @@ def clip_each(greatest: float) -> optax.GradientTransformation:
 
 
 class BertAdamState(NamedTuple):
-    """Exponential means of the gradient and of its square."""
+    """The state of `scale_by_bert_adam`.
+
+    Attributes:
+      mean: The exponential mean of the gradient.
+      square: The exponential mean of its square.
+    """
 
     mean: Any
     square: Any
 
 
 def scale_by_bert_adam() -> optax.GradientTransformation:
-    """Adam without bias correction, as in BERT's first implementations."""
+    """Return Adam without bias correction, as in BERT's first implementations."""
 
     def init(params):
         zeros = jax.tree.map(jnp.zeros_like, params)

@@ -1,4 +1,4 @@
-"""What a fine-tuning leads to: its curves, its scores, and the models."""
+"""The outcome of a fine-tuning: its curves, its scores, and the models."""
 
 import dataclasses
 import functools
@@ -14,30 +14,30 @@ from bert_secrets_jax.finetune.loop import best_rows
 from bert_secrets_jax.model.config import ComputeDtype
 from bert_secrets_jax.model.weights import Pretrained, from_pretrained
 
-# Error rate of `Finetuned.learnt`.
+# The greatest p-value at which a model counts as having learnt something.
 LEVEL = 0.05
 _FILE = 'outcome.json'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finetuned:
-    """What `finetune` returns: one fine-tuned model per seed, and how they came about.
+    """The outcome of `finetune`: one fine-tuned model per seed, and its curves and scores.
 
     Attributes:
       start: The weights that training began from, 'pretrained' or 'random'.
-      seeds: The seeds, one model each.
-      metrics: Names of the metrics of the task.
-      label_names: Names of the classes; a single name means regression.
-      train_examples: Number of training examples.
-      dev_examples: Number of dev examples that every epoch was evaluated on.
-      larger_class: Share of the most frequent class among these dev examples, which is the accuracy
-        of always answering it; NaN for a regression.
-      history: Rows of the training curves. A row has 'split', 'seed', 'step', 'epoch' and 'loss';
-        for the split 'train' also 'learning_rate', and for 'dev' the metrics, their mean 'score',
-        and always 'accuracy' or, for a regression, 'pearson'. Epoch 0 is before training.
-      folder: The folder in which models, curves and checkpoints lie; None if all is in memory.
-      dtype: What matrix products of the models are computed in.
-      in_memory: The models of a fine-tuning without a folder.
+      seeds: The seeds, each of one model.
+      metrics: The names of the metrics.
+      label_names: The names of the classes; a single name means regression.
+      train_examples: The number of training examples.
+      dev_examples: The number of dev examples that every epoch was evaluated on.
+      larger_class: The share of the most frequent class among these dev examples, which is the
+        accuracy of always answering it; NaN for a regression.
+      history: The rows of the training curves. A row has 'split', 'seed', 'step', 'epoch' and
+        'loss'; for the split 'train' also 'learning_rate', and for 'dev' the metrics, their mean
+        'score', and always 'accuracy' or, for a regression, 'pearson'. Epoch 0 is before training.
+      folder: The folder of the models, the curves and the checkpoints; None if all is in memory.
+      dtype: The type of number in which the models compute matrix products.
+      in_memory: The models of a fine-tuning without a folder; otherwise empty.
     """
 
     start: str
@@ -66,7 +66,7 @@ class Finetuned:
 
         Args:
           seed: One of the seeds.
-          which: 'last' is the model after the last step, as in the paper. 'best' is that of the
+          which: 'last' for the model after the last step, as in the paper; 'best' for that of the
             best epoch, which was chosen on the dev examples.
 
         Raises:
@@ -110,12 +110,12 @@ class Finetuned:
 
     @property
     def learnt(self) -> bool:
-        """Whether each of the models has learnt something (`p_learnt` of at most 0.05)."""
+        """Whether each of the models has learnt something (a `p_learnt` of at most 0.05)."""
         return all(p_value <= LEVEL for p_value in self.p_learnt)
 
     @classmethod
     def load(cls, folder: str | pathlib.Path) -> 'Finetuned':
-        """Read what `finetune` has finished in a folder, but for the models.
+        """Read a finished fine-tuning from its folder; its models are loaded when first used.
 
         Raises:
           FileNotFoundError: The fine-tuning in the folder is not finished, or there is none.
@@ -160,12 +160,12 @@ def _p_correlation(pearson: float, count: int) -> float:
 
 
 def checkpoint_folder(folder: pathlib.Path, seed: int, which: str) -> pathlib.Path:
-    """Return where a seed's 'last' or 'best' model lies in the folder of a fine-tuning."""
+    """Return the folder of a seed's 'last' or 'best' model, within the folder of a fine-tuning."""
     return folder / f'seed{seed}' / which
 
 
 def write_outcome(finetuned: Finetuned) -> None:
-    """Write everything but the models into the folder, whose fine-tuning is finished by that."""
+    """Write everything but the models into the folder, which marks the fine-tuning as finished."""
     values = {
         field.name: getattr(finetuned, field.name)
         for field in dataclasses.fields(finetuned)
@@ -175,5 +175,5 @@ def write_outcome(finetuned: Finetuned) -> None:
 
 
 def is_finished(folder: pathlib.Path) -> bool:
-    """Return whether a fine-tuning in the folder is finished."""
+    """Return whether the folder has a finished fine-tuning."""
     return (folder / _FILE).exists()

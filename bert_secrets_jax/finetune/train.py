@@ -67,54 +67,55 @@ def finetune(
     """Fine-tune a model on labelled texts, once per seed, all seeds at the same time.
 
     The defaults are the settings of the paper. With a folder, the fine-tuning can be interrupted at
-    any time: the same call goes on from the last checkpoint and leads to the same bits, and once it
-    is finished the same call reads what it led to.
+    any time: the same call goes on from the last checkpoint and gives the same bits. Once the
+    fine-tuning is finished, the same call reads its outcome.
 
     Args:
-      pretrained: The model to start from; a classifier that it has is replaced by a fresh one.
+      pretrained: The model to start from. If it has a classifier, a fresh one replaces it.
       train: The examples to learn from. Their labels are class ids, counted from 0, or values of a
         regression.
       dev: The examples that the model is evaluated on before training and after every epoch.
-      seeds: One model is trained per seed, which determines the fresh classifier, the order of the
-        data and dropout. A number n stands for the seeds 0, 1, ..., n - 1.
+      seeds: The seeds. One model is trained per seed, which determines the fresh classifier, the
+        order of the data and dropout. A number n stands for the seeds 0, 1, ..., n - 1.
       start: 'pretrained' begins with the weights of the given model, 'random' with weights drawn
         anew (normal distribution; Table 1 of the paper has both).
-      metrics: Names of the metrics that the dev examples are scored with: 'accuracy' and 'f1', or
-        'pearson' and 'spearman'. Their mean chooses the best epoch. By default 'f1' and 'accuracy'
-        for two classes, 'accuracy' for more, and both correlations for a regression.
-      label_names: Names of the classes. A single name means regression. By default ('score',) if a
-        training label is a float, else 'LABEL_0', 'LABEL_1' and so on.
-      epochs: Number of passes over the training examples.
-      batch_size: Number of examples per step and seed.
-      micro_batch: Number of examples per forward and backward pass; must divide `batch_size`. It
-        changes speed and memory, and the results only by rounding. On an accelerator take
-        `batch_size`.
-      learning_rate: Learning rate at its peak.
-      warmup: Share of the steps in which the learning rate rises.
-      weight_decay: Decoupled weight decay, applied to all weights but biases and LayerNorm.
-      clip: Greatest norm of the gradient.
-      optimizer: 'adamw', or 'bert_adam', which the authors used and which has no bias correction.
-      max_length: Greatest number of tokens of an example; longer ones are cut.
-      max_dev_examples: Greatest number of dev examples; of more, this many are drawn with the first
-        seed. 0 takes all.
-      log_every: Number of steps between two rows of the training curve.
-      checkpoint_every: Number of steps between two checkpoints. There is also one per epoch, and
-        one whenever the last is two minutes old.
-      folder: Folder for checkpoints, curves (`curve.csv`, `curve.jsonl`) and the models in Hugging
-        Face's layout (`seed0/last`, `seed0/best` and so on). Without one nothing is written, and
-        the models after the last step are kept in memory.
-      mesh: Devices along an axis `data`, over which the seeds are spread or, where their number
-        does not allow that, the micro-batches.
+      metrics: The names of the metrics that the dev examples are scored with: 'accuracy' and 'f1',
+        or 'pearson' and 'spearman'. Their mean chooses the best epoch. None takes 'f1' and
+        'accuracy' for two classes, 'accuracy' for more, and both correlations for a regression.
+      label_names: The names of the classes. A single name means regression. None takes ('score',)
+        if a training label is a float, and otherwise 'LABEL_0', 'LABEL_1' and so on.
+      epochs: The number of passes over the training examples.
+      batch_size: The number of examples per step and seed.
+      micro_batch: The number of examples per forward and backward pass; it must divide
+        `batch_size`. It changes speed and memory, and the results only by rounding. On an
+        accelerator take `batch_size`.
+      learning_rate: The learning rate at its peak.
+      warmup: The share of the steps in which the learning rate rises.
+      weight_decay: The decoupled weight decay of all weights except biases and LayerNorm.
+      clip: The greatest norm of the gradient; a larger gradient is scaled down.
+      optimizer: The optimiser: 'adamw', or 'bert_adam', which the authors used and which has no
+        bias correction.
+      max_length: The greatest number of tokens of an example; longer ones are cut.
+      max_dev_examples: The greatest number of dev examples. If there are more, this many are drawn
+        with the first seed. 0 takes all.
+      log_every: The number of steps between two rows of the training curve.
+      checkpoint_every: The number of steps between two checkpoints. There is also one per epoch,
+        and one whenever the last is two minutes old.
+      folder: The folder of checkpoints, curves (`curve.csv`, `curve.jsonl`) and the models in
+        Hugging Face's layout (`seed0/last`, `seed0/best` and so on). None writes nothing, and keeps
+        the models after the last step in memory.
+      mesh: The devices, along an axis `data`, over which the seeds are spread or, where their
+        number does not allow that, the micro-batches. None uses one device.
 
     Returns:
-      The models after the last step, with curves and scores.
+      The models after the last step, with their curves and scores.
 
     Raises:
       ValueError: A setting is out of range, a label is missing or does not fit the classes, or the
         folder holds a fine-tuning with other settings, texts or weights.
-      TypeError: The model is no `Pretrained`, or the examples are no examples.
-      NonFiniteLossError: The loss is not finite; names the step, the learning rate and the
-        examples.
+      TypeError: The model is not a `Pretrained`, or the examples are something else.
+      NonFiniteLossError: The loss is not finite. The error names the step, the learning rate and
+        the examples.
     """
     check_pretrained(pretrained)
     config = FinetuneConfig(

@@ -1,1 +1,1 @@
-"""What is measured on one example's maps, and the one streaming pass that measures it."""
+"""Statistics of attention maps, and the one streaming pass that measures them over a corpus."""

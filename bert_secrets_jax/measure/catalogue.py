@@ -1,11 +1,11 @@
-"""The catalogue of statistics: what each is called, what it means, where it comes from.
+"""The catalogue of statistics: their names, their meanings and their sources.
 
     tables = bs.collect(pretrained, batches, ['[SEP]', 'entropy (nats)'])
     bs.catalogue.CATALOGUE['entropy (nats)'].title  # 'entropy of attention'
 
-An entry stands here and nowhere else: whatever names statistics (a config, a page, a benchmark)
-reads it from here. Your own statistic needs no entry: 'package.module:name' names a function of the
-form that `measure/statistics.py` describes, or a `Described` that also has a title and a unit.
+These facts stand here and nowhere else: configs, pages and benchmarks read them from here. A
+statistic of your own needs no entry: 'package.module:name' names a function of the form that
+`measure/statistics.py` describes, or a `Described` that also has a title and a unit.
 """
 
 import dataclasses
@@ -32,24 +32,25 @@ SHARE = 'share of attention'
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """Statistics that differ in one argument, and are compiled once for several arguments.
+    """Statistics that differ in one argument, so that several of them can be compiled as one.
 
     Attributes:
-      make: Makes, from a tuple of F arguments, a statistic with a value [L, N, F].
-      options: Keyword arguments of `make` that the whole family shares, as pairs.
+      make: A function that makes, from a tuple of F arguments, a statistic with a value [L, N, F].
+      options: The keyword arguments of `make` that the whole family shares, as pairs of name and
+        value.
     """
 
     make: Callable[..., Statistic | Comparison]
     options: tuple[tuple[str, Any], ...] = ()
 
     def stacked(self, arguments: tuple[Hashable, ...]) -> Statistic | Comparison:
-        """Return the statistic of several arguments."""
+        """Return one statistic for F arguments, with a value [L, N, F]."""
         return self.make(arguments, **dict(self.options))
 
 
 @dataclasses.dataclass(frozen=True)
 class Described:
-    """A statistic and what a person should know about it. It can be called like its function.
+    """A statistic and its description. It can be called like its function.
 
     Attributes:
       name: The key in tables, CSV files and configs.
@@ -59,16 +60,17 @@ class Described:
       limits: The least and the greatest possible value; infinite where there is none.
       least_first: Whether the smallest values are the most remarkable, as for entropy, where they
         belong to the most focused heads.
-      source: The publication and section that it comes from.
-      reading: Whether words are found as the paper says or as its authors' notebook did.
-      pairwise: Whether it compares the maps of two models: its function then takes the maps of
-        both and the marks.
-      features: The names of the annotated features that it reads, always in `marks`; None if this
-        is not known.
-      relations: The names of the relations that it reads.
-      classifier: The trained classifier that it uses, if any.
-      family, argument: The family and argument of which `function` is a member, if any. Members of
-        a family are compiled together.
+      source: The publication and the section that it comes from.
+      reading: How words are found: 'paper' as the paper says, 'notebook' as its authors' notebook
+        did.
+      pairwise: Whether it compares the maps of two models. Its function then takes the maps of both
+        models and the marks.
+      features: The names, in `marks`, of the annotated features that it reads; None if they are not
+        known.
+      relations: The names, in `marks`, of the relations that it reads.
+      classifier: The trained classifier of patterns that it uses; None if it uses none.
+      family, argument: The family of which `function` is a member, and the argument that makes this
+        member; None if it is in no family. Members of a family are compiled together.
     """
 
     name: str
@@ -107,7 +109,7 @@ def from_cls(name: str) -> str:
 
 
 def change(name: str) -> str:
-    """Return the name of what a second model's statistic is minus the first model's."""
+    """Return the name of a statistic's change: the second model's value minus the first model's."""
     return f'change of {name}'
 
 
@@ -237,14 +239,14 @@ def _from_cls_of_notebook(feature: str) -> Described:
 
 
 def relation(name: str, reverse: bool = False, reading: Reading = 'paper') -> Described:
-    """Return the statistic of attention along the links of a relation of your own, or of any other.
+    """Return the statistic of attention along the links of a relation, such as one of your own.
 
     >>> relation('verb-object', reverse=True).name
     'object to verb'
 
     Args:
-      name: The name of the relation. 'source-target' names both of its ends.
-      reverse: Whether to take the attention from target to source.
+      name: The name of the relation. A name such as 'source-target' names both ends of a link.
+      reverse: Whether to take the attention from target to source instead.
       reading: 'paper' counts only examples that have a link. 'notebook' reads the links as the
         authors' notebook did (`data.annotation.align`), and counts every example.
 
@@ -330,11 +332,12 @@ CATALOGUE: Mapping[str, Described] = types.MappingProxyType(
 
 
 def named(name: str) -> Described:
-    """Return the statistic of a name.
+    """Find a statistic by its name.
 
     Args:
-      name: A name of `CATALOGUE`, or 'package.module:name' of your own: a function of the maps and
-        marks of one example, a function of the maps of two models and the marks, or a `Described`.
+      name: A name in `CATALOGUE`, or 'package.module:name' for a statistic of your own: a function
+        of the maps and marks of one example, a function of the maps of two models and the marks, or
+        a `Described`.
 
     Raises:
       ValueError: There is no such statistic; the error says what is missing.
@@ -415,22 +418,24 @@ def measure(
     keep_values: bool = False,
     mesh: Mesh | None = None,
 ) -> dict[Hashable, HeadTable]:
-    """Measure described statistics of one model in one pass; a family is compiled once.
+    """Measure described statistics of one model in one pass. A family is compiled once.
 
     Args:
       pretrained: The model.
-      batches: Batches from `encode`, read once.
-      described: The statistics.
+      batches: The batches from `encode`, read once.
+      described: The statistics, with their descriptions.
       also: Further statistics to measure in the same pass, such as those along random links
         (`links.with_random_links`). Their tables are returned under the same keys.
       head_mask, baseline, keep_values, mesh: As in `collect`.
 
     Returns:
-      A table for each name of a statistic, in their order, and then for each key of `also`.
+      A dictionary of tables: one under the name of each statistic, in the given order, and then one
+      under each key of `also`.
 
     Raises:
-      ValueError: Two statistics have one name, or one compares two models. Otherwise as `collect`.
-      TypeError: As `collect`.
+      ValueError: Two statistics have the same name, one compares two models, or `collect` would
+        refuse the other arguments.
+      TypeError: As in `collect`.
     """
     for each in described:
         if each.pairwise:
@@ -457,21 +462,22 @@ def measure_change(
     """Measure two models in one pass: each statistic of the second, its change, and comparisons.
 
     Args:
-      before, after: The models. They need as many layers and as many heads.
-      batches: Batches from `encode`, read once.
+      before, after: The two models, with as many layers and as many heads each.
+      batches: The batches from `encode`, read once.
       described: The statistics, of one model or of both.
       also: Further comparisons to measure in the same pass. Their tables are returned under the
         same keys.
       keep_values, mesh: As in `collect`.
 
     Returns:
-      For a statistic of one model, the second model's table under its name and, under
-      `change(name)`, that of the second model's value minus the first model's in each example. For
-      a statistic of two models, a table under its name. Then the tables of `also`.
+      A dictionary of tables. A statistic of one model has two: the second model's table under its
+      name, and under `change(name)` that of the second model's value minus the first model's in
+      each example. A statistic of two models has one table under its name. Then follow the tables
+      of `also`.
 
     Raises:
-      ValueError: Two statistics have one name. Otherwise as `collect`.
-      TypeError: As `collect`.
+      ValueError: Two statistics have the same name, or `collect` would refuse the other arguments.
+      TypeError: As in `collect`.
     """
     compared = []
     for each in described:
@@ -480,12 +486,20 @@ def measure_change(
 
 
 def of_second(described: Described) -> Described:
-    """Return a statistic of the second of two models, to be compared with others of both."""
+    """Return a statistic of one model as a comparison that measures the second of two models.
+
+    Raises:
+      ValueError: The statistic compares two models already.
+    """
     return _of_both(described, statistics.of_second)
 
 
 def changed(described: Described) -> Described:
-    """Return the second model's statistic minus the first model's, example by example."""
+    """Return the second model's statistic minus the first model's, example by example.
+
+    Raises:
+      ValueError: The statistic compares two models already.
+    """
     least, greatest = described.limits
     return dataclasses.replace(
         _of_both(described, statistics.difference),

@@ -1,4 +1,4 @@
-"""Measure statistics over a corpus: of one model, or of what differs between two."""
+"""Measure statistics over a corpus: of one model, or of the difference between two."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
@@ -29,20 +29,22 @@ def collect(
 
     Args:
       pretrained: The model.
-      batches: Batches from `encode`. Any iterable will do: it is read once, and at most two batches
-        are held at a time.
-      statistics: Either names, such as ['[SEP]', 'entropy (nats)'], or functions by name, such as
-        {'mine': my_statistic}. A name is one of `bs.catalogue.CATALOGUE`, or 'package.module:name'
-        of a function of your own. A function takes the maps and marks of one example
-        (`measure/statistics.py`) and returns a value [L, N], or with further axes [L, N, ...]. If
-        you pass the same function objects again, nothing is compiled again.
-      head_mask: [L, N] 1 keeps a head, 0 replaces its map by the baseline. It changes the maps of
-        later layers.
-      baseline: The map of masked heads, 'uniform' or 'zero'.
+      batches: The batches from `encode`. Any iterable will do: it is read once, and at most two
+        batches are held at a time.
+      statistics: Either a list of names, such as ['[SEP]', 'entropy (nats)'], or a dictionary from
+        names of your choice to functions, such as {'mine': my_statistic}. A listed name is one of
+        `bs.catalogue.CATALOGUE`, or 'package.module:name' of a function of your own; a `Described`
+        can stand in its place. A function takes the maps and marks of one example
+        (`measure/statistics.py`) and returns a value [L, N], or with further axes [L, N, ...], and
+        a weight. If you pass the same function objects again, nothing is compiled again.
+      head_mask: A mask [L, N] of the heads: 1 keeps a head, 0 replaces its map by the baseline.
+        This also changes the maps of later layers. None keeps all heads.
+      baseline: The map of masked heads: 'uniform' (the same weight on every token) or 'zero'.
       keep_values: Whether to return the value of each example as well. The memory needed then grows
         with the corpus.
-      mesh: Devices with an axis `data`, over which each batch is split. The number of rows must be
-        a multiple of the number of devices (`encode(..., batch_multiple=...)`).
+      mesh: The devices, with an axis `data`, over which each batch is split; None uses one device.
+        The number of rows must be a multiple of the number of devices (`encode(...,
+        batch_multiple=...)`).
 
     Returns:
       A table for each name. It is the same for any size and order of the batches and any number of
@@ -73,17 +75,17 @@ def compare(
     keep_values: bool = False,
     mesh: Mesh | None = None,
 ) -> dict[Hashable, HeadTable]:
-    """Measure what differs between the maps of two models, such as before and after fine-tuning.
+    """Compare the maps of two models, such as those before and after fine-tuning.
 
     Both models run in one compiled pass, and their maps are never stored.
 
     Args:
-      before, after: The models. They need as many layers and as many heads.
+      before, after: The two models, with as many layers and as many heads each.
       batches: As in `collect`.
-      statistics: Either names, as in `collect`, or functions by name. A function takes the maps of
-        the first model, those of the second and the marks. Names of statistics of one model, such
-        as '[SEP]', give two tables: the second model's under its name, and the second model's less
-        the first model's under 'change of [SEP]'.
+      statistics: Either a list of names or a dictionary of functions, as in `collect`. A function
+        takes the maps of the first model, those of the second and the marks. The name of a
+        statistic of one model, such as '[SEP]', gives two tables: the second model's under its
+        name, and the second model's minus the first model's under 'change of [SEP]'.
       keep_values, mesh: As in `collect`.
 
     Returns:

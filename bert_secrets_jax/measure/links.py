@@ -1,8 +1,8 @@
-"""Attention along links, and what chance and the places of the links alone explain of it.
+"""Attention along links, and how much of it chance and the places of the links alone explain.
 
-A head that attends along links may only look a fixed number of tokens away, or at nothing in
-particular. So links are compared with random ones in the same texts, of two kinds: MOVED links keep
-all their distances and stand elsewhere, ELSEWHERE links stand at random places that are not
+A head with attention along links may only look a fixed number of tokens away, or at nothing in
+particular. So links are compared with two kinds of random links in the same texts: `MOVED` links
+keep all their distances and stand elsewhere, `ELSEWHERE` links stand at random places that are not
 adjacent. All are measured in one pass:
 
     encoded, random = bs.links.with_random_links(
@@ -78,10 +78,10 @@ class Direction(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Null:
-    """The key of attention along random links among the tables of a pass.
+    """The key, among the tables of a pass, of the attention along random links.
 
     Attributes:
-      title: The direction's title, such as 'verb to subject'.
+      title: The title of the direction, such as 'verb to subject'.
       kind: The kind of random links.
     """
 
@@ -91,14 +91,14 @@ class Null:
 
 @dataclasses.dataclass(frozen=True)
 class LinkScores:
-    """What a `LinkTest` is made of besides its table: small arrays, which can be stored.
+    """The parts of a `LinkTest` besides its table: small arrays, which can be stored.
 
     Attributes:
-      links: [E, P, 3] The links, the query first.
+      links: [E, P, 3] The links in the measured direction: the query comes first.
       places: [X] The number of places to which each link can be moved as a whole, its own included.
-      random: [L, N, K] For each kind of random links, the mean score of each draw.
-      excess: [2, L, N] For each kind, the mean and the variance over examples of what the links get
-        beyond the mean of the random ones.
+      random: The mean score of each draw [L, N, K], for each kind of random links.
+      excess: The mean and the variance over examples [2, L, N], for each kind of random links, of
+        the score on the links minus the mean score on the random ones.
     """
 
     links: Int[np.ndarray, 'E P 3']
@@ -113,11 +113,11 @@ class LinkTest:
 
     Attributes:
       table: The attention along the links.
-      links: [E, P, 3] The links, the query first.
-      nulls: The comparison with each kind of random links.
-      excess: What the links get beyond each kind of random ones. Some moved links have no other
-        place and stay where they are; the excess is enlarged by the share of these, and NaN if all
-        links stay.
+      links: [E, P, 3] The links in the measured direction: the query comes first.
+      nulls: The comparison with each kind of random links, by kind.
+      excess: The score on the links minus that on random links, for each kind. Some moved links
+        have no other place and stay where they are; the excess is enlarged by the share of these,
+        and NaN if all links stay.
       places: The median number of places to which a link could be moved, its own included.
     """
 
@@ -134,7 +134,7 @@ class LinkTest:
 
     @property
     def top(self) -> tuple[int, int]:
-        """Layer and head, from 0, with the most attention along the links."""
+        """The layer and the head, counted from 0, with the most attention along the links."""
         layer, head = np.unravel_index(self.table.mean.argmax(), self.table.mean.shape)
         return int(layer), int(head)
 
@@ -151,8 +151,8 @@ def directions(relations: Iterable[str]) -> dict[str, Direction]:
     Direction(relation='verb-subject', reverse=True)
 
     Args:
-      relations: Names of relations. One such as 'source-target' names both of its ends; any other
-        name is that of its source.
+      relations: The names of relations. A name such as 'source-target' names both ends; any other
+        name is that of the source.
 
     Returns:
       The direction for each title, 'source to target' and 'target to source'.
@@ -233,7 +233,7 @@ def _relation(encoded: Encoded, relation: str) -> np.ndarray:
 def link_scores(
     encoded: Encoded, relations: Iterable[str], measured: Mapping[Hashable, HeadTable]
 ) -> dict[str, LinkScores]:
-    """Return what tests are made of, by the titles of the directions.
+    """Return the parts of the tests besides their tables, by the titles of the directions.
 
     Args:
       encoded: The texts with the relations among their marks.
@@ -262,11 +262,11 @@ def link_scores(
 def link_tests(
     tables: Mapping[str, HeadTable], scores: Mapping[str, LinkScores]
 ) -> dict[str, LinkTest]:
-    """Return the tests of those directions along which any example has a link.
+    """Return the tests by title, for directions along which at least one example has a link.
 
     Args:
-      tables: The attention along the links by the titles of the directions.
-      scores: What `link_scores` returned.
+      tables: The tables of attention along the links, by the titles of the directions.
+      scores: The scores that `link_scores` returned.
     """
     return {
         title: _test(tables[title], of_title)
@@ -360,7 +360,7 @@ def random_links(
     min_distance: int = 2,
     same_distance: bool = False,
 ) -> Int[np.ndarray, 'E K P 3']:
-    """Draw links at random places of the same inputs, to find what attention they get by chance.
+    """Draw links at random places of the same inputs, to show the attention of chance.
 
     The source and the target of a link become two runs of as many neighbouring wordpieces as they
     had, each in the text it was in. All places where the two are far enough apart are equally
@@ -380,8 +380,8 @@ def random_links(
       min_distance: The least distance between the closest wordpieces of source and target; 2 leaves
         one wordpiece between them.
       same_distance: Whether to move the link as a whole instead, so that all its offsets stay. This
-        shows what a head gets from positions alone. The annotated place is then one of the possible
-        ones, and the only one if the link fits no other.
+        shows how much attention comes from positions alone. The annotated place is then one of the
+        possible ones, and the only one if the link fits no other.
 
     Returns:
       [E, K, P, 3] The random links.
@@ -427,7 +427,7 @@ def places(links: Int[np.ndarray, 'E P 3'], text: Int[np.ndarray, 'E T']) -> Int
     Few places make a weak test: a link that fits nowhere else is compared with itself.
 
     Args:
-      links, text: As in `random_links`.
+      links, text: The links [E, P, 3] and the texts of the wordpieces [E, T], as in `random_links`.
     """
     pairs, link, examples = _pairs(links)
     return np.array(
@@ -450,7 +450,7 @@ def null_summary(score: Float[np.ndarray, 'L N'], null: Float[np.ndarray, 'L N K
       null: [L, N, K] The scores on the random links of each draw.
 
     Raises:
-      ValueError: The shapes do not fit, or there is a score of no example (NaN).
+      ValueError: The shapes do not fit, or a score is NaN because no example has a link.
     """
     if null.ndim != 3 or null.shape[:2] != score.shape or not null.shape[2]:
         raise ValueError(

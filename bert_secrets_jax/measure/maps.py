@@ -45,7 +45,7 @@ def attention_maps(
 
         maps, = bs.attention_maps(pretrained, ['The cat saw itself.'])
 
-    Everything is kept, L x N x T x T numbers for each text; use `collect` for a corpus.
+    All maps stay in memory, L x N x T x T numbers for each text; use `collect` for a corpus.
 
     Args:
       pretrained: The model.
@@ -99,8 +99,12 @@ def to_bertviz(maps: TokenMaps) -> dict:
 
         head_view(**bs.to_bertviz(bs.attention_maps(pretrained, [text])[0]))
 
+    Args:
+      maps: The maps of one text.
+
     Returns:
-      'attention' (a PyTorch tensor [1, N, T, T] for each layer), 'tokens' and 'sentence_b_start'.
+      The arguments by name: 'attention' (a PyTorch tensor [1, N, T, T] for each layer), 'tokens'
+        and 'sentence_b_start' (None for a single text).
 
     Raises:
       ImportError: PyTorch is not installed; bertviz needs it, too.

@@ -3,12 +3,12 @@
 Each takes `(attentions [L, N, T, S], marks)` and returns `(value [L, N], weight [])`. A value may
 have further axes, `[L, N, ...]`, such as one of features or of random draws, and the weight may
 have them too. A weight of 0 says that the statistic does not apply to the example, which is then
-left out. `marks` holds, by name,
+left out. `marks` is a dictionary with
 
-- which positions are of a type, `[T]`: `marks['token']` are the real tokens. Rows and columns of
-  padding never count;
-- what is linked to what, `[P, 3]`: a row for each pair of wordpieces, (query position, key
-  position, number of the link that the pair belongs to). Rows with the number -1 are filler;
+- types of tokens, `[T]`: whether each position is of the type. `marks['token']` are the real
+  tokens. Rows and columns of padding never count;
+- relations, `[P, 3]`: a row for each pair of linked wordpieces, (query position, key position,
+  number of the link that the pair belongs to). Rows with the number -1 are filler;
 - `marks['notebook']`: the same features and relations as the authors' notebook read them
   (`data.annotation.align` describes both readings);
 - `marks['random']`: random links, `[K, P, 3]` by kind and relation (`links.with_random_links`).
@@ -20,8 +20,8 @@ Write your own in the same form and hand it to `collect`:
         return value, weight
 
 A function that makes a statistic (`attention_to`, ...) returns the same object for the same
-arguments, because jit recognises by identity what it has compiled. `measure/catalogue.py` says what
-each statistic is called and where it comes from.
+arguments, because jit recognises by identity what it has compiled. `measure/catalogue.py` has the
+name and the source of each statistic.
 """
 
 import functools
@@ -66,10 +66,11 @@ def attention_to(
     Args:
       name: The name of marks [T]; a tuple of several names gives a value [L, N, F].
       reading: The reading of these marks, 'paper' or 'notebook'.
-      among: The name of marks [T], in the paper's reading, of which an example must have any to
-        count; it counts with 0 if it has none of type `name`. None counts only examples that have
-        the type itself, as in the paper. The authors' notebook counted every example ('token'), and
-        for negation those that have one as a substring. As many names as `name` has.
+      among: The name of the marks [T], in the paper's reading, that an example must have to count;
+        it counts with 0 if it has no token of type `name`. A tuple gives one such name for each in
+        `name`. None counts only examples that have the type itself, as in the paper. The authors'
+        notebook counted every example ('token'), and for negation those that have one as a
+        substring.
 
     Raises:
       ValueError: There is no such reading.
@@ -133,8 +134,8 @@ def attention_of_links(
     Args:
       name: The name of marks [P, 3]; a tuple of several names gives a value [L, N, F].
       reading: The reading of these marks, 'paper' or 'notebook'.
-      among: The name of marks [T] of which an example must have any to count; it counts with 0 if
-        it has no link. None counts only examples that have links, as in the paper. The authors'
+      among: The name of the marks [T] that an example must have to count; it counts with 0 if it
+        has no link. None counts only examples that have links, as in the paper. The authors'
         notebook counted every example ('token').
       reverse: Whether to take the attention from target to source instead.
 
@@ -195,7 +196,7 @@ def attention_of_random_links(
 
 @functools.cache
 def of_second(statistic: Statistic) -> Comparison:
-    """Return, for `compare`, a statistic of the second of two models."""
+    """Return, for `compare`, the value of a statistic on the second of two models."""
 
     def compared(before: Maps, after: Maps, marks: Marks) -> Result:
         return statistic(after, marks)

@@ -1,4 +1,4 @@
-"""The one streaming pass: any number of statistics, in memory that the corpus does not enlarge.
+"""The one streaming pass: any number of statistics, in memory that does not grow with the corpus.
 
 Shapes: B batch, L layers, N heads. A statistic's value may have further axes, `...`.
 """
@@ -39,11 +39,18 @@ def stream(
     Args:
       models: One model or two, with as many layers and heads each.
       batches: The batches, read once; at most two of them are held at a time.
-      statistics: A function for each key, which takes one argument of maps per model and the marks.
+      statistics: A dictionary from keys to functions. A function takes the maps of each model as
+        one argument, and then the marks.
       head_mask, baseline, keep_values, mesh: As in `collect`.
 
     Returns:
-      A table for each key.
+      A dictionary from the same keys to tables.
+
+    Raises:
+      ValueError: There are no statistics or no batches, a batch cannot be split over the devices,
+        the texts lack marks that a statistic reads, or a statistic returns other shapes than it
+        should.
+      TypeError: A model or the batches are something else.
     """
     check_pretrained(*models)
     check_baseline(baseline)
@@ -64,8 +71,8 @@ def stream(
         state, values = step(work, params, batch, state, head_mask)
         if keep_values:
             kept.append((np.asarray(batch.example), jax.device_get(values)))
-        # JAX queues work without limit; waiting for the step before keeps memory constant and
-        # the progress shown honest, while the device never runs dry.
+        # JAX queues work without limit. Waiting for the step before keeps memory constant and the
+        # progress that is shown true, while the device always has work.
         jax.block_until_ready(before)
     if state is None:
         raise ValueError('There are no batches to measure.')
@@ -78,11 +85,11 @@ def stream(
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What a compiled step depends on besides its arrays.
+    """The static argument of a compiled step.
 
     Attributes:
       models: The models whose maps are measured.
-      statistics: Pairs of a key and a function of all their maps.
+      statistics: Pairs of a key and a function of the maps of all models and the marks.
       baseline: The map of masked heads.
     """
 
@@ -95,7 +102,11 @@ class Work:
 class Moments:
     """Count, mean and sum of squared deviations: merges without cancellation (Chan et al. 1979).
 
-    Mean and squares are [L, N, ...]; the count is [1, 1, ...] or has ones in place of the dots.
+    Attributes:
+      count: The sum of the weights [1, 1, ...], with ones in place of the dots if the weights have
+        no further axes.
+      mean: The weighted mean [L, N, ...].
+      squares: The weighted sum of the squared deviations from the mean [L, N, ...].
     """
 
     count: Any
@@ -111,7 +122,20 @@ def step(
     state: list[Moments] | None,
     head_mask: Float[Array, 'L N'] | Float[Array, 'B L N'] | None,
 ) -> tuple[list[Moments], list[Float[Array, 'B L N ...']]]:
-    """Measure one batch: return the moments up to it, and the value of each of its examples."""
+    """Measure one batch.
+
+    Args:
+      work: The models, the statistics and the baseline.
+      params: The parameters of each model.
+      batch: The batch.
+      state: The moments of each statistic before this batch; None for the first batch.
+      head_mask: A mask of the heads [L, N], or one for each example [B, L, N]; None keeps all
+        heads.
+
+    Returns:
+      The moments of each statistic with this batch included, and its value for each example [B, L,
+      N, ...], NaN where it does not apply.
+    """
     maps = [
         bert.apply(
             {'params': of_model},
@@ -152,7 +176,7 @@ def _of_one(statistic, marks, *maps):
 
 
 class _Marks(dict):
-    """Marks that say which there are when one is missing."""
+    """Marks whose error lists the names that exist when one is missing."""
 
     def __init__(self, marks: Mapping[str, Any], group: str = ''):
         super().__init__(

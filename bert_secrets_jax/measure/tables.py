@@ -1,4 +1,4 @@
-"""Tables of all heads: one value per layer and head, as CSV, as pandas frame, and the top heads.
+"""Tables of all heads, one value per layer and head: as CSV, as pandas frame, and the top heads.
 
 Shapes: E examples, L layers, N heads.
 """
@@ -78,24 +78,27 @@ def write_heads(path: pathlib.Path, tables: Mapping[str, HeadTable]) -> None:
 
     Args:
       path: The file. It has a row per statistic, layer and head; layers and heads count from 1.
-      tables: A table [L, N] for the name of each statistic.
+      tables: A dictionary from names of statistics to their tables [L, N].
 
     Raises:
-      TypeError: Something else is given.
+      TypeError: The tables are not a dictionary of `HeadTable`s.
       ValueError: A table has further axes.
     """
     write_csv(path, _COLUMNS, _rows(tables))
 
 
 def read_heads(path: pathlib.Path, expected: Iterable[str]) -> dict[str, HeadTable]:
-    """Read what `write_heads` wrote.
+    """Read the tables that `write_heads` wrote.
 
     Args:
       path: The file.
       expected: The names of statistics that must be in it.
 
+    Returns:
+      A dictionary from names of statistics to their tables, without the values of single examples.
+
     Raises:
-      ValueError: Some are not, or the file is damaged.
+      ValueError: One of these statistics is missing, or the file is damaged.
     """
     with path.open(newline='', encoding='utf-8') as file:
         rows = list(csv.DictReader(file))
@@ -120,17 +123,17 @@ def read_heads(path: pathlib.Path, expected: Iterable[str]) -> dict[str, HeadTab
 
 
 def to_frame(tables: Mapping[str, HeadTable]) -> 'pandas.DataFrame':
-    """Return what `collect` returned as a pandas frame.
+    """Return tables of all heads as one pandas frame.
 
     Args:
-      tables: A table [L, N] for the name of each statistic.
+      tables: A dictionary from names of statistics to their tables [L, N], as `collect` returns it.
 
     Returns:
       A frame with the columns statistic, layer, head (both count from 1), mean, variance,
       standard_error and examples.
 
     Raises:
-      TypeError: Something else is given.
+      TypeError: The tables are not a dictionary of `HeadTable`s.
       ValueError: A table has further axes.
     """
     import pandas
@@ -160,12 +163,12 @@ def _rows(tables: Mapping[Hashable, HeadTable]) -> Iterator[tuple]:
 
 
 def top_heads(table: HeadTable, count: int = 3, *, least: bool = False) -> list[str]:
-    """Return the heads with the greatest means as 'L3-H8  0.512 ± 0.011' (standard error).
+    """Return the heads with the greatest means as 'L3-H8  0.512 ± 0.011' (mean and standard error).
 
     Args:
       table: The table of a statistic [L, N].
-      count: How many heads to return.
-      least: Return the heads with the smallest means instead.
+      count: The number of heads to return.
+      least: Whether to return the heads with the smallest means instead.
     """
     order = np.argsort(table.mean if least else -table.mean, axis=None, kind='stable')[:count]
     tops = [tuple(map(int, np.unravel_index(index, table.mean.shape))) for index in order]
