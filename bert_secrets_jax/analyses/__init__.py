@@ -1,14 +1,14 @@
-"""The questions of the paper, one function each: models and texts to a `Result`.
+"""The questions of the paper, one function each, from models and texts to a `Result`.
 
     ablated = bs.analyses.ablation(tuned, dev)
     ablated.frames()['heads']     # score, difference, interval and p-values of every head
     ablated.figures()['heads']    # the figure, drawn
-    print(ablated)                # what was found, in sentences
+    print(ablated)                # the findings, in sentences
 
-None of them needs flags or a folder. Each is in a module of its own.
+No analysis needs command-line flags or a folder. Each is in a module of its own.
 """
 
-# A function takes the name of its module here, which is loaded by then.
+# Each import makes the name of a module, which is loaded by then, mean its function.
 from bert_secrets_jax.analyses.ablation import Ablation, ablation
 from bert_secrets_jax.analyses.attention_change import AttentionChange, attention_change
 from bert_secrets_jax.analyses.claims import Claims, claims

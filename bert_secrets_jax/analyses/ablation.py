@@ -1,4 +1,6 @@
-"""What disabling heads and layers does, and what of it is real (section 4.6, Figures 8 and 9).
+"""The effect of disabling heads and layers, and how much of it is real (section 4.6).
+
+Its figures are Figures 8 and 9 of the paper.
 
 Shapes: M masks, L layers, N heads, E examples.
 """
@@ -28,7 +30,7 @@ from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.6'
-# Sets of masks of a model, by the names that `ablation` takes.
+# The functions that make the sets of masks, by the names that `ablation` takes.
 SETS = {
     'heads': mask_sets.single_heads,
     'layers': mask_sets.single_layers,
@@ -39,16 +41,16 @@ _COLUMNS = ('score', 'difference', 'low', 'high', 'p_value', 'holm', 'benjamini_
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Ablated:
-    """One set of masks against the intact model.
+    """The comparison of a set of masks with the intact model.
 
     Attributes:
-      masks: [M, L, N], 0 for a disabled head.
-      assessed: Metric to the comparison of every mask with the intact model; the task's own metric
-        comes first.
-      gain: What the best mask gains on that metric, with and without the luck of being chosen.
-      unseen: How much the score may change through examples of a kind that the sample lacks
-        (`analyses.verdicts.unseen_change`).
-      examples: Number of examples.
+      masks: The masks [M, L, N], which are 0 at a disabled head.
+      assessed: The comparison of every mask with the intact model, by the name of the metric. The
+        task's own metric comes first.
+      gain: The gain of the best mask on that metric, with and without the luck of being chosen.
+      unseen: The possible change of the score through examples of a kind that the sample lacks (see
+        `verdicts.unseen_change`).
+      examples: The number of examples.
     """
 
     masks: np.ndarray
@@ -59,27 +61,27 @@ class Ablated:
 
     @property
     def metric(self) -> str:
-        """The task's own metric."""
+        """The name of the task's own metric."""
         return next(iter(self.assessed))
 
     @property
     def found(self) -> Assessment:
-        """The comparison on the task's own metric."""
+        """The comparison of every mask with the intact model on the task's own metric."""
         return self.assessed[self.metric]
 
     @property
     def names(self) -> list[str]:
-        """[M] what each mask disables."""
+        """The name of the heads or the layer that each mask disables [M], such as 'L1-H2'."""
         return [mask_sets.describe(mask) for mask in self.masks]
 
     @property
     def best(self) -> int:
-        """The mask with the highest score; never one whose score is undefined."""
+        """The index of the mask with the highest score, where undefined scores come last."""
         return int(np.argmax(np.where(np.isnan(self.found.difference), -np.inf, self._known)))
 
     @property
     def worst(self) -> int:
-        """The mask with the lowest score; never one whose score is undefined."""
+        """The index of the mask with the lowest score, where undefined scores come last."""
         return int(np.argmin(np.where(np.isnan(self.found.difference), np.inf, self._known)))
 
     @property
@@ -89,12 +91,12 @@ class Ablated:
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Ablation(Result):
-    """What disabling each head, each layer, or sets of one's own does to the score.
+    """The effect on the score of disabling each head, each layer, or sets of your own.
 
     Attributes:
-      subject: Model and texts.
-      baseline: What replaces the attention of a disabled head, 'uniform' or 'zero'.
-      sets: Name of a set of masks to what they do.
+      subject: The names of the model, the texts and the task.
+      baseline: The map of a disabled head, 'uniform' or 'zero'.
+      sets: The effects of each set of masks, by the name of the set.
     """
 
     subject: Subject
@@ -251,29 +253,36 @@ def ablation(
     folder: pathlib.Path | None = None,
     subject: Subject | None = None,
 ) -> Ablation:
-    """Disable heads, and tell what that does to the score from what is chance (section 4.6).
+    """Disable heads, and tell real changes of the score from chance (section 4.6).
 
     Args:
-      tuned: A model with a classifier; of several fine-tuned ones, the first.
-      examples: Labelled texts.
-      masks: 'heads' (one at a time, Figure 8), 'layers' (Figure 9), 'one_head_left' (all heads of
-        a layer but one, Michel et al. 2019), several of these, or your own: name to masks
-        [M, L, N] (`bs.masks`).
-      baseline: 'uniform' (one divided by the length, as in the paper) or 'zero'.
-      metrics: Names of the metrics, the most important first; by default those of the task of
-        `subject`, or else F1 and accuracy for two classes, accuracy for more, and Pearson's
-        correlation for a regression.
-      seed: Of bootstrap and randomization.
-      max_length: Longer inputs are cut to so many wordpieces.
-      tokens_per_batch: Rows times padded length of a batch.
-      chunk_tokens: Tokens of one call; None suits the device.
-      mesh: Devices along an axis `data`.
-      folder: Where unfinished work is kept, so that the same call goes on after a kill.
-      subject: What model and texts are called.
+      tuned: A model with a classifier. Of several fine-tuned models, the first is used.
+      examples: The labelled texts.
+      masks: The names of one or several sets of masks: 'heads' disables one head at a time (Figure
+        8), 'layers' one layer at a time (Figure 9), and 'one_head_left' all heads of a layer but
+        one (Michel et al. 2019). Masks of your own [M, L, N] (see `bs.masks`) come in a dictionary,
+        by the name of their set.
+      baseline: The map of a disabled head: 'uniform' gives every token 1/length, as in the paper,
+        and 'zero' removes the head.
+      metrics: The names of the metrics, the most important first. By default they are those of the
+        task of `subject`. If it has no GLUE task, they are F1 and accuracy for two classes,
+        accuracy for more, and Pearson's correlation for a regression. Spearman's correlation is
+        always left out, since its test is slow.
+      seed: The seed of the bootstrap, the randomization test and the random halves of the examples.
+      max_length: The greatest number of tokens. Longer inputs are cut.
+      tokens_per_batch: The greatest number of rows times padded length of a batch.
+      chunk_tokens: The number of tokens, of all examples and masks together, that one call
+        computes; None takes one that suits the device.
+      mesh: The devices along an axis `data`, over which the examples of each batch are split; None
+        uses a single device.
+      folder: The folder for unfinished work, from which the same call goes on after an
+        interruption; None keeps it in memory only.
+      subject: The names of the model, the texts and the task, for sentences and captions.
 
     Raises:
-      ValueError: The set is unknown, the examples have no labels, or the model's classes are not
-        those of the labels.
+      TypeError: The model or the examples are something else.
+      ValueError: A set, a metric or the baseline is unknown, the masks do not fit the model, an
+        example has no label, the model has no classifier, or a label is none of its classes.
     """
     subject = subject or Subject()
     model = one_model(tuned)
@@ -297,7 +306,7 @@ def ablation(
 
 
 def with_intact(masks: np.ndarray) -> np.ndarray:
-    """Return masks [M + 1, L, N], the first of which keeps all heads."""
+    """Return the masks [M, L, N] behind one that keeps all heads, as an array [M + 1, L, N]."""
     return np.concatenate([np.ones_like(masks[:1]), masks])
 
 
@@ -305,14 +314,15 @@ def assess(swept: Swept, labels: np.ndarray, metrics: Sequence[str], *, seed: in
     """Compare each mask with the intact model.
 
     Args:
-      swept: Of masks whose first keeps all heads.
-      labels: [E].
-      metrics: Names of the metrics, the most important first.
-      seed: Of bootstrap and randomization.
+      swept: The logits under all masks, the first of which keeps all heads.
+      labels: The label of each example [E].
+      metrics: The names of the metrics, the most important first. Spearman's correlation is left
+        out.
+      seed: The seed of the bootstrap, the randomization test and the random halves of the examples.
     """
     intact, *_ = predictions = swept.predictions
-    # The test of Spearman's correlation ranks all examples anew in every round; Pearson's stands
-    # beside it.
+    # Spearman's correlation is left out, since its test ranks all examples anew in every round.
+    # Tasks that have it have Pearson's, too.
     assessed = {
         metric: significance.assess(metric, predictions[1:], intact, labels, seed=seed)
         for metric in metrics

@@ -29,23 +29,24 @@ from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, fram
 
 SOURCE = 'Kovaleva et al. 2019, section 4.3, Figure 5'
 UNIT = 'cosine similarity'
-# Reading of Figure 5 to the statistic that measures it.
+# The statistic that measures each reading of Figure 5.
 READINGS = {'paper': 'cosine', 'notebook': 'cosine (padded)'}
-# The authors' notebook pads every example to so many wordpieces.
+# The number of wordpieces to which the authors' notebook pads every example.
 NOTEBOOK_LENGTH = 200
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class AttentionChange(Result):
-    """Similarity of the maps before and after fine-tuning.
+    """The similarity of the maps before and after fine-tuning.
 
     Attributes:
-      subject: Model and texts.
-      readings: Reading ('paper': real tokens; 'notebook': maps padded to 200 wordpieces) to seed
-        of a fine-tuned model to its table of the cosine similarity.
-      statistics: What the statistics of `runs` are called.
-      runs: Seed of a fine-tuned model to its tables, and to those of what changed ('change of
-        [SEP]'), example by example.
+      subject: The names of the model, the texts and the task.
+      readings: The tables of the cosine similarity, by the reading and then by the seed of the
+        fine-tuned model. 'paper' compares real tokens only, 'notebook' maps padded to 200
+        wordpieces.
+      statistics: The descriptions of the statistics in `runs`.
+      runs: The tables of each fine-tuned model by its seed: its statistics, and their changes
+        ('change of [SEP]'), which are taken example by example.
     """
 
     subject: Subject
@@ -59,7 +60,7 @@ class AttentionChange(Result):
 
     @property
     def grids(self) -> dict[str, np.ndarray]:
-        """Reading to the similarity [L, N], mean over examples and seeds."""
+        """The similarity of each head, mean over examples and seeds [L, N], by reading."""
         return {
             reading: np.mean([_table(reading, run).mean for run in runs.values()], axis=0)
             for reading, runs in self.readings.items()
@@ -110,7 +111,7 @@ class AttentionChange(Result):
         layers = grid.mean(axis=1)
         order = np.argsort(layers)
         tables = [_table(reading, run) for run in self.readings[reading].values()]
-        # Heads go together in an unknown way: at worst their errors add up.
+        # How the errors of heads depend on each other is unknown; at worst they add up.
         error = np.mean([table.standard_error[order[0]].mean() for table in tables])
         half = (
             scipy.stats.t.ppf(0.975, tables[0].count - 1) * error if tables[0].count > 1 else np.nan
@@ -187,10 +188,13 @@ class AttentionChange(Result):
 
 
 def change_statistics(reading: str) -> list[Described]:
-    """Return the statistics that a reading needs.
+    """Return the statistics that measure a reading.
+
+    Args:
+      reading: The name of the reading, 'paper' or 'notebook'.
 
     Raises:
-      ValueError: The reading is unknown.
+      ValueError: There is no such reading.
     """
     if reading not in READINGS:
         raise ValueError(f'Readings are {", ".join(READINGS)}, not {reading!r}.')
@@ -198,7 +202,13 @@ def change_statistics(reading: str) -> list[Described]:
 
 
 def for_reading(reading: str, settings: TextSettings) -> TextSettings:
-    """Return how texts are encoded for a reading: the notebook's pads all of them alike."""
+    """Return the settings for encoding the texts of a reading.
+
+    Args:
+      reading: The name of the reading. 'paper' keeps the settings; 'notebook' pads all texts to 200
+        wordpieces, as the authors' notebook did.
+      settings: The settings for encoding the texts.
+    """
     if reading == 'paper':
         return settings
     return dataclasses.replace(settings, max_length=NOTEBOOK_LENGTH, buckets=())
@@ -217,15 +227,20 @@ def attention_change(
     """Compare the maps of a model with those of the same model fine-tuned.
 
     Args:
-      pretrained: The model as it is.
+      pretrained: The model before fine-tuning.
       tuned: The same model fine-tuned, or several of them.
-      texts: What both read.
-      readings: 'paper' (real tokens only), 'notebook' (padded to 200 wordpieces, padding compared
-        too, as published), or both.
-      statistics: What else is compared, head by head: names of the catalogue,
-        'package.module:name' of your own, or what these name.
-      settings: How the texts are encoded.
-      subject: What model and texts are called.
+      texts: The texts that the models read.
+      readings: The readings to measure: 'paper' (real tokens only), 'notebook' (padded to 200
+        wordpieces, with padding compared too, as published), or both.
+      statistics: Further statistics of one model, whose changes are measured head by head: names of
+        the catalogue, 'package.module:name' for your own, or `Described` objects.
+      settings: The settings for encoding the texts and finding words in them; None takes the
+        defaults.
+      subject: The names of the model, the texts and the task, for sentences and captions.
+
+    Raises:
+      TypeError: A model or the texts are something else.
+      ValueError: A reading or a statistic is unknown, or there is no fine-tuned model.
     """
     settings = settings or TextSettings()
     described = [named(each) if isinstance(each, str) else each for each in statistics]
@@ -257,7 +272,7 @@ def _table(reading: str, run: Tables):
 
 def _draw_heads(result: AttentionChange):
     grids = {f'reading: {name}': grid for name, grid in result.grids.items()}
-    # Most heads change little: from 0, all of these would be of one colour.
+    # Most heads change little: on a scale from 0, all of these would have one colour.
     lowest = float(np.floor(10 * min(grid.min() for grid in grids.values()))) / 10
     figure = plots.head_grids(grids, label=UNIT, limits=(lowest, 1.0))
     figure.caption = (

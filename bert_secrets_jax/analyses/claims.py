@@ -1,4 +1,4 @@
-"""Which claims of the paper hold for a model, from what other analyses found."""
+"""Which claims of the paper hold for a model, judged from the results of other analyses."""
 
 import dataclasses
 import functools
@@ -39,13 +39,13 @@ _ORDER = (
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Claims(Result):
-    """Verdicts on what the paper says.
+    """The verdicts on the claims of the paper.
 
     Attributes:
-      subject: Model and texts.
-      verdicts: One for each claim.
-      unlearnt: Seeds whose fine-tuned model has learnt nothing: verdicts on fine-tuned models then
-        describe noise.
+      subject: The names of the model, the texts and the task.
+      verdicts: The verdict on each claim.
+      unlearnt: The seeds whose fine-tuned model has learnt nothing. If there are any, the verdicts
+        on fine-tuned models describe noise.
     """
 
     subject: Subject
@@ -70,7 +70,7 @@ class Claims(Result):
             'threshold', 'sample', 'sample_of',
         )  # fmt: skip
         frame = framed(columns, rows, 'Each claim with its verdict and the number that decides.')
-        # What a person reads; the file has all columns.
+        # A person reads these columns; the file has all of them.
         frame.attrs['shown'] = ['claim', 'source', 'verdict', 'evidence']
         return {'claims': frame}
 
@@ -106,15 +106,16 @@ class Claims(Result):
 
 
 def claims(*results: Result, subject: Subject | None = None) -> Claims:
-    """Test the claims of the paper on what other analyses found.
+    """Test the claims of the paper on the results of other analyses.
 
     Args:
-      *results: Any of what the analyses of `bs.analyses` return for one model, in any order; a
-        claim about something that none of them measured is "not measured".
-      subject: What model and texts are called.
+      *results: The results of any analyses of `bs.analyses` for one model, in any order; of several
+        from one analysis, the first is used. The verdict on a claim that none of them measured is
+        'not measured'.
+      subject: The names of the model, the texts and the task, for sentences and captions.
 
     Raises:
-      TypeError: Something else is given.
+      TypeError: An argument is not a result.
     """
     for result in results:
         if not isinstance(result, Result):
@@ -134,20 +135,29 @@ def claims(*results: Result, subject: Subject | None = None) -> Claims:
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """What there is to test claims on; empty or None where nothing is measured.
+    """The results that claims are tested on.
+
+    Its methods and properties give None or an empty dictionary where no result has the numbers.
 
     Attributes:
-      results: Of the analyses.
+      results: The results of the analyses.
     """
 
     results: tuple[Result, ...]
 
     def first(self, kind: type[T]) -> T | None:
-        """The first result of a kind."""
+        """Return the first result of a kind; None if there is none."""
         return next((each for each in self.results if isinstance(each, kind)), None)
 
     def models(self, kind: type[T]) -> dict[str, Tables]:
-        """Name of a fine-tuned run to its tables, or of the model as it is without any."""
+        """Return the tables in the first result of a kind, by the name of the model.
+
+        The models are the fine-tuned ones ('Fine-tuned, seed 0') or, if the result has none, the
+        model before fine-tuning. Without such a result, there are none.
+
+        Args:
+          kind: A class of results with the fields `before` and `runs`.
+        """
         result = self.first(kind)
         if result is None:
             return {}
@@ -157,7 +167,10 @@ class Measured:
 
     @property
     def special(self) -> dict[str, Tables]:
-        """The same of attention to [CLS] and [SEP], from whichever analysis has it."""
+        """The tables of attention to [CLS] and [SEP], by the name of the model as in `models`.
+
+        They are those of `Features` or, without such a result, of `SpecialTokens`.
+        """
         found = self.models(Features)
         if found:
             return found
@@ -168,7 +181,10 @@ class Measured:
 
     @property
     def scores(self) -> dict[str, list[float]]:
-        """Start of fine-tuning to the score of each run, on the task's own metric."""
+        """The score of each run after the last epoch, on the task's own metric, by the start.
+
+        The start is 'pretrained' or 'random'.
+        """
         result = self.first(Finetuning)
         if result is None:
             return {}
@@ -176,7 +192,7 @@ class Measured:
         return {start: [row[metric] for row in runs.last] for start, runs in result.starts.items()}
 
     def ablated(self, name: str) -> Ablated | None:
-        """What a set of masks does."""
+        """Return the effects of a set of masks, such as 'heads'; None if they are not measured."""
         result = self.first(Ablation)
         return None if result is None else result.sets.get(name)
 
@@ -283,7 +299,7 @@ def _mask_helps(claim: Claim, name: str, measured: Measured) -> Verdict | None:
 
 
 _VERB_SUBJECT, _NOUN_PRONOUN = RELATIONS
-# Of each claim, its test and what must be measured for it.
+# The test of each claim, and the measurements that it needs.
 _TESTS: dict[Claim, tuple[Callable[[Measured], Verdict | None], str]] = {
     verdicts.PRETRAINING: (_pretraining, 'fine-tuning from both starts, pre-trained and random'),
     verdicts.LAST_LAYERS: (_last_layers, 'attention_change in the reading of the paper'),

@@ -1,4 +1,4 @@
-"""What [CLS] attends to in the last layer (section 4.5, Figure 7)."""
+"""The types of token that [CLS] attends to in the last layer (section 4.5, Figure 7)."""
 
 import dataclasses
 import functools
@@ -26,18 +26,20 @@ from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, fram
 SOURCE = 'Kovaleva et al. 2019, section 4.5, Figure 7'
 UNIT = 'share of attention'
 _TYPES = ('[CLS]', '[SEP]', *FEATURES)
-# Where the colours of Figure 7 end.
+# The value at which the colours of Figure 7 end.
 _HIGHEST = 0.5
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class ClsTokens(Result):
-    """Attention of [CLS] to each type of token.
+    """The attention of [CLS] to each type of token.
 
     Attributes:
-      subject: Model and texts.
-      before: Name of a statistic ('from [CLS] to noun') to its table, of the model as it is.
-      runs: Seed of a fine-tuned model to its tables; empty without one.
+      subject: The names of the model, the texts and the task.
+      before: The tables of the model before fine-tuning, by the name of the statistic ('from [CLS]
+        to noun').
+      runs: The tables of each fine-tuned model by its seed: the same statistics, and their changes
+        ('change of from [CLS] to noun'). Empty if no fine-tuned model was measured.
     """
 
     subject: Subject
@@ -50,19 +52,24 @@ class ClsTokens(Result):
 
     @property
     def names(self) -> list[str]:
-        """The types of token that any text has."""
+        """The types of token that occur in any text."""
         return [name for name in _TYPES if self.before[from_cls(name)].count]
 
     @property
     def after(self) -> Tables:
-        """Tables of the fine-tuned models, mean over seeds; empty without one."""
+        """The tables of the fine-tuned models, mean over seeds; empty if there is no such model."""
         if not self.runs:
             return {}
         theirs = [notebook(from_cls(name)) for name in FEATURES_OF_NOTEBOOK]
         return over_seeds(list(self.runs.values()), [*map(from_cls, self.names), *theirs])
 
     def in_last_layer(self, tables: Tables) -> np.ndarray:
-        """Return [N, types] attention of each head of the last layer."""
+        """Return the attention of each head of the last layer to each type of token [N, types].
+
+        Args:
+          tables: The tables of a model, such as `before` or `after`. The types are those in
+            `names`.
+        """
         return np.stack([tables[from_cls(name)].mean[-1] for name in self.names], axis=1)
 
     def frames(self):
@@ -154,14 +161,16 @@ def cls_tokens(
     settings: TextSettings | None = None,
     subject: Subject | None = None,
 ) -> ClsTokens:
-    """Measure what [CLS] attends to, before and after fine-tuning.
+    """Measure the attention of [CLS] to each type of token, before and after fine-tuning.
 
     Args:
-      pretrained: The model as it is.
-      texts: What it reads.
-      tuned: The same model fine-tuned, or several of them.
-      settings: How the texts are encoded, and what finds words in them.
-      subject: What model and texts are called.
+      pretrained: The model before fine-tuning.
+      texts: The texts that the models read.
+      tuned: The same model fine-tuned, or several of them; None measures only the model before
+        fine-tuning.
+      settings: The settings for encoding the texts and finding words in them; None takes the
+        defaults.
+      subject: The names of the model, the texts and the task, for sentences and captions.
     """
     settings = settings or TextSettings()
     batches = batches_of(pretrained, texts, settings, annotated=True)

@@ -1,4 +1,4 @@
-"""Maps of example sentences, to look at: as figures, and in the explorer (Figures 1 and 4)."""
+"""The maps of example sentences, as figures and in the explorer (Figures 1 and 4)."""
 
 import dataclasses
 import functools
@@ -19,12 +19,14 @@ from bert_secrets_jax.runs.result import Figures, Result, Subject
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class ExampleMaps(Result):
-    """Maps of all heads on a few sentences.
+    """The maps of all heads on a few sentences.
 
     Attributes:
-      subject: Model and texts.
-      maps: Name of a model to its maps of each sentence; a second model is the fine-tuned one.
-      telling: Why heads are shown in large ('L3-H1: most to [SEP]') to layer and head, from 0.
+      subject: The names of the model, the texts and the task.
+      maps: The maps of each sentence, by the name of the model. A second model is the fine-tuned
+        one.
+      telling: The heads that are drawn large, as layer and head counted from 0, by the reason for
+        it ('L3-H1: most to [SEP]').
     """
 
     subject: Subject
@@ -37,7 +39,7 @@ class ExampleMaps(Result):
 
     @property
     def first(self) -> tuple[TokenMaps, ...]:
-        """Maps of the model as it is."""
+        """The maps of the model before fine-tuning, one for each sentence."""
         return next(iter(self.maps.values()))
 
     def figures(self):
@@ -51,7 +53,7 @@ class ExampleMaps(Result):
             f'maps{number}_all': functools.partial(_draw_all, example)
             for number, example in numbered
         }
-        # The page has the explorer instead.
+        # On a page, the explorer stands in for the maps of all heads.
         return Figures(large | every, only_files=every)
 
     def notes(self):
@@ -82,20 +84,20 @@ def example_maps(
     tables: Tables | None = None,
     subject: Subject | None = None,
 ) -> ExampleMaps:
-    """Return the maps of all heads on a few of the texts that can be read in a figure.
+    """Return the maps of all heads on a few texts that are short enough for a figure.
 
     Args:
-      pretrained: The model as it is.
-      texts: To choose from: evenly over the shortest fifth.
-      tuned: The same model fine-tuned; of several, the first.
-      count: How many texts are shown.
-      max_length: Longer inputs are cut to so many wordpieces.
-      tables: Statistics of the heads (of `special_tokens`), from which heads that stand out are
-        chosen; none are shown in large without them.
-      subject: What model and texts are called.
+      pretrained: The model before fine-tuning.
+      texts: The texts to choose from. The chosen ones are spread evenly over the shortest fifth.
+      tuned: The same model fine-tuned, whose maps are shown, too. Of several, the first is used.
+      count: The number of texts to show. If there are fewer, all are shown.
+      max_length: The greatest number of tokens. Longer inputs are cut.
+      tables: The statistics of the heads from `special_tokens`. Heads that are extreme in one of
+        these are drawn large; None draws no head large.
+      subject: The names of the model, the texts and the task, for sentences and captions.
 
     Raises:
-      ValueError: `count` is below 1.
+      ValueError: The count is below 1.
     """
     subject = subject or Subject()
     chosen = choose(pretrained, as_examples(texts), count=count, max_length=max_length)
@@ -112,10 +114,16 @@ def example_maps(
 def choose(
     pretrained: Pretrained, examples: Sequence[Example], *, count: int, max_length: int
 ) -> list[Example]:
-    """Return examples that can be read in a figure: evenly over the shortest fifth.
+    """Return examples that are short enough for a figure, spread evenly over the shortest fifth.
+
+    Args:
+      pretrained: The model whose tokenizer counts the wordpieces.
+      examples: The examples to choose from.
+      count: The number of examples to return. If there are fewer, all are returned.
+      max_length: The greatest number of tokens. Longer inputs are cut.
 
     Raises:
-      ValueError: `count` is below 1.
+      ValueError: The count is below 1.
     """
     if count < 1:
         raise ValueError(f'The number of example sentences must be at least 1, not {count}.')
@@ -127,10 +135,13 @@ def choose(
 
 
 def telling_heads(tables: Tables) -> dict[str, tuple[int, int]]:
-    """Return the heads that are extreme in a statistic: why they are, to layer and head.
+    """Return the heads that are extreme in a statistic.
 
     Args:
-      tables: Of `special_tokens`; statistics that it lacks are left out.
+      tables: The tables of `special_tokens`. Statistics that are missing are left out.
+
+    Returns:
+      The layer and the head, from 0, by the reason for choosing them ('L3-H1: most to [SEP]').
     """
     extremes = {
         f'most to {name}': tables[name].mean

@@ -39,14 +39,15 @@ UNIT = 'share of attention'
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Features(Result):
-    """What linguistic features get of the attention.
+    """The attention to linguistic features.
 
     Attributes:
-      subject: Model and texts.
-      before: Name of a statistic to its table, of the model as it is: [CLS], [SEP], the features in
-        the paper's reading and in the notebook's.
-      runs: Seed of a fine-tuned model to its tables and to those of what changed ('change of
-        noun'), example by example; empty without a fine-tuned model.
+      subject: The names of the model, the texts and the task.
+      before: The tables of the model before fine-tuning, by the name of the statistic: [CLS],
+        [SEP], and the features in the readings of the paper and of the notebook.
+      runs: The tables of each fine-tuned model by its seed: the same statistics, and their changes
+        ('change of noun'), which are taken example by example. Empty if no fine-tuned model was
+        measured.
     """
 
     subject: Subject
@@ -59,17 +60,20 @@ class Features(Result):
 
     @property
     def names(self) -> list[str]:
-        """The features that any text has."""
+        """The features that occur in any text."""
         return [name for name in FEATURES if name in self.before and self.before[name].count]
 
     @property
     def after(self) -> Tables:
-        """Tables of the fine-tuned models, mean over seeds; empty without one."""
+        """The tables of the fine-tuned models, mean over seeds; empty if there is no such model."""
         return self._over_seeds((*SPECIAL, *self.names))
 
     @property
     def changed(self) -> Tables:
-        """Tables of what fine-tuning changes, by feature, mean over seeds; empty without one."""
+        """The tables of the changes by fine-tuning, mean over seeds; empty without such models.
+
+        Their names are [CLS], [SEP] and the features.
+        """
         names = (*SPECIAL, *self.names)
         tables = self._over_seeds(map(change, names))
         return {name: tables[change(name)] for name in names if tables}
@@ -251,14 +255,16 @@ def features(
     settings: TextSettings | None = None,
     subject: Subject | None = None,
 ) -> Features:
-    """Measure attention to nouns, verbs, negation and so on, and what fine-tuning changes of it.
+    """Measure attention to nouns, verbs, negation and so on, and how fine-tuning changes it.
 
     Args:
-      pretrained: The model as it is.
-      texts: What it reads.
-      tuned: The same model fine-tuned, or several of them.
-      settings: How the texts are encoded, and what finds words in them.
-      subject: What model and texts are called.
+      pretrained: The model before fine-tuning.
+      texts: The texts that the models read.
+      tuned: The same model fine-tuned, or several of them; None measures only the model before
+        fine-tuning.
+      settings: The settings for encoding the texts and finding words in them; None takes the
+        defaults.
+      subject: The names of the model, the texts and the task, for sentences and captions.
     """
     settings = settings or TextSettings()
     batches = batches_of(pretrained, texts, settings, annotated=True)

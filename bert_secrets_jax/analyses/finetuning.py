@@ -1,4 +1,4 @@
-"""Scores of fine-tuning from pre-trained and from random weights (section 4.3, Table 1)."""
+"""The scores of fine-tuning from pre-trained and from random weights (section 4.3, Table 1)."""
 
 import dataclasses
 import functools
@@ -18,16 +18,18 @@ LEVEL = 0.05
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Start:
-    """Runs that began from the same weights.
+    """The runs that began from the same weights.
 
     Attributes:
-      seeds: Of the runs.
-      history: The rows of all curves.
-      before: Dev row of each run before training.
-      last: Dev row of each run after the last epoch.
-      best: Dev row of each run's best epoch, which was chosen on the same examples.
-      p_learnt: [runs] one-sided p-value of a model that is no better than always answering the
-        larger class (exact binomial test), or whose correlation is zero.
+      seeds: The seed of each run.
+      history: The rows of all training curves, as in `Finetuned.history`.
+      before: The row of each run on the dev examples before training.
+      last: The row of each run on the dev examples after the last epoch.
+      best: The row of each run on the dev examples after its best epoch, which was chosen on the
+        same examples.
+      p_learnt: The one-sided p-value of each run [runs] under the hypothesis that it has learnt
+        nothing: that it is no better than always answering the larger class (exact binomial test),
+        or, in a regression, that its correlation is zero.
     """
 
     seeds: tuple[int, ...]
@@ -40,16 +42,18 @@ class Start:
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Finetuning(Result):
-    """What fine-tuning reaches.
+    """The scores that fine-tuning reaches.
 
     Attributes:
-      subject: Model and texts.
-      train_texts: Name of the training texts.
-      train_examples: How many there are.
-      dev_examples: How many it is evaluated on.
-      metrics: Names of the metrics, the task's own first.
-      larger_class: Share of the more frequent class among the dev examples; NaN for a regression.
-      starts: 'pretrained' and 'random' to the runs from there, as far as there are any.
+      subject: The names of the model, the dev texts and the task.
+      train_texts: The name of the training texts.
+      train_examples: The number of training examples.
+      dev_examples: The number of dev examples that the models are evaluated on.
+      metrics: The names of the metrics, the task's own first.
+      larger_class: The share of the most frequent class among the dev examples; NaN for a
+        regression.
+      starts: The runs from each start, 'pretrained' or 'random'; one from which there are none is
+        left out.
     """
 
     subject: Subject
@@ -66,7 +70,11 @@ class Finetuning(Result):
 
     @property
     def unlearnt(self) -> list[int]:
-        """Seeds whose fine-tuned model is not significantly above the larger class."""
+        """The seeds whose model, fine-tuned from pre-trained weights, has learnt nothing at 5 %.
+
+        Such a model is not significantly above the larger class or, in a regression, a zero
+        correlation.
+        """
         if 'pretrained' not in self.starts:
             return []
         start = self.starts['pretrained']
@@ -195,15 +203,17 @@ class Finetuning(Result):
 def finetuning(
     *tuned: Finetuned, subject: Subject | None = None, train_texts: str = 'the training texts'
 ) -> Finetuning:
-    """Report what fine-tuning reached, beside the paper's Table 1.
+    """Report the scores of fine-tuning beside the paper's Table 1.
 
     Args:
-      *tuned: What `bs.finetune` returned, from pre-trained or from random weights, or both.
-      subject: What model and dev texts are called.
-      train_texts: What the training texts are called.
+      *tuned: The results of `bs.finetune` from pre-trained weights, from random weights, or both.
+        If two have the same start, the later one is reported; the numbers of examples are those of
+        the first.
+      subject: The names of the model, the dev texts and the task, for sentences and captions.
+      train_texts: The name of the training texts.
 
     Raises:
-      ValueError: Nothing is given, or the runs have different metrics.
+      ValueError: No result is given, or the results have different metrics.
     """
     if not tuned:
         raise ValueError('Give at least one of what `bs.finetune` returns.')
@@ -232,7 +242,13 @@ def finetuning(
 
 
 def spread(rows: Sequence[Mapping[str, Any]], metrics: Sequence[str]) -> str:
-    """Return '88.1 ± 0.5 / 82.0 ± 0.7', or a dash without rows."""
+    """Return means and standard deviations over runs as text, '88.1 ± 0.5 / 82.0 ± 0.7'.
+
+    Args:
+      rows: One row per run, with its score for each metric. Without rows the text is a dash; with a
+        single row it has no standard deviation.
+      metrics: The names of the metrics. Scores are shown times a hundred.
+    """
     if not rows:
         return '–'
     cells = []
@@ -244,7 +260,7 @@ def spread(rows: Sequence[Mapping[str, Any]], metrics: Sequence[str]) -> str:
 
 
 def shown(scores: Mapping[str, float]) -> str:
-    """Return published scores as '87.9 / 82.3'."""
+    """Return published scores, times a hundred, as text: '87.9 / 82.3'."""
     return ' / '.join(f'{100 * score:.1f}' for score in scores.values())
 
 

@@ -1,6 +1,6 @@
 """Do heads connect frame elements with their target? (section 4.2, Figures 3 and 4)
 
-The same measures links of any kind: bring your own annotations.
+The same analysis measures links of any other kind in annotations of your own.
 """
 
 import dataclasses
@@ -35,19 +35,21 @@ from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, fram
 SOURCE = 'Kovaleva et al. 2019, section 4.2'
 # The paper's direction.
 FRAMES_DIRECTION = RELATION.replace('-', ' to ')
-# Most sentences have at most 12 words.
+# Most sentences have at most 12 words, so there is a short length.
 BUCKETS = (16, 32, 64, 128)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LinkedMap:
-    """Maps of some heads on a text with links.
+    """The maps of some heads on a text with links.
+
+    Shapes: H heads, T wordpieces, P pairs of linked wordpieces.
 
     Attributes:
-      tokens: T wordpieces.
-      heads: [heads, 2] layer and head of each, from 0.
-      maps: [heads, T, T].
-      links: [P, 3] links, the query first.
+      tokens: The T wordpieces.
+      heads: The layer and the head of each map, from 0 [H, 2].
+      maps: The map of each head [H, T, T]. Rows are queries.
+      links: The links [P, 3], the query first (see `measure.links`).
     """
 
     tokens: tuple[str, ...]
@@ -58,15 +60,16 @@ class LinkedMap:
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Frames(Result):
-    """Attention along the links of a sample of frames, or of any other annotated links.
+    """The attention along frame links, or along any other annotated links.
 
     Attributes:
-      subject: The model, and the sample as texts.
-      tests: Direction ('frame element to target') to the attention along its links beside random
-        ones.
-      tables: Direction to its table, in the paper's reading and in the notebook's.
-      maps: The two best heads on a few texts (Figure 4).
-      filters: Filter to the number of sentences that it left of FrameNet; empty for a sample.
+      subject: The names of the model, the sample (as texts) and the task.
+      tests: The attention along the links compared with random links, by direction ('frame element
+        to target').
+      tables: The tables of the same attention in the readings of the paper and of the notebook, by
+        direction ('frame element to target', 'frame element to target (notebook)').
+      maps: The maps of the two best heads on a few texts (Figure 4).
+      filters: The number of FrameNet's sentences left after each filter; empty for other samples.
     """
 
     subject: Subject
@@ -167,10 +170,10 @@ class Frames(Result):
 
 
 def link_statistics(relations: Sequence[str]) -> list[Described]:
-    """Return the statistics along links in both readings.
+    """Return the statistics of attention along links in both directions and both readings.
 
     Args:
-      relations: Names of the relations.
+      relations: The names of the relations.
     """
     return [
         relation(each.relation, each.reverse, reading)
@@ -189,21 +192,24 @@ def frames(
     settings: TextSettings | None = None,
     subject: Subject | None = None,
 ) -> Frames:
-    """Measure attention along frame links, beside random links and links moved elsewhere.
+    """Measure attention along frame links, along random links, and along links moved elsewhere.
 
     Args:
       pretrained: The model.
-      sample: Texts with annotated relations: FrameNet (`bs.read_framenet`), a prepared sample
-        (`bs.read_framenet_sample`), or your own (`bs.read_annotations`). By default the 253
-        sentences that ship.
-      draws: Draws of random links; at least 99, or no p-value can be 0.01.
-      seed: Of the draws.
-      shown: How many texts have their maps shown.
-      settings: How the texts are encoded; annotations come with the sample.
-      subject: What the model and the sample are called.
+      sample: The texts with annotated relations: FrameNet (`bs.read_framenet`), a prepared sample
+        (`bs.read_framenet_sample`), or your own (`bs.read_annotations`). None takes the 253
+        sentences that come with the package.
+      draws: The number of draws of random links. It takes at least 99 for a p-value of 0.01.
+      seed: The seed of the draws, and of the choice of texts whose maps are shown.
+      shown: The number of texts whose maps are shown.
+      settings: The settings for encoding the texts; None takes the defaults. Its annotations are
+        not used, since the sample has its own, and its buckets are replaced by `BUCKETS`.
+      subject: The names of the model, the sample (as texts) and the task. None calls any sample
+        'the embedded sample'.
 
     Raises:
-      ValueError: The sample has no relation.
+      ValueError: The sample has no relation, two relations have the same ends, or the number of
+        draws is below 1.
     """
     settings = dataclasses.replace(settings or TextSettings(), buckets=BUCKETS)
     filters = dict(sample.counts) if isinstance(sample, FrameSample) else {}
@@ -231,7 +237,11 @@ def frames(
 
 
 def parts_of(sample) -> tuple[Sequence[Example], Sequence[Annotation]]:
-    """Return examples and annotations of what `frames` takes as its sample."""
+    """Return the examples and the annotations of a sample.
+
+    Args:
+      sample: A sample as `frames` takes it; None is the one that comes with the package.
+    """
     if sample is None:
         return framenet_sample()
     if isinstance(sample, FrameSample):

@@ -1,9 +1,10 @@
-"""Pairs of heads: what disabling both does beyond the sum of the two.
+"""Pairs of heads: the effect of disabling both, beyond the sum of the two effects.
 
-effect(a, b) - effect(a) - effect(b) is zero where two heads are independent. In the score it is
-negative where one head can stand in for the other (each alone does little, both together do much)
-and positive where their damages overlap; in the loss the signs are the other way round. The loss
-has a value per example, so its interactions are tested: each alone, and corrected for all pairs.
+The interaction effect(a, b) - effect(a) - effect(b) is zero where two heads are independent. In the
+score it is negative where one head can stand in for the other (each alone does little, both
+together do much) and positive where their damages overlap; in the loss the signs are the other way
+round. The loss has a value per example, so its interactions are tested: each alone, and corrected
+for all pairs.
 
 Shapes: P pairs of heads, E examples.
 """
@@ -42,21 +43,22 @@ SOURCE = 'effects beyond the sum; the paper disables heads one at a time'
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Interactions(Result):
-    """What pairs of heads do beyond the sum of the two.
+    """The effects of disabling pairs of heads beyond the sum of the two effects.
 
     Attributes:
-      subject: Model and texts.
-      heads: Names of the heads.
-      metric: The metric of the scores.
-      unit: Unit of the loss.
-      effects: [heads] points that disabling each head changes the score by.
-      points: [P] interaction in points, pairs in the order of `ablation.interactions.pairs_of`.
-      losses: [P] mean interaction in the loss.
-      low: [P] lower end of its 95 % interval over examples.
-      high: [P] upper end.
-      p_values: [P] of no interaction in the loss, each alone.
-      familywise: [P] the same corrected for all pairs.
-      examples: Number of examples.
+      subject: The names of the model, the texts and the task.
+      heads: The names of the heads.
+      metric: The name of the metric of the scores.
+      unit: The unit of the loss.
+      effects: The change of the score, in points, by disabling each head [heads].
+      points: The interaction of each pair in the score, in points [P]. Pairs are in the order of
+        `ablation.interactions.pairs_of`.
+      losses: The mean interaction of each pair in the loss [P].
+      low, high: The ends of the 95 % interval of `losses` over examples [P].
+      p_values: The p-value of each pair [P] under the hypothesis of no interaction in the loss, not
+        corrected.
+      familywise: The p-values corrected for all pairs [P].
+      examples: The number of examples.
     """
 
     subject: Subject
@@ -147,19 +149,22 @@ def interactions(
     folder: pathlib.Path | None = None,
     subject: Subject | None = None,
 ) -> Interactions:
-    """Disable every pair of heads, and measure what that does beyond the sum of the two.
+    """Disable every pair of heads, and measure the effect beyond the sum of the two effects.
 
     Args:
-      tuned: A model with a classifier; of several fine-tuned ones, the first.
-      examples: Labelled texts.
-      heads: (layer, head) from 0, whose pairs are disabled; None takes all heads.
-      baseline: 'uniform' or 'zero', as in `ablation`.
-      metric: Name of the metric; by default the first of the task's.
-      seed: Of the test.
+      tuned: A model with a classifier. Of several fine-tuned models, the first is used.
+      examples: The labelled texts.
+      heads: The heads whose pairs are disabled, as (layer, head) from 0; None takes all heads.
+      baseline: The map of a disabled head, 'uniform' or 'zero', as in `ablation`.
+      metric: The name of the metric; None takes the first metric of the task.
+      seed: The seed of the sign-flip test.
       max_length, tokens_per_batch, chunk_tokens, mesh, folder, subject: As in `ablation`.
 
     Raises:
-      ValueError: A head does not exist, or there are no labels.
+      TypeError: The model or the examples are something else.
+      ValueError: There are fewer than two heads, a head is given twice or does not exist, the
+        baseline or the metric is unknown, an example has no label, the model has no classifier, or
+        a label is none of its classes.
     """
     subject = subject or Subject()
     model = one_model(tuned)
@@ -182,14 +187,15 @@ def interactions(
 def assess_pairs(
     swept: Swept, labels: np.ndarray, metric: str, *, seed: int, subject: Subject
 ) -> Interactions:
-    """Return the interactions of masks that were swept.
+    """Compute the interactions from the logits under all masks.
 
     Args:
-      swept: Of the masks of `single_and_pair_masks`, behind one that keeps all heads.
-      labels: [E].
-      metric: Name of the metric.
-      seed: Of the test.
-      subject: Model and texts.
+      swept: The logits under the masks of `single_and_pair_masks`, with a mask before them that
+        keeps all heads.
+      labels: The label of each example [E].
+      metric: The name of the metric.
+      seed: The seed of the sign-flip test.
+      subject: The names of the model, the texts and the task.
     """
     disabled = swept.masks[1:]
     names = [mask_sets.describe(mask) for mask in disabled if (mask == 0).sum() == 1]

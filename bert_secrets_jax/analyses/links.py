@@ -1,4 +1,4 @@
-"""What results about links share: attention along them, beside what chance and position explain."""
+"""The shared parts of results about links: their tables, sentences, texts and figures."""
 
 from collections.abc import Mapping
 
@@ -24,12 +24,18 @@ Tests = Mapping[str, LinkTest]
 
 
 def kinds_of(test: LinkTest) -> list[str]:
-    """Return the kinds of random links that a test has, in a fixed order."""
+    """Return the kinds of random links that a test has, in the order of `KINDS`."""
     return [kind for kind in KINDS if kind in test.nulls]
 
 
 def tests_frame(tests: Tests):
-    """Return scores and tests of all heads: a row per direction, layer and head (both from 1)."""
+    """Return the scores and tests of all heads, with a row per direction, layer and head.
+
+    Layers and heads count from 1.
+
+    Args:
+      tests: The tests, by direction. All have the same kinds of random links.
+    """
     kinds = kinds_of(next(iter(tests.values()))) if tests else []
     columns = [f'{column}_{kind}' for kind in kinds for column in _COLUMNS]
     rows = [
@@ -49,7 +55,13 @@ def tests_frame(tests: Tests):
 
 
 def finding_of(title: str, test: LinkTest, source: str) -> Finding:
-    """Return what the head with the most attention along the links does beside random links."""
+    """Return the finding on the head with the most attention along the links.
+
+    Args:
+      title: The direction of the links, such as 'verb to subject'.
+      test: The attention along the links, compared with random links.
+      source: The publication and section that the question comes from.
+    """
     top, kinds = test.top, kinds_of(test)
     half = half_width(test.table, top)
     compared = []
@@ -83,7 +95,14 @@ def finding_of(title: str, test: LinkTest, source: str) -> Finding:
 
 
 def notes_of_tests(tests: Tests) -> dict[str, np.ndarray]:
-    """Return what is known of each head for the explorer: scores beside those of random links."""
+    """Return a text about each head for the explorer: its score beside those on random links.
+
+    Args:
+      tests: The tests, by direction.
+
+    Returns:
+      The texts [L, N], by their title.
+    """
     notes = {}
     for title, test in tests.items():
         texts = notes_of([test.table])
@@ -95,18 +114,21 @@ def notes_of_tests(tests: Tests) -> dict[str, np.ndarray]:
 
 
 def ideal_of(test: LinkTest) -> str:
-    """Return what a head would get that puts all its attention at the best one offset."""
+    """Return the score of an ideal head as text, '0.345 (offset -1)'.
+
+    The ideal head puts all its attention at the single offset that is best.
+    """
     offset, score = test.ideal
     return f'{score:.3f} (offset {offset:+d})'
 
 
 def top_of(test: LinkTest) -> str:
-    """Return the head with the most attention along the links, with its standard error."""
+    """Return the name, score and standard error of the head with the most attention, as text."""
     return with_error(test.table, test.top)
 
 
 def draw_grids(tests: Tests, caption: str):
-    """Draw attention along the links of all heads, with circles on those beyond random links."""
+    """Draw the attention of all heads along the links, with circles on those above random links."""
     figure = plots.head_grids(
         {name: test.table.mean for name, test in tests.items()},
         label='attention along the link',
@@ -117,7 +139,7 @@ def draw_grids(tests: Tests, caption: str):
 
 
 def draw_distances(tests: Tests):
-    """Draw how far apart linked tokens are."""
+    """Draw the histograms of the distances between linked tokens."""
     figure = plots.distance_histograms(
         {name: offset_histogram(test.links) for name, test in tests.items()}
     )

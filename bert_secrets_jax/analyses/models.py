@@ -1,4 +1,4 @@
-"""What analyses are given: one model or several, and the labels of their texts."""
+"""Arguments that analyses share: one model or several, and the labels of the texts."""
 
 from collections.abc import Sequence
 
@@ -14,16 +14,19 @@ Models = Pretrained | Finetuned | Sequence[Pretrained]
 
 
 def all_models(tuned: Models) -> list[Pretrained]:
-    """Return the models of a fine-tuning, of a list, or the one that is given.
+    """Return all models of an argument that may be one model or several.
+
+    Args:
+      tuned: A model, a sequence of models, or the result of `bs.finetune`.
 
     Raises:
-      TypeError: Something else is given.
-      ValueError: There is none.
+      TypeError: The argument or one of its items is not a model.
+      ValueError: There is no model.
     """
     if isinstance(tuned, Pretrained):
         return [tuned]
     models = tuned.models if isinstance(tuned, Finetuned) else tuned
-    # What is no model is named, whether it is given alone or in a list.
+    # The error names the type of an item that is not a model, given alone or in a list.
     for model in models if isinstance(models, list | tuple) else [models]:
         if not isinstance(model, Pretrained):
             raise TypeError(
@@ -36,12 +39,12 @@ def all_models(tuned: Models) -> list[Pretrained]:
 
 
 def one_model(tuned: Models) -> Pretrained:
-    """Return the model, or the first of several."""
+    """Return the model, or the first of several models."""
     return all_models(tuned)[0]
 
 
 def seeds_of(tuned: Models) -> tuple[int, ...]:
-    """Return what the models are called: the seeds of a fine-tuning, or else 0, 1, ..."""
+    """Return the numbers of the models: the seeds of a fine-tuning, or else 0, 1, ..."""
     if isinstance(tuned, Finetuned):
         return tuple(tuned.seeds)
     return tuple(range(len(all_models(tuned))))
@@ -53,11 +56,11 @@ def is_known_task(task: str | None) -> bool:
 
 
 def metrics_for(classes: int, task: str | None = None) -> tuple[str, ...]:
-    """Return the names of the metrics: GLUE's for its tasks, else by the number of classes.
+    """Return the names of a task's metrics: GLUE's for its tasks, else by the number of classes.
 
     Args:
-      classes: Number of classes; 1 for a regression.
-      task: Name of the task, if it has one.
+      classes: The number of classes; 1 means regression.
+      task: The name of the task; None if it has none.
     """
     if is_known_task(task):
         return GLUE[task.lower()].metrics
@@ -65,11 +68,16 @@ def metrics_for(classes: int, task: str | None = None) -> tuple[str, ...]:
 
 
 def labels_of(examples: Sequence[Example], config: BertConfig) -> np.ndarray:
-    """Return the labels [E] of examples that a model classifies.
+    """Return the labels of examples [E], checked against the classes of a model.
+
+    Args:
+      examples: The labelled examples.
+      config: The config of the model.
 
     Raises:
+      TypeError: The examples are something else.
       ValueError: The model has no classifier, an example has no label, or a label is none of the
-        model's classes.
+        model's classes (for a regression, not a finite number).
     """
     if not config.num_labels:
         raise ValueError(

@@ -34,9 +34,9 @@ class Overview(Result):
     """Several tasks side by side.
 
     Attributes:
-      rows: One for each task: its name and its headline numbers as texts; a dash stands for what
-        was not measured.
-      claims: Task to the verdicts on the claims.
+      rows: The row of each task: its name and headline numbers as texts. A dash stands for a number
+        that was not measured.
+      claims: The verdicts on the claims, by the name of the task.
     """
 
     rows: tuple[tuple[str, ...], ...]
@@ -68,10 +68,10 @@ class Overview(Result):
 
 
 def overview(tasks: Mapping[str, Sequence[Result]]) -> Overview:
-    """Put what analyses found on several tasks side by side.
+    """Put the results on several tasks side by side.
 
     Args:
-      tasks: Name of a task to the results on it.
+      tasks: The results on each task, by its name.
 
     Raises:
       ValueError: There is no task.

@@ -31,10 +31,11 @@ SOURCE = 'Kovaleva et al. 2019, section 4.1'
 NAMES = tuple(f'pattern: {name}' for name in CLASSES)
 CHANGED = 'pattern: changed'
 ALL_SPECIAL = '[CLS] and all [SEP]'
-# Examples of Figure 1, and tokens that one must have: in a map of few, patterns look alike.
+# The number of examples in Figure 1, and the least number of tokens of one: in a map of few tokens,
+# patterns look alike.
 _EXAMPLES = 3
 _LEGIBLE = 10
-# Maps shown of each class.
+# The greatest number of maps shown of each class.
 _SHOWN = 4
 
 
@@ -43,8 +44,8 @@ class ClassExample:
     """A map that is clearly of a class.
 
     Attributes:
-      head: Name of the head.
-      values: [T, T].
+      head: The name of the head.
+      values: The map [T, T] of an example of T tokens. Rows are queries.
     """
 
     head: str
@@ -53,17 +54,17 @@ class ClassExample:
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Patterns(Result):
-    """Which pattern each head's maps have.
+    """The patterns of each head's maps.
 
     Attributes:
-      subject: Model and texts.
-      before: 'pattern: vertical' and so on, and '[CLS] and all [SEP]', to the tables of the model
-        as it is. The mean of a pattern is the share of examples on which the head has it.
-      runs: Seed of a fine-tuned model to its tables, and to 'pattern: changed': the share of
-        examples whose map goes into another class; empty without one.
-      confusion: [C, C] labelled maps (rows) by what cross-validated classifiers found (columns);
-        empty if that is not known.
-      examples: Class to maps that are most clearly of it (Figure 1).
+      subject: The names of the model, the texts and the task.
+      before: The tables of the model before fine-tuning: 'pattern: vertical' and so on, and '[CLS]
+        and all [SEP]'. The mean of a pattern is the share of examples on which the head has it.
+      runs: The tables of each fine-tuned model by its seed. 'pattern: changed' is the share of
+        examples whose map changes its class. Empty if no fine-tuned model was measured.
+      confusion: The number of labelled maps by label (rows) and by the class that cross-validated
+        classifiers found (columns) [C, C]; empty if it is not known.
+      examples: The maps that are most clearly of a class, by the title of the class (Figure 1).
     """
 
     subject: Subject
@@ -78,7 +79,7 @@ class Patterns(Result):
 
     @property
     def shares(self) -> dict[str, np.ndarray]:
-        """Name of a model to the share of each head's maps in each class, [L, N, C]."""
+        """The share of each head's maps in each class [L, N, C], by the name of the model."""
         shares = {'pre-trained': _stacked(self.before)}
         if self.runs:
             shares['fine-tuned'] = _stacked(over_seeds(list(self.runs.values()), NAMES))
@@ -86,7 +87,7 @@ class Patterns(Result):
 
     @property
     def changed(self) -> np.ndarray | None:
-        """[L, N] share of examples whose map goes into another class; None without tuning."""
+        """The share of examples whose map changes class [L, N]; None without fine-tuned models."""
         if not self.runs:
             return None
         return np.mean([run[CHANGED].mean for run in self.runs.values()], axis=0)
@@ -235,7 +236,7 @@ class Patterns(Result):
         for name, key, title in zip(NAMES, CLASSES, TITLES, strict=True):
             row = [title]
             for tables in models.values():
-                # Heads go together, in an unknown way: at worst their errors add up.
+                # How the errors of heads depend on each other is unknown; at worst they add up.
                 table = tables[name]
                 row += [100 * table.mean.mean(), 196 * table.standard_error.mean()]
             if published is not None:
@@ -271,12 +272,13 @@ def patterns(
     """Classify the maps of all heads into the five patterns, before and after fine-tuning.
 
     Args:
-      pretrained: The model as it is.
-      texts: What it reads.
-      tuned: The same model fine-tuned, or several of them.
-      classifier: What tells the patterns apart; by default the network that ships.
-      settings: How the texts are encoded.
-      subject: What model and texts are called.
+      pretrained: The model before fine-tuning.
+      texts: The texts that the models read.
+      tuned: The same model fine-tuned, or several of them; None measures only the model before
+        fine-tuning.
+      classifier: The classifier of maps; None takes the network that comes with the package.
+      settings: The settings for encoding the texts; None takes the defaults.
+      subject: The names of the model, the texts and the task, for sentences and captions.
     """
     settings = settings or TextSettings()
     classifier = classifier or load_classifier()
@@ -299,8 +301,17 @@ def patterns(
 def clearest(
     classifier: Classifier, maps: Sequence[TokenMaps]
 ) -> dict[str, tuple[ClassExample, ...]]:
-    """Return, for each class, the maps that are most clearly of it, one of each head (Figure 1)."""
-    # In a map of few tokens one pattern looks like the other.
+    """Return the maps that are most clearly of each class, at most one per head (Figure 1).
+
+    Args:
+      classifier: The classifier of maps.
+      maps: The maps of all heads on some examples. Those of fewer than 10 tokens are left out if
+        there are longer ones.
+
+    Returns:
+      At most four maps, the clearest first, by the title of the class.
+    """
+    # In a map of few tokens, patterns look alike.
     shown = [each for each in maps if len(each.tokens) >= _LEGIBLE] or list(maps)
     every = as_maps(shown)
     logits = predict(classifier, every).astype(np.float64)
@@ -319,7 +330,7 @@ def clearest(
 
 
 def as_maps(shown: Sequence[TokenMaps]) -> MapSample:
-    """Return the maps of all heads, one by one."""
+    """Return the maps of all heads on some examples as single maps."""
     values, first_text, example, layer, head = [], [], [], [], []
     for number, each in enumerate(shown):
         tokens = list(each.tokens)

@@ -32,14 +32,14 @@ SOURCE = 'Kovaleva et al. 2019, section 4.5'
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Relations(Result):
-    """Attention along relations between words.
+    """The attention along relations between words.
 
     Attributes:
-      subject: Model and texts.
-      tests: Direction ('verb to subject') to the attention along its links beside random ones, of
-        those relations that any text has.
-      tables: Direction to its table, in the paper's reading and, where there is one, in the
-        notebook's ('verb to subject (notebook)').
+      subject: The names of the model, the texts and the task.
+      tests: The attention along the links compared with moved links, by direction ('verb to
+        subject'). Directions along which no text has a link are left out.
+      tables: The tables of the same attention in the reading of the paper and, where there is one,
+        of the notebook, by direction ('verb to subject', 'verb to subject (notebook)').
     """
 
     subject: Subject
@@ -115,10 +115,11 @@ class Relations(Result):
 
 
 def relation_statistics(relations: Sequence[str] = RELATIONS) -> list[Described]:
-    """Return the statistics along the links that `relations` measures.
+    """Return the statistics of attention along links in both directions.
 
     Args:
-      relations: Names of relations; those of the paper are also read as in the notebook.
+      relations: The names of the relations. 'verb-subject', which the authors' notebook had, is
+        also measured in its reading.
     """
     titles = directions(relations)
     ours = [relation(each.relation, each.reverse) for each in titles.values()]
@@ -144,13 +145,18 @@ def relations(
 
     Args:
       pretrained: The model.
-      texts: What it reads.
-      relations: Names of relations that spaCy finds ('verb-subject', 'noun-pronoun'), or that your
-        own annotations have (`settings.annotations`).
-      draws: Draws of random links; at least 99, or no p-value can be 0.01.
-      seed: Of the draws.
-      settings: How the texts are encoded, and what finds words in them.
-      subject: What model and texts are called.
+      texts: The texts that the model reads.
+      relations: The names of relations that spaCy finds ('verb-subject', 'noun-pronoun'), or that
+        annotations of your own have (`settings.annotations`).
+      draws: The number of draws of random links. It takes at least 99 for a p-value of 0.01.
+      seed: The seed of the draws.
+      settings: The settings for encoding the texts and finding words in them; None takes the
+        defaults.
+      subject: The names of the model, the texts and the task, for sentences and captions.
+
+    Raises:
+      ValueError: The texts lack a relation, two relations have the same ends, or the number of
+        draws is below 1.
     """
     settings = settings or TextSettings()
     encoded = encoded_of(pretrained, texts, settings, annotated=True)
@@ -168,10 +174,10 @@ def assemble(tables: Tables, scores, relations: Sequence[str], subject: Subject)
     """Return the result of a pass.
 
     Args:
-      tables: Of `relation_statistics`.
-      scores: Of `measure.links.link_scores`.
-      relations: Names of the relations.
-      subject: Model and texts.
+      tables: The tables of `relation_statistics`, by name.
+      scores: The scores from `measure.links.link_scores`, by direction.
+      relations: The names of the relations.
+      subject: The names of the model, the texts and the task.
     """
     tests: dict[str, LinkTest] = link_tests(tables, scores)
     names = [each.name for each in relation_statistics(relations)]

@@ -1,6 +1,6 @@
 """Attention to special tokens and neighbours, and its entropy (section 4.4, Figure 6).
 
-Any other statistic of single heads can be shown with these: those of the catalogue, and one's own.
+Any other statistic of single heads can be shown with these, from the catalogue or your own.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ STATISTICS = (
     'next token',
     'entropy (nats)',
 )
-# Drawn side by side, on one scale.
+# The statistics that are drawn side by side, on one scale, by the name of the figure.
 _TOGETHER = {
     'special_tokens': ('[CLS]', '[SEP]'),
     'neighbours': ('self', 'previous token', 'next token'),
@@ -54,12 +54,12 @@ _CAPTIONS = {
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class SpecialTokens(Result):
-    """What every head attends to, by any statistics.
+    """The statistics of every head, such as its attention to [SEP].
 
     Attributes:
-      subject: Model and texts.
-      statistics: What the statistics are called.
-      tables: Name of a statistic to the table of all heads.
+      subject: The names of the model, the texts and the task.
+      statistics: The descriptions of the statistics.
+      tables: The table of all heads for each statistic, by its name.
     """
 
     subject: Subject
@@ -191,11 +191,12 @@ def special_tokens(
 
     Args:
       pretrained: The model.
-      texts: What it reads.
-      statistics: Names of the catalogue (`bs.catalogue`), 'package.module:name' of your own, or
-        what these name.
-      settings: How the texts are encoded, and what finds words in them.
-      subject: What model and texts are called.
+      texts: The texts that the model reads.
+      statistics: The statistics to measure: names of the catalogue (`bs.catalogue`),
+        'package.module:name' for your own, or `Described` objects.
+      settings: The settings for encoding the texts and finding words in them; None takes the
+        defaults.
+      subject: The names of the model, the texts and the task, for sentences and captions.
 
     Raises:
       ValueError: A statistic is unknown.

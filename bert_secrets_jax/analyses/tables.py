@@ -1,4 +1,4 @@
-"""Tables of heads in results: what their statistics are called, and what several runs share.
+"""Tables of heads in results: the descriptions of their statistics, and means over runs.
 
 Shapes: L layers, N heads.
 """
@@ -21,15 +21,15 @@ Tables = Mapping[str, HeadTable]
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """What a person reads about a statistic, as `measure.catalogue.Described` has it.
+    """The description of a statistic for readers, a part of `measure.catalogue.Described`.
 
     Attributes:
-      name: Key of its table.
-      title: Noun phrase for captions.
-      unit: Unit of its values.
-      least_first: Whether the smallest values are the most remarkable, as of an entropy.
-      source: Where it comes from.
-      reading: 'paper' or 'notebook'.
+      name: The key of its table.
+      title: A noun phrase for captions.
+      unit: The unit of its values.
+      least_first: Whether the smallest values are the most remarkable, as for entropy.
+      source: The publication and section that it comes from.
+      reading: The reading of the annotations, 'paper' or 'notebook'.
     """
 
     name: str
@@ -49,7 +49,16 @@ def describe(statistics: Iterable[Described]) -> tuple[Description, ...]:
 
 
 def over_seeds(runs: Sequence[Tables], names: Iterable[str]) -> dict[str, HeadTable]:
-    """Return the mean of several runs' tables; its variance is that over examples."""
+    """Return the mean of several runs' tables.
+
+    Args:
+      runs: The tables of each run, by the name of the statistic.
+      names: The names of the statistics to return.
+
+    Returns:
+      The tables, by name. Their variance is over examples (the mean of the runs' variances), so
+      their standard error does not tell how far the runs differ.
+    """
     return {
         name: HeadTable(
             mean=np.mean([run[name].mean for run in runs], axis=0),
@@ -61,20 +70,31 @@ def over_seeds(runs: Sequence[Tables], names: Iterable[str]) -> dict[str, HeadTa
 
 
 def top_head(values: np.ndarray) -> tuple[int, int]:
-    """Return layer and head, from 0, of the greatest of values [L, N]."""
+    """Return the layer and the head, from 0, with the greatest of the values [L, N]."""
     layer, head = np.unravel_index(np.nanargmax(values), values.shape)
     return int(layer), int(head)
 
 
 def half_width(table: HeadTable, head: tuple[int, int]) -> float:
-    """Return half the 95 % interval of a head's mean over examples; NaN below two examples."""
+    """Return half the 95 % interval of a head's mean over examples; NaN below two examples.
+
+    Args:
+      table: The statistic of all heads.
+      head: The layer and the head, from 0.
+    """
     if table.count < 2:
         return np.nan
     return float(scipy.stats.t.ppf(0.975, table.count - 1) * table.standard_error[head])
 
 
 def with_error(table: HeadTable, head: tuple[int, int], digits: int = 3) -> str:
-    """Return 'L3-H8  0.512 ± 0.011' (mean and standard error)."""
+    """Return a head's name, mean and standard error as text, 'L3-H8  0.512 ± 0.011'.
+
+    Args:
+      table: The statistic of all heads. Below two examples, the text has no standard error.
+      head: The layer and the head, from 0.
+      digits: The number of digits after the point.
+    """
     text = f'{head_name(*head)}  {table.mean[head]:.{digits}f}'
     if table.count > 1:
         text += f' ± {table.standard_error[head]:.{digits}f}'
@@ -82,14 +102,14 @@ def with_error(table: HeadTable, head: tuple[int, int], digits: int = 3) -> str:
 
 
 def significant_change(changed: HeadTable) -> np.ndarray | None:
-    """Say which heads rise or fall from one model to another (t-test, Holm over all heads).
+    """Find the heads that rise or fall from one model to another (t-test, Holm over all heads).
 
     Args:
-      changed: Of the difference of both models on each example.
+      changed: The difference of the two models, taken example by example.
 
     Returns:
-      [L * N] 1 for heads that rise and -1 for those that fall significantly, else 0; None below
-      two examples.
+      For each head [L * N], 1 if it rises significantly, -1 if it falls significantly, else 0. None
+      below two examples.
     """
     if changed.count < 2:
         return None
@@ -105,18 +125,24 @@ _COLUMNS = ('statistic', 'layer', 'head', 'mean', 'variance', 'standard_error', 
 
 
 def heads_frame(tables: Tables, units: Mapping[str, str] | str, caption: str = ''):
-    """Return a tidy frame, a row per statistic, layer and head (both from 1).
+    """Return a tidy frame with a row per statistic, layer and head. Layers and heads count from 1.
 
     Args:
-      tables: Name to a table [L, N].
-      units: Name to the unit of the statistic, or one unit of all.
-      caption: What the frame shows.
+      tables: The table [L, N] of each statistic, by its name.
+      units: The unit of each statistic, by its name, or one unit for all.
+      caption: The caption of the frame.
     """
     return framed(_COLUMNS, _rows(tables, units), caption)
 
 
 def seeds_frame(runs: Mapping[str, Tables], units: Mapping[str, str] | str, caption: str = ''):
-    """Return the same of several runs, with a first column `seed`."""
+    """Return a tidy frame of several runs, as `heads_frame` but with `seed` as the first column.
+
+    Args:
+      runs: The tables of each run, by its seed.
+      units: The unit of each statistic, by its name, or one unit for all.
+      caption: The caption of the frame.
+    """
     rows = [(seed, *row) for seed, tables in runs.items() for row in _rows(tables, units)]
     return framed(('seed', *_COLUMNS), rows, caption)
 
@@ -135,7 +161,11 @@ def _rows(tables: Tables, units: Mapping[str, str] | str) -> list[tuple]:
 
 
 def notes_of(tables: Sequence[HeadTable]) -> np.ndarray:
-    """Return [L, N] means and standard errors as texts, of one model or also of its tuned self."""
+    """Return the mean and standard error of each head as texts [L, N].
+
+    Args:
+      tables: The table of a model, or two tables: before and after fine-tuning.
+    """
     shape = tables[0].mean.shape
     texts = [
         ', fine-tuned '.join(

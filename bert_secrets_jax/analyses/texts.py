@@ -1,4 +1,4 @@
-"""How analyses read texts: tokenised, annotated where words matter, in batches, in one pass."""
+"""The texts of analyses: tokenised, annotated where words matter, in batches, in one pass."""
 
 import dataclasses
 import os
@@ -20,16 +20,18 @@ from bert_secrets_jax.progress import progress
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextSettings:
-    """How texts are encoded, and what finds words in them.
+    """The settings for encoding texts and finding words in them.
 
     Attributes:
-      max_length: Longer inputs are cut to so many wordpieces.
-      tokens_per_batch: Rows times padded length of a batch.
-      buckets: Lengths that batches are padded to.
-      annotations: What is annotated in the texts, in their order; None lets spaCy find it.
-      pipeline: The spaCy pipeline that finds nouns, subjects and so on.
-      cache: Folder in which what spaCy found is kept; None keeps nothing.
-      mesh: Devices along an axis `data`, over which each batch is split.
+      max_length: The greatest number of tokens. Longer inputs are cut.
+      tokens_per_batch: The greatest number of rows times padded length of a batch.
+      buckets: The lengths to which batches are padded.
+      annotations: The annotation of each text, in the order of the texts; None lets spaCy find
+        them.
+      pipeline: The name of the spaCy pipeline that finds nouns, subjects and so on.
+      cache: The folder in which spaCy's annotations are kept; None keeps none.
+      mesh: The devices along an axis `data`, over which each batch is split; None uses a single
+        device.
     """
 
     max_length: int = 128
@@ -42,7 +44,7 @@ class TextSettings:
 
     @property
     def bucketing(self) -> dict:
-        """Arguments of `bucket`."""
+        """The keyword arguments of `data.encoding.bucket`."""
         return {
             'max_length': self.max_length,
             'tokens_per_batch': self.tokens_per_batch,
@@ -54,13 +56,14 @@ class TextSettings:
 def encoded_of(
     pretrained: Pretrained, texts: Sequence[Text], settings: TextSettings, *, annotated: bool
 ) -> Encoded:
-    """Tokenise texts and mark their words.
+    """Tokenise texts, and mark the words in them.
 
     Args:
-      pretrained: Whose tokenizer is used.
-      texts: All single texts, or all pairs.
-      settings: As they are.
-      annotated: Whether words are needed; they are not looked for in vain.
+      pretrained: The model whose tokenizer is used.
+      texts: The texts, all single or all pairs.
+      settings: The settings for encoding the texts and finding words in them.
+      annotated: Whether the annotations are needed. If not, spaCy is not run; annotations in the
+        settings are always marked.
     """
     examples = as_examples(texts)
     encoded = tokenize(pretrained.tokenizer, examples, max_length=settings.max_length)
@@ -79,7 +82,10 @@ def batches_of(
     *,
     annotated: bool,
 ) -> list[Batch]:
-    """Return the same in batches of similar length."""
+    """Tokenise texts, mark the words in them, and return batches of similar length.
+
+    The arguments are those of `encoded_of`.
+    """
     encoded = encoded_of(pretrained, texts, settings, annotated=annotated)
     return bucket(encoded, **settings.bucketing)
 
@@ -97,11 +103,14 @@ def in_one_pass(
 
     Args:
       pretrained: The model.
-      encoded: What it reads.
-      statistics: By name.
-      settings: As they are.
-      what: What is being done, for the progress.
-      also: Further statistics, by any key.
+      encoded: The tokenised and marked texts.
+      statistics: The statistics to measure.
+      settings: The settings for batches and devices.
+      what: The name of the work in the progress bar.
+      also: Further statistics to measure in the same pass, by any keys; None adds none.
+
+    Returns:
+      The tables, by the names of the statistics and by the keys of `also`.
     """
     batches = bucket(encoded, **settings.bucketing)
     return measure(
@@ -118,19 +127,20 @@ def before_and_after(
     *,
     compared: Sequence[Described] | None = None,
 ) -> tuple[dict[str, HeadTable], dict[str, dict[str, HeadTable]]]:
-    """Measure the model as it is, and each fine-tuned one beside it.
+    """Measure a model before fine-tuning, and each fine-tuned model beside it.
 
     Args:
-      pretrained: The model as it is.
-      tuned: The same model fine-tuned, several of them, or None.
-      batches: What they read.
-      statistics: Of one model.
-      settings: As they are.
-      compared: What is measured of two models together; by default the same statistics of the
-        second one, and their differences.
+      pretrained: The model before fine-tuning.
+      tuned: The same model fine-tuned, or several of them; None measures only the first model.
+      batches: The batches of the texts.
+      statistics: The statistics of one model.
+      settings: The settings, of which only the devices are used.
+      compared: The statistics that are measured of each fine-tuned model, or of it and the first
+        model together; None takes `statistics`. See `measure_change`, which adds the changes.
 
     Returns:
-      Name to table of the model as it is, and for each seed the same of what is compared.
+      The tables of the model before fine-tuning by the name of the statistic, and the tables of
+      each fine-tuned model by its seed.
     """
     before = measure(pretrained, _shown(batches, 'Attention'), statistics, mesh=settings.mesh)
     runs = {}

@@ -1,4 +1,4 @@
-"""Which claims of the paper hold for a model: each claim is a test that gives a verdict.
+"""Which claims of the paper hold for a model: each claim has a test that gives a verdict.
 
 A claim holds where the data refute its contrary at 5 %, does not hold where they refute the claim
 itself at 5 %, and is undecided at this sample size otherwise: neither error is made more often than
@@ -33,20 +33,20 @@ HOLDS, DOES_NOT_HOLD, UNDECIDED = 'holds', 'does not hold', 'undecided'
 NOT_MEASURED = 'not measured'
 
 LEVEL = 0.05
-# Whether an effect is exactly 0 no data can tell; below these it is of no practical size. Half a
-# point of a score: the paper's gains of single heads are 0.1 to 1.2 points.
+# No data can tell whether an effect is exactly 0; below these bounds it has no practical size.
+# Half a point of a score: the paper's gains of single heads are 0.1 to 1.2 points.
 PRACTICAL_GAIN = 0.005
 # A share of attention: the paper's two frame heads have 0.20.
 PRACTICAL_SHARE = 0.05
-# The same of the mean over the heads of many layers, where the paper's smallest is 0.05.
+# A share of attention as a mean over the heads of many layers: the paper's smallest is 0.05.
 PRACTICAL_TREND = 0.02
 # "Negligible" beside something: less than this part of it.
 NEGLIGIBLE = 0.25
 # "Mostly" vertical, and "more than half" of the attention.
 HALF = 0.5
 
-# In fewer examples, which therefore decide nothing, Student's t finds too much in skewed values,
-# and a bootstrap in correlations.
+# Fewer examples decide nothing: with so few, Student's t finds too much in skewed values, and a
+# bootstrap in correlations.
 _FEWEST = 20
 _FEWEST_FOR_CORRELATIONS = 50
 _FEWEST_RUNS = 3
@@ -56,11 +56,11 @@ _ROUNDING = 1e-6
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """What the paper says, in a sentence that a test can decide.
+    """A statement of the paper, in a sentence that a test can decide.
 
     Attributes:
       text: The sentence.
-      source: Section and figure of the paper that say so, and for which tasks.
+      source: The section and the figure of the paper with the statement, and the tasks it is about.
     """
 
     text: str
@@ -69,24 +69,24 @@ class Claim:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What became of a claim, with the numbers that say why.
+    """The outcome of the test of a claim, with the numbers that explain it.
 
     All fields are text, numbers and mappings of these, so that a verdict can be stored.
 
     Attributes:
       claim: The claim.
-      verdict: HOLDS, DOES_NOT_HOLD, UNDECIDED or NOT_MEASURED.
-      template: The sentence of `evidence` with the names of fields in place of what they hold; it
-        has no digit of its own.
-      what: What the estimate is, as a noun phrase.
+      verdict: The outcome: HOLDS, DOES_NOT_HOLD, UNDECIDED or NOT_MEASURED.
+      template: The sentence of `evidence`, with names of fields in braces in place of their values.
+        It has no digit of its own.
+      what: The noun phrase that names the estimate.
       estimate: The number that decides; NaN where there is none.
-      low: Lower end of its interval, of 95 % or wider; NaN where there is none.
-      high: Upper end of the interval.
-      unit: Unit of the estimate, its interval and the threshold.
-      threshold: What the estimate is compared with; the test says on which side the claim holds.
-      sample: How many there are of `sample_of`.
-      sample_of: What is counted in the sample, 'examples' or 'runs'.
-      numbers: All other numbers and names that the sentence shows, by name.
+      low, high: The ends of the estimate's interval, of 95 % or wider; NaN where there is none.
+      unit: The unit of the estimate, its interval and the threshold.
+      threshold: The number that the estimate is compared with. The test says on which side of it
+        the claim holds.
+      sample: The size of the sample.
+      sample_of: The unit of the sample, 'examples' or 'runs'.
+      numbers: All other numbers and names in the sentence, by their names.
     """
 
     claim: Claim
@@ -104,13 +104,13 @@ class Verdict:
 
     @property
     def fields(self) -> dict[str, float | int | str]:
-        """All that the sentence may show, by the names in the template."""
+        """All values that the sentence may show, by their names in the template."""
         own = ('what', 'estimate', 'low', 'high', 'unit', 'threshold', 'sample', 'sample_of')
         return dict(self.numbers) | {name: getattr(self, name) for name in own}
 
     @property
     def evidence(self) -> str:
-        """The sentence made from the fields alone."""
+        """The sentence that explains the verdict, made from the fields alone."""
         return self.template.format(**self.fields)
 
 
@@ -170,11 +170,11 @@ LAYER_HELPS = Claim(
 
 
 def not_measured(claim: Claim, needs: str) -> Verdict:
-    """Return the verdict on a claim about which nothing is measured.
+    """Return the verdict on a claim whose test lacks its data.
 
     Args:
       claim: The claim.
-      needs: What its test needs, as a noun phrase: 'an analysis of relations'.
+      needs: The data that its test needs, as a noun phrase: 'an analysis of relations'.
     """
     return Verdict(
         claim=claim, verdict=NOT_MEASURED, template='Needs {needs}.', numbers={'needs': needs}
@@ -185,11 +185,12 @@ def last_layers_change_most(similarity: HeadTable) -> Verdict:
     """Test LAST_LAYERS: both last layers are less similar than every other one.
 
     The estimate is the similarity of another layer minus that of one of the last two, which is
-    above the threshold 0 for every such pair if the claim holds; of all pairs it is the one that
-    is least in favour of the claim.
+    above the threshold 0 for every such pair if the claim holds; of all pairs it is the one that is
+    least in favour of the claim.
 
     Args:
-      similarity: Cosine of the maps before and after fine-tuning (`statistics.cosine`).
+      similarity: The cosine similarity of the maps before and after fine-tuning
+        (`statistics.cosine`).
     """
     mean, error = _by_layer(similarity)
     layers, count = len(mean), similarity.count
@@ -235,13 +236,13 @@ def last_layers_change_most(similarity: HeadTable) -> Verdict:
 def attention_moves_from_cls_to_sep(cls: HeadTable, sep: HeadTable) -> Verdict:
     """Test CLS_THEN_SEP: [CLS] gets less in the second half of the layers, and [SEP] more.
 
-    With an odd number of layers the middle one is in neither half. The estimate is what [CLS] loses
-    or what [SEP] gains, whichever is less in favour of the claim; both are above the threshold
-    PRACTICAL_TREND if the claim holds.
+    With an odd number of layers the middle one is in neither half. The estimate is the loss of
+    [CLS] or the gain of [SEP], whichever is less in favour of the claim; both are above the
+    threshold PRACTICAL_TREND if the claim holds.
 
     Args:
-      cls: Attention to [CLS] (`statistics.to_cls`).
-      sep: Attention to [SEP] (`statistics.to_sep`).
+      cls: The attention to [CLS] (`statistics.to_cls`).
+      sep: The attention to [SEP] (`statistics.to_sep`).
     """
     layers, count = len(cls.mean), cls.count
     half = layers // 2
@@ -290,8 +291,11 @@ def vertical_patterns_are_special(vertical: np.ndarray, special: HeadTable) -> V
     claim holds.
 
     Args:
-      vertical: Share of each head's maps that are vertical, [L, N].
-      special: Attention to [CLS] and all [SEP] together (`statistics.to_special`).
+      vertical: The share of each head's maps that are vertical [L, N].
+      special: The attention to [CLS] and all [SEP] together (`statistics.to_special`).
+
+    Raises:
+      ValueError: The two have different numbers of layers or heads.
     """
     if vertical.shape != special.mean.shape:
         raise ValueError(
@@ -336,11 +340,13 @@ def features_are_negligible(
     The estimate is the attention to a feature divided by that to [CLS] and [SEP] together, which is
     below the threshold NEGLIGIBLE for every feature if the claim holds; of all features it is the
     one that is least in favour of the claim. Its interval is Fieller's, and agrees with the test.
+    Features in fewer than 20 examples are left out if any other remains.
 
     Args:
-      cls: Attention to [CLS].
-      sep: Attention to [SEP].
-      features: Attention to each linguistic feature (`statistics.attention_to`), at least one.
+      cls: The attention to [CLS].
+      sep: The attention to [SEP].
+      features: The attention to each linguistic feature by its name (`statistics.attention_to`), at
+        least one.
     """
     features, rare, numbers = _frequent(features)
     (of_cls, cls_error), (of_sep, sep_error) = _whole_model(cls), _whole_model(sep)
@@ -376,11 +382,11 @@ def cls_attends_most_to_sep(from_cls: Mapping[str, HeadTable]) -> Verdict:
 
     The estimate is the attention to [SEP] minus that to another type of token, which is above the
     threshold 0 for every type if the claim holds; of all types it is the one that is least in
-    favour of the claim.
+    favour of the claim. Types in fewer than 20 examples are left out if at least two types remain.
 
     Args:
-      from_cls: Attention of [CLS] to each type of token (`statistics.cls_to`), '[SEP]' and at least
-        one other.
+      from_cls: The attention of [CLS] to each type of token by its name (`statistics.cls_to`):
+        '[SEP]' and at least one other.
     """
     from_cls, rare, numbers = _frequent(from_cls, at_least=2)
     means = {name: table.mean[-1].mean() for name, table in from_cls.items()}
@@ -418,17 +424,17 @@ def heads_follow_links(
     """Test FRAMES: whether any head is above all kinds of random links.
 
     It does not hold where every head is less than PRACTICAL_SHARE above one kind of random links;
-    which one may be chosen by the data, and is corrected for (Bonferroni).
+    the data may choose which kind, and the test corrects for that (Bonferroni).
 
     The estimate is the attention of a head along the links minus that along random ones, of the
-    kind where this is least: of the head that is farthest above, among those that are significantly
-    so if there are any. It is above the threshold 0 if the claim holds. The interval is of this
-    head alone, although it is chosen.
+    kind where this is least. The head is the one that is farthest above random links, among those
+    that are significantly so if there are any. The estimate is above the threshold 0 if the claim
+    holds. Its interval is of this head alone, although it is chosen.
 
     Args:
-      score: Attention along the links (`statistics.attention_of_links`).
-      nulls: The same of random links, by their kind.
-      excess: Attention along the links minus that along random ones, by the same kinds.
+      score: The attention along the links (`statistics.attention_of_links`).
+      nulls: The comparison of that attention with each kind of random links, by the kind.
+      excess: The attention along the links minus that along random ones, by the same kinds.
     """
     real = np.all([null.familywise <= LEVEL for null in nulls.values()], axis=0)
     means = np.stack([table.mean for table in excess.values()])
@@ -488,8 +494,9 @@ def position_explains(claim: Claim, links: Mapping[str, tuple[HeadTable, HeadTab
 
     Args:
       claim: One of the two claims.
-      links: By direction, attention along the links, and that minus attention along the same links
-        moved elsewhere (NaN where these can be moved nowhere, which decides nothing).
+      links: Two tables for each direction: the attention along the links, and that attention minus
+        the attention along the same links moved elsewhere. The latter is NaN where no link can be
+        moved, which decides nothing.
     """
     excess, errors, counts, names, heads = [], [], [], [], 0
     pieces, numbers = [], {}
@@ -516,7 +523,7 @@ def position_explains(claim: Claim, links: Mapping[str, tuple[HeadTable, HeadTab
         pieces.append(piece)
         numbers |= shown
     excess, errors, count = np.array(excess), np.array(errors), min(counts)
-    # The head was chosen among all on the same examples: that it is above counts all of them.
+    # The head was chosen among all on the same examples, so its being above is corrected for all.
     verdict = _all_above(PRACTICAL_SHARE - excess, errors, count, chosen_among=heads)
     words = ' '.join(pieces)
     decisive = _least(PRACTICAL_SHARE - excess, errors)
@@ -549,8 +556,8 @@ def pretraining_helps(pretrained: Sequence[float], random: Sequence[float]) -> V
     holds.
 
     Args:
-      pretrained: Score of each run from pre-trained weights.
-      random: Score of each run from random weights.
+      pretrained: The score of each run from pre-trained weights, between 0 and 1.
+      random: The score of each run from random weights.
     """
     groups = [np.asarray(scores, np.float64) for scores in (pretrained, random)]
     counts = [len(scores) for scores in groups]
@@ -572,7 +579,7 @@ def pretraining_helps(pretrained: Sequence[float], random: Sequence[float]) -> V
         words += '. A test needs {needed} runs of each.'
         numbers['needed'] = _FEWEST_RUNS
     else:
-        # A run that never leaves the majority class has no scatter; in points, as the means.
+        # Runs that never leave the majority class do not vary, so `_ROUNDING` is added. In points.
         variances = np.array([scores.var(ddof=1) / len(scores) for scores in groups])
         variances = 100**2 * (variances + _ROUNDING**2)
         error = np.sqrt(variances.sum())
@@ -606,8 +613,8 @@ def some_mask_helps(
     """Test HEAD_HELPS or LAYER_HELPS.
 
     It holds where any mask raises the score significantly after Holm's correction, and does not
-    where no interval reaches a gain of PRACTICAL_GAIN: if one had that gain, its own interval alone
-    would be as low with less than 5 %.
+    where no interval reaches a gain of PRACTICAL_GAIN: a mask with that gain has so low an interval
+    with a probability below 5 %.
 
     The estimate is the greatest difference from the intact model, among the significant gains if
     there are any. It is above the threshold 0 if the claim holds. Its interval is the bootstrap's,
@@ -615,10 +622,10 @@ def some_mask_helps(
 
     Args:
       claim: One of the two claims.
-      found: Each mask against the intact model.
-      names: Name of each mask, [M].
-      unseen: `unseen_change` of these examples.
-      examples: How many examples there are.
+      found: The comparison of each mask with the intact model.
+      names: The name of each mask [M].
+      unseen: The result of `unseen_change` for these examples.
+      examples: The number of examples.
     """
     low, high = _widened(found, unseen)
     helps = (found.holm <= LEVEL) & (found.difference > 0)
@@ -676,20 +683,20 @@ def heads_are_not_needed(
     """Test FRAME_HEADS: losing either head costs less than PRACTICAL_GAIN.
 
     The estimate is the difference of a head from the intact model in points, which is above the
-    threshold, minus PRACTICAL_GAIN, for both heads if the claim holds. It is of the head that is
-    shown to be needed, or else of the one whose interval reaches lowest. Its interval is the
-    bootstrap's, widened by `unseen` on either side.
+    threshold -PRACTICAL_GAIN for both heads if the claim holds. It is of the head that is shown to
+    be needed, or else of the one whose interval reaches lowest. Its interval is the bootstrap's,
+    widened by `unseen` on either side.
 
     Args:
-      found: Each head's mask against the intact model.
-      heads: Indices into it, chosen without looking at it.
-      names: Name of each mask, [M].
-      unseen: `unseen_change` of these examples.
-      examples: How many examples there are.
+      found: The comparison of each head's mask with the intact model.
+      heads: The indices of the heads in `found`, chosen without looking at it.
+      names: The name of each mask [M].
+      unseen: The result of `unseen_change` for these examples.
+      examples: The number of examples.
     """
     heads = list(heads)
     low, high = _widened(found, unseen)
-    # That one costs as much is shown for the one by its interval, and for either by a correction.
+    # Its own interval shows that a head costs as much; Holm corrects for testing both heads.
     worse = (holm(found.p_value[heads]) <= LEVEL) & (high[heads] < -PRACTICAL_GAIN)
     if np.all(low[heads] > -PRACTICAL_GAIN):
         verdict = HOLDS
@@ -730,15 +737,16 @@ def heads_are_not_needed(
 def unseen_change(metric: str, baseline: np.ndarray, labels: np.ndarray) -> float:
     """Return how much a score may change through examples of a kind that the sample lacks.
 
-    What occurs in none of E examples may, with 5 %, still occur in 3 of E (the rule of three); a
-    bootstrap repeats what it has and knows nothing of that. The result is what three more examples
-    change that one model has right and the other wrong. Correlations are moved by every example:
-    for them it is 0, but infinite in so few examples that their intervals are too narrow.
+    A kind that occurs in none of E examples can, at 5 %, still be as frequent as 3 in E (the rule
+    of three); a bootstrap only repeats the examples that it has, and misses it. The result is the
+    change of the score by three more examples that one model has right and the other wrong.
+    Correlations are moved by every example: for them it is 0, but infinite below 50 examples, where
+    their intervals are too narrow.
 
     Args:
       metric: One of `significance.METRICS`.
-      baseline: Predictions of the intact model, [E].
-      labels: True labels, [E].
+      baseline: The predictions of the intact model [E].
+      labels: The true labels [E].
     """
     if metric not in ('accuracy', 'f1'):
         return 0.0 if len(labels) >= _FEWEST_FOR_CORRELATIONS else np.inf
@@ -754,12 +762,13 @@ def unseen_change(metric: str, baseline: np.ndarray, labels: np.ndarray) -> floa
 
 
 def in_all_runs(verdicts: Mapping[str, Verdict]) -> Verdict:
-    """Return one verdict on several runs: theirs where they agree, else undecided.
+    """Return one verdict on several runs: their verdict where they agree, else UNDECIDED.
 
-    Its numbers and its sentence are those of the first run.
+    Its numbers and its sentence are those of the first run, after a summary of the verdicts where
+    there are several.
 
     Args:
-      verdicts: On the same claim, by name of the run.
+      verdicts: The verdicts on the same claim, by the name of the run.
     """
     found = Counter(each.verdict for each in verdicts.values())
     phrases = {UNDECIDED: 'is undecided', NOT_MEASURED: 'is not measured'}

@@ -19,8 +19,8 @@ from jaxtyping import Float64
 
 TASKS = ('MRPC', 'STS-B', 'SST-2', 'QQP', 'RTE', 'QNLI', 'MNLI')
 
-# What the keys of the JSON file call the metrics of Table 1. The paper does not say which
-# correlation it took for STS-B.
+# The metrics of Table 1 by their names in the JSON file. The paper does not say which correlation
+# it took for STS-B.
 _METRICS = {
     'F1/accuracy': ('f1', 'accuracy'),
     'accuracy': ('accuracy',),
@@ -30,15 +30,15 @@ _METRICS = {
 
 @dataclasses.dataclass(frozen=True)
 class Table1:
-    """One row of Table 1: scores on the development set, by metric.
+    """A row of Table 1: the scores on the development set, by metric.
 
     The metrics are 'f1' and 'accuracy' (MRPC, QQP), 'correlation' (STS-B) or 'accuracy'; a score
     that is printed as 82.3 is 0.823 here.
 
     Attributes:
-      pretrained_no_finetuning: Scores of the pre-trained model with an untrained classifier.
-      finetuned_from_normal_init: Scores after fine-tuning from random weights.
-      finetuned_from_pretrained: Scores after fine-tuning from pre-trained weights.
+      pretrained_no_finetuning: The scores of the pre-trained model with an untrained classifier.
+      finetuned_from_normal_init: The scores after fine-tuning from random weights.
+      finetuned_from_pretrained: The scores after fine-tuning from pre-trained weights.
     """
 
     pretrained_no_finetuning: dict[str, float]
@@ -48,11 +48,11 @@ class Table1:
 
 @dataclasses.dataclass(frozen=True)
 class Disabled:
-    """Scores of a fine-tuned model with parts of it disabled.
+    """The scores of a fine-tuned model with parts of it disabled.
 
     Attributes:
-      baseline: Score of the intact model.
-      scores: Score without each head [12, 12] or without each layer [12].
+      baseline: The score of the intact model.
+      scores: The score without each head [12, 12] or without each layer [12].
     """
 
     baseline: float
@@ -60,17 +60,17 @@ class Disabled:
 
     @property
     def differences(self) -> Float64[np.ndarray, '12 *heads']:
-        """Score without each head or layer minus the score of the intact model."""
+        """The score without each head or layer minus the score of the intact model."""
         return self.scores - self.baseline
 
 
 @dataclasses.dataclass(frozen=True)
 class RankCorrelation:
-    """How alike two grids order heads and layers (Spearman).
+    """The rank correlations of two grids of heads (Spearman).
 
     Attributes:
-      heads: Rank correlation of all heads; NaN where the heads of a grid are all equal.
-      layers: Rank correlation of the means of layers; NaN where those of a grid are all equal.
+      heads: The correlation over all heads; NaN where the heads of a grid are all equal.
+      layers: The correlation over the means of layers; NaN where those of a grid are all equal.
     """
 
     heads: float
@@ -78,7 +78,7 @@ class RankCorrelation:
 
 
 def finetuning(task: str | None) -> Table1 | None:
-    """Return Table 1 for a task; for MNLI it is of the matched development set."""
+    """Return Table 1 for a task. For MNLI, the development set is the matched one."""
     title = _title(task)
     if title is None:
         return None
@@ -95,7 +95,7 @@ def finetuning(task: str | None) -> Table1 | None:
 
 
 def pattern_shares(task: str | None) -> dict[str, float] | None:
-    """Return Figure 2 for a task: share of the maps by class, named as in `patterns.CLASSES`."""
+    """Return Figure 2 for a task: the share of the maps in each class of `patterns.CLASSES`."""
     title = _title(task)
     if title is None:
         return None
@@ -108,30 +108,31 @@ def pattern_shares(task: str | None) -> dict[str, float] | None:
 def frame_heads() -> dict[str, float]:
     """Return Figure 3: the two heads of the pre-trained model that follow frame links.
 
-    The number is a head's attention from frame elements to their target, in the reading of the
-    authors' notebook.
+    Returns:
+      The attention from frame elements to their target by the name of the head, in the reading of
+      the authors' notebook.
     """
     heads = _published()['fig3_heads']
     return {name.replace('H', '-H'): float(score) for name, score in heads.items()}
 
 
 def attention_change(task: str | None) -> Float64[np.ndarray, '12 12'] | None:
-    """Return Figure 5 for a task: cosine similarity of maps before and after fine-tuning."""
+    """Return Figure 5 for a task: the cosine similarity of maps before and after fine-tuning."""
     return _grid('fig5_cosine', task)
 
 
 def special_token_attention(
     task: str | None,
 ) -> dict[str, Float64[np.ndarray, '12 12']] | None:
-    """Return Figure 6 for a task: attention of the fine-tuned model to '[CLS]' and '[SEP]'."""
+    """Return Figure 6 for a task: the fine-tuned model's attention to '[CLS]' and '[SEP]'."""
     cls, sep = _grid('fig6_CLS', task), _grid('fig6_SEP', task)
     return None if cls is None else {'[CLS]': cls, '[SEP]': sep}
 
 
 def cls_tokens(task: str | None) -> dict[str, float] | None:
-    """Return Figure 7 for a task: attention of [CLS] in the last layer, by type of token.
+    """Return Figure 7 for a task: the attention of [CLS] in the last layer, by type of token.
 
-    The number is the mean over heads, for '[SEP]', 'noun', 'verb' and '[CLS]'.
+    The numbers are means over heads, for '[SEP]', 'noun', 'verb' and '[CLS]'.
     """
     title = _title(task)
     if title is None:
@@ -151,19 +152,23 @@ def disable_one_layer(task: str | None) -> Disabled | None:
 
 
 def digitisation_error(figure: int) -> float:
-    """Return how far a number may be off that was read from this figure, in the same unit."""
+    """Return how far off a number read from a figure may be, in the unit of that number.
+
+    Args:
+      figure: The number of the figure in the paper.
+    """
     return {2: 0.003, 7: 0.01}.get(figure, 0.005)
 
 
 def rank_correlation(ours: np.ndarray, theirs: np.ndarray | None) -> RankCorrelation | None:
-    """Compare two grids [L, N] by rank.
+    """Compare two grids [L, N] of L layers and N heads by rank.
 
     Args:
       ours: One grid.
       theirs: The other grid; None where nothing was published.
 
     Returns:
-      The rank correlations, or None without a second grid and for models of another shape.
+      The rank correlations; None without a second grid, or if the grids have different shapes.
     """
     if theirs is None or np.shape(ours) != np.shape(theirs):
         return None
@@ -176,13 +181,13 @@ def rank_correlation(ours: np.ndarray, theirs: np.ndarray | None) -> RankCorrela
 def spearman(one: np.ndarray, other: np.ndarray) -> float:
     """Return the rank correlation of two arrays of one shape.
 
-    Places where either is NaN are left out. The correlation is NaN where it is not defined: if
-    all that is left of an array is one number.
+    Places where either is NaN are left out. The correlation is NaN where it is not defined: if all
+    remaining numbers of an array are equal.
     """
     one, other = np.ravel(one), np.ravel(other)
     known = ~(np.isnan(one) | np.isnan(other))
     one, other = one[known], other[known]
-    # SciPy warns of these.
+    # For these SciPy would warn.
     if any(len(np.unique(values)) < 2 for values in (one, other)):
         return float('nan')
     return float(scipy.stats.spearmanr(one, other).statistic)
