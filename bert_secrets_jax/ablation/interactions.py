@@ -22,7 +22,7 @@ from bert_secrets_jax.model.config import BertConfig
 def single_and_pair_masks(
     config: BertConfig, heads: Sequence[tuple[int, int]] | None = None
 ) -> masks.Masks:
-    """Disable each head alone, and then each pair of heads.
+    """Return masks that disable each head alone, and then each pair of heads.
 
     Args:
       config: The config of the model.

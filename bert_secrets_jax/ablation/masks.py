@@ -20,18 +20,21 @@ def none(config: BertConfig) -> Masks:
 
 
 def single_heads(config: BertConfig) -> Masks:
-    """Disable one head at a time, layer by layer (the paper, Figure 8)."""
+    """Return one mask per head, which disables it alone, layer by layer (the paper, Figure 8)."""
     return disable(config, [[head] for head in all_heads(config)])
 
 
 def single_layers(config: BertConfig) -> Masks:
-    """Disable all heads of one layer at a time (the paper, Figure 9)."""
+    """Return one mask per layer, which disables all its heads (the paper, Figure 9)."""
     layers, heads = map(range, _shape(config))
     return disable(config, [[(layer, head) for head in heads] for layer in layers])
 
 
 def one_head_left(config: BertConfig) -> Masks:
-    """Disable all heads of a layer but one (Michel et al. 2019, section 3.3), head by head."""
+    """Return one mask per head, which disables all other heads of its layer.
+
+    This is the ablation of Michel et al. 2019, section 3.3.
+    """
     heads = all_heads(config)
     kept = _ones(config, len(heads))
     for mask, (layer, head) in zip(kept, heads, strict=True):
@@ -41,7 +44,7 @@ def one_head_left(config: BertConfig) -> Masks:
 
 
 def pairs(config: BertConfig, heads: Sequence[tuple[int, int]] | None = None) -> Masks:
-    """Disable two heads at a time, in the order of `itertools.combinations`.
+    """Return one mask per pair of heads, in the order of `itertools.combinations`.
 
     Args:
       config: The config of the model.
@@ -58,7 +61,7 @@ def pairs(config: BertConfig, heads: Sequence[tuple[int, int]] | None = None) ->
 
 
 def random_sets(config: BertConfig, *, size: int, count: int, seed: int) -> Masks:
-    """Disable random heads of the whole model.
+    """Return masks that disable random heads of the whole model.
 
     Args:
       config: The config of the model.

@@ -33,9 +33,9 @@ from bert_secrets_jax.files import write_atomically
 
 _KEYS = ('text_a', 'text_b', 'features', 'relations', 'note')
 _TEXTS = ('text_a', 'text_b')
-# Where the marks of the notebook's reading and random links are kept among the other marks.
+# The keys, among the marks, of the marks in the notebook's reading and of random links.
 NOTEBOOK, RANDOM = 'notebook', 'random'
-# Marks that every batch has, and these.
+# Names with a meaning of their own: the marks that every batch has, and the two above.
 _TAKEN = ('token', 'cls', 'sep', NOTEBOOK, RANDOM)
 
 
@@ -152,7 +152,7 @@ def align(
       input_ids: [E, T] The wordpieces.
       offsets: [E, T, 2] The first character of each wordpiece, and the one after its last.
       text: [E, T] The text that a wordpiece belongs to, 0 or 1; -1 on special tokens and padding.
-      unknown: The id of the tokenizer's [UNK], if it has one.
+      unknown: The id of the tokenizer's [UNK]; None if it has none.
 
     Returns:
       Marks in two readings: by name in the paper's, and under the key 'notebook' a dictionary with

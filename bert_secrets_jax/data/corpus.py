@@ -1,14 +1,14 @@
 """The embedded corpus: 540 pairs of a piece of news and a comment, written for this project.
 
 The first sentence reports something ('The council has decided to close the old market square to
-cars.'), and the second one is what somebody says about it, or does. The label says whether that
-somebody welcomes the news. Every piece of news has two rows, one after the other, in which it is
-told in different words, once with a glad comment and once with an unhappy one: the first sentence
-alone says nothing about the label, and words that both sentences share say little. Negation is
-about as frequent in glad comments as in unhappy ones.
+cars.'), and the second one is what somebody says or does about it. The label says whether that
+person welcomes the news. Every piece of news has two rows, one after the other, in different words,
+once with a glad comment and once with an unhappy one. So the first sentence alone says nothing
+about the label, and words that both sentences share say little. Negation is about as frequent in
+glad comments as in unhappy ones.
 
-With it every experiment runs offline, on a task that a small BERT learns from a few hundred
-examples. Apache-2.0, like the rest of the project.
+With this corpus every experiment runs offline, on a task that a small BERT learns from a few
+hundred examples. Apache-2.0, like the rest of the project.
 """
 
 from importlib import resources
@@ -20,10 +20,13 @@ LABELS = ('unwelcome', 'welcome')
 
 
 def read_corpus(split: str = 'dev') -> list[Example]:
-    """Read a split, 'train' (380 pairs) or 'dev' (160 pairs).
+    """Read a split of the corpus.
+
+    Args:
+      split: The name of the split: 'train' (380 pairs) or 'dev' (160 pairs).
 
     Raises:
-      ValueError: for another split.
+      ValueError: There is no such split.
     """
     if split not in ('train', 'dev'):
         raise ValueError(f"The embedded corpus has the splits 'train' and 'dev', not {split!r}.")

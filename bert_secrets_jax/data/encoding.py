@@ -32,7 +32,8 @@ class Batch:
       attention_mask: [B, T] int32 1 on real tokens, 0 on padding.
       marks: Arrays by name. 'token' (all real tokens), 'cls' and 'sep' are always there, [B, T]
         bool. Annotations add features [B, T] bool and relations [B, P, 3] int32, and under
-        'notebook' a dictionary of the same in the notebook's reading: see `annotation.align`.
+        'notebook' a dictionary of the same features and relations in the notebook's reading: see
+        `annotation.align`.
       example: [B] int32 The number of the example in each row; -1 in a filler row.
     """
 
@@ -146,10 +147,13 @@ def _fit(array: np.ndarray, length: int) -> np.ndarray:
 
 
 def listed(batches: Iterable[Batch]) -> Iterable[Batch]:
-    """Return the batches as they are; refuse a single one and what is no batch at all.
+    """Return the batches as they are, but refuse a single batch and other things.
+
+    Args:
+      batches: The batches.
 
     Raises:
-      TypeError: A single batch was given, or texts.
+      TypeError: A single batch, texts or tokenised examples were given.
     """
     if isinstance(batches, Batch):
         raise TypeError('Batches are several, as `encode` returns them: [batch] for a single one.')
@@ -268,7 +272,12 @@ def mark(encoded: Encoded, annotations: Sequence[Annotation]) -> Encoded:
 
 
 def padded_lengths(buckets: Sequence[int], max_length: int) -> np.ndarray:
-    """Return the lengths to which batches are padded, in ascending order, up to `max_length`."""
+    """Return the lengths to which batches are padded, in ascending order, up to `max_length`.
+
+    Args:
+      buckets: The wanted lengths. Those from `max_length` on are left out.
+      max_length: The greatest number of tokens, which is always the last length.
+    """
     return np.array([*sorted(edge for edge in buckets if edge < max_length), max_length])
 
 

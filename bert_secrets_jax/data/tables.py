@@ -16,12 +16,12 @@ from bert_secrets_jax.data.tasks import Example
 
 @dataclasses.dataclass(frozen=True)
 class _Row:
-    """What was wanted of one row, or what is wrong with it.
+    """The wanted columns of one row, or its fault.
 
     Attributes:
-      line: physical line on which the row starts; the first line of a file is 1.
-      values: the wanted columns, in the order asked for; empty for a faulty row.
-      fault: why there are no values.
+      line: The physical line on which the row starts; the first line of a file is 1.
+      values: The wanted columns, in the order asked for; empty for a faulty row.
+      fault: The reason why there are no values; empty for a good row.
     """
 
     line: int
@@ -52,9 +52,9 @@ def read_table(
       label: The column of the label; None gives examples without labels.
       labels: The labels as the file spells them, in the order of their class ids; an empty tuple
         reads scores (floats). None reads numbers: integers if all labels are, otherwise floats.
-      bad_rows: 'error' refuses a file with bad rows; 'skip' leaves them out and warns. A row is bad
-        if it has too few or too many fields, an empty text or label, a label that cannot be read,
-        or malformed JSON.
+      bad_rows: What to do with bad rows: 'error' refuses the file; 'skip' leaves them out and
+        warns. A row is bad if it has too few or too many fields, an empty text or label, a label
+        that cannot be read, or malformed JSON.
       name: The first part of the ids, by default the file's name without its extension. The ids
         are `{name}/{row}`, where rows count from 0 and include the skipped ones.
 

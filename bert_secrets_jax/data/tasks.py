@@ -13,8 +13,7 @@ class Example:
       text_a: The first or only sentence.
       text_b: The second sentence, or None if there is only one.
       label: The class id, or the score in regression; None if the example has no label.
-      id: Where the example comes from, such as 'mrpc/dev/17'. Rows count from 0, without the
-        header.
+      id: The origin of the example, such as 'mrpc/dev/17'. Rows count from 0, without the header.
     """
 
     text_a: str
@@ -23,7 +22,7 @@ class Example:
     id: str = ''
 
 
-# What is accepted wherever texts are taken; all items of a list are of one kind.
+# The kinds of texts that all functions accept; all items of one list are of the same kind.
 Text = str | tuple[str, str] | Example
 
 
@@ -38,7 +37,7 @@ def as_examples(texts: Sequence[Text]) -> list[Example]:
         Strings, pairs and examples without an id are given the ids 'text/0', 'text/1' and so on.
 
     Raises:
-      TypeError: A single string, a mixture, or anything else.
+      TypeError: The texts are a single string, a mixture, or something else.
     """
     if isinstance(texts, str | Example):
         raise TypeError(
@@ -121,7 +120,7 @@ class Task:
 
     @property
     def num_labels(self) -> int:
-        """Width of the classifier: the number of classes, 1 for regression."""
+        """The width of the classifier: the number of classes, or 1 for regression."""
         return len(self.labels) or 1
 
 
@@ -208,13 +207,16 @@ GLUE: Mapping[str, Task] = types.MappingProxyType(
 
 
 def get_task(name: str | Task) -> Task:
-    """Find a task by name; case, '-' and '_' do not matter. A task is returned as it is.
+    """Find a task by its name. Case, '-' and '_' do not matter.
 
     >>> get_task('STSB').name
     'sts-b'
 
+    Args:
+      name: The name of a task, or a task, which is returned as it is.
+
     Raises:
-      ValueError: for a name that is not among the paper's tasks.
+      ValueError: The paper has no such task.
     """
     if isinstance(name, Task):
         return name

@@ -66,8 +66,8 @@ class Finetuned:
 
         Args:
           seed: One of the seeds.
-          which: 'last' for the model after the last step, as in the paper; 'best' for that of the
-            best epoch, which was chosen on the dev examples.
+          which: The model: 'last' for that after the last step, as in the paper, 'best' for that of
+            the best epoch, which was chosen on the dev examples.
 
         Raises:
           ValueError: The models are in memory, or there is no such model.

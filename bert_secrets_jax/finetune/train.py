@@ -77,8 +77,8 @@ def finetune(
       dev: The examples that the model is evaluated on before training and after every epoch.
       seeds: The seeds. One model is trained per seed, which determines the fresh classifier, the
         order of the data and dropout. A number n stands for the seeds 0, 1, ..., n - 1.
-      start: 'pretrained' begins with the weights of the given model, 'random' with weights drawn
-        anew (normal distribution; Table 1 of the paper has both).
+      start: The weights to start from: 'pretrained' for those of the given model, 'random' for
+        weights drawn anew (normal distribution; Table 1 of the paper has both).
       metrics: The names of the metrics that the dev examples are scored with: 'accuracy' and 'f1',
         or 'pearson' and 'spearman'. Their mean chooses the best epoch. None takes 'f1' and
         'accuracy' for two classes, 'accuracy' for more, and both correlations for a regression.

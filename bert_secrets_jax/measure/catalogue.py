@@ -247,8 +247,8 @@ def relation(name: str, reverse: bool = False, reading: Reading = 'paper') -> De
     Args:
       name: The name of the relation. A name such as 'source-target' names both ends of a link.
       reverse: Whether to take the attention from target to source instead.
-      reading: 'paper' counts only examples that have a link. 'notebook' reads the links as the
-        authors' notebook did (`data.annotation.align`), and counts every example.
+      reading: The reading. 'paper' counts only examples that have a link. 'notebook' reads the
+        links as the authors' notebook did (`data.annotation.align`), and counts every example.
 
     Raises:
       ValueError: There is no such reading.

@@ -53,8 +53,8 @@ class NullTest:
         as far above its own random scores, in units of their standard deviation (Westfall and Young
         1993).
       mean: [L, N] The mean of the head's random scores.
-      z: [L, N] How many standard deviations of the random scores the score is above their mean;
-        NaN if they do not vary.
+      z: [L, N] The distance of the score from the mean of the random scores, in standard deviations
+        of the random scores; NaN if these do not vary.
     """
 
     p: Float[np.ndarray, 'L N']

@@ -1,4 +1,4 @@
-"""Attention maps of whole examples with their tokens, for a person to look at."""
+"""Attention maps of whole examples with their tokens, to look at."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence

@@ -28,7 +28,8 @@ from bert_secrets_jax.measure.catalogue import Described, Family
 from bert_secrets_jax.measure.statistics import Comparison, Maps, Marks, Result, Statistic
 from bert_secrets_jax.patterns.cnn import CLASSES, SIDE, TITLES, PatternCNN, image
 
-# Stands beside the classes for what `pattern_change` adds: whether the class is another one.
+# The name, beside those of the classes, of the last value of `pattern_change`: whether the class
+# of the map is another one in the second model.
 CHANGED = 'changed'
 _SOURCE = 'Kovaleva et al. 2019, section 4.1'
 _CLASS_TITLES = {
@@ -43,9 +44,9 @@ class Classifier:
 
     Attributes:
       params: The parameters of `PatternCNN`.
-      side, longest: The size of the images that it was trained on, see `cnn.image`.
-      confusion: [C, C] The number of maps for each class that a person gave them (rows) and each
-        class that networks found which were trained without them (columns, cross-validation).
+      side, longest: The size of the images on which it was trained, as in `cnn.image`.
+      confusion: [C, C] The number of maps for each class given by a person (rows) and each class
+        predicted by a network that was trained without the map (columns; cross-validation).
     """
 
     params: Mapping[str, Any]
@@ -106,7 +107,12 @@ def _json(text: str):
 
 
 def save_classifier(path: pathlib.Path, classifier: Classifier) -> None:
-    """Write a classifier to a file (.safetensors)."""
+    """Write a classifier to a file.
+
+    Args:
+      path: The file (.safetensors).
+      classifier: The classifier.
+    """
     about = {
         'classes': json.dumps(CLASSES),
         'side': json.dumps(classifier.side),
@@ -118,7 +124,13 @@ def save_classifier(path: pathlib.Path, classifier: Classifier) -> None:
 
 
 def classify(classifier: Classifier, attentions: Maps, marks: Marks) -> Float[Array, 'L N C']:
-    """Return the logits [L, N, C] of one example's maps [L, N, T, T]."""
+    """Return the logits of each class for the maps of one example [L, N, C].
+
+    Args:
+      classifier: The classifier of maps.
+      attentions: The maps [L, N, T, T].
+      marks: The marks of the example, of which 'token' and 'sep' are read.
+    """
     length = marks['token'].sum()
     # Two texts are told apart by the first separator; what has none is one text.
     first_text = jnp.where(marks['sep'].any(), 1 + jnp.argmax(marks['sep']), length)
@@ -140,7 +152,7 @@ def pattern(classifier: Classifier, classes: tuple[str, ...] = CLASSES) -> Stati
 
     Args:
       classifier: The classifier of maps.
-      classes: The classes to return, in this order.
+      classes: The classes to return, in this order; all by default.
     """
     chosen = tuple(map(CLASSES.index, classes))
 
@@ -157,12 +169,12 @@ def pattern_change(
 ) -> Comparison:
     """Return, for `compare`, the class of the second model's map, and whether it is another one.
 
-    By default the value is [L, N, C + 1]: `pattern` of the second model, and then 1 where the first
-    model's class differs.
+    By default the value is [L, N, C + 1]: that of `pattern` for the second model, and then 1 where
+    the first model's class is another one, and 0 elsewhere.
 
     Args:
       classifier: The classifier of maps.
-      parts: The classes, and CHANGED, to return, in this order.
+      parts: The values to return, in this order: names of classes, and CHANGED.
     """
     chosen = tuple(map((*CLASSES, CHANGED).index, parts))
 
@@ -180,7 +192,10 @@ def pattern_change(
 def pattern_statistics(classifier: Classifier) -> list[Described]:
     """Return the statistics 'pattern: vertical' and so on, one for each of CLASSES.
 
-    They are measured together, for the price of one.
+    The value of each is the share of maps in its class. Together they cost as much as one of them.
+
+    Args:
+      classifier: The classifier of maps.
     """
     return [
         _described(classifier, part, title, pattern, pairwise=False)
@@ -189,9 +204,13 @@ def pattern_statistics(classifier: Classifier) -> list[Described]:
 
 
 def pattern_comparisons(classifier: Classifier) -> list[Described]:
-    """Return the same for `compare`: the second model's shares, and 'pattern: changed'.
+    """Return statistics for `compare`: the second model's shares, and 'pattern: changed'.
 
-    The latter is the share of maps whose class in the second model is another than in the first.
+    There is one share for each of CLASSES. 'pattern: changed' is the share of maps whose class in
+    the second model is another than in the first.
+
+    Args:
+      classifier: The classifier of maps.
     """
     titles = _CLASS_TITLES | {CHANGED: 'maps that change their class'}
     return [

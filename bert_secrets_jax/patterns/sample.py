@@ -1,4 +1,4 @@
-"""Maps drawn for annotation, the sheets on which a person labels them by eye, and the labels."""
+"""Maps drawn for annotation, the sheets on which a person labels them by eye, and their labels."""
 
 import csv
 import dataclasses
@@ -19,9 +19,9 @@ from bert_secrets_jax.patterns.cnn import CLASSES
 if TYPE_CHECKING:
     import matplotlib.figure
 
-# Of the tables of labels; others may stand beside them.
+# The columns of a table of labels; it may have others behind them.
 COLUMNS = ('number', 'source', 'example', 'layer', 'head', 'class')
-# In the folder of a set of annotated maps.
+# The files in the folder of a set of annotated maps.
 MAPS_FILE, LABELS_FILE = 'maps_to_label.npz', 'labels.csv'
 # The set that ships: 648 maps.
 ANNOTATED = pathlib.Path(__file__).parent / 'annotated'
@@ -29,16 +29,16 @@ ANNOTATED = pathlib.Path(__file__).parent / 'annotated'
 
 @dataclasses.dataclass(frozen=True)
 class MapSample:
-    """Attention maps of different lengths, with where they come from.
+    """Attention maps of different lengths, and their origins.
 
     Attributes:
       values: The A maps [T, T]. Rows are queries.
-      first_text: [A] The length of [CLS] A [SEP], which is all of it for single sentences.
+      first_text: [A] The length of [CLS] A [SEP], which is the whole length for single sentences.
       source: [A] The model and the texts, such as 'gte-small, fine-tuned on MRPC'.
       example: [A] The id of the example, such as 'mrpc/dev/17'.
       layer, head: [A] The layer and the head, which count from 0.
-      text: [A] A number, the same for examples that share a sentence. What is learnt from one of
-        these is not tested on another.
+      text: [A] A number that is the same for examples that share a sentence, so that a classifier
+        trained on one of these is not tested on another.
     """
 
     values: Sequence[np.ndarray]
@@ -63,10 +63,13 @@ _ARRAYS = ('first_text', 'source', 'example', 'layer', 'head', 'text')
 
 
 def shared_texts(texts: Sequence[Text]) -> np.ndarray:
-    """Return a number for each text, the same for those that share a sentence.
+    """Return a number for each text [E], which is the same for texts that share a sentence.
 
-    Texts that share a sentence with a third one have the same number, too. Sentences that differ
-    only in case or spaces are the same.
+    Two texts that each share a sentence with a third one have the same number, too. Sentences that
+    differ only in case or spaces count as the same.
+
+    Args:
+      texts: Strings, pairs of strings or examples (see `as_examples`).
     """
     import scipy.sparse
 
@@ -94,7 +97,7 @@ def draw_maps(
     Args:
       pretrained: The model.
       texts: The texts; all single sentences, or all pairs.
-      source: What to call the model and the texts.
+      source: The name of the model and the texts.
       count: The number of maps. Each is of another text and of a random head.
       max_length: The greatest number of tokens. Longer inputs are cut.
       seed: The seed of the draw.
@@ -135,7 +138,7 @@ def write_maps(path: pathlib.Path, maps: MapSample) -> None:
 
 
 def read_maps(path: pathlib.Path) -> MapSample:
-    """Read what `write_maps` wrote."""
+    """Read the maps of a file that `write_maps` wrote."""
     arrays = read_arrays(path)
     lengths = arrays.pop('lengths')
     flat = np.split(arrays.pop('values'), np.cumsum(lengths**2)[:-1])
@@ -144,15 +147,28 @@ def read_maps(path: pathlib.Path) -> MapSample:
 
 
 def row_of(maps: MapSample, number: int, name: str) -> tuple:
-    """Return a row of a table of labels: a map and its class, or no class to take a label back."""
+    """Return a row of a table of labels, with the columns COLUMNS.
+
+    Args:
+      maps: The maps.
+      number: The number of the map that is labelled.
+      name: The name of its class; empty to take its label back.
+    """
     place = maps.layer[number] + 1, maps.head[number] + 1
     return (number, maps.source[number], maps.example[number], *place, name)
 
 
 def read_labels(path: pathlib.Path, maps: MapSample) -> dict[int, str]:
-    """Return the class of each labelled map, by its number, in the order of the decisions.
+    """Read the classes of the labelled maps, in the order of the decisions.
 
-    The last of several decisions on one map holds; an empty class takes its label back.
+    If a map has several decisions, the last one holds; an empty class takes the label back.
+
+    Args:
+      path: The table of labels.
+      maps: The maps that were labelled.
+
+    Returns:
+      The class of each labelled map by its number; empty if there is no such file.
 
     Raises:
       ValueError: The file is not such a table, or has labels of other maps.
@@ -187,14 +203,15 @@ def read_annotated(directory: str | pathlib.Path = ANNOTATED) -> tuple[MapSample
     """Read labelled maps.
 
     Args:
-      directory: A folder with MAPS_FILE and LABELS_FILE, as `patterns.page.serve` leaves it; by
-        default the set that comes with the package.
+      directory: A folder with MAPS_FILE and LABELS_FILE, as `patterns.page.serve` leaves it. The
+        default is the set that comes with the package.
 
     Returns:
-      The maps that have a label, and their class ids [A], in the order of CLASSES.
+      The maps that have a label, and the class of each of them [A], as its place in CLASSES.
 
     Raises:
-      FileNotFoundError, ValueError: There are no labels, or labels of other maps.
+      FileNotFoundError: There are no maps.
+      ValueError: There are no labels, or labels of other maps.
     """
     directory = pathlib.Path(directory)
     maps = read_maps(directory / MAPS_FILE)
@@ -218,7 +235,7 @@ def sheet(
 
     Args:
       maps: The maps in the order of the sheet.
-      numbers: What to write above each map.
+      numbers: The number or other text to write above each map.
       columns: The number of columns of the sheet.
     """
     import matplotlib

@@ -1,5 +1,5 @@
 # ruff: noqa: F401  (editors read the imports under TYPE_CHECKING; nothing runs them)
-"""Figures in the style of the paper; every function draws the arrays that it is given.
+"""Figures in the style of the paper. Every function draws the arrays that it is given.
 
     figure = plots.head_grids({'[SEP]': grid}, label='share of attention')
     plots.save(figure, 'figures', 'sep')

@@ -9,7 +9,7 @@ import numpy as np
 
 from bert_secrets_jax.plots.figure import MAPS, STYLE, Figure
 
-# These five are also told apart by people who do not see colours as most do.
+# People with colour blindness can tell these five apart, too.
 _CLASSES = ('#0072b2', '#e69f00', '#009e73', '#cc79a7', '#bbbbbb')
 
 
@@ -17,8 +17,8 @@ def class_shares(shares: Mapping[str, np.ndarray], classes: Sequence[str]) -> Fi
     """Draw shares of classes as stacked bars, one bar per title (Figure 2).
 
     Args:
-      shares: Titles and shares [C], which sum to 1.
-      classes: Names of the classes.
+      shares: The shares of the classes [C], which sum to 1, by title. Each title has one bar.
+      classes: The names of the classes.
     """
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(6.4, 0.42 * len(shares) + 1.1), layout='constrained')
@@ -46,8 +46,8 @@ def class_grids(shares: Mapping[str, np.ndarray], classes: Sequence[str]) -> Fig
     """Draw the most frequent class of every head; paler means less frequent.
 
     Args:
-      shares: Titles and, for every head, the share of its maps in each class [L, N, C].
-      classes: Names of the classes.
+      shares: The share of each head's maps in each class [L, N, C], by title.
+      classes: The names of the classes.
     """
     with matplotlib.rc_context(STYLE):
         layers, heads = next(iter(shares.values())).shape[:2]
@@ -78,8 +78,8 @@ def class_examples(panels: Mapping[str, Sequence[tuple[str, np.ndarray]]]) -> Fi
     """Draw examples of maps, one column per class, every map on its own scale (Figure 1).
 
     Args:
-      panels: Names of the classes and their maps, each a title and values [T, T]. A class may
-        have none.
+      panels: The maps of each class by its name, each a title and values [T, T]. A class may have
+        none.
     """
     with matplotlib.rc_context(STYLE):
         rows = max(max(map(len, panels.values())), 1)

@@ -1,4 +1,4 @@
-"""What all figures share: their class, their style, their colours and the way they are written."""
+"""The class, the style and the colours that all figures share, and the writing of their files."""
 
 import io
 import pathlib
@@ -9,7 +9,7 @@ from matplotlib.image import AxesImage
 
 from bert_secrets_jax.files import write_atomically
 
-# Colour map of attention maps.
+# The colour map of attention maps.
 MAPS = 'magma_r'
 COLOURS = ('#1f77b4', '#d62728', '#2ca02c', '#9467bd', '#ff7f0e', '#17becf')
 STYLE = {
@@ -28,10 +28,10 @@ _DPI = 200
 
 
 class Figure(matplotlib.figure.Figure):
-    """A Matplotlib figure that a notebook shows, with or without `%matplotlib inline`.
+    """A Matplotlib figure that notebooks show, with or without `%matplotlib inline`.
 
     Attributes:
-      caption: What the figure shows, in a sentence or two, for the page that it is put on.
+      caption: A caption of a sentence or two, for the page that shows the figure.
     """
 
     caption: str = ''
@@ -43,10 +43,13 @@ class Figure(matplotlib.figure.Figure):
 
 
 def svg(figure: matplotlib.figure.Figure) -> str:
-    """Return a figure as the text of an SVG file; a new figure of the same numbers gives the same.
+    """Return a figure as the text of an SVG file.
 
-    Drawing a figure again moves it by a fraction of a point, since Matplotlib's layout starts from
-    the former one.
+    A new figure of the same numbers gives the same text. Drawing the same figure again moves it by
+    a fraction of a point, since Matplotlib's layout starts from the former one.
+
+    Args:
+      figure: The figure.
     """
     images = figure.findobj(AxesImage)
     before = [image.get_interpolation() for image in images]
@@ -67,12 +70,12 @@ def save(
     """Write a figure as PDF, SVG and PNG (200 dpi).
 
     Args:
-      figure: The figure, of these functions or of Matplotlib's.
-      directory: Folder of the files; made if it is missing.
-      name: Name of the files without their suffix.
+      figure: The figure, from one of these functions or from Matplotlib.
+      directory: The folder of the files; it is made if it is missing.
+      name: The name of the files without their suffix.
 
     Returns:
-      The path of the SVG.
+      The path of the SVG file.
     """
     directory = pathlib.Path(directory)
     files = {

@@ -8,7 +8,8 @@ import numpy as np
 from bert_secrets_jax.plots.figure import STYLE, Figure
 
 _HEADS = 'viridis'
-# Red is lost without the head, blue is gained; white is no difference.
+# Without the head, the score falls where the colour is red, rises where it is blue, and stays
+# where it is white.
 _EFFECTS = 'RdBu'
 
 
@@ -23,11 +24,11 @@ def head_grids(
     """Draw heat maps [L, N] side by side on one colour scale (Figures 3, 5, 6 and 8).
 
     Args:
-      grids: Titles and values, one heat map for each.
-      label: Label of the colour bar, with the unit.
-      limits: Ends of the colour scale. By default it reaches from 0 to the greatest value.
-      differences: Whether the colour scale is centred on 0: red is below, blue is above.
-      marked: Titles and booleans [L, N]: heads to mark by a circle.
+      grids: The values [L, N] of each heat map, by title.
+      label: The label of the colour bar, with the unit.
+      limits: The ends of the colour scale; None makes it reach from 0 to the greatest value.
+      differences: Whether the colour scale is centred on 0, with red below and blue above.
+      marked: Booleans [L, N] that mark heads by a circle, by title; None marks none.
     """
     marked = marked or {}
     with matplotlib.rc_context(STYLE):
@@ -72,14 +73,14 @@ def effect_grid(
     likely: np.ndarray | None = None,
     ylabel: str = 'layer',
 ) -> Figure:
-    """Draw what disabling each head does, on a colour scale centred on 0 (Figure 8).
+    """Draw the effect of disabling each head, on a colour scale centred on 0 (Figure 8).
 
     Args:
-      effects: [L, N] score without the head minus score with all heads.
-      label: Label of the colour bar, with the unit.
-      real: [L, N] heads to mark by a filled circle.
-      likely: [L, N] heads to mark by an open circle.
-      ylabel: Label of the vertical axis.
+      effects: The score without each head minus the score with all heads [L, N].
+      label: The label of the colour bar, with the unit.
+      real: Booleans [L, N] that mark heads by a filled circle; None marks none.
+      likely: Booleans [L, N] that mark heads by an open circle; None marks none.
+      ylabel: The label of the vertical axis.
     """
     with matplotlib.rc_context(STYLE):
         layers, heads = effects.shape
@@ -103,9 +104,9 @@ def interaction_matrix(
     """Draw matrices [heads, heads] of interactions, each on its own scale centred on 0.
 
     Args:
-      matrices: Titles, with the unit, and values. NaN stays empty.
-      names: Names of the heads, in order. Where they are many, only some are shown.
-      label: Label of the colour bars.
+      matrices: The interactions of each pair of heads, by title (with the unit). NaN stays empty.
+      names: The names of the heads, in order. If there are many, only some are shown.
+      label: The label of the colour bars.
     """
     with matplotlib.rc_context(STYLE):
         side = min(max(0.16 * len(names), 2.2), 6)
@@ -134,10 +135,10 @@ def feature_matrices(
     """Draw matrices [N, F] with heads down and features across, on one colour scale (Figure 7).
 
     Args:
-      matrices: Titles and values. NaN stays empty.
-      columns: Names of the features.
-      label: Label of the colour bar.
-      highest: Upper end of the colour scale. By default it is the greatest value.
+      matrices: The values [N, F] of each matrix, by title. NaN stays empty.
+      columns: The names of the features [F].
+      label: The label of the colour bar.
+      highest: The upper end of the colour scale; None takes the greatest value.
     """
     with matplotlib.rc_context(STYLE):
         heads = len(next(iter(matrices.values())))

@@ -12,7 +12,7 @@ def map_grid(attentions: np.ndarray) -> Figure:
     """Draw the maps of all heads on one example: layers down, heads across.
 
     Args:
-      attentions: [L, N, T, T] maps.
+      attentions: The maps [L, N, T, T].
     """
     with matplotlib.rc_context(STYLE):
         layers, heads = attentions.shape[:2]
@@ -46,10 +46,10 @@ def head_maps(
     """Draw large maps [T, T] with their tokens: queries down, keys across (Figure 4).
 
     Args:
-      maps: Titles and values.
-      tokens: [T] tokens of the text.
-      sources: Positions where links begin; their tokens are bold and blue.
-      targets: Positions where links end; their tokens are bold and red.
+      maps: The values [T, T] of each map, by title.
+      tokens: The tokens of the text [T].
+      sources: The positions where links begin; their tokens are bold and blue.
+      targets: The positions where links end; their tokens are bold and red.
 
     Raises:
       ValueError: A map has another shape.
@@ -63,7 +63,7 @@ def head_maps(
     with matplotlib.rc_context(STYLE):
         columns = min(len(maps), 3)
         rows = -(-len(maps) // columns)
-        # Beyond that, tokens are too many to be read.
+        # More tokens than these could not be read.
         labelled = len(tokens) <= 64
         side = min(max(0.11 * len(tokens), 1.2), 7) + 0.7
         figure = Figure(figsize=(columns * side + 0.9, rows * (side + 0.1)), layout='constrained')

@@ -18,11 +18,11 @@ def layer_profiles(
     """Draw the mean over the heads of each layer, and their range, one panel per title.
 
     Args:
-      profiles: Titles and values [L, N].
-      label: Label of the vertical axis, with the unit.
-      published: Titles and values [L', N'] to draw dotted beside ours. Where L' is not L, they are
-        stretched over the same depth.
-      published_name: Name of the published values in the legend.
+      profiles: The values [L, N] of each panel, by title.
+      label: The label of the vertical axis, with the unit.
+      published: Published values [L', N'] by title, drawn dotted beside ours; None draws none.
+        Where L' is not L, they are stretched over the same depth.
+      published_name: The name of the published values in the legend.
     """
     published = published or {}
     with matplotlib.rc_context(STYLE):
@@ -64,16 +64,16 @@ def layer_effects(
     published: np.ndarray | None = None,
     published_name: str = '',
 ) -> Figure:
-    """Draw what disabling each layer does, with its interval (Figure 9).
+    """Draw the effect of disabling each layer, with its interval (Figure 9).
 
     Args:
-      effects: [L] score without the layer minus score with all layers.
-      low: [L] lower ends of the intervals.
-      high: [L] upper ends of the intervals.
-      label: Label of the vertical axis, with the unit.
-      published: [L'] values to draw dotted beside ours. Where L' is not L, they are stretched over
-        the same depth.
-      published_name: Name of the published values in the legend.
+      effects: The score without each layer minus the score with all layers [L].
+      low: The lower ends of the intervals [L].
+      high: The upper ends of the intervals [L].
+      label: The label of the vertical axis, with the unit.
+      published: Published values [L'], drawn dotted beside ours; None draws none. Where L' is not
+        L, they are stretched over the same depth.
+      published_name: The name of the published values in the legend.
     """
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(0.3 * len(effects) + 2.2, 2.7), layout='constrained')
@@ -95,9 +95,9 @@ def learning_curves(curves: Mapping[str, Sequence[Mapping]], *, label: str) -> F
     """Draw dev scores, times 100, by epoch: one colour per start and one line per seed.
 
     Args:
-      curves: Name of the start, such as 'pretrained', and its rows with the keys 'seed', 'epoch'
-        and 'score'.
-      label: Name of the score.
+      curves: Rows with the keys 'seed', 'epoch' and 'score', by the name of the start, such as
+        'pretrained'.
+      label: The name of the score.
     """
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(4.2, 2.7), layout='constrained')
@@ -125,11 +125,11 @@ def learning_curves(curves: Mapping[str, Sequence[Mapping]], *, label: str) -> F
 
 
 def distance_histograms(counts: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
-    """Draw how far apart linked tokens are: the share of links by offset, one panel per title.
+    """Draw the share of links by the distance of their tokens, one panel per title.
 
     Args:
-      counts: Titles, each with offsets (position of the key minus position of the query) and the
-        number of links at each.
+      counts: The offsets (position of the key minus position of the query) and the number of links
+        at each, by title.
     """
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(2.8 * len(counts) + 0.4, 2.2), layout='constrained')
@@ -138,7 +138,7 @@ def distance_histograms(counts: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> 
         for axis, (title, (offsets, links)), colour in zip(
             axes, counts.items(), COLOURS, strict=False
         ):
-            # What is farther away is counted at the edge.
+            # Links with greater offsets are counted at the edge.
             share = np.zeros(2 * edge + 1)
             np.add.at(share, np.clip(offsets, -edge, edge) + edge, links / links.sum())
             axis.bar(np.arange(-edge, edge + 1), share, color=colour)

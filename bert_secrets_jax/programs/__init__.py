@@ -1,1 +1,1 @@
-"""What the command line runs: settings to inputs, inputs to kept results, results to files."""
+"""The programs of the command line: from settings to inputs, kept results and files."""

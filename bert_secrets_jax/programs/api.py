@@ -22,11 +22,11 @@ from bert_secrets_jax.runs.result import Result
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What `report` wrote.
+    """The outcome of `report`.
 
     Attributes:
-      path: The page.
-      results: Section to its result.
+      path: The HTML page.
+      results: A dictionary from names of sections to their results.
     """
 
     path: pathlib.Path
@@ -51,26 +51,26 @@ def report(
 ) -> Report:
     """Answer the questions of the paper for a model and texts, on one HTML page with its files.
 
-    Without labelled texts to train on, nothing is fine-tuned, and the sections that need that are
-    left out. Called again with the same folder, it goes on where it was, and computes again only
-    what depends on a setting that has changed.
+    Without labelled texts to train on, nothing is fine-tuned, and the sections that need a
+    fine-tuned model are left out. A second call with the same folder goes on from there, and
+    computes again only those results that depend on a changed setting.
 
     Args:
-      model: A model, a folder, or a name on the Hugging Face hub.
-      texts: A table (.csv, .tsv or .jsonl), or texts.
-      out: Folder of the results.
-      train: The same, to fine-tune on.
-      text_a: Column of the first or only text of a table.
-      text_b: Column of the second text.
-      label: Column of the label.
-      labels: Names of the classes in the order of their ids, if the labels are words.
-      sections: Names of sections; by default all that there are the inputs for.
-      settings: Any other settings by their dotted names, such as {'train.epochs': 2};
-        `bert-secrets settings` lists them.
+      model: A model, its folder, or its name on the Hugging Face hub.
+      texts: The texts, as a list or as the path of a table (.csv, .tsv or .jsonl).
+      out: The folder of the results.
+      train: The texts to fine-tune on, in the same form as `texts`; None fine-tunes nothing.
+      text_a: The column of the first or only text of a table.
+      text_b: The column of the second text; None if there is only one.
+      label: The column of the label; None if there are no labels.
+      labels: The names of the classes in the order of their ids, if the labels are words.
+      sections: The names of the sections; None takes all whose inputs are given.
+      settings: Any other settings by their dotted names, such as {'train.epochs': 2}; `bert-secrets
+        settings` lists them.
 
     Raises:
-      ValueError, OSError: Something about model, texts or settings is wrong; says what.
-      SystemExit: Some section failed; the page and the others are there.
+      ValueError, OSError: The model, the texts or the settings are wrong; the error says how.
+      SystemExit: Some section failed. The page and the other sections are written.
     """
     enable_cache()
     config = base.get_config()

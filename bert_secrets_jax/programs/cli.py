@@ -1,4 +1,4 @@
-"""`bert-secrets`: the programs without a clone of the repository."""
+"""The command `bert-secrets`, which runs the programs without a clone of the repository."""
 
 import argparse
 import ast
@@ -17,10 +17,13 @@ CONFIGS = {'base': base, 'paper': paper, 'quickstart': quickstart}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run a program.
+    """Run the program that the command line names.
+
+    Args:
+      argv: The arguments of the command line; None takes those of this process.
 
     Raises:
-      SystemExit: With one line of what is wrong, or after a help text.
+      SystemExit: The arguments are wrong (with one line that says how), or a help text was shown.
     """
     # As with `python -m`, a statistic of one's own is found in the folder that one stands in.
     sys.path.insert(0, '')
@@ -54,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def programs() -> dict[str, str]:
-    """Return the name of each program and what it does."""
+    """Return a description of each program, by its name."""
     # The sections' titles, without loading what they are made of.
     return {
         'report': 'all sections, on one HTML page',
@@ -156,7 +159,18 @@ def set_texts(
     label: str | None = None,
     labels: Sequence[str] = (),
 ) -> None:
-    """Point settings at a table of one's own."""
+    """Make a table of one's own the texts of a config.
+
+    Args:
+      config: The config, which is changed.
+      texts: The path of the table.
+      train: The path of the table to fine-tune on; None if there is none.
+      text_a: The column of the first or only text; None leaves the setting as it is.
+      text_b: The column of the second text; None if there is only one.
+      label: The column of the label; None if there are no labels.
+      labels: The names of the classes in the order of their ids; empty if the labels are numbers or
+        there are none.
+    """
     config.data.source = 'file'
     config.data.file = texts
     config.data.train_file = train
@@ -168,7 +182,12 @@ def set_texts(
 
 
 def assign(config: ConfigDict, name: str, value: object) -> None:
-    """Set a setting by its dotted name; texts are read as the type of the default.
+    """Change a setting of a config.
+
+    Args:
+      config: The config.
+      name: The dotted name of the setting, such as 'train.epochs'.
+      value: The new value. A text is read as a Python literal unless the default is a text or None.
 
     Raises:
       ValueError: There is no such setting, or the value is of another type.
@@ -211,7 +230,7 @@ def _flat(tree: dict, prefix: str = '') -> dict[str, object]:
 
 
 def settings_text() -> str:
-    """Return all settings with their defaults and what is said about them where they stand."""
+    """Return all settings with their defaults and their comments."""
     defaults = _flat(base.get_config().to_dict())
     lines = []
     for name, comment in comments().items():
@@ -224,7 +243,7 @@ def settings_text() -> str:
 
 
 def comments() -> dict[str, str]:
-    """Return each setting, and each group of settings, with the comment that stands above it."""
+    """Return the comment above each setting and each group of settings, by dotted name."""
     found, above, path = {}, [], []
     for line in inspect.getsource(base.get_config).splitlines():
         comment = re.match(r'\s*# (.*)', line)

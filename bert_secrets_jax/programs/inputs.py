@@ -1,4 +1,4 @@
-"""Texts and labels as the settings name them."""
+"""Texts and labels, read as the settings say."""
 
 import pathlib
 
@@ -13,7 +13,7 @@ from bert_secrets_jax.data.tasks import Example, Task, get_task
 
 
 def glue_task(data: ConfigDict) -> Task | None:
-    """Return the task of GLUE; None for other texts."""
+    """Return the task of GLUE that the settings `data` name; None for other texts."""
     return get_task(data.task) if data.source == 'glue' else None
 
 
@@ -21,12 +21,12 @@ def read_texts(data: ConfigDict, split: str) -> list[Example]:
     """Read all texts of a split.
 
     Args:
-      data: Settings `data`.
-      split: 'train', or another one that the source has.
+      data: The settings `data`.
+      split: The name of the split: 'train', or another one that the source has.
 
     Raises:
       FileNotFoundError: The texts are not there.
-      ValueError: They cannot be read, or the source is unknown.
+      ValueError: The texts cannot be read, or the source is unknown.
     """
     match data.source:
         case 'corpus':
@@ -53,7 +53,12 @@ def read_texts(data: ConfigDict, split: str) -> list[Example]:
 
 
 def text_name(data: ConfigDict, split: str) -> str:
-    """Return what the texts of a split are called in sentences and captions."""
+    """Return the name of the texts of a split, for sentences and captions.
+
+    Args:
+      data: The settings `data`.
+      split: The name of the split.
+    """
     match data.source:
         case 'glue':
             return f'{get_task(data.task).title} {split}'
@@ -64,7 +69,14 @@ def text_name(data: ConfigDict, split: str) -> str:
 
 
 def label_names(data: ConfigDict) -> tuple[str, ...] | None:
-    """Return the names of the classes, a single one for regression; None if labels are numbers."""
+    """Return the names of the classes, a single name for regression; None if labels are numbers.
+
+    Args:
+      data: The settings `data`.
+
+    Raises:
+      ValueError: The texts are a table, and no column of labels is named.
+    """
     match data.source:
         case 'corpus':
             return LABELS
@@ -76,7 +88,12 @@ def label_names(data: ConfigDict) -> tuple[str, ...] | None:
 
 
 def draw(examples: list[Example], wanted: int, seed: int) -> list[Example]:
-    """Return at most `wanted` examples, drawn at random, in their order; all for 0.
+    """Draw examples at random, and return them in their original order.
+
+    Args:
+      examples: The examples.
+      wanted: The greatest number of examples to return; 0 returns all.
+      seed: The seed of the draw.
 
     Raises:
       ValueError: `wanted` is negative.

@@ -1,4 +1,4 @@
-"""Programs as absl launches them: settings from a config file and flags, one folder of results."""
+"""Programs launched by absl, with settings from a file and flags, and a folder of results."""
 
 import logging as python_logging
 import os
@@ -21,7 +21,11 @@ _INTERRUPTED = 130
 
 
 def launch_section(name: str) -> None:
-    """Launch a program that answers one section, and prints what was found and where it is."""
+    """Launch a program that answers one section, and prints its findings and the path of the page.
+
+    Args:
+      name: The name of the section.
+    """
     launch_studies(lambda studies: answer(studies, [name]))
 
 
@@ -36,7 +40,13 @@ def launch_report() -> None:
 
 
 def answer(studies: Sequence[Study], chosen: Sequence[str] | None) -> None:
-    """Answer sections; print warnings, findings and the path of the page."""
+    """Answer sections, and print warnings, findings and the path of the page.
+
+    Args:
+      studies: One study, or one for each task.
+      chosen: The names of the sections; None takes all for which there are inputs, and prints only
+        the findings about the claims.
+    """
     several = len(studies) > 1
     folder = studies[0].folder.parent if several else studies[0].folder
     try:
@@ -59,14 +69,14 @@ def answer(studies: Sequence[Study], chosen: Sequence[str] | None) -> None:
 
 
 def launch_study(main: Callable[[Study], object]) -> None:
-    """Launch a program of another kind for each task."""
+    """Launch a program that is run for each task; `main` takes its study."""
     launch_studies(lambda studies: [main(study) for study in studies])
 
 
 def launch_studies(main: Callable[[Sequence[Study]], object]) -> None:
-    """Launch a program for all tasks together.
+    """Launch a program that is run once for all tasks; `main` takes their studies.
 
-    What its user can mend is one line; `--verbosity=1` shows where it arose.
+    An error that its user can mend is printed as one line; `--verbosity=1` shows where it arose.
     """
     config = config_flags.DEFINE_config_file(
         'config', None, 'Settings, such as configs/quickstart.py.', lock_config=True
@@ -83,10 +93,17 @@ def launch_studies(main: Callable[[Sequence[Study]], object]) -> None:
 def run_in(
     workdir: str | pathlib.Path, config: ConfigDict, main: Callable[[Sequence[Study]], object]
 ) -> None:
-    """Open the folder of a run, and do something with its study or studies.
+    """Open the folder of a run, and call a function with its studies.
+
+    An interruption ends the process with the exit status 130.
+
+    Args:
+      workdir: The folder of the results.
+      config: All settings.
+      main: A function of the studies: one, or one for each task.
 
     Raises:
-      SystemExit: With one line of what is wrong, or with 130 when it was interrupted.
+      SystemExit: There was an error that a user can mend, which is given in one line.
     """
     workdir = pathlib.Path(workdir)
     enable_cache()
@@ -111,7 +128,7 @@ def run_in(
 
 
 def set_up_logging() -> None:
-    """Show our own lines only: other libraries chatter at the same level."""
+    """Show only the log lines of this package; other libraries log much at the same level."""
     verbose = logging.get_verbosity() >= logging.DEBUG
     python_logging.getLogger().setLevel(python_logging.WARNING)
     logging.get_absl_logger().setLevel('DEBUG' if verbose else 'INFO')
@@ -119,10 +136,14 @@ def set_up_logging() -> None:
 
 
 def open_studies(config: ConfigDict, workdir: pathlib.Path) -> list[Study]:
-    """Open the folder of the one task, or a folder in it for each of several.
+    """Return a study for each task that the config names, and open their folders.
+
+    Args:
+      config: All settings. `data.task` may name several tasks of GLUE, with commas between them.
+      workdir: The folder of the results. Each of several tasks has its own folder in it.
 
     Raises:
-      ValueError: A task is unknown or given twice, or the folder is of something else.
+      ValueError: A task is unknown or given twice, or the folder has other files.
     """
     tasks = config.data.task.split(',') if config.data.source == 'glue' else []
     if len(tasks) < 2:

@@ -15,14 +15,14 @@ _MANIFEST = 'outputs.json'
 
 
 def write_part(folder: pathlib.Path, part: Part, used: Collection[str]) -> Part:
-    """Write the files of a part, and return it with its pictures.
+    """Write the files of a part, and return the part with its pictures.
 
-    Files that an earlier result of the same part had, and this one has not, are removed.
+    Files of an earlier result of the same part are removed if the new result does not have them.
 
     Args:
-      folder: Of the run.
-      part: With a result.
-      used: Names of what the result was made of.
+      folder: The folder of the run.
+      part: The part, which has a result.
+      used: The names of the kept files that the result was made from.
     """
     result, files, pictures = part.result, [], []
     for name, frame in result.frames().items():
@@ -50,7 +50,10 @@ def write_part(folder: pathlib.Path, part: Part, used: Collection[str]) -> Part:
 
 
 def read_part(folder: pathlib.Path, part: Part, used: Collection[str]) -> Part:
-    """Return a part with the pictures that were written for the same result, or write its files."""
+    """Return a part with the pictures written for the same result, or write its files.
+
+    The arguments are those of `write_part`.
+    """
     written = read_manifest(folder).get(part.name)
     if not (
         written
@@ -67,7 +70,12 @@ def read_part(folder: pathlib.Path, part: Part, used: Collection[str]) -> Part:
 
 
 def remove_parts(folder: pathlib.Path, names: Iterable[str]) -> None:
-    """Remove the files of parts that other settings once led to: nothing stale is left."""
+    """Remove the files of parts that belong to other settings, so that nothing stale is left.
+
+    Args:
+      folder: The folder of the run.
+      names: The names of the parts.
+    """
     manifest = read_manifest(folder)
     for name in names:
         _remove(folder, manifest.pop(name, {}).get('files', []))
@@ -75,7 +83,11 @@ def remove_parts(folder: pathlib.Path, names: Iterable[str]) -> None:
 
 
 def read_manifest(folder: pathlib.Path) -> dict:
-    """Return, for each part, the files that were written for it."""
+    """Return the record of the files that were written for each part; empty if there is none.
+
+    Args:
+      folder: The folder of the run.
+    """
     try:
         return json.loads((folder / _MANIFEST).read_text('utf-8'))
     except (FileNotFoundError, json.JSONDecodeError):

@@ -30,9 +30,11 @@ def annotate(study: Study, *, shipped: bool = False, port: int = 0) -> None:
     """Serve the page on which maps are labelled, until it is stopped.
 
     Args:
-      study: Whose model and texts the maps are of; `patterns.count` maps are drawn.
-      shipped: Label the maps that ship instead, without their labels.
-      port: Of the page on 127.0.0.1; 0 takes any that is free.
+      study: The study, whose model and texts the maps are drawn from. The setting `patterns.count`
+        is the number of maps.
+      shipped: Whether to label the maps that come with the package instead. Their labels are not
+        shown.
+      port: The port of the page on 127.0.0.1; 0 takes any free port.
 
     Raises:
       ValueError: The folder has other maps.
@@ -51,7 +53,15 @@ def annotate(study: Study, *, shipped: bool = False, port: int = 0) -> None:
 
 
 def maps_to_label(study: Study, *, shipped: bool) -> MapSample:
-    """Return the maps to label: those of a former run, or else shipped or drawn ones, kept."""
+    """Return the maps to label, and keep them in the folder of the study.
+
+    Args:
+      study: The study. Maps of an earlier run in its folder are used again.
+      shipped: Whether to take the maps that come with the package instead of drawing some.
+
+    Raises:
+      ValueError: The folder has other maps than those that come with the package.
+    """
     file = study.folder / MAPS_FILE
     if shipped:
         content = (ANNOTATED / MAPS_FILE).read_bytes()
@@ -74,17 +84,17 @@ def maps_to_label(study: Study, *, shipped: bool) -> MapSample:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Predictions:
-    """Classes that models found in maps that they were not trained with.
+    """The predicted classes of maps, each by a model that was not trained with the map.
 
     Attributes:
-      classes: [A] class ids.
+      classes: The predicted class of each map [A], as its place in `CLASSES`.
     """
 
     classes: np.ndarray
 
 
 def train(study: Study) -> None:
-    """Cross-validate, train on all maps, and write the classifier and its tables."""
+    """Cross-validate the classifier, train it on all maps, and write it and its tables."""
     config, folder = study.config.patterns, study.folder
     directory = pathlib.Path(config.annotated or ANNOTATED)
     maps, labels = read_annotated(directory)
@@ -148,7 +158,7 @@ def _write_scores(folder: pathlib.Path, found, maps: MapSample, labels: np.ndarr
         ('label', *CLASSES),
         ((name, *row) for name, row in zip(CLASSES, confusion, strict=True)),
     )
-    # Those that no model takes for another class show best what the classes are.
+    # The maps that both models put into the right class are the best examples of the classes.
     clear = np.all([found[name] == labels for name in ('CNN', 'hand-made features')], axis=0)
     panels = {
         title: [

@@ -1,4 +1,4 @@
-"""Sections of one study or several: computed one after the other, written after each."""
+"""Sections of one study or several, computed one after the other and written after each."""
 
 import dataclasses
 import json
@@ -18,20 +18,21 @@ from bert_secrets_jax.report.page import Part, write_page
 from bert_secrets_jax.runs.folder import flatten
 from bert_secrets_jax.runs.result import Result
 
-# Say what the others have found, so they come last, and again whenever another one is finished.
+# These sections are about the results of the others. So they come last, and are made again
+# whenever another section is finished.
 _LAST = ('maps', 'claims')
 _PAGE = 'report.html'
 
 
 @dataclasses.dataclass
 class Answers:
-    """What there is of one study.
+    """The answers of one study so far.
 
     Attributes:
       study: The study.
-      group: What headings begin with; empty for a single study.
-      parts: Section to its part of the page.
-      used: Section to what its result was made of.
+      group: The beginning of the headings, the name of the task; empty for a single study.
+      parts: The part of the page for each section, by the name of the section.
+      used: The names of the kept files that each result was made from, by the name of the section.
     """
 
     study: Study
@@ -41,16 +42,20 @@ class Answers:
 
     @property
     def results(self) -> list[Result]:
-        """The results, in the order of the sections, but for those about others."""
+        """The results in the order of the sections, without those about other results."""
         return list(self.of(name for name in SECTIONS if name not in _LAST).values())
 
     def of(self, names: Iterable[str]) -> dict[str, Result]:
-        """Return section to result, as far as there is any."""
+        """Return the results that exist, by the names of their sections.
+
+        Args:
+          names: The names of the sections.
+        """
         parts = {name: self.parts[name] for name in names if name in self.parts}
         return {name: part.result for name, part in parts.items() if part.result is not None}
 
     def in_order(self) -> list[Part]:
-        """Return the parts as the page has them: claims first."""
+        """Return the parts in the order of the page: claims first."""
         names = ['claims', *(name for name in ('inputs', *SECTIONS) if name != 'claims')]
         return [self.parts[name] for name in names if name in self.parts]
 
@@ -58,19 +63,19 @@ class Answers:
 def write_report(studies: Sequence[Study], chosen: Sequence[str] | None = None) -> list[Answers]:
     """Answer sections, and write their files and the page after each.
 
-    Sections that are finished stay on the page, whether they are chosen or not. One that fails is
-    reported and does not stop the others.
+    Sections that are finished stay on the page, whether they are chosen or not. A section that
+    fails is reported and does not stop the others.
 
     Args:
-      studies: One, or one for each task.
-      chosen: Names of sections; by default all that the studies have the inputs for.
+      studies: One study, or one for each task.
+      chosen: The names of the sections; None takes all for which the studies have the inputs.
 
     Returns:
       The answers of each study.
 
     Raises:
-      ValueError: A section is unknown, or a study lacks something for it.
-      SystemExit: Some section failed; says which and why, one line for each error.
+      ValueError: A section is unknown, or a study lacks something that it needs.
+      SystemExit: Some section failed. The message has one line for each error, with the sections.
     """
     several = len(studies) > 1
     first = studies[0]
@@ -143,7 +148,7 @@ def _answer(
         message = _attempt(title, attempt, study.folder, failures)
         if message:
             answers.parts[name] = Part(name, message=message, group=answers.group)
-            # What it wants may be what failed: the others do without.
+            # A statistic that it wants may be the one that failed: the others go on without it.
             watch(study, pending[number:])
     # What was computed for these may be all that another section needs, such as a fine-tuning.
     _read_finished(answers)
@@ -168,7 +173,7 @@ def _read_finished(answers: Answers) -> None:
             logging.debug('%s is not finished: %s', name, error)
             stale.append(FILES.get(name, name))
             if name in answers.parts and answers.parts[name].result is not None:
-                # It was, before something that it is about was computed.
+                # It was finished before another result that it is about was computed.
                 del answers.parts[name], answers.used[name]
             continue
         if name == 'claims' and not answers.results:
@@ -251,7 +256,12 @@ def _describe(error: Exception, folder: pathlib.Path) -> str:
 
 
 def one_line(error: Exception, folder: pathlib.Path) -> str:
-    """Return the first line of an error; what it lists below is added to a file of the folder."""
+    """Return the first line of an error; an error of several lines is added to `error.txt`.
+
+    Args:
+      error: The error.
+      folder: The folder in which `error.txt` is written.
+    """
     summary, *listing = str(error).splitlines() or [type(error).__name__]
     if listing:
         details = folder / 'error.txt'

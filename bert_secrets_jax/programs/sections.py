@@ -1,6 +1,6 @@
-"""The sections of a report: how a study answers each question.
+"""The sections of a report, and how a study answers each of them.
 
-Adding an analysis to reports and to the command line is one entry in `SECTIONS`.
+An analysis is added to reports and to the command line by one entry in `SECTIONS`.
 """
 
 import contextlib
@@ -73,12 +73,13 @@ class Section:
     """A section of the report.
 
     Attributes:
-      answer: Returns its result for a study, computed or read. It is also given the results of the
-        sections before it.
-      wants: Statistics of the model as it is that it reads; one pass measures those of all
-        sections.
-      compares: Statistics of that model and a fine-tuned one together; likewise.
-      needs: Says what the study lacks for it; nothing if it has everything.
+      answer: A function of a study and the results of the sections before. It returns the result of
+        the section, computed or read.
+      wants: A function that returns the statistics of the model as it is that the section reads.
+        One pass measures those of all sections.
+      compares: A function that returns the statistics of that model and a fine-tuned one together.
+        One pass measures those of all sections.
+      needs: A function that names the input which the study lacks; empty if it has everything.
     """
 
     answer: Callable[[Study, Sequence[Result]], Result]
@@ -88,7 +89,7 @@ class Section:
 
 
 def applicable(study: Study) -> list[str]:
-    """Return the names of the sections of a report for which the study has what they need."""
+    """Return the names of the sections of a report whose inputs the study has."""
     return [
         name
         for name, section in SECTIONS.items()
@@ -97,10 +98,14 @@ def applicable(study: Study) -> list[str]:
 
 
 def check(study: Study, names: Iterable[str]) -> None:
-    """Refuse sections that somebody asked for, and that the study lacks something for.
+    """Refuse sections that do not exist, or for which the study lacks something.
+
+    Args:
+      study: The study.
+      names: The names of the sections that somebody asked for.
 
     Raises:
-      ValueError: Saying which sections there are, or what is missing.
+      ValueError: A section is unknown, none is given, or something is missing. The error names it.
     """
     names = list(names)
     unknown = [name for name in names if name not in SECTIONS]
@@ -113,7 +118,12 @@ def check(study: Study, names: Iterable[str]) -> None:
 
 
 def watch(study: Study, names: Iterable[str]) -> None:
-    """Let the passes of a study measure all that these sections want of them."""
+    """Let each pass of a study measure all statistics that these sections want.
+
+    Args:
+      study: The study, which is changed.
+      names: The names of the sections.
+    """
     chosen = [SECTIONS[name] for name in names]
     study.wanted = lambda study: [each for section in chosen for each in section.wants(study)]
     study.compared = lambda study: [each for section in chosen for each in section.compares(study)]
@@ -211,7 +221,7 @@ def _example_maps(study: Study, results: Sequence[Result]) -> ExampleMaps:
     maps = {study.model_name: _maps_before(study).first}
     # Nothing is fine-tuned only to be looked at.
     if any(isinstance(result, Finetuning) for result in results):
-        # Nor drawn of a run that only reads.
+        # A run that only reads shows no maps that are not computed yet.
         with contextlib.suppress(NotKept):
             maps['fine-tuned'] = _maps_after(study).first
     telling = study.before([named(name) for name in STATISTICS])
@@ -375,8 +385,8 @@ def _cls_wants(study: Study) -> list[Described]:
     return cls_statistics()
 
 
-# In the order they run: what takes seconds first. Claims are about the results of the others, and
-# stand first in the report.
+# In the order in which they run, those that take seconds first. Claims are about the results of the
+# others, and stand first in the report.
 SECTIONS: Mapping[str, Section] = {
     'special_tokens': Section(_special_tokens, _special_wants),
     'relations': Section(_relations, _relation_wants, needs=_needs_words),
@@ -390,11 +400,11 @@ SECTIONS: Mapping[str, Section] = {
     'cls_tokens': Section(_cls_tokens, _cls_wants, _cls_wants, needs=_needs_words),
     'ablate': Section(_ablation, needs=_needs_classifier),
     'interactions': Section(_interactions, needs=_needs_classifier),
-    # Shows of each head what the others have found.
+    # Shows the findings of the others for each head.
     'maps': Section(_example_maps, _telling),
     'claims': Section(_claims),
 }
 # Pairs of all heads take a day.
 ONLY_ON_REQUEST = ('interactions',)
-# What the files of a section begin with, where that is not its name.
+# The beginning of the names of a section's files, if it is not the name of the section.
 FILES = {'ablate': 'ablation', 'finetune': 'finetuning'}

@@ -1,7 +1,8 @@
-"""One run of the programs: what its settings name, each loaded or computed when first needed.
+"""One run of the programs: the inputs that its settings name, and the results made from them.
 
-What takes long is kept in the run's folder under a name that says what it depends on, so that any
-setting may change and only what depends on it is computed again.
+Each is loaded or computed when it is first needed. Results that take long are kept in the folder of
+the run, under a name made from everything that they depend on. So any setting may change, and only
+the results that depend on it are computed again.
 """
 
 import dataclasses
@@ -60,15 +61,20 @@ from bert_secrets_jax.runs.run import NotKept, Run, digest, remove, write_json
 
 # Errors that a user can mend.
 MENDABLE = (ValueError, OSError, ImportError, FloatingPointError)
-# Needs maps that are padded as in the authors' notebook, so a pass of its own.
+# This needs maps that are padded as in the authors' notebook, so it has a pass of its own.
 PADDED = 'cosine (padded)'
-# What training reads of its settings, besides where it starts and how many seeds there are.
+# The settings `train` that `Study.training` leaves out, because they are handed on in other ways.
 _NOT_OF_TRAINING = ('starts', 'num_seeds', 'max_examples', 'max_dev_examples')
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Measured:
-    """What one pass finds of one statistic: its table, or what tests of links are made of."""
+    """The outcome of one pass for one statistic.
+
+    Attributes:
+      table: The table of the statistic; None for random links.
+      scores: The parts of the tests along random links; None for other statistics.
+    """
 
     table: HeadTable | None = None
     scores: LinkScores | None = None
@@ -83,10 +89,11 @@ class Study:
 
     Attributes:
       config: All settings.
-      run: Keeps results in the folder.
-      wanted: Statistics that other sections want of the model as it is, so that one pass measures
-        them all.
-      compared: The same of the pass over that model and a fine-tuned one.
+      run: The folder in which results are kept.
+      wanted: A function that returns the statistics of the model as it is that all sections want,
+        so that one pass measures them all.
+      compared: A function that returns the statistics that all sections want of that model and a
+        fine-tuned one together.
     """
 
     def __init__(self, config: ConfigDict, folder: pathlib.Path, *, read_only: bool = False):
@@ -97,13 +104,13 @@ class Study:
         self._once: dict[Any, Any] = {}
 
     def reading(self) -> 'Study':
-        """Return a study of the same inputs that computes nothing (`runs.run.NotKept`)."""
+        """Return a study of the same inputs that only reads (`runs.run.NotKept`)."""
         reading = Study(self.config, self.run.folder, read_only=True)
         reading._once = self._once
         return reading
 
     def release(self) -> None:
-        """Free what was loaded and computed; what was kept is in the folder."""
+        """Free the memory of everything loaded and computed; kept results stay in the folder."""
         self._once.clear()
         self.run.forget()
 
@@ -116,19 +123,19 @@ class Study:
 
     @property
     def model_name(self) -> str:
-        """Name of the model: that of its folder, or the one on the hub."""
+        """The name of the model: that of its folder, or that on the hub."""
         name = self.config.model.name
         return pathlib.PurePath(name).name if name.startswith(('/', '.', '~')) else name
 
     @property
     def task(self) -> str | None:
-        """Name of the task of GLUE; None for other texts."""
+        """The name of the task of GLUE; None for other texts."""
         task = inputs.glue_task(self.config.data)
         return None if task is None else task.name
 
     @property
     def subject(self) -> Subject:
-        """Model and texts, as results call them."""
+        """The names of the model and the texts, for sentences and captions."""
         texts = inputs.text_name(self.config.data, self.config.data.split)
         return Subject(self.model_name, texts, self.task)
 
@@ -184,7 +191,7 @@ class Study:
 
     @property
     def annotations(self) -> list[Annotation]:
-        """What spaCy finds in the texts."""
+        """The features and relations that spaCy finds in the texts."""
         cache = self.folder / 'linguistics'
         if not cache.exists():
             self.run.check_may_compute('What spaCy finds')
@@ -195,7 +202,7 @@ class Study:
 
     @functools.cached_property
     def mesh(self) -> jax.sharding.Mesh | None:
-        """All devices, along `data`; None for a single one."""
+        """All devices along an axis `data`; None if there is only one."""
         if jax.device_count() == 1:
             return None
         return jax.make_mesh(
@@ -204,7 +211,7 @@ class Study:
 
     @property
     def settings(self) -> TextSettings:
-        """How texts are encoded."""
+        """The settings for encoding and annotating texts."""
         encoding = self.config.encoding
         return TextSettings(
             max_length=encoding.max_length,
@@ -216,7 +223,7 @@ class Study:
 
     @property
     def has_words(self) -> bool:
-        """Whether anything finds nouns, subjects and so on."""
+        """Whether there is a spaCy pipeline to find nouns, subjects and so on."""
         return bool(self.config.linguistics.pipeline)
 
     @property
@@ -227,7 +234,7 @@ class Study:
 
     @property
     def classifier(self) -> Classifier:
-        """The classifier of patterns: the one that ships, or the user's."""
+        """The classifier of patterns: the user's, or else the one that comes with the package."""
         path = self.config.patterns.classifier or None
         return self.once('classifier', lambda: load_classifier(path))
 
@@ -236,12 +243,15 @@ class Study:
     def input(self, name: str) -> str:
         """Return the digest of the content of an input.
 
-        A finished run is still read after its model or its texts have moved away: then the digest
-        counts that the run had noted for the same name.
+        A finished run can still be read after its model or its texts have moved away: then the
+        digest is the one that the run noted for the same settings.
 
         Args:
-          name: 'weights', 'texts' (those that are analysed), 'dev', 'train', 'ablated texts',
-            'annotations', 'classifier' or 'frames'.
+          name: The name of the input: 'weights', 'texts' (those that are analysed), 'dev', 'train',
+            'ablated texts', 'annotations', 'classifier' or 'frames'.
+
+        Raises:
+          FileNotFoundError: The input is not there, and the run has noted no digest of it.
         """
         return self.once(('input', name), lambda: self._input(name))
 
@@ -316,7 +326,7 @@ class Study:
         return digest(frames.to_dict())
 
     def on_texts(self) -> dict[str, Any]:
-        """What every statistic of the model as it is depends on."""
+        """Return everything that each statistic of the model as it is depends on."""
         return {
             'weights': self.input('weights'),
             'texts': self.input('texts'),
@@ -324,7 +334,14 @@ class Study:
         }
 
     def once(self, key: Any, compute: Callable[[], Any]) -> Any:
-        """Return what was computed before; what failed then fails at once with the same error."""
+        """Compute a value at the first call, and return the same value at later calls.
+
+        An error is kept in the same way, and raised again; only `NotKept` is not.
+
+        Args:
+          key: The key of the value.
+          compute: A function that returns the value.
+        """
         if key not in self._once:
             try:
                 self._once[key] = compute()
@@ -340,12 +357,16 @@ class Study:
     # One pass over the model as it is, and one over it and each fine-tuned one.
 
     def before(self, described: Sequence[Described]) -> dict[str, HeadTable]:
-        """Return tables of the model as it is."""
+        """Return tables of statistics of the model as it is, by name.
+
+        Args:
+          described: The statistics.
+        """
         found = self._before(described, ())
         return {each.name: found[each.name].table for each in described}
 
     def relation_scores(self) -> dict[str, LinkScores]:
-        """Return, by direction, what tests of the relations of section 4.5 are made of."""
+        """Return the parts of the tests of section 4.5's relations, by the directions' titles."""
         titles = list(directions(RELATIONS))
         found = self._before((), titles)
         return {title: found[_random(title)].scores for title in titles}
@@ -415,7 +436,12 @@ class Study:
         return found
 
     def after(self, seed: int, described: Sequence[Described]) -> dict[str, HeadTable]:
-        """Return tables of a fine-tuned model, of what changed, and of comparisons."""
+        """Return tables of a fine-tuned model, of its changes, and of comparisons, by name.
+
+        Args:
+          seed: The seed of the fine-tuning.
+          described: The statistics, as in `measure.catalogue.measure_change`.
+        """
         tuned = {'finetuned': self.finetuning_digest('pretrained'), 'seed': seed}
         of_each = {each.name: (each, self._key(each)) for each in described}
         padded = PADDED in of_each
@@ -507,23 +533,27 @@ class Study:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Seeds of fine-tuning."""
+        """The seeds of fine-tuning."""
         train = self.config.train
         return tuple(self.config.seed + run for run in range(train.num_seeds))
 
     @property
     def tuned_seeds(self) -> tuple[int, ...]:
-        """The same; none where there is nothing to fine-tune on."""
+        """The seeds of fine-tuning; empty if there are no texts to fine-tune on."""
         return self.seeds if self.has_training else ()
 
     @property
     def training(self) -> dict[str, Any]:
-        """Settings of fine-tuning."""
+        """The settings of fine-tuning that are passed on to `finetune`."""
         every = self.config.train.to_dict()
         return {name: every[name] for name in every if name not in _NOT_OF_TRAINING}
 
     def finetuning_digest(self, start: str) -> str:
-        """Return the digest of what a fine-tuning depends on."""
+        """Return the digest of everything that a fine-tuning depends on.
+
+        Args:
+          start: The weights to start from, 'pretrained' or 'random'.
+        """
         return digest(
             {
                 'weights': self.input('weights'),
@@ -540,13 +570,21 @@ class Study:
         )
 
     def finetuned(self, start: str) -> Finetuned:
-        """Fine-tune from a start, go on where a former run was killed, or read what it led to."""
+        """Return a fine-tuning; it is computed, continued after an interruption, or read.
+
+        Args:
+          start: The weights to start from, 'pretrained' or 'random'.
+        """
         found = self.once(('finetuned', start), lambda: self._finetuned(start))
         self.run.used.add(self.finetuning_folder(start).name)
         return found
 
     def finetuning_folder(self, start: str) -> pathlib.Path:
-        """Return the folder with the checkpoints of a fine-tuning."""
+        """Return the folder with the checkpoints of a fine-tuning.
+
+        Args:
+          start: The weights to start from, 'pretrained' or 'random'.
+        """
         return self.folder / 'finetune' / f'{start}-{self.finetuning_digest(start)}'
 
     def _finetuned(self, start: str) -> Finetuned:
@@ -556,7 +594,7 @@ class Study:
         self.run.check_may_compute('Fine-tuning')
         names = inputs.label_names(self.config.data)
         with self.run.alone(folder):
-            # What another process has finished in the meantime is read.
+            # If another process has finished it in the meantime, this only reads it.
             return finetune(
                 self.pretrained,
                 self.train,
@@ -573,7 +611,11 @@ class Study:
             )
 
     def masks(self, name: str) -> Callable[[BertConfig], np.ndarray]:
-        """Return what makes a set of masks: one of `ablation.sets`, or 'together'."""
+        """Return a function that makes a set of masks for a config.
+
+        Args:
+          name: The name of the set: one of `ablation.sets`, or 'together'.
+        """
         if name != 'together':
             return SETS[name]
         heads = parse_heads(self.config.ablation.together)
@@ -588,7 +630,11 @@ class Study:
         return model
 
     def on_ablated(self) -> dict[str, Any]:
-        """What every sweep depends on."""
+        """Return everything that each sweep depends on.
+
+        Raises:
+          ValueError: The setting `ablation.checkpoint` or `ablation.baseline` is unknown.
+        """
         match self.config.ablation.checkpoint:
             case 'finetuned':
                 model = [self.finetuning_digest('pretrained'), self.seeds[0]]
@@ -610,12 +656,12 @@ class Study:
         make_masks: Callable[[BertConfig], np.ndarray],
         depends_on: Mapping[str, Any],
     ) -> Swept:
-        """Sweep a set of masks, behind one that keeps all heads, or read what was swept.
+        """Return the sweep of a set of masks and one that keeps all heads, computed or read.
 
         Args:
-          name: Of the set.
-          make_masks: Returns the masks [M, L, N].
-          depends_on: What the sweep depends on.
+          name: The name of the set.
+          make_masks: A function that returns the masks [M, L, N] for a config.
+          depends_on: Everything that the sweep depends on.
         """
         parts = self.run.folder_for(f'unfinished/{name}', depends_on)
 
@@ -623,7 +669,7 @@ class Study:
             # A head that does not exist shows before anything is trained.
             make_masks(self.pretrained.config)
             model = self.ablated_model()
-            # So does a label that the model does not know.
+            # A label that the model does not know shows, too.
             labels_of(self.ablated_texts, model.config)
             return sweep_examples(
                 model,

@@ -1,1 +1,1 @@
-"""Figures, tables and the one offline page. Computes nothing: it shows what it is given."""
+"""The offline page with figures and tables. It computes nothing, and shows what it is given."""

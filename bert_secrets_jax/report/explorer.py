@@ -1,4 +1,4 @@
-"""An explorer of attention maps: one fragment of HTML for the report and for notebooks."""
+"""An explorer of attention maps: one fragment of HTML, for the report and for notebooks."""
 
 import base64
 import dataclasses
@@ -13,23 +13,25 @@ from bert_secrets_jax.measure.maps import TokenMaps
 
 @dataclasses.dataclass(frozen=True)
 class Explorer:
-    """The maps of all heads on some sentences, of a model or of two beside their difference.
+    """The maps of all heads on some sentences, of one model, or of two and their difference.
 
         bs.Explorer({'as it is': bs.attention_maps(pretrained, examples)})
 
-    in a notebook shows all heads of a sentence; a click, or Enter, opens one with its tokens, its
-    numbers and what is noted about it. Nothing is requested from anywhere. A weight is kept in one
-    byte, as a share of the greatest of its map, and so is its difference in the second model, whose
-    weights are the sum: errors are at most that maximum / 510, and / 254 for differences.
+    In a notebook this shows all heads of a sentence. A click, or Enter, opens one head with its
+    tokens, its numbers and the notes about it. Nothing is requested from anywhere. A weight is
+    stored in one byte, as a share of the greatest weight of its map. For a second model, the
+    differences from the first are stored in the same way, and its weights are the sums. Errors are
+    at most the stored map's maximum / 510, and / 254 for differences.
 
     Attributes:
-      maps: name of a model to its maps of each sentence; the second is compared with the first.
-      notes: what is known of the heads: its name to [L, N] texts, or numbers (shown with three
-        digits). Empty texts and NaN are left out.
+      maps: The maps of each sentence, by the name of the model. A second model is compared with the
+        first.
+      notes: Notes about the heads, by their names: texts [L, N], or numbers [L, N], which are shown
+        with three digits. Empty texts and NaN are left out.
 
     Raises:
-      ValueError: when there is nothing to show, or models and notes do not fit each other.
-      TypeError: for maps that are not in a list.
+      ValueError: There is nothing to show, or the maps and the notes do not fit each other.
+      TypeError: The maps are not in a dictionary of lists.
     """
 
     maps: Mapping[str, Sequence[TokenMaps]]
@@ -69,11 +71,11 @@ class Explorer:
         return next(iter(self.maps.values()))[0].attentions.shape[:2]
 
     def html(self) -> str:
-        """Return the fragment, with a style and a script that concern nothing else on the page."""
+        """Return the fragment. Its style and its script do not affect the rest of the page."""
         sentences = []
         for of_models in zip(*self.maps.values(), strict=True):
             first, *second = [np.asarray(each.attentions) for each in of_models]
-            # Of two rounded maps the difference would be noise where the models differ little.
+            # The difference of two rounded maps would be noise where the models differ little.
             kept = [(first, 0, 255), *[(values - first, 128, 127) for values in second]]
             sentences.append(
                 {

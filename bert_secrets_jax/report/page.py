@@ -1,7 +1,7 @@
-"""One self-contained page made of results: everything inside the file, no request to anywhere.
+"""One self-contained page of results: everything is in the file, and nothing is requested.
 
-All of it but the explorer can be read without its scripts, which sort tables and draw maps. The
-page knows results by their protocol alone (`runs.result.Result`).
+Everything but the explorer can be read without the page's scripts, which sort tables and draw maps.
+The page uses only the methods that all results have (`runs.result.Result`).
 """
 
 import dataclasses
@@ -21,18 +21,18 @@ from bert_secrets_jax.runs.result import LEGIBLE_ROWS, Result, image
 if TYPE_CHECKING:
     import pandas
 
-# Bytes of a page that is slow to open and to send.
+# The size in bytes above which a page is slow to open and to send.
 _LARGE = 15_000_000
 
 
 @dataclasses.dataclass(frozen=True)
 class Picture:
-    """A figure as a page shows it.
+    """A figure of a page.
 
     Attributes:
-      name: Of its files, without the ending.
-      svg: Text of the SVG.
-      caption: What it shows.
+      name: The name of its files without their suffix.
+      svg: The text of the SVG.
+      caption: The caption.
     """
 
     name: str
@@ -42,13 +42,13 @@ class Picture:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A part of the page: a result, or why there is none.
+    """A part of the page: a result, or the reason why there is none.
 
     Attributes:
-      name: Short name, which its files begin with.
-      result: What was found; None where there is nothing yet.
-      message: Why there is nothing: the error, or that it is still to come.
-      group: What titles begin with, such as the name of a task.
+      name: The short name, with which the names of its files begin.
+      result: The result; None if there is none yet.
+      message: The reason why there is no result, such as an error.
+      group: The beginning of the titles, such as the name of a task; empty for none.
       pictures: The figures of the result.
     """
 
@@ -59,12 +59,12 @@ class Part:
     pictures: tuple[Picture, ...] = ()
 
     def with_pictures(self, pictures: Sequence[Picture]) -> 'Part':
-        """Return the same part with pictures."""
+        """Return the same part with these pictures."""
         return dataclasses.replace(self, pictures=tuple(pictures))
 
     @property
     def title(self) -> str:
-        """Heading of the part."""
+        """The heading of the part."""
         title = f'{self.name} (failed)' if self.result is None else self.result.title
         return f'{self.group}: {title}' if self.group else title
 
@@ -82,11 +82,11 @@ def write_page(
 
     Args:
       path: The HTML file.
-      title: Of the page.
+      title: The title of the page.
       lead: One paragraph under the title.
-      parts: In their order.
-      details: Heading to settings, at the end of the page: config, versions.
-      to_come: Names of parts that are still being computed.
+      parts: The parts, in the order of the page.
+      details: The settings or versions under each heading at the end of the page, by name.
+      to_come: The names of the parts that are still being computed.
     """
     contents = ''.join(
         f'<li><a href="#part{index}">{html.escape(part.title)}</a></li>'
@@ -160,7 +160,12 @@ def _part(part: Part, parts: Sequence[Part]) -> str:
 
 
 def file_name(part: str, name: str) -> str:
-    """Return the name of a file, without its ending, of something in a part of the report."""
+    """Return the name, without suffix, of the file of a frame or figure.
+
+    Args:
+      part: The name of the part of the report. The name of the file begins with it.
+      name: The name of the frame or figure.
+    """
     return name if name.startswith(part) else f'{part}_{name}'
 
 

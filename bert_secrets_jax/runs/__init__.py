@@ -1,1 +1,1 @@
-"""What analyses return, and the folder in which a run keeps it."""
+"""The results of analyses, and the folder in which a run keeps them."""

@@ -1,4 +1,4 @@
-"""Config and versions in the folder of a run, so that its results stay explained."""
+"""The config and the versions in the folder of a run, so that its results stay explained."""
 
 import functools
 import importlib.metadata
@@ -33,16 +33,20 @@ _PACKAGES = (
 def open_folder(path: str | pathlib.Path, config: Mapping[str, Any]) -> pathlib.Path:
     """Create the folder of a run, or open it again.
 
-    Writes `config.json` (all settings, those of the last run) and `versions.json` (packages,
-    device, commit; of a run that went on with others, one after the other: '0.10.2, then 0.11.0').
-    Settings may differ from the former ones: what depends on them is kept under another name.
+    Two files are written. `config.json` has all settings, those of the last run. `versions.json`
+    has the packages, the device and the commit; if a run went on with another version, it has both,
+    such as '0.10.2, then 0.11.0'. Settings may differ from the former ones, since results that
+    depend on them are kept under another name.
 
     Args:
       path: The folder.
-      config: All settings, JSON values only.
+      config: All settings, as JSON values.
+
+    Returns:
+      The path of the folder.
 
     Raises:
-      ValueError: The folder holds files, and none of them is of a run.
+      ValueError: The path is a file, or the folder has files but not those of a run.
     """
     path = pathlib.Path(path)
     if path.exists() and not path.is_dir():
@@ -70,7 +74,12 @@ def open_folder(path: str | pathlib.Path, config: Mapping[str, Any]) -> pathlib.
 
 @functools.cache
 def describe_versions() -> dict[str, str]:
-    """Return what a result depends on besides its config."""
+    """Return the versions that a result depends on besides its config.
+
+    Returns:
+      A dictionary with the versions of Python and of the packages ('not installed' if a package is
+      missing), the device, and the commit of the clone ('unknown' for an installed package).
+    """
     versions = {'python': platform.python_version(), 'device': jax.devices()[0].device_kind}
     for name in _PACKAGES:
         try:
@@ -101,7 +110,15 @@ def _commit() -> str:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Say which settings differ, and how."""
+    """Describe the settings that differ, such as 'train.epochs was 3, is 2'.
+
+    Args:
+      before: The former settings, nested or flat.
+      now: The present settings.
+
+    Returns:
+      One text, with semicolons between the settings; empty if none differs.
+    """
     before, now = flatten(before), flatten(now)
     return '; '.join(
         f'{key} was {before.get(key)!r}, is {now.get(key)!r}'
@@ -111,10 +128,14 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
-    """Return nested settings by dotted name.
+    """Return nested settings by their dotted names.
 
     >>> flatten({'model': {'name': 'bert'}})
     {'model.name': 'bert'}
+
+    Args:
+      tree: The nested settings.
+      prefix: The text before each name.
     """
     flat = {}
     for key, value in tree.items():

@@ -1,4 +1,4 @@
-"""What every analysis returns: numbers, and the frames, figures and sentences made from them."""
+"""Results of analyses: numbers, and the frames, figures and sentences made from them."""
 
 import dataclasses
 import html
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from bert_secrets_jax.measure.maps import TokenMaps
     from bert_secrets_jax.plots import Figure
 
-# Rows of a table that a person reads; longer ones are files.
+# The most rows of a table that is shown; longer tables are only written to files.
 LEGIBLE_ROWS = 32
 
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """What a result is about, as it is called in sentences and captions.
+    """The model and the texts of a result, as sentences and captions name them.
 
     Attributes:
-      model: Name of the model.
-      texts: Name of the texts, such as 'MRPC dev'.
-      task: A task of the paper ('mrpc', ...), whose published numbers are shown beside one's own;
-        None, or any other task, has none.
+      model: The name of the model.
+      texts: The name of the texts, such as 'MRPC dev'.
+      task: The name of a task of the paper ('mrpc', ...), whose published numbers are shown beside
+        one's own; None and other tasks have no published numbers.
     """
 
     model: str = 'the model'
@@ -42,21 +42,22 @@ class Subject:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One number that was found, and the sentence that says it.
+    """One number of a result, and the sentence that states it.
 
     Attributes:
-      name: What the number is, different for each finding of a result.
+      name: The name of the number, which no other finding of the result has.
       estimate: The number.
-      unit: Its unit.
-      low: Lower end of its 95 % interval; NaN where there is none.
-      high: Upper end.
-      sample: Size of the sample.
-      sample_of: What the sample consists of.
-      source: Where in the literature the question comes from.
-      template: The sentence, with the fields and `numbers` in braces (`str.format`). It holds no
-        digit of its own, so that no sentence says a number that is not a field.
-      numbers: Further numbers and names that the sentence needs.
-      warning: Whether it must be read before everything else, such as that nothing was learnt.
+      unit: The unit of the number.
+      low: The lower end of its 95 % interval; NaN if there is no interval.
+      high: The upper end of its 95 % interval; NaN if there is no interval.
+      sample: The size of the sample.
+      sample_of: The things that the sample consists of, such as 'examples'.
+      source: The publication and section that the question comes from.
+      template: The sentence, with names of fields and of `numbers` in braces (`str.format`). It has
+        no digits of its own, so that every number in the sentence is one of them.
+      numbers: Further numbers and names for the sentence, by their names in the template.
+      warning: Whether the sentence must be read before everything else, such as that nothing was
+        learnt.
     """
 
     name: str
@@ -73,7 +74,7 @@ class Finding:
 
     @property
     def sentence(self) -> str:
-        """The sentence."""
+        """The sentence, with its numbers filled in."""
         fields = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
@@ -83,11 +84,11 @@ class Finding:
 
 
 class Figures(Mapping):
-    """Figures by name, each drawn when it is asked for.
+    """A mapping from names to figures. Each figure is drawn when it is asked for.
 
     Args:
-      drawings: Name to a function without arguments that draws the figure.
-      only_files: Names of those that are written to files, and not shown on a page.
+      drawings: For each name, a function without arguments that draws the figure.
+      only_files: The names of the figures that are written to files but not shown on a page.
     """
 
     def __init__(
@@ -114,7 +115,7 @@ class Figures(Mapping):
         return name in self._drawings
 
     def shown(self) -> list[str]:
-        """Names of the figures that are shown on a page."""
+        """Return the names of the figures that are shown on a page."""
         return [name for name in self if name not in self.only_files]
 
     def __repr__(self) -> str:
@@ -122,60 +123,63 @@ class Figures(Mapping):
 
 
 class Result:
-    """Base of what analyses return: a frozen dataclass of documented arrays and numbers.
+    """The base class of results: frozen dataclasses of documented arrays and numbers.
 
-    Everything that a person sees of a result is made from these methods: report, explorer, CSV
-    files, notebook views and the comparison of runs know no analysis by name.
+    Reports, the explorer, CSV files, notebooks and the comparison of runs only use these methods,
+    and need no code for a particular analysis.
 
     Attributes:
-      FORMAT: Version of the fields; raised whenever an older file no longer fits.
+      FORMAT: The version of the fields, to be raised whenever older files no longer fit.
     """
 
     FORMAT: ClassVar[int] = 1
 
     @property
     def title(self) -> str:
-        """What the result answers, as a heading."""
+        """The heading of the result."""
         return re.sub(r'(?<=[a-z])(?=[A-Z])', ' ', type(self).__name__).capitalize()
 
     def frames(self) -> 'dict[str, pandas.DataFrame]':
-        """Name to a tidy pandas frame; layers and heads count from 1.
+        """Return tidy pandas frames by name. Layers and heads count from 1.
 
-        `frame.attrs['caption']` says what it shows.
+        `frame.attrs['caption']` describes the frame.
         """
         return {}
 
     def figures(self) -> Figures:
-        """Name to a figure, drawn when it is asked for; `figure.caption` says what it shows."""
+        """Return the figures by name. Each is drawn on demand; `figure.caption` describes it."""
         return Figures({})
 
     def findings(self) -> list[Finding]:
-        """What was found, each a number with its unit, interval, sample and sentence."""
+        """Return the findings: numbers with unit, interval, sample and sentence."""
         return []
 
     def notes(self) -> list[str]:
-        """How the numbers are to be read: sentences without numbers."""
+        """Return sentences without numbers on how to read the result."""
         return []
 
     def head_notes(self) -> dict[str, np.ndarray]:
-        """What is known of each head: its name to texts [L, N], for the explorer."""
+        """Return notes about the heads for the explorer: texts [L, N], by the notes' names."""
         return {}
 
     def token_maps(self) -> 'dict[str, Sequence[TokenMaps]]':
-        """Maps to explore: name of a model to its maps of some sentences."""
+        """Return maps of some sentences for the explorer, by the names of the models."""
         return {}
 
     def save(self, path: str | pathlib.Path) -> None:
-        """Write the result to one file (.npz), whole or not at all."""
+        """Write the result to one file (.npz). The file is written completely or not at all."""
         store.write(pathlib.Path(path), self)
 
     @classmethod
     def load(cls, path: str | pathlib.Path) -> 'Result':
-        """Read what `save` wrote.
+        """Read a result that `save` wrote.
+
+        Args:
+          path: The file.
 
         Raises:
           FileNotFoundError: There is no such file.
-          ValueError: The file is damaged, of another version, or holds another result.
+          ValueError: The file is damaged, of another version, or has another result.
         """
         return store.read(pathlib.Path(path), cls)
 
@@ -207,7 +211,12 @@ class Result:
 
 
 def image(svg: str, caption: str) -> str:
-    """Return an HTML image of the text of an SVG, that needs no file."""
+    """Return an HTML image that has its picture inside and needs no file.
+
+    Args:
+      svg: The text of the SVG.
+      caption: The alternative text of the image.
+    """
     # As an image and not inline: the identifiers of two SVGs on one page would collide. What HTML
     # or an address would misread is escaped; base64 would be a quarter longer.
     data = urllib.parse.quote(svg, safe=" !$&'()*+,-./:;=?@[]^_`{|}~")
@@ -217,7 +226,13 @@ def image(svg: str, caption: str) -> str:
 def framed(
     columns: Sequence[str], rows: Iterator[Sequence] | Sequence[Sequence], caption: str = ''
 ) -> 'pandas.DataFrame':
-    """Return a frame with a caption."""
+    """Return a pandas frame with a caption.
+
+    Args:
+      columns: The names of the columns.
+      rows: The rows, with a value for each column.
+      caption: The caption, which is stored in `frame.attrs['caption']`.
+    """
     import pandas
 
     frame = pandas.DataFrame([tuple(row) for row in rows], columns=list(columns))

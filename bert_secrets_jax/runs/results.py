@@ -15,11 +15,13 @@ def read_results(workdir: str | pathlib.Path) -> 'dict[str, pandas.DataFrame]':
         sep.pivot(index='layer', columns='head', values='mean')
 
     Args:
-      workdir: The folder of a run, or a folder of several, such as one that ran several tasks:
-        frames then begin with a column `run`, the name of its folder.
+      workdir: The folder of a run, or a folder of several runs, such as one for each of several
+        tasks. The frames of several runs begin with a column `run`, the name of the folder of the
+        run.
 
     Returns:
-      Name of the CSV file, such as 'ablation_heads' or 'findings/ablation', to frame.
+      A dictionary from names of CSV files, such as 'ablation_heads' or 'findings/ablation', to
+      frames.
 
     Raises:
       FileNotFoundError: There is no run.

@@ -1,4 +1,4 @@
-"""The folder of a run: what was computed once is kept, and found again by what it depends on."""
+"""The folder of a run: results are kept, and found again by everything that they depend on."""
 
 import contextlib
 import hashlib
@@ -15,7 +15,7 @@ from bert_secrets_jax.runs import store
 
 try:
     import fcntl
-except ImportError:  # There is none on Windows: two processes there do the same work twice.
+except ImportError:  # Windows has no fcntl: two processes there do the same work twice.
     fcntl = None
 
 T = TypeVar('T')
@@ -26,27 +26,31 @@ class NotKept(LookupError):
 
 
 def digest(depends_on: Any) -> str:
-    """Return a short name for what something depends on: the same for the same JSON values.
+    """Return a short name for the inputs of a result, the same for the same JSON values.
+
+    Args:
+      depends_on: The inputs, as JSON values.
 
     Raises:
-      TypeError: It is not made of JSON values.
+      TypeError: Some of them are not JSON values.
     """
     text = json.dumps(depends_on, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class Run:
-    """Keeps results in a folder.
+    """A folder in which results are kept.
 
-    A kept file is named after what it depends on. So a changed setting has a file of its own,
-    whatever does not depend on it is found again, and the former setting finds its former file.
-    Files are complete or not there; one that is damaged is computed again. Two processes may share
-    a folder: the second waits for what the first is computing.
+    The name of a kept file is made from everything that the result depends on. So when a setting
+    changes, the results that depend on it have other files, all other results are found again, and
+    with the former setting the former files are found. Files are complete or missing; a damaged
+    file is set aside, and its result computed again. Two processes may share a folder: the second
+    one waits while the first one computes the same result.
 
     Attributes:
       folder: The folder.
       read_only: Whether to raise `NotKept` instead of computing anything.
-      used: Names of the kept files that were read or written since somebody emptied it.
+      used: The names of the kept files that were read or written since the set was last emptied.
     """
 
     def __init__(self, folder: str | pathlib.Path, *, read_only: bool = False):
@@ -58,14 +62,17 @@ class Run:
     def keep(
         self, name: str, kind: type[T], depends_on: Mapping[str, Any], compute: Callable[[], T]
     ) -> T:
-        """Return what was kept, or compute it and keep it.
+        """Return a kept result, or compute it and keep it.
 
         Args:
-          name: What it is called; part of the name of the file.
-          kind: The dataclass that it is.
-          depends_on: Everything that it depends on besides the code, as JSON values: settings, and
-            digests of weights and texts.
-          compute: Called when nothing is kept.
+          name: The name of the result, which becomes part of the name of its file.
+          kind: The dataclass of the result.
+          depends_on: Everything that the result depends on besides the code, as JSON values:
+            settings, and digests of weights and texts.
+          compute: A function that returns the result. It is called if nothing is kept.
+
+        Raises:
+          NotKept: Nothing is kept, and the run only reads.
         """
         (found,) = self.keep_each(
             kind, {name: depends_on}, lambda names: {name: compute()}
@@ -80,14 +87,19 @@ class Run:
         *,
         wanted: Sequence[str] | None = None,
     ) -> dict[str, T]:
-        """Return several that are computed together; only those that are missing are.
+        """Return several results that are computed together; only missing ones are computed.
 
         Args:
-          kind: The dataclass that each of them is.
-          depends_on: Name to everything that this one depends on, as for `keep`.
-          compute: Called with the names that are missing, if any; returns these by name.
-          wanted: The names that are returned; the others are only computed with them. By default
-            all.
+          kind: The dataclass of each result.
+          depends_on: Everything that each result depends on, by the name of the result, as for
+            `keep`.
+          compute: A function that takes the names of the missing results and returns these results
+            by name. It is called if any are missing.
+          wanted: The names of the results to return; None returns all. If one of these is missing,
+            the others are computed with it.
+
+        Raises:
+          NotKept: Some results are missing, and the run only reads.
         """
         wanted = list(depends_on if wanted is None else wanted)
         files = {name: self._file(name, kind, each) for name, each in depends_on.items()}
@@ -102,8 +114,8 @@ class Run:
                 # Another process may have computed some in the meantime.
                 kept |= {name: self._read(files[name], kind) for name in missing}
                 missing = [name for name in missing if kept[name] is None]
-                # What computing reads shows in what these depend on: whoever finds them kept does
-                # not read it, and used the same.
+                # The files that `compute` reads are not noted as used: `depends_on` covers them,
+                # and a run that finds the results kept would not read them.
                 used = set(self.used)
                 computed = compute(missing) if missing else {}
                 self.used = used
@@ -116,6 +128,9 @@ class Run:
     def check_may_compute(self, name: str) -> None:
         """Refuse to compute something in a run that only reads.
 
+        Args:
+          name: The name of the result, for the error message.
+
         Raises:
           NotKept: The run only reads.
         """
@@ -123,13 +138,16 @@ class Run:
             raise NotKept(f'{name} is not computed yet.')
 
     def forget(self) -> None:
-        """Free the memory that results take; their files stay."""
+        """Free the memory of the results; their files stay."""
         self._memory.clear()
 
     def folder_for(self, name: str, depends_on: Mapping[str, Any]) -> pathlib.Path:
-        """Return the folder for files that belong to what is kept, such as checkpoints.
+        """Return a folder for files that belong to a result, such as checkpoints.
 
-        Another one for whatever depends on something else.
+        Args:
+          name: The first part of the folder's name.
+          depends_on: Everything that the files depend on; its digest is the second part of the
+            name.
         """
         return self.folder / f'{name}-{digest(depends_on)}'
 
@@ -157,7 +175,11 @@ class Run:
 
     @contextlib.contextmanager
     def alone(self, file: pathlib.Path) -> Iterator[None]:
-        """Wait until no other process computes the same file or folder, and keep others out."""
+        """Wait until no other process computes the same file or folder, and keep others out.
+
+        Args:
+          file: The file or folder. The lock is a file beside it.
+        """
         file.parent.mkdir(parents=True, exist_ok=True)
         if fcntl is None:
             yield
@@ -173,10 +195,10 @@ class Run:
 
 
 def remove(folder: pathlib.Path) -> None:
-    """Remove a folder of unfinished parts, if it is there."""
+    """Remove a folder and its files, if it exists."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_json(path: pathlib.Path, values: Any) -> None:
-    """Write JSON that a person can read, whole or not at all."""
+    """Write readable JSON to a file, which is written completely or not at all."""
     write_atomically(path, (json.dumps(values, indent=2, sort_keys=True) + '\n').encode())

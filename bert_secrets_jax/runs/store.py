@@ -1,8 +1,8 @@
-"""Frozen dataclasses of arrays, numbers and texts: to one file and back, and no code is ever run.
+"""Dataclasses of arrays, numbers and texts, written to one file and read without running code.
 
-A file is a NumPy archive (.npz, without pickles): the arrays, and one text of JSON that says where
-they belong. Which classes to build comes from the type hints of the class that is asked for, never
-from the file.
+A file is a NumPy archive (.npz, without pickles). It has the arrays, and one text of JSON that says
+where they belong. The classes to build come from the type hints of the class that is asked for,
+never from the file.
 """
 
 import collections.abc
@@ -26,15 +26,15 @@ _MAPPINGS = (dict, collections.abc.Mapping)
 
 
 def write(path: pathlib.Path, value: Any) -> None:
-    """Write a dataclass whole or not at all.
+    """Write a dataclass to a file. The file is written completely or not at all.
 
     Args:
-      path: The file, .npz.
-      value: A dataclass of arrays, numbers, texts, None, and sequences, mappings and dataclasses
-        of these.
+      path: The file (.npz).
+      value: A dataclass of arrays, numbers, texts, None, and sequences, mappings and dataclasses of
+        these.
 
     Raises:
-      TypeError: Something else is in it; names where.
+      TypeError: The dataclass has something else in it; the error says where.
     """
     arrays: dict[str, np.ndarray] = {}
     about = {'class': type(value).__name__, 'format': getattr(value, 'FORMAT', 1)}
@@ -43,15 +43,15 @@ def write(path: pathlib.Path, value: Any) -> None:
 
 
 def read(path: pathlib.Path, kind: type[T]) -> T:
-    """Read what `write` wrote.
+    """Read a dataclass that `write` wrote.
 
     Args:
       path: The file.
-      kind: The dataclass that it holds.
+      kind: The dataclass in the file.
 
     Raises:
       FileNotFoundError: There is no such file.
-      ValueError: The file is damaged, holds another class, or is of another version.
+      ValueError: The file is damaged, has another class, or is of another version.
     """
     arrays = read_arrays(path)
     try:
