@@ -8,12 +8,19 @@ import os
 import pathlib
 import platform
 import shutil
+import tempfile
 
 # Before JAX starts: eight virtual devices on the CPU stand in for a machine with many.
 os.environ.setdefault('JAX_PLATFORMS', 'cpu')
 os.environ.setdefault('HF_HUB_OFFLINE', '1')
 # Tests compile much and compute little, in programs of their own too.
 os.environ.setdefault('JAX_DISABLE_MOST_OPTIMIZATIONS', '1')
+# What one process has compiled is only read by the others: workers, and programs that tests start.
+_COMPILED = None
+if 'JAX_COMPILATION_CACHE_DIR' not in os.environ:
+    _COMPILED = os.environ['JAX_COMPILATION_CACHE_DIR'] = tempfile.mkdtemp(prefix='compiled-')
+    os.environ['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0.05'
+    os.environ['JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES'] = '-1'
 
 import jax
 import numpy as np
@@ -45,6 +52,12 @@ def pytest_report_header() -> str:
     """Say in the first lines of a run which of the supported versions it tests."""
     versions = [f'{name} {importlib.metadata.version(name)}' for name in ('jax', 'jaxlib', 'flax')]
     return ', '.join([f'Python {platform.python_version()}', *versions])
+
+
+def pytest_unconfigure() -> None:
+    """Remove the compiled programs, in the process that made their folder."""
+    if _COMPILED is not None:
+        shutil.rmtree(_COMPILED, ignore_errors=True)
 
 
 def relative(config: BertConfig, model_type: str) -> BertConfig:

@@ -9,11 +9,11 @@ import subprocess
 import sys
 
 import pytest
+from flax.traverse_util import flatten_dict
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.configs import base
 from bert_secrets_jax.programs import cli
-from bert_secrets_jax.runs.folder import flatten
 from tests.conftest import ROOT
 
 DOCUMENTS = [ROOT / 'README.md', ROOT / 'CONTRIBUTING.md', *sorted((ROOT / 'docs').glob('*.md'))]
@@ -66,7 +66,7 @@ def test_links_lead_somewhere(path):
 @pytest.mark.parametrize('path', DOCUMENTS, ids=lambda path: path.name)
 def test_commands_and_settings_exist(path):
     text = path.read_text('utf-8')
-    settings = flatten(base.get_config().to_dict())
+    settings = flatten_dict(base.get_config().to_dict(), sep='.')
     for name in re.findall(r'--config\.([\w.]*\w)', text):
         # `--config.train.*` stands for all settings of a group.
         known = name in settings or any(each.startswith(f'{name}.') for each in settings)

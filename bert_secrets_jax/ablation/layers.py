@@ -157,7 +157,10 @@ def last_layer(setting: Setting, params, pooler, classifier, hidden, attention_m
     """
     config = setting.config
     einsum = functools.partial(jnp.einsum, precision=matmul_precision(config))
-    kernel = lambda name: params['attention'][name]['kernel'].astype(config.dtype)
+
+    def kernel(name):
+        return params['attention'][name]['kernel'].astype(config.dtype)
+
     attention_mask = _per_row(attention_mask, len(hidden))
     query = _project(setting, params, 'query', hidden[:, 0])
     # The bias of the keys adds the same number to all scores of a query: softmax ignores it.

@@ -406,7 +406,10 @@ def selected_gain(
     masks, examples = predictions.shape
     if examples < 2:
         raise ValueError('One example cannot be halved.')
-    difference = lambda weights: _differences(metric, predictions, baseline, labels, weights)
+
+    def difference(weights):
+        return _differences(metric, predictions, baseline, labels, weights)
+
     rng = np.random.default_rng(seed)
     gains, chosen = [], np.zeros(masks)
     for start, stop in _blocks(splits, examples):
@@ -536,12 +539,15 @@ def _swapped_difference(metric, pair, labels, differs, swaps) -> np.ndarray:
         swapped = np.zeros((len(swaps), len(labels)), bool)
         swapped[:, differs] = swaps
         everything = np.ones((1, len(labels)))
-        score = lambda here, there: weighted_scores(
-            'pearson',
-            scipy.stats.rankdata(np.where(swapped, there, here), axis=1),
-            scipy.stats.rankdata(labels),
-            everything,
-        )[0]
+
+        def score(here, there):
+            return weighted_scores(
+                'pearson',
+                scipy.stats.rankdata(np.where(swapped, there, here), axis=1),
+                scipy.stats.rankdata(labels),
+                everything,
+            )[0]
+
         return score(*pair) - score(*pair[::-1])
     # The sums of the other metrics are linear in the swaps. Mask and baseline are centred alike, so
     # that swapping does not change a value.

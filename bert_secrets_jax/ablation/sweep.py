@@ -218,7 +218,10 @@ class Descent:
         if mesh is not None:
             devices = mesh.shape['data']
             params = jax.device_put(params, NamedSharding(mesh, PartitionSpec()))
-            place = lambda batch: jax.device_put(batch, NamedSharding(mesh, PartitionSpec('data')))
+
+            def place(batch):
+                return jax.device_put(batch, NamedSharding(mesh, PartitionSpec('data')))
+
         distinct, which = np.unique(masks, axis=0, return_inverse=True)
         return cls(
             setting=Setting(config, baseline),

@@ -22,7 +22,7 @@ from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses.models import labels_of, metrics_for, one_model
 from bert_secrets_jax.analyses.verdicts import unseen_change
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.finetune.metrics import TITLES
+from bert_secrets_jax.finetune.metrics import TITLES, check_metrics
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.weights import Pretrained
@@ -266,8 +266,7 @@ def ablation(
         and 'zero' removes the head.
       metrics: The names of the metrics, the most important first. By default they are those of the
         task of `subject`. If it has no GLUE task, they are F1 and accuracy for two classes,
-        accuracy for more, and Pearson's correlation for a regression. Spearman's correlation is
-        always left out, since its test is slow.
+        accuracy for more, and Pearson's correlation for a regression.
       seed: The seed of the bootstrap, the randomization test and the random halves of the examples.
       max_length: The greatest number of tokens. Longer inputs are cut.
       tokens_per_batch: The greatest number of rows times padded length of a batch.
@@ -287,7 +286,8 @@ def ablation(
     subject = subject or Subject()
     model = one_model(tuned)
     labels = labels_of(examples, model.config)
-    metrics = metrics or metrics_for(model.config.num_labels, subject.task)
+    metrics = metrics or assessed_metrics(model.config.num_labels, subject.task)
+    check_metrics(metrics, model.config.num_labels)
     sets = {}
     for name, chosen in _chosen(masks, model.config).items():
         swept = sweep_examples(
@@ -305,6 +305,19 @@ def ablation(
     return Ablation(subject, baseline, sets)
 
 
+def assessed_metrics(classes: int, task: str | None = None) -> tuple[str, ...]:
+    """Return the names of the metrics that `ablation` compares by default.
+
+    They are those of the task, but for Spearman's correlation: its test ranks all examples anew in
+    every round, and tasks that have it have Pearson's, too.
+
+    Args:
+      classes: The number of classes; 1 means regression.
+      task: The name of the task; None if it has none.
+    """
+    return tuple(name for name in metrics_for(classes, task) if name != 'spearman')
+
+
 def with_intact(masks: np.ndarray) -> np.ndarray:
     """Return the masks [M, L, N] behind one that keeps all heads, as an array [M + 1, L, N]."""
     return np.concatenate([np.ones_like(masks[:1]), masks])
@@ -316,17 +329,13 @@ def assess(swept: Swept, labels: np.ndarray, metrics: Sequence[str], *, seed: in
     Args:
       swept: The logits under all masks, the first of which keeps all heads.
       labels: The label of each example [E].
-      metrics: The names of the metrics, the most important first. Spearman's correlation is left
-        out.
+      metrics: The names of the metrics, the most important first.
       seed: The seed of the bootstrap, the randomization test and the random halves of the examples.
     """
     intact, *_ = predictions = swept.predictions
-    # Spearman's correlation is left out, since its test ranks all examples anew in every round.
-    # Tasks that have it have Pearson's, too.
     assessed = {
         metric: significance.assess(metric, predictions[1:], intact, labels, seed=seed)
         for metric in metrics
-        if metric != 'spearman'
     }
     first = next(iter(assessed))
     return Ablated(

@@ -240,10 +240,17 @@ def attention_change(
 
     Raises:
       TypeError: A model or the texts are something else.
-      ValueError: A reading or a statistic is unknown, or there is no fine-tuned model.
+      ValueError: A reading or a statistic is unknown, a statistic compares two models, or there is
+        no fine-tuned model.
     """
     settings = settings or TextSettings()
     described = [named(each) if isinstance(each, str) else each for each in statistics]
+    pairwise = [each.name for each in described if each.pairwise]
+    if pairwise:
+        raise ValueError(
+            f'{", ".join(pairwise)} compares two models; the statistics here are of one model, '
+            'before and after. `bs.compare` measures it.'
+        )
     found = {}
     for reading in readings:
         compared = change_statistics(reading)

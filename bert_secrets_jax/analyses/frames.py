@@ -204,8 +204,8 @@ def frames(
       shown: The number of texts whose maps are shown.
       settings: The settings for encoding the texts; None takes the defaults. Its annotations are
         not used, since the sample has its own, and its buckets are replaced by `BUCKETS`.
-      subject: The names of the model, the sample (as texts) and the task. None calls any sample
-        'the embedded sample'.
+      subject: The names of the model, the sample (as texts) and the task. None calls the
+        sample 'the embedded sample' or 'the sample'.
 
     Raises:
       ValueError: The sample has no relation, two relations have the same ends, or the number of
@@ -227,8 +227,9 @@ def frames(
     tables = in_one_pass(pretrained, with_random, wanted, settings, 'Frames', also=random)
     tests: dict[str, LinkTest] = link_tests(tables, link_scores(encoded, names, tables))
     first = next(iter(directions(names)))
+    called = 'the embedded sample' if sample is None else 'the sample'
     return Frames(
-        subject or Subject(texts='the embedded sample'),
+        subject or Subject(texts=called),
         tests,
         {each.name: tables[each.name] for each in wanted if tables[each.name].count},
         _maps(pretrained, encoded, names[0], tables[first].mean, shown, seed),

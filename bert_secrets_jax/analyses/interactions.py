@@ -33,7 +33,7 @@ from bert_secrets_jax.analyses.ablation import with_intact
 from bert_secrets_jax.analyses.models import labels_of, metrics_for, one_model
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.losses import loss_per_example
-from bert_secrets_jax.finetune.metrics import TITLES
+from bert_secrets_jax.finetune.metrics import TITLES, check_metrics
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
@@ -170,6 +170,7 @@ def interactions(
     model = one_model(tuned)
     labels = labels_of(examples, model.config)
     metric = metric or metrics_for(model.config.num_labels, subject.task)[0]
+    check_metrics([metric], model.config.num_labels)
     swept = sweep_examples(
         model,
         examples,

@@ -163,9 +163,11 @@ def relations(
     with_random, random = with_random_links(
         encoded, relations, kinds=[MOVED], draws=draws, seed=seed
     )
-    measured = in_one_pass(
-        pretrained, with_random, relation_statistics(relations), settings, 'Relations', also=random
-    )
+    # Annotations of one's own need not have what only the notebook's reading needs.
+    wanted = [
+        each for each in relation_statistics(relations) if set(each.relations) <= set(encoded.marks)
+    ]
+    measured = in_one_pass(pretrained, with_random, wanted, settings, 'Relations', also=random)
     scores = link_scores(encoded, relations, measured)
     return assemble(measured, scores, relations, subject or Subject())
 
@@ -180,5 +182,5 @@ def assemble(tables: Tables, scores, relations: Sequence[str], subject: Subject)
       subject: The names of the model, the texts and the task.
     """
     tests: dict[str, LinkTest] = link_tests(tables, scores)
-    names = [each.name for each in relation_statistics(relations)]
+    names = [each.name for each in relation_statistics(relations) if each.name in tables]
     return Relations(subject, tests, {name: tables[name] for name in names if tables[name].count})

@@ -207,7 +207,7 @@ def special_tokens(
         pretrained, texts, settings, annotated=any(each.annotated for each in wanted)
     )
     shown = progress(batches, 'Attention', size=lambda batch: batch.size)
-    tables = measure(pretrained, shown, wanted)
+    tables = measure(pretrained, shown, wanted, mesh=settings.mesh)
     return SpecialTokens(subject or Subject(), describe(wanted), tables)
 
 

@@ -243,7 +243,10 @@ class _Pieces:
 
     def linked(self, links: Sequence[Link]) -> list[tuple[list[int], list[int]]]:
         """Positions of source and target of the links of which both are there."""
-        positions = lambda end: np.flatnonzero(self.overlap(end).any(axis=0)).tolist()
+
+        def positions(end):
+            return np.flatnonzero(self.overlap(end).any(axis=0)).tolist()
+
         ends = [(positions(link.source), positions(link.target)) for link in links]
         return [(source, target) for source, target in ends if source and target]
 
@@ -354,7 +357,10 @@ def _record(example: Example, annotation: Annotation) -> dict[str, Any]:
     texts = {'text_a': example.text_a}
     if example.text_b is not None:
         texts['text_b'] = example.text_b
-    spans = lambda end: [[s.start, s.end, s.text] if s.text else [s.start, s.end] for s in end]
+
+    def spans(end):
+        return [[s.start, s.end, s.text] if s.text else [s.start, s.end] for s in end]
+
     return texts | {
         'features': {name: spans(found) for name, found in annotation.features.items()},
         'relations': {

@@ -102,7 +102,10 @@ class Encoded:
           length: The padded length, at least that of the longest of them.
         """
         examples = np.asarray(examples, np.int32)
-        cut = lambda array: _fit(array[examples], length)
+
+        def cut(array):
+            return _fit(array[examples], length)
+
         real = (np.arange(length) < self.lengths[examples, None]) & (examples >= 0)[:, None]
         input_ids = np.where(real, cut(self.input_ids), self.tokenizer.pad_token_id)
         special = cut(self.special) & real

@@ -234,7 +234,10 @@ def _is_near(sentence: Exemplar) -> bool:
 
 def _is_near_by_spelling(sentence: Exemplar) -> bool:
     words = [sentence.text[token.start : token.end] for token in sentence.tokens]
-    spelled = lambda span: [words[position] for position in sentence.tokens_of(span)]
+
+    def spelled(span):
+        return [words[position] for position in sentence.tokens_of(span)]
+
     first = words.index(spelled(sentence.targets[0])[0])
     window = words[max(first - 2, 0) : first + 3]
     return any(word in window for _, span in sentence.elements for word in spelled(span))

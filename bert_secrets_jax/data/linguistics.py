@@ -159,7 +159,10 @@ def _fingerprint(examples: Sequence[Example], pipeline: str) -> str:
 
 def _read_cache(path: pathlib.Path, examples: Sequence[Example]) -> list[Annotation]:
     read, annotations = read_annotations(path)
-    texts = lambda examples: [(example.text_a, example.text_b) for example in examples]
+
+    def texts(examples):
+        return [(example.text_a, example.text_b) for example in examples]
+
     if texts(read) != texts(examples):
         raise ValueError(f'{path} does not have the texts that it is named after')
     return annotations
@@ -177,7 +180,10 @@ def _annotate(examples: Sequence[Example], pipeline: str) -> list[Annotation]:
 
 def _annotation(texts: Sequence[_Parsed]) -> Annotation:
     """Put together what is found in the one or two texts of an example."""
-    span = lambda characters, text: Span(*characters, text)
+
+    def span(characters, text):
+        return Span(*characters, text)
+
     features = {
         name: tuple(
             span(characters, text)
@@ -186,12 +192,17 @@ def _annotation(texts: Sequence[_Parsed]) -> Annotation:
         )
         for name in texts[0].features
     }
-    linked = lambda name: tuple(
-        Link((span(verb, text),), (span(subject, text),))
-        for text, parsed in enumerate(texts)
-        for verb, subject in getattr(parsed, name)
-    )
-    place = lambda span: (span.text, span.start)
+
+    def linked(name):
+        return tuple(
+            Link((span(verb, text),), (span(subject, text),))
+            for text, parsed in enumerate(texts)
+            for verb, subject in getattr(parsed, name)
+        )
+
+    def place(span):
+        return (span.text, span.start)
+
     noun_pronoun = tuple(
         Link(nouns, (pronoun,))
         for pronoun in features['pronoun']
@@ -230,7 +241,10 @@ def _parse(texts: Sequence[str], pipeline: str) -> dict[str, _Parsed]:
 def _find(text: str, tokens: Iterable[Any]) -> _Parsed:
     """Return what spaCy's tokens of a text say."""
     tokens = list(tokens)
-    where = lambda token: (token.idx, token.idx + len(token))
+
+    def where(token):
+        return (token.idx, token.idx + len(token))
+
     by_tag = {
         name: [where(token) for token in tokens if token.tag_ in tags]
         for name, tags in TAGS.items()
@@ -246,11 +260,14 @@ def _find(text: str, tokens: Iterable[Any]) -> _Parsed:
         for token in tokens
         if token.dep_ == 'neg' and not any(start <= token.idx < end for start, end in words)
     ]
-    pairs = lambda *dependencies: [
-        (where(token.head), where(token))
-        for token in tokens
-        if token.dep_ in dependencies and token.head.tag_ in TAGS['verb']
-    ]
+
+    def pairs(*dependencies):
+        return [
+            (where(token.head), where(token))
+            for token in tokens
+            if token.dep_ in dependencies and token.head.tag_ in TAGS['verb']
+        ]
+
     return _Parsed(
         features=by_tag
         | by_dependency

@@ -1,8 +1,12 @@
 """Texts to analyse, and the seven GLUE tasks of the paper: columns, classes, metrics and names."""
 
 import dataclasses
+import numbers
 import types
 from collections.abc import Mapping, Sequence
+
+import numpy as np
+from absl import logging
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +60,29 @@ def as_examples(texts: Sequence[Text]) -> list[Example]:
         found = ' and '.join(f'a {kind} at {row}' for kind, row in list(kinds.items())[:2])
         raise TypeError(f'The texts are mixed, {found}: {_KINDS_OF_TEXT}, all of one kind.')
     return examples
+
+
+def draw(
+    examples: Sequence[Example], wanted: int, seed: int, *, setting: str = 'max_examples'
+) -> list[Example]:
+    """Draw examples at random, and return them in their original order.
+
+    Args:
+      examples: The examples.
+      wanted: The greatest number of examples to return; 0 returns all.
+      seed: The seed of the draw.
+      setting: The name of the setting that `wanted` comes from, for the error.
+
+    Raises:
+      ValueError: `wanted` is not a whole number, or is negative.
+    """
+    if not isinstance(wanted, numbers.Integral) or wanted < 0:
+        raise ValueError(f'{setting}={wanted!r} must be a whole number, 0 for all.')
+    if wanted == 0 or len(examples) <= wanted:
+        return list(examples)
+    chosen = np.random.default_rng(seed).permutation(len(examples))[:wanted]
+    logging.info('%d of %d examples drawn (%s, seed %d).', wanted, len(examples), setting, seed)
+    return [examples[index] for index in sorted(chosen)]
 
 
 _KINDS_OF_TEXT = (

@@ -14,11 +14,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from absl import logging
 from jax.sharding import Mesh
 
 from bert_secrets_jax.data.encoding import Batch, Encoded, encode, padded_lengths, tokenize
-from bert_secrets_jax.data.tasks import Example, as_examples
+from bert_secrets_jax.data.tasks import Example, as_examples, draw
 from bert_secrets_jax.files import write_atomically
 from bert_secrets_jax.finetune.loop import Data, FinetuneConfig, train_runs
 from bert_secrets_jax.finetune.metrics import check_metrics, metrics_for
@@ -143,7 +142,7 @@ def finetune(
     metrics = metrics_for(len(names)) if metrics is None else metrics
     check_metrics(metrics, len(names))
     metrics = tuple(metrics)
-    dev = _draw(dev, max_dev_examples, config.seeds[0])
+    dev = draw(dev, max_dev_examples, config.seeds[0], setting='max_dev_examples')
     if folder is not None:
         folder = pathlib.Path(folder)
         settings = dataclasses.asdict(config) | {
@@ -292,17 +291,6 @@ def _check_labels(examples: Sequence[Example], classes: int, split: str) -> None
                 f'are 0 to {classes - 1}: correct it, or give the names of all classes as '
                 'label_names.'
             )
-
-
-def _draw(examples: list[Example], wanted: int, seed: int) -> list[Example]:
-    """Return at most `wanted` examples, drawn at random, in their order; all for 0."""
-    if not isinstance(wanted, numbers.Integral) or wanted < 0:
-        raise ValueError(f'max_dev_examples={wanted!r} must be a whole number, 0 for all.')
-    if wanted == 0 or len(examples) <= wanted:
-        return examples
-    chosen = np.random.default_rng(seed).permutation(len(examples))[:wanted]
-    logging.info('%d of %d dev examples drawn (seed %d).', wanted, len(examples), seed)
-    return [examples[index] for index in sorted(chosen)]
 
 
 def _share_of_larger_class(labels: np.ndarray) -> float:

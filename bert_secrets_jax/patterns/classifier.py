@@ -78,9 +78,15 @@ def load_classifier(path: str | pathlib.Path | None = None) -> Classifier:
             'bs.patterns.fit(maps, labels) and bs.patterns.save_classifier(path, classifier).'
         )
     params = flax.traverse_util.unflatten_dict(arrays, sep='/')
-    network = lambda: PatternCNN().init(jax.random.key(0), jnp.zeros((1, SIDE, SIDE, 3)))
+
+    def network():
+        return PatternCNN().init(jax.random.key(0), jnp.zeros((1, SIDE, SIDE, 3)))
+
     expected = jax.eval_shape(network)['params']
-    alike = lambda leaf, other: (leaf.shape, leaf.dtype) == (other.shape, other.dtype)
+
+    def alike(leaf, other):
+        return (leaf.shape, leaf.dtype) == (other.shape, other.dtype)
+
     if jax.tree.structure(params) != jax.tree.structure(expected) or not jax.tree.all(
         jax.tree.map(alike, params, expected)
     ):

@@ -336,7 +336,10 @@ def score(
     macro = np.nanmean(f1, axis=1)
     weighted = (np.nan_to_num(f1) * labelled).sum(axis=1) / labelled.sum(axis=1)
     accuracy = np.einsum('RCC->R', counts) / labelled.sum(axis=1)
-    interval = lambda values: tuple(np.quantile(values[1:], (0.025, 0.975)).tolist())
+
+    def interval(values):
+        return tuple(np.quantile(values[1:], (0.025, 0.975)).tolist())
+
     return Scores(
         macro_f1=float(macro[0]),
         weighted_f1=float(weighted[0]),

@@ -36,24 +36,28 @@ def main(argv: Sequence[str] | None = None) -> None:
     except (ValueError, OSError) as error:
         raise SystemExit(f'error: {str(error).splitlines()[0]}') from None
     # What takes seconds to load is loaded once the command is known to be right.
-    from bert_secrets_jax.programs import launch, patterns
+    from bert_secrets_jax.programs import conversation, patterns
 
-    launch.set_up_logging()
+    conversation.set_up_logging()
     chosen = arguments.sections.split(',') if arguments.sections else None
     match arguments.program:
         case 'report':
-            launch.run_in(arguments.out, config, lambda studies: launch.answer(studies, chosen))
+            conversation.run_in(
+                arguments.out, config, lambda studies: conversation.answer(studies, chosen)
+            )
         case 'annotate':
             shipped, port = arguments.shipped, arguments.port
-            launch.run_in(
+            conversation.run_in(
                 arguments.out,
                 config,
                 lambda studies: patterns.annotate(studies[0], shipped=shipped, port=port),
             )
         case 'train_patterns':
-            launch.run_in(arguments.out, config, lambda studies: patterns.train(studies[0]))
+            conversation.run_in(arguments.out, config, lambda studies: patterns.train(studies[0]))
         case section:
-            launch.run_in(arguments.out, config, lambda studies: launch.answer(studies, [section]))
+            conversation.run_in(
+                arguments.out, config, lambda studies: conversation.answer(studies, [section])
+            )
 
 
 def programs() -> dict[str, str]:

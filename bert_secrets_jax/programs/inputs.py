@@ -2,8 +2,6 @@
 
 import pathlib
 
-import numpy as np
-from absl import logging
 from ml_collections import ConfigDict
 
 from bert_secrets_jax.data.corpus import LABELS, read_corpus
@@ -85,26 +83,6 @@ def label_names(data: ConfigDict) -> tuple[str, ...] | None:
     if data.label is None:
         raise ValueError('Fine-tuning needs labels: name their column (setting data.label).')
     return tuple(data.labels) or None
-
-
-def draw(examples: list[Example], wanted: int, seed: int) -> list[Example]:
-    """Draw examples at random, and return them in their original order.
-
-    Args:
-      examples: The examples.
-      wanted: The greatest number of examples to return; 0 returns all.
-      seed: The seed of the draw.
-
-    Raises:
-      ValueError: `wanted` is negative.
-    """
-    if wanted < 0:
-        raise ValueError(f'max_examples={wanted} must be at least 1, or 0 for all.')
-    if wanted == 0 or len(examples) <= wanted:
-        return examples
-    chosen = np.random.default_rng(seed).permutation(len(examples))[:wanted]
-    logging.info('%d of %d examples drawn (seed %d).', wanted, len(examples), seed)
-    return [examples[index] for index in sorted(chosen)]
 
 
 def _file(data: ConfigDict, split: str) -> str:

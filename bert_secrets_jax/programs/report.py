@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from absl import logging
+from flax.traverse_util import flatten_dict
 
 from bert_secrets_jax.analyses.overview import overview
 from bert_secrets_jax.files import write_atomically
@@ -15,7 +16,6 @@ from bert_secrets_jax.programs.outputs import read_part, remove_parts, write_par
 from bert_secrets_jax.programs.sections import FILES, SECTIONS, applicable, check, watch
 from bert_secrets_jax.programs.study import MENDABLE, Study
 from bert_secrets_jax.report.page import Part, write_page
-from bert_secrets_jax.runs.folder import flatten
 from bert_secrets_jax.runs.result import Result
 
 # These sections are about the results of the others. So they come last, and are made again
@@ -198,7 +198,9 @@ def _write(path: pathlib.Path, every: Sequence[Answers], to_come: Sequence[str])
     for answers in every:
         versions = json.loads((answers.study.folder / 'versions.json').read_text())
         lead = _lead(answers.group)
-        details[f'{lead}Settings of this run'] = flatten(answers.study.config.to_dict())
+        details[f'{lead}Settings of this run'] = flatten_dict(
+            answers.study.config.to_dict(), sep='.'
+        )
         details[f'{lead}Versions'] = {
             name: version for name, version in versions.items() if version != 'not installed'
         }

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from bert_secrets_jax.ablation.interactions import single_and_pair_masks
 from bert_secrets_jax.ablation.masks import all_heads, disable, parse_heads
-from bert_secrets_jax.analyses.ablation import SETS, Ablated, Ablation, assess
+from bert_secrets_jax.analyses.ablation import SETS, Ablated, Ablation, assess, assessed_metrics
 from bert_secrets_jax.analyses.attention_change import AttentionChange, change_statistics
 from bert_secrets_jax.analyses.claims import Claims, claims
 from bert_secrets_jax.analyses.cls_tokens import ClsTokens, cls_statistics
@@ -315,7 +315,7 @@ def _ablation(study: Study, _) -> Ablation:
         }
         swept = study.swept(name, study.masks(name), depends_on)
         classes = swept.logits.shape[-1]
-        metrics = metrics_for(classes, study.task)
+        metrics = assessed_metrics(classes, study.task)
         sets[name] = study.run.keep(
             f'ablated {name}',
             Ablated,

@@ -29,7 +29,7 @@ from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.annotation import Annotation
 from bert_secrets_jax.data.encoding import Encoded, bucket, mark, tokenize
 from bert_secrets_jax.data.linguistics import annotate
-from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.data.tasks import Example, draw
 from bert_secrets_jax.finetune.outcome import is_finished
 from bert_secrets_jax.finetune.train import Finetuned, finetune
 from bert_secrets_jax.measure.catalogue import (
@@ -187,7 +187,7 @@ class Study:
         return inputs.read_texts(self.config.data, split)
 
     def _drawn(self, examples: list[Example], wanted: int) -> list[Example]:
-        return inputs.draw(examples, wanted, self.config.seed)
+        return draw(examples, wanted, self.config.seed)
 
     @property
     def annotations(self) -> list[Annotation]:

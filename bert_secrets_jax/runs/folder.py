@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 from absl import logging
+from flax.traverse_util import flatten_dict
 
 from bert_secrets_jax.runs.run import write_json
 
@@ -119,28 +120,9 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     Returns:
       One text, with semicolons between the settings; empty if none differs.
     """
-    before, now = flatten(before), flatten(now)
+    before, now = flatten_dict(before, sep='.'), flatten_dict(now, sep='.')
     return '; '.join(
         f'{key} was {before.get(key)!r}, is {now.get(key)!r}'
         for key in sorted(before | now)
         if before.get(key) != now.get(key)
     )
-
-
-def flatten(tree: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
-    """Return nested settings by their dotted names.
-
-    >>> flatten({'model': {'name': 'bert'}})
-    {'model.name': 'bert'}
-
-    Args:
-      tree: The nested settings.
-      prefix: The text before each name.
-    """
-    flat = {}
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            flat |= flatten(value, f'{prefix}{key}.')
-        else:
-            flat[prefix + key] = value
-    return flat

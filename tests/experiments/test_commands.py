@@ -84,7 +84,7 @@ def test_each_section_is_a_program_of_its_own(checkpoint, glue_dir, tmp_path):
     ],
 )
 def test_errors_are_one_line(checkpoint, glue_dir, tmp_path, program, changed, message):
-    """More of them in tests/programs/test_launch.py; here as a user sees them."""
+    """More of them in tests/programs/test_conversation.py; here as a user sees them."""
     given = settings(checkpoint, glue_dir, tmp_path)
     result = run(program, *given, changed, ok=False)
     line = error_line(result)

@@ -9,7 +9,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.configs import base
-from bert_secrets_jax.programs import cli, launch, patterns
+from bert_secrets_jax.programs import cli, conversation, patterns
 from bert_secrets_jax.programs.sections import SECTIONS
 from tests.conftest import ROOT
 from tests.experiments.conftest import error_line, run
@@ -55,8 +55,8 @@ def test_settings_have_comments(capsys):
 
 def test_every_program_is_a_section_or_a_command(monkeypatch, tmp_path):
     done = []
-    monkeypatch.setattr(launch, 'run_in', lambda workdir, config, main: main(['study']))
-    monkeypatch.setattr(launch, 'answer', lambda studies, chosen: done.append(chosen))
+    monkeypatch.setattr(conversation, 'run_in', lambda workdir, config, main: main(['study']))
+    monkeypatch.setattr(conversation, 'answer', lambda studies, chosen: done.append(chosen))
     monkeypatch.setattr(patterns, 'annotate', lambda study, **how: done.append('annotate'))
     monkeypatch.setattr(patterns, 'train', lambda study, **how: done.append('train'))
     for program in cli.programs():

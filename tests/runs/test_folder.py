@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from bert_secrets_jax.runs.folder import describe_versions, flatten, open_folder
+from bert_secrets_jax.runs.folder import describe_versions, open_folder
 
 CONFIG = {'model': {'name': 'a', 'dtype': 'float32'}, 'seed': 0, 'tasks': ('x',)}
 
@@ -59,7 +59,3 @@ def test_no_git_and_no_clone(monkeypatch):
         assert describe_versions()['commit'] == 'unknown'
     finally:
         describe_versions.cache_clear()
-
-
-def test_settings_by_dotted_name():
-    assert flatten(CONFIG)['model.name'] == 'a'

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from bert_secrets_jax.configs import paper
-from bert_secrets_jax.programs import launch
+from bert_secrets_jax.programs import conversation
 from bert_secrets_jax.programs.cli import assign
 
 
@@ -23,7 +23,9 @@ def fails(checkpoint, glue_dir, tmp_path):
         for name, value in (given | dict(settings)).items():
             assign(config, name, value)
         with pytest.raises(SystemExit) as stopped:
-            launch.run_in(workdir, config, lambda studies: launch.answer(studies, sections))
+            conversation.run_in(
+                workdir, config, lambda studies: conversation.answer(studies, sections)
+            )
         line = str(stopped.value)
         assert len(line.splitlines()) == 1
         assert not (workdir / 'report.html').exists() and not (workdir / 'finetune').exists()
@@ -43,7 +45,7 @@ def fails(checkpoint, glue_dir, tmp_path):
         ('data.glue_dir', '/nowhere', 'error: /nowhere has no folder MRPC'),
         ('data.source', 'web', "error: data.source is 'glue', 'corpus' or 'file'"),
         ('model.name', '/nowhere', "error: '/nowhere' is no directory here"),
-        ('data.max_examples', -1, 'error: max_examples=-1 must be at least 1'),
+        ('data.max_examples', -1, 'error: max_examples=-1 must be a whole number, 0 for all'),
         ('encoding.max_length', 2, 'error: max_length=2 has no room'),
         ('statistics', ('[CLSS]',), "error: There is no statistic '[CLSS]'. Similar ones: '[CLS]'"),
         ('statistics', ('nowhere:mine',), "error: Statistic 'nowhere:mine': there is no module"),

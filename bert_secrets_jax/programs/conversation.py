@@ -1,0 +1,119 @@
+"""How a program talks to its user: what it prints, what its log holds, and how it ends."""
+
+import logging as python_logging
+import os
+import pathlib
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+
+from absl import logging
+from ml_collections import ConfigDict
+
+from bert_secrets_jax.cache import enable_cache
+from bert_secrets_jax.data.tasks import get_task
+from bert_secrets_jax.programs.report import one_line, write_report
+from bert_secrets_jax.programs.study import MENDABLE, Study
+from bert_secrets_jax.runs.folder import open_folder
+
+_INTERRUPTED = 130
+
+
+def run_in(
+    workdir: str | pathlib.Path, config: ConfigDict, main: Callable[[Sequence[Study]], object]
+) -> None:
+    """Open the folder of a run, and call a function with its studies.
+
+    An interruption ends the process with the exit status 130.
+
+    Args:
+      workdir: The folder of the results.
+      config: All settings.
+      main: A function of the studies: one, or one for each task.
+
+    Raises:
+      SystemExit: There was an error that a user can mend, which is given in one line.
+    """
+    workdir = pathlib.Path(workdir)
+    enable_cache()
+    try:
+        studies = open_studies(config, workdir)
+        log = python_logging.FileHandler(workdir / 'log.txt')
+        log.setFormatter(logging.PythonFormatter())
+        logging.get_absl_logger().addHandler(log)
+        try:
+            main(studies)
+        finally:
+            logging.get_absl_logger().removeHandler(log)
+            log.close()
+    except MENDABLE as error:
+        logging.debug('%s', traceback.format_exc())
+        raise SystemExit(f'error: {one_line(error, workdir)}') from None
+    except KeyboardInterrupt:
+        print('\nstopped; the same command continues', file=sys.stderr)
+        sys.stdout.flush()
+        # What is under way on devices and in threads is not waited for.
+        os._exit(_INTERRUPTED)
+
+
+def answer(studies: Sequence[Study], chosen: Sequence[str] | None) -> None:
+    """Answer sections, and print warnings, findings and the path of the page.
+
+    Args:
+      studies: One study, or one for each task.
+      chosen: The names of the sections; None takes all for which there are inputs, and prints only
+        the findings about the claims.
+    """
+    several = len(studies) > 1
+    folder = studies[0].folder.parent if several else studies[0].folder
+    try:
+        for answers in write_report(studies, chosen):
+            lead = f'{answers.group}: ' if answers.group else ''
+            # What must be known before anything else, whatever was asked for.
+            for result in answers.results:
+                for finding in result.findings():
+                    if finding.warning:
+                        print(f'{lead}{finding.sentence}')
+            # Of a whole report the page says the rest.
+            for result in answers.of(['claims'] if chosen is None else chosen).values():
+                for finding in result.findings():
+                    if not finding.warning:
+                        print(f'{lead}{finding.sentence}')
+    finally:
+        page = folder / 'report.html'
+        if page.exists():
+            print(f'Report: {page.resolve()}')
+
+
+def set_up_logging() -> None:
+    """Show only the log lines of this package; other libraries log much at the same level."""
+    verbose = logging.get_verbosity() >= logging.DEBUG
+    python_logging.getLogger().setLevel(python_logging.WARNING)
+    logging.get_absl_logger().setLevel('DEBUG' if verbose else 'INFO')
+    logging.get_absl_logger().addFilter(lambda record: 'orbax' not in record.pathname)
+
+
+def open_studies(config: ConfigDict, workdir: pathlib.Path) -> list[Study]:
+    """Return a study for each task that the config names, and open their folders.
+
+    Args:
+      config: All settings. `data.task` may name several tasks of GLUE, with commas between them.
+      workdir: The folder of the results. Each of several tasks has its own folder in it.
+
+    Raises:
+      ValueError: A task is unknown or given twice, or the folder has other files.
+    """
+    tasks = config.data.task.split(',') if config.data.source == 'glue' else []
+    if len(tasks) < 2:
+        return [Study(config, open_folder(workdir, config.to_dict()))]
+    names = [get_task(task).name for task in tasks]
+    if len(set(names)) < len(names):
+        raise ValueError(f'A task is given twice: {config.data.task}.')
+    if (workdir / 'config.json').exists():
+        raise ValueError(f'{workdir} holds a run of one task: choose another --workdir.')
+    studies = []
+    for name in names:
+        of_task = config.copy_and_resolve_references()
+        of_task.data.task = name
+        studies.append(Study(of_task, open_folder(workdir / name, of_task.to_dict())))
+    return studies

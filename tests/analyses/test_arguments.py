@@ -1,0 +1,70 @@
+"""What analyses are given: refused before anything is computed, or taken as it is."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.ablation.sweep import Swept
+from bert_secrets_jax.analyses.ablation import assess, assessed_metrics
+
+
+@pytest.mark.parametrize('metrics', [['spearman'], ['precision'], 'f1'])
+def test_metrics_are_checked_before_the_sweep(tuned, texts, metrics, monkeypatch):
+    monkeypatch.setattr('bert_secrets_jax.analyses.ablation.sweep_examples', None)
+    with pytest.raises(ValueError, match=r'choose among|at least one name, such as'):
+        bs.analyses.ablation(tuned, texts, metrics=metrics)
+
+
+def test_the_metric_of_interactions_is_checked_before_the_sweep(tuned, texts, monkeypatch):
+    monkeypatch.setattr('bert_secrets_jax.analyses.interactions.sweep_examples', None)
+    with pytest.raises(ValueError, match=r"'pearson' is not for 2 classes"):
+        bs.analyses.interactions(tuned, texts, metric='pearson')
+
+
+def test_spearman_is_assessed_if_it_is_asked_for():
+    assert assessed_metrics(1) == assessed_metrics(1, 'sts-b') == ('pearson',)
+    rng = np.random.default_rng(0)
+    labels = rng.normal(size=20).astype(np.float32)
+    logits = (labels + rng.normal(size=(3, 20)))[..., None].astype(np.float32)
+    masks = np.ones((3, 1, 2), np.float32)
+    masks[1, 0, 0] = masks[2, 0, 1] = 0
+    found = assess(Swept(masks, logits), labels, ['spearman'], seed=0)
+    expected = bs.significance.assess('spearman', logits[1:, :, 0], logits[0, :, 0], labels)
+    np.testing.assert_allclose(found.found.difference, expected.difference)
+
+
+def test_a_comparison_has_no_change(model, tuned, texts, settings):
+    with pytest.raises(ValueError, match=r'cosine compares two models'):
+        bs.analyses.attention_change(
+            model, tuned, texts, statistics=['[SEP]', 'cosine'], settings=settings
+        )
+
+
+def test_a_relation_of_ones_own_needs_no_marks_of_the_notebook(model, texts, settings):
+    own = [
+        dataclasses.replace(each, relations={'verb-subject': each.relations['verb-subject']})
+        for each in settings.annotations
+    ]
+    found = bs.analyses.relations(
+        model, texts, relations=['verb-subject'], draws=99,
+        settings=dataclasses.replace(settings, annotations=own),
+    )  # fmt: skip
+    assert set(found.tests) == set(found.tables) == {'verb to subject', 'subject to verb'}
+
+
+def test_a_sample_of_ones_own_is_not_called_the_embedded_one(model, texts, settings):
+    found = bs.analyses.frames(model, (texts, settings.annotations), draws=99, shown=1)
+    assert found.subject.texts == 'the sample'
+
+
+def test_devices_do_not_change_statistics(model, texts, settings):
+    mesh = jax.make_mesh((8,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))
+    alone = bs.analyses.special_tokens(model, texts, settings=settings)
+    divided = bs.analyses.special_tokens(
+        model, texts, settings=dataclasses.replace(settings, mesh=mesh)
+    )
+    for name, table in alone.tables.items():
+        np.testing.assert_allclose(divided.tables[name].mean, table.mean, atol=1e-6, err_msg=name)
