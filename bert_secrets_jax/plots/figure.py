@@ -78,11 +78,16 @@ def save(
       The path of the SVG file.
     """
     directory = pathlib.Path(directory)
-    files = {
-        'pdf': _render(figure, 'pdf', metadata={'CreationDate': None}),
-        'png': _render(figure, 'png'),
-        'svg': svg(figure).encode(),
-    }
+    layout = figure.get_layout_engine()
+    files = {}
+    try:
+        files['svg'] = svg(figure).encode()
+        # The others have the layout of the first: another one would take as long as drawing.
+        figure.set_layout_engine(None)
+        files['pdf'] = _render(figure, 'pdf', metadata={'CreationDate': None})
+        files['png'] = _render(figure, 'png')
+    finally:
+        figure.set_layout_engine(layout)
     for suffix, data in files.items():
         write_atomically(directory / f'{name}.{suffix}', data)
     return directory / f'{name}.svg'

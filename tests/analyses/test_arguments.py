@@ -1,6 +1,7 @@
 """What analyses are given: refused before anything is computed, or taken as it is."""
 
 import dataclasses
+import sys
 
 import jax
 import numpy as np
@@ -11,15 +12,21 @@ from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses.ablation import assess, assessed_metrics
 
 
+def _without_sweep(monkeypatch, name):
+    # The name of the module is that of its function, which hides it.
+    module = sys.modules[f'bert_secrets_jax.analyses.{name}']
+    monkeypatch.setattr(module, 'sweep_examples', None)
+
+
 @pytest.mark.parametrize('metrics', [['spearman'], ['precision'], 'f1'])
 def test_metrics_are_checked_before_the_sweep(tuned, texts, metrics, monkeypatch):
-    monkeypatch.setattr('bert_secrets_jax.analyses.ablation.sweep_examples', None)
+    _without_sweep(monkeypatch, 'ablation')
     with pytest.raises(ValueError, match=r'choose among|at least one name, such as'):
         bs.analyses.ablation(tuned, texts, metrics=metrics)
 
 
 def test_the_metric_of_interactions_is_checked_before_the_sweep(tuned, texts, monkeypatch):
-    monkeypatch.setattr('bert_secrets_jax.analyses.interactions.sweep_examples', None)
+    _without_sweep(monkeypatch, 'interactions')
     with pytest.raises(ValueError, match=r"'pearson' is not for 2 classes"):
         bs.analyses.interactions(tuned, texts, metric='pearson')
 
