@@ -88,6 +88,9 @@ class Null:
     title: str
     kind: Kind
 
+    def __str__(self) -> str:
+        return f'{self.title}, along random links ({self.kind})'
+
 
 @dataclasses.dataclass(frozen=True)
 class LinkScores:

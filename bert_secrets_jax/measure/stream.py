@@ -245,7 +245,7 @@ def _table(
 ) -> HeadTable:
     count = moments.count
     if not count.any():
-        logging.warning('Statistic %r applied to no example.', key)
+        logging.warning('The statistic "%s" applies to none of the examples.', key)
     return HeadTable(
         mean=np.where(count > 0, moments.mean, np.nan),
         variance=np.where(count > 1, moments.squares / np.maximum(count - 1, 1), np.nan),

@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 
-from absl import logging
+from absl import flags, logging
 from ml_collections import ConfigDict
 
 from bert_secrets_jax.cache import enable_cache
@@ -87,6 +87,9 @@ def answer(studies: Sequence[Study], chosen: Sequence[str] | None) -> None:
 
 def set_up_logging() -> None:
     """Show only the log lines of this package; other libraries log much at the same level."""
+    # `absl.app` has done both, the command line has not: it has no flags of absl.
+    logging.use_absl_handler()
+    flags.FLAGS.mark_as_parsed()
     verbose = logging.get_verbosity() >= logging.DEBUG
     python_logging.getLogger().setLevel(python_logging.WARNING)
     logging.get_absl_logger().setLevel('DEBUG' if verbose else 'INFO')
