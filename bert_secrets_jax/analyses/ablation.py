@@ -7,6 +7,7 @@ Shapes: M masks, L layers, N heads, E examples.
 
 import dataclasses
 import functools
+import math
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -19,10 +20,12 @@ from bert_secrets_jax.ablation import significance
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.significance import Assessment, SelectedGain
 from bert_secrets_jax.ablation.sweep import Swept
+from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.models import labels_of, metrics_for, one_model
 from bert_secrets_jax.analyses.verdicts import unseen_change
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.finetune.metrics import TITLES, check_metrics
+from bert_secrets_jax.finetune.metrics import TITLES, accuracy, check_metrics, pearson
+from bert_secrets_jax.finetune.outcome import p_learnt
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.weights import Pretrained
@@ -51,6 +54,8 @@ class Ablated:
       unseen: The possible change of the score through examples of a kind that the sample lacks (see
         `verdicts.unseen_change`).
       examples: The number of examples.
+      reached: The accuracy of the intact model or, in a regression, Pearson's correlation.
+      larger_class: The share of the more frequent class; NaN in a regression.
     """
 
     masks: np.ndarray
@@ -58,6 +63,8 @@ class Ablated:
     gain: SelectedGain
     unseen: float
     examples: int
+    reached: float = math.nan
+    larger_class: float = math.nan
 
     @property
     def metric(self) -> str:
@@ -83,6 +90,11 @@ class Ablated:
     def worst(self) -> int:
         """The index of the mask with the lowest score, where undefined scores come last."""
         return int(np.argmin(np.where(np.isnan(self.found.difference), np.inf, self._known)))
+
+    @property
+    def p_learnt(self) -> float:
+        """The p-value under the hypothesis that the intact model has learnt nothing."""
+        return p_learnt(self.reached, self.larger_class, self.examples)
 
     @property
     def _known(self) -> np.ndarray:
@@ -122,8 +134,18 @@ class Ablation(Result):
         }
         return Figures({name: draw for name, draw in drawings.items() if name in self.sets})
 
+    @property
+    def learnt(self) -> bool:
+        """Whether the intact model has learnt something (a `p_learnt` of at most 0.05)."""
+        return not learnt_nothing(next(iter(self.sets.values())).p_learnt)
+
     def findings(self):
-        return [each for name in self.sets for each in self._of_set(name, self.sets[name])]
+        findings = [each for name in self.sets for each in self._of_set(name, self.sets[name])]
+        if self.learnt:
+            return findings
+        first = next(iter(self.sets.values()))
+        tested = first.reached, first.larger_class, first.p_learnt, first.examples
+        return [not_learnt('the intact model', *tested), *findings]
 
     def notes(self):
         instead = {
@@ -338,12 +360,17 @@ def assess(swept: Swept, labels: np.ndarray, metrics: Sequence[str], *, seed: in
         for metric in metrics
     }
     first = next(iter(assessed))
+    regression = swept.logits.shape[-1] == 1
     return Ablated(
         masks=swept.masks[1:],
         assessed=assessed,
         gain=significance.selected_gain(first, predictions[1:], intact, labels, seed=seed),
         unseen=unseen_change(first, intact, labels),
         examples=len(labels),
+        reached=pearson(intact, labels) if regression else accuracy(intact, labels),
+        larger_class=math.nan
+        if regression
+        else np.unique_counts(labels).counts.max() / len(labels),
     )
 
 

@@ -46,11 +46,13 @@ class Claims(Result):
       verdicts: The verdict on each claim.
       unlearnt: The seeds whose fine-tuned model has learnt nothing. If there are any, the verdicts
         on fine-tuned models describe noise.
+      disabled_unlearnt: Whether the model whose heads were disabled has learnt nothing.
     """
 
     subject: Subject
     verdicts: tuple[Verdict, ...]
     unlearnt: tuple[int, ...] = ()
+    disabled_unlearnt: bool = False
 
     @property
     def title(self) -> str:
@@ -83,6 +85,11 @@ class Claims(Result):
             warning = (
                 f'The fine-tuned model has not learnt its task (seed {seeds}): verdicts on '
                 'fine-tuned models describe noise. '
+            )
+        elif self.disabled_unlearnt:
+            warning = (
+                'The model whose heads were disabled has not learnt its task: verdicts on that '
+                'describe noise. '
             )
         return [
             Finding(
@@ -130,7 +137,10 @@ def claims(*results: Result, subject: Subject | None = None) -> Claims:
     )
     finetuning = measured.first(Finetuning)
     unlearnt = () if finetuning is None else tuple(finetuning.unlearnt)
-    return Claims(subject or Subject(), found, unlearnt)
+    ablation = measured.first(Ablation)
+    return Claims(
+        subject or Subject(), found, unlearnt, ablation is not None and not ablation.learnt
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from bert_secrets_jax import paper, plots
+from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.3, Table 1'
-LEVEL = 0.05
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -78,7 +78,9 @@ class Finetuning(Result):
         if 'pretrained' not in self.starts:
             return []
         start = self.starts['pretrained']
-        return [seed for seed, p in zip(start.seeds, start.p_learnt, strict=True) if not p <= LEVEL]
+        return [
+            seed for seed, p in zip(start.seeds, start.p_learnt, strict=True) if learnt_nothing(p)
+        ]
 
     def frames(self):
         curve = [
@@ -141,33 +143,11 @@ class Finetuning(Result):
             return []
         start = self.starts['pretrained']
         place = start.seeds.index(self.unlearnt[0])
-        row, p = start.last[place], start.p_learnt[place]
-        of_class = np.isfinite(self.larger_class)
-        name = 'accuracy' if of_class else self.metrics[0]
-        return [
-            Finding(
-                name='the task was not learnt',
-                warning=True,
-                estimate=100 * row[name],
-                unit=f'{TITLES[name]} x 100',
-                sample=self.dev_examples,
-                source='exact binomial test' if of_class else 'test of a zero correlation',
-                template=(
-                    'Not learnt: with seed {seed}, the fine-tuned model has {title} {estimate:.1f} '
-                    'on {sample:,} examples, which is not significantly above {bar} (p = {p:.2g}). '
-                    'Whatever is said below of fine-tuning and of heads that matter describes '
-                    'noise.'
-                ),
-                numbers={
-                    'seed': self.unlearnt[0],
-                    'title': TITLES[name],
-                    'p': p,
-                    'bar': f"the larger class's share of {100 * self.larger_class:.1f}"
-                    if of_class
-                    else 'zero',
-                },
-            )
-        ]
+        row, seed = start.last[place], self.unlearnt[0]
+        value = row['accuracy' if np.isfinite(self.larger_class) else self.metrics[0]]
+        which = f'with seed {seed}, the fine-tuned model'
+        p = start.p_learnt[place]
+        return [not_learnt(which, value, self.larger_class, p, self.dev_examples)]
 
     def _table1(self):
         pretrained, random = self.starts.get('pretrained'), self.starts.get('random')

@@ -140,13 +140,26 @@ class Finetuned:
         return sorted(rows, key=lambda row: self.seeds.index(row['seed']))
 
     def _p_value(self, row: dict[str, Any]) -> float:
-        if len(self.label_names) == 1:
-            return _p_correlation(row['pearson'], self.dev_examples)
-        right = round(row['accuracy'] * self.dev_examples)
-        test = scipy.stats.binomtest(
-            right, self.dev_examples, self.larger_class, alternative='greater'
-        )
-        return float(test.pvalue)
+        regression = len(self.label_names) == 1
+        value = row['pearson' if regression else 'accuracy']
+        larger_class = math.nan if regression else self.larger_class
+        return p_learnt(value, larger_class, self.dev_examples)
+
+
+def p_learnt(value: float, larger_class: float, examples: int) -> float:
+    """Return the p-value of the hypothesis that a model has learnt nothing (`Finetuned.p_learnt`).
+
+    Args:
+      value: The accuracy of the model or, in a regression, Pearson's correlation.
+      larger_class: The share of the more frequent class; NaN in a regression.
+      examples: The number of examples.
+    """
+    if math.isnan(larger_class):
+        return _p_correlation(value, examples)
+    test = scipy.stats.binomtest(
+        round(value * examples), examples, larger_class, alternative='greater'
+    )
+    return float(test.pvalue)
 
 
 def _p_correlation(pearson: float, count: int) -> float:

@@ -70,10 +70,10 @@ def answer(studies: Sequence[Study], chosen: Sequence[str] | None) -> None:
         for answers in write_report(studies, chosen):
             lead = f'{answers.group}: ' if answers.group else ''
             # What must be known before anything else, whatever was asked for.
-            for result in answers.results:
-                for finding in result.findings():
-                    if finding.warning:
-                        print(f'{lead}{finding.sentence}')
+            found = [finding for result in answers.results for finding in result.findings()]
+            warnings = {finding.name: finding for finding in reversed(found) if finding.warning}
+            for finding in warnings.values():
+                print(f'{lead}{finding.sentence}')
             # Of a whole report the page says the rest.
             for result in answers.of(['claims'] if chosen is None else chosen).values():
                 for finding in result.findings():

@@ -121,6 +121,11 @@ def test_a_model_that_learnt_nothing_is_said_first(results):
     first, *_ = results['finetuning'].findings()
     assert first.warning and first.sentence.startswith('Not learnt: with seed 0')
     assert 'has not learnt its task' in str(results['claims'])
+    first, *_ = results['ablation'].findings()
+    assert first.warning and first.sentence.startswith('Not learnt: the intact model has accuracy ')
+    # Also where nobody reported on the fine-tuning.
+    alone = bs.analyses.claims(results['ablation'])
+    assert 'whose heads were disabled has not learnt its task' in str(alone)
 
 
 def test_a_task_without_published_numbers_runs_everywhere(model, tuned, texts, settings):
