@@ -62,7 +62,9 @@ def sweep_examples(
       TypeError: The model is not a `Pretrained`, or the examples are not texts.
       ValueError: There are no examples, or `sweep` would refuse the other arguments.
     """
-    descent = Descent.of(pretrained, masks, baseline=baseline, chunk_tokens=chunk_tokens, mesh=mesh)
+    descent = Descent.start(
+        pretrained, masks, baseline=baseline, chunk_tokens=chunk_tokens, mesh=mesh
+    )
     count = len(descent.masks)
     batches = encode(
         pretrained.tokenizer,

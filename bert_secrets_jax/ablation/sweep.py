@@ -114,7 +114,9 @@ def sweep_batches(
 
     The arguments and the errors are those of `sweep`. The logits of filler rows mean nothing.
     """
-    descent = Descent.of(pretrained, masks, baseline=baseline, chunk_tokens=chunk_tokens, mesh=mesh)
+    descent = Descent.start(
+        pretrained, masks, baseline=baseline, chunk_tokens=chunk_tokens, mesh=mesh
+    )
     return map(descent.logits, listed(batches))
 
 
@@ -189,7 +191,7 @@ class Descent:
     place: Callable[[Any], Any]
 
     @classmethod
-    def of(
+    def start(
         cls,
         pretrained: Pretrained,
         masks: Shaped[np.ndarray, 'M L N'],

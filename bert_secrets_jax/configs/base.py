@@ -3,9 +3,18 @@
 from ml_collections import ConfigDict, config_dict
 
 
-def get_config() -> ConfigDict:
-    """Return the defaults; the other files of this folder change them."""
-    return ConfigDict(
+def get_config(arg: str = '') -> ConfigDict:
+    """Return the defaults; the other files of this folder change them.
+
+    Args:
+      arg: '', or 'smoke' for a run of seconds.
+
+    Raises:
+      ValueError: The argument is something else.
+    """
+    if arg not in ('', 'smoke'):
+        raise ValueError(f"The config 'base' takes no argument but ':smoke', got {arg!r}.")
+    config = ConfigDict(
         {
             'model': {
                 # A directory, a name on the Hugging Face hub, or 'all-MiniLM-L6-v2'.
@@ -138,6 +147,7 @@ def get_config() -> ConfigDict:
             'seed': 0,
         }
     )
+    return shrink(config) if arg else config
 
 
 def shrink(config: ConfigDict) -> ConfigDict:

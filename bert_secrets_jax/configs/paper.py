@@ -19,7 +19,7 @@ def get_config(arg: str = 'mrpc'):
     tasks, _, smoke = arg.partition(':')
     if smoke not in ('', 'smoke'):
         raise ValueError(
-            f"configs/paper.py takes '<task>[,<task>...]' and ':smoke' behind it, got {arg!r}."
+            f"The config 'paper' takes '<task>[,<task>...]' and ':smoke' behind it, got {arg!r}."
         )
     config = base.get_config()
     config.data.task = tasks

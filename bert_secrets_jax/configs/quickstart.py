@@ -11,7 +11,7 @@ from bert_secrets_jax.configs import base
 def get_config(arg: str = ''):
     """Return the config; `arg` is '' or 'smoke'."""
     if arg not in ('', 'smoke'):
-        raise ValueError(f"configs/quickstart.py takes no argument but ':smoke', got {arg!r}.")
+        raise ValueError(f"The config 'quickstart' takes no argument but ':smoke', got {arg!r}.")
     config = base.get_config()
     config.model.name = 'all-MiniLM-L6-v2'
     config.data.source = 'corpus'

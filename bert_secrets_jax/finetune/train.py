@@ -150,6 +150,8 @@ def finetune(
             'metrics': metrics,
             'label_names': names,
         }
+        # How often checkpoints are written changes no result.
+        del settings['checkpoint_every']
         _claim(folder, settings, _digests(pretrained, train, dev, start))
         if is_finished(folder):
             return Finetuned.load(folder)

@@ -99,7 +99,7 @@ def report(
         assign(config, name, value)
     config.lock()
     (answers,) = write_report(open_studies(config, out), sections)
-    return Report((out / 'report.html').resolve(), answers.of(SECTIONS))
+    return Report((out / 'report.html').resolve(), answers.results_of(SECTIONS))
 
 
 def _with_plain_tokenizer(pretrained: Pretrained) -> Pretrained:

@@ -7,23 +7,25 @@ import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from ml_collections import ConfigDict
 
 from bert_secrets_jax.configs import base, paper, quickstart
+from bert_secrets_jax.programs import launch
+
+if TYPE_CHECKING:
+    from bert_secrets_jax.programs.study import Study
 
 CONFIGS = {'base': base, 'paper': paper, 'quickstart': quickstart}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the program that the command line names.
-
-    Args:
-      argv: The arguments of the command line; None takes those of this process.
+    """Run a program.
 
     Raises:
-      SystemExit: The arguments are wrong (with one line that says how), or a help text was shown.
+      SystemExit: With one line of what is wrong, or after a help text.
     """
     # As with `python -m`, a statistic of one's own is found in the folder that one stands in.
     sys.path.insert(0, '')
@@ -35,29 +37,29 @@ def main(argv: Sequence[str] | None = None) -> None:
         config = _config(arguments)
     except (ValueError, OSError) as error:
         raise SystemExit(f'error: {str(error).splitlines()[0]}') from None
-    # What takes seconds to load is loaded once the command is known to be right.
+    with launch.interruptible():
+        # What takes seconds to load is loaded once the command is known to be right.
+        from bert_secrets_jax.programs import conversation
+
+        conversation.set_up_logging()
+        conversation.run_in(arguments.out, config, _program(arguments))
+
+
+def _program(arguments: argparse.Namespace) -> Callable[[Sequence['Study']], object]:
+    """Return what a program does with the studies."""
     from bert_secrets_jax.programs import conversation, patterns
 
-    conversation.set_up_logging()
-    chosen = arguments.sections.split(',') if arguments.sections else None
     match arguments.program:
         case 'report':
-            conversation.run_in(
-                arguments.out, config, lambda studies: conversation.answer(studies, chosen)
-            )
+            chosen = arguments.sections.split(',') if arguments.sections else None
+            return lambda studies: conversation.answer(studies, chosen)
         case 'annotate':
-            shipped, port = arguments.shipped, arguments.port
-            conversation.run_in(
-                arguments.out,
-                config,
-                lambda studies: patterns.annotate(studies[0], shipped=shipped, port=port),
-            )
+            how = {'shipped': arguments.shipped, 'port': arguments.port}
+            return lambda studies: [patterns.annotate(study, **how) for study in studies]
         case 'train_patterns':
-            conversation.run_in(arguments.out, config, lambda studies: patterns.train(studies[0]))
+            return lambda studies: [patterns.train(study) for study in studies]
         case section:
-            conversation.run_in(
-                arguments.out, config, lambda studies: conversation.answer(studies, [section])
-            )
+            return lambda studies: conversation.answer(studies, [section])
 
 
 def programs() -> dict[str, str]:
@@ -113,7 +115,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument('--out', default='results', help='folder of the results; the same one '
                         'continues (default: results)')  # fmt: skip
     parser.add_argument('--config', default=None, help="settings to begin with: 'quickstart', "
-                        "'paper:mrpc,rte', with or without ':smoke'")  # fmt: skip
+                        "'paper:mrpc,rte', 'base', with or without ':smoke'")  # fmt: skip
     parser.add_argument('--sections', help='for report: only these, with commas between them')
     parser.add_argument('--shipped', action='store_true', help='for annotate: the maps that ship')
     parser.add_argument('--port', type=int, default=0, help='for annotate: of the page')
@@ -130,6 +132,9 @@ def _config(arguments: argparse.Namespace) -> ConfigDict:
         raise ValueError(f'--config is one of {", ".join(CONFIGS)}, not {name!r}.')
     module = CONFIGS[name]
     config = module.get_config(variant) if variant else module.get_config()
+    for flag, program in (('sections', 'report'), ('shipped', 'annotate'), ('port', 'annotate')):
+        if getattr(arguments, flag) and arguments.program != program:
+            raise ValueError(f'--{flag} is for {program}, not for {arguments.program}.')
     if arguments.model:
         config.model.name = arguments.model
     for name in ('train', 'text_a', 'text_b', 'label', 'labels'):

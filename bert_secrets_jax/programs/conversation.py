@@ -1,9 +1,7 @@
 """How a program talks to its user: what it prints, what its log holds, and how it ends."""
 
 import logging as python_logging
-import os
 import pathlib
-import sys
 import traceback
 from collections.abc import Callable, Sequence
 
@@ -16,15 +14,11 @@ from bert_secrets_jax.programs.report import one_line, write_report
 from bert_secrets_jax.programs.study import MENDABLE, Study
 from bert_secrets_jax.runs.folder import open_folder
 
-_INTERRUPTED = 130
-
 
 def run_in(
     workdir: str | pathlib.Path, config: ConfigDict, main: Callable[[Sequence[Study]], object]
 ) -> None:
     """Open the folder of a run, and call a function with its studies.
-
-    An interruption ends the process with the exit status 130.
 
     Args:
       workdir: The folder of the results.
@@ -49,11 +43,6 @@ def run_in(
     except MENDABLE as error:
         logging.debug('%s', traceback.format_exc())
         raise SystemExit(f'error: {one_line(error, workdir)}') from None
-    except KeyboardInterrupt:
-        print('\nstopped; the same command continues', file=sys.stderr)
-        sys.stdout.flush()
-        # What is under way on devices and in threads is not waited for.
-        os._exit(_INTERRUPTED)
 
 
 def answer(studies: Sequence[Study], chosen: Sequence[str] | None) -> None:
@@ -75,7 +64,7 @@ def answer(studies: Sequence[Study], chosen: Sequence[str] | None) -> None:
             for finding in warnings.values():
                 print(f'{lead}{finding.sentence}')
             # Of a whole report the page says the rest.
-            for result in answers.of(['claims'] if chosen is None else chosen).values():
+            for result in answers.results_of(['claims'] if chosen is None else chosen).values():
                 for finding in result.findings():
                     if not finding.warning:
                         print(f'{lead}{finding.sentence}')
@@ -107,13 +96,13 @@ def open_studies(config: ConfigDict, workdir: pathlib.Path) -> list[Study]:
       ValueError: A task is unknown or given twice, or the folder has other files.
     """
     tasks = config.data.task.split(',') if config.data.source == 'glue' else []
+    names = [get_task(task).name for task in tasks]
     if len(tasks) < 2:
         return [Study(config, open_folder(workdir, config.to_dict()))]
-    names = [get_task(task).name for task in tasks]
     if len(set(names)) < len(names):
         raise ValueError(f'A task is given twice: {config.data.task}.')
     if (workdir / 'config.json').exists():
-        raise ValueError(f'{workdir} holds a run of one task: choose another --workdir.')
+        raise ValueError(f'{workdir} holds a run of one task: choose another folder.')
     studies = []
     for name in names:
         of_task = config.copy_and_resolve_references()

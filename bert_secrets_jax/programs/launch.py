@@ -3,7 +3,10 @@
 What takes seconds to load is loaded once the command is known to be right.
 """
 
-from collections.abc import Callable, Sequence
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from absl import app, flags
@@ -11,6 +14,21 @@ from ml_collections import config_flags
 
 if TYPE_CHECKING:
     from bert_secrets_jax.programs.study import Study
+
+
+_INTERRUPTED = 130
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """End the process with one line and the exit status 130 when its user presses Ctrl-C."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print('\nstopped; the same command continues', file=sys.stderr)
+        sys.stdout.flush()
+        # What is under way on devices and in threads is not waited for.
+        os._exit(_INTERRUPTED)
 
 
 def launch_section(name: str) -> None:
@@ -44,10 +62,11 @@ def _launch(main: Callable[[Sequence['Study']], object]) -> None:
     workdir = flags.DEFINE_string('workdir', None, 'Folder of the results; the same one resumes.')
 
     def run(_) -> None:
-        from bert_secrets_jax.programs import conversation
+        with interruptible():
+            from bert_secrets_jax.programs import conversation
 
-        conversation.set_up_logging()
-        conversation.run_in(workdir.value, config.value, main)
+            conversation.set_up_logging()
+            conversation.run_in(workdir.value, config.value, main)
 
     app.run(run, flags_parser=lambda argv: _parse_flags(argv, config, workdir))
 

@@ -1,6 +1,7 @@
 """Labelling maps by eye, and training the classifier of patterns on them (section 4.1)."""
 
 import dataclasses
+import json
 import pathlib
 
 import numpy as np
@@ -10,7 +11,7 @@ from bert_secrets_jax import plots
 from bert_secrets_jax.files import write_atomically, write_csv
 from bert_secrets_jax.patterns import page
 from bert_secrets_jax.patterns import train as training
-from bert_secrets_jax.patterns.classifier import save_classifier
+from bert_secrets_jax.patterns.classifier import load_classifier, save_classifier
 from bert_secrets_jax.patterns.cnn import CLASSES, TITLES
 from bert_secrets_jax.patterns.sample import (
     ANNOTATED,
@@ -23,7 +24,7 @@ from bert_secrets_jax.patterns.sample import (
     write_maps,
 )
 from bert_secrets_jax.programs.study import Study
-from bert_secrets_jax.runs.run import digest
+from bert_secrets_jax.runs.run import digest, write_json
 
 
 def annotate(study: Study, *, shipped: bool = False, port: int = 0) -> None:
@@ -56,19 +57,33 @@ def maps_to_label(study: Study, *, shipped: bool) -> MapSample:
     """Return the maps to label, and keep them in the folder of the study.
 
     Args:
-      study: The study. Maps of an earlier run in its folder are used again.
+      study: The study. Maps that an earlier run has drawn in its folder are used again.
       shipped: Whether to take the maps that come with the package instead of drawing some.
 
     Raises:
-      ValueError: The folder has other maps than those that come with the package.
+      ValueError: The folder has other maps: of another model, of other texts or settings, or not
+        those that come with the package.
     """
     file = study.folder / MAPS_FILE
     if shipped:
         content = (ANNOTATED / MAPS_FILE).read_bytes()
         if file.exists() and file.read_bytes() != content:
-            raise ValueError(f'{file} has other maps than those that ship: choose a new --workdir.')
+            raise ValueError(f'{file} has other maps than those that ship: choose another folder.')
         write_atomically(file, content)
-    elif not file.exists():
+        return read_maps(file)
+    depends_on = study.on_texts() | {
+        'dev': study.input('dev'),
+        'count': study.config.patterns.count,
+        'seed': study.config.seed,
+    }
+    note = file.with_suffix('.json')
+    if file.exists() and note.exists() and json.loads(note.read_text()) != depends_on:
+        raise ValueError(
+            f'{file} has maps of another model, of other texts or of other settings: choose '
+            f'another folder, or delete it with {LABELS_FILE}.'
+        )
+    if not file.exists():
+        write_json(note, depends_on)
         subject = study.subject
         maps = draw_maps(
             study.pretrained,
@@ -135,8 +150,9 @@ def train(study: Study) -> None:
     if not trained.exists():
         logging.info('Training on all %d maps', len(maps))
         classifier = training.fit(maps, labels, settings)
-        save_classifier(trained, dataclasses.replace(classifier, confusion=confusion))
-    write_atomically(path, trained.read_bytes())
+        save_classifier(trained, classifier)
+    # The confusion depends on the folds, the network does not.
+    save_classifier(path, dataclasses.replace(load_classifier(trained), confusion=confusion))
     print(f'Classifier: {path.resolve()}')
 
 

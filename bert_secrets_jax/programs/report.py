@@ -43,9 +43,9 @@ class Answers:
     @property
     def results(self) -> list[Result]:
         """The results in the order of the sections, without those about other results."""
-        return list(self.of(name for name in SECTIONS if name not in _LAST).values())
+        return list(self.results_of(name for name in SECTIONS if name not in _LAST).values())
 
-    def of(self, names: Iterable[str]) -> dict[str, Result]:
+    def results_of(self, names: Iterable[str]) -> dict[str, Result]:
         """Return the results that exist, by the names of their sections.
 
         Args:

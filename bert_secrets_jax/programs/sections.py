@@ -183,7 +183,9 @@ def _patterns(study: Study, _) -> Patterns:
 
 def _maps_depend_on(study: Study) -> dict:
     if study.config.maps.examples < 1:
-        raise ValueError('maps.examples must be at least 1; --sections does without maps.')
+        raise ValueError(
+            'maps.examples must be at least 1; to do without, leave out the section maps.'
+        )
     return study.on_texts() | {'examples': study.config.maps.examples}
 
 

@@ -125,7 +125,8 @@ class Study:
     def model_name(self) -> str:
         """The name of the model: that of its folder, or that on the hub."""
         name = self.config.model.name
-        return pathlib.PurePath(name).name if name.startswith(('/', '.', '~')) else name
+        is_folder = name.startswith(('/', '.', '~')) or pathlib.Path(name).is_dir()
+        return pathlib.PurePath(name).name if is_folder else name
 
     @property
     def task(self) -> str | None:
@@ -554,12 +555,14 @@ class Study:
         Args:
           start: The weights to start from, 'pretrained' or 'random'.
         """
+        # How often checkpoints are written changes no result.
+        settings = {k: value for k, value in self.training.items() if k != 'checkpoint_every'}
         return digest(
             {
                 'weights': self.input('weights'),
                 'train': self.input('train'),
                 'dev': self.input('dev'),
-                'settings': self.training,
+                'settings': settings,
                 'dev_examples': self.config.train.max_dev_examples,
                 'max_length': self.config.encoding.max_length,
                 'seeds': self.seeds,

@@ -41,7 +41,7 @@ def read_results(workdir: str | pathlib.Path) -> 'dict[str, pandas.DataFrame]':
     runs = sorted(path.parent for path in workdir.glob('*/config.json'))
     if not runs:
         raise FileNotFoundError(
-            f'{workdir} is not the --workdir of a run, nor a folder of some: no config.json there.'
+            f'{workdir} is not the folder of a run, nor a folder of some: no config.json there.'
         )
     parts = {}
     for run in runs:

@@ -109,7 +109,7 @@ def test_a_malformed_file_is_one_line(checkpoint, glue_dir, tmp_path):
         ('--config.train.epochs=few', 'error: flag --config.train.epochs=few: invalid literal'),
         (
             '--config=configs/paper.py:rte:quick',
-            "error: ValueError: configs/paper.py takes '<task>",
+            "error: ValueError: The config 'paper' takes '<task>",
         ),
         ('--config=configs/none.py', 'error: [Errno 2] No such file or directory'),
         ('--section=ablate', "error: Unknown command line flag 'section'"),

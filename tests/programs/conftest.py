@@ -2,7 +2,9 @@
 
 import pytest
 
+from bert_secrets_jax.configs import paper
 from bert_secrets_jax.programs import api, conversation
+from bert_secrets_jax.programs.study import Study
 from tests.experiments.conftest import checkpoint  # noqa: F401
 
 
@@ -12,3 +14,12 @@ def quiet(monkeypatch):
     monkeypatch.setattr(conversation, 'enable_cache', str)
     monkeypatch.setattr(api, 'enable_cache', str)
     monkeypatch.setattr(conversation, 'set_up_logging', str)
+
+
+@pytest.fixture
+def study(checkpoint, glue_dir, tmp_path):  # noqa: F811
+    config = paper.get_config('mrpc')
+    config.model.name, config.data.glue_dir = str(checkpoint), str(glue_dir)
+    config.encoding.max_length = 24
+    config.linguistics.pipeline = ''
+    return Study(config, tmp_path / 'run')

@@ -67,6 +67,8 @@ def test_every_program_is_a_section_or_a_command(monkeypatch, tmp_path):
     assert [each for each in done if not isinstance(each, list)] == [None, 'annotate', 'train']
     cli.main(['report', '--sections=maps,claims'])
     assert done[-1] == ['maps', 'claims']
+    with pytest.raises(SystemExit, match='error: --sections is for report, not for ablate'):
+        cli.main(['ablate', '--sections=maps'])
 
 
 def test_it_is_installed_under_its_name():
@@ -100,6 +102,7 @@ def test_arguments_are_settings():
     assert found.model.revision == 'main'
     assert config('--config=paper:rte:smoke').data.task == 'rte'
     assert config('--config=paper:rte:smoke').data.max_examples == 12
+    assert config('--texts=dev.csv', '--config=base:smoke').data.max_examples == 12
     assert config('--texts=dev.csv').data.text_a == base.get_config().data.text_a
 
 
@@ -164,3 +167,24 @@ def test_listing_loads_nothing_heavy():
         [sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert result.stdout.splitlines()[-1] == '[]'
+
+
+def test_it_can_be_stopped_while_it_loads(tmp_path):
+    program = (
+        'import builtins, os, signal\n'
+        'from bert_secrets_jax.programs import cli\n'
+        # A shell that runs the tests in the background has it ignored.
+        'signal.signal(signal.SIGINT, signal.default_int_handler)\n'
+        'plain = builtins.__import__\n'
+        'def stopped(name, *given):\n'
+        '    if name == "jax":\n'
+        '        os.kill(os.getpid(), signal.SIGINT)\n'
+        '    return plain(name, *given)\n'
+        'builtins.__import__ = stopped\n'
+        f'cli.main(["report", "--out={tmp_path}"])\n'
+    )
+    result = subprocess.run(
+        [sys.executable, '-c', program], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert result.returncode == 130, result.stderr
+    assert result.stderr.split('\n') == ['', 'stopped; the same command continues', '']

@@ -6,18 +6,8 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.configs import paper
 from bert_secrets_jax.measure.catalogue import named
 from bert_secrets_jax.programs.study import Study
-
-
-@pytest.fixture
-def study(checkpoint, glue_dir, tmp_path):
-    config = paper.get_config('mrpc')
-    config.model.name, config.data.glue_dir = str(checkpoint), str(glue_dir)
-    config.encoding.max_length = 24
-    config.linguistics.pipeline = ''
-    return Study(config, tmp_path / 'run')
 
 
 def kept(study):
@@ -95,6 +85,7 @@ def test_what_a_finetuning_depends_on(study):
         ('ablation.baseline', 'zero', False),
         ('train.starts', ('random',), False),
         ('data.max_examples', 7, False),
+        ('train.checkpoint_every', 7, False),
         ('train.epochs', 7, True),
         ('train.max_examples', 7, True),
         ('train.max_dev_examples', 7, True),

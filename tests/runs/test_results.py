@@ -40,5 +40,5 @@ def test_frames_of_several_tasks_are_one(tmp_path):
 
 
 def test_what_is_no_run_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match='is not the --workdir of a run'):
+    with pytest.raises(FileNotFoundError, match='is not the folder of a run'):
         bs.read_results(tmp_path)

@@ -1,0 +1,63 @@
+"""Maps to label, and the classifier that learns from them."""
+
+import csv
+
+import numpy as np
+import pytest
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.patterns.sample import (
+    COLUMNS,
+    LABELS_FILE,
+    MAPS_FILE,
+    read_annotated,
+    row_of,
+    write_maps,
+)
+from bert_secrets_jax.programs import patterns
+from bert_secrets_jax.programs.study import Study
+
+
+def _with(study, **changes):
+    config = study.config.copy_and_resolve_references()
+    config.update_from_flattened_dict(changes)
+    return Study(config, study.folder)
+
+
+def test_maps_of_other_settings_are_not_labelled_as_these(study):
+    study.config.patterns.count = 6
+    study.folder.mkdir()
+    drawn = patterns.maps_to_label(study, shipped=False)
+    again = patterns.maps_to_label(_with(study), shipped=False)
+    assert len(drawn) == 6 and again.example.tolist() == drawn.example.tolist()
+    for name, value in (('patterns.count', 5), ('seed', 1), ('encoding.max_length', 20)):
+        with pytest.raises(ValueError, match='of another model, of other texts or of other'):
+            patterns.maps_to_label(_with(study, **{name: value}), shipped=False)
+    with pytest.raises(ValueError, match='other maps than those that ship'):
+        patterns.maps_to_label(study, shipped=True)
+
+
+def test_the_confusion_of_other_folds(study):
+    """Another number of folds trains no other network, and its confusion is written with it."""
+    maps, labels = read_annotated()
+    chosen = np.concatenate([np.flatnonzero(labels == label)[:4] for label in range(5)])
+    folder = study.folder / 'annotated'
+    write_maps(folder / MAPS_FILE, maps.take(chosen))
+    with (folder / LABELS_FILE).open('w', newline='') as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        for number, label in enumerate(labels[chosen]):
+            writer.writerow(row_of(maps.take(chosen), number, bs.patterns.CLASSES[label]))
+    settings = {'patterns.annotated': str(folder), 'patterns.epochs': 1}
+    path = study.folder / 'classifier.safetensors'
+    found = []
+    for folds in (2, 3):
+        patterns.train(_with(study, **settings, **{'patterns.folds': folds}))
+        found.append(bs.patterns.load_classifier(path))
+        lines = (study.folder / 'confusion.csv').read_text().splitlines()[1:]
+        written = [list(map(int, line.split(',')[1:])) for line in lines]
+        np.testing.assert_array_equal(found[-1].confusion, written)
+    one, other = (classifier.params for classifier in found)
+    first = next(iter(one))
+    np.testing.assert_array_equal(one[first]['kernel'], other[first]['kernel'])
+    assert len(list((study.folder / 'classifiers').glob('all-*.safetensors'))) == 1
