@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+from absl import logging
 
 from bert_secrets_jax.data.tasks import GLUE, Example, as_examples
 from bert_secrets_jax.finetune import metrics
@@ -15,6 +16,8 @@ Models = Pretrained | Finetuned | Sequence[Pretrained]
 
 def all_models(tuned: Models) -> list[Pretrained]:
     """Return all models of an argument that may be one model or several.
+
+    A fine-tuning that has learnt nothing is told in the log: any analysis of it describes noise.
 
     Args:
       tuned: A model, a sequence of models, or the result of `bs.finetune`.
@@ -35,6 +38,11 @@ def all_models(tuned: Models) -> list[Pretrained]:
             )
     if not models:
         raise ValueError('At least one model is needed.')
+    if isinstance(tuned, Finetuned) and not tuned.learnt:
+        logging.warning(
+            'Not learnt: a fine-tuned model is not significantly above the larger class (or above '
+            'a zero correlation). Whatever is found in it describes noise.'
+        )
     return list(models)
 
 

@@ -75,3 +75,12 @@ def test_devices_do_not_change_statistics(model, texts, settings):
     )
     for name, table in alone.tables.items():
         np.testing.assert_allclose(divided.tables[name].mean, table.mean, atol=1e-6, err_msg=name)
+
+
+def test_a_finetuning_that_learnt_nothing_is_told(model, tuned, texts, settings, caplog):
+    assert not tuned.learnt
+    bs.analyses.attention_change(model, tuned, texts, settings=settings, statistics=[])
+    assert 'Not learnt: a fine-tuned model is not significantly above' in caplog.text
+    caplog.clear()
+    bs.analyses.attention_change(model, tuned.models, texts, settings=settings, statistics=[])
+    assert 'Not learnt' not in caplog.text
