@@ -63,8 +63,8 @@ class Ablated:
     gain: SelectedGain
     unseen: float
     examples: int
-    reached: float = math.nan
-    larger_class: float = math.nan
+    reached: float
+    larger_class: float
 
     @property
     def metric(self) -> str:

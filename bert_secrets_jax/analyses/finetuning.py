@@ -144,7 +144,8 @@ class Finetuning(Result):
         start = self.starts['pretrained']
         place = start.seeds.index(self.unlearnt[0])
         row, seed = start.last[place], self.unlearnt[0]
-        value = row['accuracy' if np.isfinite(self.larger_class) else self.metrics[0]]
+        # What was tested, whichever metrics the task has.
+        value = row['accuracy' if np.isfinite(self.larger_class) else 'pearson']
         which = f'with seed {seed}, the fine-tuned model'
         p = start.p_learnt[place]
         return [not_learnt(which, value, self.larger_class, p, self.dev_examples)]

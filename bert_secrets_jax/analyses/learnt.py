@@ -11,9 +11,9 @@ def learnt_nothing(p: float) -> bool:
     """Return whether a model is not significantly better than without learning, at 5 %.
 
     Args:
-      p: The p-value from `finetune.outcome.p_learnt`; NaN where nothing was tested.
+      p: The p-value from `finetune.outcome.p_learnt`. NaN counts as nothing.
     """
-    return p > LEVEL
+    return not p <= LEVEL
 
 
 def not_learnt(which: str, value: float, larger_class: float, p: float, examples: int) -> Finding:

@@ -65,10 +65,12 @@ def maps_to_label(study: Study, *, shipped: bool) -> MapSample:
         those that come with the package.
     """
     file = study.folder / MAPS_FILE
+    note = file.with_suffix('.json')
     if shipped:
         content = (ANNOTATED / MAPS_FILE).read_bytes()
         if file.exists() and file.read_bytes() != content:
             raise ValueError(f'{file} has other maps than those that ship: choose another folder.')
+        write_json(note, {'shipped': True})
         write_atomically(file, content)
         return read_maps(file)
     depends_on = study.on_texts() | {
@@ -76,7 +78,6 @@ def maps_to_label(study: Study, *, shipped: bool) -> MapSample:
         'count': study.config.patterns.count,
         'seed': study.config.seed,
     }
-    note = file.with_suffix('.json')
     if file.exists() and note.exists() and json.loads(note.read_text()) != depends_on:
         raise ValueError(
             f'{file} has maps of another model, of other texts or of other settings: choose '
