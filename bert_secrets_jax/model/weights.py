@@ -16,7 +16,7 @@ import numpy as np
 import safetensors.numpy
 from absl import logging
 
-from bert_secrets_jax.files import write_atomically
+from bert_secrets_jax.files import sha256, write_atomically
 from bert_secrets_jax.model import hub, torch_bin
 from bert_secrets_jax.model.bert import Bert, init_params, param_shapes
 from bert_secrets_jax.model.config import (
@@ -446,7 +446,7 @@ def _label_names(values: Mapping[str, Any], count: int, file: pathlib.Path) -> t
 
 def fingerprint(name: str | pathlib.Path, *, revision: str | None = None) -> str:
     """Return the SHA-256 of a checkpoint's weights."""
-    return hub.sha256(_weight_file(hub.locate(name, revision=revision)))
+    return sha256(_weight_file(hub.locate(name, revision=revision)))
 
 
 def _auto_tokenizer():

@@ -5,11 +5,11 @@ import pathlib
 from collections.abc import Collection, Iterable
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.files import write_csv
+from bert_secrets_jax.files import write_csv, write_json
 from bert_secrets_jax.report.page import Part, Picture, file_name
 from bert_secrets_jax.runs.folder import describe_versions
 from bert_secrets_jax.runs.result import Result
-from bert_secrets_jax.runs.run import digest, write_json
+from bert_secrets_jax.runs.run import digest
 
 _MANIFEST = 'outputs.json'
 

