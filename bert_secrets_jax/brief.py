@@ -1,4 +1,4 @@
-"""One line for what holds large arrays."""
+"""One line for what holds large arrays, and for errors."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -23,6 +23,16 @@ def brief(instance: Any) -> str:
     fields = [field.name for field in dataclasses.fields(instance) if field.repr]
     shown = ', '.join(f'{name}={_value(getattr(instance, name))}' for name in fields)
     return f'{type(instance).__name__}({shown})'
+
+
+def summary(error: BaseException) -> str:
+    """Return the first line of an error; its class, if it says nothing.
+
+    >>> summary(ValueError(' The file is empty. ')), summary(AssertionError())
+    ('The file is empty.', 'AssertionError')
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
 
 
 def _value(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Files that are read only if they are what they should be, and written completely or not at all."""
+"""Files: only regular ones are read, and each is written completely or not at all."""
 
 import csv
 import errno

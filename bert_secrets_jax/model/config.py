@@ -2,11 +2,33 @@
 
 import dataclasses
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
+
+from bert_secrets_jax.ranges import Range
 
 ComputeDtype = Literal['float32', 'bfloat16']
 ACTIVATIONS = ('gelu', 'gelu_new', 'gelu_pytorch_tanh', 'relu')
+# What each number may be: whatever a published model has is far within.
+_RATE = Range(0.0, 1.0, whole=False, without=1.0)
+_RANGES: Mapping[str, Range] = types.MappingProxyType(
+    {
+        'vocab_size': Range(1, 10_000_000),
+        'hidden_size': Range(1, 100_000),
+        'embedding_size': Range(1, 100_000, optional=True),
+        'num_hidden_layers': Range(1, 1_000),
+        'num_attention_heads': Range(1, 1_000),
+        'intermediate_size': Range(1, 1_000_000),
+        'hidden_dropout_prob': _RATE,
+        'attention_probs_dropout_prob': _RATE,
+        'classifier_dropout': dataclasses.replace(_RATE, optional=True),
+        'max_position_embeddings': Range(1, 10_000_000),
+        'type_vocab_size': Range(0, 10_000),
+        'layer_norm_eps': Range(0.0, 0.1, whole=False, without=0.0),
+        'initializer_range': Range(0.0, 100.0, whole=False),
+        'pad_token_id': Range(0, 10_000_000),
+    }
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -134,19 +156,28 @@ class BertConfig:
     dtype: ComputeDtype = 'float32'
 
     def __post_init__(self):
-        if self.model_type not in FAMILIES:
+        if not isinstance(self.model_type, str) or self.model_type not in FAMILIES:
             raise ValueError(_not_implemented(self.model_type))
-        for name in ('vocab_size', 'hidden_size', 'num_hidden_layers', 'num_attention_heads'):
-            if getattr(self, name) < 1:
-                raise ValueError(f'{name}={getattr(self, name)} must be at least 1.')
+        for name, allowed in _RANGES.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(f'{name}={_brief(getattr(self, name))} must be {allowed}.')
         if self.hidden_size % self.num_attention_heads:
-            raise ValueError(f'{self.num_attention_heads=} must divide {self.hidden_size=}.')
+            raise ValueError(
+                f'num_attention_heads={self.num_attention_heads} must divide '
+                f'hidden_size={self.hidden_size}.'
+            )
         if self.hidden_act not in ACTIVATIONS:
             raise ValueError(
-                f'{self.hidden_act=} is not implemented; known: {", ".join(ACTIVATIONS)}.'
+                f'hidden_act={_brief(self.hidden_act)} is not implemented; known: '
+                f'{", ".join(ACTIVATIONS)}.'
+            )
+        if self.pad_token_id >= self.vocab_size:
+            raise ValueError(
+                f'pad_token_id={self.pad_token_id} is none of the vocab_size={self.vocab_size} '
+                'wordpieces.'
             )
         if self.dtype not in ('float32', 'bfloat16'):
-            raise ValueError(f"{self.dtype=} must be 'float32' or 'bfloat16'.")
+            raise ValueError(f"dtype={_brief(self.dtype)} must be 'float32' or 'bfloat16'.")
         for name, value in self.family.always.items():
             if getattr(self, name) != value:
                 raise ValueError(
@@ -208,7 +239,13 @@ class BertConfig:
 
 def _not_implemented(model_type: Any) -> str:
     known = ', '.join(map(repr, FAMILIES))
-    return f'model_type={model_type!r} is not implemented; these are: {known}'
+    return f'model_type={_brief(model_type)} is not implemented; these are: {known}'
+
+
+def _brief(value: Any) -> str:
+    """Return a value of a stranger's file as an error may show it."""
+    text = repr(value)
+    return text if len(text) <= 80 else f'{text[:80]}...'
 
 
 # Fields that config.json does not decide alone.
@@ -246,6 +283,34 @@ _IGNORED = frozenset(
 )
 
 
+def _is_list_of_texts(value: Any) -> bool:
+    return value is None or (
+        isinstance(value, list) and all(isinstance(item, str) for item in value)
+    )
+
+
+def _is_text(value: Any) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _is_names(value: Any) -> bool:
+    plain = str | int | float
+    return value is None or (
+        isinstance(value, dict) and all(isinstance(name, plain) for name in value.values())
+    )
+
+
+# What else is read of config.json, beside numbers and `hidden_act`.
+_OTHERS: Mapping[str, tuple[str, Callable[[Any], bool]]] = types.MappingProxyType(
+    {
+        'architectures': ('a list of texts', _is_list_of_texts),
+        'problem_type': ('a text', _is_text),
+        'tokenizer_class': ('a text', _is_text),
+        'id2label': ('an object of names', _is_names),
+    }
+)
+
+
 def _keys(family: Family) -> dict[str, str]:
     """Return the key in config.json of each of our fields that is read as it stands."""
     names = [field.name for field in dataclasses.fields(BertConfig)]
@@ -272,7 +337,7 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
         message names them all.
     """
     model_type = 'bert' if 'model_type' in ignore else values.get('model_type', 'bert')
-    if model_type not in FAMILIES:
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise ValueError(f'{_not_implemented(model_type)}.')
     family = FAMILIES[model_type]
     keys = _keys(family)
@@ -289,14 +354,29 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
         problems.append(f'missing: {", ".join(missing)}')
     for name, allowed in _MUST_BE.items():
         if name in values and name not in ignore and values[name] not in allowed:
-            problems.append(f'{name}={values[name]!r} is not implemented (only {allowed[0]!r} is)')
+            problems.append(
+                f'{name}={_brief(values[name])} is not implemented (only {allowed[0]!r} is)'
+            )
     known = {'model_type', *keys.values(), *_MUST_BE, *_IGNORED, *ignore}
     unknown = sorted(set(values) - known)
     if unknown:
         problems.append(
-            f'unknown: {", ".join(f"{name}={values[name]!r}" for name in unknown)} '
+            f'unknown: {", ".join(f"{name}={_brief(values[name])}" for name in unknown)} '
             f'(if it changes no arithmetic, pass ignore_config={tuple(unknown)!r})'
         )
+    for name, key in keys.items():
+        allowed = _RANGES.get(name)
+        if key in values and allowed is not None and values[key] not in allowed:
+            problems.append(f'{key}={_brief(values[key])} must be {allowed}')
+    activation = values.get(keys['hidden_act'], ACTIVATIONS[0])
+    if activation not in ACTIVATIONS:
+        problems.append(
+            f'{keys["hidden_act"]}={_brief(activation)} is not implemented (only '
+            f'{", ".join(ACTIVATIONS)} are)'
+        )
+    for key, (kind, is_of_kind) in _OTHERS.items():
+        if key in values and key not in ignore and not is_of_kind(values[key]):
+            problems.append(f'{key}={_brief(values[key])} must be {kind}')
     if problems:
         raise ValueError('; '.join(problems) + '.')
     read = {name: values[key] for name, key in keys.items() if key in values}

@@ -1,5 +1,6 @@
 """Read and write checkpoints in Hugging Face's layout; every tensor must have its place."""
 
+import collections
 import dataclasses
 import json
 import os
@@ -16,7 +17,16 @@ import numpy as np
 import safetensors.numpy
 from absl import logging
 
-from bert_secrets_jax.files import sha256, write_atomically
+from bert_secrets_jax.brief import summary
+from bert_secrets_jax.files import (
+    open_regular,
+    parse_json,
+    read_bytes,
+    read_json,
+    read_text,
+    sha256,
+    write_atomically,
+)
 from bert_secrets_jax.model import hub, torch_bin
 from bert_secrets_jax.model.bert import Bert, init_params, param_shapes
 from bert_secrets_jax.model.config import (
@@ -104,6 +114,12 @@ _LEAVES = {'kernel': 'weight', 'embedding': 'weight', 'scale': 'weight', 'bias':
 # Constant buffers that old releases saved.
 _BUFFERS = ('embeddings.position_ids', 'embeddings.token_type_ids')
 _WEIGHT_FILES = ('model.safetensors', 'pytorch_model.bin')
+# What a tokenizer is made from, beside tokenizer_config.json.
+_TOKENIZER_FILES = (
+    'tokenizer.json', 'vocab.txt', 'vocab.json', 'merges.txt', 'special_tokens_map.json',
+    'added_tokens.json',
+)  # fmt: skip
+_DTYPES = ('float16', 'bfloat16', 'float32', 'float64')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,13 +194,16 @@ def from_pretrained(
     directory = hub.locate(name, revision=revision)
     settings_file = directory / 'config.json'
     try:
-        values = json.loads(settings_file.read_text(encoding='utf-8'))
+        values = parse_json(read_text(settings_file))
         if not isinstance(values, dict):
             raise ValueError('it does not hold a JSON object.')
         settings = read_config(values, ignore=ignore_config)
+        # Values that do not fit each other are this file's fault, too.
+        BertConfig(**settings, add_pooler=False)
     except (ValueError, OSError) as error:
         raise ValueError(f'{settings_file}: {error}') from error
     tensors, file = _read_tensors(directory)
+    _check_plausible(settings, tensors, settings_file, file)
     tensors = _normalise(tensors, _LAYOUTS[settings['model_type']], file)
     config, fresh = _settle_heads(settings, values, tensors, label_names, dtype, file)
     bert = Bert(config)
@@ -193,7 +212,7 @@ def from_pretrained(
     params = params_from_tensors(config, tensors, initial=initial, fresh=fresh, source=str(file))
     if fresh:
         logging.info('%s: freshly initialised (seed %d): %s.', file, seed, ', '.join(fresh))
-    return Pretrained(bert, params, _load_tokenizer(directory, config))
+    return Pretrained(bert, params, _load_tokenizer(directory, config, values))
 
 
 def with_classifier(
@@ -261,11 +280,14 @@ def params_from_tensors(
       source: Name of the checkpoint in errors.
 
     Raises:
-      ValueError: Tensors are missing, unexpected or misshapen; the message lists them all.
+      ValueError: Tensors are missing, unexpected or misshapen, are not floating-point, or hold NaN
+        or infinity; the message lists them all.
     """
     leaves = flax.traverse_util.flatten_dict(initial, sep='/')
     result, used = {}, set()
-    wrong: dict[str, list[str]] = {'missing': [], 'unexpected': [], 'misshapen': []}
+    wrong: dict[str, list[str]] = {
+        kind: [] for kind in ('missing', 'unexpected', 'misshapen', 'unusable')
+    }
     for path, leaf in leaves.items():
         if path.split('/')[0] in fresh:
             result[path] = leaf
@@ -279,6 +301,8 @@ def params_from_tensors(
             elif tensors[name].shape != shape:
                 found = list(tensors[name].shape)
                 wrong['misshapen'].append(f'{name} {found}, expected {list(shape)}')
+            elif fault := _fault(tensors[name]):
+                wrong['unusable'].append(f'{name} {fault}')
             else:
                 parts.append(_to_ours(path, tensors[name]))
         if not any(wrong.values()):
@@ -340,14 +364,58 @@ def _to_ours(path: str, tensor: np.ndarray) -> np.ndarray:
     return tensor.T if path.endswith('kernel') else tensor
 
 
+def _fault(tensor: np.ndarray) -> str:
+    """Return why an array cannot be weights; empty if it can."""
+    if tensor.dtype.name not in _DTYPES:
+        return f'is of type {tensor.dtype.name}, and weights are of {", ".join(_DTYPES)}'
+    # What float32 cannot hold becomes infinite.
+    with np.errstate(over='ignore'):
+        finite = np.isfinite(tensor.astype(np.float32, copy=False))
+    if not finite.all():
+        return f'has NaN or infinity in {(~finite).sum():,} of {finite.size:,} numbers'
+    return ''
+
+
 def _read_tensors(directory: pathlib.Path) -> tuple[dict[str, np.ndarray], pathlib.Path]:
     file = _weight_file(directory)
+    open_regular(file).close()
     if file.suffix == '.bin':
         return torch_bin.load(file), file
     try:
         return safetensors.numpy.load_file(file), file
-    except safetensors.SafetensorError as error:
-        raise ValueError(f'{file} is not a complete safetensors file: {error}.') from error
+    # The library has its own error for a damaged file, and others for types that NumPy lacks.
+    except (safetensors.SafetensorError, KeyError, TypeError, ValueError, AttributeError,
+            OverflowError, MemoryError) as error:  # fmt: skip
+        raise ValueError(
+            f'{file} is not a complete safetensors file: {type(error).__name__} {error}.'
+        ) from error
+
+
+def _check_plausible(
+    settings: Mapping[str, Any],
+    tensors: Mapping[str, np.ndarray],
+    settings_file: pathlib.Path,
+    file: pathlib.Path,
+) -> None:
+    """Refuse settings of a model far larger than its file, before anything of its size is made."""
+    width, layers = settings['hidden_size'], settings['num_hidden_layers']
+    rows = sum(
+        settings.get(name, getattr(BertConfig, name))
+        for name in ('vocab_size', 'max_position_embeddings', 'type_vocab_size')
+    )
+    of_layer = 4 * width**2 + 2 * width * settings['intermediate_size']
+    wanted = layers * of_layer + rows * (settings['embedding_size'] or width)
+    found = sum(tensor.size for tensor in tensors.values())
+    # What is slightly off is named tensor by tensor.
+    if wanted > 2 * found:
+        sizes = ', '.join(
+            f'{name}={settings[name]}'
+            for name in ('num_hidden_layers', 'hidden_size', 'intermediate_size', 'vocab_size')
+        )
+        raise ValueError(
+            f'{settings_file} is of a model of {wanted:,} numbers or more ({sizes}), and {file} '
+            f"holds {found:,}: is one of them another model's, or damaged?"
+        )
 
 
 def _weight_file(directory: pathlib.Path) -> pathlib.Path:
@@ -398,7 +466,7 @@ def _settle_heads(
     if label_names is None and found:
         lacking = [name for name in (pooler, classifier) if f'{name}.weight' not in tensors]
         _check_classifier(values, model_type, lacking, file)
-        names = _label_names(values, len(tensors[f'{classifier}.weight']), file)
+        names = _label_names(values, tensors[f'{classifier}.weight'], file)
         return BertConfig(**settings, label_names=names, dtype=dtype), []
     names = tuple(label_names or ())
     for name in found:
@@ -434,7 +502,16 @@ def _check_classifier(
     )
 
 
-def _label_names(values: Mapping[str, Any], count: int, file: pathlib.Path) -> tuple[str, ...]:
+def _label_names(
+    values: Mapping[str, Any], classifier: np.ndarray, file: pathlib.Path
+) -> tuple[str, ...]:
+    """Return the names of the classes; as many as the classifier has rows."""
+    if classifier.ndim != 2 or len(classifier) == 0:
+        raise ValueError(
+            f'{file} has a classifier of the shape {list(classifier.shape)}, and one of '
+            '[classes, hidden_size] is needed.'
+        )
+    count = len(classifier)
     names = values.get('id2label') or {str(index): f'LABEL_{index}' for index in range(count)}
     if not isinstance(names, dict) or set(names) != set(map(str, range(count))):
         raise ValueError(
@@ -465,7 +542,7 @@ def _auto_tokenizer():
     return AutoTokenizer
 
 
-def _load_tokenizer(directory: pathlib.Path, config: BertConfig):
+def _load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mapping[str, Any]):
     if not any(
         (directory / name).exists() for name in ('tokenizer.json', 'vocab.txt', 'merges.txt')
     ):
@@ -474,14 +551,92 @@ def _load_tokenizer(directory: pathlib.Path, config: BertConfig):
             'merges.txt): copy the files of the model it was fine-tuned from into it.'
         )
     try:
-        tokenizer = _auto_tokenizer().from_pretrained(directory, use_fast=True)
-    # A damaged file raises whatever the reader of that file happens to raise.
-    except Exception as error:
-        reason = str(error).strip().splitlines()[0]
-        raise ValueError(f'The tokenizer in {directory} was not loaded: {reason}') from error
-    if len(tokenizer) > config.vocab_size:
+        with tempfile.TemporaryDirectory() as plain:
+            _copy_tokenizer(directory, pathlib.Path(plain), config.model_type, settings)
+            tokenizer = _auto_tokenizer().from_pretrained(
+                plain, use_fast=True, trust_remote_code=False
+            )
+        tokenizer.name_or_path = str(directory)
+        vocabulary = tokenizer.get_vocab()
+        lacking = _lacking(directory, tokenizer)
+    # A damaged file raises whatever the reader of that file happens to raise; one of the readers
+    # is written in Rust, whose panics are no `Exception`.
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
+            raise
         raise ValueError(
-            f'The tokenizer in {directory} has {len(tokenizer)} wordpieces, the model '
-            f'{config.vocab_size}: it belongs to another model.'
+            f'The tokenizer in {directory} was not loaded: {summary(error)}'
+        ) from error
+    if lacking:
+        raise ValueError(
+            f'The vocabulary of the tokenizer in {directory} lacks {", ".join(lacking)}: is '
+            'vocab.txt empty, cut off, or of another model?'
         )
+    largest = max(vocabulary, key=vocabulary.get)
+    if vocabulary[largest] >= config.vocab_size:
+        raise ValueError(
+            f'The tokenizer in {directory} has {len(vocabulary)} wordpieces, the model '
+            f'{config.vocab_size}: {largest!r} is number {vocabulary[largest]}, counted from 0. '
+            'It belongs to another model, or lines of its vocabulary occur twice.'
+        )
+    _tell_of_vocabulary(directory, vocabulary, config)
     return tokenizer
+
+
+def _copy_tokenizer(
+    directory: pathlib.Path, plain: pathlib.Path, model_type: str, settings: Mapping[str, Any]
+) -> None:
+    """Copy what a tokenizer is made from, without anything that names code.
+
+    `transformers` offers to run Python of a checkpoint that its settings name (`auto_map`); where
+    these settings and that Python are not, there is nothing to offer.
+    """
+    for name in _TOKENIZER_FILES:
+        if (directory / name).exists():
+            (plain / name).write_bytes(read_bytes(directory / name))
+    about = directory / 'tokenizer_config.json'
+    if about.exists():
+        values = read_json(about)
+        if not isinstance(values, dict):
+            raise ValueError(f'{about} does not hold a JSON object.')
+        values.pop('auto_map', None)
+        (plain / about.name).write_text(json.dumps(values))
+    kept = {key: settings[key] for key in ('tokenizer_class',) if settings.get(key)}
+    (plain / 'config.json').write_text(json.dumps({'model_type': model_type} | kept))
+
+
+def _lacking(directory: pathlib.Path, tokenizer: Any) -> list[str]:
+    """Return the special tokens that are not in the vocabulary's own file.
+
+    The library would add them as further wordpieces, for which the model has learnt nothing.
+    """
+    if (directory / 'tokenizer.json').exists() or not (directory / 'vocab.txt').exists():
+        return [] if tokenizer.get_vocab() else ['every wordpiece']
+    known = set(read_text(directory / 'vocab.txt').split('\n'))
+    known = {line.strip() for line in known}
+    names = ('pad_token', 'unk_token', 'cls_token', 'sep_token')
+    tokens = [getattr(tokenizer, name) for name in names]
+    return [token for token in tokens if token is not None and token not in known]
+
+
+def _tell_of_vocabulary(
+    directory: pathlib.Path, vocabulary: Mapping[str, int], config: BertConfig
+) -> None:
+    """Log what is odd about a vocabulary, and what some published models have all the same."""
+    left = config.vocab_size - len(vocabulary)
+    # Embeddings are often filled up to a multiple of 64 or 128.
+    if left >= 128 or left > config.vocab_size // 20:
+        logging.warning(
+            'The tokenizer in %s has %d wordpieces, the model %d: words of a vocabulary that was '
+            'cut off become [UNK].',
+            directory, len(vocabulary), config.vocab_size,
+        )  # fmt: skip
+    file = directory / 'vocab.txt'
+    if file.exists() and not (directory / 'tokenizer.json').exists():
+        lines = [line.rstrip('\r') for line in read_text(file).removesuffix('\n').split('\n')]
+        twice = [line for line, count in collections.Counter(lines).items() if count > 1]
+        if twice:
+            logging.warning(
+                '%s has %d wordpieces twice, such as %r: the later line holds.',
+                file, len(twice), twice[0],
+            )  # fmt: skip

@@ -1,0 +1,43 @@
+"""What a number may be: ranges that are stated once, checked, and named in errors."""
+
+import dataclasses
+import numbers
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """The numbers that something may be.
+
+    Attributes:
+      least: The least number.
+      most: The greatest number.
+      whole: Whether only whole numbers are meant. A boolean is none.
+      without: One of the ends that is itself out of range; None if both are in it.
+      optional: Whether None is allowed, too.
+    """
+
+    least: int | float
+    most: int | float
+    whole: bool = True
+    without: int | float | None = None
+    optional: bool = False
+
+    def __contains__(self, value: Any) -> bool:
+        if value is None:
+            return self.optional
+        kind = numbers.Integral if self.whole else numbers.Real
+        if isinstance(value, bool) or not isinstance(value, kind):
+            return False
+        # NaN is not between any two numbers.
+        return self.least <= value <= self.most and value != self.without
+
+    def __str__(self) -> str:
+        kind = 'a whole number' if self.whole else 'a number'
+        but = '' if self.without is None else f', but not {self.without:,g}'
+        none = ', or nothing' if self.optional else ''
+        return f'{kind} from {_spelled(self.least)} to {_spelled(self.most)}{but}{none}'
+
+
+def _spelled(number: int | float) -> str:
+    return f'{number:,}' if isinstance(number, int) else f'{number:g}'
