@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+_SEAL = 'sha256'
 # Deeper than any file of ours or of a checkpoint, and far from what Python's own stack holds.
 _NESTING = 100
 _KINDS = (
@@ -124,31 +125,45 @@ def write_json(path: pathlib.Path, values: Any) -> None:
     write_atomically(path, (json.dumps(values, indent=2, sort_keys=True) + '\n').encode())
 
 
-def write_record(path: pathlib.Path, values: Any) -> None:
-    """Write JSON with its own SHA-256, so that `read_record` notices when it was damaged."""
+def sealed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a JSON object with its own SHA-256, under the key 'sha256'."""
     # As it will be read: keys become texts, tuples become lists.
     values = json.loads(json.dumps(values))
-    write_json(path, {'sha256': _digest(values), 'values': values})
+    return values | {_SEAL: _digest(values)}
 
 
-def read_record(path: pathlib.Path) -> Any:
+def unsealed(found: Any) -> dict[str, Any]:
+    """Return what `sealed` was given.
+
+    Raises:
+      ValueError: It is something else, or was changed since.
+    """
+    if isinstance(found, dict):
+        values = {key: value for key, value in found.items() if key != _SEAL}
+        if found.get(_SEAL) == _digest(values):
+            return values
+    raise ValueError('it is damaged or of another version')
+
+
+def write_record(path: pathlib.Path, values: Mapping[str, Any]) -> None:
+    """Write a JSON object with its own SHA-256, so that `read_record` notices any damage."""
+    write_json(path, sealed(values))
+
+
+def read_record(path: pathlib.Path) -> dict[str, Any]:
     """Read what `write_record` wrote.
 
     Raises:
       FileNotFoundError: There is no such file.
       ValueError: The file is damaged, or of another version; the error names it.
     """
-    found = read_json(path)
-    if not (
-        isinstance(found, dict)
-        and found.keys() == {'sha256', 'values'}
-        and found['sha256'] == _digest(found['values'])
-    ):
-        raise ValueError(f'{path} is damaged or of another version.')
-    return found['values']
+    try:
+        return unsealed(parse_json(read_text(path)))
+    except ValueError as error:
+        raise ValueError(f'{path} is damaged or of another version.') from error
 
 
-def _digest(values: Any) -> str:
+def _digest(values: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
@@ -156,6 +171,26 @@ def sha256(path: str | os.PathLike[str]) -> str:
     """Return the SHA-256 of a file in hexadecimal digits."""
     with open_regular(path) as file:
         return hashlib.file_digest(file, 'sha256').hexdigest()
+
+
+def checksums(folder: pathlib.Path) -> dict[str, str]:
+    """Return the SHA-256 of each file in a folder, at any depth, by its path within the folder."""
+    files = sorted(path for path in folder.rglob('*') if path.is_file())
+    return {file.relative_to(folder).as_posix(): sha256(file) for file in files}
+
+
+def differing(folder: pathlib.Path, noted: Mapping[str, str]) -> list[pathlib.Path]:
+    """Return the files of a folder that are missing or have other content than was noted.
+
+    Args:
+      folder: The folder.
+      noted: The SHA-256 of files, as `checksums` returns them; other files are not looked at.
+    """
+    return [
+        folder / name
+        for name, expected in noted.items()
+        if not (folder / name).is_file() or sha256(folder / name) != expected
+    ]
 
 
 def write_atomically(path: pathlib.Path, data: bytes) -> None:

@@ -125,13 +125,18 @@ def _read(
         arrays = read_arrays(file)
     except ValueError:
         arrays = {}
-    if all(
+    # The file of another batch could have the same shapes.
+    if str(arrays.get('key')) == file.stem and all(
         name in arrays and (arrays[name].shape, arrays[name].dtype) == (empty.shape, empty.dtype)
         for name, empty in (('logits', logits), ('done', done))
     ):
         return arrays['logits'], arrays['done']
     logging.warning('%s is damaged: this part of the sweep is computed again.', file)
     return logits, done
+
+
+def _write(file: pathlib.Path, logits: np.ndarray, done: np.ndarray) -> None:
+    write_arrays(file, {'key': np.array(file.stem), 'logits': logits, 'done': done})
 
 
 def _complete(
@@ -145,7 +150,7 @@ def _complete(
         logits[np.ix_(members, rows)] = found
         done[np.ix_(members, rows)] = True
         if file is not None and time.monotonic() - written >= _SECONDS_BETWEEN_WRITES:
-            write_arrays(file, {'logits': logits, 'done': done})
+            _write(file, logits, done)
             written = time.monotonic()
     if file is not None:
-        write_arrays(file, {'logits': logits, 'done': done})
+        _write(file, logits, done)

@@ -95,13 +95,13 @@ def labels_of(examples: Sequence[Example], config: BertConfig) -> np.ndarray:
     for example in examples:
         label = example.label
         if label is None:
-            raise ValueError(f'{example.id} has no label: labelled texts are needed.')
+            raise ValueError(f'{example.place} has no label: labelled texts are needed.')
         if config.num_labels == 1:
             if not np.isfinite(label):
-                raise ValueError(f'The label of {example.id}, {label}, is not a finite number.')
+                raise ValueError(f'The label of {example.place}, {label}, is not a finite number.')
         elif label != int(label) or not 0 <= label < config.num_labels:
             raise ValueError(
-                f'The label of {example.id} is {label}, and the model has {config.num_labels} '
+                f'The label of {example.place} is {label}, and the model has {config.num_labels} '
                 f'classes, 0 to {config.num_labels - 1}: give a model that was fine-tuned on this '
                 'task.'
             )

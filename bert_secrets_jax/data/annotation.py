@@ -29,7 +29,7 @@ import numpy as np
 from absl import logging
 
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.files import write_atomically
+from bert_secrets_jax.files import parse_json, read_text, write_text
 
 _KEYS = ('text_a', 'text_b', 'features', 'relations', 'note')
 _TEXTS = ('text_a', 'text_b')
@@ -305,7 +305,7 @@ def read_annotations(path: str | os.PathLike[str]) -> tuple[list[Example], list[
     """
     path = pathlib.Path(path)
     read, faults = [], []
-    for number, line in enumerate(_decode(path).split('\n'), 1):
+    for number, line in enumerate(read_text(path).split('\n'), 1):
         if not line.strip():
             continue
         try:
@@ -350,7 +350,7 @@ def write_annotations(
         except ValueError as fault:
             raise ValueError(f'{example.id}: {fault}.') from None
         lines.append(json.dumps(_record(example, annotation), ensure_ascii=False) + '\n')
-    write_atomically(pathlib.Path(path), ''.join(lines).encode())
+    write_text(pathlib.Path(path), ''.join(lines))
 
 
 def _record(example: Example, annotation: Annotation) -> dict[str, Any]:
@@ -370,18 +370,9 @@ def _record(example: Example, annotation: Annotation) -> dict[str, Any]:
     }
 
 
-def _decode(path: pathlib.Path) -> str:
-    data = path.read_bytes()
-    try:
-        return data.decode('utf-8-sig')
-    except UnicodeDecodeError as error:
-        line = data.count(b'\n', 0, error.start) + 1
-        raise ValueError(f'{path}: not UTF-8 at line {line}. Save it as UTF-8.') from error
-
-
 def _read_line(line: str, *, id: str) -> tuple[Example, Annotation]:
     try:
-        record = json.loads(line)
+        record = parse_json(line)
     except json.JSONDecodeError as error:
         raise ValueError(f'malformed JSON at column {error.colno}: {error.msg}') from error
     _check_keys(_object(record, 'the line'), _KEYS)

@@ -16,6 +16,10 @@ from bert_secrets_jax.brief import brief
 from bert_secrets_jax.data.annotation import Annotation, align, check_spans
 from bert_secrets_jax.data.tasks import Example, Text, as_examples
 
+# Far more than a wordpiece has, so that a beginning of as many has more tokens than are kept.
+_CHARACTERS_PER_TOKEN = 100
+# The share of [UNK] from which on it is told.
+_MANY_UNKNOWN = 0.2
 BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
@@ -201,9 +205,13 @@ def tokenize(tokenizer, texts: Sequence[Text], *, max_length: int = 128) -> Enco
             f'{len(singles)} of {len(examples)} examples have one text and the others two '
             f'(the first such is {singles[0]}): encode them apart.'
         )
+
+    def beginnings(texts: Iterable[str]) -> list[str]:
+        return [_beginning(tokenizer, text, max_length) for text in texts]
+
     encoded = tokenizer(
-        [example.text_a for example in examples],
-        None if singles else [example.text_b for example in examples],
+        beginnings(example.text_a for example in examples),
+        None if singles else beginnings(example.text_b for example in examples),
         truncation='longest_first',
         max_length=max_length,
         return_special_tokens_mask=True,
@@ -228,15 +236,60 @@ def tokenize(tokenizer, texts: Sequence[Text], *, max_length: int = 128) -> Enco
         _offsets(example, encoding)
         for example, encoding in zip(examples, encoded.encodings, strict=True)
     )
+    input_ids, of_text = stack(encoded['input_ids']), stack(texts, fill=-1, dtype=np.int8)
+    _tell_of_lost(examples, input_ids, of_text, tokenizer.unk_token_id)
     return Encoded(
-        input_ids=stack(encoded['input_ids']),
+        input_ids=input_ids,
         token_type_ids=stack(encoded.get('token_type_ids', ())),
         special=stack(encoded['special_tokens_mask']) == 1,
         lengths=lengths,
         offsets=stack(offsets, 2),
-        text=stack(texts, fill=-1, dtype=np.int8),
+        text=of_text,
         tokenizer=tokenizer,
     )
+
+
+def _beginning(tokenizer, text: str, max_length: int) -> str:
+    """Return as much of a very long text as has more tokens than are kept.
+
+    The other tokens would be computed only to be cut off: seconds for a text of megabytes.
+    """
+    reach = _CHARACTERS_PER_TOKEN * max_length
+    while reach < len(text):
+        # Not within a word, which could have other wordpieces; a script without spaces is cut.
+        end = max(text.rfind(' ', 0, reach), text.rfind('\n', 0, reach))
+        start = text[: end if end > 0 else reach]
+        tokens = tokenizer(start, add_special_tokens=False, truncation=False, verbose=False)
+        if len(tokens['input_ids']) > max_length:
+            return start
+        reach *= 4
+    return text
+
+
+def _tell_of_lost(
+    examples: Sequence[Example], input_ids: np.ndarray, of_text: np.ndarray, unknown: int | None
+) -> None:
+    """Log the texts that the tokenizer makes nothing of, or nothing but [UNK]."""
+    known = (of_text >= 0) & (input_ids != (-1 if unknown is None else unknown))
+    for number, name in enumerate(('text_a', 'text_b')):
+        if getattr(examples[0], name) is None:
+            continue
+        of_this = of_text == number
+        empty = ~of_this.any(axis=1)
+        lost = ~empty & ~(of_this & known).any(axis=1)
+        for which, what in ((empty, 'no wordpiece'), (lost, 'no wordpiece but [UNK]')):
+            if which.any():
+                first = examples[int(np.flatnonzero(which)[0])].place
+                logging.warning(
+                    '%d of %d texts (%s) have %s, the first one in %s: is the tokenizer made for '
+                    'them?', which.sum(), len(examples), name, what, first,
+                )  # fmt: skip
+    share = ((of_text >= 0) & ~known).sum() / max((of_text >= 0).sum(), 1)
+    if share > _MANY_UNKNOWN:
+        logging.warning(
+            '%.0f %% of the wordpieces are [UNK]: the tokenizer does not know these words.',
+            100 * share,
+        )
 
 
 def _offsets(example: Example, encoding) -> list[tuple[int, int]]:

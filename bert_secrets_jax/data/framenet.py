@@ -30,6 +30,7 @@ from bert_secrets_jax.data.annotation import (
     read_annotations,
 )
 from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.files import parse_json, read_text
 from bert_secrets_jax.progress import progress
 
 RELATION = 'frame element-target'
@@ -130,10 +131,7 @@ def read_framenet_sample(
       ValueError: A line is bad (the error names it and its fault), or the file has no links.
     """
     path = pathlib.Path(path)
-    try:
-        lines = path.read_text(encoding='utf-8-sig').split('\n')
-    except UnicodeDecodeError as error:
-        raise ValueError(f'{path} is not UTF-8. Save it as UTF-8.') from error
+    lines = read_text(path).split('\n')
     numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if not any(_is_prepared(line) for _, line in numbered[:1]):
         examples, annotations = read_annotations(path)
@@ -151,14 +149,14 @@ def read_framenet_sample(
 
 def _is_prepared(line: str) -> bool:
     try:
-        return 'sentence' in json.loads(line)
-    except (json.JSONDecodeError, TypeError):  # for `read_annotations` to complain about
+        return 'sentence' in parse_json(line)
+    except (ValueError, TypeError):  # for `read_annotations` to complain about
         return False
 
 
 def _read_prepared(line: str, id: str) -> tuple[Example, Annotation]:
     try:
-        record = json.loads(line)
+        record = parse_json(line)
     except json.JSONDecodeError as error:
         raise ValueError(f'malformed JSON at column {error.colno}') from error
     for key, kind in (('sentence', str), ('target_span', list), ('link_spans', list)):

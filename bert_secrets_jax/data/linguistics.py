@@ -24,6 +24,7 @@ from bert_secrets_jax.data.annotation import (
     write_annotations,
 )
 from bert_secrets_jax.data.tasks import Example, Text, as_examples
+from bert_secrets_jax.files import parse_json, read_text, write_text
 from bert_secrets_jax.progress import progress
 
 TAGS = {
@@ -109,8 +110,8 @@ def annotate(
       pipeline: The package of an English spaCy pipeline with a tagger and a parser.
       cache: A folder in which the annotations are kept and from which they are read the next time.
         The file is named after the texts, the pipeline and the versions of the pipeline and of
-        spaCy. You may edit it to correct spaCy before you measure anything. A file that cannot be
-        read is set aside, and the texts are parsed again.
+        spaCy. You may edit it to correct spaCy before you measure anything; a log line says that
+        it was changed. A file that cannot be read is set aside, and the texts are parsed again.
 
     Returns:
       The annotation of each text, all with the same names.
@@ -126,13 +127,46 @@ def annotate(
     path = pathlib.Path(cache) / f'{_fingerprint(examples, pipeline)}.jsonl'
     if path.exists():
         try:
-            return _read_cache(path, examples)
+            annotations = _read_cache(path, examples)
+            if _noted_checksum(path) != _checksum(path):
+                logging.warning(
+                    '%s was changed after it was written (delete it to have the texts parsed '
+                    'again).', path,
+                )  # fmt: skip
+            return annotations
         except ValueError as error:
             aside = path.replace(path.with_suffix('.damaged'))
             logging.warning('Parsing anew; set aside as %s: %s', aside.name, error)
     annotations = _annotate(examples, pipeline)
     write_annotations(path, examples, annotations)
+    first, rest = _parts(path)
+    record = parse_json(first) | {'note': {_CHECKSUM: _checksum(path)}}
+    write_text(path, f'{json.dumps(record, ensure_ascii=False)}\n{rest}')
     return annotations
+
+
+_CHECKSUM = 'sha256 of all but this note'
+
+
+def _parts(path: pathlib.Path) -> tuple[str, str]:
+    """Return the first line of a file of annotations, and what follows it."""
+    first, _, rest = read_text(path).partition('\n')
+    return first, rest
+
+
+def _checksum(path: pathlib.Path) -> str:
+    """Return the SHA-256 of a file of annotations without the note in its first line."""
+    first, rest = _parts(path)
+    record = parse_json(first)
+    record.pop('note', None)
+    text = f'{json.dumps(record, ensure_ascii=False)}\n{rest}'
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _noted_checksum(path: pathlib.Path) -> str | None:
+    """Return the checksum in a file of annotations; None if there is none."""
+    note = parse_json(_parts(path)[0]).get('note')
+    return note.get(_CHECKSUM) if isinstance(note, dict) else None
 
 
 def _installed(pipeline: str) -> str:
@@ -232,6 +266,12 @@ def _parse(texts: Sequence[str], pipeline: str) -> dict[str, _Parsed]:
                 f'The spaCy pipeline {pipeline!r} has no {component}, it has: '
                 f'{", ".join(nlp.pipe_names) or "nothing"}. Use another one, as en_core_web_sm.'
             )
+    longest = max(texts, key=len, default='')
+    if len(longest) > nlp.max_length:
+        raise ValueError(
+            f'A text has {len(longest):,} characters, and {pipeline} parses at most '
+            f'{nlp.max_length:,}: cut it, or leave it out. It begins {longest[:40]!r}.'
+        )
     shown = progress(
         texts, f'Parsing with {pipeline}', size=lambda _: 1, unit='texts', compiles=False
     )

@@ -7,11 +7,13 @@ import json
 import math
 import os
 import pathlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from absl import logging
 
 from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.files import open_regular, parse_json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,6 +87,7 @@ def read_table(
                     text_b=row.values[1] if text_b is not None else None,
                     label=to_label(row.values[-1]) if to_label else None,
                     id=f'{prefix}/{position}',
+                    where=f'{path}, line {row.line}',
                 )
             )
         except ValueError as fault:
@@ -122,7 +125,7 @@ def _read_rows(path: pathlib.Path, columns: Sequence[str]) -> Iterator[_Row]:
             raise ValueError(f'{path}: unknown extension {suffix!r}; known: .tsv, .csv, .jsonl.')
     if not path.parent.is_dir():
         raise FileNotFoundError(f'{path} not found: there is no folder {path.parent}.')
-    if not path.is_file():
+    if not path.exists():
         folder = path.parent.resolve()
         names = sorted(each.name for each in folder.iterdir() if not each.name.startswith('.'))
         raise FileNotFoundError(
@@ -138,7 +141,7 @@ def _read_lines(path: pathlib.Path) -> Iterator[tuple[int, str]]:
     U+2028 and U+0085), which occur inside sentences.
     """
     start = 0
-    with path.open('rb') as file:
+    with open_regular(path) as file:
         for number, raw in enumerate(file, 1):
             try:
                 line = raw.decode('utf-8')
@@ -211,7 +214,7 @@ def _read_jsonl(path: pathlib.Path, columns: Sequence[str]) -> Iterator[_Row]:
         if not line.strip():
             continue
         try:
-            record = json.loads(line)
+            record = parse_json(line)
             if not isinstance(record, dict):
                 raise ValueError('not a JSON object')
             found |= dict.fromkeys(record)
@@ -258,15 +261,12 @@ def _label_reader(
 
 
 def _number_reader(path: pathlib.Path, texts: Iterable[str]) -> Callable[[str], int | float]:
-    """Return `int` if it reads every label, otherwise `_score` if that does."""
+    """Return `int` if all labels are whole numbers, otherwise `_score` if all are numbers."""
     kinds = set(texts)
-    for read in (int, _score):
-        try:
-            for text in kinds:
-                read(text)
-        except ValueError:
-            continue
-        return read
+    if all(_WHOLE.fullmatch(text) for text in kinds):
+        return int
+    if all(_NUMBER.fullmatch(text) for text in kinds):
+        return _score
     found = _shorten([repr(text) for text in sorted(kinds)], 10, ', ')
     raise ValueError(
         f'{path}: labels are not all numbers: {found}. Name them in the order of their '
@@ -274,11 +274,13 @@ def _number_reader(path: pathlib.Path, texts: Iterable[str]) -> Callable[[str], 
     )
 
 
+# Python's own `int` and `float` also read 1_0, and the digits of other scripts.
+_WHOLE = re.compile(r'\s*[+-]?[0-9]+\s*')
+_NUMBER = re.compile(r'\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*')
+
+
 def _score(text: str) -> float:
-    try:
-        score = float(text)
-    except ValueError:
-        score = math.nan
+    score = float(text) if _NUMBER.fullmatch(text) else math.nan
     if not math.isfinite(score):
         raise ValueError(f'label {text!r} is not a finite number')
     return score

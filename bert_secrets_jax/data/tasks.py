@@ -18,13 +18,25 @@ class Example:
       text_b: The second sentence, or None if there is only one.
       label: The class id, or the score in regression; None if the example has no label.
       id: The origin of the example, such as 'mrpc/dev/17'. Rows count from 0, without the header.
+      where: The file and the line that it was read from, for errors; empty if it was read from
+        none. It makes no difference between examples.
     """
 
     text_a: str
     text_b: str | None = None
     label: int | float | None = None
     id: str = ''
+    where: str = dataclasses.field(default='', repr=False, compare=False)
 
+    @property
+    def place(self) -> str:
+        """Where a person finds the example: its file and line, or else its id."""
+        return self.where or self.id
+
+
+# The most classes that numbers may count. A label such as 1000000000 is no class id: a classifier
+# of as many classes would be made for it.
+MOST_CLASSES = 1000
 
 # The kinds of texts that all functions accept; all items of one list are of the same kind.
 Text = str | tuple[str, str] | Example

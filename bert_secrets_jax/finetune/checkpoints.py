@@ -7,12 +7,21 @@ is opened.
 import dataclasses
 import json
 import pathlib
+import shutil
 from collections.abc import Sequence
 from typing import Any
 
 import jax
+from absl import logging
 
-from bert_secrets_jax.files import write_atomically, write_csv
+from bert_secrets_jax.files import (
+    checksums,
+    differing,
+    read_record,
+    write_atomically,
+    write_csv,
+    write_record,
+)
 
 _KEYS = ('split', 'seed', 'step', 'epoch')
 
@@ -62,6 +71,8 @@ class Checkpoints:
 
         self._orbax = orbax.checkpoint
         self._folder = folder.absolute()
+        self._noted = self._folder / 'checkpoint.json'
+        self._remove_damaged()
         self._manager = self._orbax.CheckpointManager(
             self._folder / 'checkpoints',
             options=self._orbax.CheckpointManagerOptions(
@@ -89,7 +100,31 @@ class Checkpoints:
                 state=args.StandardSave(state), record=args.JsonSave(dataclasses.asdict(record))
             ),
         )
-        self._write_curves(record.history)
+        if jax.process_index() == 0:
+            step = str(int(state.step))
+            files = checksums(self._folder / 'checkpoints' / step)
+            write_record(self._noted, {'step': step, 'files': files})
+            self._write_curves(record.history)
+
+    def _remove_damaged(self) -> None:
+        """Remove a checkpoint whose files are not those that were written."""
+        folder = self._folder / 'checkpoints'
+        if not folder.exists() or jax.process_index() != 0:
+            return
+        try:
+            noted = read_record(self._noted)
+            step = folder / noted['step']
+            damaged = differing(step, noted['files']) if step.exists() else []
+            fault = f'{damaged[0]} is missing or damaged' if damaged else ''
+        except FileNotFoundError:
+            # Killed after the first checkpoint was complete, and before its checksums were.
+            fault = ''
+        except ValueError as error:
+            fault = str(error)
+        if fault:
+            logging.warning('The training begins again, since a file of it is damaged: %s', fault)
+            shutil.rmtree(folder)
+            self._noted.unlink(missing_ok=True)
 
     def restore_latest(self, state: Any) -> tuple[Any, Record]:
         """Return the state and the record of the last checkpoint.

@@ -2,17 +2,16 @@
 
 import dataclasses
 import functools
-import json
 import math
 import pathlib
 from typing import Any
 
 import scipy.stats
 
-from bert_secrets_jax.files import write_atomically
+from bert_secrets_jax.files import checksums, differing, read_record, write_record
 from bert_secrets_jax.finetune.loop import best_rows
 from bert_secrets_jax.model.config import ComputeDtype
-from bert_secrets_jax.model.weights import Pretrained, from_pretrained
+from bert_secrets_jax.model.weights import Pretrained, from_pretrained, save_pretrained
 
 # The greatest p-value at which a model counts as having learnt something.
 LEVEL = 0.05
@@ -119,7 +118,7 @@ class Finetuned:
 
         Raises:
           FileNotFoundError: The fine-tuning in the folder is not finished, or there is none.
-          ValueError: The file is damaged, or of another version of this package.
+          ValueError: A file of it is damaged or missing, or of another version of this package.
         """
         folder = pathlib.Path(folder)
         if not is_finished(folder):
@@ -127,13 +126,18 @@ class Finetuned:
                 f'{folder} holds no finished fine-tuning: call bs.finetune(..., folder=...).'
             )
         try:
-            values = json.loads((folder / _FILE).read_text(encoding='utf-8'))
+            values = read_record(folder / _FILE)
             sequences = ('seeds', 'metrics', 'label_names')
-            return cls(**values | {name: tuple(values[name]) for name in sequences}, folder=folder)
+            read = cls(**values | {name: tuple(values[name]) for name in sequences}, folder=folder)
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
-                f'{folder / _FILE} is damaged or of another version: delete it to write it again.'
+                f'{folder / _FILE} is damaged or of another version: fine-tuning again with the '
+                'same folder writes it again.'
             ) from error
+        for seed in read.seeds:
+            for which in ('last', 'best'):
+                check_model(checkpoint_folder(folder, seed, which))
+        return read
 
     def _dev_rows(self, epoch: int) -> list[dict[str, Any]]:
         rows = [row for row in self.history if row['split'] == 'dev' and row['epoch'] == epoch]
@@ -177,6 +181,37 @@ def checkpoint_folder(folder: pathlib.Path, seed: int, which: str) -> pathlib.Pa
     return folder / f'seed{seed}' / which
 
 
+def save_model(pretrained: Pretrained, folder: pathlib.Path) -> None:
+    """Write a model, and the checksums of its files."""
+    noted = _checksums_of(folder)
+    # First, so that checksums are never those of former files.
+    noted.unlink(missing_ok=True)
+    save_pretrained(pretrained, folder)
+    write_record(noted, checksums(folder))
+
+
+def has_checksums(folder: pathlib.Path) -> bool:
+    """Return whether `save_model` has completed a model."""
+    return _checksums_of(folder).exists()
+
+
+def _checksums_of(folder: pathlib.Path) -> pathlib.Path:
+    return folder.with_name(f'{folder.name}.json')
+
+
+def check_model(folder: pathlib.Path) -> None:
+    """Check the files of a model that `save_model` wrote.
+
+    Raises:
+      ValueError: A file is missing or damaged; the error names it.
+    """
+    noted = _checksums_of(folder)
+    if not noted.exists():
+        raise ValueError(f'{noted} is missing, which has the checksums of the model.')
+    for file in differing(folder, read_record(noted)):
+        raise ValueError(f'{file} is missing, or damaged since it was written.')
+
+
 def write_outcome(finetuned: Finetuned) -> None:
     """Write everything but the models into the folder, which marks the fine-tuning as finished."""
     values = {
@@ -184,9 +219,14 @@ def write_outcome(finetuned: Finetuned) -> None:
         for field in dataclasses.fields(finetuned)
         if field.name not in ('folder', 'in_memory')
     }
-    write_atomically(finetuned.folder / _FILE, json.dumps(values).encode())
+    write_record(finetuned.folder / _FILE, values)
 
 
 def is_finished(folder: pathlib.Path) -> bool:
     """Return whether the folder has a finished fine-tuning."""
     return (folder / _FILE).exists()
+
+
+def remove_outcome(folder: pathlib.Path) -> None:
+    """Remove what marks the fine-tuning as finished."""
+    (folder / _FILE).unlink(missing_ok=True)

@@ -8,23 +8,29 @@ import math
 import numbers
 import operator
 import pathlib
+import shutil
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from absl import logging
 from jax.sharding import Mesh
 
 from bert_secrets_jax.data.encoding import Batch, Encoded, encode, padded_lengths, tokenize
-from bert_secrets_jax.data.tasks import Example, as_examples, draw
-from bert_secrets_jax.files import write_atomically
+from bert_secrets_jax.data.tasks import MOST_CLASSES, Example, as_examples, draw
+from bert_secrets_jax.files import read_record, write_record
 from bert_secrets_jax.finetune.loop import Data, FinetuneConfig, train_runs
 from bert_secrets_jax.finetune.metrics import check_metrics, metrics_for
 from bert_secrets_jax.finetune.outcome import (
     Finetuned,
+    check_model,
     checkpoint_folder,
+    has_checksums,
     is_finished,
+    remove_outcome,
+    save_model,
     write_outcome,
 )
 from bert_secrets_jax.model.bert import init_params
@@ -32,11 +38,12 @@ from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.weights import (
     Pretrained,
     check_pretrained,
-    save_pretrained,
     with_classifier,
 )
 
 __all__ = ['Finetuned', 'finetune']
+
+_INPUTS = 'inputs.json'
 
 
 def finetune(
@@ -153,8 +160,9 @@ def finetune(
         # How often checkpoints are written changes no result.
         del settings['checkpoint_every']
         _claim(folder, settings, _digests(pretrained, train, dev, start))
-        if is_finished(folder):
-            return Finetuned.load(folder)
+        finished = _finished(folder)
+        if finished is not None:
+            return finished
     data = _encoded(pretrained, train, dev, config, metrics)
     initial = [_initial(pretrained, names, start, seed) for seed in config.seeds]
     bert, tokenizer = initial[0].bert, pretrained.tokenizer
@@ -163,7 +171,7 @@ def finetune(
     def save(seed: int, which: str, params: Any) -> None:
         if folder is not None:
             model = Pretrained(bert, params, tokenizer)
-            save_pretrained(model, checkpoint_folder(folder, seed, which))
+            save_model(model, checkpoint_folder(folder, seed, which))
         elif which == 'last':
             # By way of the host: whatever devices it was trained on, it lies on the usual one.
             params = jax.tree.map(jnp.asarray, jax.device_get(params))
@@ -188,6 +196,46 @@ def finetune(
     if folder is not None:
         write_outcome(finetuned)
     return finetuned
+
+
+def _finished(folder: pathlib.Path) -> Finetuned | None:
+    """Return a finished fine-tuning; what of it is damaged is removed, to be computed again."""
+    for best in folder.glob('seed*/best'):
+        # A model that was being written when the run was killed is going to be written again.
+        if not (is_finished(folder) or has_checksums(best)):
+            continue
+        try:
+            check_model(best)
+        except ValueError as error:
+            logging.warning('Fine-tuning begins again: %s', error)
+            # The best model was there in the middle: only the whole training gives it again.
+            remove_outcome(folder)
+            shutil.rmtree(folder / 'checkpoints', ignore_errors=True)
+            shutil.rmtree(best.parent)
+            return None
+    if not is_finished(folder):
+        return None
+    try:
+        return Finetuned.load(folder)
+    except ValueError as error:
+        logging.warning('Fine-tuning goes on from its last checkpoint: %s', error)
+        remove_outcome(folder)
+        return None
+
+
+def remove_unknown(folder: pathlib.Path) -> None:
+    """Remove a fine-tuning of which nobody can tell what it is, because its inputs are damaged.
+
+    Args:
+      folder: The folder of the fine-tuning, with nothing else in it.
+    """
+    try:
+        read_record(folder / _INPUTS)
+    except FileNotFoundError:
+        return
+    except ValueError as error:
+        logging.warning('Fine-tuning begins again: %s', error)
+        shutil.rmtree(folder)
 
 
 def _initial(
@@ -252,12 +300,12 @@ def _labelled(texts: Sequence[Example], split: str) -> list[Example]:
         label = example.label
         if label is None:
             raise ValueError(
-                f'{split} example {example.id} has no label: give bs.Example(text_a, text_b, '
+                f'{split} example {example.place} has no label: give bs.Example(text_a, text_b, '
                 'label), or leave it out.'
             )
         if not isinstance(label, numbers.Real) or not math.isfinite(label):
             raise ValueError(
-                f'{split} example {example.id} has the label {label!r}: labels are class ids, '
+                f'{split} example {example.place} has the label {label!r}: labels are class ids, '
                 'counted from 0, or finite values of a regression.'
             )
     return examples
@@ -268,10 +316,24 @@ def _names_from(train: Sequence[Example]) -> tuple[str, ...]:
     labels = [example.label for example in train]
     if not all(isinstance(label, numbers.Integral) for label in labels):
         return ('score',)
+    for example in train:
+        if not 0 <= example.label < MOST_CLASSES:
+            raise ValueError(
+                f'Training example {example.place} has the label {example.label!r}, which is no '
+                f'class id: these are 0, 1, 2 and so on, up to {MOST_CLASSES - 1}. If labels are '
+                'names of classes, such as -1 and 1, give them as label_names in their order '
+                "(setting data.labels=('-1', '1')); scores of a regression need a point (1.0)."
+            )
     if max(labels) < 1:
         raise ValueError(
             f'All training labels are {max(labels)}: at least two classes are needed, or give '
             'label_names.'
+        )
+    without = sorted(set(range(max(labels))) - set(labels))
+    if without:
+        logging.warning(
+            'No training example is of the class %s: classes are counted from 0.',
+            ', '.join(map(str, without)),
         )
     return tuple(f'LABEL_{index}' for index in range(max(labels) + 1))
 
@@ -289,7 +351,7 @@ def _check_labels(examples: Sequence[Example], classes: int, split: str) -> None
     for example in examples:
         if example.label not in range(classes):
             raise ValueError(
-                f'{split} example {example.id} has the label {example.label!r}, and the classes '
+                f'{split} example {example.place} has the label {example.label!r}, and the classes '
                 f'are 0 to {classes - 1}: correct it, or give the names of all classes as '
                 'label_names.'
             )
@@ -307,17 +369,20 @@ def _claim(folder: pathlib.Path, settings: dict[str, Any], digests: dict[str, st
       settings: Settings by name.
       digests: Digests of everything else that the results depend on, by what it is.
     """
-    file = folder / 'inputs.json'
+    file = folder / _INPUTS
     # NumPy's numbers become plain ones.
-    text = json.dumps({'settings': settings, 'digests': digests}, indent=2, default=float)
+    text = json.dumps({'settings': settings, 'digests': digests}, default=float)
     wanted = json.loads(text)
     mend = 'choose another folder, or delete this one.'
     if not file.exists():
         if is_finished(folder) or (folder / 'checkpoints').exists():
             raise ValueError(f'{folder} holds a fine-tuning of another version: {mend}')
-        write_atomically(file, text.encode())
+        write_record(file, wanted)
         return
-    found = json.loads(file.read_text(encoding='utf-8'))
+    try:
+        found = read_record(file)
+    except ValueError as error:
+        raise ValueError(f'{error} Nobody can tell what {folder} is for: {mend}') from error
     others = [
         f'{name}={found["settings"].get(name)!r}, not {value!r}'
         for name, value in wanted['settings'].items()

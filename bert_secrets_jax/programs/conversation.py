@@ -9,6 +9,7 @@ from absl import flags, logging
 from ml_collections import ConfigDict
 
 from bert_secrets_jax.cache import enable_cache
+from bert_secrets_jax.configs import ranges
 from bert_secrets_jax.data.tasks import get_task
 from bert_secrets_jax.programs.report import one_line, write_report
 from bert_secrets_jax.programs.study import MENDABLE, Study
@@ -93,8 +94,10 @@ def open_studies(config: ConfigDict, workdir: pathlib.Path) -> list[Study]:
       workdir: The folder of the results. Each of several tasks has its own folder in it.
 
     Raises:
-      ValueError: A task is unknown or given twice, or the folder has other files.
+      ValueError: Settings are out of range, a task is unknown or given twice, or the folder has
+        other files.
     """
+    ranges.check(config)
     tasks = config.data.task.split(',') if config.data.source == 'glue' else []
     names = [get_task(task).name for task in tasks]
     if len(tasks) < 2:

@@ -1,11 +1,20 @@
 """The files of a section: its frames as CSV, its figures as PDF, SVG and PNG."""
 
-import json
 import pathlib
 from collections.abc import Collection, Iterable
 
+from absl import logging
+
 from bert_secrets_jax import plots
-from bert_secrets_jax.files import write_csv, write_json
+from bert_secrets_jax.files import (
+    differing,
+    read_json,
+    sealed,
+    sha256,
+    unsealed,
+    write_csv,
+    write_json,
+)
 from bert_secrets_jax.report.page import Part, Picture, file_name
 from bert_secrets_jax.runs.folder import describe_versions
 from bert_secrets_jax.runs.result import Result
@@ -39,13 +48,14 @@ def write_part(folder: pathlib.Path, part: Part, used: Collection[str]) -> Part:
     files.append(_write_findings(folder, part))
     manifest = read_manifest(folder)
     former = manifest.get(part.name, {}).get('files', [])
-    manifest[part.name] = {
+    about = {
         'files': files,
         'pictures': [[picture.name, picture.caption] for picture in pictures],
         'used': _state(result, used),
+        'sha256_of': {file: sha256(folder / file) for file in files},
     }
     _remove(folder, set(former) - set(files))
-    write_json(folder / _MANIFEST, manifest)
+    _write_manifest(folder, manifest | {part.name: about})
     return part.with_pictures(pictures)
 
 
@@ -58,7 +68,7 @@ def read_part(folder: pathlib.Path, part: Part, used: Collection[str]) -> Part:
     if not (
         written
         and written['used'] == _state(part.result, used)
-        and all((folder / file).exists() for file in written['files'])
+        and not differing(folder, written['sha256_of'])
     ):
         return write_part(folder, part, used)
     return part.with_pictures(
@@ -79,7 +89,7 @@ def remove_parts(folder: pathlib.Path, names: Iterable[str]) -> None:
     manifest = read_manifest(folder)
     for name in names:
         _remove(folder, manifest.pop(name, {}).get('files', []))
-    write_json(folder / _MANIFEST, manifest)
+    _write_manifest(folder, manifest)
 
 
 def read_manifest(folder: pathlib.Path) -> dict:
@@ -88,10 +98,27 @@ def read_manifest(folder: pathlib.Path) -> dict:
     Args:
       folder: The folder of the run.
     """
+    file = folder / _MANIFEST
     try:
-        return json.loads((folder / _MANIFEST).read_text('utf-8'))
-    except (FileNotFoundError, json.JSONDecodeError):
+        found = read_json(file)
+        if not isinstance(found, dict):
+            raise ValueError(f'{file} does not hold a JSON object.')
+    except FileNotFoundError:
         return {}
+    except ValueError as error:
+        logging.warning('Figures and tables are written again: %s', error)
+        return {}
+    parts = {}
+    for name, part in found.items():
+        try:
+            parts[name] = unsealed(part)
+        except ValueError as error:
+            logging.warning('%s: what it says of %s is not used: %s.', file, name, error)
+    return parts
+
+
+def _write_manifest(folder: pathlib.Path, parts: dict[str, dict]) -> None:
+    write_json(folder / _MANIFEST, {name: sealed(part) for name, part in parts.items()})
 
 
 def _write_findings(folder: pathlib.Path, part: Part) -> str:

@@ -1,7 +1,6 @@
 """Sections of one study or several, computed one after the other and written after each."""
 
 import dataclasses
-import json
 import pathlib
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,7 +10,8 @@ from absl import logging
 from flax.traverse_util import flatten_dict
 
 from bert_secrets_jax.analyses.overview import overview
-from bert_secrets_jax.files import write_atomically
+from bert_secrets_jax.brief import summary
+from bert_secrets_jax.files import read_json, write_text
 from bert_secrets_jax.programs.outputs import read_part, remove_parts, write_part
 from bert_secrets_jax.programs.sections import FILES, SECTIONS, applicable, check, watch
 from bert_secrets_jax.programs.study import MENDABLE, Study
@@ -196,7 +196,7 @@ def _write(path: pathlib.Path, every: Sequence[Answers], to_come: Sequence[str])
     studies = [answers.study for answers in every]
     details: dict[str, Mapping[str, Any]] = {}
     for answers in every:
-        versions = json.loads((answers.study.folder / 'versions.json').read_text())
+        versions = read_json(answers.study.folder / 'versions.json')
         lead = _lead(answers.group)
         details[f'{lead}Settings of this run'] = flatten_dict(
             answers.study.config.to_dict(), sep='.'
@@ -253,8 +253,7 @@ def _describe(error: Exception, folder: pathlib.Path) -> str:
         logging.debug('%s', traceback.format_exc())
         return one_line(error, folder)
     logging.error('%s', traceback.format_exc())
-    first = (str(error).strip().splitlines() or [''])[0]
-    return f'{type(error).__name__}: {first} (unexpected; log.txt has where)'
+    return f'{type(error).__name__}: {summary(error)} (unexpected; log.txt has where)'
 
 
 def one_line(error: Exception, folder: pathlib.Path) -> str:
@@ -264,14 +263,13 @@ def one_line(error: Exception, folder: pathlib.Path) -> str:
       error: The error.
       folder: The folder in which `error.txt` is written.
     """
-    summary, *listing = str(error).splitlines() or [type(error).__name__]
-    if listing:
+    if len(str(error).strip().splitlines()) > 1:
         details = folder / 'error.txt'
-        former = details.read_text() if details.exists() else ''
+        former = details.read_text(errors='replace') if details.exists() else ''
         if f'{error}\n' not in former:
-            write_atomically(details, f'{former}{error}\n'.encode())
-        summary += f' All of them: {details}'
-    return summary
+            write_text(details, f'{former}{error}\n')
+        return f'{summary(error)} All of them: {details}'
+    return summary(error)
 
 
 def _lead(group: str) -> str:

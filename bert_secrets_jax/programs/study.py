@@ -30,9 +30,9 @@ from bert_secrets_jax.data.annotation import Annotation
 from bert_secrets_jax.data.encoding import Encoded, bucket, mark, tokenize
 from bert_secrets_jax.data.linguistics import annotate
 from bert_secrets_jax.data.tasks import Example, draw
-from bert_secrets_jax.files import write_json
+from bert_secrets_jax.files import read_record, write_record
 from bert_secrets_jax.finetune.outcome import is_finished
-from bert_secrets_jax.finetune.train import Finetuned, finetune
+from bert_secrets_jax.finetune.train import Finetuned, finetune, remove_unknown
 from bert_secrets_jax.measure.catalogue import (
     CATALOGUE,
     RELATIONS,
@@ -260,7 +260,7 @@ class Study:
     def _input(self, name: str) -> str:
         where = digest({name: _plain(self._sources(name))})
         file = self.folder / 'inputs.json'
-        noted = json.loads(file.read_text()) if file.exists() else {}
+        noted = _noted(file)
         try:
             found = self._digests()[name]()
         except FileNotFoundError as error:
@@ -273,7 +273,7 @@ class Study:
             )  # fmt: skip
             return noted[where]
         if noted.get(where) != found:
-            write_json(file, noted | {where: found})
+            write_record(file, noted | {where: found})
         return found
 
     def _digests(self) -> dict[str, Callable[[], str]]:
@@ -594,10 +594,14 @@ class Study:
     def _finetuned(self, start: str) -> Finetuned:
         folder = self.finetuning_folder(start)
         if is_finished(folder):
-            return Finetuned.load(folder)
+            try:
+                return Finetuned.load(folder)
+            except ValueError as error:
+                logging.warning('%s', error)
         self.run.check_may_compute('Fine-tuning')
         names = inputs.label_names(self.config.data)
         with self.run.alone(folder):
+            remove_unknown(folder)
             # If another process has finished it in the meantime, this only reads it.
             return finetune(
                 self.pretrained,
@@ -715,6 +719,17 @@ class Study:
                 f'{self.model_name} numbers its classes {", ".join(theirs)}, and the labels are '
                 f'numbered {", ".join(wanted)}: reorder its classifier and id2label.'
             )
+
+
+def _noted(file: pathlib.Path) -> dict[str, str]:
+    """Return the digests that a run has noted; none if they cannot be read."""
+    try:
+        return read_record(file)
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        logging.warning('Noted anew: %s', error)
+        return {}
 
 
 def _random(title: str) -> str:

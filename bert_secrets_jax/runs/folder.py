@@ -2,7 +2,6 @@
 
 import functools
 import importlib.metadata
-import json
 import pathlib
 import platform
 import subprocess
@@ -13,7 +12,7 @@ import jax
 from absl import logging
 from flax.traverse_util import flatten_dict
 
-from bert_secrets_jax.files import write_json
+from bert_secrets_jax.files import read_json, remove_partial, write_json
 
 _THEN = ', then '
 _PACKAGES = (
@@ -58,7 +57,7 @@ def open_folder(path: str | pathlib.Path, config: Mapping[str, Any]) -> pathlib.
             raise ValueError(f'{path} holds files of no run (no config.json): choose another.')
         write_json(path / 'versions.json', versions)
     elif (path / 'versions.json').exists():
-        former = json.loads((path / 'versions.json').read_text())
+        former = _read_versions(path / 'versions.json', versions)
         last = {name: each.split(_THEN)[-1] for name, each in former.items()}
         changed = differences(last, versions)
         if changed:
@@ -70,7 +69,21 @@ def open_folder(path: str | pathlib.Path, config: Mapping[str, Any]) -> pathlib.
             }
             write_json(path / 'versions.json', versions | former | others)
     write_json(path / 'config.json', config)
+    remove_partial(path)
     return path
+
+
+def _read_versions(file: pathlib.Path, present: dict[str, str]) -> dict[str, str]:
+    """Return the noted versions; the present ones if they cannot be read."""
+    try:
+        former = read_json(file)
+        if isinstance(former, dict) and all(isinstance(each, str) for each in former.values()):
+            return former
+        raise ValueError(f'{file} does not hold versions.')
+    except ValueError as error:
+        logging.warning('Written anew, so that former versions are not known: %s', error)
+        write_json(file, present)
+        return present
 
 
 @functools.cache

@@ -1,15 +1,21 @@
 """The folder of a run: results are kept, and found again by everything that they depend on."""
 
 import contextlib
+import datetime
 import hashlib
 import json
+import math
+import os
 import pathlib
+import platform
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from absl import logging
 
+from bert_secrets_jax.files import parse_json
 from bert_secrets_jax.runs import store
 
 try:
@@ -18,6 +24,8 @@ except ImportError:  # Windows has no fcntl: two processes there do the same wor
     fcntl = None
 
 T = TypeVar('T')
+_SECONDS_BETWEEN_LINES = 60
+_SECONDS_BETWEEN_TRIES = 0.2
 
 
 class NotKept(LookupError):
@@ -119,7 +127,7 @@ class Run:
                 computed = compute(missing) if missing else {}
                 self.used = used
                 for name in missing:
-                    store.write(files[name], computed[name])
+                    store.write(files[name], computed[name], key=files[name].stem)
                     self._memory[files[name]] = kept[name] = computed[name]
         self.used.update(files[name].name for name in wanted)
         return {name: kept[name] for name in wanted}
@@ -161,7 +169,7 @@ class Run:
         if file in self._memory:
             return self._memory[file]
         try:
-            self._memory[file] = store.read(file, kind)
+            self._memory[file] = store.read(file, kind, key=file.stem)
             return self._memory[file]
         except FileNotFoundError:
             return None
@@ -183,14 +191,44 @@ class Run:
         if fcntl is None:
             yield
             return
-        with file.with_suffix('.lock').open('w') as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                logging.info('Another process computes %s: waiting for it.', file.stem)
-                fcntl.flock(lock, fcntl.LOCK_EX)
-            # The lock goes with the process, even one that is killed.
+        # Not emptied when it is opened: its owner's name is in it.
+        with file.with_suffix('.lock').open('a+') as lock:
+            _wait_for(lock, file)
+            lock.truncate(0)
+            lock.write(json.dumps({'process': os.getpid(), 'host': platform.node()}))
+            lock.flush()
+            # The lock goes with the process, even one that is killed: none is ever stale, and what
+            # a killed one has written into it says nothing.
             yield
+
+
+def _wait_for(lock: IO[str], file: pathlib.Path) -> None:
+    """Wait until nobody else has the lock, and say for whom."""
+    said = -math.inf
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            pass
+        if time.monotonic() - said >= _SECONDS_BETWEEN_LINES:
+            said = time.monotonic()
+            logging.info(
+                '%s computes %s: waiting for it (Ctrl-C stops only this run).',
+                _owner(pathlib.Path(lock.name)), file.stem,
+            )  # fmt: skip
+        time.sleep(_SECONDS_BETWEEN_TRIES)
+
+
+def _owner(lock: pathlib.Path) -> str:
+    """Return who has a lock, and for how long, as far as the file tells."""
+    seconds = max(time.time() - lock.stat().st_mtime, 0)
+    try:
+        owner = parse_json(lock.read_text())
+        name = f'Process {owner["process"]} on {owner["host"]}'
+    except (ValueError, TypeError, KeyError):
+        name = 'Another process'
+    return f'{name}, since {datetime.timedelta(seconds=round(seconds))},'
 
 
 def remove(folder: pathlib.Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bert_secrets_jax.files import read_arrays, write_arrays
+from bert_secrets_jax.files import parse_json, read_arrays, write_arrays
 
 T = TypeVar('T')
 _TREE = 'tree'
@@ -25,42 +25,48 @@ _SEQUENCES = (list, tuple, collections.abc.Sequence)
 _MAPPINGS = (dict, collections.abc.Mapping)
 
 
-def write(path: pathlib.Path, value: Any) -> None:
+def write(path: pathlib.Path, value: Any, *, key: str = '') -> None:
     """Write a dataclass to a file. The file is written completely or not at all.
 
     Args:
       path: The file (.npz).
       value: A dataclass of arrays, numbers, texts, None, and sequences, mappings and dataclasses of
         these.
+      key: What tells this value from others of its class, so that one file in place of another is
+        noticed.
 
     Raises:
       TypeError: The dataclass has something else in it; the error says where.
     """
     arrays: dict[str, np.ndarray] = {}
-    about = {'class': type(value).__name__, 'format': getattr(value, 'FORMAT', 1)}
+    about = {'class': type(value).__name__, 'format': getattr(value, 'FORMAT', 1), 'key': key}
     tree = json.dumps(about | {'value': _encode(value, arrays, type(value).__name__)})
     write_arrays(path, arrays | {_TREE: np.array(tree)})
 
 
-def read(path: pathlib.Path, kind: type[T]) -> T:
+def read(path: pathlib.Path, kind: type[T], *, key: str = '') -> T:
     """Read a dataclass that `write` wrote.
 
     Args:
       path: The file.
       kind: The dataclass in the file.
+      key: The key that it was written with.
 
     Raises:
       FileNotFoundError: There is no such file.
-      ValueError: The file is damaged, has another class, or is of another version.
+      ValueError: The file is damaged, has another class or another key, or is of another version.
     """
     arrays = read_arrays(path)
     try:
-        about = json.loads(str(arrays[_TREE]))
+        about = parse_json(str(arrays[_TREE]))
         found = about['class'], about['format']
-        if found == (kind.__name__, getattr(kind, 'FORMAT', 1)):
+        of_another = about.get('key', '') not in ('', key)
+        if found == (kind.__name__, getattr(kind, 'FORMAT', 1)) and not of_another:
             return _decode(about['value'], kind, arrays)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
         raise ValueError(f'{path} is damaged: delete it to compute it again.') from error
+    if of_another:
+        raise ValueError(f'{path} has another result, that of {about["key"]}.')
     if found[0] == kind.__name__:
         raise ValueError(f'{path} is of another version: delete it to compute it again.')
     raise ValueError(f'{path} holds {found[0]}, not {kind.__name__}.')

@@ -1,0 +1,107 @@
+"""The range of each setting that is a number, and the words that other settings may be."""
+
+import types
+from collections.abc import Mapping
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from bert_secrets_jax.ranges import Range
+
+_COUNT = Range(1, 10_000_000)
+_COUNT_OR_ALL = Range(0, 10_000_000)
+_SEED = Range(0, 2**31 - 1)
+
+# Wide enough for any use, and narrow enough that what is in them can be tried.
+NUMBERS: Mapping[str, Range] = types.MappingProxyType(
+    {
+        'data.max_examples': _COUNT_OR_ALL,
+        'encoding.max_length': Range(5, 100_000),
+        'encoding.tokens_per_batch': Range(1, 100_000_000),
+        'links.draws': Range(1, 100_000),
+        'frames.per_unit': _COUNT_OR_ALL,
+        'maps.examples': Range(0, 1_000),
+        'train.num_seeds': Range(1, 1_000),
+        'train.max_examples': _COUNT_OR_ALL,
+        'train.max_dev_examples': _COUNT_OR_ALL,
+        'train.epochs': Range(1, 10_000),
+        'train.batch_size': Range(1, 100_000),
+        'train.micro_batch': Range(1, 100_000),
+        'train.learning_rate': Range(0.0, 10.0, whole=False, without=0.0),
+        'train.warmup': Range(0.0, 1.0, whole=False, without=1.0),
+        'train.weight_decay': Range(0.0, 10.0, whole=False),
+        'train.clip': Range(0.0, 1e9, whole=False, without=0.0),
+        'train.log_every': _COUNT,
+        'train.checkpoint_every': _COUNT,
+        'ablation.max_examples': _COUNT_OR_ALL,
+        'ablation.chunk_tokens': Range(0, 100_000_000),
+        'patterns.count': Range(1, 100_000),
+        'patterns.side': Range(32, 1_024),
+        'patterns.longest': Range(0, 100_000),
+        'patterns.epochs': Range(1, 100_000),
+        'patterns.folds': Range(2, 1_000),
+        'seed': _SEED,
+    }
+)
+# Of settings that are tuples, each item is one of these.
+WORDS: Mapping[str, tuple[str, ...]] = types.MappingProxyType(
+    {
+        'model.dtype': ('float32', 'bfloat16'),
+        'data.source': ('glue', 'corpus', 'file'),
+        'data.bad_rows': ('error', 'skip'),
+        'frames.reading': ('paper', 'notebook'),
+        'train.starts': ('pretrained', 'random'),
+        'train.optimizer': ('adamw', 'bert_adam'),
+        'change.readings': ('paper', 'notebook'),
+        'ablation.checkpoint': ('finetuned', 'model'),
+        'ablation.sets': ('heads', 'layers', 'one_head_left'),
+        'ablation.baseline': ('uniform', 'zero'),
+    }
+)
+_SEVERAL = ('train.starts', 'change.readings', 'ablation.sets')
+_TUPLES_OF_TEXTS = ('model.ignore_config', 'data.labels', 'statistics')
+
+
+def check(config: ConfigDict) -> None:
+    """Check every setting on its own, before anything is read or computed.
+
+    Args:
+      config: All settings.
+
+    Raises:
+      ValueError: Settings are out of range; the error names them all.
+    """
+    faults = []
+    for name, allowed in NUMBERS.items():
+        value = _of(config, name)
+        if value not in allowed:
+            faults.append(f'{name}={_brief(value)} must be {allowed}')
+    for name, allowed in WORDS.items():
+        value = _of(config, name)
+        several = isinstance(value, tuple | list)
+        if name in _SEVERAL and not several:
+            faults.append(f'{name}={_brief(value)} must be a tuple of {", ".join(allowed)}')
+            continue
+        for word in value if several else (value,):
+            if word not in allowed:
+                faults.append(f'{name}={_brief(word)} must be one of {", ".join(allowed)}')
+    for name in _TUPLES_OF_TEXTS:
+        value = _of(config, name)
+        if not isinstance(value, tuple | list) or not all(isinstance(each, str) for each in value):
+            faults.append(f'{name}={_brief(value)} must be a tuple of texts')
+    batch, micro = _of(config, 'train.batch_size'), _of(config, 'train.micro_batch')
+    if not faults and batch % micro:
+        faults.append(f'train.micro_batch={micro} must divide train.batch_size={batch}')
+    if faults:
+        raise ValueError('; '.join(faults) + '.')
+
+
+def _of(config: ConfigDict, name: str) -> Any:
+    for part in name.split('.'):
+        config = config[part]
+    return config
+
+
+def _brief(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f'{text[:80]}...'

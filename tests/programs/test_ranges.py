@@ -1,0 +1,81 @@
+"""Settings: each number has a range, and what is out of it is refused before anything is done."""
+
+import math
+import re
+
+import pytest
+
+from bert_secrets_jax.configs import base, paper, quickstart, ranges
+from bert_secrets_jax.programs import cli
+from bert_secrets_jax.programs.cli import assign
+
+
+def flat(tree, prefix=''):
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            yield from flat(value, f'{prefix}{name}.')
+        else:
+            yield prefix + name, value
+
+
+SETTINGS = dict(flat(base.get_config().to_dict()))
+
+
+def test_every_number_has_a_range():
+    numbers = {
+        name
+        for name, value in SETTINGS.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+    assert numbers == set(ranges.NUMBERS)
+    assert set(ranges.WORDS) <= set(SETTINGS)
+
+
+@pytest.mark.parametrize('make', [base.get_config, paper.get_config, quickstart.get_config])
+def test_what_ships_is_in_range(make):
+    ranges.check(make())
+    ranges.check(make('smoke' if make is not paper.get_config else 'mrpc:smoke'))
+
+
+@pytest.mark.parametrize('name', ranges.NUMBERS)
+def test_numbers_out_of_range_are_named(name):
+    allowed = ranges.NUMBERS[name]
+    wrong = [allowed.least - 1, allowed.most + 1]
+    if not allowed.whole:
+        wrong += [math.nan, math.inf, *([] if allowed.without is None else [allowed.without])]
+    for value in wrong:
+        config = base.get_config()
+        assign(config, name, value)
+        with pytest.raises(ValueError, match=rf'^{re.escape(name)}=.* must be a'):
+            ranges.check(config)
+
+
+@pytest.mark.parametrize('name', ranges.WORDS)
+def test_words_that_are_unknown_are_named(name):
+    config = base.get_config()
+    assign(config, name, 'nonsense' if isinstance(SETTINGS[name], str) else ('nonsense',))
+    with pytest.raises(ValueError, match=rf"^{re.escape(name)}='nonsense' must be one of"):
+        ranges.check(config)
+
+
+def test_all_that_is_wrong_is_named_at_once():
+    config = base.get_config()
+    config.train.epochs, config.train.clip, config.data.labels = -1, -0.5, (1, 2)
+    with pytest.raises(ValueError) as refusal:
+        ranges.check(config)
+    for name in ('train.epochs=-1', 'train.clip=-0.5', 'data.labels=(1, 2)'):
+        assert name in str(refusal.value)
+
+
+def test_micro_batches_divide_the_batch():
+    config = base.get_config()
+    config.train.micro_batch = 5
+    with pytest.raises(ValueError, match=r'train\.micro_batch=5 must divide train\.batch_size=32'):
+        ranges.check(config)
+
+
+def test_a_program_ends_before_anything_is_written(tmp_path):
+    out = tmp_path / 'results'
+    with pytest.raises(SystemExit, match=r'error: train\.epochs=-1 must be a whole number from 1'):
+        cli.main(['report', f'--out={out}', '--set=train.epochs=-1'])
+    assert not out.exists()
