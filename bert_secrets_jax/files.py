@@ -10,6 +10,7 @@ import pathlib
 import secrets
 import stat
 import time
+import types
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -270,8 +271,9 @@ def write_csv(path: pathlib.Path, columns: Sequence[str], rows: Iterable[Sequenc
       rows: One sequence of values per row, in the order of the columns. Texts that a spreadsheet
         would compute are written as `as_cell` spells them.
     """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator='\n')
+    lines: list[str] = []
+    # The writer quotes only those ends of lines that it writes itself, and readers know both.
+    writer = csv.writer(types.SimpleNamespace(write=lines.append), lineterminator='\r\n')
     writer.writerow(map(as_cell, columns))
     for row in rows:
         writer.writerow(
@@ -280,7 +282,7 @@ def write_csv(path: pathlib.Path, columns: Sequence[str], rows: Iterable[Sequenc
                 for value in row
             ]
         )
-    write_text(path, text.getvalue())
+    write_text(path, ''.join(line.removesuffix('\r\n') + '\n' for line in lines))
 
 
 def as_cell(value: Any) -> Any:
@@ -290,6 +292,13 @@ def as_cell(value: Any) -> Any:
     these) would be a formula to a spreadsheet: it gets an apostrophe in front, which spreadsheets
     read as "this is text". Other values are returned as they are.
     """
-    if isinstance(value, str) and value[:1] in ('=', '+', '-', '@', '\t', '\r', '\n'):
-        return f"'{value}"
-    return value
+    return f"'{value}" if _is_formula(value) else value
+
+
+def from_cell(value: Any) -> Any:
+    """Return the value that `as_cell` was given."""
+    return value[1:] if str(value)[:1] == "'" and _is_formula(value[1:]) else value
+
+
+def _is_formula(value: Any) -> bool:
+    return isinstance(value, str) and value.startswith(('=', '+', '-', '@', '\t', '\r', '\n'))

@@ -27,6 +27,7 @@ from bert_secrets_jax.ablation.layers import (
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.data.encoding import Batch, in_order, listed
 from bert_secrets_jax.model.attention import check_baseline
+from bert_secrets_jax.model.bert import check_finite
 from bert_secrets_jax.model.weights import Pretrained, check_pretrained
 
 
@@ -46,7 +47,12 @@ class Swept:
 
     @property
     def predictions(self) -> Real[np.ndarray, 'M E']:
-        """The predicted class ids, or the predicted values where there is one output (C is 1)."""
+        """The predicted class ids, or the predicted values where there is one output (C is 1).
+
+        Raises:
+          FloatingPointError: Some logits are NaN or infinite.
+        """
+        check_finite(self.logits)
         if self.logits.shape[-1] == 1:
             return self.logits[..., 0]
         return self.logits.argmax(axis=-1)

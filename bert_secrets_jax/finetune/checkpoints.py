@@ -123,7 +123,8 @@ class Checkpoints:
             fault = str(error)
         if fault:
             logging.warning('The training begins again, since a file of it is damaged: %s', fault)
-            shutil.rmtree(folder)
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.unlink(missing_ok=True) if folder.is_file() else None
             self._noted.unlink(missing_ok=True)
 
     def restore_latest(self, state: Any) -> tuple[Any, Record]:
@@ -143,6 +144,8 @@ class Checkpoints:
             args=args.Composite(state=args.StandardRestore(abstract), record=args.JsonRestore()),
         )
         pending = [(done, losses) for done, losses in restored.record['pending']]
+        # A run that was killed after its checkpoint may not have come to them.
+        self._write_curves(restored.record['history'])
         return restored.state, Record(restored.record['history'], pending)
 
     def _write_curves(self, history: Sequence[dict[str, Any]]) -> None:

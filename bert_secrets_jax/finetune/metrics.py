@@ -6,6 +6,8 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float, Num, Shaped
 
+from bert_secrets_jax.model.bert import check_finite
+
 
 def accuracy(predicted: Shaped[np.ndarray, ' E'], labels: Shaped[np.ndarray, ' E']) -> float:
     """Return the share of examples whose class was predicted."""
@@ -84,7 +86,12 @@ def predictions(logits: Float[np.ndarray, 'E C']) -> Num[np.ndarray, ' E']:
 
     Args:
       logits: The class scores [E, C]; a single column has the predicted values of a regression.
+
+    Raises:
+      FloatingPointError: Some are NaN or infinite. The greatest of them would be the first class,
+        whatever the example.
     """
+    check_finite(logits)
     return logits[:, 0] if logits.shape[1] == 1 else logits.argmax(axis=1)
 
 

@@ -316,14 +316,8 @@ def _names_from(train: Sequence[Example]) -> tuple[str, ...]:
     labels = [example.label for example in train]
     if not all(isinstance(label, numbers.Integral) for label in labels):
         return ('score',)
-    for example in train:
-        if not 0 <= example.label < MOST_CLASSES:
-            raise ValueError(
-                f'Training example {example.place} has the label {example.label!r}, which is no '
-                f'class id: these are 0, 1, 2 and so on, up to {MOST_CLASSES - 1}. If labels are '
-                'names of classes, such as -1 and 1, give them as label_names in their order '
-                "(setting data.labels=('-1', '1')); scores of a regression need a point (1.0)."
-            )
+    classes = max(*labels, 1) + 1
+    _check_labels(train, min(classes, MOST_CLASSES), 'Training')
     if max(labels) < 1:
         raise ValueError(
             f'All training labels are {max(labels)}: at least two classes are needed, or give '
@@ -335,7 +329,7 @@ def _names_from(train: Sequence[Example]) -> tuple[str, ...]:
             'No training example is of the class %s: classes are counted from 0.',
             ', '.join(map(str, without)),
         )
-    return tuple(f'LABEL_{index}' for index in range(max(labels) + 1))
+    return tuple(f'LABEL_{index}' for index in range(classes))
 
 
 def _checked_names(label_names: Sequence[str]) -> tuple[str, ...]:
@@ -353,7 +347,8 @@ def _check_labels(examples: Sequence[Example], classes: int, split: str) -> None
             raise ValueError(
                 f'{split} example {example.place} has the label {example.label!r}, and the classes '
                 f'are 0 to {classes - 1}: correct it, or give the names of all classes as '
-                'label_names.'
+                "label_names, in the programs as data.labels=('-1', '1') for one. Values of a "
+                'regression are told by a point, as in -1.0.'
             )
 
 

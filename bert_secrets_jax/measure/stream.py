@@ -161,6 +161,7 @@ def _of_batch(key, statistic, marks, maps):
     if not (isinstance(result, tuple) and len(result) == 2):
         raise ValueError(f'Statistic {key!r} must return two things, a value and a weight.')
     value, weight = result
+    value = jnp.asarray(value)
     if value.shape[:3] != maps[0].shape[:3] or weight.shape[1:] not in ((), value.shape[3:]):
         layers, heads = maps[0].shape[1:3]
         raise ValueError(
@@ -168,7 +169,12 @@ def _of_batch(key, statistic, marks, maps):
             f'with or without axes behind them, and a weight [] or of these axes, got '
             f'{list(value.shape[1:])} and {list(weight.shape[1:])}.'
         )
-    return value, weight
+    # A statistic may make a number of maps that are NaN, such as 0 of an entropy.
+    broken = functools.reduce(
+        jnp.logical_or, (~jnp.isfinite(each.sum(axis=(-2, -1))) for each in maps)
+    )
+    broken = broken.reshape(*broken.shape, *[1] * (value.ndim - 3))
+    return jnp.where(broken, jnp.nan, value), weight
 
 
 def _of_one(statistic, marks, *maps):
@@ -246,6 +252,9 @@ def _table(
     count = moments.count
     if not count.any():
         logging.warning('The statistic "%s" applies to none of the examples.', key)
+    broken = (np.isnan(moments.mean) & (count > 0)).sum()
+    if broken:
+        logging.warning('The statistic "%s" is NaN for %d heads: shown as such.', key, broken)
     return HeadTable(
         mean=np.where(count > 0, moments.mean, np.nan),
         variance=np.where(count > 1, moments.squares / np.maximum(count - 1, 1), np.nan),

@@ -11,7 +11,9 @@ import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
+from jaxtyping import Float
 
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.model import attention
@@ -351,3 +353,13 @@ def init_params(bert: Bert, seed: int) -> dict:
 def param_shapes(bert: Bert) -> dict:
     """Return the shapes and dtypes of the parameters, without computing anything."""
     return jax.eval_shape(lambda: init_params(bert, 0))
+
+
+def check_finite(logits: Float[np.ndarray, '*any C']) -> None:
+    """Raise FloatingPointError if a model has predicted NaN or infinity."""
+    broken = ~np.isfinite(logits).all(axis=-1)
+    if broken.any():
+        raise FloatingPointError(
+            f'The model predicts NaN or infinity in {broken.sum():,} of {broken.size:,} cases: are '
+            'its weights broken, or was it trained at too high a learning rate?'
+        )

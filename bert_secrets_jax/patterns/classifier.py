@@ -9,6 +9,7 @@ Shapes: L layers, N heads, T positions, C classes.
 
 import dataclasses
 import functools
+import hashlib
 import json
 import pathlib
 from collections.abc import Callable, Mapping
@@ -23,10 +24,11 @@ import safetensors
 import safetensors.numpy
 from jaxtyping import Array, Float
 
-from bert_secrets_jax.files import write_atomically
+from bert_secrets_jax.files import open_regular, parse_json, write_atomically
 from bert_secrets_jax.measure.catalogue import Described, Family
 from bert_secrets_jax.measure.statistics import Comparison, Maps, Marks, Result, Statistic
 from bert_secrets_jax.patterns.cnn import CLASSES, SIDE, TITLES, PatternCNN, image
+from bert_secrets_jax.ranges import Range
 
 # The name, beside those of the classes, of the last value of `pattern_change`: whether the class
 # of the map is another one in the second model.
@@ -65,12 +67,16 @@ def load_classifier(path: str | pathlib.Path | None = None) -> Classifier:
       ValueError: The file is no classifier, or one of other classes.
     """
     path = path or resources.files(__package__).joinpath('classifier.safetensors')
+    open_regular(path).close()
     try:
         with safetensors.safe_open(path, framework='numpy') as file:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             about = file.metadata() or {}
-    except safetensors.SafetensorError as error:
+    except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f'{path} is no safetensors file ({error}).') from error
+    expected = about.pop('sha256', None)
+    if expected is not None and expected != _checksum(arrays, about):
+        raise ValueError(f'{path} is damaged: what it holds is not what was written.')
     about = {name: _json(text) for name, text in about.items()}
     if about.get('classes') != list(CLASSES) or about.keys() != _ABOUT:
         raise ValueError(
@@ -94,12 +100,41 @@ def load_classifier(path: str | pathlib.Path | None = None) -> Classifier:
             f"{path} has not the weights of this version's network: make it anew with "
             'bs.patterns.fit(maps, labels) and bs.patterns.save_classifier(path, classifier).'
         )
+    side, longest, confusion = about['side'], about['longest'], about['confusion']
+    if side not in _SIDE or longest not in _LONGEST or not _is_confusion(confusion):
+        raise ValueError(
+            f'{path} is damaged: {side=} must be {_SIDE}, {longest=} {_LONGEST}, and the confusion '
+            'a table of numbers of maps.'
+        )
     return Classifier(
         params=params,
-        side=about['side'],
-        longest=about['longest'],
-        confusion=np.array(about['confusion'], int),
+        side=side,
+        longest=longest,
+        confusion=np.array(confusion, int).reshape(len(confusion), len(confusion)),
     )
+
+
+_SIDE, _LONGEST = Range(1, 10_000), Range(1, 1_000_000, optional=True)
+
+
+def _is_confusion(value: Any) -> bool:
+    """Whether a value is a square table of counts; it may be empty."""
+    return isinstance(value, list) and all(
+        isinstance(row, list) and len(row) == len(value) and all(each in _MAPS for each in row)
+        for row in value
+    )
+
+
+_MAPS = Range(0, 10**9)
+
+
+def _checksum(arrays: Mapping[str, np.ndarray], about: Mapping[str, str]) -> str:
+    """Return the SHA-256 of a classifier's arrays, and of what is said of it."""
+    content = hashlib.sha256(json.dumps(dict(about), sort_keys=True).encode())
+    for name in sorted(arrays):
+        content.update(f'{name} {arrays[name].dtype} {arrays[name].shape}'.encode())
+        content.update(np.ascontiguousarray(arrays[name]).data)
+    return content.hexdigest()
 
 
 _ABOUT = {'classes', 'side', 'longest', 'confusion'}
@@ -107,7 +142,7 @@ _ABOUT = {'classes', 'side', 'longest', 'confusion'}
 
 def _json(text: str):
     try:
-        return json.loads(text)
+        return parse_json(text)
     except ValueError:
         return None
 
@@ -126,6 +161,8 @@ def save_classifier(path: pathlib.Path, classifier: Classifier) -> None:
         'confusion': json.dumps(np.asarray(classifier.confusion).tolist()),
     }
     arrays = flax.traverse_util.flatten_dict(jax.device_get(classifier.params), sep='/')
+    arrays = {name: np.asarray(array) for name, array in arrays.items()}
+    about['sha256'] = _checksum(arrays, about)
     write_atomically(path, safetensors.numpy.save(arrays, metadata=about))
 
 

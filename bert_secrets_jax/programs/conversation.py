@@ -33,7 +33,9 @@ def run_in(
     enable_cache()
     try:
         studies = open_studies(config, workdir)
-        log = python_logging.FileHandler(workdir / 'log.txt')
+        log = python_logging.FileHandler(
+            workdir / 'log.txt', encoding='utf-8', errors='backslashreplace'
+        )
         log.setFormatter(logging.PythonFormatter())
         logging.get_absl_logger().addHandler(log)
         try:
@@ -80,6 +82,8 @@ def set_up_logging() -> None:
     # `absl.app` has done both, the command line has not: it has no flags of absl.
     logging.use_absl_handler()
     flags.FLAGS.mark_as_parsed()
+    # A log that cannot be written, on a full disk for one, is no reason for a traceback.
+    python_logging.raiseExceptions = False
     verbose = logging.get_verbosity() >= logging.DEBUG
     python_logging.getLogger().setLevel(python_logging.WARNING)
     logging.get_absl_logger().setLevel('DEBUG' if verbose else 'INFO')

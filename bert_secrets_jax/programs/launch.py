@@ -4,8 +4,11 @@ What takes seconds to load is loaded once the command is known to be right.
 """
 
 import contextlib
+import io
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,19 +19,46 @@ if TYPE_CHECKING:
     from bert_secrets_jax.programs.study import Study
 
 
-_INTERRUPTED = 130
+class Terminated(KeyboardInterrupt):
+    """The process was asked to end (SIGTERM), as a scheduler does; handled like Ctrl-C."""
 
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """End the process with one line and the exit status 130 when its user presses Ctrl-C."""
+    """End the process with one line and the usual exit status when it is asked to stop.
+
+    The status is 130 for Ctrl-C (SIGINT) and 143 for SIGTERM. What is being written is removed,
+    and all that was computed and kept stays.
+    """
+    _set_up_streams()
+    # Only the main thread may say what a signal does.
+    is_main = threading.current_thread() is threading.main_thread()
+    former = signal.signal(signal.SIGTERM, _terminate) if is_main else None
     try:
         yield
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
+        # A second signal would interrupt the ending.
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_IGN)
         print('\nstopped; the same command continues', file=sys.stderr)
         sys.stdout.flush()
         # What is under way on devices and in threads is not waited for.
-        os._exit(_INTERRUPTED)
+        which = signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT
+        os._exit(128 + which)
+    finally:
+        if is_main:
+            signal.signal(signal.SIGTERM, former)
+
+
+def _terminate(*_) -> None:
+    raise Terminated
+
+
+def _set_up_streams() -> None:
+    """Let a terminal that lacks a character show its code, where Python would end the program."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors='backslashreplace')
 
 
 def launch_section(name: str) -> None:

@@ -3,24 +3,19 @@
 import pathlib
 from collections.abc import Collection, Iterable
 
-from absl import logging
-
 from bert_secrets_jax import plots
 from bert_secrets_jax.files import (
     differing,
-    read_json,
     sealed,
     sha256,
-    unsealed,
     write_csv,
     write_json,
 )
 from bert_secrets_jax.report.page import Part, Picture, file_name
 from bert_secrets_jax.runs.folder import describe_versions
 from bert_secrets_jax.runs.result import Result
+from bert_secrets_jax.runs.results import MANIFEST, read_manifest
 from bert_secrets_jax.runs.run import digest
-
-_MANIFEST = 'outputs.json'
 
 
 def write_part(folder: pathlib.Path, part: Part, used: Collection[str]) -> Part:
@@ -92,33 +87,8 @@ def remove_parts(folder: pathlib.Path, names: Iterable[str]) -> None:
     _write_manifest(folder, manifest)
 
 
-def read_manifest(folder: pathlib.Path) -> dict:
-    """Return the record of the files that were written for each part; empty if there is none.
-
-    Args:
-      folder: The folder of the run.
-    """
-    file = folder / _MANIFEST
-    try:
-        found = read_json(file)
-        if not isinstance(found, dict):
-            raise ValueError(f'{file} does not hold a JSON object.')
-    except FileNotFoundError:
-        return {}
-    except ValueError as error:
-        logging.warning('Figures and tables are written again: %s', error)
-        return {}
-    parts = {}
-    for name, part in found.items():
-        try:
-            parts[name] = unsealed(part)
-        except ValueError as error:
-            logging.warning('%s: what it says of %s is not used: %s.', file, name, error)
-    return parts
-
-
 def _write_manifest(folder: pathlib.Path, parts: dict[str, dict]) -> None:
-    write_json(folder / _MANIFEST, {name: sealed(part) for name, part in parts.items()})
+    write_json(folder / MANIFEST, {name: sealed(part) for name, part in parts.items()})
 
 
 def _write_findings(folder: pathlib.Path, part: Part) -> str:

@@ -1,14 +1,13 @@
 """Labelling maps by eye, and training the classifier of patterns on them (section 4.1)."""
 
 import dataclasses
-import json
 import pathlib
 
 import numpy as np
 from absl import logging
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.files import write_atomically, write_csv, write_json
+from bert_secrets_jax.files import read_record, write_atomically, write_csv, write_record
 from bert_secrets_jax.patterns import page
 from bert_secrets_jax.patterns import train as training
 from bert_secrets_jax.patterns.classifier import load_classifier, save_classifier
@@ -70,7 +69,7 @@ def maps_to_label(study: Study, *, shipped: bool) -> MapSample:
         content = (ANNOTATED / MAPS_FILE).read_bytes()
         if file.exists() and file.read_bytes() != content:
             raise ValueError(f'{file} has other maps than those that ship: choose another folder.')
-        write_json(note, {'shipped': True})
+        write_record(note, {'shipped': True})
         write_atomically(file, content)
         return read_maps(file)
     depends_on = study.on_texts() | {
@@ -78,13 +77,13 @@ def maps_to_label(study: Study, *, shipped: bool) -> MapSample:
         'count': study.config.patterns.count,
         'seed': study.config.seed,
     }
-    if file.exists() and note.exists() and json.loads(note.read_text()) != depends_on:
+    if file.exists() and note.exists() and read_record(note) != depends_on:
         raise ValueError(
             f'{file} has maps of another model, of other texts or of other settings: choose '
             f'another folder, or delete it with {LABELS_FILE}.'
         )
     if not file.exists():
-        write_json(note, depends_on)
+        write_record(note, depends_on)
         subject = study.subject
         maps = draw_maps(
             study.pretrained,
@@ -148,12 +147,16 @@ def train(study: Study) -> None:
     confusion = training.confusion(labels, found['CNN'])
     path = folder / 'classifier.safetensors'
     trained = study.run.folder_for('classifiers/all', depends_on).with_suffix('.safetensors')
-    if not trained.exists():
+    try:
+        classifier = load_classifier(trained)
+    except (FileNotFoundError, ValueError) as error:
+        if trained.exists():
+            logging.warning('Training again: %s', error)
         logging.info('Training on all %d maps', len(maps))
         classifier = training.fit(maps, labels, settings)
         save_classifier(trained, classifier)
     # The confusion depends on the folds, the network does not.
-    save_classifier(path, dataclasses.replace(load_classifier(trained), confusion=confusion))
+    save_classifier(path, dataclasses.replace(classifier, confusion=confusion))
     print(f'Classifier: {path.resolve()}')
 
 

@@ -1,10 +1,17 @@
-"""The CSV files of a run as pandas frames."""
+"""The CSV files of a run as pandas frames, and the record of what was written."""
 
+import io
 import pathlib
 from typing import TYPE_CHECKING
 
+from absl import logging
+
+from bert_secrets_jax.files import differing, from_cell, read_bytes, read_json, unsealed
+
 if TYPE_CHECKING:
     import pandas
+
+MANIFEST = 'outputs.json'
 
 
 def read_results(workdir: str | pathlib.Path) -> 'dict[str, pandas.DataFrame]':
@@ -23,8 +30,12 @@ def read_results(workdir: str | pathlib.Path) -> 'dict[str, pandas.DataFrame]':
       A dictionary from names of CSV files, such as 'ablation_heads' or 'findings/ablation', to
       frames.
 
+    A text that a spreadsheet would have computed has an apostrophe in front in the file, and none
+    in the frame. A log line names each file that was changed after it was written.
+
     Raises:
       FileNotFoundError: There is no run.
+      ValueError: A file is no table; the error names it.
     """
     import pandas
 
@@ -32,11 +43,12 @@ def read_results(workdir: str | pathlib.Path) -> 'dict[str, pandas.DataFrame]':
 
     def read(files):
         return {
-            file.relative_to(workdir).with_suffix('').as_posix(): pandas.read_csv(file)
+            file.relative_to(workdir).with_suffix('').as_posix(): _read(file)
             for file in sorted(files)
         }
 
     if (workdir / 'config.json').exists():
+        _tell_of_changed(workdir)
         return read(workdir.rglob('*.csv'))
     runs = sorted(path.parent for path in workdir.glob('*/config.json'))
     if not runs:
@@ -50,3 +62,51 @@ def read_results(workdir: str | pathlib.Path) -> 'dict[str, pandas.DataFrame]':
             parts.setdefault(name, []).append(frame)
     joined = {name: pandas.concat(frames, ignore_index=True) for name, frames in parts.items()}
     return joined | read(workdir.glob('*.csv'))
+
+
+def _read(file: pathlib.Path) -> 'pandas.DataFrame':
+    import pandas
+
+    try:
+        frame = pandas.read_csv(io.BytesIO(read_bytes(file)))
+    # Of an empty file, of one that is cut off, and of other bytes than text.
+    except (ValueError, MemoryError, OverflowError) as error:
+        raise ValueError(f'{file} is no table: the same command writes it again.') from error
+    for name in frame.columns:
+        if not pandas.api.types.is_numeric_dtype(frame[name]):
+            frame[name] = frame[name].map(from_cell)
+    return frame
+
+
+def _tell_of_changed(folder: pathlib.Path) -> None:
+    for part in read_manifest(folder).values():
+        for file in differing(folder, part['sha256_of']):
+            logging.warning(
+                '%s was changed or removed after it was written: the same command writes it again.',
+                file,
+            )
+
+
+def read_manifest(folder: pathlib.Path) -> dict:
+    """Return the record of the files that were written for each part; empty if there is none.
+
+    Args:
+      folder: The folder of the run.
+    """
+    file = folder / MANIFEST
+    try:
+        found = read_json(file)
+        if not isinstance(found, dict):
+            raise ValueError(f'{file} does not hold a JSON object.')
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        logging.warning('Figures and tables are written again: %s', error)
+        return {}
+    parts = {}
+    for name, part in found.items():
+        try:
+            parts[name] = unsealed(part)
+        except ValueError as error:
+            logging.warning('%s: what it says of %s is not used: %s.', file, name, error)
+    return parts

@@ -1,0 +1,75 @@
+"""Signals, and terminals that lack characters: a program ends with one line and a known status."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+BODY = """
+import pathlib, sys, time
+from bert_secrets_jax.files import write_atomically
+from bert_secrets_jax.programs.launch import interruptible
+with interruptible():
+    try:
+        print('started', flush=True)
+        {body}
+    finally:
+        pathlib.Path('cleaned').touch()
+"""
+
+
+def start(folder, body, **environment):
+    return subprocess.Popen(
+        [sys.executable, '-c', BODY.format(body=body)],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {'PYTHONPATH': os.getcwd()} | environment,
+        # A shell without job control would leave SIGINT ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+
+
+@pytest.mark.parametrize(('which', 'status'), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_program_in_one_line(tmp_path, which, status):
+    process = start(tmp_path, 'time.sleep(60)')
+    assert process.stdout.readline() == 'started\n'
+    process.send_signal(which)
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == status
+    assert said.strip() == 'stopped; the same command continues'
+    assert (tmp_path / 'cleaned').exists()
+
+
+def test_a_second_signal_does_not_disturb_the_ending(tmp_path):
+    process = start(tmp_path, 'time.sleep(60)')
+    process.stdout.readline()
+    for _ in range(20):
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.001)
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == 143
+    assert 'Traceback' not in said
+
+
+def test_nothing_half_written_is_left(tmp_path):
+    body = 'while True: write_atomically(pathlib.Path("a"), bytes(3_000_000))'
+    process = start(tmp_path, body)
+    process.stdout.readline()
+    time.sleep(0.5)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=20)
+    assert process.returncode == 143
+    assert {path.name for path in tmp_path.iterdir()} <= {'a', 'cleaned'}
+    assert (tmp_path / 'a').stat().st_size == 3_000_000
+
+
+def test_a_terminal_without_the_character_shows_its_code(tmp_path):
+    process = start(tmp_path, r'print("\u4e2d \udc80")', PYTHONIOENCODING='ascii:strict')
+    said, errors = process.communicate(timeout=20)
+    assert process.returncode == 0, errors
+    assert '\\u4e2d \\udc80' in said

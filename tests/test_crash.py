@@ -1,0 +1,112 @@
+"""Crash consistency: what is killed at any write goes on to the same bits."""
+
+import csv
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.ablation import resumable
+from bert_secrets_jax.finetune.train import finetune
+from bert_secrets_jax.model.bert import Bert, init_params
+from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.runs.run import Run
+from tests.faults import kill_at
+from tests.finetune.test_train import DEV, SETTINGS, TRAIN
+
+FEW = SETTINGS | {'seeds': 1, 'epochs': 1, 'checkpoint_every': 2}
+NEVER = 10**9
+
+
+@pytest.fixture(scope='module')
+def bare(config, tokenizer):
+    bert = Bert(dataclasses.replace(config, label_names=()))
+    return Pretrained(bert, init_params(bert, 7), tokenizer)
+
+
+def files_of(folder):
+    """The content of every file of a run, but for what has the time in it."""
+    return {
+        path.relative_to(folder): path.read_bytes()
+        for path in sorted(folder.rglob('*'))
+        if path.is_file() and path.suffix not in ('.lock', '.damaged')
+    }
+
+
+def every_write(tmp_path, call, *, step=1):
+    """Call something undisturbed; then kill it at each write, call it again, and compare.
+
+    `call` takes a folder and returns arrays. Returns how many writes there were.
+    """
+    expected = []
+    names = kill_at(NEVER, lambda: expected.append(call(tmp_path / 'whole')))
+    for number in range(0, len(names), step):
+        folder = tmp_path / f'killed{number}'
+        assert len(kill_at(number, lambda folder=folder: call(folder))) == number
+        found = call(folder)
+        jax.tree.map(np.testing.assert_array_equal, found, expected[0])
+        assert not list(folder.rglob('*.partial'))
+    return names
+
+
+# Every write of a fine-tuning takes minutes.
+@pytest.mark.parametrize('step', [9, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_fine_tuning_that_is_killed_at_a_write(tmp_path, bare, step):
+    def call(folder):
+        tuned = finetune(bare, TRAIN, DEV, folder=folder, **FEW)
+        curve = [row['loss'] for row in tuned.history]
+        return [tuned.models[0].params, curve, (folder / 'curve.csv').read_text()]
+
+    names = every_write(tmp_path, call, step=step)
+    assert {'inputs.json', 'model.safetensors', 'checkpoint', 'outcome.json'} <= set(names)
+
+
+def test_a_sweep_that_is_killed_at_a_write(tmp_path, config, bert, params, tokenizer):
+    model = Pretrained(bert, params, tokenizer)
+    texts = ['the cat ran', 'a dog', 'the old friend saw the small house', 'a bird'] * 3
+    masks = bs.masks.single_layers(config)
+
+    def call(folder):
+        return resumable.sweep_examples(
+            model, texts, masks, max_length=24, tokens_per_batch=64, folder=folder
+        ).logits
+
+    assert len(every_write(tmp_path, call)) >= 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    """A result that `Run` keeps."""
+
+    table: np.ndarray
+
+
+def test_measured_tables_that_are_killed_at_a_write(tmp_path, bert, params, tokenizer):
+    model = Pretrained(bert, params, tokenizer)
+    batches = bs.encode(tokenizer, ['the cat ran', 'a dog saw the house'], max_length=16)
+
+    def call(folder):
+        run, found = Run(folder), []
+        for name in ('[SEP]', 'self', 'entropy (nats)'):
+
+            def compute(name=name):
+                return Kept(bs.collect(model, batches, [name])[name].mean)
+
+            found.append(run.keep(name, Kept, {'statistic': name}, compute).table)
+        return found
+
+    assert len(every_write(tmp_path, call)) == 3
+
+
+def test_tables_that_are_killed_at_a_write_are_whole_or_not_there(tmp_path):
+    from bert_secrets_jax.files import write_csv
+
+    def call(folder):
+        for number in range(3):
+            write_csv(folder / 'a.csv', ('x',), [(number,)] * 100)
+        with (folder / 'a.csv').open() as file:
+            return [row['x'] for row in csv.DictReader(file)]
+
+    assert every_write(tmp_path, call) == ['a.csv'] * 3

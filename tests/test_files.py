@@ -1,0 +1,165 @@
+"""The file layer: what is read, what is refused, and what is left of a write that failed."""
+
+import csv
+import errno
+import json
+import os
+import resource
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from bert_secrets_jax import files
+from tests.faults import full_disk
+
+
+@pytest.mark.parametrize(
+    ('text', 'reason'),
+    [
+        ('[' * 101 + ']' * 101, 'nested more than 100 deep'),
+        ('{"a":' * 200_000, 'nested more than 100 deep'),
+        ('{"a": 1, "b": {"c": 1, "c": 2}}', "the key 'c' occurs twice"),
+        ('9' * 10_000, 'digits'),
+        ('', 'Expecting value'),
+        ('{"a": 1} x', 'Extra data'),
+    ],
+)
+def test_json_that_is_refused(tmp_path, text, reason):
+    with pytest.raises(ValueError, match=reason):
+        files.parse_json(text)
+    (tmp_path / 'a.json').write_text(text)
+    with pytest.raises(ValueError, match=rf'a\.json is no JSON that can be read: .*{reason}'):
+        files.read_json(tmp_path / 'a.json')
+
+
+def test_json_as_deep_as_allowed_is_read():
+    assert json.dumps(files.parse_json('[' * 100 + ']' * 100)) == '[' * 100 + ']' * 100
+
+
+@pytest.mark.parametrize('read', [files.read_bytes, files.read_text, files.read_json,
+                                  files.read_arrays, files.sha256, files.read_record])  # fmt: skip
+def test_only_regular_files_are_read(tmp_path, read):
+    os.mkfifo(tmp_path / 'pipe')
+    (tmp_path / 'folder').mkdir()
+    (tmp_path / 'device').symlink_to('/dev/zero')
+    for name in ('pipe', 'folder', 'device'):
+        with pytest.raises(ValueError, match=name):
+            read(tmp_path / name)
+    with pytest.raises(FileNotFoundError):
+        read(tmp_path / 'nothing')
+
+
+def test_a_record_notices_every_changed_byte(tmp_path):
+    file = tmp_path / 'a.json'
+    values = {'a': [1.5, None, 'text'], 'b': {'c': True}}
+    files.write_record(file, values)
+    assert files.read_record(file) == values
+    whole = file.read_bytes()
+    unnoticed = 0
+    for place in range(len(whole)):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        try:
+            # Another space between two values changes nothing.
+            assert files.read_record(file) == values
+            unnoticed += 1
+        except ValueError as error:
+            assert 'a.json is damaged' in str(error)
+    assert unnoticed < whole.count(b' ') + whole.count(b'\n') + 1
+    for damaged in (b'', whole[: len(whole) // 2], b'[]', b'{}', b'\xff'):
+        file.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r'a\.json is damaged'):
+            files.read_record(file)
+
+
+def test_a_full_disk_is_named_and_leaves_nothing(tmp_path):
+    file = tmp_path / 'a.csv'
+    files.write_csv(file, ('x',), [(1,)])
+    with full_disk(), pytest.raises(OSError, match='disk is full.*a.csv') as error:
+        files.write_csv(file, ('x',), [(2,)])
+    assert error.value.errno == errno.ENOSPC
+    assert file.read_text() == 'x\n1\n'
+    assert [path.name for path in tmp_path.iterdir()] == ['a.csv']
+
+
+def test_a_file_that_grows_too_large_is_named_and_leaves_nothing(tmp_path):
+    code = (
+        'import pathlib, signal, resource\n'
+        'from bert_secrets_jax.files import write_atomically\n'
+        'signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n'
+        'resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n'
+        'try:\n'
+        '    write_atomically(pathlib.Path("large.npz"), bytes(10_000))\n'
+        'except OSError as error:\n'
+        '    print(error)\n'
+    )
+    run = subprocess.run(
+        [sys.executable, '-c', code], cwd=tmp_path, capture_output=True, text=True, check=True,
+        env=os.environ | {'PYTHONPATH': os.getcwd()},
+    )  # fmt: skip
+    assert 'large.npz' in run.stdout
+    assert not list(tmp_path.iterdir())
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 1000
+
+
+def test_two_that_write_one_file_do_not_disturb_each_other(tmp_path):
+    file = tmp_path / 'a.json'
+
+    def write(value):
+        for _ in range(50):
+            files.write_json(file, {'value': [value] * 500})
+
+    threads = [threading.Thread(target=write, args=(value,)) for value in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(json.loads(file.read_text())['value'])) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ['a.json']
+
+
+def test_what_killed_runs_have_left_is_removed_once_it_is_old(tmp_path):
+    old, young = tmp_path / 'in' / '.a.csv.12.partial', tmp_path / '.b.csv.34.partial'
+    for partial in (old, young):
+        partial.parent.mkdir(exist_ok=True)
+        partial.touch()
+    os.utime(old, (time.time() - 7200,) * 2)
+    files.remove_partial(tmp_path)
+    assert young.exists() and not old.exists()
+
+
+@pytest.mark.parametrize(
+    'text', ['=1+1', '+1', '-1', '@SUM(A1)', '\t=1', '\r=1', "=cmd|'/C calc'!A0"]
+)
+def test_formulas_are_texts_in_tables(tmp_path, text):
+    files.write_csv(tmp_path / 'a.csv', (text, 'y'), [(text, -1.5), ('plain', -2)])
+    with (tmp_path / 'a.csv').open(newline='') as file:
+        header, first, second = csv.reader(file)
+    assert header[0] == first[0] == f"'{text}"
+    assert files.from_cell(first[0]) == text
+    # Numbers stay numbers.
+    assert (first[1], second) == ('-1.5', ['plain', '-2'])
+    assert files.from_cell("'tis") == "'tis"
+
+
+def test_half_of_a_surrogate_pair_is_written_as_its_number(tmp_path):
+    files.write_csv(tmp_path / 'a.csv', ('x',), [('a\udc80b',)])
+    assert (tmp_path / 'a.csv').read_text() == 'x\na\\udc80b\n'
+
+
+def test_nan_stays_nan_in_a_table(tmp_path):
+    files.write_csv(tmp_path / 'a.csv', ('x',), [(np.float32('nan'),), (float('inf'),)])
+    assert (tmp_path / 'a.csv').read_text() == 'x\nnan\ninf\n'
+
+
+def test_checksums_name_what_differs(tmp_path):
+    for name in ('a', 'b', 'c'):
+        (tmp_path / name).write_text(name)
+    noted = files.checksums(tmp_path)
+    assert not files.differing(tmp_path, noted)
+    (tmp_path / 'a').unlink()
+    (tmp_path / 'b').write_text('B')
+    assert files.differing(tmp_path, noted) == [tmp_path / 'a', tmp_path / 'b']
