@@ -8,7 +8,9 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import tokenizers
+from absl import logging
 
+from bert_secrets_jax.data import encoding
 from bert_secrets_jax.data.annotation import Annotation, Link, Span
 from bert_secrets_jax.data.encoding import encode, listed, tokenize
 from bert_secrets_jax.data.tasks import Example
@@ -313,3 +315,42 @@ def test_a_single_text_and_other_batches_are_refused(tokenizer, unchecked):
     (batch,) = encode(tokenizer, ['the cat'])
     with pytest.raises(TypeError, match='Batches are several'):
         listed(batch)
+
+
+def told(monkeypatch):
+    lines = []
+    monkeypatch.setattr(logging, 'warning', lambda text, *values: lines.append(text % values))
+    return lines
+
+
+@pytest.mark.parametrize('nothing', ['\u200b\u200d', '\x00\x01', '\u202e\u2066', '\ufeff', ' '])
+def test_texts_that_become_nothing_are_told_with_their_line(tokenizer, monkeypatch, nothing):
+    lines = told(monkeypatch)
+    examples = [
+        Example('the cat', id='a/0', where='a.csv, line 2'),
+        Example(nothing, id='a/1', where='a.csv, line 3'),
+    ]
+    assert tokenize(tokenizer, examples).lengths.tolist() == [4, 2]
+    assert len(lines) == 1
+    assert '1 of 2 texts (text_a) have no wordpiece, the first one in a.csv, line 3' in lines[0]
+
+
+def test_texts_of_nothing_but_unknown_words_are_told(tokenizer, monkeypatch):
+    lines = told(monkeypatch)
+    tokenize(tokenizer, [('the cat', '\u4e2d \u6587'), ('the', 'dog')])
+    assert '1 of 2 texts (text_b) have no wordpiece but [UNK], the first one in text/0' in lines[0]
+    assert '% of the wordpieces are [UNK]' in lines[1]
+    lines.clear()
+    tokenize(tokenizer, ['the cat', 'a dog'])
+    assert not lines
+
+
+@pytest.mark.parametrize(
+    'text', ['the cat ' * 100_000, ' ' * 300_000 + 'the cat saw', 'a' * 300_000, 'cat\n' * 50_000]
+)
+def test_very_long_texts_have_the_tokens_that_they_have_as_a_whole(tokenizer, monkeypatch, text):
+    found = tokenize(tokenizer, [(text, 'a dog'), ('the', text)], max_length=16)
+    monkeypatch.setattr(encoding, '_CHARACTERS_PER_TOKEN', 10**9)
+    whole = tokenize(tokenizer, [(text, 'a dog'), ('the', text)], max_length=16)
+    np.testing.assert_array_equal(found.input_ids, whole.input_ids)
+    np.testing.assert_array_equal(found.offsets, whole.offsets)

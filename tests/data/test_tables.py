@@ -1,6 +1,7 @@
 """Reading tables: what is kept to the letter, and how every bad row is named."""
 
 import json
+import os
 import re
 
 import pytest
@@ -317,3 +318,40 @@ def test_unknown_treatment_of_bad_rows(tmp_path):
     path = write(tmp_path / 'x.tsv', GOOD_TSV)
     with pytest.raises(ValueError, match="'error' or 'skip', got 'ignore'"):
         tables.read_table(path, text_a='left', bad_rows='ignore')
+
+
+def test_examples_know_their_line(tmp_path):
+    path = write(tmp_path / 'x.csv', 's,y\n"two\nlines",1\n\nmore,0\n')
+    found = tables.read_table(path, text_a='s', label='y')
+    assert [example.place for example in found] == [f'{path}, line 2', f'{path}, line 5']
+    # It makes no difference between examples.
+    assert found[0] == Example('two\nlines', None, 1, 'x/0') and 'where' not in repr(found[0])
+
+
+@pytest.mark.parametrize('label', ['1_0', '\u0661', 'nan', 'inf', '1e999', '0x1', '1,5'])
+def test_what_only_python_reads_as_a_number_is_refused(tmp_path, label):
+    path = write(tmp_path / 'x.tsv', f's\ty\none\t1\ntwo\t{label}\n')
+    with pytest.raises(ValueError, match=r'x\.tsv'):
+        tables.read_table(path, text_a='s', label='y')
+
+
+@pytest.mark.parametrize('suffix', ['.tsv', '.csv', '.jsonl'])
+def test_only_regular_files_are_read(tmp_path, suffix):
+    os.mkfifo(tmp_path / f'pipe{suffix}')
+    (tmp_path / f'folder{suffix}').mkdir()
+    (tmp_path / f'zero{suffix}').symlink_to('/dev/zero')
+    for name in ('pipe', 'folder', 'zero'):
+        with pytest.raises(ValueError, match=f'{name}.* is a'):
+            tables.read_table(tmp_path / f'{name}{suffix}', text_a='s')
+
+
+def test_json_that_is_nested_or_has_a_key_twice_is_a_bad_row(tmp_path):
+    rows = [
+        '{"s": "good"}',
+        '{"s": "a", "s": "b"}',
+        '{"s": ' + '[' * 5000,
+        '{"s": ' + '9' * 5000 + '}',
+    ]
+    path = write(tmp_path / 'x.jsonl', '\n'.join(rows))
+    with pytest.raises(ValueError, match=r"line 2: the key 's' occurs twice; line 3: .*; line 4: "):
+        tables.read_table(path, text_a='s')

@@ -402,3 +402,24 @@ def test_nothing_heavy_is_imported():
         [sys.executable, '-c', code], capture_output=True, text=True, check=True, timeout=120
     )
     assert result.stdout.strip() == 'set()'
+
+
+def test_labels_that_are_no_class_are_named_by_file_and_line(pretrained):
+    def at(example, label, line):
+        return dataclasses.replace(example, label=label, where=f'mine.csv, line {line}')
+
+    for train_set, dev_set, message in (
+        ([*TRAIN[:-1], at(TRAIN[-1], -1, 31)], DEV, r'Training example mine\.csv, line 31 has the'),
+        ([*TRAIN[:-1], at(TRAIN[-1], 10**9, 31)], DEV, r'mine\.csv, line 31 .* are 0 to 999'),
+        (TRAIN, [at(DEV[0], 2, 7), *DEV[1:]], r'Dev example mine\.csv, line 7 .* are 0 to 1'),
+        (TRAIN, [at(DEV[0], 0.5, 7), *DEV[1:]], r'Dev example mine\.csv, line 7 .* are 0 to 1'),
+    ):
+        with pytest.raises(ValueError, match=message):
+            finetune(pretrained, train_set, dev_set, **SETTINGS)
+
+
+def test_a_class_without_examples_is_told(pretrained, monkeypatch):
+    lines = []
+    monkeypatch.setattr(train.logging, 'warning', lambda text, *values: lines.append(text % values))
+    assert len(train._names_from(relabelled(TRAIN, 3))) == 4
+    assert lines == ['No training example is of the class 2: classes are counted from 0.']

@@ -1,9 +1,12 @@
 """What was computed once is kept under what it depends on."""
 
 import dataclasses
+import json
 import logging
 import multiprocessing
 import os
+import re
+import threading
 import time
 
 import numpy as np
@@ -81,6 +84,68 @@ def test_a_damaged_file_is_computed_again(tmp_path, caplog, damage):
     found = Run(tmp_path).keep('a', Numbers, {}, counted(calls, 2))
     assert found.values.tolist() == [2] and calls == [1, 2]
     assert 'Computing again' in caplog.text and 'damaged' in caplog.text
+
+
+def test_the_file_of_another_result_is_not_taken_for_it(tmp_path, caplog):
+    run, calls = Run(tmp_path), []
+    run.keep('a', Numbers, {'seed': 0}, counted(calls, 1))
+    run.keep('a', Numbers, {'seed': 1}, counted(calls, 2))
+    one, other = sorted((tmp_path / 'kept').glob('*.npz'))
+    other.write_bytes(one.read_bytes())
+    logging.getLogger('absl').propagate = True
+    again = Run(tmp_path)
+    found = [again.keep('a', Numbers, {'seed': n}, counted(calls, n + 1)).values for n in (0, 1)]
+    assert [each.tolist() for each in found] == [[1], [2]]
+    assert calls in ([1, 2, 1], [1, 2, 2])
+    assert f'{other.name} has another result, that of {one.stem}' in caplog.text
+
+
+@pytest.mark.parametrize('seed', range(3))
+def test_no_flipped_bit_of_a_kept_result_goes_unnoticed(tmp_path, seed):
+    Run(tmp_path).keep('a', Numbers, {}, lambda: Numbers(np.arange(40)))
+    (file,) = (tmp_path / 'kept').glob('*.npz')
+    whole = file.read_bytes()
+    rng = np.random.default_rng(seed)
+    for _ in range(100):
+        damaged = bytearray(whole)
+        damaged[rng.integers(len(whole))] ^= 1 << int(rng.integers(8))
+        file.write_bytes(bytes(damaged))
+        # As it was, or else computed again.
+        found = Run(tmp_path).keep('a', Numbers, {}, lambda: Numbers(np.arange(40)))
+        np.testing.assert_array_equal(found.values, np.arange(40))
+
+
+def _hold(folder, ready):
+    with Run(folder).alone(folder / 'kept' / 'a.npz'):
+        ready.set()
+        time.sleep(60)
+
+
+def test_the_second_of_two_runs_learns_who_has_the_lock(tmp_path, caplog):
+    logging.getLogger('absl').propagate = True
+    caplog.set_level(logging.INFO)
+    spawn = multiprocessing.get_context('spawn')
+    ready = spawn.Event()
+    first = spawn.Process(target=_hold, args=(tmp_path, ready))
+    first.start()
+    assert ready.wait(60)
+    threading.Timer(1, first.kill).start()
+    # The lock of a process that was killed is free.
+    with Run(tmp_path).alone(tmp_path / 'kept' / 'a.npz'):
+        pass
+    first.join()
+    assert re.search(
+        rf'Process {first.pid} on \S+, since 0:\d\d:\d\d, computes a: waiting', caplog.text
+    )
+
+
+def test_what_a_killed_process_has_left_in_a_lock_stops_nobody(tmp_path):
+    lock = tmp_path / 'kept' / 'a.lock'
+    lock.parent.mkdir()
+    for content in ('', '{"process": 1, "host": "here"}', '\x00\xff', '[' * 10_000):
+        lock.write_text(content)
+        with Run(tmp_path).alone(tmp_path / 'kept' / 'a.npz'):
+            assert json.loads(lock.read_text())['process'] == os.getpid()
 
 
 def test_a_failure_keeps_nothing(tmp_path):

@@ -1,0 +1,126 @@
+"""A fine-tuning whose files were damaged: each is named, and the same bits are computed again."""
+
+import dataclasses
+import json
+import pathlib
+import shutil
+
+import jax
+import numpy as np
+import pytest
+from absl import logging
+
+from bert_secrets_jax.finetune.train import Finetuned, finetune, remove_unknown
+from bert_secrets_jax.model.bert import Bert, init_params
+from bert_secrets_jax.model.weights import Pretrained
+from tests.finetune.test_train import DEV, SETTINGS, TRAIN
+
+FEW = SETTINGS | {'seeds': 1, 'epochs': 1}
+
+
+@pytest.fixture(scope='module')
+def bare(config, tokenizer):
+    bert = Bert(dataclasses.replace(config, label_names=()))
+    return Pretrained(bert, init_params(bert, 7), tokenizer)
+
+
+@pytest.fixture(scope='module')
+def finished(bare, tmp_path_factory):
+    folder = tmp_path_factory.mktemp('finished') / 'run'
+    return finetune(bare, TRAIN, DEV, folder=folder, **FEW)
+
+
+@pytest.fixture
+def folder(finished, tmp_path):
+    return shutil.copytree(finished.folder, tmp_path / 'run')
+
+
+def truncated(file: pathlib.Path):
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def emptied(file: pathlib.Path):
+    file.write_bytes(b'')
+
+
+def flipped(file: pathlib.Path):
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(bytes(data))
+
+
+def replaced(file: pathlib.Path):
+    file.write_bytes(b'{"settings": {}, "digests": {}}')
+
+
+DAMAGES = (truncated, emptied, flipped, replaced)
+
+
+def checkpoint(folder):
+    """The largest file of the checkpoint, that of the numbers."""
+    files = [path for path in (folder / 'checkpoints').rglob('*') if path.is_file()]
+    return max(files, key=lambda path: path.stat().st_size)
+
+
+FILES = {
+    'outcome.json': lambda folder: folder / 'outcome.json',
+    'last/model.safetensors': lambda folder: folder / 'seed0' / 'last' / 'model.safetensors',
+    'best/model.safetensors': lambda folder: folder / 'seed0' / 'best' / 'model.safetensors',
+    'last/config.json': lambda folder: folder / 'seed0' / 'last' / 'config.json',
+    'best.json': lambda folder: folder / 'seed0' / 'best.json',
+}
+
+
+@pytest.mark.parametrize('name', FILES)
+def test_damaged_files_are_named_and_computed_again(bare, finished, folder, monkeypatch, name):
+    told = []
+    monkeypatch.setattr(logging, 'warning', lambda text, *values: told.append(text % values))
+    for damage in DAMAGES if name.startswith(('outcome', 'last/model')) else (flipped,):
+        file = FILES[name](folder)
+        before = file.read_bytes()
+        damage(file)
+        with pytest.raises(ValueError, match=file.name):
+            Finetuned.load(folder)
+        told.clear()
+        again = finetune(bare, TRAIN, DEV, folder=folder, **FEW)
+        assert any(file.name in line for line in told)
+        assert again.history == finished.history
+        jax.tree.map(
+            np.testing.assert_array_equal, again.models[0].params, finished.models[0].params
+        )
+        if 'safetensors' in name:
+            assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize('damage', DAMAGES)
+def test_a_damaged_checkpoint_is_not_gone_on_from(bare, finished, folder, monkeypatch, damage):
+    (folder / 'outcome.json').unlink()
+    told = []
+    monkeypatch.setattr(logging, 'warning', lambda text, *values: told.append(text % values))
+    file = checkpoint(folder)
+    damage(file)
+    again = finetune(bare, TRAIN, DEV, folder=folder, **FEW)
+    assert any('The training begins again' in line and file.name in line for line in told)
+    assert again.history == finished.history
+
+
+def test_a_checkpoint_whose_checksums_are_damaged_is_not_gone_on_from(bare, finished, folder):
+    (folder / 'outcome.json').unlink()
+    (folder / 'checkpoint.json').write_text('{')
+    assert finetune(bare, TRAIN, DEV, folder=folder, **FEW).history == finished.history
+
+
+@pytest.mark.parametrize('damage', DAMAGES)
+def test_nobody_goes_on_with_a_folder_of_unknown_inputs(bare, finished, folder, damage):
+    damage(folder / 'inputs.json')
+    with pytest.raises(ValueError, match=r'inputs\.json is damaged .* choose another folder'):
+        finetune(bare, TRAIN, DEV, folder=folder, **FEW)
+    # The programs, whose folder it is, compute it again.
+    remove_unknown(folder)
+    assert finetune(bare, TRAIN, DEV, folder=folder, **FEW).history == finished.history
+
+
+def test_an_intact_folder_is_not_removed(folder):
+    remove_unknown(folder)
+    assert (folder / 'outcome.json').exists()
+    assert json.loads((folder / 'inputs.json').read_text())['settings']['epochs'] == 1
