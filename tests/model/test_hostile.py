@@ -12,9 +12,15 @@ import pytest
 import safetensors.numpy
 from absl import logging
 
+from bert_secrets_jax.files import sha256
 from bert_secrets_jax.model.bert import Bert, init_params
 from bert_secrets_jax.model.config import BertConfig
-from bert_secrets_jax.model.weights import Pretrained, from_pretrained, save_pretrained
+from bert_secrets_jax.model.weights import (
+    Pretrained,
+    fingerprint,
+    from_pretrained,
+    save_pretrained,
+)
 from tests.conftest import relative
 
 LOAD = """
@@ -162,6 +168,22 @@ def test_damaged_weights_are_refused_with_their_file(directory):
         file.write_bytes(data)
         with pytest.raises(ValueError, match=r'model\.safetensors'):
             from_pretrained(directory)
+
+
+def test_weights_in_the_cache_of_the_hub_are_compared_with_their_hash(directory, tmp_path):
+    file = directory / 'model.safetensors'
+    data = bytearray(file.read_bytes())
+    blob = tmp_path / sha256(file)
+    blob.write_bytes(data)
+    file.unlink()
+    file.symlink_to(blob)
+    from_pretrained(directory)
+    assert fingerprint(directory) == blob.name
+    # The sign of the last number.
+    data[-1] ^= 0x80
+    blob.write_bytes(data)
+    with pytest.raises(ValueError, match='is not the file that the hub has'):
+        from_pretrained(directory)
 
 
 NUMBERS = (
