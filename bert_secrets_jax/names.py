@@ -1,6 +1,13 @@
-"""What heads are called wherever a person reads of them."""
+"""What heads are called wherever a person reads of them, and how any text is made readable."""
+
+import re
+import unicodedata
 
 import numpy as np
+
+# Formatting characters that spell a word (of Persian, or an emoji of several), and Arabic and other
+# signs that Unicode calls formatting though they are drawn.
+_SEEN = re.compile('[\u200c\u200d\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd]')
 
 
 def head_name(layer: int | np.integer, head: int | np.integer) -> str:
@@ -10,3 +17,39 @@ def head_name(layer: int | np.integer, head: int | np.integer) -> str:
     'L1-H2'
     """
     return f'L{layer + 1}-H{head + 1}'
+
+
+def visible(text: str, *, keep: str = '') -> str:
+    """Return a text in which nothing is hidden, and which UTF-8, XML and HTML can hold.
+
+    Controls, halves of surrogate pairs (of file names that are no UTF-8, for one), characters that
+    turn the direction of what follows, and other characters that nobody sees are spelt as their
+    code points. All others stay, as do the two joiners, which are part of words.
+
+    >>> visible('a\\x00b')
+    'a⟨U+0000⟩b'
+
+    Args:
+      text: Any text.
+      keep: Characters that stay all the same, such as line ends in prose.
+    """
+    hidden = filter(_is_hidden, set(text) - set(keep))
+    return text.translate({ord(character): code_point(character) for character in hidden})
+
+
+def code_point(character: str) -> str:
+    """Return how a character is written where it cannot be shown.
+
+    >>> code_point('中')
+    '⟨U+4E2D⟩'
+    """
+    return f'⟨U+{ord(character):04X}⟩'
+
+
+def _is_hidden(character: str) -> bool:
+    code = ord(character)
+    # What Unicode calls noncharacters, some of which XML forbids.
+    if code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF:
+        return True
+    hidden = unicodedata.category(character) in ('Cc', 'Cf', 'Cs', 'Zl', 'Zp')
+    return hidden and not _SEEN.match(character)

@@ -3,28 +3,70 @@
 It shows one map at a time. The keys 1 to 5 choose a class, and u takes the last choice back. Every
 choice is written to a CSV file at once: the last row of a map holds, and an empty class means that
 a choice was taken back. A page that is opened again goes on with the first map without a label.
+Several pages may share a file, in one process or in several.
+
+Only this machine can reach the page, but all that runs on it can, and so can the pages of any site
+in its browser. So every request is checked before it does anything; see `_check_sender`.
 """
 
+import base64
 import contextlib
-import csv
+import errno
 import functools
+import hashlib
 import http.server
 import io
 import json
 import pathlib
+import socket
 import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from email.message import Message
 from importlib import resources
+from typing import Any
 
+from bert_secrets_jax.files import parse_json, write_csv
 from bert_secrets_jax.patterns.cnn import CLASSES, TITLES
-from bert_secrets_jax.patterns.sample import COLUMNS, MapSample, read_labels, row_of, sheet
+from bert_secrets_jax.patterns.sample import (
+    MapSample,
+    labels_of,
+    number_of,
+    read_decisions,
+    row_of,
+    sheet,
+)
+
+try:
+    import fcntl
+except ImportError:  # Windows has no fcntl: two processes there should not share a file.
+    fcntl = None
+
+# Bytes of a request's body: a decision has about 40.
+_MOST_BYTES = 4096
+# Requests that are answered at a time; a browser sends up to 6, others wait.
+_MOST_CONNECTIONS = 32
+# Seconds to wait for another process that writes the same file.
+_LOCK_PATIENCE = 5.0
+
+
+class _Refused(ValueError):
+    """A request that changes nothing, with the status and the one line that answer it."""
+
+    def __init__(self, status: int, line: str):
+        super().__init__(line)
+        self.status = status
 
 
 class Labels:
-    """The classes that somebody chose for some maps, kept in a file."""
+    """The classes that somebody chose for some maps.
+
+    They are kept in their file alone, which is read before each choice: what is shown is what is
+    written, whatever happens to this process, and another one may write the same file.
+    """
 
     def __init__(self, maps: MapSample, path: pathlib.Path):
         self._maps, self._path, self._lock = maps, path, threading.Lock()
-        self._labels = read_labels(path, maps)
 
     def state(self) -> dict:
         """Return what the page needs to go on.
@@ -33,41 +75,93 @@ class Labels:
           `next`, the number of the map to label next (None if all are labelled); `done`, how many
           are labelled; `total`, how many there are; and `last`, the number and class of the last
           choice (None if there is none).
-        """
-        waiting = (number for number in range(len(self._maps)) if number not in self._labels)
-        last = next(reversed(self._labels), None)
-        return {
-            'next': next(waiting, None),
-            'done': len(self._labels),
-            'total': len(self._maps),
-            'last': None if last is None else [last, self._labels[last]],
-        }
-
-    def decide(self, number: int, name: str) -> None:
-        """Write the choice of a class for a map; an empty name takes a choice back.
 
         Raises:
-          ValueError: There is no such map or class.
+          ValueError: The file is damaged, or has labels of other maps.
         """
-        if number not in range(len(self._maps)) or name not in ('', *CLASSES):
-            raise ValueError(f'no map {number!r} or class {name!r}')
-        with self._lock:
-            new = not self._path.exists()
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open('a', newline='', encoding='utf-8') as file:
-                writer = csv.writer(file, lineterminator='\n')
-                if new:
-                    writer.writerow(COLUMNS)
-                writer.writerow(row_of(self._maps, number, name))
-            self._labels.pop(number, None)
-            if name:
-                self._labels[number] = name
+        return self._state(read_decisions(self._path, self._maps)[1])
 
-    def take_back(self) -> None:
-        """Take back the last choice, if there is one."""
-        last = self.state()['last']
-        if last is not None:
-            self.decide(last[0], '')
+    def decide(self, number: int, name: str) -> dict:
+        """Write the choice of a class for a map.
+
+        Args:
+          number: The number of the map, from 0.
+          name: One of CLASSES; empty to take a choice back.
+
+        Returns:
+          The new `state`.
+
+        Raises:
+          ValueError: The file is damaged.
+          OSError: The file cannot be written; it stays as it was.
+        """
+        with self._alone():
+            return self._add(*read_decisions(self._path, self._maps), number, name)
+
+    def take_back(self) -> dict:
+        """Take back the last choice, if there is one.
+
+        Returns:
+          The new `state`.
+
+        Raises:
+          ValueError: The file is damaged.
+          OSError: The file cannot be written; it stays as it was.
+        """
+        with self._alone():
+            columns, rows = read_decisions(self._path, self._maps)
+            labels = labels_of(rows)
+            if not labels:
+                return self._state(rows)
+            return self._add(columns, rows, next(reversed(labels)), '')
+
+    def _add(
+        self, columns: Sequence[str], rows: Sequence[Sequence], number: int, name: str
+    ) -> dict:
+        # The whole file, since half of a row that is appended would be read as another one.
+        rows = [*rows, row_of(self._maps, number, name)]
+        write_csv(self._path, columns, rows)
+        return self._state(rows)
+
+    def _state(self, rows: Sequence[Sequence]) -> dict:
+        labels = labels_of(rows)
+        waiting = (number for number in range(len(self._maps)) if number not in labels)
+        last = next(reversed(labels), None)
+        return {
+            'next': next(waiting, None),
+            'done': len(labels),
+            'total': len(self._maps),
+            'last': None if last is None else [last, labels[last]],
+        }
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other threads and processes from writing between reading and writing the file.
+
+        Raises:
+          TimeoutError: Another process does not finish its own writing.
+        """
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        if fcntl is None:
+            with self._lock:
+                yield
+            return
+        # A file of its own, since the table is another file after each writing.
+        beside = self._path.with_name(f'{self._path.name}.lock')
+        with self._lock, beside.open('a+b') as lock:
+            end = time.monotonic() + _LOCK_PATIENCE
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > end:
+                        raise TimeoutError(
+                            f'Another program has locked {beside}: stop it, or try again.'
+                        ) from None
+                    time.sleep(0.02)
+            # The lock goes with the process, even one that is killed.
+            yield
 
 
 def serve(maps: MapSample, path: pathlib.Path, *, port: int = 0) -> http.server.ThreadingHTTPServer:
@@ -77,60 +171,241 @@ def serve(maps: MapSample, path: pathlib.Path, *, port: int = 0) -> http.server.
       maps: The maps to label.
       path: The CSV file for the choices.
       port: The port; 0 takes any that is free, which `server_address` then holds.
+
+    Raises:
+      ValueError: The file is damaged or has labels of other maps, or the port cannot be had.
     """
-    handler = functools.partial(_Handler, maps, Labels(maps, path))
-    return http.server.ThreadingHTTPServer(('127.0.0.1', port), handler)
+    labels = Labels(maps, path)
+    labels.state()
+    try:
+        return _Server(('127.0.0.1', port), functools.partial(_Handler, maps, labels))
+    except (OSError, OverflowError) as error:
+        raise ValueError(
+            f'The page cannot have the port {port} ({error}). Choose another one, or 0 for any '
+            'that is free.'
+        ) from error
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    """A thread for each connection, up to a number; further connections wait."""
+
+    # A program that ends does not wait for a client that is slow.
+    daemon_threads = True
+
+    def __init__(self, *args):
+        self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        super().__init__(*args)
+
+    def process_request(self, request, client_address):
+        self._free.acquire()
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request, client_address):
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def shutdown_request(self, request):
+        # Were it closed with something unread, the system would reset the connection, and an answer
+        # on its way could be lost.
+        with contextlib.suppress(OSError):
+            request.shutdown(socket.SHUT_WR)
+            rest = _Reader(request, seconds=1.0)
+            while rest.read(1 << 16):
+                pass
+        self.close_request(request)
+
+
+class _Reader(io.RawIOBase):
+    """What a connection sends until a moment.
+
+    The timeout of a socket is for each byte: a client that sends one now and then would keep its
+    thread for days.
+    """
+
+    def __init__(self, connection: socket.socket, *, seconds: float):
+        self._connection, self._end = connection, time.monotonic() + seconds
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        # Not 0, which would mean not to wait at all, and to raise another error.
+        self._connection.settimeout(max(self._end - time.monotonic(), 1e-3))
+        return self._connection.recv_into(buffer)
+
+
+def _check_sender(method: str, path: str, headers: Message, port: int) -> None:
+    """Refuse what does not come from the page itself.
+
+    A name that leads to 127.0.0.1 makes this server one of another site (DNS rebinding); its pages
+    then name that site as the host.
+
+    Raises:
+      _Refused: It comes from elsewhere.
+    """
+    here = (f'127.0.0.1:{port}', f'localhost:{port}')
+    # Browsers leave out the port that all have.
+    hosts = {*here, '127.0.0.1', 'localhost'} if port == 80 else {*here}
+    sent = [host.lower() for host in headers.get_all('Host', [])]
+    if len(sent) != 1 or sent[0] not in hosts:
+        raise _Refused(403, f'The page is at http://{here[0]}/ and has no other address.')
+    origins = headers.get_all('Origin', [])
+    # Its address alone shows nothing, and may be a link of a notebook, for example.
+    followed = (method, path, headers.get('Sec-Fetch-Mode')) == ('GET', '/', 'navigate')
+    own = followed or headers.get('Sec-Fetch-Site', 'none') in ('same-origin', 'none')
+    if any(origin != f'http://{sent[0]}' for origin in origins) or not own:
+        raise _Refused(403, 'Only the page itself may ask this.')
+
+
+def _body_length(headers: Message) -> int:
+    """Return the number of bytes of a request's body.
+
+    Raises:
+      _Refused: It is not said, or is not said clearly, or is too large.
+    """
+    sent = headers.get_all('Content-Length', [])
+    if not sent or 'Transfer-Encoding' in headers:
+        raise _Refused(411, 'A body needs its Content-Length, and no Transfer-Encoding.')
+    if len(sent) > 1 or not (sent[0].isascii() and sent[0].isdecimal()):
+        raise _Refused(400, 'Content-Length is one number.')
+    length = number_of(sent[0], _MOST_BYTES + 1)
+    if length is None:
+        raise _Refused(413, f'A body has at most {_MOST_BYTES} bytes.')
+    return length
+
+
+def _decision(sent: Any, count: int) -> tuple[int, str]:
+    """Return the number of the map and the class that a body names.
+
+    Args:
+      sent: The body, as JSON.
+      count: The number of maps.
+
+    Raises:
+      _Refused: It is something else than `Labels.decide` takes.
+    """
+    if not isinstance(sent, dict) or sent.keys() != {'number', 'class'}:
+        raise _Refused(400, 'The body is an object with number and class.')
+    number, name = sent['number'], sent['class']
+    # To Python, true is a number.
+    if type(number) is not int or not 0 <= number < count:
+        raise _Refused(400, f'number is a whole number from 0 to {count - 1}.')
+    if name not in ('', *CLASSES):
+        raise _Refused(400, f'class is one of {", ".join(CLASSES)} or empty.')
+    return number, name
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
+    # Seconds for a client to send its request, and again to take the answer.
+    timeout = 10.0
+
     def __init__(self, maps: MapSample, labels: Labels, *args):
         self._maps, self._labels = maps, labels
         super().__init__(*args)
 
+    def setup(self):
+        super().setup()
+        self.rfile.close()
+        self.rfile = io.BufferedReader(_Reader(self.connection, seconds=self.timeout))
+
+    def handle(self):
+        # A browser that was closed, or no longer waits for a map, is no error.
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            super().handle()
+
+    def parse_request(self) -> bool:
+        # All methods pass here, also those that are not known.
+        if not super().parse_request():
+            return False
+        try:
+            _check_sender(self.command, self.path, self.headers, self.server.server_address[1])
+        except _Refused as refused:
+            self.send_error(refused.status, str(refused))
+            return False
+        return True
+
     def do_GET(self):
-        match self.path.strip('/').split('/'):
-            case ['']:
-                page = resources.files(__package__).joinpath('page.html').read_text('utf-8')
-                page = page.replace('<!-- buttons -->', _BUTTONS)
-                self._answer('text/html; charset=utf-8', page.encode())
-            case ['state']:
-                self._answer_state()
-            case ['map', number] if number.isdecimal() and int(number) < len(self._maps):
-                self._answer('image/png', _draw(self._maps.take([int(number)])))
+        match self.path.split('/'):
+            case ['', '']:
+                self._answer(200, 'text/html; charset=utf-8', _page()[0])
+            case ['', 'state']:
+                self._answer_state(self._labels.state)
+            case ['', 'map', text] if (number := number_of(text, len(self._maps))) is not None:
+                self._answer(200, 'image/png', _draw(self._maps.take([number])))
             case _:
                 self.send_error(404)
 
     def do_POST(self):
-        # A page of another site can send neither this type nor this address without being asked.
-        local = self.headers.get('Host', '').split(':')[0] in ('127.0.0.1', 'localhost')
-        if not local or self.headers.get('Content-Type') != 'application/json':
-            self.send_error(403)
-            return
-        try:
-            sent = json.loads(self.rfile.read(int(self.headers['Content-Length'])))
-            if self.path == '/undo':
-                self._labels.take_back()
-            else:
-                self._labels.decide(sent['number'], sent['class'])
-        except (ValueError, KeyError, TypeError) as error:
-            self.send_error(400, str(error))
-            return
-        self._answer_state()
+        match self.path:
+            case '/label':
+                self._answer_state(self._decide)
+            case '/undo':
+                self._answer_state(self._undo)
+            case _:
+                self.send_error(404)
 
-    def _answer_state(self) -> None:
-        self._answer('application/json', json.dumps(self._labels.state()).encode())
+    def _decide(self) -> dict:
+        return self._labels.decide(*_decision(self._sent(), len(self._maps)))
+
+    def _undo(self) -> dict:
+        if self._sent() != {}:
+            raise _Refused(400, 'The body is an empty object.')
+        return self._labels.take_back()
+
+    def _sent(self) -> Any:
+        """Return the body, as JSON."""
+        # A page of another site cannot send this type without being asked.
+        if self.headers.get_content_type() != 'application/json':
+            raise _Refused(403, 'A body has the Content-Type application/json.')
+        length = _body_length(self.headers)
+        try:
+            body = self.rfile.read(length)
+        except TimeoutError:
+            raise _Refused(408, f'The body took over {self.timeout:.0f} seconds.') from None
+        if len(body) < length:
+            raise _Refused(400, f'The body has {len(body)} bytes and not {length}.')
+        try:
+            return parse_json(body.decode())
+        except ValueError as error:
+            raise _Refused(400, f'The body is no JSON: {error}.') from error
+
+    def _answer_state(self, change: Callable[[], dict]) -> None:
+        """Answer with the state after a change, or with what kept it from being made."""
+        try:
+            state = change()
+        except _Refused as refused:
+            self.send_error(refused.status, str(refused))
+        except TimeoutError as error:
+            self.send_error(503, str(error))
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            self.send_error(507 if full else 500, str(error))
+        except ValueError as error:
+            self.send_error(500, str(error))
+        else:
+            self._answer(200, 'application/json', json.dumps(state).encode())
+
+    def send_error(self, code, message=None, explain=None):
+        # One line in the body: a status line has Latin-1 alone. `explain` says the same in general.
+        line = ' '.join(str(message or self.responses[code][0]).split())
+        self._answer(code, 'text/plain; charset=utf-8', line.encode(errors='backslashreplace'))
 
     def log_message(self, *_):
         """Requests are no news."""
 
-    def _answer(self, kind: str, body: bytes) -> None:
-        self.send_response(200)
+    def _answer(self, status: int, kind: str, body: bytes) -> None:
+        # What was left of the time to read it is not the time to write.
+        self.connection.settimeout(self.timeout)
+        self.send_response(status)
         self.send_header('Content-Type', kind)
         self.send_header('Content-Length', str(len(body)))
         self.send_header('Cache-Control', 'no-store')
+        self.send_header('X-Content-Type-Options', 'nosniff')
+        self.send_header('Content-Security-Policy', _page()[1])
         self.end_headers()
-        # A key pressed before the map was there: the browser no longer waits for it.
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        if self.command != 'HEAD':
             self.wfile.write(body)
 
 
@@ -145,7 +420,25 @@ def _draw(one: MapSample) -> bytes:
     return data.getvalue()
 
 
-_BUTTONS = ''.join(
-    f'<button data-class="{name}"><kbd>{key}</kbd> {title}</button>'
-    for key, (name, title) in enumerate(zip(CLASSES, TITLES, strict=True), 1)
-)
+@functools.cache
+def _page() -> tuple[bytes, str]:
+    """Return the page, and the policy that lets it run its own script alone."""
+    buttons = ''.join(
+        f'<button data-class="{name}"><kbd>{key}</kbd> {title}</button>'
+        for key, (name, title) in enumerate(zip(CLASSES, TITLES, strict=True), 1)
+    )
+    page = resources.files(__package__).joinpath('page.html').read_text('utf-8')
+    page = page.replace('<!-- buttons -->', buttons)
+    policy = (
+        f"default-src 'none'; script-src {_hash(page, 'script')}; "
+        f"style-src {_hash(page, 'style')}; img-src 'self' data:; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return page.encode(), policy
+
+
+def _hash(page: str, tag: str) -> str:
+    """Return what a policy calls the only element of a page with a tag."""
+    content = page.partition(f'<{tag}>')[2].partition(f'</{tag}>')[0]
+    digest = hashlib.sha256(content.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"

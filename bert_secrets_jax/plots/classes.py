@@ -23,11 +23,11 @@ def class_shares(shares: Mapping[str, np.ndarray], classes: Sequence[str]) -> Fi
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(6.4, 0.42 * len(shares) + 1.1), layout='constrained')
         axis = figure.subplots()
+        bars = []
         for row, values in enumerate(shares.values()):
             start = 0.0
-            for value, name, colour in zip(values, classes, _CLASSES, strict=False):
-                axis.barh(row, 100 * value, left=100 * start, color=colour, height=0.7,
-                          label=name if row == 0 else None)  # fmt: skip
+            for value, colour in zip(values, _CLASSES, strict=False):
+                bars.append(axis.barh(row, 100 * value, left=100 * start, color=colour, height=0.7))
                 if value >= 0.04:
                     axis.text(100 * (start + value / 2), row, f'{100 * value:.0f}', fontsize=8,
                               ha='center', va='center', color=_ink(colour))  # fmt: skip
@@ -37,8 +37,9 @@ def class_shares(shares: Mapping[str, np.ndarray], classes: Sequence[str]) -> Fi
         axis.set(xlim=(0, 100), xlabel='percent of all maps')
         axis.spines['left'].set_visible(False)
         axis.tick_params(axis='y', length=0)
-        figure.legend(loc='outside upper center', ncols=len(classes), frameon=False, fontsize=8,
-                      columnspacing=1, handlelength=1)  # fmt: skip
+        # Named here: Matplotlib leaves out bars whose label begins with an underscore.
+        figure.legend(bars[: len(classes)], classes, loc='outside upper center', ncols=len(classes),
+                      frameon=False, fontsize=8, columnspacing=1, handlelength=1)  # fmt: skip
         return figure
 
 

@@ -1,23 +1,33 @@
 """The class, the style and the colours that all figures share, and the writing of their files."""
 
+import contextlib
 import io
 import pathlib
 
 import matplotlib
 import matplotlib.figure
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.image import AxesImage
 
 from bert_secrets_jax.files import write_atomically
+from bert_secrets_jax.plots import texts
 
 # The colour map of attention maps.
 MAPS = 'magma_r'
 COLOURS = ('#1f77b4', '#d62728', '#2ca02c', '#9467bd', '#ff7f0e', '#17becf')
+# A dollar sign is one, whatever the user's own settings say.
+_NO_FORMULAS = {
+    'text.usetex': False,
+    'text.parse_math': False,
+    'axes.formatter.use_mathtext': False,
+}
 STYLE = {
     'font.family': 'DejaVu Sans',
     'font.size': 9,
     'axes.titlesize': 10,
     'axes.spines.top': False,
     'axes.spines.right': False,
+    **_NO_FORMULAS,
     # Text stays text, in SVG and in PDF: searchable and editable in a paper.
     'svg.fonttype': 'none',
     'pdf.fonttype': 42,
@@ -35,6 +45,23 @@ class Figure(matplotlib.figure.Figure):
     """
 
     caption: str = ''
+
+    # Every way to a file or to the screen leads here, or to the next method.
+    def draw(self, renderer):
+        with self._as_drawn():
+            super().draw(renderer)
+
+    def get_tightbbox(self, renderer=None, **arguments):
+        with self._as_drawn():
+            return super().get_tightbbox(renderer, **arguments)
+
+    @contextlib.contextmanager
+    def _as_drawn(self):
+        # What is made only now are numbers beside an axis.
+        numbers = {**_NO_FORMULAS, 'text.parse_math': True}
+        is_svg = isinstance(self.canvas, FigureCanvasSVG)
+        with matplotlib.rc_context(numbers), texts.as_drawn(self, svg=is_svg):
+            yield
 
     # Where `%matplotlib inline` is on, IPython has a printer for Matplotlib's class and does not
     # ask for this one. Figures are not known to pyplot, so that nothing else draws them.
@@ -83,8 +110,10 @@ def save(
     try:
         files['svg'] = svg(figure).encode()
         # The others have the layout of the first: another one would take as long as drawing.
-        figure.set_layout_engine(None)
+        if not texts.differs_in_svg(figure):
+            figure.set_layout_engine(None)
         files['pdf'] = _render(figure, 'pdf', metadata={'CreationDate': None})
+        figure.set_layout_engine(None)
         files['png'] = _render(figure, 'png')
     finally:
         figure.set_layout_engine(layout)
@@ -100,7 +129,11 @@ def _render(
     dpi: int | str = _DPI,
     metadata: dict | None = None,
 ) -> bytes:
-    data = io.BytesIO()
-    with matplotlib.rc_context(STYLE):
+    data, style, drawn = io.BytesIO(), STYLE, contextlib.nullcontext()
+    if not isinstance(figure, Figure):
+        # Its formulas are meant, those of logarithmic axes, for one.
+        style = {name: value for name, value in STYLE.items() if name not in _NO_FORMULAS}
+        drawn = texts.as_drawn(figure, svg=kind == 'svg')
+    with matplotlib.rc_context(style), drawn:
         figure.savefig(data, format=kind, dpi=dpi, metadata=metadata)
     return data.getvalue()

@@ -30,28 +30,23 @@ def layer_profiles(
         axes = figure.subplots(1, len(profiles), sharey=True, squeeze=False)[0]
         for axis, (title, values), colour in zip(axes, profiles.items(), COLOURS, strict=False):
             layers = np.arange(1, len(values) + 1)
-            axis.fill_between(
+            heads = axis.fill_between(
                 layers, values.min(axis=1), values.max(axis=1), color=colour, alpha=0.15,
-                label='range of heads', linewidth=0,
+                linewidth=0,
             )  # fmt: skip
-            axis.plot(
-                layers,
-                values.mean(axis=1),
-                'o-',
-                color=colour,
-                markersize=4,
-                label='ours',
-            )
+            (ours,) = axis.plot(layers, values.mean(axis=1), 'o-', color=colour, markersize=4)
+            entries = [(heads, 'range of heads'), (ours, 'ours')]
             if title in published:
                 other = published[title]
                 # Layer l of L' stands at the same relative depth: 1 at the first, L at the last.
                 depth = np.linspace(1, len(values), len(other))
-                axis.plot(depth, other.mean(axis=1), 'k:', marker='x', markersize=4,
-                          label=published_name)  # fmt: skip
+                (theirs,) = axis.plot(depth, other.mean(axis=1), 'k:', marker='x', markersize=4)
+                entries += [(theirs, published_name)] if published_name else []
             axis.set(title=title, xlabel='layer', xticks=layers, ylim=(0, None))
             axis.grid(axis='y', alpha=0.3)
         axes[0].set_ylabel(label)
-        axes[-1].legend(frameon=False, fontsize=7, loc='best')
+        # Named here: Matplotlib leaves out lines whose label begins with an underscore.
+        axes[-1].legend(*zip(*entries, strict=True), frameon=False, fontsize=7, loc='best')
         return figure
 
 
@@ -81,13 +76,15 @@ def layer_effects(
         layers = np.arange(1, len(effects) + 1)
         axis.axhline(0, color='0.5', linewidth=0.8)
         axis.vlines(layers, low, high, color=COLOURS[0], linewidth=1.2)
-        axis.plot(layers, effects, 'o', color=COLOURS[0], markersize=4, label='ours')
+        (ours,) = axis.plot(layers, effects, 'o', color=COLOURS[0], markersize=4)
+        entries = [(ours, 'ours')]
         if published is not None:
             depth = np.linspace(1, len(effects), len(published))
-            axis.plot(depth, published, 'k:', marker='x', markersize=4, label=published_name)
+            (theirs,) = axis.plot(depth, published, 'k:', marker='x', markersize=4)
+            entries += [(theirs, published_name)] if published_name else []
         axis.set(xlabel='disabled layer', ylabel=label, xticks=layers)
         axis.grid(axis='y', alpha=0.3)
-        axis.legend(frameon=False, fontsize=7)
+        axis.legend(*zip(*entries, strict=True), frameon=False, fontsize=7)
         return figure
 
 

@@ -46,9 +46,8 @@ def annotate(study: Study, *, shipped: bool = False, port: int = 0) -> None:
     )
     try:
         server.serve_forever()
-    except KeyboardInterrupt:
-        print(f'Labels: {study.folder / LABELS_FILE}')
     finally:
+        print(f'Labels: {study.folder / LABELS_FILE}', flush=True)
         server.server_close()
 
 

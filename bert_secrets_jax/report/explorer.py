@@ -9,6 +9,7 @@ from importlib import resources
 import numpy as np
 
 from bert_secrets_jax.measure.maps import TokenMaps
+from bert_secrets_jax.names import visible
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,17 +80,17 @@ class Explorer:
             kept = [(first, 0, 255), *[(values - first, 128, 127) for values in second]]
             sentences.append(
                 {
-                    'tokens': list(of_models[0].tokens),
+                    'tokens': list(map(visible, of_models[0].tokens)),
                     'maps': [base64.b64encode(_bytes(*each).tobytes()).decode() for each in kept],
                     'greatest': [_greatest(each[0]).ravel().round(6).tolist() for each in kept],
                 }
             )
         data = {
             'shape': self._shape,
-            'models': list(self.maps),
+            'models': list(map(visible, self.maps)),
             'sentences': sentences,
             'notes': [
-                [name, [_text(value) for value in np.ravel(values)]]
+                [visible(name), [_text(value) for value in np.ravel(values)]]
                 for name, values in self.notes.items()
             ],
         }
@@ -115,5 +116,5 @@ def _bytes(values: np.ndarray, zero: int, steps: int) -> np.ndarray:
 
 def _text(value) -> str:
     if isinstance(value, str):
-        return str(value)
+        return visible(str(value))
     return '' if np.isnan(value) else f'{value:.3g}'

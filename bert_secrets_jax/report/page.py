@@ -14,15 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
-from bert_secrets_jax.files import write_atomically
+from bert_secrets_jax.files import write_text
+from bert_secrets_jax.names import visible
 from bert_secrets_jax.report.explorer import Explorer
 from bert_secrets_jax.runs.result import LEGIBLE_ROWS, Result, image
 
 if TYPE_CHECKING:
     import pandas
 
-# The size in bytes above which a page is slow to open and to send.
+# The length above which a page is slow to open and to send.
 _LARGE = 15_000_000
+# What a browser shows as a space.
+_SPACES = '\t\n'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,56 +92,57 @@ def write_page(
       to_come: The names of the parts that are still being computed.
     """
     contents = ''.join(
-        f'<li><a href="#part{index}">{html.escape(part.title)}</a></li>'
+        f'<li><a href="#part{index}">{_escape(part.title)}</a></li>'
         for index, part in enumerate(parts, 1)
     )
     body = ''.join(
-        f'<section id="part{index}"><h2>{html.escape(part.title)}</h2>{_part(part, parts)}'
-        '</section>'
+        f'<section id="part{index}"><h2>{_escape(part.title)}</h2>{_part(part, parts)}</section>'
         for index, part in enumerate(parts, 1)
     )
     closing = ''.join(
-        f'<details><summary>{html.escape(heading)}</summary>'
+        f'<details><summary>{_escape(heading)}</summary>'
         f'{_table("", ("setting", "value"), list(values.items()))}</details>'
         for heading, values in details.items()
     )
-    data = (
+    text = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<title>{html.escape(title)}</title><style>{_STYLE}</style></head><body><main>'
-        f'<h1>{html.escape(title)}</h1><p class="lead">{html.escape(lead)}</p>'
+        f'<title>{_escape(title)}</title><style>{_STYLE}</style></head><body><main>'
+        f'<h1>{_escape(title)}</h1><p class="lead">{_escape(lead)}</p>'
         f'{_first(parts, to_come)}'
         f'<nav aria-label="Contents"><ol>{contents}</ol></nav>{body}{closing}'
         f'</main><script>{_SCRIPT}</script></body></html>\n'
-    ).encode()
-    write_atomically(path, data)
-    if len(data) > _LARGE:
-        size = len(data) / 1e6
+    )
+    write_text(path, text)
+    if len(text) > _LARGE:
+        size = len(text) / 1e6
         logging.warning('%s has %.0f MB: fewer example sentences make it smaller.', path, size)
 
 
 def _first(parts: Sequence[Part], to_come: Sequence[str]) -> str:
     """What must be read first: warnings, and that the page is not complete yet."""
     warnings = [
-        f'{part.group}: {finding.sentence}' if part.group else finding.sentence
+        f'{_name(part.group)}: {_escape(finding.sentence)}'
+        if part.group
+        else _escape(finding.sentence)
         for part in parts
         if part.result is not None
         for finding in part.result.findings()
         if finding.warning
     ]
-    boxes = [f'<p class="warning" role="note">{html.escape(text)}</p>' for text in warnings]
+    boxes = [f'<p class="warning" role="note">{text}</p>' for text in warnings]
     if to_come:
         text = f'Still to come, reload the page then: {", ".join(to_come)}.'
-        boxes.append(f'<p class="note">{html.escape(text)}</p>')
+        boxes.append(f'<p class="note">{_escape(text)}</p>')
     return ''.join(boxes)
 
 
 def _part(part: Part, parts: Sequence[Part]) -> str:
     if part.result is None:
-        return f'<p>{html.escape(part.message)}</p>'
+        return f'<p>{_escape(part.message)}</p>'
     result = part.result
-    body = ''.join(f'<p>{html.escape(each.sentence)}</p>' for each in result.findings())
-    body += ''.join(f'<p class="note">{html.escape(note)}</p>' for note in result.notes())
+    body = ''.join(f'<p>{_escape(each.sentence)}</p>' for each in result.findings())
+    body += ''.join(f'<p class="note">{_escape(note)}</p>' for note in result.notes())
     maps = result.token_maps()
     if maps:
         notes = {
@@ -154,8 +158,9 @@ def _part(part: Part, parts: Sequence[Part]) -> str:
         if len(frame) <= LEGIBLE_ROWS:
             tables.append(_frame(frame))
         else:
-            files.append(f'{file_name(part.name, name)}.csv ({len(frame):,} rows)')
-    listing = f'<p class="file">More in {html.escape(", ".join(files))}.</p>' if files else ''
+            file = f'{file_name(part.name, name)}.csv'
+            files.append(f'{_name(file)} ({len(frame):,} rows)')
+    listing = f'<p class="file">More in {", ".join(files)}.</p>' if files else ''
     return ''.join([body, *tables, listing])
 
 
@@ -170,16 +175,17 @@ def file_name(part: str, name: str) -> str:
 
 
 def _picture(picture: Picture) -> str:
-    caption = html.escape(picture.caption)
+    caption = visible(picture.caption, keep=_SPACES)
+    file = f'{picture.name}.{{pdf,svg,png}}'
     return (
-        f'<figure>{image(picture.svg, picture.caption)}<figcaption>{caption} <span class="file">'
-        f'{html.escape(picture.name)}.{{pdf,svg,png}}</span></figcaption></figure>'
+        f'<figure>{image(picture.svg, caption)}<figcaption>{_name(caption)} <span class="file">'
+        f'{_name(file)}</span></figcaption></figure>'
     )
 
 
 def _frame(frame: 'pandas.DataFrame') -> str:
-    shown = frame[frame.attrs.get('shown', list(frame.columns))]
-    rows = [[_cell(value) for value in row] for row in shown.itertuples(index=False)]
+    shown = frame[frame.attrs['shown']] if 'shown' in frame.attrs else frame
+    rows = [[_cell(value) for value in row] for row in shown.itertuples(index=False, name=None)]
     columns = [str(column).replace('_', ' ') for column in shown.columns]
     return _table(frame.attrs.get('caption', ''), columns, rows)
 
@@ -198,13 +204,21 @@ def _cell(value: Any) -> str:
     return str(value)
 
 
+def _name(text: str) -> str:
+    """Return a text within a line, which turns nothing beside it if it is Hebrew or Arabic."""
+    return f'<bdi dir="ltr">{_escape(text)}</bdi>'
+
+
+def _escape(text: str) -> str:
+    return html.escape(visible(text, keep=_SPACES))
+
+
 def _table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    head = ''.join(f'<th scope="col">{html.escape(str(name))}</th>' for name in columns)
+    head = ''.join(f'<th scope="col">{_escape(str(name))}</th>' for name in columns)
     body = ''.join(
-        '<tr>' + ''.join(f'<td>{html.escape(str(cell))}</td>' for cell in row) + '</tr>'
-        for row in rows
+        '<tr>' + ''.join(f'<td>{_escape(str(cell))}</td>' for cell in row) + '</tr>' for row in rows
     )
-    title = f'<caption>{html.escape(caption)}</caption>' if caption else ''
+    title = f'<caption>{_escape(caption)}</caption>' if caption else ''
     # Numbers are read from the right, sentences from the left.
     longest = max((len(str(cell)) for row in rows for cell in row), default=0)
     words = ' class="words"' if longest > 50 else ''
@@ -216,7 +230,7 @@ def _table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) 
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8881; }
-body { font: 16px/1.5 system-ui, sans-serif; margin: 0; }
+body { font: 16px/1.5 system-ui, sans-serif; margin: 0; overflow-wrap: break-word; }
 main { max-width: 62rem; margin: 0 auto; padding: 1.5rem; }
 h1 { line-height: 1.2; } h2 { margin-top: 2.5rem; border-bottom: 1px solid var(--line); }
 .lead { font-size: 1.1rem; }
@@ -231,7 +245,7 @@ figcaption, caption { text-align: left; font-size: .9rem; padding: .3rem 0; }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .2rem .7rem; border-bottom: 1px solid var(--line); text-align: right; }
 th:first-child, td:first-child, .words th, .words td { text-align: left; }
-.words td { vertical-align: top; }
+.words td { vertical-align: top; max-width: 50rem; }
 thead th { background: var(--soft); }
 th button { font: inherit; color: inherit; background: none; border: 0; padding: 0; }
 th button:hover { cursor: pointer; text-decoration: underline; }

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from bert_secrets_jax import plots
+from bert_secrets_jax.names import visible
 from bert_secrets_jax.runs import store
 
 if TYPE_CHECKING:
@@ -191,23 +192,28 @@ class Result:
         return f'{type(self).__name__}(frames: {frames}; figures: {", ".join(self.figures())})'
 
     def _repr_html_(self) -> str:
-        parts = [f'<h3>{html.escape(self.title)}</h3>']
-        parts += [f'<p>{html.escape(finding.sentence)}</p>' for finding in self.findings()]
-        parts += [f'<p>{html.escape(note)}</p>' for note in self.notes()]
+        parts = [f'<h3>{_shown(self.title)}</h3>']
+        parts += [f'<p>{_shown(finding.sentence)}</p>' for finding in self.findings()]
+        parts += [f'<p>{_shown(note)}</p>' for note in self.notes()]
         figures = self.figures()
         for name in figures.shown():
             figure = figures[name]
-            shown, caption = image(plots.svg(figure), figure.caption), html.escape(figure.caption)
+            shown, caption = image(plots.svg(figure), figure.caption), _shown(figure.caption)
             parts.append(f'<figure>{shown}<figcaption>{caption}</figcaption></figure>')
         for name, frame in self.frames().items():
-            caption = html.escape(frame.attrs.get('caption', '') or name)
+            caption = _shown(frame.attrs.get('caption', '') or name)
             if len(frame) <= LEGIBLE_ROWS:
                 parts.append(f'<p>{caption}</p>{frame.to_html(index=False, na_rep="–")}')
             else:
                 parts.append(
-                    f"<p>frames()['{html.escape(name)}']: {len(frame):,} rows. {caption}</p>"
+                    f"<p>frames()['{_shown(name)}']: {len(frame):,} rows. {caption}</p>"
                 )
         return ''.join(parts)
+
+
+def _shown(text: str) -> str:
+    """Return a text for HTML, in which hidden characters are seen and none is a tag."""
+    return html.escape(visible(text))
 
 
 def image(svg: str, caption: str) -> str:
@@ -220,7 +226,7 @@ def image(svg: str, caption: str) -> str:
     # As an image and not inline: the identifiers of two SVGs on one page would collide. What HTML
     # or an address would misread is escaped; base64 would be a quarter longer.
     data = urllib.parse.quote(svg, safe=" !$&'()*+,-./:;=?@[]^_`{|}~")
-    return f'<img alt="{html.escape(caption)}" src="data:image/svg+xml,{html.escape(data)}">'
+    return f'<img alt="{_shown(caption)}" src="data:image/svg+xml,{html.escape(data)}">'
 
 
 def framed(
@@ -235,6 +241,14 @@ def framed(
     """
     import pandas
 
-    frame = pandas.DataFrame([tuple(row) for row in rows], columns=list(columns))
+    table = [tuple(map(_encodable, row)) for row in rows]
+    frame = pandas.DataFrame(table, columns=list(map(_encodable, columns)))
     frame.attrs['caption'] = caption
     return frame
+
+
+def _encodable(value: Any) -> Any:
+    """Return a value for a frame; half of a surrogate pair, which pandas refuses, as its number."""
+    if isinstance(value, str) and not value.isascii():
+        return value.encode(errors='backslashreplace').decode()
+    return value

@@ -300,7 +300,8 @@ def test_labelling_goes_on_where_it_was_killed(tmp_path):
             assert (state['next'], state['done'], state['total']) == (number, number, 648)
             decision = json.dumps({'number': number, 'class': labelled}).encode()
             headers = {'Content-Type': 'application/json'}
-            urllib.request.urlopen(urllib.request.Request(address, decision, headers)).close()
+            request = urllib.request.Request(f'{address}label', decision, headers)
+            urllib.request.urlopen(request).close()
         finally:
             program.kill()
             program.communicate()

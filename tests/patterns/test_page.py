@@ -1,9 +1,18 @@
 """The labelling page: over HTTP, and in a real browser where there is one."""
 
+import base64
 import contextlib
 import csv
+import errno
+import fcntl
+import hashlib
 import json
+import pathlib
+import re
+import socket
+import struct
 import threading
+import time
 import urllib.error
 import urllib.request
 
@@ -11,7 +20,7 @@ import numpy as np
 import pytest
 
 from bert_secrets_jax.patterns import page
-from bert_secrets_jax.patterns.sample import MapSample
+from bert_secrets_jax.patterns.sample import COLUMNS, MapSample, read_labels
 
 
 @pytest.fixture
@@ -31,7 +40,7 @@ def maps():
 @contextlib.contextmanager
 def served(maps, path):
     server = page.serve(maps, path)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, kwargs={'poll_interval': 0.02})
     thread.start()
     try:
         yield f'http://127.0.0.1:{server.server_address[1]}'
@@ -51,6 +60,60 @@ def post(url, body, **headers):
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     with urllib.request.urlopen(urllib.request.Request(url, data, headers)) as answer:
         return json.load(answer)
+
+
+def raw(url, request, *, ends=True):
+    """Send bytes, and return the status, the headers and the body that answer them."""
+    with connected(url) as connection:
+        connection.sendall(request)
+        if ends:
+            connection.shutdown(socket.SHUT_WR)
+        return answer_of(connection)
+
+
+def connected(url):
+    host, port = url.removeprefix('http://').split(':')
+    return socket.create_connection((host, int(port)), timeout=20)
+
+
+def answer_of(connection):
+    received = b''
+    while more := connection.recv(65536):
+        received += more
+    if not received.startswith(b'HTTP/'):
+        # As HTTP had it before there were headers.
+        return None, '', received
+    head, _, body = received.partition(b'\r\n\r\n')
+    status, _, headers = head.decode('latin-1').partition('\r\n')
+    return int(status.split()[1]), headers, body
+
+
+def request(url, method='POST', path='/label', body=b'{}', *, without=(), **headers):
+    """Return the bytes of a request as the page sends it, apart from what is given."""
+    headers = {
+        'Host': url.removeprefix('http://'),
+        'Content-Type': 'application/json',
+        'Content-Length': str(len(body)),
+    } | {name.replace('_', '-'): value for name, value in headers.items()}
+    lines = [f'{method} {path} HTTP/1.1']
+    lines += [f'{name}: {value}' for name, value in headers.items() if name not in without]
+    return '\r\n'.join([*lines, '', '']).encode('latin-1') + body
+
+
+DECISION = b'{"number": 1, "class": "block"}'
+
+
+@pytest.fixture
+def labelled(maps, tmp_path):
+    """The address of a page with one label, whose file and answers must be as they were."""
+    path = tmp_path / 'labels.csv'
+    with served(maps, path) as url:
+        post(f'{url}/label', {'number': 0, 'class': 'diagonal'})
+        before, state = path.read_bytes(), get(f'{url}/state')
+        # The thread of this request ends.
+        time.sleep(0.1)
+        yield url
+        assert path.read_bytes() == before and get(f'{url}/state') == state
 
 
 def rows(path):
@@ -81,7 +144,7 @@ def test_undo_and_going_on_after_a_kill(maps, tmp_path):
         for number in (1, 2):
             state = post(f'{url}/label', {'number': number, 'class': 'vertical'})
         assert state['next'] is None and state['done'] == 3
-    assert page.read_labels(path, maps) == {0: 'diagonal', 1: 'vertical', 2: 'vertical'}
+    assert read_labels(path, maps) == {0: 'diagonal', 1: 'vertical', 2: 'vertical'}
 
 
 def test_what_does_not_belong_is_refused_and_changes_nothing(maps, tmp_path):
@@ -107,12 +170,442 @@ def test_what_does_not_belong_is_refused_and_changes_nothing(maps, tmp_path):
 
 def test_labels_of_other_maps_are_refused(maps, tmp_path):
     path = tmp_path / 'labels.csv'
-    path.write_text(f'{",".join(page.COLUMNS)}\n1,"a, b",own/7,2,1,block\n')
+    path.write_text(f'{",".join(COLUMNS)}\n1,"a, b",own/7,2,1,block\n')
     with pytest.raises(ValueError, match='line 2: a label of another map'):
         page.serve(maps, path)
     path.write_text('number,class\n1,block\n')
-    with pytest.raises(ValueError, match='line 2: not a decision'):
+    with pytest.raises(ValueError, match='line 1: not the columns of decisions'):
         page.serve(maps, path)
+
+
+@pytest.mark.parametrize(
+    'body',
+    [
+        b'', b'{', b'null', b'[]', b'1', b'"block"', b'\xff', b'\xef\xbb\xbf' + DECISION,
+        b'{"number": true, "class": "block"}', b'{"number": false, "class": "block"}',
+        b'{"number": 1.0, "class": "block"}', b'{"number": 1e0, "class": "block"}',
+        b'{"number": "1", "class": "block"}', b'{"number": null, "class": "block"}',
+        b'{"number": -1, "class": "block"}', b'{"number": 3, "class": "block"}',
+        b'{"number": NaN, "class": "block"}', b'{"number": Infinity, "class": "block"}',
+        b'{"number": %s, "class": "block"}' % (b'9' * 4000), b'{"number": [1], "class": "block"}',
+        b'{"number": 1, "class": "Block"}', b'{"number": 1, "class": "block "}',
+        b'{"number": 1, "class": null}', b'{"number": 1, "class": ["block"]}',
+        b'{"number": 1, "class": {}}', b'{"number": 1, "class": 0}',
+        '{"number": 1, "class": "块"}'.encode(), b'{"number": 1, "class": "\\ud800\\r\\nX: y"}',
+        b'{"number": 1}', b'{"class": "block"}', b'{}', b'{"number": 1, "class": "block", "x": 0}',
+        b'{"number": 1, "number": 1, "class": "block"}', b'[' * 4000, DECISION + b'x',
+    ],
+    ids=lambda _: 'body',
+)  # fmt: skip
+def test_a_body_that_is_no_decision_changes_nothing(labelled, body, capfd):
+    status, headers, line = raw(labelled, request(labelled, body=body))
+    assert status == 400 and 'text/plain' in headers
+    assert line.decode() and b'\n' not in line
+    if body != b'{}':
+        assert raw(labelled, request(labelled, path='/undo', body=body))[0] == 400
+    assert capfd.readouterr().err == ''
+
+
+def test_an_address_that_is_none_changes_nothing(labelled, capfd):
+    for path in ('/', '/labels', '/label/', '/label?x', '/Label', '/undo/', '/state', '/map/0', '*',
+                 '/nothing', f'{labelled}/label', '//elsewhere.org/label'):  # fmt: skip
+        for body in (DECISION, b'{}'):
+            assert raw(labelled, request(labelled, path=path, body=body))[0] == 404, path
+        if path not in ('/', '/state', '/map/0'):
+            assert raw(labelled, request(labelled, 'GET', path))[0] == 404, path
+    for method in ('PUT', 'DELETE', 'PATCH', 'OPTIONS', 'TRACE', 'CONNECT', 'label', 'HEAD'):
+        for path in ('/label', '/undo', '/nothing', '/'):
+            status, _, body = raw(labelled, request(labelled, method, path, DECISION))
+            assert status == 501, method
+            assert bool(body) == (method != 'HEAD') and b'<' not in body
+    for line in (b'', b'\r\n', b'POST\r\n\r\n', b'\xff\xfe\x00\r\n\r\n', b'A B C D\r\n\r\n',
+                 b'GET /state HTTP/9\r\n\r\n', b'POST /undo\r\n\r\n', b'GET /state\r\n\r\n',
+                 b'\x16\x03\x01\x02'):  # fmt: skip
+        status, _, body = raw(labelled, line)
+        assert status in (None, 400, 505) and b'\n' not in body and b'{' not in body
+    long = b'GET /%s HTTP/1.1\r\n\r\n' % (b'a' * 100_000)
+    assert raw(labelled, long)[0] == 414
+    many = request(labelled, 'GET', '/state').replace(b'\r\n', b'\r\n' + b'A: b\r\n' * 200, 1)
+    assert raw(labelled, many)[0] == 431
+    assert capfd.readouterr().err == ''
+
+
+@pytest.mark.parametrize(
+    ('change', 'status'),
+    [
+        ({'without': ['Content-Length']}, 411),
+        ({'without': ['Content-Length'], 'Transfer_Encoding': 'chunked'}, 411),
+        ({'Transfer_Encoding': 'chunked'}, 411),
+        *[({'Content_Length': text}, 400) for text in (
+            'x', '-1', '+31', '3 1', '3_1', '31, 31', '0x1f', '31.0', '\xb2', '1' + chr(0xb9), '',
+        )],
+        ({'Content_Length': '31\r\nContent-Length: 31'}, 400),
+        ({'Content_Length': '31\r\nContent-Length: 30'}, 400),
+        ({'Content_Length': '4097'}, 413), ({'Content_Length': '9' * 5000}, 413),
+        # Fewer bytes than it says.
+        ({'Content_Length': '32'}, 400), ({'Content_Length': '30'}, 400),
+        ({'body': DECISION + b' ' * 4096}, 413), ({'body': DECISION + b' ' * 20_000_000}, 413),
+    ],
+    ids=lambda _: 'length',
+)  # fmt: skip
+def test_the_length_of_a_body(labelled, change, status, capfd):
+    found, _, line = raw(labelled, request(labelled, **{'body': DECISION} | change))
+    assert found == status and line and b'\n' not in line
+    assert capfd.readouterr().err == ''
+
+
+def test_the_longest_body(maps, tmp_path):
+    with served(maps, tmp_path / 'labels.csv') as url:
+        body = DECISION + b' ' * (4096 - len(DECISION))
+        assert raw(url, request(url, body=body), ends=False)[0] == 200
+    assert read_labels(tmp_path / 'labels.csv', maps) == {1: 'block'}
+
+
+def test_only_the_page_itself_is_answered(labelled):
+    port = labelled.rpartition(':')[2]
+    for method, path in (
+        ('POST', '/label'), ('POST', '/undo'), ('GET', '/'), ('GET', '/state'), ('GET', '/map/0'),
+        ('GET', '/nothing'), ('PUT', '/label'), ('HEAD', '/'), ('OPTIONS', '/undo'), ('ANY', '/'),
+    ):  # fmt: skip
+        for change in (
+            {'Host': 'elsewhere.org'}, {'Host': f'elsewhere.org:{port}'}, {'Host': '127.0.0.1'},
+            {'Host': 'localhost'}, {'Host': '127.0.0.1:1'}, {'Host': f'127.0.0.2:{port}'},
+            {'Host': f'localhost.elsewhere.org:{port}'}, {'Host': f'localhost:{port}@a.org'},
+            {'Host': ''}, {'without': ['Host']}, {'Host': f'localhost:{port}\r\nHost: a.org'},
+            {'Origin': 'http://elsewhere.org'}, {'Origin': 'null'}, {'Origin': ''},
+            {'Origin': f'https://127.0.0.1:{port}'}, {'Origin': f'http://localhost:{port}'},
+            {'Origin': 'http://127.0.0.1:1'},
+            {'Origin': f'http://127.0.0.1:{port}\r\nOrigin: http://elsewhere.org'},
+            {'Sec_Fetch_Site': 'cross-site'}, {'Sec_Fetch_Site': 'same-site'},
+            {'Sec_Fetch_Site': 'cross-site', 'Sec_Fetch_Mode': 'no-cors'},
+        ):  # fmt: skip
+            found = raw(labelled, request(labelled, method, path, b'{}', **change))
+            assert found[0] == 403, (method, path, change)
+    own = {'Origin': labelled, 'Sec_Fetch_Site': 'same-origin'}
+    assert raw(labelled, request(labelled, 'GET', '/state', **own))[0] == 200
+    there = {'Host': f'LOCALHOST:{port}', 'Origin': f'http://localhost:{port}'}
+    assert raw(labelled, request(labelled, 'GET', '/state', **there))[0] == 200
+    # A link to the page, in a notebook for example.
+    link = {'Sec_Fetch_Site': 'cross-site', 'Sec_Fetch_Mode': 'navigate'}
+    assert raw(labelled, request(labelled, 'GET', '/', **link))[0] == 200
+    for method, path in (('POST', '/'), ('GET', '/state'), ('GET', '/map/0'), ('POST', '/undo')):
+        assert raw(labelled, request(labelled, method, path, **link))[0] == 403
+
+
+def test_the_port_that_browsers_leave_out():
+    headers = page.Message()
+    headers['Host'] = 'localhost'
+    page._check_sender('GET', '/state', headers, 80)
+    with pytest.raises(page._Refused, match='no other address'):
+        page._check_sender('GET', '/state', headers, 81)
+
+
+def test_the_page_runs_its_own_script_alone(labelled):
+    _, headers, body = raw(labelled, request(labelled, 'GET', '/'))
+    policy = re.search('Content-Security-Policy: (.*)', headers).group(1)
+    allowed = dict(each.split(' ', 1) for each in policy.strip().split('; '))
+    for tag in ('script', 'style'):
+        (content,) = re.findall(f'<{tag}>(.*?)</{tag}>'.encode(), body, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(content).digest()).decode()
+        assert allowed.pop(f'{tag}-src') == f"'sha256-{digest}'"
+    assert allowed == {
+        'default-src': "'none'", 'img-src': "'self' data:", 'connect-src': "'self'",
+        'base-uri': "'none'", 'form-action': "'none'", 'frame-ancestors': "'none'",
+    }  # fmt: skip
+    for path in ('/', '/state', '/map/0', '/nothing'):
+        assert 'X-Content-Type-Options: nosniff' in raw(labelled, request(labelled, 'GET', path))[1]
+
+
+def test_numbers_of_maps(labelled, capfd):
+    for text in ('3', '-1', '+1', '1.0', '1_0', '1e0', '', '0x1', '9' * 10, '9' * 5000, '%31', '0/',
+                 '\xb2', '\xb9', *('²', '١', '１', '𝟏')):  # fmt: skip
+        text = text if len(text) == 1 and ord(text) < 256 else text.encode().decode('latin-1')
+        assert raw(labelled, request(labelled, 'GET', f'/map/{text}'))[0] == 404, text
+    assert capfd.readouterr().err == ''
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(page._Handler, 'timeout', 0.4)
+
+
+def gone(threads, seconds=20):
+    """Whether no more threads are left than there were, soon."""
+    end = time.monotonic() + seconds
+    while threading.active_count() > threads and time.monotonic() < end:
+        time.sleep(0.02)
+    return threading.active_count() <= threads
+
+
+@pytest.mark.parametrize('sent', ['', 'POST /label HT', 'head', 'half'])
+@pytest.mark.parametrize('dripping', [False, True])
+def test_a_slow_client_is_left(labelled, impatient, sent, dripping, capfd):
+    whole = request(labelled, body=DECISION + b' ' * 4000)
+    head = whole.index(b'\r\n\r\n') + 4
+    ends = {'head': head, 'half': head + 5}
+    data = whole[: ends[sent]] if sent in ends else sent.encode()
+    threads = threading.active_count()
+    with connected(labelled) as connection:
+        connection.sendall(data)
+        start = time.monotonic()
+        if dripping:
+            # Faster than any timeout of a single byte.
+            with contextlib.suppress(ConnectionError):
+                while time.monotonic() - start < 8:
+                    connection.sendall(b' ')
+                    time.sleep(0.05)
+                raise AssertionError('still read')
+        else:
+            status = answer_of(connection)[0]
+            assert status == (408 if sent in ends else None)
+        assert 0.3 < time.monotonic() - start < 8
+        # Others are answered in the meantime, and the thread ends though the client stays.
+        assert get(f'{labelled}/state')
+        assert gone(threads)
+    assert capfd.readouterr().err == ''
+
+
+def test_a_client_that_does_not_read_is_left(labelled, impatient, monkeypatch, capfd):
+    monkeypatch.setattr(page, '_draw', lambda one: b'x' * 50_000_000)
+    threads = threading.active_count()
+    with connected(labelled) as connection:
+        connection.sendall(request(labelled, 'GET', '/map/0'))
+        time.sleep(0.2)
+        assert threading.active_count() > threads
+        assert gone(threads)
+    assert capfd.readouterr().err == ''
+
+
+def test_a_client_that_breaks_off(labelled, monkeypatch, capfd):
+    drawing = threading.Event()
+    monkeypatch.setattr(page, '_draw', lambda one: (drawing.wait(10), b'x' * 10_000_000)[1])
+    threads = threading.active_count()
+    for data in (b'', b'GET /st', request(labelled, 'GET', '/map/0')):
+        connection = connected(labelled)
+        connection.sendall(data)
+        time.sleep(0.1)
+        # Closed with a reset.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
+        connection.close()
+    drawing.set()
+    assert gone(threads)
+    assert capfd.readouterr().err == ''
+
+
+def test_connections_are_bounded(maps, tmp_path, impatient, monkeypatch):
+    monkeypatch.setattr(page, '_MOST_CONNECTIONS', 3)
+    with served(maps, tmp_path / 'labels.csv') as url, contextlib.ExitStack() as stack:
+        threads = threading.active_count()
+        silent = [stack.enter_context(connected(url)) for _ in range(5)]
+        time.sleep(0.2)
+        assert threading.active_count() == threads + 3
+        # They are left in time, and the others come.
+        assert get(f'{url}/state') and len(silent) == 5
+        assert gone(threads)
+    assert page._Server.daemon_threads
+
+
+STEPS = [
+    (0, 'diagonal'), (1, 'block'), None, (1, 'vertical'), (2, 'vertical_diagonal'), (0, 'vertical'),
+    None, (1, ''), (0, 'heterogeneous'), (1, 'block'), None, (1, 'diagonal'),
+]  # fmt: skip
+
+
+def play(labels, step):
+    return labels.take_back() if step is None else labels.decide(*step)
+
+
+@pytest.fixture
+def undisturbed(maps, tmp_path):
+    """The file and the labels after each of the steps."""
+    path = tmp_path / 'undisturbed' / 'labels.csv'
+    labels, files, found = page.Labels(maps, path), [None], [{}]
+    for step in STEPS:
+        play(labels, step)
+        files.append(path.read_bytes())
+        found.append(read_labels(path, maps))
+    assert len(set(files)) == len(STEPS) + 1
+    assert found[-1] == {2: 'vertical_diagonal', 0: 'heterogeneous', 1: 'diagonal'}
+    return files, found
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize('when', ['before', 'after'])
+@pytest.mark.parametrize('step', range(len(STEPS)))
+def test_a_session_that_is_killed_goes_on(maps, tmp_path, undisturbed, monkeypatch, step, when):
+    files, found = undisturbed
+    path = tmp_path / 'labels.csv'
+    replace, written = pathlib.Path.replace, []
+
+    def killed(self, target):
+        written.append(target)
+        if len(written) == step + 1:
+            if when == 'after':
+                replace(self, target)
+            raise Killed
+        return replace(self, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pathlib.Path, 'replace', killed)
+        # The killed do not clean up.
+        patched.setattr(pathlib.Path, 'unlink', lambda *_, **__: None)
+        labels = page.Labels(maps, path)
+        with pytest.raises(Killed):
+            for each in STEPS:
+                play(labels, each)
+    assert len(list(tmp_path.glob('.labels.csv.*.partial'))) == (when == 'before')
+    # What this process says is what the file has.
+    done = step + (when == 'after')
+    assert (path.read_bytes() if path.exists() else None) == files[done]
+    assert labels.state() == page.Labels(maps, path).state()
+    assert read_labels(path, maps) == found[done]
+    again = page.Labels(maps, path)
+    for each in STEPS[done:]:
+        play(again, each)
+    assert path.read_bytes() == files[-1]
+    assert list(read_labels(path, maps).items()) == list(found[-1].items())
+
+
+@pytest.mark.parametrize(
+    ('number', 'status'), [(errno.ENOSPC, 507), (errno.EDQUOT, 507), (errno.EIO, 500)]
+)
+def test_a_disk_that_is_full(labelled, tmp_path, monkeypatch, number, status, capfd):
+    def full(self, target):
+        raise OSError(number, 'No space', str(self))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pathlib.Path, 'replace', full)
+        for path, body in (('/label', DECISION), ('/undo', b'{}')):
+            found, _, line = raw(labelled, request(labelled, path=path, body=body))
+            assert found == status
+            assert str(tmp_path / 'labels.csv') in line.decode() and b'\n' not in line
+            assert json.loads(get(f'{labelled}/state'))['done'] == 1
+    assert sorted(each.name for each in tmp_path.iterdir()) == ['labels.csv', 'labels.csv.lock']
+    assert capfd.readouterr().err == ''
+
+
+def test_a_file_that_is_damaged_meanwhile(maps, tmp_path, capfd):
+    # Nothing of Latin-1, in which HTTP has its status line.
+    path = tmp_path / '块' / 'labels.csv'
+    with served(maps, path) as url:
+        post(f'{url}/label', {'number': 0, 'class': 'diagonal'})
+        damaged = path.read_bytes().replace(b'own/0', b'own/9')
+        path.write_bytes(damaged)
+        for method, address, body in (
+            ('POST', '/label', DECISION), ('POST', '/undo', b'{}'), ('GET', '/state', b''),
+        ):  # fmt: skip
+            status, _, line = raw(url, request(url, method, address, body))
+            assert status == 500 and f'{path}, line 2: a label of another map' in line.decode()
+        assert path.read_bytes() == damaged
+    assert capfd.readouterr().err == ''
+
+
+@pytest.mark.parametrize('processes', [1, 2])
+def test_decisions_at_the_same_time_are_all_kept(maps, tmp_path, monkeypatch, processes):
+    """Two servers share nothing but the file, like two processes; one of them has two threads."""
+    path = tmp_path / 'labels.csv'
+    write = page.write_csv
+    # Long enough for the others to read what is about to be replaced.
+    monkeypatch.setattr(page, 'write_csv', lambda *given: (time.sleep(0.2), write(*given)))
+    if processes == 1:
+        # As on Windows, where threads alone keep out of each other's way.
+        monkeypatch.setattr(page, 'fcntl', None)
+    with contextlib.ExitStack() as stack:
+        urls = [stack.enter_context(served(maps, path)) for _ in range(processes)]
+        given = {0: 'block', 1: 'vertical', 2: 'diagonal'}
+        threads = [
+            threading.Thread(
+                target=post,
+                args=(f'{urls[number % processes]}/label', {'number': number, 'class': name}),
+            )
+            for number, name in given.items()
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for url in urls:
+            assert json.loads(get(f'{url}/state'))['done'] == 3
+    assert read_labels(path, maps) == given
+
+
+def test_a_second_page_goes_on_from_the_first(maps, tmp_path):
+    path = tmp_path / 'labels.csv'
+    with served(maps, path) as one, served(maps, path) as other:
+        post(f'{one}/label', {'number': 0, 'class': 'block'})
+        assert json.loads(get(f'{other}/state'))['last'] == [0, 'block']
+        state = post(f'{other}/label', {'number': 1, 'class': 'vertical'})
+        assert (state['next'], state['done']) == (2, 2)
+        assert post(f'{one}/undo', {})['next'] == 1
+        path.unlink()
+        assert post(f'{other}/label', {'number': 2, 'class': 'block'})['done'] == 1
+    assert read_labels(path, maps) == {2: 'block'}
+
+
+def test_a_lock_that_is_never_freed(labelled, tmp_path, monkeypatch):
+    monkeypatch.setattr(page, '_LOCK_PATIENCE', 0.2)
+    with (tmp_path / 'labels.csv.lock').open('ab') as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        status, _, line = raw(labelled, request(labelled, body=DECISION))
+        assert status == 503 and b'labels.csv.lock' in line
+        assert get(f'{labelled}/state')
+
+
+def test_a_file_of_an_earlier_version_goes_on(maps, tmp_path, caplog):
+    """Its rows were appended, its last one is half, and it has columns of its own."""
+    path = tmp_path / 'labels.csv'
+    first = '0,"a, b",own/0,1,4,vertical,"note, one"\r\n'
+    path.write_bytes(
+        f'{",".join(COLUMNS)},note\r\n{first}1,"a, b",own/1,2,1,block\n2,"a, b",ow'.encode()
+    )
+    with served(maps, path) as url:
+        assert f'{path}, line 4: half of a decision is left out' in caplog.text
+        caplog.clear()
+        assert post(f'{url}/label', {'number': 2, 'class': 'block'})['done'] == 3
+        assert post(f'{url}/undo', {})['done'] == 2
+        assert post(f'{url}/undo', {})['done'] == 1
+    assert [row['note'] for row in rows(path)] == ['note, one', None, None, None, None]
+    assert read_labels(path, maps) == {0: 'vertical'}
+    assert path.read_text().startswith(f'{",".join(COLUMNS)},note\n{first[:-2]}\n')
+    # Once for each time that the half was read, and no more since it is gone.
+    assert [each for each in caplog.messages if 'half' in each] == caplog.messages[:1]
+
+
+def test_what_a_spreadsheet_would_compute(maps, tmp_path):
+    """And other names that a cell cannot have as they are."""
+    path = tmp_path / 'labels.csv'
+    maps = MapSample(
+        maps.values, maps.first_text, np.array(['=1+1', '-a, "b"', '@\udc80\r\nx']),
+        np.array(['+1', '\t=2', 'a\0b\rc']), maps.layer, maps.head, maps.text,
+    )  # fmt: skip
+    earlier = '0,=1+1,+1,1,4,block\n'
+    path.write_text(f'{",".join(COLUMNS)}\n{earlier}')
+    with served(maps, path) as url:
+        for number in (1, 2):
+            assert post(f'{url}/label', {'number': number, 'class': 'block'})['done'] == number + 1
+    assert [(row['source'], row['example']) for row in rows(path)] == [
+        ("'=1+1", "'+1"), ("'-a, \"b\"", "'\t=2"), ("'@\\udc80  x", 'a b c'),
+    ]  # fmt: skip
+    assert read_labels(path, maps) == dict.fromkeys(range(3), 'block')
+
+
+def test_a_port_that_cannot_be_had(maps, tmp_path):
+    with served(maps, tmp_path / 'labels.csv') as url:
+        for port in (int(url.rpartition(':')[2]), -1, 65536):
+            with pytest.raises(ValueError, match=f'cannot have the port {port} .*Choose another'):
+                page.serve(maps, tmp_path / 'labels.csv', port=port)
+
+
+def wait(tab, expression):
+    """Playwright's own waiting evaluates a string in the page, which its policy refuses."""
+    for _ in range(500):
+        if tab.evaluate(expression):
+            return
+        tab.wait_for_timeout(20)
+    raise AssertionError(expression)
 
 
 def test_in_a_browser_by_keyboard(maps, tmp_path, browser):
@@ -124,7 +617,7 @@ def test_in_a_browser_by_keyboard(maps, tmp_path, browser):
         waiting = []
         tab.route('**/map/1', lambda route: waiting.append(route))
         tab.goto(url)
-        press = lambda key: (tab.wait_for_function('shown === number'), tab.keyboard.press(key))
+        press = lambda key: (wait(tab, 'shown === number'), tab.keyboard.press(key))
         tab.wait_for_selector('text=Map 1')
         press('2')
         tab.wait_for_selector('text=Map 2')
@@ -135,7 +628,7 @@ def test_in_a_browser_by_keyboard(maps, tmp_path, browser):
         assert tab.inner_text('#count') == '1 of 3'
         waiting[0].continue_()
         tab.unroute('**/map/1')
-        tab.wait_for_function('shown === 1')
+        wait(tab, 'shown === 1')
         assert tab.evaluate('document.getElementById("map").naturalWidth') > 100
         tab.keyboard.press('u')
         tab.wait_for_selector('text=Map 1')
@@ -144,4 +637,4 @@ def test_in_a_browser_by_keyboard(maps, tmp_path, browser):
             tab.wait_for_selector(f'text={then}')
         assert tab.inner_text('#count') == '3 of 3'
         assert [each for each in complaints if 'favicon' not in each] == []
-    assert page.read_labels(path, maps) == {0: 'block', 1: 'vertical', 2: 'heterogeneous'}
+    assert read_labels(path, maps) == {0: 'block', 1: 'vertical', 2: 'heterogeneous'}

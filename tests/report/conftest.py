@@ -15,6 +15,7 @@ def visit(browser, tmp_path):
         tab = browser.new_page(java_script_enabled=javascript, **settings)
         tab.on('console', lambda message: complaints.append(message.text))
         tab.on('pageerror', lambda error: complaints.append(str(error)))
+        tab.on('dialog', lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
         tab.on('request', lambda request: requests.append(request.url))
         tab.goto(file.as_uri())
         tabs.append(tab)

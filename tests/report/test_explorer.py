@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from bert_secrets_jax.measure.maps import TokenMaps
+from bert_secrets_jax.names import visible
 from bert_secrets_jax.report.explorer import Explorer
+from tests.plots.test_texts import HIDDEN, LONG, MARKUP, NASTY, SCRIPTS
 
 HOSTILE = ['[CLS]', '<s>', '</script>', '<img src=x onerror=alert(1)>', '&amp;', "it's", '[SEP]']
 WORDS = ['[CLS]', 'the', 'cat', 'saw', 'it', '[SEP]']
@@ -219,6 +221,77 @@ def test_tokens_are_text_and_nothing_else(visit, pair):
     tab.keyboard.press('ArrowDown')
     assert tab.locator('output').inner_text().startswith('</script> (3) → [CLS] (1): ')
     assert tab.locator('img').count() == 0
+
+
+def test_any_text_is_data():
+    maps, model = random_maps(NASTY, layers=1, heads=1), 'gpj.\u202eexe </script><!-- \udc80 \u2028'
+    notes = {text: np.array([[text]], object) for text in NASTY}
+    explorer = Explorer({model: maps, LONG[0]: maps}, notes)
+    text, data = explorer.html(), stored(explorer)
+    assert visible(text, keep='\n') == text
+    assert [*data['sentences'][0]['tokens']] == list(map(visible, NASTY))
+    assert data['models'][0] == visible(model)
+    assert data['notes'] == [[visible(each), [visible(each)]] for each in NASTY]
+
+
+def test_any_text_is_shown_as_it_is(visit):
+    tokens = [*MARKUP, *HIDDEN, *SCRIPTS, LONG[0]]
+    maps, model = random_maps(tokens, layers=1, heads=1), 'gpj.\u202eexe</script>'
+    explorer = Explorer({model: maps}, {'<b>\x00': np.array([['&amp;\udc80']])})
+    tab = visit(page(explorer), viewport={'width': 800, 'height': 600})
+    assert visible(model) in tab.locator('.what').inner_text()
+    tab.get_by_role('button', name='L1-H1').click()
+    labels = tab.locator('svg .from').all_text_contents()
+    whole = [visible(token) for token in tokens]
+    assert [label.removesuffix('…') for label in labels] == [
+        each if len(each) <= 14 else each[:13] for each in whole
+    ]
+    assert tab.locator('dt').all_text_contents() == ['<b>⟨U+0000⟩']
+    assert tab.locator('dd').all_text_contents() == ['&amp;⟨U+DC80⟩']
+    words = tab.locator('.sentence').text_content()
+    assert [each for each in whole[:-1] if each not in words] == [] and 'xx…' in words
+    assert tab.evaluate('document.documentElement.scrollWidth') <= 800
+    assert tab.locator('script').count() == 2 and tab.locator('b').count() == 0
+
+
+def test_a_text_from_the_right_turns_nothing_beside_it(visit):
+    tokens = ['[CLS]', 'אחד', '##שתיים', 'مرحبا', '[SEP]']
+    names = ['מודל', 'tuned']
+    maps = random_maps(tokens)
+    tab = visit(page(Explorer(dict.fromkeys(names, maps))))
+    places = """(element, words) => {
+      const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT), range = new Range();
+      const found = {};
+      for (let node = walker.nextNode(); node; node = walker.nextNode()) for (const word of words) {
+        const start = node.data.indexOf(word);
+        if (start < 0 || word in found) continue;
+        range.setStart(node, start);
+        range.setEnd(node, start + word.length);
+        found[word] = range.getBoundingClientRect().x;
+      }
+      return words.map(word => found[word]);
+    }"""
+    in_order = lambda where, *words: (
+        np.diff(tab.locator(where).evaluate(places, list(words))) > 0
+    ).all()
+    assert in_order('.sentence', '[CLS]', 'אחד', 'שתיים', 'مرحبا', '[SEP]')
+    tab.get_by_role('button', name='L1-H1').click()
+    for _ in range(2):
+        tab.keyboard.press('ArrowDown')
+    tab.keyboard.press('ArrowRight')
+    line = tab.locator('output').inner_text()
+    assert re.sub('[\u2066\u2069]', '', line).startswith('##שתיים (3) → אחד (2): מודל 0.')
+    assert in_order(
+        'output', '##', 'שתיים', '(3)', '→', 'אחד', '(2)', 'מודל', 'tuned', 'difference'
+    )
+
+
+def test_a_wide_label_has_room(visit):
+    tab = visit(page(Explorer({'a': random_maps(['中' * 14, 'W' * 14, '👩' * 14], heads=1)})))
+    tab.get_by_role('button', name='L1-H1').click()
+    edge = tab.locator('svg').bounding_box()['x']
+    for label in tab.locator('svg .from').all():
+        assert label.bounding_box()['x'] >= edge - 1
 
 
 def test_two_on_a_page_leave_each_other_alone(visit, pair):

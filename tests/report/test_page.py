@@ -12,8 +12,10 @@ import pytest
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.measure.maps import TokenMaps
+from bert_secrets_jax.names import visible
 from bert_secrets_jax.report.page import Part, Picture, file_name, write_page
 from bert_secrets_jax.runs.result import Figures, Finding, Result
+from tests.plots.test_texts import NASTY
 
 
 class Page(html.parser.HTMLParser):
@@ -135,7 +137,9 @@ def test_warnings_stand_first_and_what_is_to_come_is_said(tmp_path):
     in_task = dataclasses.replace(warned, group='RTE')
     page = written(tmp_path, [warned, in_task], to_come=['ablate', 'maps'])
     first = page.split('<nav')[0]
-    assert re.findall('role="note">(.*?)</p>', first) == ['Nothing learnt.', 'RTE: Nothing learnt.']
+    assert re.findall('role="note">(.*?)</p>', first) == [
+        'Nothing learnt.', '<bdi dir="ltr">RTE</bdi>: Nothing learnt.'
+    ]  # fmt: skip
     assert 'Still to come, reload the page then: ablate, maps.' in first
     assert 'Fine.' not in first and 'RTE: Shown &lt;here&gt;' in page
     assert 'Still to come' not in written(tmp_path, [warned])
@@ -165,7 +169,7 @@ def test_long_tables_are_files_and_hidden_columns_stay_in_them(tmp_path):
     long = framed([(row, row) for row in range(33)], ('number', 'value'))
     short = framed([('a', 'b')], ('seen', 'only_in_the_file'), shown=['seen'])
     page = written(tmp_path, [Part('toy', Shown({'heads': long, 'toy_short': short}))])
-    assert 'More in toy_heads.csv (33 rows).' in page
+    assert 'More in toy_heads.csv (33 rows).' in Page(page).text
     assert 'only in the file' not in page and '<th scope="col">seen</th>' in page
     assert file_name('toy', 'toy_short') == 'toy_short' and file_name('toy', 'x') == 'toy_x'
 
@@ -183,6 +187,58 @@ def test_the_explorer_knows_what_the_others_found_of_the_same_task(tmp_path):
         r'<script type="application/json">(.*?)</script>', written(tmp_path, parts), re.S
     )
     assert json.loads(text)['notes'] == [['effect', ['a', 'b']], ['more', ['c', 'd']]]
+
+
+@pytest.fixture(scope='module')
+def nasty(tmp_path_factory):
+    """The text of a page with nasty texts in every place that takes one."""
+    svg = plots.svg(plots.effect_grid(np.eye(2), label='\x00$'))
+    maps = TokenMaps(['[CLS]', '</script>', '\udc80'], np.full((1, 2, 3, 3), 1 / 3))
+    # As objects: the texts of pandas are UTF-8.
+    columns = pandas.Index(['a', '\udc80'], dtype=object)
+    rows = pandas.DataFrame([[each, each] for each in NASTY[:30]], columns=columns, dtype=object)
+    rows.attrs['caption'] = 'cap\x1bשלום'
+    long = pandas.DataFrame({'a': [''] * 33})
+    said = [finding(text.replace('{', '{{').replace('}', '}}'), warning=True) for text in NASTY]
+    parts = [
+        Part('one', Shown({'rows': rows, '\udc80': long}, tuple(said)), group='gpj.\u202eexe')
+        .with_pictures([Picture('pic\udc80', svg, text) for text in NASTY[:40]]),
+        Part('maps', Shown(maps={'\u202e': [maps]}, known={'\x00': np.array([['\ud800', '']])})),
+        *[Part(text, message=text, group=text) for text in NASTY],
+    ]  # fmt: skip
+    return written(
+        tmp_path_factory.mktemp('nasty'), parts, title='</title>\ud800', lead='\n'.join(NASTY),
+        details={text: {text: text} for text in NASTY}, to_come=NASTY,
+    )  # fmt: skip
+
+
+def test_any_text_is_on_the_page_as_it_is(nasty):
+    text = Page(nasty).text
+    assert [each for each in NASTY if visible(each, keep='\t\n') not in text] == []
+    for each in (
+        '</title>⟨U+D800⟩',
+        'pic⟨U+DC80⟩.{pdf,svg,png}',
+        'one_⟨U+DC80⟩.csv',
+        'cap⟨U+001B⟩',
+    ):
+        assert each in text
+    # Nothing else of what is hidden is left than line ends, tabs and joiners.
+    hidden = {each for each in set(nasty) if visible(each) != each}
+    assert hidden == {'\n', '\t'}
+    assert Page(nasty).tags.count('script') == nasty.count('</script>') == 3
+
+
+def test_any_text_leaves_the_page_in_order(visit, nasty):
+    tab = visit(nasty, viewport={'width': 900, 'height': 800})
+    assert tab.evaluate('document.documentElement.scrollWidth') <= 900
+    assert tab.title() == '</title>⟨U+D800⟩'
+    warning = tab.locator('.warning').first.inner_text()
+    assert warning.startswith('gpj.⟨U+202E⟩exe: $')
+    assert tab.locator('.bs-explorer .head').count() == 2
+    heads = tab.locator('h2').all_text_contents()
+    assert heads[2:] == [
+        f'{visible(each, keep=chr(9))}: {visible(each, keep=chr(9))} (failed)' for each in NASTY
+    ]
 
 
 def test_a_large_page_is_told(tmp_path, caplog):

@@ -1,0 +1,314 @@
+"""Files of maps and labels that are damaged: an error that names them, and never a wrong label."""
+
+import csv
+import io
+import itertools
+import os
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from bert_secrets_jax.files import write_arrays
+from bert_secrets_jax.patterns.cnn import CLASSES
+from bert_secrets_jax.patterns.sample import (
+    COLUMNS,
+    MapSample,
+    labels_of,
+    number_of,
+    read_decisions,
+    read_labels,
+    read_maps,
+    row_of,
+    write_maps,
+)
+
+LENGTHS = (5, 7, 6, 4)
+
+
+@pytest.fixture
+def maps():
+    rng = np.random.default_rng(0)
+    return MapSample(
+        values=[rng.dirichlet(np.ones(length), length) for length in LENGTHS],
+        first_text=np.array([5, 3, 4, 4]),
+        source=np.array(['a, b', 'a, b', 'é', 'c']),
+        example=np.array(['own/0', 'own/1', 'own/10', '=3']),
+        layer=np.array([0, 1, 2, 0]),
+        head=np.array([3, 0, 1, 11]),
+        text=np.arange(4),
+    )
+
+
+DECISIONS = [
+    (0, 'vertical'), (1, 'vertical_diagonal'), (0, 'diagonal'), (2, 'heterogeneous'), (1, ''),
+    (3, 'block'), (1, 'vertical_diagonal'),
+]  # fmt: skip
+
+
+def table(maps, decisions=DECISIONS):
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator='\n')
+    writer.writerows([COLUMNS, *(row_of(maps, *each) for each in decisions)])
+    return text.getvalue().encode()
+
+
+def test_a_table_that_is_cut_anywhere(maps, tmp_path, caplog):
+    """A whole row that is left out was the last one; half of one is never another label."""
+    path, whole = tmp_path / 'labels.csv', table(maps)
+    left_out = 0
+    for end in range(len(whole) + 1):
+        path.write_bytes(whole[:end])
+        caplog.clear()
+        if end < len(','.join(COLUMNS)):
+            with pytest.raises(ValueError) as error:
+                read_labels(path, maps)
+            assert str(path) in str(error.value)
+            continue
+        found = read_labels(path, maps)
+        rows = max(whole[:end].count(b'\n') - 1, 0)
+        before, after = labels_of(DECISIONS[:rows]), labels_of(DECISIONS[: rows + 1])
+        assert all(name in (before.get(each), after.get(each)) for each, name in found.items())
+        # All but the map of the row that is cut have their labels.
+        if rows < len(DECISIONS):
+            for labels in (before, found):
+                labels.pop(DECISIONS[rows][0], None)
+        assert found == before
+        left_out += len(caplog.messages)
+        if caplog.messages:
+            assert f'{path}, line {rows + 2}: half of a decision' in caplog.text
+    assert left_out > 100
+    # The newest label is whole without its line end only if it cannot be the half of another.
+    path.write_bytes(table(maps, [(0, 'block'), (1, 'vertical')])[:-1])
+    assert read_labels(path, maps) == {0: 'block'}
+    path.write_bytes(table(maps, [(0, 'block'), (1, 'diagonal')])[:-1])
+    assert read_labels(path, maps) == {0: 'block', 1: 'diagonal'}
+
+
+def test_a_table_with_a_wrong_byte(maps, tmp_path):
+    path, whole = tmp_path / 'labels.csv', table(maps)
+    truth, without_last = labels_of(DECISIONS), labels_of(DECISIONS[:-1])
+    tried = refused = 0
+    for place, byte in itertools.product(range(len(whole)), b'\0\n\r",\xff1 _v'):
+        if whole[place] == byte:
+            continue
+        tried += 1
+        path.write_bytes(whole[:place] + bytes([byte]) + whole[place + 1 :])
+        try:
+            assert read_labels(path, maps) in (truth, without_last)
+        except ValueError as error:
+            assert str(error).startswith(f'{path}, line ')
+            refused += 1
+    # What is left is a line end for another, or for a space.
+    assert refused > 0.99 * tried > 2000
+
+
+@pytest.mark.parametrize(
+    ('content', 'wrong'),
+    [
+        (b'', 'line 1: the file is empty. Delete it'),
+        (b'\n', 'line 1: not the columns'),
+        (b'\xef\xbb\xbf', 'line 1: the file is empty'),
+        (b'number,class\n', 'line 1: not the columns'),
+        (b'\0' * 100, 'line 1: a NUL'),
+        (b'{header}\n0,"a, b",own/0,1,4,block\n\0\0\0', 'line 3: a NUL'),
+        (b'{header}\n0,"a, b",own/0,1,4,block\n\xe9\n', 'line 3: not UTF-8'),
+        # Latin-1 in a last line: no half of a row.
+        (b'{header}\n2,\xe9,own/10,3,2,block', 'line 2: not UTF-8'),
+        (b'{header}\n0,"a, b",own/0,1,4\n', 'line 2: not a decision'),
+        (b'{header}\n0,"a, b",own/0,1,4,block,x\n', 'line 2: not a decision'),
+        (b'{header}\n\n0,"a, b",own/0,1,4,blocks\n', 'line 3: not a decision'),
+        (b'{header}\n0,"a, b",own/0,1,4,block0,"a, b",own/0,1,4,block\n', 'line 2: not a decision'),
+        (b'{header}\n0,a, b,own/0,1,4,block\n', 'line 2: not a decision'),
+        # A quotation mark that hides the rows behind it.
+        (b'{header},note\n0,"a, b",own/0,1,4,block,"\n1,"a, b",own/1,2,1,block,\n',
+         'line 2: not a row'),
+        (b'{header},note\n0,"a, b",own/0,1,4,block,"\n1,"a, b",own/1,2', 'line 2: not a row'),
+        (b'{header}\n0,"a, b"x,own/0,1,4,block\n', 'line 2: not a row'),
+        (b'{header}\n0,"%s",own/0,1,4,block\n' % (b'a' * 200_000), 'line 2: not a row'),
+        *[(b'{header}\n%s,"a, b",own/0,1,4,block\n' % number, 'line 2: a label of another map')
+          for number in (b'', b'4', b'-0', b'+0', b'00', b' 0', b'0.0', b'True', b'9' * 5000,
+                         '²'.encode(), '٠'.encode())],
+        (b'{header}\n0,"a, b",own/0,1,5,block\n', 'line 2: a label of another map'),
+        (b'{header}\n0,"a, b",own/0,1,4,block\n1,"a, b",own/0,1,4,block',
+         'line 3: a label of another map'),
+    ],
+    ids=lambda _: '',
+)  # fmt: skip
+def test_a_table_that_is_none(maps, tmp_path, content, wrong):
+    path = tmp_path / 'labels.csv'
+    path.write_bytes(content.replace(b'{header}', ','.join(COLUMNS).encode()))
+    with pytest.raises(ValueError, match=wrong) as error:
+        read_labels(path, maps)
+    assert str(path) in str(error.value) and '\n' not in str(error.value)
+
+
+def test_tables_that_others_wrote(maps, tmp_path):
+    """With a byte order mark, other line ends, columns of their own, and formulas as cells."""
+    path, truth = tmp_path / 'labels.csv', labels_of(DECISIONS)
+    whole = table(maps)
+    spelled = whole.replace(b'=3', b"'=3")
+    for content in (
+        whole, b'\xef\xbb\xbf' + whole, whole.replace(b'\n', b'\r\n'),
+        whole.replace(b'\n', b'\n\n'), spelled, whole.replace(b',class', b',class,note'),
+        whole.replace(b'\n', b'\r'), whole.replace(b'\n', b',\n'),
+    ):  # fmt: skip
+        path.write_bytes(content)
+        assert read_labels(path, maps) == truth
+    columns, rows = read_decisions(path, maps)
+    assert columns == [*COLUMNS, ''] and rows[0] == ['0', 'a, b', 'own/0', '1', '4', 'vertical', '']
+    path.unlink()
+    assert read_labels(path, maps) == {} and read_decisions(path, maps) == (COLUMNS, [])
+
+
+def test_what_is_no_regular_file(maps, tmp_path):
+    os.mkfifo(tmp_path / 'pipe')
+    for read in (lambda path: read_labels(path, maps), read_maps):
+        for path in (tmp_path, tmp_path / 'pipe'):
+            with pytest.raises(ValueError, match=str(path)):
+                read(path)
+    with pytest.raises(FileNotFoundError):
+        read_maps(tmp_path / 'none.npz')
+
+
+def test_numbers():
+    assert [number_of(text, 12) for text in ('0', '11', '007')] == [0, 11, 7]
+    for text in ('', '12', '-1', '+1', ' 1', '1_0', '1.0', '²', '٣', '１', '1' * 5000, '0' * 10):
+        assert number_of(text, 12) is None
+
+
+@pytest.fixture
+def arrays(maps, tmp_path):
+    write_maps(tmp_path / 'maps.npz', maps)
+    with np.load(tmp_path / 'maps.npz') as found:
+        return dict(found)
+
+
+def test_maps_as_they_were_written(maps, tmp_path, arrays):
+    found = read_maps(tmp_path / 'maps.npz')
+    assert [value.shape for value in found.values] == [(length, length) for length in LENGTHS]
+    for value, expected in zip(found.values, maps.values, strict=True):
+        np.testing.assert_array_equal(value, expected.astype(np.float16))
+    assert found.source.tolist() == maps.source.tolist()
+    # Of other widths, as other versions may write them.
+    path = tmp_path / 'other.npz'
+    write_arrays(
+        path, arrays | {name: arrays[name].astype(np.uint8) for name in ('lengths', 'text')}
+    )
+    assert [len(value) for value in read_maps(path).values] == list(LENGTHS)
+
+
+def with_value(array, value, place=0):
+    array = array.copy()
+    array.flat[place] = value
+    return array
+
+
+BAD_TEXT = np.frombuffer(np.full(4, 0x7FFFFFFF, np.uint32).tobytes(), '<U1')
+
+
+@pytest.mark.parametrize(
+    ('name', 'change'),
+    [
+        ('lengths', lambda lengths: with_value(lengths, -5)),
+        ('lengths', lambda lengths: with_value(lengths, 0)),
+        ('lengths', lambda lengths: with_value(lengths, 6)),
+        ('lengths', lambda lengths: lengths[:-1]),
+        ('lengths', lambda lengths: lengths[:0]),
+        ('lengths', lambda lengths: with_value(lengths, 2**40)),
+        ('lengths', lambda lengths: with_value(lengths, 2**62)),
+        # In 64 bits, its square is 0.
+        ('lengths', lambda lengths: np.append(lengths, [2**32])),
+        ('lengths', lambda lengths: with_value(lengths.astype(np.uint64), 2**64 - 5)),
+        ('lengths', lambda lengths: lengths.astype(float)),
+        ('lengths', lambda lengths: with_value(lengths.astype(float), np.nan)),
+        ('lengths', lambda lengths: lengths.astype(str)),
+        ('lengths', lambda lengths: lengths.astype(bool)),
+        ('lengths', lambda lengths: lengths[:, None]),
+        ('lengths', lambda lengths: np.array(5)),
+        ('values', lambda values: with_value(values, np.nan)),
+        ('values', lambda values: with_value(values, np.inf, -1)),
+        ('values', lambda values: with_value(values, -0.1)),
+        ('values', lambda values: with_value(values, 2)),
+        ('values', lambda values: values[:-1]),
+        ('values', lambda values: values[:0]),
+        ('values', lambda values: np.append(values, values[:1])),
+        ('values', lambda values: values[None]),
+        ('values', lambda values: values.astype(complex)),
+        ('values', lambda values: (values * 10).astype(int)),
+        ('values', lambda values: np.array(0.5)),
+        ('first_text', lambda first: with_value(first, 6)),
+        ('first_text', lambda first: with_value(first, 0)),
+        ('first_text', lambda first: first + 0.5),
+        ('layer', lambda layer: with_value(layer, -1)),
+        ('head', lambda head: head[:-1]),
+        ('head', lambda head: head.astype('datetime64[s]')),
+        ('text', lambda text: text[:, None]),
+        ('text', lambda text: np.array(0)),
+        ('source', lambda source: np.arange(len(source))),
+        ('source', lambda source: source[:1]),
+        ('source', lambda source: BAD_TEXT),
+        ('example', lambda example: np.char.encode(example)),
+        ('example', lambda example: example[0]),
+        ('lengths', None), ('values', None), ('text', None), ('first_text', None),
+    ],
+    ids=lambda _: '',
+)  # fmt: skip
+def test_maps_of_wrong_arrays(tmp_path, arrays, name, change):
+    path = tmp_path / 'wrong.npz'
+    changed = {each: array for each, array in arrays.items() if each != name}
+    if change is not None:
+        changed[name] = np.asarray(change(arrays[name]))
+    write_arrays(path, changed)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError) as error:
+            read_maps(path)
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    finally:
+        tracemalloc.stop()
+    assert str(error.value).startswith(f'{path} does not hold attention maps: ')
+    assert '\n' not in str(error.value)
+
+
+def test_more_arrays_than_maps_have(tmp_path, arrays):
+    path = tmp_path / 'more.npz'
+    write_arrays(path, arrays | {'more': np.zeros(4)})
+    with pytest.raises(ValueError, match='does not hold attention maps: its arrays are .*more'):
+        read_maps(path)
+
+
+def test_maps_that_are_cut_or_overwritten(maps, tmp_path, arrays):
+    path = tmp_path / 'maps.npz'
+    whole = path.read_bytes()
+    damaged = [whole[:end] for end in range(0, len(whole), 61)]
+    damaged += [
+        whole[:place] + b'\x5a\xa5' + whole[place + 2 :] for place in range(0, len(whole), 37)
+    ]
+    damaged += [b'\0' * len(whole), whole[::-1], b'PK\x03\x04', b'{}']
+    refused = 0
+    for content in damaged:
+        path.write_bytes(content)
+        try:
+            found = read_maps(path)
+        except ValueError as error:
+            assert str(path) in str(error)
+            refused += 1
+            continue
+        # What no reader looks at, such as the time of writing.
+        for value, expected in zip(found.values, maps.values, strict=True):
+            np.testing.assert_array_equal(value, expected.astype(np.float16))
+        for name in ('source', 'example', 'layer', 'head', 'text', 'first_text'):
+            np.testing.assert_array_equal(getattr(found, name), getattr(maps, name))
+    assert refused > 0.5 * len(damaged)
+    for array in (np.zeros(3), np.array([{'a': 1}], dtype=object)):
+        with path.open('wb') as file:
+            np.save(file, array)
+        with pytest.raises(ValueError, match=str(path)):
+            read_maps(path)
+
+
+def test_classes_are_told_apart_by_their_beginnings():
+    """What `read_decisions` relies on: one class alone begins another."""
+    begins = [(one, two) for one, two in itertools.permutations(CLASSES, 2) if two.startswith(one)]
+    assert begins == [('vertical', 'vertical_diagonal')]
