@@ -21,6 +21,9 @@ import numpy as np
 _SEAL = 'sha256'
 # Deeper than any file of ours or of a checkpoint, and far from what Python's own stack holds.
 _NESTING = 100
+# The most bytes of the arrays of an archive, and for each byte of it: arrays of results shrink to
+# no less than a hundredth, while a hostile archive of zeros shrinks to a thousandth.
+_ARRAYS_AT_LEAST, _ARRAYS_PER_BYTE = 2**28, 100
 _KINDS = (
     (stat.S_ISDIR, 'a folder'),
     (stat.S_ISFIFO, 'a pipe'),
@@ -250,8 +253,14 @@ def read_arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
     """
     try:
         # Opened here: of a damaged archive NumPy leaves the file open.
-        with open_regular(path) as data, np.load(data) as arrays:
-            return dict(arrays)
+        with open_regular(path) as data:
+            with zipfile.ZipFile(data) as archive:
+                size = sum(member.file_size for member in archive.infolist())
+            if size > _ARRAYS_AT_LEAST + _ARRAYS_PER_BYTE * path.stat().st_size:
+                raise ValueError('it would take far more memory than a file of its size')
+            data.seek(0)
+            with np.load(data) as arrays:
+                return dict(arrays)
     except FileNotFoundError:
         raise
     # Whatever the readers of a damaged archive happen to raise; an array that was loaded

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 
 import numpy as np
 import pytest
@@ -163,3 +164,21 @@ def test_checksums_name_what_differs(tmp_path):
     (tmp_path / 'a').unlink()
     (tmp_path / 'b').write_text('B')
     assert files.differing(tmp_path, noted) == [tmp_path / 'a', tmp_path / 'b']
+
+
+def test_an_archive_that_would_fill_the_memory_is_refused(tmp_path):
+    file = tmp_path / 'a.npz'
+    with (
+        zipfile.ZipFile(file, 'w', zipfile.ZIP_DEFLATED) as archive,
+        archive.open('x.npy', 'w') as member,
+    ):
+        np.lib.format.write_array_header_1_0(
+            member, {'descr': '<f8', 'fortran_order': False, 'shape': (50_000_000,)}
+        )
+        for _ in range(400):
+            member.write(bytes(1_000_000))
+    assert file.stat().st_size < 500_000
+    with pytest.raises(ValueError, match=r'a\.npz is damaged'):
+        files.read_arrays(file)
+    files.write_arrays(file, {'x': np.zeros(10**7, np.float32)})
+    assert files.read_arrays(file)['x'].shape == (10**7,)
