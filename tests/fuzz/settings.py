@@ -1,0 +1,140 @@
+"""Settings: any value for any of them."""
+
+import ast
+import json
+import math
+import pathlib
+import random
+from collections.abc import Mapping
+from typing import Any
+
+from tests.fuzz.target import Target, Unchecked, require
+
+_FILE = 'setting.json'
+# Settings that are one of these names, or several of them.
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    'model.dtype': ('float32', 'bfloat16'),
+    'data.source': ('glue', 'corpus', 'file'),
+    'data.bad_rows': ('error', 'skip'),
+    'frames.reading': ('paper', 'notebook'),
+    'train.starts': ('pretrained', 'random'),
+    'train.optimizer': ('adamw', 'bert_adam'),
+    'change.readings': ('paper', 'notebook'),
+    'ablation.checkpoint': ('finetuned', 'model'),
+    'ablation.sets': ('heads', 'layers', 'one_head_left'),
+    'ablation.baseline': ('uniform', 'zero'),
+}
+# The least values of numbers that cannot be 0.
+_LEAST = {
+    'encoding.max_length': 1, 'encoding.tokens_per_batch': 1, 'links.draws': 1,
+    'train.num_seeds': 1, 'train.batch_size': 1, 'train.micro_batch': 1, 'train.log_every': 1,
+    'train.checkpoint_every': 1, 'train.learning_rate': 5e-324, 'train.clip': 5e-324,
+    'patterns.count': 1, 'patterns.side': 32, 'patterns.epochs': 1, 'patterns.folds': 2,
+    'train.epochs': 1,
+}  # fmt: skip
+_MOST = {'train.warmup': 1}
+# Texts, as after `--set name=`.
+_LITERALS = (
+    '0', '1', '-1', '2', '3', '100', '2147483647', '2147483648', str(2**64), '1' + '0' * 400,
+    '9' * 5000, '0.0', '0.5', '1.0', '-0.5', '1e-5', '1e308', '1e400', '-1e400', 'nan', 'inf',
+    '-inf', 'True', 'False', 'None', '', ' ', '\x00', '\ud800', '\u200b', '()', '[]', '{}',
+    "('a',)",
+    "'a'", '(1, 2)', "('paper', 'paper')", "('heads',)", '1,', '1 + 1',
+    '__import__("os").system("x")',
+    '(' * 5000, '[' * 200 + ']' * 200, '-' * 5000 + '1', '1_000', '0x10', 'b"a"', '1j', '{1: 2}',
+    'paper', 'float32', 'adamw', "('paper', 'notebook')", "('random',)", 'float16', 'x' * 100_000,
+    '../..', '/dev/zero', "('',)", '((1,),)', '{"a"}', '...', 'file', 'L1-H1', 'skip',
+)  # fmt: skip
+# Values, as a program may give them.
+_VALUES = (
+    None, True, False, 0, 1, -1, 2**31, 2**64, 10**400, 0.0, 0.5, -0.5, 1.0, 1e308, math.nan,
+    math.inf, -math.inf, '', ' ', 'a', '1', [], ['a'], [1], [['paper']], {}, {'a': 1}, ['paper'],
+    ['heads', 'heads'], ['random'], ['\x00'], 2.5, 3, 16, 64,
+)  # fmt: skip
+
+
+def _defaults() -> dict[str, Any]:
+    from bert_secrets_jax.configs import base
+
+    flat: dict[str, Any] = {}
+
+    def walk(tree, prefix):
+        for key, value in tree.items():
+            if isinstance(value, dict):
+                walk(value, f'{prefix}{key}.')
+            else:
+                flat[prefix + key] = value
+
+    walk(base.get_config().to_dict(), '')
+    return flat
+
+
+def _make(folder: pathlib.Path, number: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    setting = {'name': 'train.epochs', 'value': 3 + number}
+    (folder / _FILE).write_text(json.dumps(setting))
+
+
+def _change(rng: random.Random, folder: pathlib.Path) -> str:
+    name = rng.choice(sorted(_defaults()))
+    value = rng.choice(_LITERALS if rng.randrange(3) else _VALUES)
+    if not rng.randrange(30):
+        name = rng.choice((name.upper(), name + '.x', name.partition('.')[0], '', '.', 'x' * 1000))
+    (folder / _FILE).write_text(json.dumps({'name': name, 'value': value}))
+    return f'{name[:30]}: {str(value)[:30]!r}'
+
+
+def _read(folder: pathlib.Path) -> Any:
+    from bert_secrets_jax.configs import base
+    from bert_secrets_jax.programs import cli
+
+    setting = json.loads((folder / _FILE).read_text())
+    config = base.get_config()
+    cli.assign(config, setting['name'], setting['value'])
+    try:
+        from bert_secrets_jax.configs import ranges
+    except ImportError:
+        raise Unchecked('there is no bert_secrets_jax.configs.ranges') from None
+    ranges.check(config)
+    part: Any = config.to_dict()
+    for key in setting['name'].split('.'):
+        part = part[key]
+    return setting['name'], _plain(part)
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _oracle(folder: pathlib.Path) -> Any:
+    """Return the value, if it is of the type of the default and not absurd."""
+    setting = json.loads((folder / _FILE).read_text())
+    name, value = setting['name'], setting['value']
+    default = _defaults()[name]
+    if isinstance(value, str) and not isinstance(default, str | None):
+        value = ast.literal_eval(value)
+    if isinstance(default, str) or default is None:
+        require(isinstance(value, str) or (default is None and value is None), value)
+        require(value is None or '\x00' not in value)
+        if value is not None:
+            value.encode()
+    elif isinstance(default, tuple):
+        require(isinstance(value, list | tuple), value)
+        require(all(isinstance(each, str) and '\x00' not in each for each in value), value)
+    else:
+        kinds = (int, float) if isinstance(default, float) else (int,)
+        require(type(value) in kinds and math.isfinite(value), value)
+        require(_LEAST.get(name, 0) <= value <= _MOST.get(name, 2**63 - 1), value)
+        value = type(default)(value)
+    if name in _NAMES:
+        chosen = [value] if isinstance(value, str) else value
+        require(set(chosen) <= set(_NAMES[name]) and chosen, value)
+    return name, _plain(value)
+
+
+def _names(folder: pathlib.Path) -> list[str]:
+    name = json.loads((folder / _FILE).read_text())['name']
+    return [name] if name else ['setting']
+
+
+SETTINGS = Target('settings', _make, _change, _read, _oracle, names=_names, weight=10)
