@@ -44,7 +44,7 @@ _MEMBERS = {
         'from_pretrained',
         'save_pretrained',
         'with_classifier',
-    ),  # fmt: skip
+    ),
     'programs.api': ('Report', 'report'),
     'report.explorer': ('Explorer',),
     'runs.result': ('Finding', 'Result'),

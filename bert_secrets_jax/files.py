@@ -254,13 +254,17 @@ def read_arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
     try:
         # Opened here: of a damaged archive NumPy leaves the file open.
         with open_regular(path) as data:
-            with zipfile.ZipFile(data) as archive:
-                size = sum(member.file_size for member in archive.infolist())
+            with zipfile.ZipFile(data) as members:
+                size = sum(member.file_size for member in members.infolist())
             if size > _ARRAYS_AT_LEAST + _ARRAYS_PER_BYTE * path.stat().st_size:
                 raise ValueError('it would take far more memory than a file of its size')
             data.seek(0)
-            with np.load(data) as arrays:
-                return dict(arrays)
+            with np.load(data) as archive:
+                arrays = dict(archive)
+            # A member that is no array comes back as bytes.
+            if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+                raise ValueError('it has other members than arrays')
+            return arrays
     except FileNotFoundError:
         raise
     # Whatever the readers of a damaged archive happen to raise; an array that was loaded

@@ -1,7 +1,7 @@
 """The range of each setting that is a number, and the words that other settings may be."""
 
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -59,6 +59,10 @@ WORDS: Mapping[str, tuple[str, ...]] = types.MappingProxyType(
     }
 )
 _SEVERAL = ('train.starts', 'change.readings', 'ablation.sets')
+_OPTIONAL = (
+    'model.revision', 'data.glue_dir', 'data.tfds_dir', 'data.file', 'data.text_b', 'data.label',
+    'data.train_file', 'frames.folder',
+)  # fmt: skip
 _TUPLES_OF_TEXTS = ('model.ignore_config', 'data.labels', 'statistics')
 
 
@@ -89,11 +93,35 @@ def check(config: ConfigDict) -> None:
         value = _of(config, name)
         if not isinstance(value, tuple | list) or not all(isinstance(each, str) for each in value):
             faults.append(f'{name}={_brief(value)} must be a tuple of texts')
+    for name, value in _texts(config.to_dict()):
+        if not isinstance(value, str) or '\0' in value or not _is_encodable(value):
+            faults.append(f'{name}={_brief(value)} must be a text that a file can hold')
     batch, micro = _of(config, 'train.batch_size'), _of(config, 'train.micro_batch')
     if not faults and batch % micro:
         faults.append(f'train.micro_batch={micro} must divide train.batch_size={batch}')
     if faults:
         raise ValueError('; '.join(faults) + '.')
+
+
+def _texts(settings: Mapping[str, Any], prefix: str = '') -> Iterator[tuple[str, Any]]:
+    """Yield the settings that are texts, by name; those that may be left out only if given."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _texts(value, f'{prefix}{name}.')
+        elif prefix + name in NUMBERS or prefix + name in _SEVERAL:
+            continue
+        elif isinstance(value, tuple | list):
+            yield from ((prefix + name, item) for item in value)
+        elif value is not None or prefix + name not in _OPTIONAL:
+            yield prefix + name, value
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _of(config: ConfigDict, name: str) -> Any:

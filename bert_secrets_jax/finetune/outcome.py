@@ -4,6 +4,8 @@ import dataclasses
 import functools
 import math
 import pathlib
+import types
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import scipy.stats
@@ -127,6 +129,9 @@ class Finetuned:
             )
         try:
             values = read_record(folder / _FILE)
+            for name, is_right in _KINDS.items():
+                if not is_right(values[name]):
+                    raise ValueError(f'{name} is of another kind')
             sequences = ('seeds', 'metrics', 'label_names')
             read = cls(**values | {name: tuple(values[name]) for name in sequences}, folder=folder)
         except (KeyError, TypeError, ValueError) as error:
@@ -148,6 +153,48 @@ class Finetuned:
         value = row['pearson' if regression else 'accuracy']
         larger_class = math.nan if regression else self.larger_class
         return p_learnt(value, larger_class, self.dev_examples)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_count(value: Any) -> bool:
+    return _is_number(value) and isinstance(value, int) and value >= 0
+
+
+def _is_row(value: Any) -> bool:
+    """Whether a value is a row of a training curve."""
+    return (
+        isinstance(value, dict)
+        and value.get('split') in ('train', 'dev')
+        and all(_is_number(number) for name, number in value.items() if name != 'split')
+        and {'seed', 'step', 'epoch', 'loss'} <= value.keys()
+    )
+
+
+def _list_of(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and len(value) > 0 and all(map(is_right, value))
+
+
+# What each value of the file is.
+_KINDS: Mapping[str, Callable[[Any], bool]] = types.MappingProxyType(
+    {
+        'start': lambda value: value in ('pretrained', 'random'),
+        'seeds': _list_of(_is_count),
+        'metrics': _list_of(_is_text),
+        'label_names': _list_of(_is_text),
+        'train_examples': _is_count,
+        'dev_examples': _is_count,
+        'larger_class': _is_number,
+        'history': _list_of(_is_row),
+        'dtype': lambda value: value in ('float32', 'bfloat16'),
+    }
+)
 
 
 def p_learnt(value: float, larger_class: float, examples: int) -> float:

@@ -376,6 +376,8 @@ def _claim(folder: pathlib.Path, settings: dict[str, Any], digests: dict[str, st
         return
     try:
         found = read_record(file)
+        if not all(isinstance(found.get(name), dict) for name in wanted):
+            raise ValueError(f'{file} does not hold settings and digests.')
     except ValueError as error:
         raise ValueError(f'{error} Nobody can tell what {folder} is for: {mend}') from error
     others = [

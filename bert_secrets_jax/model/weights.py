@@ -605,15 +605,33 @@ def _copy_tokenizer(
     for name in _TOKENIZER_FILES:
         if (directory / name).exists():
             (plain / name).write_bytes(read_bytes(directory / name))
+            if name.endswith('.json'):
+                # Its reader takes the last of two values of one key.
+                read_json(directory / name)
     about = directory / 'tokenizer_config.json'
     if about.exists():
         values = read_json(about)
         if not isinstance(values, dict):
             raise ValueError(f'{about} does not hold a JSON object.')
         values.pop('auto_map', None)
+        _check_tokenizer_class(values.get('tokenizer_class'), about)
         (plain / about.name).write_text(json.dumps(values))
     kept = {key: settings[key] for key in ('tokenizer_class',) if settings.get(key)}
     (plain / 'config.json').write_text(json.dumps({'model_type': model_type} | kept))
+
+
+def _check_tokenizer_class(name: Any, about: pathlib.Path) -> None:
+    """Refuse a kind of tokenizer that `transformers` does not have.
+
+    It would make a tokenizer of no kind, which, for one, does not tell segments apart.
+    """
+    from transformers.models.auto.tokenization_auto import tokenizer_class_from_name
+
+    if name is not None and (not isinstance(name, str) or tokenizer_class_from_name(name) is None):
+        raise ValueError(
+            f'{about}: tokenizer_class={name!r} is none that transformers has, and code of a '
+            'checkpoint is not run. If it is a tokenizer of another kind, name that kind there.'
+        )
 
 
 def _lacking(directory: pathlib.Path, tokenizer: Any) -> list[str]:
@@ -625,7 +643,7 @@ def _lacking(directory: pathlib.Path, tokenizer: Any) -> list[str]:
         return [] if tokenizer.get_vocab() else ['every wordpiece']
     known = set(read_text(directory / 'vocab.txt').split('\n'))
     known = {line.strip() for line in known}
-    names = ('pad_token', 'unk_token', 'cls_token', 'sep_token')
+    names = ('pad_token', 'unk_token', 'cls_token', 'sep_token', 'mask_token')
     tokens = [getattr(tokenizer, name) for name in names]
     return [token for token in tokens if token is not None and token not in known]
 
@@ -645,6 +663,8 @@ def _tell_of_vocabulary(
     file = directory / 'vocab.txt'
     if file.exists() and not (directory / 'tokenizer.json').exists():
         lines = [line.rstrip('\r') for line in read_text(file).removesuffix('\n').split('\n')]
+        if '' in lines:
+            logging.warning('%s: line %d is empty, and counts.', file, lines.index('') + 1)
         twice = [line for line, count in collections.Counter(lines).items() if count > 1]
         if twice:
             logging.warning(

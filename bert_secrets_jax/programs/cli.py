@@ -220,11 +220,11 @@ def assign(config: ConfigDict, name: str, value: object) -> None:
     if isinstance(value, str) and not isinstance(default, str | None):
         try:
             value = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
             raise ValueError(f'{name}={value} is not of the type of {default!r}.') from None
     try:
         part[last] = value
-    except TypeError:
+    except (TypeError, OverflowError):
         raise ValueError(f'{name}={value!r} is not of the type of {default!r}.') from None
 
 

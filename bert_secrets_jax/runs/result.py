@@ -205,9 +205,7 @@ class Result:
             if len(frame) <= LEGIBLE_ROWS:
                 parts.append(f'<p>{caption}</p>{frame.to_html(index=False, na_rep="–")}')
             else:
-                parts.append(
-                    f"<p>frames()['{_shown(name)}']: {len(frame):,} rows. {caption}</p>"
-                )
+                parts.append(f"<p>frames()['{_shown(name)}']: {len(frame):,} rows. {caption}</p>")
         return ''.join(parts)
 
 

@@ -1,12 +1,13 @@
 """The CSV files of a run as pandas frames, and the record of what was written."""
 
+import csv
 import io
 import pathlib
 from typing import TYPE_CHECKING
 
 from absl import logging
 
-from bert_secrets_jax.files import differing, from_cell, read_bytes, read_json, unsealed
+from bert_secrets_jax.files import differing, from_cell, read_json, read_text, unsealed
 
 if TYPE_CHECKING:
     import pandas
@@ -31,11 +32,12 @@ def read_results(workdir: str | pathlib.Path) -> 'dict[str, pandas.DataFrame]':
       frames.
 
     A text that a spreadsheet would have computed has an apostrophe in front in the file, and none
-    in the frame. A log line names each file that was changed after it was written.
+    in the frame.
 
     Raises:
       FileNotFoundError: There is no run.
-      ValueError: A file is no table; the error names it.
+      ValueError: A file is no table, or was changed or removed after the run wrote it; the error
+        names it.
     """
     import pandas
 
@@ -48,7 +50,7 @@ def read_results(workdir: str | pathlib.Path) -> 'dict[str, pandas.DataFrame]':
         }
 
     if (workdir / 'config.json').exists():
-        _tell_of_changed(workdir)
+        _check_unchanged(workdir)
         return read(workdir.rglob('*.csv'))
     runs = sorted(path.parent for path in workdir.glob('*/config.json'))
     if not runs:
@@ -68,9 +70,14 @@ def _read(file: pathlib.Path) -> 'pandas.DataFrame':
     import pandas
 
     try:
-        frame = pandas.read_csv(io.BytesIO(read_bytes(file)))
+        text = read_text(file)
+        # pandas fills up rows that are cut off, and takes much else for a table.
+        header, *rows = csv.reader(io.StringIO(text), strict=True)
+        if '\0' in text or any(len(row) != len(header) for row in rows):
+            raise ValueError('its rows have other lengths')
+        frame = pandas.read_csv(io.StringIO(text))
     # Of an empty file, of one that is cut off, and of other bytes than text.
-    except (ValueError, MemoryError, OverflowError) as error:
+    except (ValueError, csv.Error, MemoryError, OverflowError) as error:
         raise ValueError(f'{file} is no table: the same command writes it again.') from error
     for name in frame.columns:
         if not pandas.api.types.is_numeric_dtype(frame[name]):
@@ -78,12 +85,14 @@ def _read(file: pathlib.Path) -> 'pandas.DataFrame':
     return frame
 
 
-def _tell_of_changed(folder: pathlib.Path) -> None:
+def _check_unchanged(folder: pathlib.Path) -> None:
+    """Refuse tables of a run that are not as they were written."""
     for part in read_manifest(folder).values():
-        for file in differing(folder, part['sha256_of']):
-            logging.warning(
-                '%s was changed or removed after it was written: the same command writes it again.',
-                file,
+        tables = {name: noted for name, noted in part['sha256_of'].items() if name.endswith('.csv')}
+        for file in differing(folder, tables):
+            raise ValueError(
+                f'{file} is missing or was changed after it was written: the same command writes '
+                'it again.'
             )
 
 

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.files import write_csv
+from bert_secrets_jax.files import checksums, sealed, write_csv, write_json
 from bert_secrets_jax.measure.tables import write_heads
+from bert_secrets_jax.runs import results
 
 
 def table(seed: int) -> bs.HeadTable:
@@ -42,3 +43,51 @@ def test_frames_of_several_tasks_are_one(tmp_path):
 def test_what_is_no_run_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match='is not the folder of a run'):
         bs.read_results(tmp_path)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A run with one table, and the record of what was written."""
+    write_csv(tmp_path / 'a.csv', ('token', 'value'), [('-', 1.5), ('=x', 2.5), ('cat', -3.0)])
+    noted = {'files': ['a.csv'], 'sha256_of': checksums(tmp_path)}
+    write_json(tmp_path / 'outputs.json', {'a': sealed(noted)})
+    (tmp_path / 'config.json').write_text('{}')
+    return tmp_path
+
+
+def test_texts_that_are_quoted_for_spreadsheets_come_back_as_they_were(folder):
+    assert "'=x" in (folder / 'a.csv').read_text()
+    frame = bs.read_results(folder)['a']
+    assert frame['token'].tolist() == ['-', '=x', 'cat']
+    assert frame['value'].tolist() == [1.5, 2.5, -3.0]
+
+
+def test_tables_that_were_changed_are_named(folder):
+    whole = (folder / 'a.csv').read_bytes()
+    for damaged in (b'', whole[:-4], whole.replace(b'1.5', b'1.6'), whole + b'cat,1\n', b'\xff'):
+        (folder / 'a.csv').write_bytes(damaged)
+        with pytest.raises(ValueError, match=r'a\.csv is missing or was changed'):
+            bs.read_results(folder)
+    (folder / 'a.csv').unlink()
+    with pytest.raises(ValueError, match=r'a\.csv is missing or was changed'):
+        bs.read_results(folder)
+
+
+@pytest.mark.parametrize('damaged', ['', 'x,y\n1,2\n3\n', 'x,y\n1,2,3\n', 'x\n"1\n', 'x\n\0\n'])
+def test_what_is_no_table_is_named(tmp_path, damaged):
+    (tmp_path / 'config.json').write_text('{}')
+    (tmp_path / 'b.csv').write_text(damaged)
+    with pytest.raises(ValueError, match=r'b\.csv is no table'):
+        bs.read_results(tmp_path)
+
+
+def test_a_damaged_record_of_outputs_is_told_and_tables_are_read(folder, monkeypatch):
+    told = []
+    monkeypatch.setattr(
+        results.logging, 'warning', lambda text, *values: told.append(text % values)
+    )
+    for damaged in ('', '[]', '{', (folder / 'outputs.json').read_text().replace('a.csv', 'b.csv')):
+        (folder / 'outputs.json').write_text(damaged)
+        told.clear()
+        assert list(bs.read_results(folder)) == ['a']
+        assert 'outputs.json' in told[0]
