@@ -132,6 +132,8 @@ class Finetuned:
             for name, is_right in _KINDS.items():
                 if not is_right(values[name]):
                     raise ValueError(f'{name} is of another kind')
+            if {row['seed'] for row in values['history']} != set(values['seeds']):
+                raise ValueError('history has other seeds')
             sequences = ('seeds', 'metrics', 'label_names')
             read = cls(**values | {name: tuple(values[name]) for name in sequences}, folder=folder)
         except (KeyError, TypeError, ValueError) as error:

@@ -73,7 +73,7 @@ def _read(file: pathlib.Path) -> 'pandas.DataFrame':
         text = read_text(file)
         # pandas fills up rows that are cut off, and takes much else for a table.
         header, *rows = csv.reader(io.StringIO(text), strict=True)
-        if '\0' in text or any(len(row) != len(header) for row in rows):
+        if '\0' in text or not text.endswith('\n') or any(len(row) != len(header) for row in rows):
             raise ValueError('its rows have other lengths')
         frame = pandas.read_csv(io.StringIO(text))
     # Of an empty file, of one that is cut off, and of other bytes than text.

@@ -311,7 +311,8 @@ def _plain_outcome(folder: pathlib.Path) -> Any:
     require(values['dtype'] in ('float32', 'bfloat16'))
     seeds = [integer(seed) for seed in values['seeds']]
     require(seeds and len(set(seeds)) == len(seeds))
-    require(set(values['metrics']) <= {'f1', 'accuracy'} and values['metrics'])
+    # Whoever makes the checksum anew may write what they like.
+    require(values['metrics'] and all(isinstance(name, str) for name in values['metrics']))
     require(len(values['label_names']) == 2 and all(map(visible, values['label_names'])))
     integer(values['train_examples'], 1)
     integer(values['dev_examples'], 1)
@@ -322,9 +323,8 @@ def _plain_outcome(folder: pathlib.Path) -> Any:
         number(row['epoch'], 0)
         number(row['loss'])
         scores = ('f1', 'accuracy', 'score') if row['split'] == 'dev' else ('learning_rate',)
-        require(set(row) == {'split', 'seed', 'step', 'epoch', 'loss', *scores})
-        for name in scores:
-            number(row[name], 0, 1)
+        for name in set(scores) & set(row):
+            number(row[name])
     from bert_secrets_jax.finetune.outcome import Finetuned
 
     # Not a second reading: the package's own numbers of what the file says.
@@ -617,5 +617,8 @@ CLASSIFIER = Target(
     'classifier', _make_classifier, _change_classifier, _read_classifier, _plain_classifier,
     weight=4,
 )  # fmt: skip
-LABELLED = Target('labelled', _make_labelled, _change_labelled, _read_labelled, _plain_labelled)
+# A last row that is cut off, by a kill of former versions for one, is left out and told.
+LABELLED = Target(
+    'labelled', _make_labelled, _change_labelled, _read_labelled, _plain_labelled, told=True
+)
 RUN = Target('results', _make_run, _change_run, _read_run, _plain_run)

@@ -109,6 +109,13 @@ def number(value: Any, least: float = -math.inf, most: float = math.inf) -> floa
     return float(value)
 
 
+def filled(text: Any) -> str:
+    """Return a text that is more than spaces. What nobody sees is told when it is tokenised."""
+    require(isinstance(text, str) and text.strip(), text)
+    text.encode()  # Half of a surrogate pair raises.
+    return text
+
+
 def visible(text: Any) -> str:
     """Return a text that a person can see something of."""
     require(isinstance(text, str), text)

@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from tests.fuzz import mutate
-from tests.fuzz.target import Target, integer, plain_json, require, visible
+from tests.fuzz.target import Target, filled, integer, plain_json, require, visible
 
 _COLUMNS = ('id', 'sentence', 'label', 'note')
 _SENTENCES = (
@@ -204,7 +204,7 @@ def _plain_table(folder: pathlib.Path, suffix: str) -> list[tuple]:
         require(all('_' not in label and label.isascii() for label in labels))
         require(all(map(math.isfinite, values)))
     return [
-        (visible(text), None, label, f'texts/{row}')
+        (filled(text), None, label, f'texts/{row}')
         for row, ((text, _), label) in enumerate(zip(pairs, values, strict=True))
     ]
 
@@ -338,8 +338,8 @@ def _plain_annotations(file: pathlib.Path) -> list:
     read = []
     for row, record in enumerate(_lines(file)):
         require(set(record) <= {'text_a', 'text_b', 'features', 'relations', 'note'}, record)
-        texts = [visible(record['text_a']), record.get('text_b')]
-        require(texts[1] is None or visible(texts[1]))
+        texts = [filled(record['text_a']), record.get('text_b')]
+        require(texts[1] is None or filled(texts[1]))
         features, relations = record.get('features', {}), record.get('relations', {})
         require(isinstance(features, dict) and isinstance(relations, dict))
         require(not features.keys() & relations.keys())
@@ -378,7 +378,7 @@ def _plain_frames(file: pathlib.Path) -> list:
         return read
     read = []
     for row, record in enumerate(records):
-        texts = [visible(record['sentence'])]
+        texts = [filled(record['sentence'])]
         target = _span(record['target_span'], texts)
         elements = _spans(record['link_spans'], texts)
         require(all(len(value) == 2 for value in [record['target_span'], *record['link_spans']]))
