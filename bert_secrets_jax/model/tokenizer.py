@@ -1,0 +1,168 @@
+"""Make a tokenizer from the files of a checkpoint, without running anything that they name."""
+
+import collections
+import json
+import os
+import pathlib
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+from absl import logging
+
+from bert_secrets_jax.brief import summary
+from bert_secrets_jax.files import read_bytes, read_json, read_text
+from bert_secrets_jax.model.config import BertConfig
+
+# What a tokenizer is made from, beside tokenizer_config.json.
+_TOKENIZER_FILES = (
+    'tokenizer.json', 'vocab.txt', 'vocab.json', 'merges.txt', 'special_tokens_map.json',
+    'added_tokens.json',
+)  # fmt: skip
+
+
+def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mapping[str, Any]):
+    """Return the fast tokenizer of a checkpoint.
+
+    Args:
+      directory: The folder of the checkpoint.
+      config: The hyperparameters of its model.
+      settings: The content of its config.json, which may name the kind of tokenizer.
+
+    Raises:
+      FileNotFoundError: There is no tokenizer.
+      ValueError: Its files are damaged, it is of an unknown kind, or it does not fit the model.
+    """
+    if not any(
+        (directory / name).exists() for name in ('tokenizer.json', 'vocab.txt', 'merges.txt')
+    ):
+        raise FileNotFoundError(
+            f'{directory} has no tokenizer (tokenizer.json, vocab.txt, or vocab.json with '
+            'merges.txt): copy the files of the model it was fine-tuned from into it.'
+        )
+    try:
+        with tempfile.TemporaryDirectory() as plain:
+            _copy_tokenizer(directory, pathlib.Path(plain), config.model_type, settings)
+            tokenizer = _auto_tokenizer().from_pretrained(
+                plain, use_fast=True, trust_remote_code=False
+            )
+        tokenizer.name_or_path = str(directory)
+        vocabulary = tokenizer.get_vocab()
+        lacking = _lacking(directory, tokenizer)
+    # A damaged file raises whatever the reader of that file happens to raise; one of the readers
+    # is written in Rust, whose panics are no `Exception`.
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
+            raise
+        raise ValueError(
+            f'The tokenizer in {directory} was not loaded: {summary(error)}'
+        ) from error
+    if lacking:
+        raise ValueError(
+            f'The vocabulary of the tokenizer in {directory} lacks {", ".join(lacking)}: is '
+            'vocab.txt empty, cut off, or of another model?'
+        )
+    largest = max(vocabulary, key=vocabulary.get)
+    if vocabulary[largest] >= config.vocab_size:
+        raise ValueError(
+            f'The tokenizer in {directory} has {len(vocabulary)} wordpieces, the model '
+            f'{config.vocab_size}: {largest!r} is number {vocabulary[largest]}, counted from 0. '
+            'It belongs to another model, or lines of its vocabulary occur twice.'
+        )
+    _tell_of_vocabulary(directory, vocabulary, config)
+    return tokenizer
+
+
+def _copy_tokenizer(
+    directory: pathlib.Path, plain: pathlib.Path, model_type: str, settings: Mapping[str, Any]
+) -> None:
+    """Copy what a tokenizer is made from, without anything that names code.
+
+    `transformers` offers to run Python of a checkpoint that its settings name (`auto_map`); where
+    these settings and that Python are not, there is nothing to offer.
+    """
+    for name in _TOKENIZER_FILES:
+        if (directory / name).exists():
+            (plain / name).write_bytes(read_bytes(directory / name))
+            if name.endswith('.json'):
+                # Its reader takes the last of two values of one key.
+                read_json(directory / name)
+    about = directory / 'tokenizer_config.json'
+    if about.exists():
+        values = read_json(about)
+        if not isinstance(values, dict):
+            raise ValueError(f'{about} does not hold a JSON object.')
+        values.pop('auto_map', None)
+        _check_tokenizer_class(values.get('tokenizer_class'), about)
+        (plain / about.name).write_text(json.dumps(values))
+    kept = {key: settings[key] for key in ('tokenizer_class',) if settings.get(key)}
+    (plain / 'config.json').write_text(json.dumps({'model_type': model_type} | kept))
+
+
+def _check_tokenizer_class(name: Any, about: pathlib.Path) -> None:
+    """Refuse a kind of tokenizer that `transformers` does not have.
+
+    It would make a tokenizer of no kind, which, for one, does not tell segments apart.
+    """
+    from transformers.models.auto.tokenization_auto import tokenizer_class_from_name
+
+    if name is not None and (not isinstance(name, str) or tokenizer_class_from_name(name) is None):
+        raise ValueError(
+            f'{about}: tokenizer_class={name!r} is none that transformers has, and code of a '
+            'checkpoint is not run. If it is a tokenizer of another kind, name that kind there.'
+        )
+
+
+def _lacking(directory: pathlib.Path, tokenizer: Any) -> list[str]:
+    """Return the special tokens that are not in the vocabulary's own file.
+
+    The library would add them as further wordpieces, for which the model has learnt nothing.
+    """
+    if (directory / 'tokenizer.json').exists() or not (directory / 'vocab.txt').exists():
+        return [] if tokenizer.get_vocab() else ['every wordpiece']
+    known = set(read_text(directory / 'vocab.txt').split('\n'))
+    known = {line.strip() for line in known}
+    names = ('pad_token', 'unk_token', 'cls_token', 'sep_token', 'mask_token')
+    tokens = [getattr(tokenizer, name) for name in names]
+    return [token for token in tokens if token is not None and token not in known]
+
+
+def _tell_of_vocabulary(
+    directory: pathlib.Path, vocabulary: Mapping[str, int], config: BertConfig
+) -> None:
+    """Log what is odd about a vocabulary, and what some published models have all the same."""
+    left = config.vocab_size - len(vocabulary)
+    # Embeddings are often filled up to a multiple of 64 or 128.
+    if left >= 128 or left > config.vocab_size // 20:
+        logging.warning(
+            'The tokenizer in %s has %d wordpieces, the model %d: words of a vocabulary that was '
+            'cut off become [UNK].',
+            directory, len(vocabulary), config.vocab_size,
+        )  # fmt: skip
+    file = directory / 'vocab.txt'
+    if file.exists() and not (directory / 'tokenizer.json').exists():
+        lines = [line.rstrip('\r') for line in read_text(file).removesuffix('\n').split('\n')]
+        if '' in lines:
+            logging.warning('%s: line %d is empty, and counts.', file, lines.index('') + 1)
+        twice = [line for line, count in collections.Counter(lines).items() if count > 1]
+        if twice:
+            logging.warning(
+                '%s has %d wordpieces twice, such as %r: the later line holds.',
+                file, len(twice), twice[0],
+            )  # fmt: skip
+
+
+def _auto_tokenizer():
+    """Import `transformers`, without its advice to install PyTorch, which we do not need."""
+    name = 'TRANSFORMERS_NO_ADVISORY_WARNINGS'
+    before = os.environ.get(name)
+    os.environ[name] = '1'
+    try:
+        # It takes a second to import, and is needed for tokenizers alone.
+        from transformers import AutoTokenizer
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+    return AutoTokenizer
