@@ -1,7 +1,7 @@
 """The range of each setting that is a number, and the words that other settings may be."""
 
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -84,11 +84,11 @@ def check(config: ConfigDict) -> None:
         value = _of(config, name)
         several = isinstance(value, tuple | list)
         if name in _SEVERAL and not several:
-            faults.append(f'{name}={_brief(value)} must be a tuple of {", ".join(allowed)}')
+            faults.append(f'{name}={_brief(value)} must be a tuple of {_either(allowed)}')
             continue
         for word in value if several else (value,):
             if word not in allowed:
-                faults.append(f'{name}={_brief(word)} must be one of {", ".join(allowed)}')
+                faults.append(f'{name} is {_either(allowed)}, not {_brief(word)}')
     for name in _TUPLES_OF_TEXTS:
         value = _of(config, name)
         if not isinstance(value, tuple | list) or not all(isinstance(each, str) for each in value):
@@ -114,6 +114,12 @@ def _texts(settings: Mapping[str, Any], prefix: str = '') -> Iterator[tuple[str,
             yield from ((prefix + name, item) for item in value)
         elif value is not None or prefix + name not in _OPTIONAL:
             yield prefix + name, value
+
+
+def _either(words: Sequence[str]) -> str:
+    """Return words as a person lists them: 'a', 'b' or 'c'."""
+    *most, last = map(repr, words)
+    return f'{", ".join(most)} or {last}'
 
 
 def _is_encodable(text: str) -> bool:

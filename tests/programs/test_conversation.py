@@ -45,8 +45,8 @@ def fails(checkpoint, glue_dir, tmp_path):
         ('data.glue_dir', '/nowhere', 'error: /nowhere has no folder MRPC'),
         ('data.source', 'web', "error: data.source is 'glue', 'corpus' or 'file'"),
         ('model.name', '/nowhere', "error: '/nowhere' is no directory here"),
-        ('data.max_examples', -1, 'error: max_examples=-1 must be a whole number, 0 for all'),
-        ('encoding.max_length', 2, 'error: max_length=2 has no room'),
+        ('data.max_examples', -1, 'error: data.max_examples=-1 must be a whole number from 0'),
+        ('encoding.max_length', 2, 'error: encoding.max_length=2 must be a whole number from 5'),
         ('statistics', ('[CLSS]',), "error: There is no statistic '[CLSS]'. Similar ones: '[CLS]'"),
         ('statistics', ('nowhere:mine',), "error: Statistic 'nowhere:mine': there is no module"),
     ],
@@ -62,8 +62,8 @@ def test_errors_are_one_line(fails, name, value, message):
         ('checkpoint', 'tuned', "ablation.checkpoint is 'finetuned' or 'model', not 'tuned'."),
         ('together', 'L9-H1', 'L9-H1 does not exist: the model has 3 layers of 4 heads'),
         ('sets', (), 'Nothing to ablate: give ablation.sets'),
-        ('sets', ('head',), 'ablation.sets are heads, layers, one_head_left, not head'),
-        ('baseline', 'mean', "baseline='mean' is unknown"),
+        ('sets', ('head',), "ablation.sets is 'heads', 'layers' or 'one_head_left', not 'head'"),
+        ('baseline', 'mean', "ablation.baseline is 'uniform' or 'zero', not 'mean'"),
     ],
 )
 def test_ablation_is_checked_before_anything_is_trained(fails, setting, value, message):
