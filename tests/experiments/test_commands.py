@@ -72,7 +72,11 @@ def test_each_section_is_a_program_of_its_own(checkpoint, glue_dir, tmp_path):
     [
         ('reproduce', '--config.model.name=/nowhere', "error: '/nowhere' is no directory here"),
         ('special_tokens', '--config.data.glue_dir=/nowhere', 'error: /nowhere has no folder MRPC'),
-        ('special_tokens', '--config.model.dtype=float16', "error: self.dtype='float16' must be"),
+        (
+            'special_tokens',
+            '--config.model.dtype=float16',
+            "error: model.dtype is 'float32' or 'bfloat16', not 'float16'",
+        ),
     ],
 )
 def test_errors_are_one_line(checkpoint, glue_dir, tmp_path, program, changed, message):

@@ -9,7 +9,9 @@ import time
 import pytest
 
 BODY = """
-import pathlib, sys, time
+import pathlib, signal, sys, time
+# A shell without job control leaves it ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from bert_secrets_jax.files import write_atomically
 from bert_secrets_jax.programs.launch import interruptible
 with interruptible():
@@ -29,8 +31,6 @@ def start(folder, body, **environment):
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {'PYTHONPATH': os.getcwd()} | environment,
-        # A shell without job control would leave SIGINT ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
 
