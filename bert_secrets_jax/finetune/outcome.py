@@ -136,7 +136,9 @@ class Finetuned:
                 raise ValueError('history has other seeds')
             sequences = ('seeds', 'metrics', 'label_names')
             read = cls(**values | {name: tuple(values[name]) for name in sequences}, folder=folder)
-        except (KeyError, TypeError, ValueError) as error:
+            # Rows that are missing show here, and not wherever somebody asks first.
+            _ = (read.first_scores, read.best_scores, read.p_learnt)
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
             raise ValueError(
                 f'{folder / _FILE} is damaged or of another version: fine-tuning again with the '
                 'same folder writes it again.'

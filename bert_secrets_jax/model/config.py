@@ -25,7 +25,7 @@ _RANGES: Mapping[str, Range] = types.MappingProxyType(
         'max_position_embeddings': Range(1, 10_000_000),
         'type_vocab_size': Range(0, 10_000),
         'layer_norm_eps': Range(0.0, 0.1, whole=False, without=0.0),
-        'initializer_range': Range(0.0, 100.0, whole=False),
+        'initializer_range': Range(0.0, 1.0, whole=False),
         'pad_token_id': Range(0, 10_000_000),
     }
 )

@@ -49,6 +49,7 @@ def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mappin
         tokenizer.name_or_path = str(directory)
         vocabulary = tokenizer.get_vocab()
         lacking = _lacking(directory, tokenizer)
+        added = tokenizer('', '')['input_ids']
     # A damaged file raises whatever the reader of that file happens to raise; one of the readers
     # is written in Rust, whose panics are no `Exception`.
     except BaseException as error:
@@ -62,6 +63,16 @@ def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mappin
             f'The vocabulary of the tokenizer in {directory} lacks {", ".join(lacking)}: is '
             'vocab.txt empty, cut off, or of another model?'
         )
+    named = {tokenizer.cls_token_id, tokenizer.sep_token_id}
+    # What a tokenizer does not name at all is missed when texts are encoded.
+    if added and None not in named and {added[0], added[-1]} != named:
+        raise ValueError(
+            f'The tokenizer in {directory} begins and ends texts with '
+            f'{tokenizer.convert_ids_to_tokens([added[0], added[-1]])}, and names '
+            f'{tokenizer.cls_token!r} and {tokenizer.sep_token!r} in its settings: correct '
+            'special_tokens_map.json or tokenizer_config.json.'
+        )
+    _check_names(directory, tokenizer)
     largest = max(vocabulary, key=vocabulary.get)
     if vocabulary[largest] >= config.vocab_size:
         raise ValueError(
@@ -83,10 +94,15 @@ def _copy_tokenizer(
     """
     for name in _TOKENIZER_FILES:
         if (directory / name).exists():
-            (plain / name).write_bytes(read_bytes(directory / name))
+            data = read_bytes(directory / name)
+            if b'\0' in data:
+                raise ValueError(f'{directory / name} has bytes that are no text.')
+            (plain / name).write_bytes(data)
             if name.endswith('.json'):
                 # Its reader takes the last of two values of one key.
-                read_json(directory / name)
+                values = read_json(directory / name)
+                if name == 'special_tokens_map.json':
+                    _check_special_tokens(values, directory / name)
     about = directory / 'tokenizer_config.json'
     if about.exists():
         values = read_json(about)
@@ -97,6 +113,37 @@ def _copy_tokenizer(
         (plain / about.name).write_text(json.dumps(values))
     kept = {key: settings[key] for key in ('tokenizer_class',) if settings.get(key)}
     (plain / 'config.json').write_text(json.dumps({'model_type': model_type} | kept))
+
+
+def _check_names(directory: pathlib.Path, tokenizer: Any) -> None:
+    """Refuse settings that name other special tokens than those that the texts will have."""
+    names = ('cls_token', 'sep_token', 'pad_token', 'unk_token', 'mask_token')
+    tokens = {name: getattr(tokenizer, name) for name in names if getattr(tokenizer, name)}
+    twice = [name for name, token in tokens.items() if list(tokens.values()).count(token) > 1]
+    file = directory / 'tokenizer.json'
+    model = read_json(file).get('model') if file.exists() else None
+    unknown = model.get('unk_token') if isinstance(model, dict) else None
+    if twice or (unknown is not None and tokenizer.unk_token != unknown):
+        named = ', '.join(f'{name}={token!r}' for name, token in tokens.items())
+        raise ValueError(
+            f'The tokenizer in {directory} has {named}'
+            + (', two of which are the same' if twice else f', and {unknown!r} in tokenizer.json')
+            + ': correct special_tokens_map.json or tokenizer_config.json.'
+        )
+
+
+def _check_special_tokens(values: Any, file: pathlib.Path) -> None:
+    """Refuse special tokens that are no texts: they would be left out, or taken for others."""
+
+    def is_token(value: Any) -> bool:
+        content = value.get('content') if isinstance(value, dict) else value
+        return isinstance(content, str)
+
+    if not isinstance(values, dict):
+        raise ValueError(f'{file} does not hold a JSON object.')
+    for name, value in values.items():
+        if not all(map(is_token, value if isinstance(value, list) else [value])):
+            raise ValueError(f'{file}: {name}={value!r} must be a text, or an object with one.')
 
 
 def _check_tokenizer_class(name: Any, about: pathlib.Path) -> None:
@@ -142,8 +189,9 @@ def _tell_of_vocabulary(
     file = directory / 'vocab.txt'
     if file.exists() and not (directory / 'tokenizer.json').exists():
         lines = [line.rstrip('\r') for line in read_text(file).removesuffix('\n').split('\n')]
-        if '' in lines:
-            logging.warning('%s: line %d is empty, and counts.', file, lines.index('') + 1)
+        odd = [number for number, line in enumerate(lines, 1) if len(line.split()) != 1]
+        if odd:
+            logging.warning('%s: line %d is no wordpiece, and counts as one.', file, odd[0])
         twice = [line for line, count in collections.Counter(lines).items() if count > 1]
         if twice:
             logging.warning(

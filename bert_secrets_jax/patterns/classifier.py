@@ -133,7 +133,7 @@ def _checksum(arrays: Mapping[str, np.ndarray], about: Mapping[str, str]) -> str
     content = hashlib.sha256(json.dumps(dict(about), sort_keys=True).encode())
     for name in sorted(arrays):
         content.update(f'{name} {arrays[name].dtype} {arrays[name].shape}'.encode())
-        content.update(np.ascontiguousarray(arrays[name]).data)
+        content.update(np.ascontiguousarray(arrays[name]).tobytes())
     return content.hexdigest()
 
 

@@ -223,6 +223,9 @@ def assign(config: ConfigDict, name: str, value: object) -> None:
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             raise ValueError(f'{name}={value} is not of the type of {default!r}.') from None
     try:
+        # To Python, True is 1.
+        if isinstance(value, bool) and not isinstance(default, bool | None):
+            raise TypeError
         part[last] = value
     except (TypeError, OverflowError):
         raise ValueError(f'{name}={value!r} is not of the type of {default!r}.') from None

@@ -352,7 +352,7 @@ def _change_archive(rng: random.Random, file: pathlib.Path) -> str:
             members[place] = name, rng.choice((b'', content[:-4], content * 2, content[:-1]))
             how = 'other size'
         case 4:
-            renamed = rng.choice(('../' + name, '/' + name, name.upper(), 'other/data.pkl', ''))
+            renamed = rng.choice(('../' + name, '/' + name, name.upper(), 'other/data.pkl', 'x'))
             members[place] = renamed, content
             how = 'renamed'
         case 5:

@@ -315,16 +315,13 @@ def _plain_outcome(folder: pathlib.Path) -> Any:
     require(values['metrics'] and all(isinstance(name, str) for name in values['metrics']))
     require(len(values['label_names']) == 2 and all(map(visible, values['label_names'])))
     integer(values['train_examples'], 1)
-    integer(values['dev_examples'], 1)
+    require(type(values['dev_examples']) is int and values['dev_examples'] >= 0)
     values['larger_class'] = number(values['larger_class'], 0, 1)
     for row in values['history']:
         require(row['split'] in ('train', 'dev') and row['seed'] in seeds)
-        integer(row['step'])
-        number(row['epoch'], 0)
-        number(row['loss'])
         scores = ('f1', 'accuracy', 'score') if row['split'] == 'dev' else ('learning_rate',)
-        for name in set(scores) & set(row):
-            number(row[name])
+        for name in {'step', 'epoch', 'loss', *scores} & set(row):
+            require(type(row[name]) in (int, float))
     from bert_secrets_jax.finetune.outcome import Finetuned
 
     # Not a second reading: the package's own numbers of what the file says.
@@ -547,6 +544,18 @@ def _make_run(folder: pathlib.Path, number: int) -> None:
         f'worst,{number}.25,accuracy,Über 5 % are worse.\n',
         encoding='utf-8',
     )
+    _note_run(folder)
+
+
+def _note_run(folder: pathlib.Path) -> None:
+    """Write the record of what a run has written, where the package keeps one."""
+    from bert_secrets_jax import files
+
+    if not hasattr(files, 'sealed'):
+        return
+    names = ['heads.csv', 'findings/ablation.csv']
+    noted = {'files': names, 'sha256_of': {name: files.sha256(folder / name) for name in names}}
+    files.write_json(folder / 'outputs.json', {'ablation': files.sealed(noted)})
 
 
 def _change_run(rng: random.Random, folder: pathlib.Path) -> str:
