@@ -151,6 +151,8 @@ def _check_tokenizer_class(name: Any, about: pathlib.Path) -> None:
 
     It would make a tokenizer of no kind, which, for one, does not tell segments apart.
     """
+    # First, for it asks the library to be quiet.
+    _auto_tokenizer()
     from transformers.models.auto.tokenization_auto import tokenizer_class_from_name
 
     if name is not None and (not isinstance(name, str) or tokenizer_class_from_name(name) is None):
@@ -189,7 +191,7 @@ def _tell_of_vocabulary(
     file = directory / 'vocab.txt'
     if file.exists() and not (directory / 'tokenizer.json').exists():
         lines = [line.rstrip('\r') for line in read_text(file).removesuffix('\n').split('\n')]
-        odd = [number for number, line in enumerate(lines, 1) if len(line.split()) != 1]
+        odd = [number for number, line in enumerate(lines, 1) if line.split() != [line]]
         if odd:
             logging.warning('%s: line %d is no wordpiece, and counts as one.', file, odd[0])
         twice = [line for line, count in collections.Counter(lines).items() if count > 1]
