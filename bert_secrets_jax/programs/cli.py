@@ -27,8 +27,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     Raises:
       SystemExit: With one line of what is wrong, or after a help text.
     """
-    # As with `python -m`, a statistic of one's own is found in the folder that one stands in.
-    sys.path.insert(0, '')
     arguments = _parser().parse_args(argv)
     if arguments.program == 'settings':
         print(settings_text())
@@ -37,6 +35,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         config = _config(arguments)
     except (ValueError, OSError) as error:
         raise SystemExit(f'error: {str(error).splitlines()[0]}') from None
+    if any(':' in name for name in config.statistics):
+        # A statistic of one's own is found in the folder that one stands in. Otherwise nothing is
+        # imported from there, and never before what is installed: it may be a stranger's.
+        sys.path.append('')
     with launch.interruptible():
         # What takes seconds to load is loaded once the command is known to be right.
         from bert_secrets_jax.programs import conversation

