@@ -202,4 +202,4 @@ def test_nothing_in_the_folder_that_one_stands_in_is_imported(tmp_path):
         env=os.environ | {'PYTHONPATH': str(ROOT)},
     )  # fmt: skip
     assert not (tmp_path / 'has_run').exists(), result.stderr
-    assert result.returncode == 1 and 'none.csv not found' in result.stderr
+    assert result.returncode == 1 and 'has neither model.safetensors' in result.stderr
