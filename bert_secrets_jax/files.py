@@ -250,9 +250,10 @@ def read_arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
       FileNotFoundError: There is no such file.
       ValueError: The file is damaged, or no such archive.
     """
+    # Opened here: of a damaged archive NumPy leaves the file open.
+    data = open_regular(path)
     try:
-        # Opened here: of a damaged archive NumPy leaves the file open.
-        with open_regular(path) as data:
+        with data:
             with zipfile.ZipFile(data) as members:
                 size = sum(member.file_size for member in members.infolist())
             if size > _ARRAYS_AT_LEAST + _ARRAYS_PER_BYTE * path.stat().st_size:
@@ -264,8 +265,6 @@ def read_arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
             if not all(isinstance(array, np.ndarray) for array in arrays.values()):
                 raise ValueError('it has other members than arrays')
             return arrays
-    except FileNotFoundError:
-        raise
     # Whatever the readers of zip, zlib and array headers happen to raise; an array that was loaded
     # by itself (.npy) is no archive.
     except Exception as error:

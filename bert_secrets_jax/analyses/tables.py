@@ -71,6 +71,11 @@ def over_seeds(runs: Sequence[Tables], names: Iterable[str]) -> dict[str, HeadTa
 
 def top_head(values: np.ndarray) -> tuple[int, int]:
     """Return the layer and the head, from 0, with the greatest of the values [L, N]."""
+    if np.isnan(values).all():
+        raise FloatingPointError(
+            'Every head has NaN: the model gives no numbers for these texts. Are its weights '
+            'broken?'
+        )
     layer, head = np.unravel_index(np.nanargmax(values), values.shape)
     return int(layer), int(head)
 

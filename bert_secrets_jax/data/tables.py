@@ -62,13 +62,21 @@ def read_table(
 
     Raises:
       FileNotFoundError: There is no such file; the error says what the folder holds instead.
-      ValueError: Some rows are bad (one error names them all), a column is missing, the extension
-        is unknown, the file has no rows or is not UTF-8, the labels need `labels`, or the quotes of
-        a CSV do not match (whatever `bad_rows` says, since the rows after them cannot be told
-        apart).
+      ValueError: A label is named twice, some rows are bad (one error names them all), a column is
+        missing, the extension is unknown, the file has no rows or is not UTF-8, the labels need
+        `labels`, or the quotes of a CSV do not match (whatever `bad_rows` says, since the rows
+        after them cannot be told apart).
     """
     if bad_rows not in ('error', 'skip'):
         raise ValueError(f"bad_rows must be 'error' or 'skip', got {bad_rows!r}.")
+    if not isinstance(text_a, str):
+        raise ValueError(f'{text_a=} must be the name of a column.')
+    if labels is not None:
+        if isinstance(labels, str):
+            raise ValueError(f"{labels=} is one text: give a sequence of names, ('no', 'yes').")
+        twice = [name for name in labels if list(labels).count(name) > 1]
+        if twice:
+            raise ValueError(f'labels has the name {twice[0]!r} twice: each is one class.')
     path = pathlib.Path(path)
     columns = [column for column in (text_a, text_b, label) if column is not None]
     rows = list(_read_rows(path, columns))

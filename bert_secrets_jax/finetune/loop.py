@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import numbers
 import operator
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -84,6 +85,10 @@ class FinetuneConfig:
             value = getattr(self, name)
             if not _is_whole(value) or value < 1:
                 raise ValueError(f'{name}={value!r} must be a whole number, at least 1.')
+        for name in ('learning_rate', 'clip', 'weight_decay', 'warmup'):
+            value = getattr(self, name)
+            if not isinstance(value, numbers.Real) or isinstance(value, bool):
+                raise ValueError(f'{name}={value!r} must be a number.')
         for name in ('learning_rate', 'clip'):
             value = getattr(self, name)
             # Written so that NaN is refused as well.
@@ -105,8 +110,9 @@ class FinetuneConfig:
         if not seeds or len(set(seeds)) < len(seeds):
             raise ValueError(f'{seeds=} must be different numbers, at least one.')
         for seed in seeds:
-            if not _is_whole(seed) or seed < 0:
-                raise ValueError(f'{seeds=} must be whole numbers, at least 0.')
+            # Greater ones give the numbers of smaller ones.
+            if not _is_whole(seed) or not 0 <= seed < 2**32:
+                raise ValueError(f'{seeds=} must be whole numbers, at least 0 and below 2**32.')
 
 
 def _is_whole(value: Any) -> bool:

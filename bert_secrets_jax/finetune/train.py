@@ -335,6 +335,8 @@ def _names_from(train: Sequence[Example]) -> tuple[str, ...]:
 def _checked_names(label_names: Sequence[str]) -> tuple[str, ...]:
     if isinstance(label_names, str) or not label_names:
         raise ValueError(f'{label_names=} must be a sequence of at least one name.')
+    if len(set(label_names)) < len(label_names):
+        raise ValueError(f'{label_names=} has a name twice: each is one class.')
     return tuple(label_names)
 
 

@@ -24,7 +24,7 @@ _RANGES: Mapping[str, Range] = types.MappingProxyType(
         'classifier_dropout': dataclasses.replace(_RATE, optional=True),
         'max_position_embeddings': Range(1, 10_000_000),
         'type_vocab_size': Range(0, 10_000),
-        'layer_norm_eps': Range(0.0, 0.1, whole=False, without=0.0),
+        'layer_norm_eps': Range(1e-20, 0.1, whole=False),
         'initializer_range': Range(0.0, 1.0, whole=False),
         'pad_token_id': Range(0, 10_000_000),
     }

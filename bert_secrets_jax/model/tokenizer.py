@@ -65,7 +65,12 @@ def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mappin
         )
     named = {tokenizer.cls_token_id, tokenizer.sep_token_id}
     # What a tokenizer does not name at all is missed when texts are encoded.
-    if added and None not in named and {added[0], added[-1]} != named:
+    if None not in named and not added:
+        raise ValueError(
+            f'The tokenizer in {directory} puts no {tokenizer.cls_token} and '
+            f'{tokenizer.sep_token} around texts: its tokenizer.json needs a post_processor.'
+        )
+    if None not in named and {added[0], added[-1]} != named:
         raise ValueError(
             f'The tokenizer in {directory} begins and ends texts with '
             f'{tokenizer.convert_ids_to_tokens([added[0], added[-1]])}, and names '
@@ -121,13 +126,18 @@ def _check_names(directory: pathlib.Path, tokenizer: Any) -> None:
     tokens = {name: getattr(tokenizer, name) for name in names if getattr(tokenizer, name)}
     twice = [name for name, token in tokens.items() if list(tokens.values()).count(token) > 1]
     file = directory / 'tokenizer.json'
-    model = read_json(file).get('model') if file.exists() else None
+    settings = read_json(file) if file.exists() else {}
+    model = settings.get('model')
     unknown = model.get('unk_token') if isinstance(model, dict) else None
-    if twice or (unknown is not None and tokenizer.unk_token != unknown):
+    around = json.dumps(settings.get('post_processor'))
+    other = settings.get('post_processor') is not None and not all(
+        json.dumps(tokens[name]) in around for name in ('cls_token', 'sep_token') if name in tokens
+    )
+    if twice or other or (unknown is not None and tokenizer.unk_token != unknown):
         named = ', '.join(f'{name}={token!r}' for name, token in tokens.items())
         raise ValueError(
             f'The tokenizer in {directory} has {named}'
-            + (', two of which are the same' if twice else f', and {unknown!r} in tokenizer.json')
+            + (', two of which are the same' if twice else ', and tokenizer.json has others')
             + ': correct special_tokens_map.json or tokenizer_config.json.'
         )
 

@@ -116,6 +116,8 @@ def _with_plain_tokenizer(pretrained: Pretrained) -> Pretrained:
 def _table(texts: Sequence[Text], path: pathlib.Path) -> tuple[str, dict[str, Any]]:
     """Write texts as a table, and return its name and its columns."""
     examples = as_examples(texts)
+    if not examples:
+        raise ValueError('There are no texts to report on.')
     first = examples[0]
     lines = []
     for example in examples:

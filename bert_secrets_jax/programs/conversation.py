@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 from bert_secrets_jax.cache import enable_cache
 from bert_secrets_jax.configs import ranges
 from bert_secrets_jax.data.tasks import get_task
+from bert_secrets_jax.files import open_regular
 from bert_secrets_jax.programs.report import one_line, write_report
 from bert_secrets_jax.programs.study import MENDABLE, Study
 from bert_secrets_jax.runs.folder import open_folder
@@ -33,6 +34,9 @@ def run_in(
     enable_cache()
     try:
         studies = open_studies(config, workdir)
+        if (workdir / 'log.txt').exists():
+            # A pipe would be waited for without end.
+            open_regular(workdir / 'log.txt').close()
         log = python_logging.FileHandler(
             workdir / 'log.txt', encoding='utf-8', errors='backslashreplace'
         )

@@ -3,14 +3,16 @@
 What takes seconds to load is loaded once the command is known to be right.
 """
 
+import _thread
 import contextlib
 import io
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from absl import app, flags
 from ml_collections import config_flags
@@ -23,6 +25,10 @@ class Terminated(KeyboardInterrupt):
     """The process was asked to end (SIGTERM), as a scheduler does; handled like Ctrl-C."""
 
 
+# Seconds until a signal is raised again, and how often before the process ends all the same.
+_PATIENCE, _TIMES = 1.0, 8
+
+
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
     """End the process with one line and the usual exit status when it is asked to stop.
@@ -33,25 +39,63 @@ def interruptible() -> Iterator[None]:
     _set_up_streams()
     # Only the main thread may say what a signal does.
     is_main = threading.current_thread() is threading.main_thread()
-    former = signal.signal(signal.SIGTERM, _terminate) if is_main else None
+    former = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    hook = sys.unraisablehook
+    if is_main:
+        sys.unraisablehook = _without_interrupts
+        for each in former:
+            # A shell ignores Ctrl-C for what it runs in the background.
+            if former[each] != signal.SIG_IGN:
+                signal.signal(each, _interrupt)
     try:
         yield
     except KeyboardInterrupt as error:
+        _end(signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
+    finally:
+        if is_main:
+            sys.unraisablehook = hook
+            for each, handler in former.items():
+                signal.signal(each, handler)
+
+
+def _interrupt(which: int, _) -> None:
+    """Raise what ends the program, and see to it that it does.
+
+    Python drops what is raised while it collects garbage or destroys an object. So the signal comes
+    again, until the program has ended.
+    """
+
+    def again():
+        for _ in range(_TIMES):
+            time.sleep(_PATIENCE)
+            _thread.interrupt_main(which)
+        time.sleep(_PATIENCE)
+        _end(which)
+
+    if which not in _asked:
+        _asked.add(which)
+        threading.Thread(target=again, daemon=True).start()
+    raise Terminated if which == signal.SIGTERM else KeyboardInterrupt
+
+
+_asked: set[int] = set()
+
+
+def _end(which: int) -> NoReturn:
+    """End the process with one line, without waiting for devices and threads."""
+    if threading.current_thread() is threading.main_thread():
         # A second signal would interrupt the ending.
         for each in (signal.SIGINT, signal.SIGTERM):
             signal.signal(each, signal.SIG_IGN)
-        print('\nstopped; the same command continues', file=sys.stderr)
-        sys.stdout.flush()
-        # What is under way on devices and in threads is not waited for.
-        which = signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT
-        os._exit(128 + which)
-    finally:
-        if is_main:
-            signal.signal(signal.SIGTERM, former)
+    print('\nstopped; the same command continues', file=sys.stderr)
+    sys.stdout.flush()
+    os._exit(128 + which)
 
 
-def _terminate(*_) -> None:
-    raise Terminated
+def _without_interrupts(unraisable: Any) -> None:
+    """Say nothing of interrupts that Python drops: they come again."""
+    if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(unraisable)
 
 
 def _set_up_streams() -> None:

@@ -3,6 +3,8 @@
 import pathlib
 from collections.abc import Collection, Iterable
 
+from absl import logging
+
 from bert_secrets_jax import plots
 from bert_secrets_jax.files import (
     differing,
@@ -60,11 +62,12 @@ def read_part(folder: pathlib.Path, part: Part, used: Collection[str]) -> Part:
     The arguments are those of `write_part`.
     """
     written = read_manifest(folder).get(part.name)
-    if not (
-        written
-        and written['used'] == _state(part.result, used)
-        and not differing(folder, written['sha256_of'])
-    ):
+    if not written or written.get('used') != _state(part.result, used):
+        return write_part(folder, part, used)
+    changed = differing(folder, written['sha256_of'])
+    for file in changed:
+        logging.warning('%s is missing or was changed: written again.', file)
+    if changed:
         return write_part(folder, part, used)
     return part.with_pictures(
         [

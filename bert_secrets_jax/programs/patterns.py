@@ -76,7 +76,7 @@ def maps_to_label(study: Study, *, shipped: bool) -> MapSample:
         'count': study.config.patterns.count,
         'seed': study.config.seed,
     }
-    if file.exists() and note.exists() and read_record(note) != depends_on:
+    if file.exists() and _noted(note) != depends_on:
         raise ValueError(
             f'{file} has maps of another model, of other texts or of other settings: choose '
             f'another folder, or delete it with {LABELS_FILE}.'
@@ -94,6 +94,15 @@ def maps_to_label(study: Study, *, shipped: bool) -> MapSample:
         )
         write_maps(file, maps)
     return read_maps(file)
+
+
+def _noted(note: pathlib.Path) -> dict | None:
+    """Return what maps were drawn from; None if nobody can tell any more."""
+    try:
+        return read_record(note)
+    except (FileNotFoundError, ValueError) as error:
+        logging.warning('Nobody can tell what the maps were drawn from: %s', error)
+        return None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -15,6 +15,8 @@ from flax.traverse_util import flatten_dict
 from bert_secrets_jax.files import read_json, remove_partial, write_json
 
 _THEN = ', then '
+# A model has a config.json, too, which the run's would replace.
+_OF_MODELS = ('model.safetensors', 'pytorch_model.bin', 'tokenizer.json', 'vocab.txt')
 _PACKAGES = (
     'bert_secrets_jax',
     'jax',
@@ -46,11 +48,16 @@ def open_folder(path: str | pathlib.Path, config: Mapping[str, Any]) -> pathlib.
       The path of the folder.
 
     Raises:
-      ValueError: The path is a file, or the folder has files but not those of a run.
+      ValueError: The path is a file, or the folder has a model, or files but not those of a run.
     """
     path = pathlib.Path(path)
     if path.exists() and not path.is_dir():
         raise ValueError(f'{path} is a file: choose another folder for the results.')
+    for name in _OF_MODELS:
+        if (path / name).exists():
+            raise ValueError(
+                f'{path} holds a model ({name}): choose another folder for the results.'
+            )
     versions = describe_versions()
     if not (path / 'config.json').exists():
         if path.exists() and any(entry.name != 'log.txt' for entry in path.iterdir()):

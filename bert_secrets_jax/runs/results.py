@@ -3,7 +3,8 @@
 import csv
 import io
 import pathlib
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
@@ -116,6 +117,38 @@ def read_manifest(folder: pathlib.Path) -> dict:
     for name, part in found.items():
         try:
             parts[name] = unsealed(part)
+            if not _is_part(parts[name]):
+                del parts[name]
+                raise ValueError('it names other things than files of the run')
         except ValueError as error:
             logging.warning('%s: what it says of %s is not used: %s.', file, name, error)
     return parts
+
+
+def _is_part(part: Mapping[str, Any]) -> bool:
+    """Whether a part names files within the folder alone: a stranger may have made the record.
+
+    Its files are removed when there is a new result.
+    """
+    files, noted = part.get('files'), part.get('sha256_of')
+    pictures = part.get('pictures', [])
+    return (
+        isinstance(files, list)
+        and isinstance(noted, dict)
+        and all(isinstance(name, str) and _is_within(name) for name in [*files, *noted])
+        and isinstance(part.get('used', ''), str)
+        and isinstance(pictures, list)
+        and all(
+            isinstance(pair, list)
+            and len(pair) == 2
+            and all(isinstance(each, str) for each in pair)
+            for pair in pictures
+        )
+        and all(_is_within(name) for name, _ in pictures)
+    )
+
+
+def _is_within(name: str) -> bool:
+    """Whether a path is relative, and stays within the folder that it is relative to."""
+    path = pathlib.PurePath(name)
+    return not path.is_absolute() and '..' not in path.parts and '\0' not in name

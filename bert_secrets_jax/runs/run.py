@@ -191,8 +191,11 @@ class Run:
         if fcntl is None:
             yield
             return
+        path = file.with_suffix('.lock')
+        if path.exists() and not path.is_file():
+            raise ValueError(f'{path} is no file: remove it.')
         # Not emptied when it is opened: its owner's name is in it.
-        with file.with_suffix('.lock').open('a+') as lock:
+        with path.open('a+') as lock:
             _wait_for(lock, file)
             lock.truncate(0)
             lock.write(json.dumps({'process': os.getpid(), 'host': platform.node()}))

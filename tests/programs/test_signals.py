@@ -73,3 +73,18 @@ def test_a_terminal_without_the_character_shows_its_code(tmp_path):
     said, errors = process.communicate(timeout=20)
     assert process.returncode == 0, errors
     assert '\\u4e2d \\udc80' in said
+
+
+def test_a_signal_that_python_drops_comes_again(tmp_path):
+    """What is raised while an object is destroyed is lost."""
+    body = (
+        'Slow = type("Slow", (), {"__del__": lambda self: time.sleep(3)}); Slow(); time.sleep(60)'
+    )
+    for which, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        process = start(tmp_path, body)
+        assert process.stdout.readline() == 'started\n'
+        time.sleep(0.5)
+        process.send_signal(which)
+        _, said = process.communicate(timeout=20)
+        assert process.returncode == status
+        assert said.strip() == 'stopped; the same command continues'

@@ -59,3 +59,20 @@ def test_no_git_and_no_clone(monkeypatch):
         assert describe_versions()['commit'] == 'unknown'
     finally:
         describe_versions.cache_clear()
+
+
+def test_the_folder_of_a_model_is_no_folder_of_a_run(tmp_path):
+    (tmp_path / 'config.json').write_text('{"model_type": "bert"}')
+    (tmp_path / 'model.safetensors').touch()
+    with pytest.raises(ValueError, match='holds a model'):
+        open_folder(tmp_path, {})
+    assert (tmp_path / 'config.json').read_text() == '{"model_type": "bert"}'
+
+
+@pytest.mark.parametrize('damaged', ['', '[]', '{"jax": 1}', '{', '\0'])
+def test_damaged_versions_are_told_and_written_again(tmp_path, damaged):
+    open_folder(tmp_path, {'a': 1})
+    whole = (tmp_path / 'versions.json').read_text()
+    (tmp_path / 'versions.json').write_text(damaged)
+    open_folder(tmp_path, {'a': 1})
+    assert (tmp_path / 'versions.json').read_text() == whole

@@ -91,3 +91,21 @@ def test_a_damaged_record_of_outputs_is_told_and_tables_are_read(folder, monkeyp
         told.clear()
         assert list(bs.read_results(folder)) == ['a']
         assert 'outputs.json' in told[0]
+
+
+@pytest.mark.parametrize(
+    'part',
+    [
+        {},
+        {'files': ['../a.csv'], 'sha256_of': {}},
+        {'files': ['/etc/passwd'], 'sha256_of': {}},
+        {'files': [], 'sha256_of': ['a.csv']},
+        {'files': [], 'sha256_of': {'../a.csv': ''}},
+        {'files': [], 'sha256_of': {}, 'pictures': [['../a', 'b']]},
+        {'files': [], 'sha256_of': {}, 'pictures': [['a']]},
+    ],
+)
+def test_a_record_that_names_files_of_others_is_not_used(tmp_path, part):
+    """Anybody can seal a record; its files are removed when there is a new result."""
+    write_json(tmp_path / 'outputs.json', {'a': sealed(part)})
+    assert results.read_manifest(tmp_path) == {}
