@@ -94,9 +94,9 @@ def check(config: ConfigDict) -> None:
         if not isinstance(value, tuple | list) or not all(isinstance(each, str) for each in value):
             faults.append(f'{name}={_brief(value)} must be a tuple of texts')
     labels = _of(config, 'data.labels')
-    if len(set(map(repr, labels))) < len(labels):
+    if isinstance(labels, tuple | list) and len(set(map(repr, labels))) < len(labels):
         faults.append(f'data.labels={_brief(labels)} has a name twice')
-    if not _of(config, 'statistics'):
+    if _of(config, 'statistics') in ((), []):
         faults.append('statistics=() must have at least one name')
     for name, value in _texts(config.to_dict()):
         if not isinstance(value, str) or '\0' in value or not _is_encodable(value):
