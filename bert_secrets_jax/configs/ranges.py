@@ -86,6 +86,8 @@ def check(config: ConfigDict) -> None:
         if name in _SEVERAL and not several:
             faults.append(f'{name}={_brief(value)} must be a tuple of {_either(allowed)}')
             continue
+        if value in ((), []) and name != 'ablation.sets':
+            faults.append(f'{name}=() must have at least one of {_either(allowed)}')
         for word in value if several else (value,):
             if word not in allowed:
                 faults.append(f'{name} is {_either(allowed)}, not {_brief(word)}')

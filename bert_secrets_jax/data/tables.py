@@ -243,6 +243,8 @@ def _json_text(record: dict, column: str) -> str:
         raise ValueError(f'no {column!r}')
     if isinstance(value, list | dict):
         raise ValueError(f'{column!r} is not a text')
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f'{column!r} is {value}, which is neither a text nor a number')
     text = value if isinstance(value, str) else json.dumps(value)
     text.encode()  # Half of a surrogate pair, which JSON can escape, raises here.
     return text

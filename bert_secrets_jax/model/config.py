@@ -294,7 +294,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_names(value: Any) -> bool:
-    plain = str | int | float
+    plain = str | int
     return value is None or (
         isinstance(value, dict)
         and all(isinstance(name, plain) and not isinstance(name, bool) for name in value.values())

@@ -77,6 +77,13 @@ def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mappin
             f'{tokenizer.cls_token!r} and {tokenizer.sep_token!r} in its settings: correct '
             'special_tokens_map.json or tokenizer_config.json.'
         )
+    numbers = collections.Counter(vocabulary.values())
+    twice = [token for token, number in vocabulary.items() if numbers[number] > 1]
+    if twice or sorted(numbers)[0] < 0:
+        raise ValueError(
+            f'The tokenizer in {directory} gives one number to {twice[:2]}: is tokenizer.json '
+            'damaged?'
+        )
     _check_names(directory, tokenizer)
     largest = max(vocabulary, key=vocabulary.get)
     if vocabulary[largest] >= config.vocab_size:
