@@ -271,6 +271,15 @@ def read_arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
         raise ValueError(f'{path} is damaged: delete it to compute it again.') from error
 
 
+def checksum(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
+    """Return the SHA-256 of arrays by name, and of what is said of them in JSON values."""
+    content = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
+    for name, array in sorted(arrays.items()):
+        content.update(f'{name} {array.dtype} {array.shape}'.encode())
+        content.update(np.ascontiguousarray(array).tobytes())
+    return content.hexdigest()
+
+
 def write_csv(path: pathlib.Path, columns: Sequence[str], rows: Iterable[Sequence]) -> None:
     """Write a table as `write_atomically` does; floats keep every digit that float32 has.
 

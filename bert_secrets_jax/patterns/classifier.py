@@ -9,7 +9,6 @@ Shapes: L layers, N heads, T positions, C classes.
 
 import dataclasses
 import functools
-import hashlib
 import json
 import pathlib
 from collections.abc import Callable, Mapping
@@ -24,7 +23,7 @@ import safetensors
 import safetensors.numpy
 from jaxtyping import Array, Float
 
-from bert_secrets_jax.files import open_regular, parse_json, write_atomically
+from bert_secrets_jax.files import checksum, open_regular, parse_json, write_atomically
 from bert_secrets_jax.measure.catalogue import Described, Family
 from bert_secrets_jax.measure.statistics import Comparison, Maps, Marks, Result, Statistic
 from bert_secrets_jax.patterns.cnn import CLASSES, SIDE, TITLES, PatternCNN, image
@@ -75,7 +74,7 @@ def load_classifier(path: str | pathlib.Path | None = None) -> Classifier:
     except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f'{path} is no safetensors file ({error}).') from error
     expected = about.pop('sha256', None)
-    if expected is not None and expected != _checksum(arrays, about):
+    if expected is not None and expected != checksum(about, arrays):
         raise ValueError(f'{path} is damaged: what it holds is not what was written.')
     about = {name: _json(text) for name, text in about.items()}
     if about.get('classes') != list(CLASSES) or about.keys() != _ABOUT:
@@ -128,15 +127,6 @@ def _is_confusion(value: Any) -> bool:
 _MAPS = Range(0, 10**9)
 
 
-def _checksum(arrays: Mapping[str, np.ndarray], about: Mapping[str, str]) -> str:
-    """Return the SHA-256 of a classifier's arrays, and of what is said of it."""
-    content = hashlib.sha256(json.dumps(dict(about), sort_keys=True).encode())
-    for name in sorted(arrays):
-        content.update(f'{name} {arrays[name].dtype} {arrays[name].shape}'.encode())
-        content.update(np.ascontiguousarray(arrays[name]).tobytes())
-    return content.hexdigest()
-
-
 _ABOUT = {'classes', 'side', 'longest', 'confusion'}
 
 
@@ -162,7 +152,7 @@ def save_classifier(path: pathlib.Path, classifier: Classifier) -> None:
     }
     arrays = flax.traverse_util.flatten_dict(jax.device_get(classifier.params), sep='/')
     arrays = {name: np.asarray(array) for name, array in arrays.items()}
-    about['sha256'] = _checksum(arrays, about)
+    about['sha256'] = checksum(about, arrays)
     write_atomically(path, safetensors.numpy.save(arrays, metadata=about))
 
 

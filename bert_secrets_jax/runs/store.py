@@ -7,7 +7,6 @@ never from the file.
 
 import collections.abc
 import dataclasses
-import hashlib
 import json
 import pathlib
 import types
@@ -17,7 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bert_secrets_jax.files import parse_json, read_arrays, write_arrays
+from bert_secrets_jax.files import checksum, parse_json, read_arrays, write_arrays
 
 T = TypeVar('T')
 _TREE, _SEAL = 'tree', 'sha256'
@@ -43,7 +42,7 @@ def write(path: pathlib.Path, value: Any, *, key: str = '') -> None:
     about = {'class': type(value).__name__, 'format': getattr(value, 'FORMAT', 1), 'key': key}
     about['value'] = _encode(value, arrays, type(value).__name__)
     # As it will be read: floats and texts have one spelling in JSON.
-    tree = json.dumps(about | {_SEAL: _checksum(about, arrays)})
+    tree = json.dumps(about | {_SEAL: checksum(about, arrays)})
     write_arrays(path, arrays | {_TREE: np.array(tree)})
 
 
@@ -61,12 +60,12 @@ def read(path: pathlib.Path, kind: type[T], *, key: str = '') -> T:
     """
     arrays = read_arrays(path)
     try:
-        about = parse_json(str(arrays[_TREE]))
+        about = parse_json(str(arrays.pop(_TREE)))
         noted = about.pop(_SEAL, None)
         found = about['class'], about['format']
         of_another = about.get('key', '') not in ('', key)
         if found == (kind.__name__, getattr(kind, 'FORMAT', 1)) and not of_another:
-            if noted != _checksum(about, arrays):
+            if noted != checksum(about, arrays):
                 raise ValueError('it was changed after it was written')
             return _decode(about['value'], kind, arrays)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
@@ -76,16 +75,6 @@ def read(path: pathlib.Path, kind: type[T], *, key: str = '') -> T:
     if found[0] == kind.__name__:
         raise ValueError(f'{path} is of another version: delete it to compute it again.')
     raise ValueError(f'{path} holds {found[0]}, not {kind.__name__}.')
-
-
-def _checksum(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
-    """Return the SHA-256 of what a file holds."""
-    content = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
-    for name in sorted(arrays.keys() - {_TREE}):
-        array = arrays[name]
-        content.update(f'{name} {array.dtype.str} {array.shape}'.encode())
-        content.update(np.ascontiguousarray(array).tobytes())
-    return content.hexdigest()
 
 
 def _encode(value: Any, arrays: dict[str, np.ndarray], where: str) -> Any:
