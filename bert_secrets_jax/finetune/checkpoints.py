@@ -114,17 +114,25 @@ class Checkpoints:
         try:
             noted = read_record(self._noted)
             step = folder / noted['step']
+            if any(_is_later(path.name, step.name) for path in folder.iterdir()):
+                # Killed after a checkpoint was complete, and before its checksums were: the one
+                # before it is being removed.
+                shutil.rmtree(step, ignore_errors=True)
+                self._noted.unlink()
+                return
             damaged = differing(step, noted['files']) if step.exists() else []
             fault = f'{damaged[0]} is missing or damaged' if damaged else ''
         except FileNotFoundError:
-            # Killed after the first checkpoint was complete, and before its checksums were.
+            # The same with the first checkpoint.
             fault = ''
-        except ValueError as error:
+        except (NotADirectoryError, ValueError) as error:
             fault = str(error)
         if fault:
             logging.warning('The training begins again, since a file of it is damaged: %s', fault)
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.unlink(missing_ok=True) if folder.is_file() else None
+            if folder.is_file():
+                folder.unlink()
+            else:
+                shutil.rmtree(folder, ignore_errors=True)
             self._noted.unlink(missing_ok=True)
 
     def restore_latest(self, state: Any) -> tuple[Any, Record]:
@@ -161,3 +169,8 @@ class Checkpoints:
                 if name not in _KEYS
             ),
         )
+
+
+def _is_later(name: str, step: str) -> bool:
+    """Return whether the name of a file is that of a step after the given one."""
+    return name.isdigit() and int(name) > int(step)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from absl import logging
 
+from bert_secrets_jax.files import checksums, write_record
 from bert_secrets_jax.finetune.train import Finetuned, finetune, remove_unknown
 from bert_secrets_jax.model.bert import Bert, init_params
 from bert_secrets_jax.model.weights import Pretrained
@@ -102,6 +103,20 @@ def test_a_damaged_checkpoint_is_not_gone_on_from(bare, finished, folder, monkey
     again = finetune(bare, TRAIN, DEV, folder=folder, **FEW)
     assert any('The training begins again' in line and file.name in line for line in told)
     assert again.history == finished.history
+
+
+def test_killed_while_the_checkpoint_before_is_removed(bare, finished, folder, monkeypatch):
+    """The newer one is complete, its checksums are not written: nothing begins again."""
+    (folder / 'outcome.json').unlink()
+    (latest,) = (folder / 'checkpoints').iterdir()
+    files = shutil.copytree(latest, folder / 'checkpoints' / '0')
+    write_record(folder / 'checkpoint.json', {'step': '0', 'files': checksums(files)})
+    next(path for path in files.rglob('*') if path.is_file()).unlink()
+    told = []
+    monkeypatch.setattr(logging, 'warning', lambda text, *values: told.append(text % values))
+    again = finetune(bare, TRAIN, DEV, folder=folder, **FEW)
+    assert not told and again.history == finished.history
+    assert [path.name for path in (folder / 'checkpoints').iterdir()] == [latest.name]
 
 
 def test_a_checkpoint_whose_checksums_are_damaged_is_not_gone_on_from(bare, finished, folder):
