@@ -1,5 +1,6 @@
 """Files: only regular ones are read, and each is written completely or not at all."""
 
+import contextlib
 import csv
 import errno
 import hashlib
@@ -12,10 +13,15 @@ import stat
 import time
 import types
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, BinaryIO
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import IO, Any, BinaryIO
 
 import numpy as np
+
+try:
+    import fcntl
+except ImportError:  # Windows has no fcntl: nothing is locked there.
+    fcntl = None
 
 _SEAL = 'sha256'
 # Deeper than any file of ours or of a checkpoint, and far from what Python's own stack holds.
@@ -219,6 +225,39 @@ def write_atomically(path: pathlib.Path, data: bytes) -> None:
                 error.errno, 'The disk is full: nothing was written', str(path)
             ) from error
         raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+@contextlib.contextmanager
+def locked(
+    path: pathlib.Path, *, waiting: Callable[[float], None], pause: float
+) -> Iterator[IO[str] | None]:
+    """Hold a lock that one process at a time can have; wait until it is free.
+
+    The lock goes with the process, even one that is killed: none is ever stale.
+
+    Args:
+      path: The file of the lock. It is made if it is missing; its content means nothing.
+      waiting: A function that is called after each try that failed, with the seconds since the
+        first. What it raises ends the waiting.
+      pause: The number of seconds between two tries.
+
+    Yields:
+      The open file, for a note on who has the lock; None on Windows, where nothing is locked.
+    """
+    if fcntl is None:
+        yield None
+        return
+    # Not emptied when it is opened: its owner's note may be in it.
+    with path.open('a+') as lock:
+        start = time.monotonic()
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                waiting(time.monotonic() - start)
+                time.sleep(pause)
+        yield lock
 
 
 def write_text(path: pathlib.Path, text: str) -> None:

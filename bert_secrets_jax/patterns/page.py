@@ -20,13 +20,12 @@ import json
 import pathlib
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from email.message import Message
 from importlib import resources
 from typing import Any
 
-from bert_secrets_jax.files import parse_json, write_csv
+from bert_secrets_jax.files import locked, parse_json, write_csv
 from bert_secrets_jax.patterns.cnn import CLASSES, TITLES
 from bert_secrets_jax.patterns.sample import (
     MapSample,
@@ -36,11 +35,6 @@ from bert_secrets_jax.patterns.sample import (
     row_of,
     sheet,
 )
-
-try:
-    import fcntl
-except ImportError:  # Windows has no fcntl: two processes there should not share a file.
-    fcntl = None
 
 # Bytes of a request's body: a decision has about 40.
 _MOST_BYTES = 4096
@@ -142,25 +136,14 @@ class Labels:
           TimeoutError: Another process does not finish its own writing.
         """
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        if fcntl is None:
-            with self._lock:
-                yield
-            return
         # A file of its own, since the table is another file after each writing.
         beside = self._path.with_name(f'{self._path.name}.lock')
-        with self._lock, beside.open('a+b') as lock:
-            end = time.monotonic() + _LOCK_PATIENCE
-            while True:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > end:
-                        raise TimeoutError(
-                            f'Another program has locked {beside}: stop it, or try again.'
-                        ) from None
-                    time.sleep(0.02)
-            # The lock goes with the process, even one that is killed.
+
+        def waiting(seconds: float) -> None:
+            if seconds > _LOCK_PATIENCE:
+                raise TimeoutError(f'Another program has locked {beside}: stop it, or try again.')
+
+        with self._lock, locked(beside, waiting=waiting, pause=0.02):
             yield
 
 

@@ -11,17 +11,12 @@ import platform
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 from absl import logging
 
-from bert_secrets_jax.files import parse_json
+from bert_secrets_jax.files import locked, parse_json
 from bert_secrets_jax.runs import store
-
-try:
-    import fcntl
-except ImportError:  # Windows has no fcntl: two processes there do the same work twice.
-    fcntl = None
 
 T = TypeVar('T')
 _SECONDS_BETWEEN_LINES = 60
@@ -188,39 +183,26 @@ class Run:
           file: The file or folder. The lock is a file beside it.
         """
         file.parent.mkdir(parents=True, exist_ok=True)
-        if fcntl is None:
-            yield
-            return
         path = file.with_suffix('.lock')
         if path.exists() and not path.is_file():
             raise ValueError(f'{path} is no file: remove it.')
-        # Not emptied when it is opened: its owner's name is in it.
-        with path.open('a+') as lock:
-            _wait_for(lock, file)
-            lock.truncate(0)
-            lock.write(json.dumps({'process': os.getpid(), 'host': platform.node()}))
-            lock.flush()
-            # The lock goes with the process, even one that is killed: none is ever stale, and what
-            # a killed one has written into it says nothing.
+        said = -math.inf
+
+        def waiting(seconds: float) -> None:
+            nonlocal said
+            if seconds - said >= _SECONDS_BETWEEN_LINES:
+                said = seconds
+                logging.info(
+                    '%s computes %s: waiting for it (Ctrl-C stops only this run).',
+                    _owner(path), file.stem,
+                )  # fmt: skip
+
+        with locked(path, waiting=waiting, pause=_SECONDS_BETWEEN_TRIES) as lock:
+            if lock is not None:
+                lock.truncate(0)
+                lock.write(json.dumps({'process': os.getpid(), 'host': platform.node()}))
+                lock.flush()
             yield
-
-
-def _wait_for(lock: IO[str], file: pathlib.Path) -> None:
-    """Wait until nobody else has the lock, and say for whom."""
-    said = -math.inf
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            pass
-        if time.monotonic() - said >= _SECONDS_BETWEEN_LINES:
-            said = time.monotonic()
-            logging.info(
-                '%s computes %s: waiting for it (Ctrl-C stops only this run).',
-                _owner(pathlib.Path(lock.name)), file.stem,
-            )  # fmt: skip
-        time.sleep(_SECONDS_BETWEEN_TRIES)
 
 
 def _owner(lock: pathlib.Path) -> str:

@@ -19,6 +19,7 @@ import urllib.request
 import numpy as np
 import pytest
 
+from bert_secrets_jax import files
 from bert_secrets_jax.patterns import page
 from bert_secrets_jax.patterns.sample import COLUMNS, MapSample, read_labels
 
@@ -512,7 +513,7 @@ def test_decisions_at_the_same_time_are_all_kept(maps, tmp_path, monkeypatch, pr
     monkeypatch.setattr(page, 'write_csv', lambda *given: (time.sleep(0.2), write(*given)))
     if processes == 1:
         # As on Windows, where threads alone keep out of each other's way.
-        monkeypatch.setattr(page, 'fcntl', None)
+        monkeypatch.setattr(files, 'fcntl', None)
     with contextlib.ExitStack() as stack:
         urls = [stack.enter_context(served(maps, path)) for _ in range(processes)]
         given = {0: 'block', 1: 'vertical', 2: 'diagonal'}
