@@ -5,7 +5,7 @@ import json
 import os
 import pathlib
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -19,6 +19,7 @@ _TOKENIZER_FILES = (
     'tokenizer.json', 'vocab.txt', 'vocab.json', 'merges.txt', 'special_tokens_map.json',
     'added_tokens.json',
 )  # fmt: skip
+_NAMES = ('pad_token', 'unk_token', 'cls_token', 'sep_token', 'mask_token')
 
 
 def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mapping[str, Any]):
@@ -42,13 +43,14 @@ def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mappin
         )
     try:
         with tempfile.TemporaryDirectory() as plain:
-            _copy_tokenizer(directory, pathlib.Path(plain), config.model_type, settings)
+            content = _copy_tokenizer(directory, pathlib.Path(plain), config.model_type, settings)
             tokenizer = _auto_tokenizer().from_pretrained(
                 plain, use_fast=True, trust_remote_code=False
             )
         tokenizer.name_or_path = str(directory)
         vocabulary = tokenizer.get_vocab()
-        lacking = _lacking(directory, tokenizer)
+        lines = _vocabulary_lines(directory)
+        lacking = _lacking(tokenizer, lines)
         added = tokenizer('', '')['input_ids']
     # A damaged file raises whatever the reader of that file happens to raise; one of the readers
     # is written in Rust, whose panics are no `Exception`.
@@ -84,7 +86,7 @@ def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mappin
             f'The tokenizer in {directory} gives one number to {twice[:2]}: is tokenizer.json '
             'damaged?'
         )
-    _check_names(directory, tokenizer)
+    _check_names(directory, tokenizer, content)
     largest = max(vocabulary, key=vocabulary.get)
     if vocabulary[largest] >= config.vocab_size:
         raise ValueError(
@@ -92,18 +94,22 @@ def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mappin
             f'{config.vocab_size}: {largest!r} is number {vocabulary[largest]}, counted from 0. '
             'It belongs to another model, or lines of its vocabulary occur twice.'
         )
-    _tell_of_vocabulary(directory, vocabulary, config)
+    _tell_of_vocabulary(directory, vocabulary, config, lines)
     return tokenizer
 
 
 def _copy_tokenizer(
     directory: pathlib.Path, plain: pathlib.Path, model_type: str, settings: Mapping[str, Any]
-) -> None:
+) -> dict[str, Any]:
     """Copy what a tokenizer is made from, without anything that names code.
 
     `transformers` offers to run Python of a checkpoint that its settings name (`auto_map`); where
     these settings and that Python are not, there is nothing to offer.
+
+    Returns:
+      The content of tokenizer.json; empty if there is no such file.
     """
+    content = {}
     for name in _TOKENIZER_FILES:
         if (directory / name).exists():
             data = read_bytes(directory / name)
@@ -113,6 +119,8 @@ def _copy_tokenizer(
             if name.endswith('.json'):
                 # Its reader takes the last of two values of one key.
                 values = read_json(directory / name)
+                if name == 'tokenizer.json':
+                    content = values
                 if name == 'special_tokens_map.json':
                     _check_special_tokens(values, directory / name)
     about = directory / 'tokenizer_config.json'
@@ -125,19 +133,17 @@ def _copy_tokenizer(
         (plain / about.name).write_text(json.dumps(values))
     kept = {key: settings[key] for key in ('tokenizer_class',) if settings.get(key)}
     (plain / 'config.json').write_text(json.dumps({'model_type': model_type} | kept))
+    return content
 
 
-def _check_names(directory: pathlib.Path, tokenizer: Any) -> None:
+def _check_names(directory: pathlib.Path, tokenizer: Any, content: Mapping[str, Any]) -> None:
     """Refuse settings that name other special tokens than those that the texts will have."""
-    names = ('cls_token', 'sep_token', 'pad_token', 'unk_token', 'mask_token')
-    tokens = {name: getattr(tokenizer, name) for name in names if getattr(tokenizer, name)}
+    tokens = {name: getattr(tokenizer, name) for name in _NAMES if getattr(tokenizer, name)}
     twice = [name for name, token in tokens.items() if list(tokens.values()).count(token) > 1]
-    file = directory / 'tokenizer.json'
-    settings = read_json(file) if file.exists() else {}
-    model = settings.get('model')
+    model = content.get('model')
     unknown = model.get('unk_token') if isinstance(model, dict) else None
-    around = json.dumps(settings.get('post_processor'))
-    other = settings.get('post_processor') is not None and not all(
+    around = json.dumps(content.get('post_processor'))
+    other = content.get('post_processor') is not None and not all(
         json.dumps(tokens[name]) in around for name in ('cls_token', 'sep_token') if name in tokens
     )
     if twice or other or (unknown is not None and tokenizer.unk_token != unknown):
@@ -179,22 +185,31 @@ def _check_tokenizer_class(name: Any, about: pathlib.Path) -> None:
         )
 
 
-def _lacking(directory: pathlib.Path, tokenizer: Any) -> list[str]:
+def _vocabulary_lines(directory: pathlib.Path) -> list[str] | None:
+    """Return the lines of vocab.txt; None if the tokenizer is not made from it."""
+    file = directory / 'vocab.txt'
+    if (directory / 'tokenizer.json').exists() or not file.exists():
+        return None
+    return [line.rstrip('\r') for line in read_text(file).removesuffix('\n').split('\n')]
+
+
+def _lacking(tokenizer: Any, lines: Sequence[str] | None) -> list[str]:
     """Return the special tokens that are not in the vocabulary's own file.
 
     The library would add them as further wordpieces, for which the model has learnt nothing.
     """
-    if (directory / 'tokenizer.json').exists() or not (directory / 'vocab.txt').exists():
+    if lines is None:
         return [] if tokenizer.get_vocab() else ['every wordpiece']
-    known = set(read_text(directory / 'vocab.txt').split('\n'))
-    known = {line.strip() for line in known}
-    names = ('pad_token', 'unk_token', 'cls_token', 'sep_token', 'mask_token')
-    tokens = [getattr(tokenizer, name) for name in names]
+    known = {line.strip() for line in lines}
+    tokens = [getattr(tokenizer, name) for name in _NAMES]
     return [token for token in tokens if token is not None and token not in known]
 
 
 def _tell_of_vocabulary(
-    directory: pathlib.Path, vocabulary: Mapping[str, int], config: BertConfig
+    directory: pathlib.Path,
+    vocabulary: Mapping[str, int],
+    config: BertConfig,
+    lines: Sequence[str] | None,
 ) -> None:
     """Log what is odd about a vocabulary, and what some published models have all the same."""
     left = config.vocab_size - len(vocabulary)
@@ -205,9 +220,8 @@ def _tell_of_vocabulary(
             'cut off become [UNK].',
             directory, len(vocabulary), config.vocab_size,
         )  # fmt: skip
-    file = directory / 'vocab.txt'
-    if file.exists() and not (directory / 'tokenizer.json').exists():
-        lines = [line.rstrip('\r') for line in read_text(file).removesuffix('\n').split('\n')]
+    if lines is not None:
+        file = directory / 'vocab.txt'
         odd = [number for number, line in enumerate(lines, 1) if line.split() != [line]]
         if odd:
             logging.warning('%s: line %d is no wordpiece, and counts as one.', file, odd[0])
