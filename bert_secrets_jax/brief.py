@@ -25,6 +25,16 @@ def brief(instance: Any) -> str:
     return f'{type(instance).__name__}({shown})'
 
 
+def shortened(value: Any) -> str:
+    """Return the `repr` of a value that an error shows; only the beginning of a long one.
+
+    >>> shortened('word'), len(shortened('word' * 99))
+    ("'word'", 83)
+    """
+    text = repr(value)
+    return text if len(text) <= 80 else f'{text[:80]}...'
+
+
 def summary(error: BaseException) -> str:
     """Return the first line of an error; its class, if it says nothing.
 

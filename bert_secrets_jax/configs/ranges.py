@@ -6,6 +6,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from bert_secrets_jax.brief import shortened
 from bert_secrets_jax.ranges import Range
 
 _COUNT = Range(1, 10_000_000)
@@ -79,30 +80,30 @@ def check(config: ConfigDict) -> None:
     for name, allowed in NUMBERS.items():
         value = _of(config, name)
         if value not in allowed:
-            faults.append(f'{name}={_brief(value)} must be {allowed}')
+            faults.append(f'{name}={shortened(value)} must be {allowed}')
     for name, allowed in WORDS.items():
         value = _of(config, name)
         several = isinstance(value, tuple | list)
         if name in _SEVERAL and not several:
-            faults.append(f'{name}={_brief(value)} must be a tuple of {_either(allowed)}')
+            faults.append(f'{name}={shortened(value)} must be a tuple of {_either(allowed)}')
             continue
         if value in ((), []) and name != 'ablation.sets':
             faults.append(f'{name}=() must have at least one of {_either(allowed)}')
         for word in value if several else (value,):
             if word not in allowed:
-                faults.append(f'{name} is {_either(allowed)}, not {_brief(word)}')
+                faults.append(f'{name} is {_either(allowed)}, not {shortened(word)}')
     for name in _TUPLES_OF_TEXTS:
         value = _of(config, name)
         if not isinstance(value, tuple | list) or not all(isinstance(each, str) for each in value):
-            faults.append(f'{name}={_brief(value)} must be a tuple of texts')
+            faults.append(f'{name}={shortened(value)} must be a tuple of texts')
     labels = _of(config, 'data.labels')
     if isinstance(labels, tuple | list) and len(set(map(repr, labels))) < len(labels):
-        faults.append(f'data.labels={_brief(labels)} has a name twice')
+        faults.append(f'data.labels={shortened(labels)} has a name twice')
     if _of(config, 'statistics') in ((), []):
         faults.append('statistics=() must have at least one name')
     for name, value in _texts(config.to_dict()):
         if not isinstance(value, str) or '\0' in value or not _is_encodable(value):
-            faults.append(f'{name}={_brief(value)} must be a text that a file can hold')
+            faults.append(f'{name}={shortened(value)} must be a text that a file can hold')
     batch, micro = _of(config, 'train.batch_size'), _of(config, 'train.micro_batch')
     if not faults and batch % micro:
         faults.append(f'train.micro_batch={micro} must divide train.batch_size={batch}')
@@ -115,10 +116,11 @@ def _texts(settings: Mapping[str, Any], prefix: str = '') -> Iterator[tuple[str,
     for name, value in settings.items():
         if isinstance(value, Mapping):
             yield from _texts(value, f'{prefix}{name}.')
-        elif prefix + name in NUMBERS or prefix + name in _SEVERAL:
+        elif prefix + name in NUMBERS or prefix + name in WORDS:
             continue
-        elif isinstance(value, tuple | list):
-            yield from ((prefix + name, item) for item in value)
+        elif prefix + name in _TUPLES_OF_TEXTS:
+            if isinstance(value, tuple | list):
+                yield from ((prefix + name, item) for item in value if isinstance(item, str))
         elif value is not None or prefix + name not in _OPTIONAL:
             yield prefix + name, value
 
@@ -141,8 +143,3 @@ def _of(config: ConfigDict, name: str) -> Any:
     for part in name.split('.'):
         config = config[part]
     return config
-
-
-def _brief(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f'{text[:80]}...'

@@ -5,6 +5,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+from bert_secrets_jax.brief import shortened
 from bert_secrets_jax.ranges import Range
 
 ComputeDtype = Literal['float32', 'bfloat16']
@@ -160,7 +161,7 @@ class BertConfig:
             raise ValueError(_not_implemented(self.model_type))
         for name, allowed in _RANGES.items():
             if getattr(self, name) not in allowed:
-                raise ValueError(f'{name}={_brief(getattr(self, name))} must be {allowed}.')
+                raise ValueError(f'{name}={shortened(getattr(self, name))} must be {allowed}.')
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 f'num_attention_heads={self.num_attention_heads} must divide '
@@ -168,7 +169,7 @@ class BertConfig:
             )
         if self.hidden_act not in ACTIVATIONS:
             raise ValueError(
-                f'hidden_act={_brief(self.hidden_act)} is not implemented; known: '
+                f'hidden_act={shortened(self.hidden_act)} is not implemented; known: '
                 f'{", ".join(ACTIVATIONS)}.'
             )
         if self.pad_token_id >= self.vocab_size:
@@ -177,7 +178,7 @@ class BertConfig:
                 'wordpieces.'
             )
         if self.dtype not in ('float32', 'bfloat16'):
-            raise ValueError(f"dtype={_brief(self.dtype)} must be 'float32' or 'bfloat16'.")
+            raise ValueError(f"dtype={shortened(self.dtype)} must be 'float32' or 'bfloat16'.")
         for name, value in self.family.always.items():
             if getattr(self, name) != value:
                 raise ValueError(
@@ -239,13 +240,7 @@ class BertConfig:
 
 def _not_implemented(model_type: Any) -> str:
     known = ', '.join(map(repr, FAMILIES))
-    return f'model_type={_brief(model_type)} is not implemented; these are: {known}'
-
-
-def _brief(value: Any) -> str:
-    """Return a value of a stranger's file as an error may show it."""
-    text = repr(value)
-    return text if len(text) <= 80 else f'{text[:80]}...'
+    return f'model_type={shortened(model_type)} is not implemented; these are: {known}'
 
 
 # Fields that config.json does not decide alone.
@@ -356,28 +351,28 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
     for name, allowed in _MUST_BE.items():
         if name in values and name not in ignore and values[name] not in allowed:
             problems.append(
-                f'{name}={_brief(values[name])} is not implemented (only {allowed[0]!r} is)'
+                f'{name}={shortened(values[name])} is not implemented (only {allowed[0]!r} is)'
             )
     known = {'model_type', *keys.values(), *_MUST_BE, *_IGNORED, *ignore}
     unknown = sorted(set(values) - known)
     if unknown:
         problems.append(
-            f'unknown: {", ".join(f"{name}={_brief(values[name])}" for name in unknown)} '
+            f'unknown: {", ".join(f"{name}={shortened(values[name])}" for name in unknown)} '
             f'(if it changes no arithmetic, pass ignore_config={tuple(unknown)!r})'
         )
     for name, key in keys.items():
         allowed = _RANGES.get(name)
         if key in values and allowed is not None and values[key] not in allowed:
-            problems.append(f'{key}={_brief(values[key])} must be {allowed}')
+            problems.append(f'{key}={shortened(values[key])} must be {allowed}')
     activation = values.get(keys['hidden_act'], ACTIVATIONS[0])
     if activation not in ACTIVATIONS:
         problems.append(
-            f'{keys["hidden_act"]}={_brief(activation)} is not implemented (only '
+            f'{keys["hidden_act"]}={shortened(activation)} is not implemented (only '
             f'{", ".join(ACTIVATIONS)} are)'
         )
     for key, (kind, is_of_kind) in _OTHERS.items():
         if key in values and key not in ignore and not is_of_kind(values[key]):
-            problems.append(f'{key}={_brief(values[key])} must be {kind}')
+            problems.append(f'{key}={shortened(values[key])} must be {kind}')
     if problems:
         raise ValueError('; '.join(problems) + '.')
     read = {name: values[key] for name, key in keys.items() if key in values}
