@@ -128,7 +128,8 @@ def annotate(
     if path.exists():
         try:
             annotations = _read_cache(path, examples)
-            if _noted_checksum(path) != _checksum(path):
+            note, content = _split(path)
+            if note != {_CHECKSUM: _digest(content)}:
                 logging.warning(
                     '%s was changed after it was written (delete it to have the texts parsed '
                     'again).', path,
@@ -139,8 +140,9 @@ def annotate(
             logging.warning('Parsing anew; set aside as %s: %s', aside.name, error)
     annotations = _annotate(examples, pipeline)
     write_annotations(path, examples, annotations)
-    first, rest = _parts(path)
-    record = parse_json(first) | {'note': {_CHECKSUM: _checksum(path)}}
+    _, content = _split(path)
+    first, _, rest = content.partition('\n')
+    record = parse_json(first) | {'note': {_CHECKSUM: _digest(content)}}
     write_text(path, f'{json.dumps(record, ensure_ascii=False)}\n{rest}')
     return annotations
 
@@ -148,25 +150,16 @@ def annotate(
 _CHECKSUM = 'sha256 of all but this note'
 
 
-def _parts(path: pathlib.Path) -> tuple[str, str]:
-    """Return the first line of a file of annotations, and what follows it."""
+def _split(path: pathlib.Path) -> tuple[Any, str]:
+    """Return the note in the first line of a file of annotations, and the file without it."""
     first, _, rest = read_text(path).partition('\n')
-    return first, rest
-
-
-def _checksum(path: pathlib.Path) -> str:
-    """Return the SHA-256 of a file of annotations without the note in its first line."""
-    first, rest = _parts(path)
     record = parse_json(first)
-    record.pop('note', None)
-    text = f'{json.dumps(record, ensure_ascii=False)}\n{rest}'
+    note = record.pop('note', None)
+    return note, f'{json.dumps(record, ensure_ascii=False)}\n{rest}'
+
+
+def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _noted_checksum(path: pathlib.Path) -> str | None:
-    """Return the checksum in a file of annotations; None if there is none."""
-    note = parse_json(_parts(path)[0]).get('note')
-    return note.get(_CHECKSUM) if isinstance(note, dict) else None
 
 
 def _installed(pipeline: str) -> str:
