@@ -200,9 +200,15 @@ def finetune(
 
 def _finished(folder: pathlib.Path) -> Finetuned | None:
     """Return a finished fine-tuning; what of it is damaged is removed, to be computed again."""
+    fault = None
+    if is_finished(folder):
+        try:
+            return Finetuned.load(folder)
+        except ValueError as error:
+            fault = error
     for best in folder.glob('seed*/best'):
         # A model that was being written when the run was killed is going to be written again.
-        if not (is_finished(folder) or has_checksums(best)):
+        if fault is None and not has_checksums(best):
             continue
         try:
             check_model(best)
@@ -213,14 +219,10 @@ def _finished(folder: pathlib.Path) -> Finetuned | None:
             shutil.rmtree(folder / 'checkpoints', ignore_errors=True)
             shutil.rmtree(best.parent)
             return None
-    if not is_finished(folder):
-        return None
-    try:
-        return Finetuned.load(folder)
-    except ValueError as error:
-        logging.warning('Fine-tuning goes on from its last checkpoint: %s', error)
+    if fault is not None:
+        logging.warning('Fine-tuning goes on from its last checkpoint: %s', fault)
         remove_outcome(folder)
-        return None
+    return None
 
 
 def remove_unknown(folder: pathlib.Path) -> None:
