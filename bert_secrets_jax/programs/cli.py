@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         config = _config(arguments)
     except (ValueError, OSError) as error:
         raise SystemExit(f'error: {str(error).splitlines()[0]}') from None
-    if any(':' in name for name in config.statistics):
+    if any(':' in str(name) for name in config.statistics or ()):
         # A statistic of one's own is found in the folder that one stands in. Otherwise nothing is
         # imported from there, and never before what is installed: it may be a stranger's.
         sys.path.append('')
