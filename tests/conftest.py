@@ -1,5 +1,6 @@
 """Shared fixtures: a tiny BERT with random weights, inputs with padding and two segments."""
 
+import collections
 import dataclasses
 import gc
 import importlib.metadata
@@ -58,6 +59,12 @@ def pytest_unconfigure() -> None:
     """Remove the compiled programs, in the process that made their folder."""
     if _COMPILED is not None:
         shutil.rmtree(_COMPILED, ignore_errors=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest, so that the workers end together."""
+    slow = collections.Counter(item.path for item in items if item.get_closest_marker('slow'))
+    items.sort(key=lambda item: -slow[item.path])
 
 
 def relative(config: BertConfig, model_type: str) -> BertConfig:

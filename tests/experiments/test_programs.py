@@ -319,6 +319,7 @@ def _log_since(workdir, start: int) -> str:
 _TUNED = ('ablated_', 'swept_', 'change_of_', 'cosine', 'pattern__changed', 'maps_of_the_fine')
 
 
+@pytest.mark.slow
 def test_a_changed_setting_computes_its_dependents_alone(copied, checkpoint, glue_dir):
     given = settings(checkpoint, glue_dir, copied)
     first, page = kept(copied), (copied / 'report.html').read_text()
@@ -399,6 +400,7 @@ def first_half(attentions, marks):
 '''
 
 
+@pytest.mark.slow
 def test_a_statistic_of_ones_own(copied, checkpoint, glue_dir, tmp_path):
     """Named in the settings, it is in the table, the frame, the page and the explorer."""
     (tmp_path / 'mymodule.py').write_text(OWN)
@@ -534,6 +536,7 @@ def _stopped(arguments, workdir, step, how) -> tuple[int, str]:
     return process.returncode, said
 
 
+@pytest.mark.slow
 def test_stopped_and_resumed_equals_uninterrupted(finished, checkpoint, glue_dir, tmp_path):
     """Ctrl-C after the first epoch, kill -9 after the second; the same command; the same bits."""
     workdir, _ = finished

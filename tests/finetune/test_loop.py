@@ -84,6 +84,7 @@ def reference(model, data, tmp_path_factory):
     return run(model, data, tmp_path_factory.mktemp('reference'), config)
 
 
+@pytest.mark.slow
 def test_it_learns(model, tokenizer, tmp_path):
     data = make_data(tokenizer, on_train=True)
     history, _ = run(model, data, tmp_path, dataclasses.replace(CONFIG, epochs=12))
@@ -94,6 +95,7 @@ def test_it_learns(model, tokenizer, tmp_path):
     assert losses[-1] < 0.5 * losses[0]
 
 
+@pytest.mark.slow
 def test_a_regression_learns(config, tokenizer, tmp_path):
     model = Bert(dataclasses.replace(config, label_names=('score',)))
     data = make_data(tokenizer, regression=True, on_train=True)

@@ -91,6 +91,7 @@ def test_equals_numpy_over_single_examples(config, pretrained, params, tokenizer
         np.testing.assert_allclose(table.standard_error, error, atol=2e-6)
 
 
+@pytest.mark.slow
 @hypothesis.given(
     tokens=st.sampled_from([24, 60, 128, 600]),
     buckets=st.sampled_from([(), (12,), (8, 16)]),

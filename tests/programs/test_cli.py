@@ -129,6 +129,7 @@ def test_mistakes_are_one_line(given, message):
     assert line.startswith('error: ') and message in line and len(line.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_your_own_table_from_the_command_line(checkpoint, tmp_path):
     """Without labels nothing is fine-tuned, and what needs that is left out; the rest is there."""
     (tmp_path / 'mine.csv').write_text('id,text\n1,the cat saw a dog .\n2,"she ran , he ran"\n')
