@@ -20,6 +20,7 @@ import json
 import pathlib
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from email.message import Message
 from importlib import resources
