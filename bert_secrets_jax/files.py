@@ -342,6 +342,16 @@ def write_csv(path: pathlib.Path, columns: Sequence[str], rows: Iterable[Sequenc
     write_text(path, ''.join(line.removesuffix('\r\n') + '\n' for line in lines))
 
 
+@contextlib.contextmanager
+def long_fields() -> Iterator[None]:
+    """Let `csv` read fields of any length; its limit is one for the whole process."""
+    shared = csv.field_size_limit(2**31 - 1)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(shared)
+
+
 def as_cell(value: Any) -> Any:
     """Return a value as a CSV file has it.
 

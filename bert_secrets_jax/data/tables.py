@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from absl import logging
 
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.files import open_regular, parse_json
+from bert_secrets_jax.files import long_fields, open_regular, parse_json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,14 +177,13 @@ def _read_csv(path: pathlib.Path, columns: Sequence[str]) -> Iterator[_Row]:
 
 def _split_csv(path: pathlib.Path) -> Iterator[tuple[int, list[str]]]:
     """Yield the line on which each record starts, and its fields."""
-    # Texts may be longer than the module's 131,072 characters.
-    csv.field_size_limit(2**31 - 1)
     # Strict: otherwise a quote that is never closed swallows rows without a word.
     reader = csv.reader((line for _, line in _read_lines(path)), strict=True)
     while True:
         first_line = reader.line_num + 1
         try:
-            fields = next(reader, None)
+            with long_fields():
+                fields = next(reader, None)
         except csv.Error as error:
             raise ValueError(
                 f'{path}: line {first_line}: {error}. Correct the quotes, or save the '

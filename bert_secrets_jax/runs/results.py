@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
-from bert_secrets_jax.files import differing, from_cell, read_json, read_text, unsealed
+from bert_secrets_jax.files import (
+    differing,
+    from_cell,
+    long_fields,
+    read_json,
+    read_text,
+    unsealed,
+)
 
 if TYPE_CHECKING:
     import pandas
@@ -73,7 +80,8 @@ def _read(file: pathlib.Path) -> 'pandas.DataFrame':
     try:
         text = read_text(file)
         # pandas fills up rows that are cut off, and takes much else for a table.
-        header, *rows = csv.reader(io.StringIO(text), strict=True)
+        with long_fields():
+            header, *rows = csv.reader(io.StringIO(text), strict=True)
         if '\0' in text or not text.endswith('\n') or any(len(row) != len(header) for row in rows):
             raise ValueError('its rows have other lengths')
         frame = pandas.read_csv(io.StringIO(text))
