@@ -15,6 +15,8 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Bool, Float, Real
 
+from bert_secrets_jax.measure.flips import sign_flip_test as sign_flip_test
+
 METRICS = ('accuracy', 'f1', 'pearson', 'spearman')
 
 # Numbers in one block of resamples or masks: 8 MB, for any number of examples.
@@ -297,55 +299,6 @@ def randomization_test(
             total += len(swaps)
         p_values[k] = extreme / total if exact else (1 + extreme) / (1 + total)
     return p_values
-
-
-def sign_flip_test(
-    values: Real[np.ndarray, 'Q E'], *, rounds: int = 2000, seed: int = 0
-) -> tuple[Float[np.ndarray, ' Q'], Float[np.ndarray, ' Q']]:
-    """Return two-sided p-values of zero means, uncorrected and corrected for all quantities.
-
-    If the values of a quantity are distributed symmetrically about zero, their signs may be
-    flipped. Each round flips all values of random examples, the same examples for all quantities.
-    So the largest |t| among the quantities shows how large the strongest of many becomes by chance,
-    whatever the dependence between them (Westfall and Young 1993; Romano and Wolf 2005). With few
-    examples and skewed values the test finds too much.
-
-    Args:
-      values: [Q, E] The value of each quantity for each example.
-      rounds: The number of random flips.
-      seed: The seed of the flips.
-
-    Returns:
-      The p-values [Q] of Student's t-test, and the corrected p-values [Q]: the chance that any of
-      the quantities reaches as large a |t|. Both are 1 for a quantity that is 0 everywhere.
-
-    Raises:
-      ValueError: The values are not [Q, E] with at least two examples, or not finite.
-    """
-    values = np.asarray(values, np.float64)
-    if values.ndim != 2 or values.shape[1] < 2 or not np.isfinite(values).all():
-        raise ValueError(
-            f'Values must be finite [quantities, examples], two examples at least, got '
-            f'{list(values.shape)}.'
-        )
-    examples = values.shape[1]
-    # Flipping signs does not change the sum of squares.
-    square = (values**2).mean(axis=1)
-
-    def t(mean):
-        variance = np.maximum(square - mean**2, _ROUNDING * square) / (examples - 1)
-        return np.abs(mean) / np.sqrt(np.where(square > 0, variance, 1))
-
-    observed = t(values.mean(axis=1))
-    rng = np.random.default_rng(seed)
-    as_great = np.zeros(len(values))
-    for start, stop in _blocks(rounds, max(values.shape)):
-        signs = rng.integers(2, size=(stop - start, examples)) * 2.0 - 1
-        greatest = t(signs @ values.T / examples).max(axis=1)
-        # Values that differ only by rounding count as equal.
-        as_great += (greatest[:, None] >= observed * (1 - _ROUNDING)).sum(axis=0)
-    p_values = 2 * scipy.stats.t.sf(observed, examples - 1)
-    return p_values, (1 + as_great) / (1 + rounds)
 
 
 def holm(p_values: PerMask) -> PerMask:

@@ -547,33 +547,3 @@ def test_weights_and_numbers_that_do_not_fit_are_named(untyped):
         significance.paired_bootstrap(*given, np.zeros(3), resamples=0)
     with pytest.raises(ValueError, match='cannot be halved'):
         significance.selected_gain('accuracy', np.zeros((1, 1)), np.zeros(1), np.zeros(1))
-
-
-def test_sign_flips_hold_their_error_rate_over_all_quantities():
-    rng = np.random.default_rng(0)
-    errors = 0
-    for trial in range(300):
-        # Dependent quantities, as all pairs of one head are.
-        common = rng.normal(size=(1, 50))
-        values = common + rng.laplace(size=(20, 50))
-        p_values, corrected = significance.sign_flip_test(values, rounds=200, seed=trial)
-        errors += (corrected <= 0.05).any()
-        assert (corrected >= p_values * 0.5).all()
-    # Binomial: 0.05 of 300, five standard deviations up.
-    assert errors <= 15 + 5 * np.sqrt(300 * 0.05 * 0.95)
-
-
-def test_sign_flips_find_the_quantity_that_is_not_zero():
-    values = np.random.default_rng(1).normal(size=(30, 80))
-    values[7] += 1.0
-    values[8] = 0
-    p_values, corrected = significance.sign_flip_test(values)
-    assert np.flatnonzero(corrected <= 0.05).tolist() == [7]
-    np.testing.assert_allclose(p_values[7], scipy.stats.ttest_1samp(values[7], 0).pvalue)
-    assert p_values[8] == corrected[8] == 1
-
-
-@pytest.mark.parametrize('values', [np.zeros((3, 1)), np.zeros(4), np.full((2, 3), np.nan)])
-def test_sign_flips_refuse_what_has_no_mean(values, untyped):
-    with pytest.raises(ValueError, match='two examples at least'):
-        significance.sign_flip_test(values)

@@ -1,0 +1,75 @@
+"""The sign-flip test: whether means over examples are zero, corrected for all of them."""
+
+from typing import Literal
+
+import numpy as np
+import scipy.stats
+from jaxtyping import Float, Real
+
+# The greatest rounding error of float64 sums that are exactly 0, relative to the mean square.
+_ROUNDING = 1e-12
+# Numbers in one block of rounds: 8 MB, for any number of examples.
+_BLOCK = 1_000_000
+
+
+def sign_flip_test(
+    values: Real[np.ndarray, 'Q E'],
+    *,
+    alternative: Literal['two-sided', 'greater'] = 'two-sided',
+    rounds: int = 2000,
+    seed: int = 0,
+) -> tuple[Float[np.ndarray, ' Q'], Float[np.ndarray, ' Q']]:
+    """Return p-values of zero means, uncorrected and corrected for all quantities.
+
+    If the values of a quantity are distributed symmetrically about zero, their signs may be
+    flipped. Each round flips all values of random examples, the same examples for all quantities.
+    So the largest t (or |t|) among the quantities shows how large the strongest of many becomes by
+    chance, whatever the dependence between them (Westfall and Young 1993; Romano and Wolf 2005).
+    With few examples and skewed values the two-sided test finds too much; so does the one-sided
+    test where the values are skewed to the left.
+
+    Args:
+      values: [Q, E] The value of each quantity for each example.
+      alternative: 'two-sided' tests whether a mean is other than zero, 'greater' whether it is
+        greater.
+      rounds: The number of random flips.
+      seed: The seed of the flips.
+
+    Returns:
+      The p-values [Q] of Student's t-test, and the corrected p-values [Q]: the chance that any of
+      the quantities reaches as large a t. Both are 1 for a quantity that is 0 everywhere.
+
+    Raises:
+      ValueError: The values are not [Q, E] with at least two examples, or not finite.
+    """
+    values = np.asarray(values, np.float64)
+    if values.ndim != 2 or values.shape[1] < 2 or not np.isfinite(values).all():
+        raise ValueError(
+            f'Values must be finite [quantities, examples], two examples at least, got '
+            f'{list(values.shape)}.'
+        )
+    two_sided = alternative == 'two-sided'
+    examples = values.shape[1]
+    # Flipping signs does not change the sum of squares.
+    square = (values**2).mean(axis=1)
+
+    def t(mean):
+        variance = np.maximum(square - mean**2, _ROUNDING * square) / (examples - 1)
+        found = mean / np.sqrt(np.where(square > 0, variance, 1))
+        return np.abs(found) if two_sided else found
+
+    observed = t(values.mean(axis=1))
+    # Values that differ only by rounding count as equal.
+    bar = observed - _ROUNDING * np.abs(observed)
+    rng = np.random.default_rng(seed)
+    as_great = np.zeros(len(values))
+    most = max(1, _BLOCK // max(values.shape))
+    for start in range(0, rounds, most):
+        count = min(most, rounds - start)
+        signs = rng.integers(2, size=(count, examples)) * 2.0 - 1
+        greatest = t(signs @ values.T / examples).max(axis=1)
+        as_great += (greatest[:, None] >= bar).sum(axis=0)
+    p_values = (1 + two_sided) * scipy.stats.t.sf(observed, examples - 1)
+    nothing = square == 0
+    corrected = np.where(nothing, 1, (1 + as_great) / (1 + rounds))
+    return np.where(nothing, 1, p_values), corrected

@@ -1,0 +1,56 @@
+"""The sign-flip test: its error rate over many quantities, and what it finds."""
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from bert_secrets_jax.measure.flips import sign_flip_test
+
+
+def test_sign_flips_hold_their_error_rate_over_all_quantities():
+    rng = np.random.default_rng(0)
+    errors = 0
+    for trial in range(300):
+        # Dependent quantities, as all pairs of one head are.
+        common = rng.normal(size=(1, 50))
+        values = common + rng.laplace(size=(20, 50))
+        p_values, corrected = sign_flip_test(values, rounds=200, seed=trial)
+        errors += (corrected <= 0.05).any()
+        assert (corrected >= p_values * 0.5).all()
+    # Binomial: 0.05 of 300, five standard deviations up.
+    assert errors <= 15 + 5 * np.sqrt(300 * 0.05 * 0.95)
+
+
+def test_sign_flips_find_the_quantity_that_is_not_zero():
+    values = np.random.default_rng(1).normal(size=(30, 80))
+    values[7] += 1.0
+    values[8] = 0
+    p_values, corrected = sign_flip_test(values)
+    assert np.flatnonzero(corrected <= 0.05).tolist() == [7]
+    np.testing.assert_allclose(p_values[7], scipy.stats.ttest_1samp(values[7], 0).pvalue)
+    assert p_values[8] == corrected[8] == 1
+
+
+@pytest.mark.parametrize('values', [np.zeros((3, 1)), np.zeros(4), np.full((2, 3), np.nan)])
+def test_sign_flips_refuse_what_has_no_mean(values, unchecked):
+    with pytest.raises(ValueError, match='two examples at least'):
+        sign_flip_test(values)
+
+
+def test_greater_holds_its_error_rate_where_values_are_skewed():
+    """To the right, as attention is; and it finds nothing that is less than zero."""
+    rng = np.random.default_rng(3)
+    errors = 0
+    for trial in range(300):
+        values = rng.lognormal(0, 1, (20, 60)) - np.exp(0.5)
+        p_values, corrected = sign_flip_test(values, alternative='greater', rounds=200, seed=trial)
+        errors += (corrected <= 0.05).any()
+    assert errors <= 15 + 5 * np.sqrt(300 * 0.05 * 0.95)
+    values = rng.normal(size=(30, 80))
+    values[7] += 1.0
+    values[8] -= 1.0
+    p_values, corrected = sign_flip_test(values, alternative='greater')
+    assert np.flatnonzero(corrected <= 0.05).tolist() == [7]
+    expected = scipy.stats.ttest_1samp(values[7], 0, alternative='greater').pvalue
+    np.testing.assert_allclose(p_values[7], expected)
+    assert p_values[8] > 0.999 and corrected[8] == 1
