@@ -12,6 +12,7 @@ A feature is a set of spans (the nouns, the negations); a relation is a set of l
   `start` up to, but not including, `end`; `[start, end, 1]` is a span of `text_b`.
 - `relations`: A name and its links. Each end of a link is a list of one span or more. Statistics
   read the attention from source to target unless told otherwise: the source is the query.
+- `classes`: A word class (part of speech) and its spans. Each word is in one of them.
 - `note`: Anything you like; it is not read.
 
 All keys but `text_a` may be left out. A name that only some of the lines have is empty in the
@@ -31,7 +32,7 @@ from absl import logging
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.files import parse_json, read_text, write_text
 
-_KEYS = ('text_a', 'text_b', 'features', 'relations', 'note')
+_KEYS = ('text_a', 'text_b', 'features', 'relations', 'classes', 'note')
 _TEXTS = ('text_a', 'text_b')
 # The keys, among the marks, of the marks in the notebook's reading and of random links.
 NOTEBOOK, RANDOM = 'notebook', 'random'
@@ -93,6 +94,8 @@ class Annotation:
     Attributes:
       features: The spans of each feature by its name; empty if the example has none of it.
       relations: The links of each relation by its name; empty if the example has none of it.
+      classes: The spans of each word class (part of speech) by its name. Each word is in one of
+        them; all are empty if the classes are not known.
 
     Raises:
       ValueError: A name is taken, or names a feature and a relation.
@@ -100,6 +103,7 @@ class Annotation:
 
     features: Mapping[str, tuple[Span, ...]]
     relations: Mapping[str, tuple[Link, ...]]
+    classes: Mapping[str, tuple[Span, ...]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         for name in [*self.features, *self.relations]:
@@ -113,9 +117,10 @@ class Annotation:
 
     @property
     def spans(self) -> list[Span]:
-        """The spans of all features and links."""
+        """The spans of all features, links and word classes."""
         links = [link for links in self.relations.values() for link in links]
         ends = [*self.features.values(), *(link.source + link.target for link in links)]
+        ends += self.classes.values()
         return [span for end in ends for span in end]
 
 
@@ -201,6 +206,34 @@ def align(
             total - kept, total,
         )  # fmt: skip
     return marks | {NOTEBOOK: notebook}
+
+
+def align_classes(
+    annotations: Sequence[Annotation], *, offsets: np.ndarray, text: np.ndarray
+) -> np.ndarray | None:
+    """Return the word class of each wordpiece [E, T] int8, -1 without one; None if none is known.
+
+    Classes are numbered in the alphabetical order of their names in all annotations.
+
+    Args:
+      annotations, offsets, text: As in `align`.
+
+    Raises:
+      ValueError: There are more than 127 classes.
+    """
+    names = sorted({name for each in annotations for name, spans in each.classes.items() if spans})
+    if not names:
+        return None
+    if len(names) > 127:
+        raise ValueError(f'{len(names)} word classes, and at most 127 can be told apart.')
+    classes = np.full(text.shape, -1, np.int8)
+    for row, (places, of_text) in enumerate(zip(offsets, text, strict=True)):
+        pieces = _Pieces(of_text, places, of_text)
+        for number, name in enumerate(names):
+            spans = annotations[row].classes.get(name, ())
+            if spans:
+                classes[row, pieces.overlap(spans).any(axis=0)] = number
+    return classes
 
 
 def _names(annotations: Sequence[Annotation], examples: int) -> tuple[list[str], list[str]]:
@@ -324,6 +357,7 @@ def read_annotations(path: str | os.PathLike[str]) -> tuple[list[Example], list[
         Annotation(
             features={name: one.features.get(name, ()) for name in features},
             relations={name: one.relations.get(name, ()) for name in relations},
+            classes=one.classes,
         )
         for _, one in read
     ]
@@ -361,13 +395,16 @@ def _record(example: Example, annotation: Annotation) -> dict[str, Any]:
     def spans(end):
         return [[s.start, s.end, s.text] if s.text else [s.start, s.end] for s in end]
 
-    return texts | {
+    record = texts | {
         'features': {name: spans(found) for name, found in annotation.features.items()},
         'relations': {
             name: [{'source': spans(link.source), 'target': spans(link.target)} for link in links]
             for name, links in annotation.relations.items()
         },
     }
+    if annotation.classes:
+        record['classes'] = {name: spans(found) for name, found in annotation.classes.items()}
+    return record
 
 
 def _read_line(line: str, *, id: str) -> tuple[Example, Annotation]:
@@ -391,6 +428,10 @@ def _read_line(line: str, *, id: str) -> tuple[Example, Annotation]:
         relations={
             name: tuple(_link(link, f'relation {name!r}') for link in _list(links, name))
             for name, links in _object(record.get('relations', {}), "'relations'").items()
+        },
+        classes={
+            name: _spans(spans, f'class {name!r}')
+            for name, spans in _object(record.get('classes', {}), "'classes'").items()
         },
     )
     check_spans(example, annotation)

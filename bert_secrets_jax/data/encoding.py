@@ -1,6 +1,6 @@
 """Turn texts into padded batches of few shapes, so that little is compiled and little is padding.
 
-Shapes: B rows of a batch, E examples, T positions, P pairs of wordpieces, K draws of random links.
+Shapes: B rows of a batch, E examples, T positions, P pairs of wordpieces.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ import numpy as np
 from absl import logging
 
 from bert_secrets_jax.brief import brief
-from bert_secrets_jax.data.annotation import Annotation, align, check_spans
+from bert_secrets_jax.data.annotation import Annotation, align, align_classes, check_spans
 from bert_secrets_jax.data.tasks import Example, Text, as_examples
 
 # Far more than a wordpiece has, so that a beginning of as many has more tokens than are kept.
@@ -83,8 +83,10 @@ class Encoded:
         padding.
       text: [E, T] int8 0 in the first text, 1 in the second, -1 on special tokens and padding.
       tokenizer: The tokenizer that made them.
-      marks: The marks that `mark` added, as in `Batch`; `links.with_random_links` adds random links
-        [E, K, P, 3] under 'random'. The batches have them all.
+      marks: The marks that `mark` added, as in `Batch`; `links.with_random_links` adds places of
+        links and random links [E, P, 3] under 'random'. The batches have them all.
+      classes: [E, T] int8 The number of the part of speech of each wordpiece, -1 on those without;
+        None if the annotations have none.
     """
 
     input_ids: np.ndarray
@@ -95,6 +97,7 @@ class Encoded:
     text: np.ndarray
     tokenizer: Any = dataclasses.field(repr=False)
     marks: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    classes: np.ndarray | None = None
 
     __repr__ = brief
 
@@ -324,7 +327,8 @@ def mark(encoded: Encoded, annotations: Sequence[Annotation]) -> Encoded:
         text=encoded.text,
         unknown=encoded.tokenizer.unk_token_id,
     )
-    return dataclasses.replace(encoded, marks=marks)
+    classes = align_classes(annotations, offsets=encoded.offsets, text=encoded.text)
+    return dataclasses.replace(encoded, marks=marks, classes=classes)
 
 
 def padded_lengths(buckets: Sequence[int], max_length: int) -> np.ndarray:

