@@ -1,0 +1,405 @@
+"""Places where the links of texts could stand as well: what real links are compared with.
+
+A head with attention along links may know nothing of the links: it may look a fixed number of
+tokens away, at tokens near the beginning, or at certain parts of speech. Each of the four kinds of
+places holds one of these things fixed:
+
+- `ELSEWHERE`: random places of the same text that are not adjacent. This is what chance gives.
+- `MOVED`: the link is moved within its text as a whole. All its distances stay.
+- `POSITIONS`: the link stands at the same positions of another input of like length.
+- `CLASSES`: two wordpieces of the same parts of speech at the same distance, in any input of like
+  length, on average at the same positions. Only the closest two wordpieces of a link are compared
+  with these.
+
+The annotated links are never among the places, neither a link's own nor any other of its relation.
+
+Shapes: E examples, T positions, P pairs of wordpieces, X links, K draws, C places. A place is a set
+of pairs of wordpieces of an example; links are `[E, P, 3]` as in `Encoded.marks`.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from absl import logging
+from jaxtyping import Bool, Float, Int
+
+from bert_secrets_jax.data.encoding import Encoded
+
+Kind = Literal['elsewhere', 'moved', 'positions', 'classes']
+ELSEWHERE, MOVED, POSITIONS, CLASSES = KINDS = ('elsewhere', 'moved', 'positions', 'classes')
+
+# By how much the lengths of two inputs differ at most that are alike in length.
+_ALIKE = 0.2
+# The fewest places of other inputs that a link is compared with: the mean of fewer is hardly known.
+_FEWEST = 5
+# Steps of Newton's method for chances that balance places, and how well these do, as a share of the
+# greatest difference.
+_STEPS, _BALANCED = 20, 1e-3
+# The least distance of the two ends of a link at a random place: one wordpiece is between them.
+_APART = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Places:
+    """The places that were drawn for the links of a relation.
+
+    Places are numbered through the examples: those of the first example come first.
+
+    Attributes:
+      pairs: [E, P, 3] The pairs of wordpieces (query, key, number of the place among those of the
+        example), filled up with the number -1.
+      first: [E + 1] The number of the first place of each example, and the number of all places.
+      example: [X] The example of each link.
+      own: [X] The place where each link stands; of `CLASSES`, only its closest pair.
+      drawn: [X, K] The places that were drawn for each link; -1 if it has none.
+      possible: [X] The number of places that they were drawn from; 0 if these were too few.
+    """
+
+    pairs: Int[np.ndarray, 'E P 3']
+    first: Int[np.ndarray, ' C']
+    example: Int[np.ndarray, ' X']
+    own: Int[np.ndarray, ' X']
+    drawn: Int[np.ndarray, 'X K']
+    possible: Int[np.ndarray, ' X']
+
+
+def draw_places(
+    links: Int[np.ndarray, 'E P 3'],
+    encoded: Encoded,
+    *,
+    kind: Kind,
+    draws: int,
+    seed: int,
+) -> Places:
+    """Draw places for links, all that are possible being equally likely.
+
+    Places of other inputs are drawn so that these inputs are on average as long as the link's own:
+    attention to one token is less among more tokens. If a text is too short for places that are not
+    adjacent, the widest possible distance is taken (`ELSEWHERE`).
+
+    Args:
+      links: [E, P, 3] The links of a relation.
+      encoded: The texts, with their word classes for the kind `CLASSES`.
+      kind: The kind of places.
+      draws: The number of places K to draw for each link, with replacement.
+      seed: The seed of the draws.
+
+    Raises:
+      ValueError: The shapes do not fit, the kind is unknown, there are no draws or no word classes,
+        or a link goes to a special token or padding.
+    """
+    if kind not in KINDS:
+        raise ValueError(f'kinds are {", ".join(KINDS)}, not {kind!r}.')
+    if draws < 1:
+        raise ValueError(f'{draws=} must be at least 1.')
+    if kind == CLASSES and encoded.classes is None:
+        raise ValueError(
+            'These texts have no word classes: bs.annotate finds them, or give them as '
+            'Annotation.classes.'
+        )
+    _check(links, encoded.text)
+    of_kind = {
+        ELSEWHERE: _Elsewhere, MOVED: _Moved, POSITIONS: _Positions, CLASSES: _Classes,
+    }[kind](links, encoded)  # fmt: skip
+    rng = np.random.default_rng([seed, KINDS.index(kind)])
+    count = len(of_kind.links)
+    drawn = np.full((count, draws), -1)
+    possible = np.zeros(count, np.int64)
+    book = _Book(encoded.text.shape)
+    own = np.zeros(count, np.int64)
+    for index, (example, pairs) in enumerate(of_kind.links):
+        own[index] = book.numbers(pairs, np.array([example]), np.zeros((1, 2), np.int64))[0]
+        within, examples, shifts, chance = of_kind.places(example, pairs)
+        if len(examples):
+            possible[index] = len(examples)
+            chosen = rng.choice(len(examples), draws, p=chance)
+            drawn[index] = book.numbers(within, examples[chosen], shifts[chosen])
+    if count and not possible.all():
+        logging.info(
+            'Random links (%s): %d of %d links have no other place, and are not compared.',
+            kind, (possible == 0).sum(), count,
+        )  # fmt: skip
+    example = np.array([example for example, _ in of_kind.links], np.int64)
+    return book.places(example, own, drawn, possible)
+
+
+def together(
+    drawn: Sequence[Places],
+) -> tuple[Int[np.ndarray, 'E P 3'], list[Int[np.ndarray, ' E']]]:
+    """Put the places of several draws into one table.
+
+    Args:
+      drawn: The draws, of the same examples.
+
+    Returns:
+      The pairs of all places, as in `Places.pairs`; and for each draw, the number that the first of
+      its places has in each example [E].
+    """
+    counts = [np.diff(each.first) for each in drawn]
+    starts = [sum(counts[:index], np.zeros_like(counts[0])) for index in range(len(drawn))]
+    filled = [
+        np.concatenate(
+            [
+                each.pairs[example, each.pairs[example, :, 2] >= 0] + [0, 0, start[example]]
+                for each, start in zip(drawn, starts, strict=True)
+            ]
+        )
+        for example in range(len(counts[0]))
+    ]
+    shape = (len(filled), max(1, *map(len, filled), 0), 1)
+    pairs = np.tile(np.array([0, 0, -1], np.int32), shape)
+    for row, of_example in zip(pairs, filled, strict=True):
+        row[: len(of_example)] = of_example
+    return pairs, starts
+
+
+class _Book:
+    """Numbers for places; the same place has one number, whoever draws it."""
+
+    def __init__(self, shape: tuple[int, int]):
+        self._examples, self._positions = shape
+        self._shapes: dict[bytes, int] = {}
+        self._pairs: list[np.ndarray] = []
+        self._codes: dict[int, int] = {}
+
+    def numbers(self, pairs, examples, shifts) -> np.ndarray:
+        """Return the numbers of places: pairs [P, 2] moved by shifts [W, 2], in examples [W]."""
+        corner = pairs.min(axis=0)
+        pairs = pairs - corner
+        shape = self._shapes.setdefault(pairs.tobytes(), len(self._shapes))
+        if shape == len(self._pairs):
+            self._pairs.append(pairs)
+        size = self._positions
+        starts = corner + shifts
+        codes = ((shape * self._examples + examples) * size + starts[:, 0]) * size + starts[:, 1]
+        return np.array([self._codes.setdefault(code, len(self._codes)) for code in codes.tolist()])
+
+    def places(self, example, own, drawn, possible) -> Places:
+        """Return all places in the order of the examples."""
+        size = self._positions
+        codes = np.fromiter(self._codes, np.int64, len(self._codes))
+        rest, key = np.divmod(codes, size)
+        rest, query = np.divmod(rest, size)
+        shape, host = np.divmod(rest, self._examples)
+        order = np.argsort(host, kind='stable')
+        renumbered = np.empty(len(codes) + 1, np.int64)
+        renumbered[order] = np.arange(len(codes))
+        renumbered[-1] = -1
+        first = np.searchsorted(host[order], np.arange(self._examples + 1))
+        lengths = np.array([len(pairs) for pairs in self._pairs])[shape[order]]
+        rows = np.bincount(host[order], lengths, minlength=self._examples).astype(int)
+        table = np.tile(np.array([0, 0, -1], np.int32), (self._examples, max(1, *rows, 0), 1))
+        filled = np.zeros(self._examples, int)
+        for place in order.tolist():
+            of, pairs = host[place], self._pairs[shape[place]]
+            block = table[of, filled[of] : filled[of] + len(pairs)]
+            block[:, :2] = pairs + np.array([query[place], key[place]])
+            block[:, 2] = renumbered[place] - first[of]
+            filled[of] += len(pairs)
+        return Places(table, first, example, renumbered[own], renumbered[drawn], possible)
+
+
+class _Kind:
+    """What the places of each kind are drawn from.
+
+    `links` has the example and the pairs [P, 2] of each link. `places` returns, for a link, pairs
+    [P, 2], and the places that they can stand at: the examples [W], by how many positions the pairs
+    are moved there [W, 2], and how likely each is to be drawn (None: all equally).
+    """
+
+    def __init__(self, links: np.ndarray, encoded: Encoded):
+        self.text, self.lengths = encoded.text.astype(np.int64), encoded.lengths
+        pairs, link, examples = pairs_of(links)
+        of_link = np.split(pairs[np.argsort(link, kind='stable')], np.cumsum(np.bincount(link)))
+        self.links = list(zip(examples.tolist(), of_link[:-1], strict=True))
+        self._linked = np.unique(self._codes(examples[link], pairs))
+
+    def _codes(self, examples, pairs):
+        size = self.text.shape[1]
+        return (examples * size + pairs[..., 0]) * size + pairs[..., 1]
+
+    def free(self, examples, pairs) -> Bool[np.ndarray, ' W']:
+        """Whether none of the pairs [W, P, 2] in examples [W] is linked."""
+        codes = self._codes(examples[:, None], pairs)
+        found = np.searchsorted(self._linked, codes)
+        return (self._linked[np.minimum(found, len(self._linked) - 1)] != codes).all(axis=1)
+
+
+class _Moved(_Kind):
+    def places(self, example, pairs):
+        moves = _moves(pairs, self.text[example])
+        shifts = np.stack([moves, moves], axis=1)
+        examples = np.full(len(moves), example)
+        free = self.free(examples, pairs + shifts[:, None])
+        return pairs, examples[free], shifts[free], None
+
+
+class _Elsewhere(_Kind):
+    def places(self, example, pairs):
+        starts, distance, within = _runs(pairs, self.text[example])
+        examples = np.full(len(starts), example)
+        possible = (distance >= 1) & self.free(examples, starts[:, None] + within)
+        widest = distance[possible].max(initial=0)
+        possible &= distance >= min(_APART, widest)
+        return within, examples[possible], starts[possible], None
+
+
+class _Positions(_Kind):
+    def __init__(self, links, encoded):
+        super().__init__(links, encoded)
+        self._order = np.argsort(self.lengths, kind='stable')
+        self._sorted = self.lengths[self._order]
+
+    def places(self, example, pairs):
+        low, high = _alike(int(self.lengths[example]))
+        between = slice(*np.searchsorted(self._sorted, [low, high + 1]))
+        hosts = self._order[between]
+        positions = np.unique(pairs)
+        fits = (self.text[hosts[:, None], positions] == self.text[example, positions]).all(axis=1)
+        hosts = hosts[fits & (hosts != example)]
+        hosts = hosts[self.free(hosts, np.broadcast_to(pairs, (len(hosts), *pairs.shape)))]
+        longer = self.lengths[hosts] - self.lengths[example]
+        kept, chance = _balanced(longer[:, None])
+        return pairs, hosts[kept], np.zeros((kept.sum(), 2), np.int64), chance
+
+
+class _Classes(_Kind):
+    def __init__(self, links, encoded):
+        super().__init__(links, encoded)
+        self.links = [(example, closest(pairs)[None]) for example, pairs in self.links]
+        self._classes = encoded.classes.astype(np.int64)
+        self._found: dict[tuple, tuple[np.ndarray, np.ndarray]] = {}
+
+    def places(self, example, pairs):
+        query, key = pairs[0]
+        texts = self.text[example, query], self.text[example, key]
+        classes = self._classes[example, query], self._classes[example, key]
+        none = np.zeros(0, np.int64)
+        if min(classes) < 0:
+            return pairs, none, none.reshape(0, 2), None
+        examples, queries = self._of(key - query, classes, texts)
+        low, high = _alike(int(self.lengths[example]))
+        lengths = self.lengths[examples]
+        alike = (lengths >= low) & (lengths <= high)
+        examples, queries = examples[alike], queries[alike]
+        longer, later = self.lengths[examples] - self.lengths[example], queries - query
+        kept, chance = _balanced(np.stack([longer, later], axis=1))
+        shifts = (queries[kept] - query)[:, None].repeat(2, axis=1)
+        return pairs, examples[kept], shifts, chance
+
+    def _of(self, offset, classes, texts):
+        """Return examples and queries of all pairs at an offset of two classes, not linked."""
+        wanted = (offset, *classes, *texts)
+        if wanted not in self._found:
+            start, stop = max(0, -offset), self.text.shape[1] - max(0, offset)
+            here, there = slice(start, stop), slice(start + offset, stop + offset)
+            hit = (
+                (self._classes[:, here] == classes[0])
+                & (self._classes[:, there] == classes[1])
+                & (self.text[:, here] == texts[0])
+                & (self.text[:, there] == texts[1])
+            )
+            examples, queries = np.nonzero(hit)
+            queries = queries + start
+            pairs = np.stack([queries, queries + offset], axis=1)
+            free = self.free(examples, pairs[:, None])
+            self._found[wanted] = examples[free], queries[free]
+        return self._found[wanted]
+
+
+def _alike(length: int) -> tuple[int, int]:
+    """Return the least and the greatest length of inputs that are alike in length."""
+    return int(np.ceil(length * (1 - _ALIKE))), int(np.floor(length * (1 + _ALIKE)))
+
+
+def _balanced(
+    differences: Int[np.ndarray, 'W D'],
+) -> tuple[Bool[np.ndarray, ' W'], Float[np.ndarray, ' _'] | None]:
+    """Return which places to draw from, and how likely each, so that they differ by 0 on average.
+
+    Of all such chances these are the ones nearest to equal ones: exponential tilting, as in
+    Hainmueller (2012), "Entropy balancing for causal effects".
+
+    Args:
+      differences: By how much each place differs from that of the link, in D respects.
+    """
+    # Attention to one token falls with the number of tokens, and may change along the text.
+    scaled = differences / np.maximum(np.abs(differences).max(axis=0, initial=0), 1)
+    tilt = np.zeros(scaled.shape[1])
+    for _ in range(_STEPS if len(scaled) >= _FEWEST else 0):
+        weight = np.exp(scaled @ tilt)
+        chance = weight / weight.sum()
+        mean = chance @ scaled
+        if np.abs(mean).max() < _BALANCED and 1 / (chance**2).sum() >= _FEWEST:
+            return np.ones(len(scaled), bool), chance / chance.sum()
+        spread = (scaled - mean).T @ ((scaled - mean) * chance[:, None])
+        step = np.linalg.solve(spread + 1e-9 * np.eye(len(tilt)), mean)
+        tilt = np.clip(tilt - step * min(1, 2 / np.abs(step).max(initial=1e-9)), -50, 50)
+    # Nothing balances them: only places that do not differ are left.
+    kept = (differences == 0).all(axis=1)
+    return kept & (kept.sum() >= _FEWEST), None
+
+
+def pairs_of(
+    links: Int[np.ndarray, 'E P 3'],
+) -> tuple[Int[np.ndarray, 'F 2'], Int[np.ndarray, ' F'], Int[np.ndarray, ' X']]:
+    """Return the pairs that are no fillers, the link of each pair, and the example of each link."""
+    example, row = np.nonzero(links[..., 2] >= 0)
+    filled = links[example, row].astype(np.int64)
+    keys = np.stack([example, filled[:, 2]], axis=1)
+    unique, link = np.unique(keys, axis=0, return_inverse=True)
+    return filled[:, :2], link.ravel(), unique[:, 0]
+
+
+def closest(pairs: Int[np.ndarray, 'P 2']) -> Int[np.ndarray, ' 2']:
+    """Return the closest of pairs; of two that are as close, the one with the negative offset."""
+    offset = pairs[:, 1] - pairs[:, 0]
+    return pairs[np.argmin(2 * np.abs(offset) - (offset < 0))]
+
+
+def _check(links, text):
+    if links.ndim != 3 or links.shape[2] != 3 or len(text) != len(links):
+        raise ValueError(
+            f'Links {list(links.shape)} are not [examples, pairs, 3] of the {len(text)} examples '
+            'in text: take both from one Encoded.'
+        )
+    pairs, link, examples = pairs_of(links)
+    inside = pairs < text.shape[1]
+    place = examples[link][:, None], np.where(inside, pairs, 0)
+    astray = (~inside | (text[place] < 0)).any(axis=1)
+    if astray.any():
+        raise ValueError(
+            f'A link of example {examples[link][astray][0]} is to a special token or padding: take '
+            'links and text from one Encoded.'
+        )
+
+
+def _moves(pairs: Int[np.ndarray, 'P 2'], text: Int[np.ndarray, ' T']) -> Int[np.ndarray, ' W']:
+    """Return by how many positions a link can be moved so that each end stays in its text."""
+    positions = np.unique(pairs)
+    moves = np.arange(-positions[0], len(text) - positions[-1])
+    return moves[(text[positions + moves[:, None]] == text[positions]).all(axis=1)]
+
+
+def _runs(
+    pairs: Int[np.ndarray, 'P 2'], text: Int[np.ndarray, ' T']
+) -> tuple[Int[np.ndarray, 'W 2'], Int[np.ndarray, ' W'], Int[np.ndarray, 'P 2']]:
+    """Return first positions of two runs, their distances, and each pair's place in the runs.
+
+    The source and the target become two runs of as many neighbouring wordpieces as they had, each
+    in the text it was in. Each pair keeps its place within the runs, so that crossed pairs stay
+    crossed and zipped ones zipped.
+    """
+    sizes, starts, within = [], [], []
+    for positions in pairs.T:
+        unique, rank = np.unique(positions, return_inverse=True)
+        windows = np.arange(len(text) - len(unique) + 1)
+        run = windows[:, None] + np.arange(len(unique))
+        sizes.append(len(unique))
+        starts.append(windows[(text[run] == text[unique[0]]).all(axis=1)])
+        within.append(rank)
+    source, target = (places.ravel() for places in np.meshgrid(*starts))
+    distance = np.maximum(target - (source + sizes[0] - 1), source - (target + sizes[1] - 1))
+    return np.stack([source, target], axis=1), distance, np.stack(within, axis=1)
