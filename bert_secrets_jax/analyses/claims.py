@@ -22,7 +22,7 @@ from bert_secrets_jax.analyses.tables import Tables
 from bert_secrets_jax.analyses.verdicts import Claim, Verdict
 from bert_secrets_jax.measure.catalogue import FEATURES, RELATIONS, from_cls
 from bert_secrets_jax.measure.collect import HeadTable
-from bert_secrets_jax.measure.links import MOVED, directions
+from bert_secrets_jax.measure.links import directions
 from bert_secrets_jax.runs.result import Finding, Result, Subject, framed
 
 T = TypeVar('T', bound=Result)
@@ -273,7 +273,7 @@ def _last_cls(measured: Measured) -> Verdict | None:
 def _frames(measured: Measured) -> Verdict | None:
     frames = measured.first(Frames)
     test = None if frames is None else frames.tests.get(FRAMES_DIRECTION)
-    return verdicts.heads_follow_links(test.table, test.nulls, test.excess) if test else None
+    return verdicts.heads_follow_links(test) if test else None
 
 
 def _frame_heads(measured: Measured) -> Verdict | None:
@@ -292,9 +292,7 @@ def _relation(claim: Claim, relation: str, measured: Measured) -> Verdict | None
     if relations is None:
         return None
     found = {
-        title: (test.table, test.excess[MOVED])
-        for title, test in relations.tests.items()
-        if title in directions([relation])
+        title: test for title, test in relations.tests.items() if title in directions([relation])
     }
     return verdicts.position_explains(claim, found) if found else None
 

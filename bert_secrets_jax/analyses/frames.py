@@ -6,6 +6,7 @@ The same analysis measures links of any other kind in annotations of your own.
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,11 +17,10 @@ from bert_secrets_jax.analyses.texts import TextSettings, in_one_pass
 from bert_secrets_jax.data.annotation import Annotation
 from bert_secrets_jax.data.encoding import Encoded, mark, tokenize
 from bert_secrets_jax.data.framenet import RELATION, FrameSample, framenet_sample
+from bert_secrets_jax.data.linguistics import with_word_classes
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.measure.catalogue import Described, notebook, relation
 from bert_secrets_jax.measure.links import (
-    ELSEWHERE,
-    MOVED,
     LinkTest,
     directions,
     link_scores,
@@ -64,13 +64,15 @@ class Frames(Result):
 
     Attributes:
       subject: The names of the model, the sample (as texts) and the task.
-      tests: The attention along the links compared with random links, by direction ('frame element
+      tests: The attention along the links compared with other places, by direction ('frame element
         to target').
       tables: The tables of the same attention in the readings of the paper and of the notebook, by
         direction ('frame element to target', 'frame element to target (notebook)').
       maps: The maps of the two best heads on a few texts (Figure 4).
       filters: The number of FrameNet's sentences left after each filter; empty for other samples.
     """
+
+    FORMAT: ClassVar[int] = 2
 
     subject: Subject
     tests: links.Tests
@@ -85,6 +87,7 @@ class Frames(Result):
     def frames(self):
         frames = {
             'summary': self._summary(),
+            'nulls': links.nulls_frame(self.tests),
             'frames': heads_frame(self.tables, links.UNIT, 'Both readings of every head.'),
             'heads': links.tests_frame(self.tests),
         }
@@ -100,8 +103,10 @@ class Frames(Result):
         figure = ' (Figure 3)' if FRAMES_DIRECTION in self.tests else ''
         caption = (
             f'The greatest attention between the wordpieces of a link, mean over examples{figure}. '
-            'Circles: more than the same head gives both at random places and at the same '
-            'distances elsewhere (5 % after correction for the heads of a panel).'
+            'Circles: more than the same head gives at random places, at the same distances '
+            'elsewhere, at the same positions of other inputs and, where parts of speech are '
+            'known, at the same parts of speech and distances (each at 5 % after correction for '
+            'the heads of a panel).'
         )
         drawings = {'frames': functools.partial(links.draw_grids, self.tests, caption)}
         for number, example in enumerate(self.maps, 1):
@@ -137,7 +142,8 @@ class Frames(Result):
     def notes(self):
         return [
             'Links at random places have as many neighbouring wordpieces of the same text, not '
-            'adjacent. Moved links keep all their distances and stand elsewhere in the text.'
+            'adjacent. Links at the same distances stand elsewhere in their text, as a whole. '
+            'Annotated links are never among the places.'
         ]
 
     def head_notes(self):
@@ -146,26 +152,22 @@ class Frames(Result):
     def _summary(self):
         rows = []
         for title, test in self.tests.items():
-            free, moved, top = test.nulls[ELSEWHERE], test.nulls[MOVED], test.top
             theirs = self.tables[notebook(title)]
             rows.append(
                 (
-                    title, test.table.count, links.top_of(test), free.mean[top],
-                    free.percentile_99[top], free.familywise[top],
-                    int((free.familywise <= 0.05).sum()), moved.mean[top], moved.familywise[top],
-                    int(test.real.sum()), test.places, links.ideal_of(test),
+                    title, test.table.count, links.top_of(test), links.ideal_of(test),
+                    test.familywise[test.top], int(test.real.sum()), links.beyond(test),
                     with_error(theirs, top_head(theirs.mean)),
                 )
             )  # fmt: skip
         return framed(
             (
-                'link', 'examples', 'top_head', 'random_places', 'percentile_99',
-                'familywise_random_places', 'heads_above_random_places', 'moved',
-                'familywise_moved', 'heads_above_both', 'places_of_a_link_median',
-                'ideal_head_at_one_offset', 'notebook_top_head',
+                'link', 'examples', 'top_head', 'ideal_head_at_one_offset', 'familywise',
+                'heads_above_all_places', 'beyond', 'notebook_top_head',
             ),
             rows,
-            'The head with the most attention along the links, beside random ones.',
+            'The head with the most attention along the links. An ideal head puts all its '
+            'attention at one offset. The p-value is the greatest over all kinds of places.',
         )  # fmt: skip
 
 
@@ -192,14 +194,17 @@ def frames(
     settings: TextSettings | None = None,
     subject: Subject | None = None,
 ) -> Frames:
-    """Measure attention along frame links, along random links, and along links moved elsewhere.
+    """Measure attention along frame links, and at places where these could stand as well.
+
+    The places are those of `relations`. Parts of speech are those of the sample; where it has none,
+    spaCy finds them, if the pipeline is installed.
 
     Args:
       pretrained: The model.
       sample: The texts with annotated relations: FrameNet (`bs.read_framenet`), a prepared sample
         (`bs.read_framenet_sample`), or your own (`bs.read_annotations`). None takes the 253
         sentences that come with the package.
-      draws: The number of draws of random links. It takes at least 99 for a p-value of 0.01.
+      draws: The number of places to draw for each link, of each kind.
       seed: The seed of the draws, and of the choice of texts whose maps are shown.
       shown: The number of texts whose maps are shown.
       settings: The settings for encoding the texts; None takes the defaults. Its annotations are
@@ -217,12 +222,13 @@ def frames(
     names = list(annotations[0].relations) if annotations else []
     if not names:
         raise ValueError('The sample has no annotated relation: there are no links to measure.')
+    annotations = with_word_classes(
+        examples, annotations, pipeline=settings.pipeline, cache=settings.cache
+    )
     encoded = mark(
         tokenize(pretrained.tokenizer, examples, max_length=settings.max_length), annotations
     )
-    with_random, random = with_random_links(
-        encoded, names, kinds=(ELSEWHERE, MOVED), draws=draws, seed=seed
-    )
+    with_random, random = with_random_links(encoded, names, draws=draws, seed=seed)
     wanted = link_statistics(names)
     tables = in_one_pass(pretrained, with_random, wanted, settings, 'Frames', also=random)
     tests: dict[str, LinkTest] = link_tests(tables, link_scores(encoded, names, tables))

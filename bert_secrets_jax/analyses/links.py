@@ -7,10 +7,11 @@ import numpy as np
 from bert_secrets_jax import plots
 from bert_secrets_jax.analyses.tables import half_width, notes_of, with_error
 from bert_secrets_jax.measure.links import (
+    CLASSES,
     ELSEWHERE,
     KINDS,
-    LEVEL,
     MOVED,
+    POSITIONS,
     LinkTest,
     offset_histogram,
 )
@@ -18,8 +19,13 @@ from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.result import Finding, framed
 
 UNIT = 'share of attention'
-PLACES = {MOVED: 'at the same distances elsewhere', ELSEWHERE: 'at random places'}
-_COLUMNS = ('mean', 'percentile_99', 'z', 'p', 'familywise')
+PLACES = {
+    ELSEWHERE: 'at random places',
+    MOVED: 'at the same distances elsewhere',
+    POSITIONS: 'at the same positions of other inputs',
+    CLASSES: 'at the same parts of speech and distances',
+}
+_COLUMNS = ('score', 'mean', 'percentile_99', 't', 'p', 'familywise')
 Tests = Mapping[str, LinkTest]
 
 
@@ -28,13 +34,22 @@ def kinds_of(test: LinkTest) -> list[str]:
     return [kind for kind in KINDS if kind in test.nulls]
 
 
+def beyond(test: LinkTest) -> str:
+    """Return what heads are beyond that are above all kinds of places of a test, as words."""
+    kinds = kinds_of(test)
+    position = 'position' if MOVED in kinds or POSITIONS in kinds else ''
+    return ' and '.join(filter(None, [position, 'word class' if CLASSES in kinds else ''])) or (
+        'chance'
+    )
+
+
 def tests_frame(tests: Tests):
     """Return the scores and tests of all heads, with a row per direction, layer and head.
 
     Layers and heads count from 1.
 
     Args:
-      tests: The tests, by direction. All have the same kinds of random links.
+      tests: The tests, by direction. All have the same kinds of places.
     """
     kinds = kinds_of(next(iter(tests.values()))) if tests else []
     columns = [f'{column}_{kind}' for kind in kinds for column in _COLUMNS]
@@ -42,16 +57,55 @@ def tests_frame(tests: Tests):
         (
             title, head[0] + 1, head[1] + 1, test.table.count, test.table.mean[head],
             *(getattr(test.nulls[kind], column)[head] for kind in kinds for column in _COLUMNS),
+            test.familywise[head], int(test.real[head]),
         )
         for title, test in tests.items()
         for head in np.ndindex(test.table.mean.shape)
     ]  # fmt: skip
     return framed(
-        ('link', 'layer', 'head', 'examples', 'score', *columns),
+        (
+            'link', 'layer', 'head', 'examples', 'attention', *columns, 'familywise_all',
+            'above_all',
+        ),
         rows,
-        'Attention along the links, and what random links get: mean, 99th percentile, standard '
-        'deviations above the mean (z), p-value, and p-value corrected for all heads.',
-    )
+        'Attention along the links and, for each kind of places, along the links that have such '
+        'places (score), at these places (mean, and 99th percentile of the draws), the '
+        'difference in standard errors (t), its p-value, and the p-value corrected for all heads; '
+        'at the end the greatest corrected p-value, and whether a head is above all kinds.',
+    )  # fmt: skip
+
+
+def nulls_frame(tests: Tests):
+    """Return what links were compared with: a row per direction and kind of places.
+
+    Args:
+      tests: The tests, by direction.
+    """
+    rows = []
+    for title, test in tests.items():
+        total, top = _count_links(test), test.top
+        for kind in kinds_of(test):
+            null = test.nulls[kind]
+            rows.append(
+                (
+                    title, PLACES[kind], null.links, total, null.possible, null.score[top],
+                    null.mean[top], null.familywise[top], int(null.above.sum()),
+                )
+            )  # fmt: skip
+    return framed(
+        (
+            'link', 'places', 'links_compared', 'links', 'places_of_a_link_median',
+            'top_head_along_the_links', 'top_head_at_the_places', 'familywise', 'heads_above',
+        ),
+        rows,
+        'What links were compared with. A link without such a place is compared with nothing, so '
+        'that each kind has links of its own; of the last kind, the closest two wordpieces of a '
+        'link are compared.',
+    )  # fmt: skip
+
+
+def _count_links(test: LinkTest) -> int:
+    return int(offset_histogram(test.links)[1].sum())
 
 
 def finding_of(title: str, test: LinkTest, source: str) -> Finding:
@@ -67,8 +121,10 @@ def finding_of(title: str, test: LinkTest, source: str) -> Finding:
     compared = []
     for kind in kinds:
         null = test.nulls[kind]
-        above = null.familywise[top] <= LEVEL
-        words = 'more than' if above else 'not significantly more than'
+        if not null.links or np.isnan(null.mean[top]):
+            compared.append(f'not comparable {PLACES[kind]}, for there are too few')
+            continue
+        words = 'more than' if null.above[top] else 'not significantly more than'
         compared.append(f'{words} {PLACES[kind]} ({null.mean[top]:.3f})')
     return Finding(
         name=f'{title}: top head',
@@ -80,16 +136,16 @@ def finding_of(title: str, test: LinkTest, source: str) -> Finding:
         source=source,
         template=(
             'From {title}: {head} attends most along the link ({estimate:.3f} in {sample} '
-            'examples), {compared}; {real} of {heads} heads are above {bar} after correction for '
-            'all heads.'
+            'examples), {compared}; {real} of {heads} heads are beyond {beyond}, above each of '
+            'these after correction for all heads.'
         ),
         numbers={
             'title': title,
             'head': head_name(*top),
-            'compared': ', and '.join(compared),
+            'compared': ', '.join(compared),
             'real': int(test.real.sum()),
             'heads': test.real.size,
-            'bar': 'it' if len(kinds) == 1 else 'both',
+            'beyond': beyond(test),
         },
     )
 

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Sequence
+from typing import ClassVar
 
 from bert_secrets_jax.analyses import links
 from bert_secrets_jax.analyses.tables import Tables, heads_frame, top_head, with_error
@@ -17,7 +18,6 @@ from bert_secrets_jax.measure.catalogue import (
     relation,
 )
 from bert_secrets_jax.measure.links import (
-    MOVED,
     LinkTest,
     directions,
     link_scores,
@@ -36,11 +36,13 @@ class Relations(Result):
 
     Attributes:
       subject: The names of the model, the texts and the task.
-      tests: The attention along the links compared with moved links, by direction ('verb to
+      tests: The attention along the links compared with other places, by direction ('verb to
         subject'). Directions along which no text has a link are left out.
       tables: The tables of the same attention in the reading of the paper and, where there is one,
         of the notebook, by direction ('verb to subject', 'verb to subject (notebook)').
     """
+
+    FORMAT: ClassVar[int] = 2
 
     subject: Subject
     tests: links.Tests
@@ -53,6 +55,7 @@ class Relations(Result):
     def frames(self):
         return {
             'relations': self._summary(),
+            'nulls': links.nulls_frame(self.tests),
             'heads': links.tests_frame(self.tests),
             'readings': heads_frame(self.tables, links.UNIT, 'Both readings of every head.'),
         }
@@ -62,8 +65,10 @@ class Relations(Result):
             return Figures({})
         caption = (
             'The greatest attention between the wordpieces of a link, mean over links and '
-            'examples. Circles: more than the same head gives at the same distances elsewhere in '
-            'the same inputs (5 % after correction for the heads of a panel).'
+            'examples. Circles: more than the same head gives at random places, at the same '
+            'distances elsewhere, at the same positions of other inputs and, where parts of speech '
+            'are known, at the same parts of speech and distances (each at 5 % after correction '
+            'for the heads of a panel).'
         )
         return Figures(
             {
@@ -79,10 +84,9 @@ class Relations(Result):
         if not self.tests:
             return ['No text has such a relation.']
         return [
-            'A head above random links does more than look a fixed number of tokens away. It need '
-            'not know the relation: a head that merely prefers nouns also passes for pronoun to '
-            'noun, since moved links end at other words. Links that can be moved to few places '
-            'make a weak test.',
+            'A head that is above all four kinds of places does more than look at a distance, at '
+            'a position or at a part of speech. Above the same distances alone, a head passes too '
+            'that prefers early tokens, or nouns. Links with few places make a weak test.',
             'A noun-pronoun link joins a pronoun with all nouns before it: spaCy resolves no '
             'coreference, and the paper does not say how it paired them.',
         ]
@@ -93,24 +97,22 @@ class Relations(Result):
     def _summary(self):
         rows = []
         for title, test in self.tests.items():
-            null, theirs = test.nulls[MOVED], self.tables.get(notebook(title))
+            theirs = self.tables.get(notebook(title))
             rows.append(
                 (
                     title, test.table.count, links.top_of(test), links.ideal_of(test),
-                    null.mean[test.top], null.p[test.top], null.familywise[test.top],
-                    int(test.real.sum()), test.places,
+                    test.familywise[test.top], int(test.real.sum()), links.beyond(test),
                     '–' if theirs is None else with_error(theirs, top_head(theirs.mean)),
                 )
             )  # fmt: skip
         return framed(
             (
-                'link', 'examples', 'top_head', 'ideal_head_at_one_offset', 'links_moved',
-                'p_value', 'familywise', 'heads_beyond_position', 'places_of_a_link_median',
-                'notebook_top_head',
+                'link', 'examples', 'top_head', 'ideal_head_at_one_offset', 'familywise',
+                'heads_above_all_places', 'beyond', 'notebook_top_head',
             ),
             rows,
-            'What position alone explains. An ideal head puts all its attention at one offset; '
-            'moved links keep every distance, at random places of the same texts.',
+            'What position and word class alone explain. An ideal head puts all its attention at '
+            'one offset. The p-value is the greatest over all kinds of places.',
         )  # fmt: skip
 
 
@@ -141,14 +143,18 @@ def relations(
     settings: TextSettings | None = None,
     subject: Subject | None = None,
 ) -> Relations:
-    """Measure attention along relations, and along the same links moved elsewhere.
+    """Measure attention along relations, and at places where these links could stand as well.
+
+    The places are random ones, the same distances elsewhere, the same positions of other inputs
+    and, if the annotations have word classes, the same parts of speech at the same distances
+    (`measure/places.py`).
 
     Args:
       pretrained: The model.
       texts: The texts that the model reads.
       relations: The names of relations that spaCy finds ('verb-subject', 'noun-pronoun'), or that
         annotations of your own have (`settings.annotations`).
-      draws: The number of draws of random links. It takes at least 99 for a p-value of 0.01.
+      draws: The number of places to draw for each link, of each kind.
       seed: The seed of the draws.
       settings: The settings for encoding the texts and finding words in them; None takes the
         defaults.
@@ -160,9 +166,7 @@ def relations(
     """
     settings = settings or TextSettings()
     encoded = encoded_of(pretrained, texts, settings, annotated=True)
-    with_random, random = with_random_links(
-        encoded, relations, kinds=[MOVED], draws=draws, seed=seed
-    )
+    with_random, random = with_random_links(encoded, relations, draws=draws, seed=seed)
     # Annotations of one's own need not have what only the notebook's reading needs.
     wanted = [
         each for each in relation_statistics(relations) if set(each.relations) <= set(encoded.marks)

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
 from jax.sharding import Mesh
 
@@ -13,6 +14,7 @@ from bert_secrets_jax.data.linguistics import annotate
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.measure.catalogue import Described, measure, measure_change
 from bert_secrets_jax.measure.statistics import Statistic
+from bert_secrets_jax.measure.stream import Reduction
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.progress import progress
@@ -97,8 +99,8 @@ def in_one_pass(
     settings: TextSettings,
     what: str,
     *,
-    also: Mapping[Hashable, Statistic] | None = None,
-) -> dict[Hashable, HeadTable]:
+    also: Mapping[Hashable, Statistic | Reduction] | None = None,
+) -> dict[Hashable, Any]:
     """Measure statistics of encoded texts, and show the progress.
 
     Args:
@@ -110,7 +112,7 @@ def in_one_pass(
       also: Further statistics to measure in the same pass, by any keys; None adds none.
 
     Returns:
-      The tables, by the names of the statistics and by the keys of `also`.
+      The tables by the names of the statistics, and what is made of `also` by its keys.
     """
     batches = bucket(encoded, **settings.bucketing)
     return measure(

@@ -69,8 +69,7 @@ def get_config(arg: str = '') -> ConfigDict:
                 # spaCy's English pipeline that finds nouns, subjects and so on; '' does without.
                 'pipeline': 'en_core_web_sm',
             },
-            # Draws of random links that relations and frames are held against; 99 at least, or no
-            # p-value can be 0.01.
+            # Places of each kind that each link of relations and frames is compared with.
             'links': {'draws': 100},
             # A sample of frames: '' (embedded), a prepared .jsonl, or 'framenet' (FrameNet itself,
             # in `folder` or as NLTK has downloaded it).

@@ -23,7 +23,7 @@ from bert_secrets_jax.data.encoding import Batch
 from bert_secrets_jax.measure import statistics
 from bert_secrets_jax.measure.links import directions
 from bert_secrets_jax.measure.statistics import Comparison, Reading, Statistic
-from bert_secrets_jax.measure.stream import stream
+from bert_secrets_jax.measure.stream import Reduction, stream
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.weights import Pretrained
 
@@ -412,12 +412,12 @@ def measure(
     batches: Iterable[Batch],
     described: Sequence[Described],
     *,
-    also: Mapping[Hashable, Statistic] = types.MappingProxyType({}),
+    also: Mapping[Hashable, Statistic | Reduction] = types.MappingProxyType({}),
     head_mask: Any = None,
     baseline: str = 'uniform',
     keep_values: bool = False,
     mesh: Mesh | None = None,
-) -> dict[Hashable, HeadTable]:
+) -> dict[Hashable, Any]:
     """Measure described statistics of one model in one pass. A family is compiled once.
 
     Args:
@@ -425,7 +425,8 @@ def measure(
       batches: The batches from `encode`, read once.
       described: The statistics, with their descriptions.
       also: Further statistics to measure in the same pass, such as those along random links
-        (`links.with_random_links`). Their tables are returned under the same keys.
+        (`links.with_random_links`). Their tables, and what a `Reduction` makes of its values, are
+        returned under the same keys.
       head_mask, baseline, keep_values, mesh: As in `collect`.
 
     Returns:
@@ -531,7 +532,7 @@ def _stacked_for_both(
     return make(family.stacked(arguments))
 
 
-def _apart(models, batches, described, also, **options) -> dict[Hashable, HeadTable]:
+def _apart(models, batches, described, also, **options) -> dict[Hashable, Any]:
     """Measure statistics with those of a family stacked, and return the tables of each."""
     names = [each.name for each in described]
     for name in names:

@@ -1,67 +1,111 @@
-"""Attention along links, and how much of it chance and the places of the links alone explain.
+"""Attention along links, and how much of it chance, position and word class alone explain.
 
-A head with attention along links may only look a fixed number of tokens away, or at nothing in
-particular. So links are compared with two kinds of random links in the same texts: `MOVED` links
-keep all their distances and stand elsewhere, `ELSEWHERE` links stand at random places that are not
-adjacent. All are measured in one pass:
+A head with attention along links may know nothing of them. So links are compared with places where
+they could stand as well, of the four kinds of `measure/places.py`: random places, the same
+distances elsewhere, the same positions of other inputs, and the same parts of speech at the same
+distance. All are measured in one pass:
 
     encoded, random = bs.links.with_random_links(
-        encoded, ['verb-subject'], kinds=('moved',), draws=199, seed=0)
-    tables = bs.measure(pretrained, bs.bucket(encoded), described, also=random)
-    scores = bs.links.link_scores(encoded, ['verb-subject'], tables)    # small arrays, to be kept
-    tests = bs.links.link_tests(tables, scores)
+        encoded, ['verb-subject'], kinds=('moved', 'positions'), draws=100, seed=0)
+    measured = bs.measure(pretrained, bs.bucket(encoded), described, also=random)
+    scores = bs.links.link_scores(encoded, ['verb-subject'], measured)  # small arrays, to be kept
+    tests = bs.links.link_tests(measured, scores)
 
-Shapes: E examples, P pairs of wordpieces, K draws, T positions, L layers, N heads, X links. Links
-are `[E, P, 3]` as in `Encoded.marks`, (query position, key position, number of the link); the
-number -1 is filler. An offset is the key position minus the query position: -1 is the previous
-wordpiece.
+What is tested is the mean over examples of the mean over links of the attention along a link minus
+the mean attention at its places. Its sampling error is that of the examples, each with all that it
+contributes: the scores of its links, and those of its places with which links are compared, of
+whatever examples (each minus the mean of the places of its link). So places that many links share,
+and links of one text that are alike, make no test too confident.
+
+Shapes: E examples, P pairs of wordpieces, K draws, L layers, N heads, X links, C places. Links are
+`[E, P, 3]` as in `Encoded.marks`, (query position, key position, number of the link); the number -1
+is filler. An offset is the key position minus the query position: -1 is the previous wordpiece.
 """
 
 import dataclasses
+import functools
 from collections.abc import Hashable, Iterable, Mapping
-from typing import Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from absl import logging
-from jaxtyping import Float, Int
+import scipy.sparse
+import scipy.stats
+from jaxtyping import Bool, Float, Int
 
 from bert_secrets_jax.data.annotation import RANDOM
 from bert_secrets_jax.data.encoding import Encoded
-from bert_secrets_jax.measure.statistics import Statistic, attention_of_random_links
+from bert_secrets_jax.measure.flips import sign_flip_test
+from bert_secrets_jax.measure.places import (
+    CLASSES,
+    ELSEWHERE,
+    KINDS,
+    MOVED,
+    POSITIONS,
+    Kind,
+    Places,
+    draw_places,
+    pairs_of,
+    together,
+)
+from bert_secrets_jax.measure.statistics import attention_at_places
+from bert_secrets_jax.measure.stream import Reduction
 from bert_secrets_jax.measure.tables import HeadTable
 
-Kind = Literal['moved', 'elsewhere']
-MOVED, ELSEWHERE = KINDS = ('moved', 'elsewhere')
+__all__ = [
+    'CLASSES', 'ELSEWHERE', 'KINDS', 'MOVED', 'POSITIONS', 'Direction', 'Kind', 'LinkScores',
+    'LinkTest', 'NullTest', 'RandomLinks', 'directions', 'link_scores', 'link_tests',
+    'offset_baseline', 'offset_histogram', 'turned', 'with_random_links',
+]  # fmt: skip
+
 # The corrected level at which a head is above random links.
 LEVEL = 0.05
-
 OFFSETS = (-5, -4, -3, -2, -1, 1, 2, 3, 4, 5)
-
 # Scores are means in float32: less than this apart, they are the same.
 _ROUNDING = 1e-6
+# Rounds of sign flips: the least corrected p-value is 1 / (rounds + 1).
+_ROUNDS = 2000
 
 
 @dataclasses.dataclass(frozen=True)
 class NullTest:
-    """The scores of heads compared with their scores on random links.
+    """The scores of heads on links, compared with their scores at places of one kind.
+
+    Only links that have such places are compared. Arrays are NaN if there are none of these, or in
+    fewer than two examples.
 
     Attributes:
-      p: [L, N] The one-sided p-value of the hypothesis that the head does no better than on random
-        links, not corrected for the number of heads.
-      percentile_99: [L, N] The 99th percentile of the head's random scores.
-      familywise: [L, N] The p-value corrected for the number of heads: the chance that any head is
-        as far above its own random scores, in units of their standard deviation (Westfall and Young
-        1993).
-      mean: [L, N] The mean of the head's random scores.
-      z: [L, N] The distance of the score from the mean of the random scores, in standard deviations
-        of the random scores; NaN if these do not vary.
+      score: [L, N] The mean attention along the links that are compared, or along the closest pair
+        of each (`CLASSES`): over the links of an example, then over examples.
+      mean: [L, N] The same mean of the attention at the places of each link.
+      percentile_99: [L, N] The 99th percentile of this mean over the draws.
+      excess: The table of `score` minus `mean`. Its count is the number of examples with links or
+        places; its variance is that of what these contribute.
+      p: [L, N] The one-sided p-value of the hypothesis that the head does no better on the links
+        (Student's t), not corrected for the number of heads.
+      familywise: [L, N] The p-value corrected for the number of heads (`flips.sign_flip_test`).
+      links: The number of links that are compared.
+      possible: The median number of places that those of a link were drawn from; NaN if none.
     """
 
-    p: Float[np.ndarray, 'L N']
-    percentile_99: Float[np.ndarray, 'L N']
-    familywise: Float[np.ndarray, 'L N']
+    score: Float[np.ndarray, 'L N']
     mean: Float[np.ndarray, 'L N']
-    z: Float[np.ndarray, 'L N']
+    percentile_99: Float[np.ndarray, 'L N']
+    excess: HeadTable
+    p: Float[np.ndarray, 'L N']
+    familywise: Float[np.ndarray, 'L N']
+    links: int
+    possible: float
+
+    @property
+    def t(self) -> np.ndarray:
+        """[L, N] The excess in units of its standard error; 0 where both are 0."""
+        error = self.excess.standard_error
+        return self.excess.mean / np.where(error == 0, 1, error)
+
+    @property
+    def above(self) -> Bool[np.ndarray, 'L N']:
+        """Whether a head is above its places, at 5 % for all heads."""
+        return np.nan_to_num(self.familywise, nan=1.0) <= LEVEL
 
 
 class Direction(NamedTuple):
@@ -77,19 +121,17 @@ class Direction(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Null:
-    """The key, among the tables of a pass, of the attention along random links.
+class RandomLinks:
+    """The key, among the results of a pass, of all comparisons with places in one direction.
 
     Attributes:
-      title: The title of the direction, such as 'verb to subject'.
-      kind: The kind of random links.
+      reverse: Whether attention is taken from target to source.
     """
 
-    title: str
-    kind: Kind
+    reverse: bool
 
     def __str__(self) -> str:
-        return f'{self.title}, along random links ({self.kind})'
+        return 'random links' + ', from target to source' * self.reverse
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,16 +140,11 @@ class LinkScores:
 
     Attributes:
       links: [E, P, 3] The links in the measured direction: the query comes first.
-      places: [X] The number of places to which each link can be moved as a whole, its own included.
-      random: The mean score of each draw [L, N, K], for each kind of random links.
-      excess: The mean and the variance over examples [2, L, N], for each kind of random links, of
-        the score on the links minus the mean score on the random ones.
+      nulls: The comparison with the places of each kind.
     """
 
     links: Int[np.ndarray, 'E P 3']
-    places: Int[np.ndarray, ' X']
-    random: Mapping[str, Float[np.ndarray, 'L N K']]
-    excess: Mapping[str, Float[np.ndarray, '2 L N']]
+    nulls: Mapping[str, NullTest]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,23 +154,27 @@ class LinkTest:
     Attributes:
       table: The attention along the links.
       links: [E, P, 3] The links in the measured direction: the query comes first.
-      nulls: The comparison with each kind of random links, by kind.
-      excess: The score on the links minus that on random links, for each kind. Some moved links
-        have no other place and stay where they are; the excess is enlarged by the share of these,
-        and NaN if all links stay.
-      places: The median number of places to which a link could be moved, its own included.
+      nulls: The comparison with the places of each kind.
     """
 
     table: HeadTable
     links: Int[np.ndarray, 'E P 3']
     nulls: Mapping[str, NullTest]
-    excess: Mapping[str, HeadTable]
-    places: float
 
     @property
-    def real(self) -> np.ndarray:
-        """[L, N] Whether a head is above every kind of random links, at 5 % for all heads."""
-        return np.all([null.familywise <= LEVEL for null in self.nulls.values()], axis=0)
+    def real(self) -> Bool[np.ndarray, 'L N']:
+        """Whether a head is above the places of every kind, each at 5 % for all heads.
+
+        A head that is not, by one kind, above what this kind holds fixed alone explains passes here
+        with a chance of at most 5 % for all heads. A kind without places decides nothing, so no
+        head is above it.
+        """
+        return np.all([null.above for null in self.nulls.values()], axis=0)
+
+    @property
+    def familywise(self) -> Float[np.ndarray, 'L N']:
+        """The greatest corrected p-value over the kinds; NaN where a kind has no places."""
+        return np.max([null.familywise for null in self.nulls.values()], axis=0)
 
     @property
     def top(self) -> tuple[int, int]:
@@ -181,45 +222,49 @@ def with_random_links(
     encoded: Encoded,
     relations: Iterable[str],
     *,
-    kinds: Iterable[Kind] = KINDS,
+    kinds: Iterable[Kind] | None = None,
     draws: int,
     seed: int,
-) -> tuple[Encoded, dict[Null, Statistic]]:
-    """Draw random links for relations, to be measured in the same pass as the annotated ones.
+) -> tuple[Encoded, dict[RandomLinks, Reduction]]:
+    """Draw places for the links of relations, to be measured in the same pass as the links.
 
     Args:
       encoded: The texts with the relations among their marks.
       relations: The names of the relations.
-      kinds: The kinds of random links to draw.
-      draws: The number of draws K. It takes at least 99 for a p-value of 0.01.
+      kinds: The kinds of places to draw (`measure/places.py`). None draws all, without `CLASSES`
+        if the texts have no word classes.
+      draws: The number of places K to draw for each link.
       seed: The seed of the draws.
 
     Returns:
-      The same texts with the random links among their marks, and the statistics of attention along
-      them, to be added to those of the pass.
+      The same texts with the places among their marks, and what is to be measured there, to be
+      added to the statistics of the pass.
 
     Raises:
-      ValueError: The texts lack a relation, a kind is unknown, or two relations have the same ends.
+      ValueError: The texts lack a relation, a kind is unknown, the texts have no word classes and
+        `CLASSES` is asked for, or two relations have the same ends.
     """
-    found, kinds = directions(relations), list(kinds)
-    for kind in kinds:
-        if kind not in KINDS:
-            raise ValueError(f'kinds are {", ".join(KINDS)}, not {kind!r}.')
-    random = {kind: dict(encoded.marks.get(RANDOM, {}).get(kind, {})) for kind in KINDS}
-    statistics = {}
-    for title, (relation, reverse) in found.items():
-        links = _relation(encoded, relation)
-        for kind in kinds:
-            if not reverse:
-                random[kind][relation] = random_links(
-                    links, encoded.text, draws=draws, seed=seed, same_distance=kind == MOVED
-                )
-            statistics[Null(title, kind)] = attention_of_random_links(
-                relation, kind=kind, excess=True, reverse=reverse
-            )
-    random = {kind: drawn for kind, drawn in random.items() if drawn}
-    marks = {**encoded.marks, RANDOM: random}
-    return dataclasses.replace(encoded, marks=marks), statistics
+    relations = list(dict.fromkeys(each.relation for each in directions(relations).values()))
+    if kinds is None:
+        kinds = [kind for kind in KINDS if kind != CLASSES or encoded.classes is not None]
+    drawn = {
+        (relation, kind): draw_places(
+            _relation(encoded, relation), encoded, kind=kind, draws=draws, seed=seed
+        )
+        for relation in relations
+        for kind in kinds
+    }
+    # All in one table, so that little is compiled.
+    pairs, starts = together(list(drawn.values()))
+    first_of = dict(zip(drawn, starts, strict=True))
+    reductions = {
+        RandomLinks(reverse): Reduction(
+            attention_at_places(reverse=reverse),
+            functools.partial(_Comparisons, drawn, first_of, seed),
+        )
+        for reverse in (False, True)
+    }
+    return dataclasses.replace(encoded, marks={**encoded.marks, RANDOM: pairs}), reductions
 
 
 def _relation(encoded: Encoded, relation: str) -> np.ndarray:
@@ -234,30 +279,22 @@ def _relation(encoded: Encoded, relation: str) -> np.ndarray:
 
 
 def link_scores(
-    encoded: Encoded, relations: Iterable[str], measured: Mapping[Hashable, HeadTable]
+    encoded: Encoded, relations: Iterable[str], measured: Mapping[Hashable, Any]
 ) -> dict[str, LinkScores]:
     """Return the parts of the tests besides their tables, by the titles of the directions.
 
     Args:
       encoded: The texts with the relations among their marks.
       relations: The same relations as for `with_random_links`.
-      measured: The tables of a pass with the statistics of `with_random_links`, under their keys.
+      measured: The results of a pass with the statistics of `with_random_links`, under their keys.
     """
     scores = {}
-    counted = {}
     for title, (relation, reverse) in directions(relations).items():
         links = _relation(encoded, relation)
-        if relation not in counted:
-            counted[relation] = places(links, encoded.text)
-        tables = {kind: measured[key] for kind in KINDS if (key := Null(title, kind)) in measured}
+        compared = measured[RandomLinks(reverse)]
         scores[title] = LinkScores(
             links=turned(links) if reverse else links,
-            places=counted[relation],
-            random={kind: table.mean[..., :-1] for kind, table in tables.items()},
-            excess={
-                kind: np.stack([table.mean[..., -1], table.variance[..., -1]])
-                for kind, table in tables.items()
-            },
+            nulls={kind: compared[key] for kind in KINDS if (key := (relation, kind)) in compared},
         )
     return scores
 
@@ -272,27 +309,153 @@ def link_tests(
       scores: The scores that `link_scores` returned.
     """
     return {
-        title: _test(tables[title], of_title)
+        title: LinkTest(tables[title], of_title.links, of_title.nulls)
         for title, of_title in scores.items()
         if tables[title].count
     }
 
 
-def _test(table: HeadTable, scores: LinkScores) -> LinkTest:
-    # A link with one place only is compared with itself, and so adds nothing to the excess.
-    stay = {MOVED: (1 / scores.places).mean(), ELSEWHERE: 0.0}
-    excess = {}
-    for kind, (mean, variance) in scores.excess.items():
-        # Where all stay, nothing is left to enlarge.
-        others = 1 - stay[kind] or np.nan
-        excess[kind] = HeadTable(mean / others, variance / others**2, table.count)
-    return LinkTest(
-        table=table,
-        links=scores.links,
-        nulls={kind: null_summary(table.mean, null) for kind, null in scores.random.items()},
-        excess=excess,
-        places=float(np.median(scores.places)),
-    )
+class _Comparisons:
+    """Hands the scores of the places of all relations and kinds to the comparisons with them.
+
+    Args:
+      drawn: The places, by relation and kind.
+      starts: [E] The number of the first of these places among all of each example, by the same.
+      seed: The seed of the tests.
+    """
+
+    def __init__(
+        self,
+        drawn: Mapping[tuple[str, Kind], Places],
+        starts: Mapping[tuple[str, Kind], Int[np.ndarray, ' E']],
+        seed: int,
+    ):
+        self._starts = starts
+        self._each = {key: _Comparison(places, seed) for key, places in drawn.items()}
+
+    def add(self, examples: np.ndarray, values: Float[np.ndarray, 'B L N P']) -> None:
+        """Add the scores of the places of some examples."""
+        by_place = np.moveaxis(values, -1, 1)
+        for key, comparison in self._each.items():
+            rows, numbers = comparison.numbers(examples)
+            comparison.add(examples, by_place[rows, numbers + self._starts[key][examples[rows]]])
+
+    def result(self) -> dict[tuple[str, Kind], NullTest]:
+        """Return the comparisons."""
+        return {key: comparison.result() for key, comparison in self._each.items()}
+
+
+class _Comparison:
+    """Adds up the scores of places, batch by batch, and then compares links with them.
+
+    Memory grows with the links and the examples, not with the places, which are many more.
+    """
+
+    def __init__(self, places: Places, seed: int):
+        self._places, self._seed = places, seed
+        compared = places.possible > 0
+        links = np.flatnonzero(compared)
+        examples, draws = len(places.pairs), places.drawn.shape[1]
+        of_example = np.bincount(places.example[links], minlength=examples)
+        # The mean over links, then over examples.
+        self._weights = 1 / (of_example[places.example[links]] * max(np.sum(of_example > 0), 1))
+        self._examples = places.example[links]
+        drawn = places.drawn[links].ravel()
+        link, draw = np.repeat(np.arange(len(links)), draws), np.tile(np.arange(draws), len(links))
+        ones = np.ones(len(drawn))
+        count = int(places.first[-1])
+
+        def matrix(values, rows, columns, height):
+            found = scipy.sparse.coo_array((values, (rows, columns)), shape=(height, count))
+            return found.tocsc().astype(np.float32)
+
+        self._own = matrix(
+            np.ones(len(links)), np.arange(len(links)), places.own[links], len(links)
+        )
+        self._random = matrix(ones / draws, link, drawn, len(links))
+        self._of_draw = matrix(ones * self._weights[link], draw, drawn, draws)
+        # How much each place counts in the mean, and from which link it does.
+        self._place_weight = np.bincount(drawn, self._weights[link] / draws, minlength=count)
+        hosts = np.searchsorted(places.first, drawn, side='right') - 1
+        self._guests = scipy.sparse.coo_array(
+            (self._weights[link] / draws, (hosts, link)), shape=(examples, len(links))
+        ).tocsr()
+        self._sums: dict[str, np.ndarray] = {}
+
+    def numbers(self, examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the places of some examples: which example [C], and the number in it [C]."""
+        counts = np.diff(self._places.first)[examples]
+        rows = np.repeat(np.arange(len(examples)), counts)
+        return rows, np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+
+    def add(self, examples: np.ndarray, scores: Float[np.ndarray, 'C L N']) -> None:
+        """Add the scores of the places of some examples, in the order of `numbers`."""
+        first = self._places.first
+        if not self._sums:
+            self._heads = scores.shape[1:]
+            width = int(np.prod(self._heads))
+            heights = (
+                len(self._weights),
+                len(self._weights),
+                self._of_draw.shape[0],
+                len(first) - 1,
+            )
+            self._sums = {
+                name: np.zeros((height, width), np.float32)
+                for name, height in zip(('own', 'random', 'draws', 'hosts'), heights, strict=True)
+            }
+        scores = scores.reshape(len(scores), int(np.prod(self._heads)))
+        counts = np.diff(first)[examples]
+        columns = np.concatenate([np.arange(first[each], first[each + 1]) for each in examples])
+        for name, matrix in (
+            ('own', self._own),
+            ('random', self._random),
+            ('draws', self._of_draw),
+        ):
+            part = matrix[:, columns]
+            rows = np.unique(part.nonzero()[0])
+            self._sums[name][rows] += part.tocsr()[rows] @ scores
+        weighted = scores * self._place_weight[columns, None]
+        ends = np.concatenate([[0], np.cumsum(counts)])
+        for example, start, stop in zip(examples, ends[:-1], ends[1:], strict=True):
+            self._sums['hosts'][example] = weighted[start:stop].sum(axis=0)
+
+    def result(self) -> NullTest:
+        """Return the comparison."""
+        sums = {name: each.astype(np.float64) for name, each in self._sums.items()}
+        own, random, weights = sums['own'], sums['random'], self._weights[:, None]
+        examples = len(self._places.pairs)
+        # What each example contributes: its links, and its places for the links of any example.
+        links = scipy.sparse.coo_array(
+            (self._weights, (self._examples, np.arange(len(own)))), shape=(examples, len(own))
+        ).tocsr()
+        contributed = links @ (own - random) - (sums['hosts'] - self._guests @ random)
+        takes_part = (links.sum(axis=1) > 0) | (self._guests.sum(axis=1) > 0)
+        contributed = contributed[takes_part] * takes_part.sum()
+        contributed[np.abs(contributed) < _ROUNDING] = 0
+        count, width = contributed.shape
+
+        def shaped(values):
+            return values.reshape(self._heads).astype(np.float32)
+
+        if count < 2 or not np.isfinite(contributed).all():
+            none = shaped(np.full(width, np.nan))
+            table = HeadTable(none, none, float(count))
+            return NullTest(none, none, none, table, none, none, len(own), np.nan)
+        mean, variance = contributed.mean(axis=0), contributed.var(axis=0, ddof=1)
+        p, familywise = sign_flip_test(
+            contributed.T, alternative='greater', rounds=_ROUNDS, seed=self._seed
+        )
+        return NullTest(
+            score=shaped((own * weights).sum(axis=0)),
+            mean=shaped((random * weights).sum(axis=0)),
+            percentile_99=shaped(np.quantile(sums['draws'], 0.99, axis=0, method='higher')),
+            excess=HeadTable(shaped(mean), shaped(variance), float(count)),
+            p=p.reshape(self._heads),
+            familywise=familywise.reshape(self._heads),
+            links=len(own),
+            possible=float(np.median(self._places.possible[self._places.possible > 0])),
+        )
 
 
 def turned(links: Int[np.ndarray, '*shape 3']) -> Int[np.ndarray, '*shape 3']:
@@ -312,7 +475,7 @@ def offset_histogram(
       The offsets in ascending order, and the number of links with each. The offset of a link is
       that of its closest pair; if two pairs are equally close, the negative offset counts.
     """
-    pairs, link, examples = _pairs(links)
+    pairs, link, examples = pairs_of(links)
     offset = pairs[:, 1] - pairs[:, 0]
     # In ascending order 0, -1, 1, -2, 2, ...
     closeness = np.full(len(examples), np.iinfo(np.int64).max)
@@ -342,7 +505,7 @@ def offset_baseline(
     Returns:
       The score of each offset, the best first; NaN if no example counts.
     """
-    pairs, link, examples = _pairs(links)
+    pairs, link, examples = pairs_of(links)
     links_of = np.bincount(examples, minlength=len(links))
     counted = len(links) if count_absent else np.count_nonzero(links_of)
     scores = {}
@@ -352,189 +515,3 @@ def offset_baseline(
         total = np.sum(hit / links_of[examples])
         scores[offset] = float(total / counted) if counted else np.nan
     return dict(sorted(scores.items(), key=lambda item: -item[1]))
-
-
-def random_links(
-    links: Int[np.ndarray, 'E P 3'],
-    text: Int[np.ndarray, 'E T'],
-    *,
-    draws: int,
-    seed: int,
-    min_distance: int = 2,
-    same_distance: bool = False,
-) -> Int[np.ndarray, 'E K P 3']:
-    """Draw links at random places of the same inputs, to show the attention of chance.
-
-    The source and the target of a link become two runs of as many neighbouring wordpieces as they
-    had, each in the text it was in. All places where the two are far enough apart are equally
-    likely. Each pair keeps its place within the runs, so that crossed pairs stay crossed and zipped
-    ones zipped. Links of one example are placed independently.
-
-    If a text is too short for the distance, the links are drawn from the places with the widest
-    possible distance. A link that fits no place without an overlap stays where it is. A log line
-    counts both.
-
-    Args:
-      links: [E, P, 3] The links.
-      text: [E, T] The text of its input that a wordpiece is in; -1 on special tokens and padding,
-        as in `Encoded.text`.
-      draws: The number of draws K.
-      seed: The seed of the draws.
-      min_distance: The least distance between the closest wordpieces of source and target; 2 leaves
-        one wordpiece between them.
-      same_distance: Whether to move the link as a whole instead, so that all its offsets stay. This
-        shows how much attention comes from positions alone. The annotated place is then one of the
-        possible ones, and the only one if the link fits no other.
-
-    Returns:
-      [E, K, P, 3] The random links.
-
-    Raises:
-      ValueError: The shapes do not fit, the draws or the distance are below 1, or a link goes to a
-        special token or padding.
-    """
-    _check(links, text, draws, min_distance)
-    rng = np.random.default_rng(seed)
-    pairs, link, examples = _pairs(links)
-    rows = np.nonzero(links[..., 2] >= 0)[1]
-    drawn = np.repeat(links[:, None].astype(np.int32), draws, axis=1)
-    closer = kept = 0
-    for index, example in enumerate(examples):
-        members = link == index
-        if same_distance:
-            moves = _moves(pairs[members], text[example])
-            kept += len(moves) == 1
-            placed, within = np.stack([moves, moves], axis=1), pairs[members]
-        else:
-            starts, distance, within = _runs(pairs[members], text[example])
-            widest = distance.max(initial=0)
-            if widest < 1:
-                kept += 1
-                continue
-            closer += widest < min_distance
-            placed = starts[distance >= min(min_distance, widest)]
-        chosen = placed[rng.integers(len(placed), size=draws)]
-        drawn[example][:, rows[members], :2] = chosen[:, None, :] + within
-    if closer or kept:
-        logging.info(
-            'Random links: of %d, %d have no place %d positions apart and are closer, %d have none '
-            'but their own.',
-            len(examples), closer, min_distance, kept,
-        )  # fmt: skip
-    return drawn
-
-
-def places(links: Int[np.ndarray, 'E P 3'], text: Int[np.ndarray, 'E T']) -> Int[np.ndarray, ' X']:
-    """Return the number of places to which each link can be moved as a whole, its own included.
-
-    Few places make a weak test: a link that fits nowhere else is compared with itself.
-
-    Args:
-      links, text: The links [E, P, 3] and the texts of the wordpieces [E, T], as in `random_links`.
-    """
-    pairs, link, examples = _pairs(links)
-    return np.array(
-        [
-            len(_moves(pairs[link == index], text[example]))
-            for index, example in enumerate(examples)
-        ],
-        np.int64,
-    )
-
-
-def null_summary(score: Float[np.ndarray, 'L N'], null: Float[np.ndarray, 'L N K']) -> NullTest:
-    """Compare scores with those on random links.
-
-    The 99th percentile is the lowest draw such that at least 99 % of the draws are not above it. It
-    takes at least 99 draws for a score to exceed it by chance in 1 % of the cases.
-
-    Args:
-      score: [L, N] The scores on the annotated links.
-      null: [L, N, K] The scores on the random links of each draw.
-
-    Raises:
-      ValueError: The shapes do not fit, or a score is NaN because no example has a link.
-    """
-    if null.ndim != 3 or null.shape[:2] != score.shape or not null.shape[2]:
-        raise ValueError(
-            f'Random scores must be [layers, heads, draws] for scores {list(score.shape)}, got '
-            f'{list(null.shape)}.'
-        )
-    if not (np.isfinite(score).all() and np.isfinite(null).all()):
-        raise ValueError('Some scores are not finite: is there any example with such a link?')
-    if null.shape[2] < 99:
-        logging.warning(
-            '%d draws of random links: no p-value can be below %.3f.',
-            null.shape[2], 1 / (1 + null.shape[2]),
-        )  # fmt: skip
-    score, null = score.astype(np.float64), null.astype(np.float64)
-    as_high = np.sum(null >= score[..., None] - _ROUNDING, axis=-1)
-    spread = null.std(axis=-1, ddof=1) if null.shape[2] > 1 else np.zeros_like(score)
-    varies = spread > _ROUNDING
-    z = (score - null.mean(axis=-1)) / np.where(varies, spread, np.nan)
-    # With the score among the draws, all are alike if the head does as well on any of them.
-    together = np.concatenate([score[..., None], null], axis=-1)
-    centred = together - together.mean(axis=-1, keepdims=True)
-    far = centred / np.where(varies, together.std(axis=-1), np.inf)[..., None]
-    farthest = far.max(axis=(0, 1))
-    return NullTest(
-        p=(1 + as_high) / (1 + null.shape[2]),
-        percentile_99=np.quantile(null, 0.99, axis=-1, method='higher'),
-        familywise=(farthest >= far[..., :1] - _ROUNDING).mean(axis=-1),
-        mean=null.mean(axis=-1),
-        z=z,
-    )
-
-
-def _check(links, text, draws, min_distance):
-    if links.ndim != 3 or links.shape[2] != 3 or len(text) != len(links):
-        raise ValueError(
-            f'Links {list(links.shape)} are not [examples, pairs, 3] of the {len(text)} examples '
-            'in text: take both from one Encoded.'
-        )
-    if draws < 1 or min_distance < 1:
-        raise ValueError(f'{draws=} and {min_distance=} must be at least 1.')
-    pairs, link, examples = _pairs(links)
-    inside = pairs < text.shape[1]
-    place = examples[link][:, None], np.where(inside, pairs, 0)
-    astray = (~inside | (text[place] < 0)).any(axis=1)
-    if astray.any():
-        raise ValueError(
-            f'A link of example {examples[link][astray][0]} is to a special token or padding: take '
-            'links and text from one Encoded.'
-        )
-
-
-def _pairs(
-    links: Int[np.ndarray, 'E P 3'],
-) -> tuple[Int[np.ndarray, 'F 2'], Int[np.ndarray, ' F'], Int[np.ndarray, ' X']]:
-    """Return the pairs that are no fillers, the link of each pair, and the example of each link."""
-    example, row = np.nonzero(links[..., 2] >= 0)
-    filled = links[example, row].astype(np.int64)
-    keys = np.stack([example, filled[:, 2]], axis=1)
-    unique, link = np.unique(keys, axis=0, return_inverse=True)
-    return filled[:, :2], link.ravel(), unique[:, 0]
-
-
-def _moves(pairs: Int[np.ndarray, 'P 2'], text: Int[np.ndarray, ' T']) -> Int[np.ndarray, ' W']:
-    """Return by how many positions a link can be moved so that each end stays in its text."""
-    positions = np.unique(pairs)
-    moves = np.arange(-positions[0], len(text) - positions[-1])
-    return moves[(text[positions + moves[:, None]] == text[positions]).all(axis=1)]
-
-
-def _runs(
-    pairs: Int[np.ndarray, 'P 2'], text: Int[np.ndarray, ' T']
-) -> tuple[Int[np.ndarray, 'W 2'], Int[np.ndarray, ' W'], Int[np.ndarray, 'P 2']]:
-    """Return first positions of two runs, their distances, and each pair's place in the runs."""
-    sizes, starts, within = [], [], []
-    for positions in pairs.T:
-        unique, rank = np.unique(positions, return_inverse=True)
-        windows = np.arange(len(text) - len(unique) + 1)
-        run = windows[:, None] + np.arange(len(unique))
-        sizes.append(len(unique))
-        starts.append(windows[(text[run] == text[unique[0]]).all(axis=1)])
-        within.append(rank)
-    source, target = (places.ravel() for places in np.meshgrid(*starts))
-    distance = np.maximum(target - (source + sizes[0] - 1), source - (target + sizes[1] - 1))
-    return np.stack([source, target], axis=1), distance, np.stack(within, axis=1)

@@ -11,7 +11,8 @@ left out. `marks` is a dictionary with
   number of the link that the pair belongs to). Rows with the number -1 are filler;
 - `marks['notebook']`: the same features and relations as the authors' notebook read them
   (`data.annotation.align` describes both readings);
-- `marks['random']`: random links, `[K, P, 3]` by kind and relation (`links.with_random_links`).
+- `marks['random']`: places of links and of random links, `[P, 3]`, with the number of the place
+  where relations have that of the link (`links.with_random_links`).
 
 Write your own in the same form and hand it to `collect`:
 
@@ -158,39 +159,22 @@ def attention_of_links(
 
 
 @functools.cache
-def attention_of_random_links(
-    relation: str,
-    *,
-    kind: str,
-    excess: bool = False,
-    among: str | None = None,
-    reverse: bool = False,
-) -> Statistic:
-    """Return `attention_of_links` along each of K draws of random links, a value [L, N, K].
+def attention_at_places(*, reverse: bool = False) -> Statistic:
+    """Return the statistic "attention at each place of links and random links", a value [L, N, P].
 
-    Averaged over a corpus it is the null distribution with which `measure.links.null_summary`
-    compares the score of the annotated links.
+    The places are `marks['random']` [P, 3], pairs of wordpieces with the number of their place. The
+    score of a place is the greatest attention over its pairs, as that of a link. Places are
+    numbered from 0, and there are at most as many as pairs; the others have the score 0.
 
     Args:
-      relation: The relation whose links were drawn at random.
-      kind: The kind of random links, 'moved' or 'elsewhere' (see `measure.links`); the marks are
-        `marks['random'][kind][relation]` [K, P, 3].
-      excess: Whether to append, as the last of then K + 1 values, the score of the annotated links
-        minus the mean over the draws. Its standard error is that of a paired difference.
-      among, reverse: As in `attention_of_links`.
+      reverse: As in `attention_of_links`.
     """
 
     def statistic(attentions: Maps, marks: Marks) -> Result:
-        draws = marks[RANDOM][kind][relation]
-        applies = draws[0, :, 2] >= 0 if among is None else marks[among]
-        # One draw after the other: all at once, their gathers fill the memory of a large batch.
-        values = jax.lax.map(lambda drawn: _along(attentions, drawn, reverse), draws)
-        if excess:
-            beyond = _along(attentions, marks[relation], reverse) - values.mean(axis=0)
-            values = jnp.concatenate([values, beyond[None]])
-        return jnp.moveaxis(values, 0, -1), _has_any(applies)
+        greatest = _greatest_of_each(attentions, marks[RANDOM], reverse)
+        return jnp.moveaxis(greatest, 0, -1), jnp.float32(1)
 
-    statistic.__name__ = f'attention_of_random_links_{relation}' + '_reversed' * reverse
+    statistic.__name__ = 'attention_at_places' + '_reversed' * reverse
     return statistic
 
 
@@ -278,17 +262,24 @@ def _read(marks: Marks, reading: Reading) -> Mapping:
 
 
 def _along(attentions: Maps, links: Links, reverse: bool) -> Float[Array, 'L N']:
+    number = links[:, 2]
+    filled = number >= 0
+    # The numbers of an example's links may have gaps; ranks are always within the P rows.
+    rank = jnp.where(filled, (number[:, None] > number[None, :]).sum(axis=1), -1)
+    greatest = _greatest_of_each(attentions, links.at[:, 2].set(rank), reverse)
+    count = jnp.zeros_like(filled).at[rank].max(filled).sum()
+    return greatest.sum(axis=0) / jnp.maximum(count, 1)
+
+
+def _greatest_of_each(attentions: Maps, links: Links, reverse: bool) -> Float[Array, 'P L N']:
+    """Return the greatest attention over the pairs of each link, by the number of the link."""
     query, key, number = links.T
     if reverse:
         query, key = key, query
     filled = number >= 0
     # Pairs first: a link is a row here, and its maximum over pairs is one scatter of whole rows.
     pairs = jnp.moveaxis(attentions[:, :, query, key], -1, 0) * filled[:, None, None]
-    # The numbers of an example's links may have gaps; ranks are always within the P rows.
-    rank = (number[:, None] > number[None, :]).sum(axis=1)
-    greatest = jnp.zeros_like(pairs).at[rank].max(pairs)
-    count = jnp.zeros_like(filled).at[rank].max(filled).sum()
-    return greatest.sum(axis=0) / jnp.maximum(count, 1)
+    return jnp.zeros_like(pairs).at[number].max(pairs)
 
 
 def _marked(marks: Mapping, name: Names) -> Bool[Array, '... T']:

@@ -6,7 +6,7 @@ Shapes: B batch, L layers, N heads. A statistic's value may have further axes, `
 import dataclasses
 import functools
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import flax.struct
 import jax
@@ -24,10 +24,33 @@ from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.weights import Pretrained, check_pretrained
 
 
+class Reducer(Protocol):
+    """Makes something of the values of all examples, on the host."""
+
+    def add(self, examples: np.ndarray, values: np.ndarray) -> None:
+        """Take the numbers [B] and values [B, L, N, ...] of some examples, each example once."""
+
+    def result(self) -> Any:
+        """Return what was made of them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Reduction:
+    """A statistic of whose values something else is made than a table.
+
+    Attributes:
+      statistic: The statistic.
+      reducer: A function that returns a new `Reducer` for the values.
+    """
+
+    statistic: Callable
+    reducer: Callable[[], Reducer]
+
+
 def stream(
     models: Sequence[Pretrained],
     batches: Iterable[Batch],
-    statistics: Mapping[Hashable, Callable],
+    statistics: Mapping[Hashable, Callable | Reduction],
     *,
     head_mask: Any = None,
     baseline: str = 'uniform',
@@ -40,11 +63,11 @@ def stream(
       models: One model or two, with as many layers and heads each.
       batches: The batches, read once; at most two of them are held at a time.
       statistics: A dictionary from keys to functions. A function takes the maps of each model as
-        one argument, and then the marks.
+        one argument, and then the marks. A `Reduction` can stand in the place of a function.
       head_mask, baseline, keep_values, mesh: As in `collect`.
 
     Returns:
-      A dictionary from the same keys to tables.
+      A dictionary from the same keys to tables, and from the key of a `Reduction` to its result.
 
     Raises:
       ValueError: There are no statistics or no batches, a batch cannot be split over the devices,
@@ -62,24 +85,43 @@ def stream(
     else:
         params = tuple(model.params for model in models)
     head_mask = None if head_mask is None else jnp.asarray(head_mask, jnp.float32)
-    work = Work(tuple(model.bert for model in models), tuple(statistics.items()), baseline)
+    reducers = [
+        each.reducer() if isinstance(each, Reduction) else None for each in statistics.values()
+    ]
+    functions = tuple(
+        (key, each.statistic if isinstance(each, Reduction) else each)
+        for key, each in statistics.items()
+    )
+    reduced = tuple(reducer is not None for reducer in reducers)
+    work = Work(tuple(model.bert for model in models), functions, reduced, baseline)
     state, kept = None, []
     for batch in listed(batches):
         if mesh is not None:
             batch = _shard(batch, mesh)
         before = state
         state, values = step(work, params, batch, state, head_mask)
+        numbers = np.asarray(batch.example)
+        for reducer, value in zip(reducers, values, strict=True):
+            if reducer is not None:
+                reducer.add(numbers[numbers >= 0], np.asarray(value)[numbers >= 0])
         if keep_values:
-            kept.append((np.asarray(batch.example), jax.device_get(values)))
+            of_tables = [
+                None if is_reduced else value
+                for is_reduced, value in zip(reduced, values, strict=True)
+            ]
+            kept.append((numbers, jax.device_get(of_tables)))
         # JAX queues work without limit. Waiting for the step before keeps memory constant and the
         # progress that is shown true, while the device always has work.
         jax.block_until_ready(before)
     if state is None:
         raise ValueError('There are no batches to measure.')
     examples = [example for example, _ in kept]
+    moments = jax.device_get(state)
     return {
-        key: _table(key, moments, examples, [values[index] for _, values in kept])
-        for index, (key, moments) in enumerate(zip(statistics, jax.device_get(state), strict=True))
+        key: _table(key, moments[index], examples, [values[index] for _, values in kept])
+        if reducers[index] is None
+        else reducers[index].result()
+        for index, key in enumerate(statistics)
     }
 
 
@@ -90,11 +132,13 @@ class Work:
     Attributes:
       models: The models whose maps are measured.
       statistics: Pairs of a key and a function of the maps of all models and the marks.
+      reduced: For each of them, whether no moments are needed.
       baseline: The map of masked heads.
     """
 
     models: tuple[Bert, ...]
     statistics: tuple[tuple[Hashable, Callable], ...]
+    reduced: tuple[bool, ...]
     baseline: str
 
 
@@ -119,9 +163,9 @@ def step(
     work: Work,
     params: tuple[Mapping[str, Any], ...],
     batch: Batch,
-    state: list[Moments] | None,
+    state: list[Moments | None] | None,
     head_mask: Float[Array, 'L N'] | Float[Array, 'B L N'] | None,
-) -> tuple[list[Moments], list[Float[Array, 'B L N ...']]]:
+) -> tuple[list[Moments | None], list[Float[Array, 'B L N ...']]]:
     """Measure one batch.
 
     Args:
@@ -149,8 +193,8 @@ def step(
     for index, (key, statistic) in enumerate(work.statistics):
         value, weight = _of_batch(key, statistic, batch.marks, maps)
         weight = _aligned(weight, value, batch.example >= 0)
-        here = _moments(value, weight)
-        moments.append(here if state is None else _merge(state[index], here))
+        here = None if work.reduced[index] else _moments(value, weight)
+        moments.append(here if state is None or here is None else _merge(state[index], here))
         values.append(jnp.where(weight > 0, value, jnp.nan))
     return moments, values
 

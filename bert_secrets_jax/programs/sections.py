@@ -236,6 +236,8 @@ def _frames(study: Study, _) -> Frames:
         'weights': study.input('weights'),
         'frames': study.input('frames'),
         'max_length': study.config.encoding.max_length,
+        # Finds the word classes of samples that have none.
+        'pipeline': study.config.linguistics.pipeline,
         'links': [study.config.links.draws, study.config.seed],
         'examples': study.config.maps.examples,
     }

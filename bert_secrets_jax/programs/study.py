@@ -12,7 +12,7 @@ import json
 import pathlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -43,7 +43,6 @@ from bert_secrets_jax.measure.catalogue import (
     named,
 )
 from bert_secrets_jax.measure.links import (
-    MOVED,
     LinkScores,
     directions,
     link_scores,
@@ -76,6 +75,8 @@ class Measured:
       table: The table of the statistic; None for random links.
       scores: The parts of the tests along random links; None for other statistics.
     """
+
+    FORMAT: ClassVar[int] = 2
 
     table: HeadTable | None = None
     scores: LinkScores | None = None
@@ -425,7 +426,6 @@ class Study:
             with_random, random = with_random_links(
                 encoded,
                 RELATIONS,
-                kinds=[MOVED],
                 draws=self.config.links.draws,
                 seed=self.config.seed,
             )

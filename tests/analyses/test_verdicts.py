@@ -21,7 +21,7 @@ from bert_secrets_jax.ablation import significance
 from bert_secrets_jax.analyses import verdicts as claims
 from bert_secrets_jax.analyses.verdicts import DOES_NOT_HOLD, HOLDS, NOT_MEASURED, UNDECIDED
 from bert_secrets_jax.measure.collect import HeadTable
-from bert_secrets_jax.measure.links import NullTest
+from bert_secrets_jax.measure.links import LinkTest, NullTest
 
 
 def table(values) -> HeadTable:
@@ -262,8 +262,24 @@ def test_cls_of_the_last_layer(sep, verdict):
     assert found.estimate == pytest.approx(sep - 0.2, abs=0.01)
 
 
-def null(mean, familywise) -> NullTest:
-    return NullTest(p=familywise, percentile_99=mean, familywise=familywise, mean=mean, z=mean)
+def null(score, mean, familywise, *, excess=None) -> NullTest:
+    """Return a comparison with places at which a head has this mean; NaN means that none exist."""
+    mean = np.broadcast_to(np.float32(mean), score.mean.shape)
+    if excess is None:
+        excess = HeadTable(score.mean - mean, score.variance, score.count)
+    p = np.broadcast_to(np.float64(familywise), score.mean.shape)
+    p = np.where(np.isnan(mean), np.nan, p)
+    return NullTest(
+        score=score.mean, mean=mean, percentile_99=mean, excess=excess, p=p, familywise=p,
+        links=int(score.count), possible=9.0,
+    )  # fmt: skip
+
+
+def test_of(score, **nulls) -> LinkTest:
+    return LinkTest(score, np.zeros((1, 1, 3), np.int32), nulls)
+
+
+test_of.__test__ = False
 
 
 def everywhere_but(value, place, other) -> np.ndarray:
@@ -272,37 +288,29 @@ def everywhere_but(value, place, other) -> np.ndarray:
     return grid
 
 
-def follow(score, nulls, **random):
-    """Test FRAMES, where the attention along random links is these numbers."""
-    return claims.heads_follow_links(
-        score, nulls, {kind: beyond(score, mean) for kind, mean in random.items()}
-    )
-
-
 def test_frames():
     score = by_layer((0.1, 0.2, 0.1), scatter=0.01)
     real = everywhere_but(0.5, (1, 2), 0.01)
-    nulls = {
-        'moved': null(np.full((3, 4), 0.1), real),
-        'elsewhere': null(np.full((3, 4), 0.08), real),
-    }
-    found = follow(score, nulls, moved=0.1, elsewhere=0.08)
+    others = {'elsewhere': null(score, 0.08, real), 'positions': null(score, 0.07, real)}
+    found = claims.heads_follow_links(test_of(score, moved=null(score, 0.1, real), **others))
     assert found.verdict == HOLDS and 'farthest above them is L2-H3: 0.' in found.evidence
     assert found.numbers['score'] == score.mean[1, 2]
     assert 'Of 12 heads, 1 attends more' in found.evidence
     assert found.estimate == pytest.approx(score.mean[1, 2] - 0.1)
-    assert found.what.endswith('random ones (moved)')
-    # Above one kind only; and far above both, which is not significant.
-    nulls['moved'] = null(np.full((3, 4), 0.1), np.full((3, 4), 0.5))
-    assert follow(score, nulls, moved=0.1, elsewhere=0.08).verdict == UNDECIDED
-    denied = follow(score, nulls, moved=0.19, elsewhere=0.08)
+    assert found.what.endswith('other places (moved)')
+    # Above all kinds but one; and far above all, which is not significant.
+    found = claims.heads_follow_links(test_of(score, moved=null(score, 0.1, 0.5), **others))
+    assert found.verdict == UNDECIDED
+    denied = claims.heads_follow_links(test_of(score, moved=null(score, 0.19, 0.5), **others))
     assert denied.verdict == DOES_NOT_HOLD
-    assert 'No head is 0.05 or more above them' in denied.evidence
+    assert 'No head is 0.05 or more above one of these' in denied.evidence
     few = by_layer((0.1, 0.2, 0.1), scatter=0.3, examples=25)
-    assert follow(few, nulls, moved=0.19, elsewhere=0.08).verdict == UNDECIDED
-    # What fits nowhere else tells nothing.
-    nowhere = follow(score, nulls, moved=np.nan, elsewhere=0.08)
-    assert nowhere.verdict == UNDECIDED and 'nan' not in nowhere.evidence
+    found = claims.heads_follow_links(test_of(few, moved=null(few, 0.19, 0.5)))
+    assert found.verdict == UNDECIDED
+    # Of a kind that no link has places of, nothing is known.
+    found = claims.heads_follow_links(test_of(score, moved=null(score, np.nan, np.nan), **others))
+    assert found.verdict == UNDECIDED and 'nan' not in found.evidence
+    assert 'no such places (moved)' in found.evidence
 
 
 def test_a_head_that_follows_links_is_hardly_ever_denied():
@@ -311,19 +319,17 @@ def test_a_head_that_follows_links_is_hardly_ever_denied():
     rng = np.random.default_rng(0)
     score = by_layer((0.3,), scatter=0.1, examples=60, heads=1)
     denied, runs = 0, 2000
-    no_head = null(score.mean, np.ones_like(score.mean))
     for _ in range(runs):
-        excess = {}
+        nulls = {}
         for kind in ('moved', 'elsewhere'):
             values = claims.PRACTICAL_SHARE + 0.1 * rng.normal(size=(60, 1, 1))
-            excess[kind] = table(values)
-        nulls = dict.fromkeys(excess, no_head)
-        denied += claims.heads_follow_links(score, nulls, excess).verdict == DOES_NOT_HOLD
+            nulls[kind] = null(score, 0.1, 1.0, excess=table(values))
+        denied += claims.heads_follow_links(test_of(score, **nulls)).verdict == DOES_NOT_HOLD
     assert denied / runs <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / runs)
 
 
-def beyond(score, mean) -> HeadTable:
-    return HeadTable(score.mean - mean, score.variance, score.count)
+def positions(score, moved, other=0.0) -> LinkTest:
+    return test_of(score, moved=null(score, moved, 1.0), positions=null(score, other, 1.0))
 
 
 @pytest.mark.parametrize(
@@ -333,19 +339,40 @@ def beyond(score, mean) -> HeadTable:
 def test_position(elsewhere, examples, verdict):
     score = by_layer((0.1, 0.3, 0.1), scatter=0.05, examples=examples)
     links = {
-        'noun to verb': (score, beyond(score, score.mean)),
-        'verb to noun': (score, beyond(score, elsewhere)),
+        'noun to verb': positions(score, score.mean),
+        'verb to noun': positions(score, elsewhere),
     }
     found = claims.position_explains(claims.VERB_SUBJECT, links)
     assert found.verdict == verdict and 'From verb to noun, L2-H' in found.evidence
     assert found.threshold == claims.PRACTICAL_SHARE
     assert found.estimate == pytest.approx(max(score.mean.max() - elsewhere, 0), abs=1e-6)
-    # Links that can be moved nowhere tell nothing.
-    links['noun to verb'] = (score, beyond(score, np.nan))
+    # The same positions of other inputs are as good as the same distances elsewhere.
+    links['verb to noun'] = positions(score, 0.0, elsewhere)
+    assert claims.position_explains(claims.VERB_SUBJECT, links).verdict == verdict
+    # Links without a place tell nothing.
+    links['noun to verb'] = positions(score, np.nan, np.nan)
     found = claims.position_explains(claims.VERB_SUBJECT, links)
     assert found.verdict == (DOES_NOT_HOLD if verdict == DOES_NOT_HOLD else UNDECIDED)
-    assert 'the links fit nowhere else. From verb to noun' in found.evidence
-    assert found.estimate == pytest.approx(score.mean.max() - elsewhere)
+    assert 'with no place at the same distances elsewhere' in found.evidence
+    assert found.estimate == pytest.approx(score.mean.max() - elsewhere, abs=1e-6)
+
+
+def test_a_head_of_positions_is_hardly_ever_taken_for_one_of_the_relation():
+    """Just true and just false: either wrong verdict in at most 5 % of the worlds."""
+    rng = np.random.default_rng(0)
+    score = by_layer((0.3,), scatter=0.1, examples=60, heads=1)
+    runs, wrong = 1000, {HOLDS: 0, DOES_NOT_HOLD: 0}
+    for _ in range(runs):
+        # Exactly as far above the kind that counts: neither verdict is right.
+        nulls = {
+            kind: null(score, 0.1, 1.0, excess=table(excess + 0.1 * rng.normal(size=(60, 1, 1))))
+            for kind, excess in (('moved', claims.PRACTICAL_SHARE), ('positions', 0.05))
+        }
+        verdict = claims.position_explains(claims.VERB_SUBJECT, {'a': test_of(score, **nulls)})
+        if verdict.verdict in wrong:
+            wrong[verdict.verdict] += 1
+    most = 0.05 + 3 * np.sqrt(0.05 * 0.95 / runs)
+    assert all(count / runs <= most for count in wrong.values()), wrong
 
 
 # Verdicts on runs
@@ -588,11 +615,9 @@ def every_verdict():
         yield claims.features_are_negligible(vague, vague, features)
         yield claims.cls_attends_most_to_sep({'[SEP]': clear, **features})
     for real, along in ((0.01, 0.1), (0.5, 0.1), (0.5, 0.2), (0.5, np.nan)):
-        nulls = dict.fromkeys(
-            ('moved', 'elsewhere'), null(np.full((3, 4), 0.1), np.full((3, 4), real))
-        )
-        yield follow(clear, nulls, moved=along, elsewhere=0.1)
-        links = {'noun to verb': (clear, beyond(clear, along)), 'verb to noun': (clear, clear)}
+        nulls = {'elsewhere': null(clear, 0.1, real), 'moved': null(clear, 0.1 + along, real)}
+        yield claims.heads_follow_links(test_of(clear, **nulls))
+        links = {'noun to verb': test_of(clear, **nulls), 'verb to noun': positions(clear, 0.0)}
         yield claims.position_explains(claims.VERB_SUBJECT, links)
         yield claims.position_explains(claims.NOUN_PRONOUN, dict([links.popitem(), *links.items()]))
         yield claims.position_explains(claims.NOUN_PRONOUN, links)

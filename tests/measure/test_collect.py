@@ -1,6 +1,7 @@
 """Law 4: the same for batches of any size and order and on any number of devices."""
 
 import dataclasses
+import functools
 import gc
 
 import hypothesis
@@ -153,60 +154,87 @@ def test_a_statistic_of_the_wrong_shape_is_named(pretrained, tokenizer, examples
         collect(pretrained, batches, {'wrong': wrong})
 
 
-def with_links(batches, links, draws):
-    """Batches with marks 'link' [B, P, 3] and random ones [B, K, P, 3] of their examples."""
+def with_links(batches, links, places):
+    """Batches with marks 'link' [B, P, 3] and the places [B, P, 3] of their examples."""
     return [
         dataclasses.replace(
             batch,
             marks=batch.marks
             | {
                 'link': links[batch.example],
-                'random': {'elsewhere': {'link': draws[batch.example]}},
+                'random': places[batch.example],
             },
         )
         for batch in batches
     ]
 
 
-def test_links_and_their_random_draws_in_one_pass(pretrained, tokenizer, examples):
+def greatest_of(maps, pairs, number):
+    query, key, _ = pairs[pairs[:, 2] == number].T
+    return maps[:, :, query, key].max(-1)
+
+
+class Listed:
+    """A reducer that keeps what it is given."""
+
+    def __init__(self):
+        self.values = {}
+
+    def add(self, examples, values):
+        for example, value in zip(examples.tolist(), values, strict=True):
+            assert example not in self.values
+            self.values[example] = value
+
+    def result(self):
+        return self.values
+
+
+def test_links_and_places_in_one_pass(pretrained, tokenizer, examples):
     """Batches of several lengths with filler rows equal examples measured one by one."""
     rng = np.random.default_rng(0)
     encoded = tokenize(tokenizer, examples, max_length=24)
     # Three pairs of up to two links each; the first example has none.
-    draws = rng.integers(1, encoded.lengths[:, None, None, None] - 1, (23, 4, 3, 3))
-    draws[..., 2] = rng.integers(-1, 2, (23, 1, 3))
-    draws[0, ..., 2] = -1
-    links = draws[:, 0]
+    links = rng.integers(1, encoded.lengths[:, None, None] - 1, (23, 3, 3))
+    links[..., 2] = rng.integers(-1, 2, (23, 3))
+    links[0, ..., 2] = -1
+    # Of places all numbers occur.
+    places = rng.integers(1, encoded.lengths[:, None, None] - 1, (23, 5, 3))
+    places[..., 2] = (0, 1, 1, 2, -1)
     measures = {
         'link': statistics.attention_of_links('link'),
         'counted': statistics.attention_of_links('link', among='token'),
-        'null': statistics.attention_of_random_links('link', kind='elsewhere'),
+        'places': stream.Reduction(statistics.attention_at_places(), Listed),
     }
     batches = encode_all(tokenizer, examples, tokens_per_batch=120)
     assert len({batch.example.shape for batch in batches}) > 1
     assert any((batch.example < 0).any() for batch in batches)
-    tables = collect(pretrained, with_links(batches, links, draws), measures, keep_values=True)
+    marked = with_links(batches, links, places)
+    found = stream.stream((pretrained,), marked, measures, keep_values=True)
 
     (whole,) = encode_all(tokenizer, examples, tokens_per_batch=10**6, buckets=())
     maps = pretrained.bert.apply({'params': pretrained.params}, **whole.inputs).attentions
     has_links = (links[..., 2] >= 0).any(axis=1)
-    expected = np.full((23, 3, 4, 4), np.nan, np.float32)
+    expected = np.full((23, 3, 4), np.nan, np.float32)
+    assert sorted(found['places']) == list(range(23))
     for row, example in enumerate(whole.example):
+        greatest = functools.partial(greatest_of, np.asarray(maps[row]))
+        of_example = links[example]
         if has_links[example]:
-            for k, draw in enumerate(draws[example]):
-                pairs = np.asarray(maps[row][:, :, draw[:, 0], draw[:, 1]])
-                best = [pairs[..., draw[:, 2] == n].max(-1) for n in set(draw[:, 2]) - {-1}]
-                expected[example, ..., k] = np.mean(best, axis=0)
+            numbers = set(of_example[:, 2]) - {-1}
+            expected[example] = np.mean([greatest(of_example, n) for n in numbers], axis=0)
+        at_places = [greatest(places[example], number) for number in range(3)]
+        np.testing.assert_allclose(
+            found['places'][example][..., :3], np.stack(at_places, axis=-1), atol=2e-6
+        )
+        assert (found['places'][example][..., 3:] == 0).all()
     assert 0 < has_links.sum() < 23
-    assert tables['null'].count == tables['link'].count == has_links.sum()
-    assert tables['null'].mean.shape == tables['null'].standard_error.shape == (3, 4, 4)
-    np.testing.assert_allclose(tables['null'].values, expected, atol=2e-6)
+    assert found['link'].count == has_links.sum()
+    np.testing.assert_allclose(found['link'].values, expected, atol=2e-6)
     variance = np.nanvar(expected, axis=0, ddof=1)
-    np.testing.assert_allclose(tables['null'].mean, np.nanmean(expected, axis=0), atol=2e-6)
-    np.testing.assert_allclose(tables['null'].variance, variance, atol=2e-6)
-    np.testing.assert_allclose(tables['link'].mean, tables['null'].mean[..., 0], atol=2e-6)
+    np.testing.assert_allclose(found['link'].mean, np.nanmean(expected, axis=0), atol=2e-6)
+    np.testing.assert_allclose(found['link'].variance, variance, atol=2e-6)
     share = has_links.mean()
-    np.testing.assert_allclose(tables['counted'].mean, tables['link'].mean * share, atol=2e-6)
+    np.testing.assert_allclose(found['counted'].mean, found['link'].mean * share, atol=2e-6)
 
 
 def test_values_of_two_encodings_are_not_mixed_up(pretrained, tokenizer, examples):
@@ -225,7 +253,8 @@ def test_memory_does_not_grow_with_the_corpus(pretrained, tokenizer, examples):
     """What is carried from batch to batch is three [L, N] arrays a statistic, and a streamed run
     of many batches leaves no more arrays alive than a short one."""
     (batch,) = encode_all(tokenizer, examples[:2], buckets=())
-    work = stream.Work((pretrained.bert,), tuple(STATISTICS.items()), 'uniform')
+    reduced = (False,) * len(STATISTICS)
+    work = stream.Work((pretrained.bert,), tuple(STATISTICS.items()), reduced, 'uniform')
     step = lambda state: stream.step(work, (pretrained.params,), batch, state, None)[0]
     first = jax.eval_shape(step, None)
     shapes = jax.tree.map(lambda leaf: leaf.shape, jax.eval_shape(step, first))

@@ -1,6 +1,5 @@
 """Each statistic on maps of four tokens, worked out by hand, and where it does not apply."""
 
-import functools
 
 import jax
 import jax.numpy as jnp
@@ -129,15 +128,7 @@ OF_FOUR = {
         # Zipped: the second link has its first pair only, at the first place of its wordpieces.
         'link': [(1, 2, 0), (2, 3, 3), (0, 0, -1)],
     },
-    'random': {
-        'moved': {
-            'link': [
-                [(1, 3, 0), (0, 0, -1)],
-                [(3, 1, 0), (0, 0, -1)],
-                [(0, 2, 0), (0, 0, -1)],
-            ]
-        }
-    },
+    'random': [(1, 3, 0), (3, 1, 1), (0, 2, 2)],
 }
 
 
@@ -184,12 +175,12 @@ def of_four(statistic):
         (statistics.attention_of_links('absent'), [0, 0], 0),
         (statistics.attention_of_links('absent', among='token'), [0, 0], 1),
         (
-            statistics.attention_of_random_links('link', kind='moved'),
+            statistics.attention_at_places(),
             [[0.125, 0.25, 0.25], [0.25, 0.625, 0]],
             1,
         ),
         (
-            statistics.attention_of_random_links('link', kind='moved', reverse=True),
+            statistics.attention_at_places(reverse=True),
             [[0.25, 0.125, 0], [0.625, 0.25, 0.25]],
             1,
         ),
@@ -225,34 +216,25 @@ def test_links_equal_a_loop_over_pairs(reverse):
     assert weight.tolist() == [1, 1, 0, 1, 1, 1]
 
 
-def test_each_random_draw_is_measured_as_links_are():
+@pytest.mark.parametrize('reverse', [False, True])
+def test_each_place_is_measured_as_a_link_is(reverse):
     rng = np.random.default_rng(1)
-    maps = jnp.asarray(rng.dirichlet(np.ones(7), (2, 3, 7)), jnp.float32)
-    draws = rng.integers(0, 7, (5, 4, 3))
-    draws[..., 2] = [0, 1, 1, -1]
-    marks = {'random': {'moved': {'link': jnp.asarray(draws)}}}
-    value, weight = statistics.attention_of_random_links('link', kind='moved')(maps, marks)
-    assert value.shape == (2, 3, 5) and float(weight) == 1
-    alone = [by_loop(np.asarray(maps), draw, reverse=False) for draw in draws]
-    np.testing.assert_allclose(np.moveaxis(value, -1, 0), alone, atol=1e-7)
-    # And what the annotated links get beyond their mean.
-    links = np.where(np.arange(3) == 2, draws[0], 3)
-    with_excess = statistics.attention_of_random_links('link', kind='moved', excess=True)
-    together, weight = with_excess(maps, marks | {'link': jnp.asarray(links)})
-    np.testing.assert_allclose(together[..., :-1], value, atol=1e-7)
-    expected = by_loop(np.asarray(maps), links, reverse=False) - np.mean(alone, axis=0)
-    np.testing.assert_allclose(together[..., -1], expected, atol=1e-6)
-    assert float(weight) == 1
+    maps = rng.dirichlet(np.ones(7), (2, 3, 7)).astype(np.float32)
+    places = rng.integers(0, 7, (6, 3))
+    places[:, 2] = [0, 1, 1, 3, -1, 3]
+    value, weight = statistics.attention_at_places(reverse=reverse)(
+        jnp.asarray(maps), {'random': jnp.asarray(places)}
+    )
+    assert value.shape == (2, 3, 6) and float(weight) == 1
+    for number in range(6):
+        alone = np.where((places[:, 2] == number)[:, None], places, -1)
+        expected = by_loop(maps, alone, reverse=reverse)
+        np.testing.assert_allclose(value[..., number], expected, atol=1e-7)
 
 
 @pytest.mark.parametrize(
     'factory',
-    [
-        statistics.attention_to,
-        statistics.cls_to,
-        statistics.attention_of_links,
-        functools.partial(statistics.attention_of_random_links, kind='moved'),
-    ],
+    [statistics.attention_to, statistics.cls_to, statistics.attention_of_links],
 )
 def test_one_statistic_for_one_name(factory):
     """jit compiles anew for another function, even if it does the same."""
