@@ -13,7 +13,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-BASELINES = ('uniform', 'zero')
+# What a disabled head does instead: another map, or another output.
+MAP_BASELINES = ('uniform', 'zero')
+OUTPUT_BASELINES = ('mean', 'resample')
+BASELINES = (*MAP_BASELINES, *OUTPUT_BASELINES)
 Mask = Bool[Array, 'B S'] | Int[Array, 'B S']
 
 
@@ -89,19 +92,38 @@ def disable_heads(
         2019, Voita et al. 2019).
 
     Raises:
-      ValueError: The baseline is unknown.
+      ValueError: The baseline is none of `MAP_BASELINES`.
     """
-    check_baseline(baseline)
+    check_baseline(baseline, MAP_BASELINES)
     keep = jnp.atleast_2d(head_mask)[:, :, None, None]
     if baseline == 'zero':
         return keep * probabilities
     return keep * probabilities + (1 - keep) * uniform_probabilities(attention_mask)
 
 
-def check_baseline(baseline: str) -> None:
-    """Raise ValueError unless the baseline is one of `BASELINES`."""
+def replace_contexts(
+    context: Float[Array, 'B T N H'],
+    head_mask: Float[Array, ' N'] | Float[Array, 'B N'],
+    replacement: Float[Array, '#B #T N H'],
+) -> Float[Array, 'B T N H']:
+    """Replace the outputs of masked heads: `mask * own + (1 - mask) * replacement`.
+
+    Args:
+      context: The output of each head, before the output projection.
+      head_mask: 1 keeps a head, 0 replaces its output, fractions interpolate. The result is
+        differentiable in it.
+      replacement: The outputs that replace these.
+    """
+    keep = jnp.atleast_2d(head_mask)[:, None, :, None].astype(context.dtype)
+    return keep * context + (1 - keep) * replacement.astype(context.dtype)
+
+
+def check_baseline(baseline: str, allowed: tuple[str, ...] = BASELINES) -> None:
+    """Raise ValueError unless the baseline is one of those allowed."""
     if baseline not in BASELINES:
-        raise ValueError(f'{baseline=} is unknown; choose one of {BASELINES}.')
+        raise ValueError(f'{baseline=} is unknown; choose one of {allowed}.')
+    if baseline not in allowed:
+        raise ValueError(f'{baseline=} replaces outputs, not maps; choose one of {allowed} here.')
 
 
 def dropout_mask(

@@ -41,12 +41,15 @@ class BertOutput:
       hidden_states: [B, L+1, T, D] embeddings and the output of every layer.
       attentions: [B, L, N, T, S] learned probabilities: after softmax, before head mask and
         dropout.
+      contexts: [B, L, T, N, H] what each head hands to the output projection of its layer: its map
+        times the values, after head mask and dropout. At padding it means nothing.
     """
 
     logits: ArrayLike | None
     pooled: ArrayLike | None
     hidden_states: ArrayLike
     attentions: ArrayLike
+    contexts: ArrayLike
 
     __repr__ = brief
 
@@ -148,12 +151,26 @@ class Embeddings(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention; returns its output [B, T, D] and the learned maps [B, N, T, S]."""
+    """Multi-head self-attention.
+
+    It returns its output [B, T, D], the learned maps [B, N, T, S] and the outputs of the heads [B,
+    T, N, H], after the mask, that its output is made from.
+    """
 
     config: BertConfig
 
     @nn.compact
-    def __call__(self, hidden, head_mask, attention_mask, example_ids, *, baseline, deterministic):
+    def __call__(
+        self,
+        hidden,
+        head_mask,
+        attention_mask,
+        example_ids,
+        replacement,
+        *,
+        baseline,
+        deterministic,
+    ):
         config = self.config
         precision = matmul_precision(config)
         heads = (config.num_attention_heads, config.head_size)
@@ -162,13 +179,16 @@ class SelfAttention(nn.Module):
         value = dense(config, heads, 'value')(hidden)
         learned = attention.attention_probabilities(query, key, attention_mask, precision=precision)
         used = learned
-        if head_mask is not None:
+        if head_mask is not None and replacement is None:
             used = attention.disable_heads(learned, head_mask, attention_mask, baseline=baseline)
         used = Dropout(config.attention_probs_dropout_prob, axes='maps')(
             used, example_ids, deterministic=deterministic
         )
         context = attention.attend(used.astype(value.dtype), value, precision=precision)
-        return dense(config, config.hidden_size, 'output', axis=(-2, -1))(context), learned
+        if head_mask is not None and replacement is not None:
+            context = attention.replace_contexts(context, head_mask, replacement)
+        attended = dense(config, config.hidden_size, 'output', axis=(-2, -1))(context)
+        return attended, learned, context
 
 
 def rest_of_layer(config: BertConfig, residual, dropout=lambda x: x):
@@ -200,32 +220,36 @@ class RestOfLayer(nn.Module):
 
 
 class Layer(nn.Module):
-    """One encoder layer as `lax.scan` needs it: carries hidden states, emits them and the maps."""
+    """One encoder layer as `lax.scan` needs it.
+
+    It carries hidden states, and emits them, the maps and the outputs of the heads.
+    """
 
     config: BertConfig
     baseline: str = 'uniform'
     deterministic: bool = True
 
     @nn.compact
-    def __call__(self, hidden, head_mask, attention_mask, example_ids):
+    def __call__(self, hidden, head_mask, attention_mask, example_ids, replacement=None):
         config = self.config
         dropout = functools.partial(
             Dropout(config.hidden_dropout_prob),
             example_ids=example_ids,
             deterministic=self.deterministic,
         )
-        attended, maps = SelfAttention(config, name='attention')(
+        attended, maps, contexts = SelfAttention(config, name='attention')(
             hidden,
             head_mask,
             attention_mask,
             example_ids,
+            replacement,
             baseline=self.baseline,
             deterministic=self.deterministic,
         )
         if config.family.dropout_after_attention:
             attended = dropout(attended)
         hidden = rest_of_layer(config, hidden + attended, dropout)
-        return hidden, (hidden, maps)
+        return hidden, (hidden, maps, contexts)
 
 
 class Bert(nn.Module):
@@ -249,6 +273,7 @@ class Bert(nn.Module):
         *,
         head_mask: ArrayLike | None = None,
         baseline: str = 'uniform',
+        replacement: ArrayLike | None = None,
         deterministic: bool = True,
         example_ids: ArrayLike | None = None,
     ) -> BertOutput:
@@ -259,27 +284,40 @@ class Bert(nn.Module):
           token_type_ids: [B, T] 0 for the first segment, 1 for the second. They have no effect in
             models with fewer than two segments.
           attention_mask: [B, T] 1 on real tokens, 0 on padding.
-          head_mask: [L, N] or [B, L, N] 1 keeps a head, 0 replaces its probabilities by the
-            baseline, fractions interpolate. The output is differentiable in it.
-          baseline: 'uniform' (1/length on real tokens, as in section 4.6 of the paper) or 'zero'
-            (Michel et al. 2019, Voita et al. 2019).
+          head_mask: [L, N] or [B, L, N] 1 keeps a head, 0 replaces what it does by the baseline,
+            fractions interpolate. The output is differentiable in it.
+          baseline: What a disabled head does. With 'uniform' (1/length on real tokens, as in
+            section 4.6 of the paper) and 'zero' (Michel et al. 2019, Voita et al. 2019) it has
+            another map. With 'mean' (its mean output over a corpus) and 'resample' (its output on
+            another input) it has another output, `replacement`.
+          replacement: [L, N, H] or [B, L, T, N, H] The outputs that replace those of disabled
+            heads, `contexts` of other passes; needed for 'mean' and 'resample' as soon as there is
+            a `head_mask`. `bs.mean_contexts` gives means. The model treats both kinds alike, and
+            the outputs are differentiable in it. Dropout does not touch it.
           deterministic: Whether dropout is off. False needs `rngs={'dropout': key}`.
           example_ids: [B] integers that decide, with the key, what dropout does to each example. By
             default they are the places in the batch.
 
         Raises:
-          ValueError: Shapes do not fit the model, or the baseline is unknown.
+          ValueError: Shapes do not fit the model, the baseline is unknown, or there is a
+            replacement where the baseline needs none, or none where it needs one.
         """
         config = self.config
         input_ids, token_type_ids, attention_mask = map(
             jnp.asarray, (input_ids, token_type_ids, attention_mask)
         )
-        _check_inputs(config, input_ids, token_type_ids, attention_mask, head_mask, baseline)
+        _check_inputs(config, input_ids, token_type_ids, attention_mask, head_mask)
+        _check_replacement(config, input_ids, head_mask, baseline, replacement)
         if example_ids is None:
             example_ids = jnp.arange(len(input_ids))
         if head_mask is not None:
             # The scan over layers wants the layer first.
             head_mask = jnp.moveaxis(jnp.asarray(head_mask, jnp.float32), -2, 0)
+        if replacement is not None:
+            replacement = jnp.asarray(replacement)
+            if replacement.ndim == 3:
+                replacement = replacement[None, :, None]
+            replacement = jnp.moveaxis(replacement, 1, 0)
         embedded = Embeddings(config, name='embeddings')(
             input_ids, token_type_ids, example_ids, deterministic=deterministic
         )
@@ -287,10 +325,12 @@ class Bert(nn.Module):
             Layer,
             variable_axes={'params': 0},
             split_rngs={'params': True, 'dropout': True},
-            in_axes=(0, nn.broadcast, nn.broadcast),
+            in_axes=(0, nn.broadcast, nn.broadcast, 0),
             length=config.num_hidden_layers,
         )(config, baseline, deterministic, name='layers')
-        hidden, (states, maps) = layers(embedded, head_mask, attention_mask, example_ids)
+        hidden, (states, maps, contexts) = layers(
+            embedded, head_mask, attention_mask, example_ids, replacement
+        )
         pooled = logits = None
         rate = config.classifier_dropout
         rate = config.hidden_dropout_prob if rate is None else rate
@@ -309,11 +349,11 @@ class Bert(nn.Module):
             pooled=pooled,
             hidden_states=jnp.moveaxis(jnp.concatenate([embedded[None], states]), 0, 1),
             attentions=jnp.moveaxis(maps, 0, 1),
+            contexts=jnp.moveaxis(contexts, 0, 1),
         )
 
 
-def _check_inputs(config, input_ids, token_type_ids, attention_mask, head_mask, baseline) -> None:
-    attention.check_baseline(baseline)
+def _check_inputs(config, input_ids, token_type_ids, attention_mask, head_mask) -> None:
     if input_ids.ndim != 2:
         raise ValueError(f'input_ids must be [batch, length], got {input_ids.shape}.')
     for name, array in (
@@ -338,6 +378,32 @@ def _check_inputs(config, input_ids, token_type_ids, attention_mask, head_mask, 
                 f'[batch, layers, heads] = {[batch, *heads]}, '
                 f'got {list(jnp.shape(head_mask))}.'
             )
+
+
+def _check_replacement(config, input_ids, head_mask, baseline, replacement) -> None:
+    attention.check_baseline(baseline)
+    if baseline in attention.MAP_BASELINES:
+        if replacement is not None:
+            raise ValueError(
+                f'{baseline=} takes no replacement: give one with {attention.OUTPUT_BASELINES}.'
+            )
+        return
+    if replacement is None:
+        if head_mask is not None:
+            raise ValueError(
+                f'{baseline=} needs a replacement, the outputs that disabled heads get: contexts '
+                'of another pass, or bs.mean_contexts(pretrained, batches).'
+            )
+        return
+    heads = (config.num_attention_heads, config.head_size)
+    one = (config.num_hidden_layers, *heads)
+    each = (input_ids.shape[0], config.num_hidden_layers, input_ids.shape[1], *heads)
+    if jnp.shape(replacement) not in (one, each):
+        raise ValueError(
+            f'replacement must be [layers, heads, width] = {list(one)} or '
+            f'[batch, layers, length, heads, width] = {list(each)}, '
+            f'got {list(jnp.shape(replacement))}.'
+        )
 
 
 def init_params(bert: Bert, seed: int) -> dict:
