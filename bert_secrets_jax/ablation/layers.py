@@ -5,7 +5,10 @@ of one example next to each other; J heads that a mask changes in one layer; A m
 one for all heads.
 
 To disable a head is to change the layer's output: the head's context, which is its map times the
-values, is replaced by the mean of the values (baseline 'uniform') or by 0 (baseline 'zero').
+values, is replaced by the mean of the values (baseline 'uniform'), by 0 ('zero'), by its mean over
+a corpus ('mean') or by its context on another input ('resample'). The last two are computed before,
+and come as a replacement: [1, 1, N, H], the same for all tokens of all examples, or [B, T, N, H],
+the same under all masks of an example. With the first two it is None.
 """
 
 import dataclasses
@@ -62,7 +65,7 @@ def embed(setting: Setting, params, batch):
 
 
 @_piece
-def run_layer(setting: Setting, params, hidden, attention_mask, head_mask):
+def run_layer(setting: Setting, params, hidden, attention_mask, head_mask, replacement=None):
     """Run a whole layer, and return its output [Z, T, D].
 
     Args:
@@ -71,16 +74,18 @@ def run_layer(setting: Setting, params, hidden, attention_mask, head_mask):
       hidden: [Z, T, D] The hidden states that enter the layer.
       attention_mask: [B, T] The mask of the tokens: 1 on real tokens, 0 on padding.
       head_mask: [Z, N] The mask of the layer's heads in each row; None keeps all heads.
+      replacement: What replaces the contexts of disabled heads.
     """
     attention_mask = _per_row(attention_mask, len(hidden))
-    context, baseline = _contexts(setting, params, hidden, attention_mask)
+    context, value = _contexts(setting, params, hidden, attention_mask)
     if head_mask is not None:
+        baseline = _baseline(setting, value, attention_mask, replacement)
         context = context + (1 - head_mask)[:, None, :, None] * (baseline - context)
     return _rest(setting, params, hidden + _output(setting, params, context))
 
 
 @_piece
-def open_layer(setting: Setting, params, hidden, attention_mask):
+def open_layer(setting: Setting, params, hidden, attention_mask, replacement=None):
     """Run the attention of a layer once for all masks that first differ in it.
 
     Args:
@@ -88,12 +93,14 @@ def open_layer(setting: Setting, params, hidden, attention_mask):
       params: The parameters of this layer.
       hidden: [B, T, D] The hidden states that enter the layer.
       attention_mask: [B, T] The mask of the tokens: 1 on real tokens, 0 on padding.
+      replacement: What replaces the contexts of disabled heads.
 
     Returns:
       The residual stream [B, T, D] after the intact attention, and the change of it [N, B, T, D]
       that comes from disabling each head.
     """
-    context, baseline = _contexts(setting, params, hidden, attention_mask)
+    context, value = _contexts(setting, params, hidden, attention_mask)
+    baseline = _baseline(setting, value, attention_mask, replacement)
     changes = jnp.einsum(
         'BTNH,NHD->NBTD',
         baseline - context,
@@ -139,7 +146,60 @@ def leave_layer(setting: Setting, params, residual):
 
 
 @_piece
-def last_layer(setting: Setting, params, pooler, classifier, hidden, attention_mask, head_masks):
+def open_intact(setting: Setting, params, hidden, attention_mask):
+    """Return the contexts [B, T, N, H] of the heads of a layer.
+
+    Args:
+      setting: The model.
+      params: The parameters of this layer.
+      hidden: [B, T, D] The hidden states that enter the layer.
+      attention_mask: [B, T] The mask of the tokens: 1 on real tokens, 0 on padding.
+    """
+    return _contexts(setting, params, hidden, attention_mask)[0]
+
+
+@_piece
+def close_intact(setting: Setting, params, hidden, context):
+    """Return the output [B, T, D] of a layer in which no head is disabled.
+
+    Args:
+      setting: The model.
+      params: The parameters of this layer.
+      hidden: [B, T, D] The hidden states that enter the layer.
+      context: The result of `open_intact`.
+    """
+    return _rest(setting, params, hidden + _output(setting, params, context))
+
+
+@jax.jit
+def total(context, attention_mask):
+    """Return the sum [N, H] of the contexts [B, T, N, H] of all real tokens, in float32."""
+    return jnp.einsum(
+        'BTNH,BT->NH',
+        context,
+        attention_mask.astype(context.dtype),
+        precision=jax.lax.Precision.HIGHEST,
+        preferred_element_type=jnp.float32,
+    )
+
+
+@jax.jit
+def lend(context, tokens):
+    """Return the contexts [B, T, N, H] of donors [B, S, N, H] at the given tokens [B, T]."""
+    return jnp.take_along_axis(context, tokens[:, :, None, None], axis=1)
+
+
+@_piece
+def last_layer(
+    setting: Setting,
+    params,
+    pooler,
+    classifier,
+    hidden,
+    attention_mask,
+    head_masks,
+    replacement=None,
+):
     """Return the logits [Z, M, C] under M masks of the last layer.
 
     The logits depend on [CLS] alone. Its one query is multiplied into the weights of the keys, and
@@ -154,6 +214,7 @@ def last_layer(setting: Setting, params, pooler, classifier, hidden, attention_m
       hidden: [Z, T, D] The hidden states that enter the last layer.
       attention_mask: [B, T] The mask of the tokens: 1 on real tokens, 0 on padding.
       head_masks: [Z, M, N] The masks of the last layer's heads.
+      replacement: What replaces the contexts of disabled heads.
     """
     config = setting.config
     einsum = functools.partial(jnp.einsum, precision=matmul_precision(config))
@@ -180,6 +241,8 @@ def last_layer(setting: Setting, params, pooler, classifier, hidden, attention_m
     if setting.baseline == 'uniform':
         # One map serves all heads: A is 1 here, and N for the learned maps.
         baseline = values(attention.uniform_probabilities(attention_mask)[:, 0])
+    elif replacement is not None:
+        baseline = _per_row(replacement[:, 0], len(hidden)).astype(context.dtype)
     amounts = (1 - head_masks).astype(context.dtype)[..., None]
     used = context[:, None] + amounts * (baseline - context)[:, None]
     row = _rest(setting, params, hidden[:, :1] + _output(setting, params, used))
@@ -189,24 +252,30 @@ def last_layer(setting: Setting, params, pooler, classifier, hidden, attention_m
     return logits.astype(jnp.float32)
 
 
-def _per_row(attention_mask, rows: int):
-    """Repeat [B, T] to [Z, T]: the masks of one example are next to each other."""
-    return jnp.repeat(attention_mask, rows // len(attention_mask), axis=0)
+def _per_row(array, rows: int):
+    """Repeat [B, ...] to [Z, ...]: the masks of one example are next to each other."""
+    return jnp.repeat(array, rows // len(array), axis=0)
 
 
 def _contexts(setting: Setting, params, hidden, attention_mask):
-    """Return the contexts [Z, T, N, H] of the heads, and those [Z, 1, N, H] of disabled heads."""
+    """Return the contexts [Z, T, N, H] of the heads, and their values, of the same shape."""
     precision = matmul_precision(setting.config)
     query, key, value = (
         _project(setting, params, name, hidden) for name in ('query', 'key', 'value')
     )
     learned = attention.attention_probabilities(query, key, attention_mask, precision=precision)
-    context = attention.attend(learned.astype(value.dtype), value, precision=precision)
+    return attention.attend(learned.astype(value.dtype), value, precision=precision), value
+
+
+def _baseline(setting: Setting, value, attention_mask, replacement):
+    """Return the contexts of disabled heads, [Z, 1, N, H] or [Z, T, N, H]."""
+    if replacement is not None:
+        return _per_row(replacement, len(value)).astype(value.dtype)
     if setting.baseline == 'zero':
-        return context, jnp.zeros_like(context[:, :1])
+        return jnp.zeros_like(value[:, :1])
     uniform = attention.uniform_probabilities(attention_mask)[:, 0, 0].astype(value.dtype)
-    mean = jnp.einsum('ZS,ZSNH->ZNH', uniform, value, precision=precision)
-    return context, mean[:, None]
+    precision = matmul_precision(setting.config)
+    return jnp.einsum('ZS,ZSNH->ZNH', uniform, value, precision=precision)[:, None]
 
 
 def _project(setting: Setting, params, name: str, hidden):

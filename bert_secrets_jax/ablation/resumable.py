@@ -10,8 +10,9 @@ import jax
 import numpy as np
 from absl import logging
 from jax.sharding import Mesh
-from jaxtyping import Shaped
+from jaxtyping import Float, Shaped
 
+from bert_secrets_jax.ablation.donors import Donors
 from bert_secrets_jax.ablation.sweep import Descent, Swept
 from bert_secrets_jax.data.encoding import Batch, encode, in_order
 from bert_secrets_jax.data.tasks import Text
@@ -33,6 +34,8 @@ def sweep_examples(
     masks: Shaped[np.ndarray, 'M L N'],
     *,
     baseline: str = 'uniform',
+    replacement: Float[np.ndarray, 'L N H'] | None = None,
+    donor_seed: int = 0,
     max_length: int = 128,
     tokens_per_batch: int = 2048,
     chunk_tokens: int | None = None,
@@ -44,13 +47,14 @@ def sweep_examples(
     With a folder, a sweep that was killed goes on where it was when it is called again with the
     same arguments; it loses about a minute of work. The folder only holds unfinished work: delete
     it when the result is saved. A file in it that is damaged, or that belongs to another model,
-    other masks or other batches, is ignored, and its part is computed again.
+    other masks, another baseline or other batches, is ignored, and its part is computed again.
 
     Args:
       pretrained: A model with a classification or regression head.
       examples: Strings, pairs of strings or `Example`s, all of one kind.
       masks: [M, L, N] The masks, as in `sweep`. The intact model is not added.
-      baseline: The map of a disabled head, as in `sweep`.
+      baseline, replacement, donor_seed: What a disabled head does, as in `sweep`. The mean and the
+        donors are those of all examples.
       max_length: The greatest number of tokens; longer inputs are cut.
       tokens_per_batch: The greatest number of rows times padded length. Where there are many masks,
         the batches are smaller, so that progress shows.
@@ -63,7 +67,12 @@ def sweep_examples(
       ValueError: There are no examples, or `sweep` would refuse the other arguments.
     """
     descent = Descent.start(
-        pretrained, masks, baseline=baseline, chunk_tokens=chunk_tokens, mesh=mesh
+        pretrained,
+        masks,
+        baseline=baseline,
+        replacement=replacement,
+        chunk_tokens=chunk_tokens,
+        mesh=mesh,
     )
     count = len(descent.masks)
     batches = encode(
@@ -76,6 +85,7 @@ def sweep_examples(
         ),
         batch_multiple=descent.devices,
     )
+    descent = descent.replacing(pretrained, batches, donor_seed=donor_seed, mesh=mesh)
     files = [None] * len(batches)
     if folder is not None:
         files = _files(pathlib.Path(folder), pretrained, descent, batches)
@@ -101,12 +111,20 @@ def _files(
     sweep = hashlib.sha256(repr(dataclasses.asdict(descent.setting)).encode())
     for array in (*jax.tree.leaves(pretrained.params), descent.masks):
         sweep.update(np.ascontiguousarray(array))
+    replacement = descent.replacement
+    if isinstance(replacement, np.ndarray):
+        sweep.update(np.ascontiguousarray(replacement))
     files = []
     for batch in batches:
         content = sweep.copy()
         content.update(repr(batch.input_ids.shape).encode())
         for array in (*batch.inputs.values(), batch.example):
             content.update(np.ascontiguousarray(array))
+        if isinstance(replacement, Donors):
+            # Not the seed: other donors of other examples change nothing here.
+            lent, tokens = replacement.of(batch, padding=descent.setting.config.pad_token_id)
+            for array in (*lent.inputs.values(), tokens):
+                content.update(np.ascontiguousarray(array))
         files.append(folder / f'{content.hexdigest()[:16]}.npz')
     return files
 

@@ -4,6 +4,9 @@ Masks that are equal in the first layers share the hidden states of those layers
 where they differ, the attention is still computed once for all of them, and each mask pays only for
 its own feed-forward network. In the last layer each mask pays only for the one row from which the
 logits are computed.
+
+With the baselines 'mean' and 'resample' the intact model runs once more, over all examples before
+the sweep ('mean') or over the donors of each piece of a batch ('resample').
 """
 
 import dataclasses
@@ -12,22 +15,32 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh
 from jaxtyping import Float, Int, Real, Shaped
 
+from bert_secrets_jax.ablation.contexts import (
+    check_split,
+    intact_contexts,
+    layers_of,
+    mean_contexts,
+    on_devices,
+)
+from bert_secrets_jax.ablation.donors import Donors
 from bert_secrets_jax.ablation.layers import (
     Setting,
     close_layer,
     embed,
     last_layer,
     leave_layer,
+    lend,
     open_layer,
     run_layer,
 )
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.data.encoding import Batch, in_order, listed
-from bert_secrets_jax.model.attention import check_baseline
+from bert_secrets_jax.model.attention import OUTPUT_BASELINES, check_baseline
 from bert_secrets_jax.model.bert import check_finite
+from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.weights import Pretrained, check_pretrained
 
 
@@ -69,6 +82,8 @@ def sweep(
     masks: Shaped[np.ndarray, 'M L N'],
     *,
     baseline: str = 'uniform',
+    replacement: Float[np.ndarray, 'L N H'] | None = None,
+    donor_seed: int = 0,
     chunk_tokens: int | None = None,
     mesh: Mesh | None = None,
 ) -> Swept:
@@ -82,9 +97,15 @@ def sweep(
       pretrained: A model with a classification or regression head.
       batches: The batches of one call of `encode`.
       masks: [M, L, N] The masks, from `ablation/masks.py` or your own: 1 keeps a head, 0 replaces
-        its map by the baseline, and a fraction mixes the two.
-      baseline: The map of a disabled head: 'uniform' gives every token 1/length (the paper,
-        section 4.6), 'zero' removes the head (Michel et al. 2019).
+        what it does by the baseline, and a fraction mixes the two.
+      baseline: What a disabled head does: 'uniform' gives every token 1/length (the paper, section
+        4.6), 'zero' removes the head (Michel et al. 2019), 'mean' replaces its output by its mean
+        output over a corpus (Wang et al. 2022), and 'resample' by its output on another example
+        (Chan et al. 2022).
+      replacement: [L, N, H] For 'mean', the mean outputs of the heads over a corpus of your own,
+        from `mean_contexts`; None takes the mean over these batches.
+      donor_seed: The seed of the draw of that other example for 'resample': see
+        `ablation.donors.draw_donors`.
       chunk_tokens: The number of tokens, of all examples and masks together, that one call
         computes; None takes `default_chunk_tokens`. Smaller chunks need less memory.
       mesh: The devices, along an axis `data`, over which the examples of each batch are split; None
@@ -93,13 +114,21 @@ def sweep(
     Raises:
       TypeError: The model is not a `Pretrained`, or a single batch is given.
       ValueError: The masks do not fit the model, the model has no classifier, the baseline is
-        unknown, there are no batches, or a batch cannot be split over the devices.
+        unknown or does not go with the replacement, there are no batches or, for 'resample', fewer
+        than two examples, or a batch cannot be split over the devices.
     """
     batches = list(listed(batches))
     if not batches:
         raise ValueError('There are no batches to sweep.')
     found = sweep_batches(
-        pretrained, batches, masks, baseline=baseline, chunk_tokens=chunk_tokens, mesh=mesh
+        pretrained,
+        batches,
+        masks,
+        baseline=baseline,
+        replacement=replacement,
+        donor_seed=donor_seed,
+        chunk_tokens=chunk_tokens,
+        mesh=mesh,
     )
     return Swept(
         masks=np.asarray(masks, np.float32),
@@ -113,27 +142,36 @@ def sweep_batches(
     masks: Shaped[np.ndarray, 'M L N'],
     *,
     baseline: str = 'uniform',
+    replacement: Float[np.ndarray, 'L N H'] | None = None,
+    donor_seed: int = 0,
     chunk_tokens: int | None = None,
     mesh: Mesh | None = None,
 ) -> Iterator[Float[np.ndarray, 'M B C']]:
     """Yield the logits [M, B, C] of each batch.
 
-    The arguments and the errors are those of `sweep`. The logits of filler rows mean nothing.
+    The arguments and the errors are those of `sweep`. The logits of filler rows mean nothing. With
+    the baseline 'resample', or 'mean' without a replacement, all batches are held, because what
+    replaces a head's output depends on all of them.
     """
     descent = Descent.start(
-        pretrained, masks, baseline=baseline, chunk_tokens=chunk_tokens, mesh=mesh
+        pretrained,
+        masks,
+        baseline=baseline,
+        replacement=replacement,
+        chunk_tokens=chunk_tokens,
+        mesh=mesh,
     )
-    return map(descent.logits, listed(batches))
+    batches = listed(batches)
+    if descent.lacks_replacement:
+        batches = list(batches)
+        descent = descent.replacing(pretrained, batches, donor_seed=donor_seed, mesh=mesh)
+    return map(descent.logits, batches)
 
 
 def _pieces(batch: Batch, tokens: int, devices: int) -> Iterator[np.ndarray]:
     """Cut the rows of a batch into equal pieces of at most `tokens`, or of one row per device."""
+    check_split(batch, devices)
     count, length = np.shape(batch.input_ids)
-    if count % devices:
-        raise ValueError(
-            f'A batch of {count} rows does not split over {devices} devices: '
-            f'encode the texts with bs.encode(..., batch_multiple={devices}).'
-        )
     most = max(tokens // length // devices, 1) * devices
     size = -(-count // -(-count // most) // devices) * devices
     for start in range(0, count, size):
@@ -167,6 +205,21 @@ def one_behind(results: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, np.nda
 
 
 @dataclasses.dataclass(frozen=True)
+class Piece:
+    """What all steps through the layers read of a piece of a batch, on the devices.
+
+    Attributes:
+      attention_mask: [B, T] The mask of the tokens: 1 on real tokens, 0 on padding.
+      replacements: What replaces the contexts of disabled heads in each layer, as in `layers`; None
+        where the baseline needs none, or no mask changes a layer. Of 'resample' they take as much
+        memory as the hidden states of these layers.
+    """
+
+    attention_mask: Any
+    replacements: Sequence[Any]
+
+
+@dataclasses.dataclass(frozen=True)
 class Descent:
     """The computation of all masks, layer by layer, ready to run on any batch.
 
@@ -183,6 +236,8 @@ class Descent:
       tokens: The number of tokens that a call computes on all devices together.
       devices: The number of devices that share the examples of a batch.
       place: A function that moves a batch to the devices.
+      replacement: The mean outputs [L, N, H] of the heads with the baseline 'mean', the donors of
+        the examples with 'resample', and None with others.
     """
 
     setting: Setting
@@ -195,6 +250,7 @@ class Descent:
     tokens: int
     devices: int
     place: Callable[[Any], Any]
+    replacement: Float[np.ndarray, 'L N H'] | Donors | None = None
 
     @classmethod
     def start(
@@ -203,12 +259,16 @@ class Descent:
         masks: Shaped[np.ndarray, 'M L N'],
         *,
         baseline: str,
+        replacement: np.ndarray | None,
         chunk_tokens: int | None,
         mesh: Mesh | None,
     ) -> 'Descent':
-        """Check the arguments, which are those of `sweep`, and prepare the parameters."""
+        """Check the arguments, which are those of `sweep`, and prepare the parameters.
+
+        What all examples together give for 'mean' and 'resample' comes from `replacing`.
+        """
         check_pretrained(pretrained)
-        config, params = pretrained.config, pretrained.params
+        config = pretrained.config
         masks = np.asarray(masks, np.float32)
         expected = (config.num_hidden_layers, config.num_attention_heads)
         if masks.ndim != 3 or masks.shape[1:] != expected or not len(masks):
@@ -222,19 +282,14 @@ class Descent:
                 'checkpoint, or give label_names to bs.from_pretrained.'
             )
         check_baseline(baseline)
-        place, devices = jax.device_put, 1
-        if mesh is not None:
-            devices = mesh.shape['data']
-            params = jax.device_put(params, NamedSharding(mesh, PartitionSpec()))
-
-            def place(batch):
-                return jax.device_put(batch, NamedSharding(mesh, PartitionSpec('data')))
-
+        if replacement is not None:
+            replacement = _checked(config, baseline, replacement)
+        params, devices, place = on_devices(pretrained.params, mesh)
         distinct, which = np.unique(masks, axis=0, return_inverse=True)
         return cls(
             setting=Setting(config, baseline),
             embeddings=params['embeddings'],
-            layers=[_take(params['layers'], layer) for layer in range(len(masks[0]))],
+            layers=layers_of(params),
             pooler=params['pooler'],
             classifier=params['classifier'],
             masks=distinct,
@@ -242,7 +297,35 @@ class Descent:
             tokens=devices * (chunk_tokens or default_chunk_tokens()),
             devices=devices,
             place=place,
+            replacement=replacement,
         )
+
+    @property
+    def lacks_replacement(self) -> bool:
+        """Whether the baseline needs a replacement that was not given."""
+        return self.setting.baseline in OUTPUT_BASELINES and self.replacement is None
+
+    def replacing(
+        self,
+        pretrained: Pretrained,
+        batches: Sequence[Batch],
+        *,
+        donor_seed: int,
+        mesh: Mesh | None,
+    ) -> 'Descent':
+        """Return a descent with the replacement that it lacks, made from all batches.
+
+        Args:
+          pretrained, donor_seed, mesh: As in `sweep`.
+          batches: The batches of all examples.
+        """
+        if not self.lacks_replacement:
+            return self
+        if self.setting.baseline == 'mean':
+            found = mean_contexts(pretrained, batches, mesh=mesh)
+        else:
+            found = Donors.drawn(batches, seed=donor_seed)
+        return dataclasses.replace(self, replacement=found)
 
     def logits(self, batch: Batch) -> Float[np.ndarray, 'given B C']:
         """Return the logits of a batch under all masks, in the order in which they were given."""
@@ -271,13 +354,36 @@ class Descent:
 
     def _run(self, batch: Batch, members) -> Iterator[tuple[np.ndarray, Any]]:
         """Yield indices of masks and logits [B, m, C], of which those past the indices are void."""
+        replacements = self._replacements(batch, members)
         batch = self.place(batch)
         hidden = embed(self.setting, self.embeddings, batch)
-        yield from self._walk(hidden, batch.attention_mask, 0, members)
+        yield from self._walk(hidden, Piece(batch.attention_mask, replacements), 0, members)
 
-    def _walk(self, hidden, attention_mask, first, members):
+    def _replacements(self, batch: Batch, members) -> list[Any]:
+        """Return what replaces the contexts of disabled heads in each layer, where it is needed."""
+        count = len(self.layers)
+        needed = (self.masks[members] != 1).any(axis=(0, 2))
+        if isinstance(self.replacement, np.ndarray):
+            return [
+                means[None, None] if wanted else None
+                for means, wanted in zip(self.replacement, needed, strict=True)
+            ]
+        found = [None] * count
+        if self.replacement is None or not needed.any():
+            return found
+        lent, tokens = self.replacement.of(batch, padding=self.setting.config.pad_token_id)
+        lent, tokens = self.place((lent, tokens))
+        # No layer above the last one that a mask changes is run.
+        layers = self.layers[: np.flatnonzero(needed).max() + 1]
+        contexts = intact_contexts(self.setting, self.embeddings, layers, lent)
+        for layer, context in enumerate(contexts):
+            if needed[layer]:
+                found[layer] = lend(context, tokens)
+        return found
+
+    def _walk(self, hidden, piece, first, members):
         """Go on from the hidden states [B, T, D] that enter layer `first` under all members."""
-        examples = len(attention_mask)
+        examples = len(piece.attention_mask)
         for layer in range(first, len(self.layers) - 1):
             params = self.layers[layer]
             distinct, which = np.unique(self.masks[members, layer], axis=0, return_inverse=True)
@@ -286,9 +392,10 @@ class Descent:
                 head_mask = None
                 if (distinct != 1).any():
                     head_mask = np.tile(distinct, (examples, 1))
-                hidden = run_layer(self.setting, params, hidden, attention_mask, head_mask)
+                hidden = self._run_layer(layer, hidden, piece, head_mask)
                 continue
-            opened = open_layer(self.setting, params, hidden, attention_mask)
+            replacement = piece.replacements[layer]
+            opened = open_layer(self.setting, params, hidden, piece.attention_mask, replacement)
             alone, unchanged = [], None
             for number, head_mask in enumerate(distinct):
                 group = members[which == number]
@@ -298,9 +405,10 @@ class Descent:
                     alone.append(group[0])
                 else:
                     branch = self._close(layer, opened, group[:1])
-                    yield from self._walk(branch, attention_mask, layer + 1, group)
-            for chunk, filled in self._chunks(layer, np.array(alone, int), attention_mask.size):
-                yield chunk, self._finish(layer, opened, attention_mask, filled)
+                    yield from self._walk(branch, piece, layer + 1, group)
+            tokens = piece.attention_mask.size
+            for chunk, filled in self._chunks(layer, np.array(alone, int), tokens):
+                yield chunk, self._finish(layer, opened, piece, filled)
             if unchanged is None:
                 return
             members = unchanged
@@ -311,7 +419,7 @@ class Descent:
         for start in range(0, len(members), size):
             chunk = members[start : start + size]
             masks = self.masks[np.resize(chunk, size), -1]
-            yield chunk, self._logits(hidden, attention_mask, np.tile(masks, (examples, 1, 1)))
+            yield chunk, self._logits(hidden, piece, np.tile(masks, (examples, 1, 1)))
 
     def _chunks(self, layer, members, tokens):
         """Yield groups of masks that change about equally many heads of a layer.
@@ -347,20 +455,27 @@ class Descent:
             np.take_along_axis(amounts, heads, axis=-1),
         )
 
-    def _finish(self, layer, opened, attention_mask, members):
+    def _run_layer(self, layer, hidden, piece, head_mask):
+        """Return the output [Z, T, D] of a layer; without a mask nothing replaces anything."""
+        replacement = None if head_mask is None else piece.replacements[layer]
+        return run_layer(
+            self.setting, self.layers[layer], hidden, piece.attention_mask, head_mask, replacement
+        )
+
+    def _finish(self, layer, opened, piece, members):
         """Return the logits [B, M, C] of masks that share nothing after an opened layer."""
-        examples = len(attention_mask)
+        examples = len(piece.attention_mask)
         hidden = self._close(layer, opened, members)
         for later in range(layer + 1, len(self.layers) - 1):
             masks, head_mask = self.masks[members, later], None
             if (masks != 1).any():
                 head_mask = np.tile(masks, (examples, 1))
-            hidden = run_layer(self.setting, self.layers[later], hidden, attention_mask, head_mask)
+            hidden = self._run_layer(later, hidden, piece, head_mask)
         head_masks = np.tile(self.masks[members, -1], (examples, 1))[:, None]
-        logits = self._logits(hidden, attention_mask, head_masks)
+        logits = self._logits(hidden, piece, head_masks)
         return logits.reshape(examples, len(members), -1)
 
-    def _logits(self, hidden, attention_mask, head_masks):
+    def _logits(self, hidden, piece, head_masks):
         """Return the logits [Z, M, C] of hidden states [Z, T, D] that enter the last layer."""
         return last_layer(
             self.setting,
@@ -368,9 +483,24 @@ class Descent:
             self.pooler,
             self.classifier,
             hidden,
-            attention_mask,
+            piece.attention_mask,
             head_masks,
+            piece.replacements[-1],
         )
+
+
+def _checked(config: BertConfig, baseline: str, replacement: Any) -> np.ndarray:
+    """Return the mean outputs of the heads, or say why they cannot be used."""
+    if baseline != 'mean':
+        raise ValueError(f"A replacement goes with baseline='mean', not with {baseline=}.")
+    found = np.asarray(replacement, np.float32)
+    expected = (config.num_hidden_layers, config.num_attention_heads, config.head_size)
+    if found.shape != expected:
+        raise ValueError(
+            f'replacement must be [layers, heads, width] = {list(expected)}, as bs.mean_contexts '
+            f'returns it, got {list(found.shape)}.'
+        )
+    return found
 
 
 def _round_up(count: int, most: int | None = None) -> int:

@@ -1,0 +1,107 @@
+"""The outputs of the heads of the intact model: what another input, or the mean of many, gives.
+
+A head's output is its context, its map times the values, before the output projection.
+"""
+
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Float
+
+from bert_secrets_jax.ablation.layers import Setting, close_intact, embed, open_intact, total
+from bert_secrets_jax.data.encoding import Batch, listed
+from bert_secrets_jax.model.weights import Pretrained, check_pretrained
+
+
+def mean_contexts(
+    pretrained: Pretrained, batches: Iterable[Batch], *, mesh: Mesh | None = None
+) -> Float[np.ndarray, 'L N H']:
+    """Return the mean output of each head over all real tokens of all examples.
+
+    This is what replaces the output of a disabled head in mean ablation (the baseline 'mean'; Wang
+    et al. 2022 use it on GPT-2): the head no longer distinguishes texts or tokens, and the layers
+    above still get what it gives to all of them alike. Each token counts once, so that long
+    examples weigh more. Labels are not used.
+
+    Args:
+      pretrained: A model, with or without a classifier.
+      batches: The batches of the corpus, read once.
+      mesh: The devices, along an axis `data`, over which the examples of each batch are split; None
+        uses one device.
+
+    Raises:
+      TypeError: The model is not a `Pretrained`, or a single batch is given.
+      ValueError: There are no examples, or a batch cannot be split over the devices.
+    """
+    check_pretrained(pretrained)
+    setting = Setting(pretrained.config, 'mean')
+    params, devices, place = on_devices(pretrained.params, mesh)
+    layers = layers_of(params)
+    sums, tokens = 0.0, 0
+    for batch in listed(batches):
+        check_split(batch, devices)
+        tokens += int(np.asarray(batch.attention_mask).sum())
+        batch = place(batch)
+        contexts = intact_contexts(setting, params['embeddings'], layers, batch)
+        found = jax.device_get([total(each, batch.attention_mask) for each in contexts])
+        # Sums of many batches in float64: their order then changes no digit that is kept.
+        sums = sums + np.stack(found).astype(np.float64)
+    if not tokens:
+        raise ValueError('There are no examples to take the mean output of heads over.')
+    return (sums / tokens).astype(np.float32)
+
+
+def intact_contexts(
+    setting: Setting, embeddings: Any, layers: Sequence[Any], batch: Batch
+) -> Iterator[Any]:
+    """Yield the outputs [B, T, N, H] of the heads of each layer; nothing is run before it is asked.
+
+    Args:
+      setting: The model.
+      embeddings: The parameters of the embeddings.
+      layers: The parameters of each layer.
+      batch: The inputs, on the devices.
+    """
+    hidden = embed(setting, embeddings, batch)
+    for params in layers:
+        context = open_intact(setting, params, hidden, batch.attention_mask)
+        yield context
+        hidden = close_intact(setting, params, hidden, context)
+
+
+def layers_of(params: Any) -> list[Any]:
+    """Return the parameters of each layer, apart: a slice of their stack is copied in each call."""
+    stacked = params['layers']
+    count = len(jax.tree.leaves(stacked)[0])
+    return [jax.tree.map(operator.itemgetter(layer), stacked) for layer in range(count)]
+
+
+def on_devices(params: Any, mesh: Mesh | None) -> tuple[Any, int, Callable[[Any], Any]]:
+    """Return the parameters on all devices, their number, and a function that places a batch.
+
+    Args:
+      params: The parameters of a model.
+      mesh: The devices along an axis `data`; None uses one.
+    """
+    if mesh is None:
+        return params, 1, jax.device_put
+
+    def place(batch):
+        return jax.device_put(batch, NamedSharding(mesh, PartitionSpec('data')))
+
+    replicated = jax.device_put(params, NamedSharding(mesh, PartitionSpec()))
+    return replicated, mesh.shape['data'], place
+
+
+def check_split(batch: Batch, devices: int) -> None:
+    """Raise ValueError if the rows of a batch cannot be shared equally by the devices."""
+    count = len(batch.example)
+    if count % devices:
+        raise ValueError(
+            f'A batch of {count} rows does not split over {devices} devices: '
+            f'encode the texts with bs.encode(..., batch_multiple={devices}).'
+        )
