@@ -48,7 +48,8 @@ _TORCH_BATCH = flags.DEFINE_integer('torch_batch', 8, "Rows of PyTorch's padded 
 _TORCH_THREADS = flags.DEFINE_integer('torch_threads', None, "PyTorch's own choice by default.")
 _CHUNK_TOKENS = flags.DEFINE_integer('chunk_tokens', None, 'Of the sweep.')
 _FIXED_LENGTH = flags.DEFINE_integer('fixed_length', 0, 'Pad all to this length; 0: in buckets.')
-_BASELINE = flags.DEFINE_enum('baseline', 'uniform', attention.BASELINES, 'Of disabled heads.')
+# PyTorch's side disables by hooks on maps.
+_BASELINE = flags.DEFINE_enum('baseline', 'uniform', attention.MAP_BASELINES, 'Of disabled heads.')
 _PEAK_TFLOPS = flags.DEFINE_float('peak_tflops', None, "The device's; reports the share of it.")
 _OUT = flags.DEFINE_string('out', None, 'JSON file to write the same to.')
 _ONLY = flags.DEFINE_string('only', None, 'The first result of this way alone (fresh processes).')

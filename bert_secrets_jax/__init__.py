@@ -20,6 +20,7 @@ from bert_secrets_jax import lazy
 # Module to the public names that it holds. Editors read the same from the block below; a test
 # compares the two.
 _MEMBERS = {
+    'ablation.contexts': ('mean_contexts',),
     'ablation.resumable': ('sweep_examples',),
     'ablation.sweep': ('Swept', 'sweep', 'sweep_batches'),
     'cache': ('enable_cache',),
@@ -67,6 +68,7 @@ _MODULES = {
 if TYPE_CHECKING:
     from bert_secrets_jax import analyses, paper, patterns, plots
     from bert_secrets_jax.ablation import masks, significance
+    from bert_secrets_jax.ablation.contexts import mean_contexts
     from bert_secrets_jax.ablation.resumable import sweep_examples
     from bert_secrets_jax.ablation.sweep import Swept, sweep, sweep_batches
     from bert_secrets_jax.analyses import verdicts as claims

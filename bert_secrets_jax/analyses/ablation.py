@@ -10,6 +10,7 @@ import functools
 import math
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 from jax.sharding import Mesh
@@ -17,16 +18,19 @@ from jax.sharding import Mesh
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.ablation import masks as mask_sets
 from bert_secrets_jax.ablation import significance
+from bert_secrets_jax.ablation.contexts import mean_contexts
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.significance import Assessment, SelectedGain
 from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.models import labels_of, metrics_for, one_model
 from bert_secrets_jax.analyses.verdicts import unseen_change
-from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.data.encoding import encode
+from bert_secrets_jax.data.tasks import Example, Text
 from bert_secrets_jax.finetune.metrics import TITLES, accuracy, check_metrics, pearson
 from bert_secrets_jax.finetune.outcome import p_learnt
 from bert_secrets_jax.finetune.train import Finetuned
+from bert_secrets_jax.model.attention import check_baseline
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
@@ -38,6 +42,20 @@ SETS = {
     'heads': mask_sets.single_heads,
     'layers': mask_sets.single_layers,
     'one_head_left': mask_sets.one_head_left,
+}
+# What a disabled head does, by the baseline.
+INSTEAD = {
+    'uniform': 'attends to all tokens alike (one divided by the length) instead of as it learned',
+    'zero': 'attends to nothing instead of as it learned',
+    'mean': 'puts out its mean output over {corpus} instead of its own',
+    'resample': 'puts out its output on another of these texts, of like length, instead of its own',
+}
+# How a sentence says so; the way of the paper goes without saying.
+_WITH = {
+    'uniform': '',
+    'zero': ', with nothing instead',
+    'mean': ', with their mean output instead',
+    'resample': ', with their output on another text instead',
 }
 _COLUMNS = ('score', 'difference', 'low', 'high', 'p_value', 'holm', 'benjamini_hochberg')
 
@@ -107,13 +125,17 @@ class Ablation(Result):
 
     Attributes:
       subject: The names of the model, the texts and the task.
-      baseline: The map of a disabled head, 'uniform' or 'zero'.
+      baseline: What a disabled head does: 'uniform', 'zero', 'mean' or 'resample'.
       sets: The effects of each set of masks, by the name of the set.
+      own_corpus: Whether the mean outputs of 'mean' are those over texts of your own.
     """
+
+    FORMAT: ClassVar[int] = 2
 
     subject: Subject
     baseline: str
     sets: Mapping[str, Ablated]
+    own_corpus: bool = False
 
     @property
     def title(self) -> str:
@@ -125,6 +147,8 @@ class Ablation(Result):
             frames['heads_extremes'] = _extremes(self.sets['heads'])
         if 'one_head_left' in self.sets:
             frames['one_head_left_best'] = _best_alone(self.sets['one_head_left'])
+        for frame in frames.values():
+            frame.attrs['caption'] += f' {self.meaning}'
         return frames
 
     def figures(self):
@@ -147,16 +171,17 @@ class Ablation(Result):
         tested = first.reached, first.larger_class, first.p_learnt, first.examples
         return [not_learnt('the intact model', *tested), *findings]
 
+    @property
+    def meaning(self) -> str:
+        """A sentence that says what a disabled head does."""
+        corpus = 'a corpus of its own' if self.own_corpus else 'these texts'
+        return f'A disabled head {INSTEAD[self.baseline].format(corpus=corpus)}.'
+
     def notes(self):
-        instead = {
-            'uniform': 'to all tokens alike (one divided by the length)',
-            'zero': 'to nothing',
-        }
         return [
-            f'A disabled head attends {instead[self.baseline]} instead of as it learned. '
-            'Differences are in points (the score times a hundred) and have bootstrap intervals '
-            'that are paired by example. They are about these examples and this fine-tuned model: '
-            'another one may lean on other heads.'
+            f'{self.meaning} Differences are in points (the score times a hundred) and have '
+            'bootstrap intervals that are paired by example. They are about these examples and this '
+            'fine-tuned model: another one may lean on other heads.'
         ]
 
     def head_notes(self):
@@ -181,14 +206,15 @@ class Ablation(Result):
                     name=f'{name}: significantly needed',
                     estimate=down,
                     template=(
-                        '{each} one at a time ({metric} with all heads {baseline:.1f}): without it '
-                        '{metric} is lower for {lower} and higher for {higher} of {tests} {what}; '
+                        '{each} one at a time{instead} ({metric} with all heads {baseline:.1f}): '
+                        'without it {metric} is lower for {lower} and higher for {higher} of {tests} {what}; '
                         'significantly lower for {estimate:.0f} and higher for {up} after '
                         'correction for all of them (Holm), for {likely_down} and {likely_up} '
                         'after a weaker one (Benjamini-Hochberg; {test} test).{undefined}'
                     ),
                     numbers={
                         'each': each.capitalize(),
+                        'instead': _WITH[self.baseline],
                         'what': each,
                         'metric': metric,
                         'baseline': 100 * found.baseline_score,
@@ -266,6 +292,7 @@ def ablation(
     *,
     masks: str | Sequence[str] | Mapping[str, np.ndarray] = 'heads',
     baseline: str = 'uniform',
+    corpus: Sequence[Text] | None = None,
     metrics: Sequence[str] | None = None,
     seed: int = 0,
     max_length: int = 128,
@@ -284,12 +311,16 @@ def ablation(
         8), 'layers' one layer at a time (Figure 9), and 'one_head_left' all heads of a layer but
         one (Michel et al. 2019). Masks of your own [M, L, N] (see `bs.masks`) come in a dictionary,
         by the name of their set.
-      baseline: The map of a disabled head: 'uniform' gives every token 1/length, as in the paper,
-        and 'zero' removes the head.
+      baseline: What a disabled head does: 'uniform' gives every token 1/length, as in the paper,
+        'zero' removes the head, 'mean' replaces its output by its mean output over a corpus, and
+        'resample' by its output on another of the examples (see `bs.sweep`).
+      corpus: For 'mean', texts of your own, without labels, of the same kind as the examples; None
+        takes the mean over the examples.
       metrics: The names of the metrics, the most important first. By default they are those of the
         task of `subject`. If it has no GLUE task, they are F1 and accuracy for two classes,
         accuracy for more, and Pearson's correlation for a regression.
-      seed: The seed of the bootstrap, the randomization test and the random halves of the examples.
+      seed: The seed of the bootstrap, the randomization test and the random halves of the examples,
+        and, for 'resample', of the draw of those other examples.
       max_length: The greatest number of tokens. Longer inputs are cut.
       tokens_per_batch: The greatest number of rows times padded length of a batch.
       chunk_tokens: The number of tokens, of all examples and masks together, that one call
@@ -303,20 +334,37 @@ def ablation(
     Raises:
       TypeError: The model or the examples are something else.
       ValueError: A set, a metric or the baseline is unknown, the masks do not fit the model, an
-        example has no label, the model has no classifier, or a label is none of its classes.
+        example has no label, the model has no classifier, a label is none of its classes, there is
+        a corpus without 'mean', or for 'resample' there are fewer than two examples.
     """
+    check_baseline(baseline)
+    if corpus is not None and baseline != 'mean':
+        raise ValueError(f"A corpus goes with baseline='mean', not with {baseline=}.")
     subject = subject or Subject()
     model = one_model(tuned)
     labels = labels_of(examples, model.config)
     metrics = metrics or assessed_metrics(model.config.num_labels, subject.task)
     check_metrics(metrics, model.config.num_labels)
+    chosen_masks = _chosen(masks, model.config)
+    means = None
+    if baseline == 'mean':
+        batches = encode(
+            model.tokenizer,
+            examples if corpus is None else corpus,
+            max_length=max_length,
+            tokens_per_batch=tokens_per_batch,
+            batch_multiple=1 if mesh is None else mesh.shape['data'],
+        )
+        means = mean_contexts(model, batches, mesh=mesh)
     sets = {}
-    for name, chosen in _chosen(masks, model.config).items():
+    for name, chosen in chosen_masks.items():
         swept = sweep_examples(
             model,
             examples,
             with_intact(chosen),
             baseline=baseline,
+            replacement=means,
+            donor_seed=seed,
             max_length=max_length,
             tokens_per_batch=tokens_per_batch,
             chunk_tokens=chunk_tokens,
@@ -324,7 +372,7 @@ def ablation(
             folder=None if folder is None else pathlib.Path(folder) / name,
         )
         sets[name] = assess(swept, labels, metrics, seed=seed)
-    return Ablation(subject, baseline, sets)
+    return Ablation(subject, baseline, sets, own_corpus=corpus is not None)
 
 
 def assessed_metrics(classes: int, task: str | None = None) -> tuple[str, ...]:
@@ -466,7 +514,7 @@ def _draw_heads(result: Ablation):
     figure.caption = (
         'Score without each head less score with all (Figure 8). Filled circles: significant at '
         '5 % after correction for all heads (Holm); of the filled and the open ones together, at '
-        'most 5 % are expected to be chance (Benjamini-Hochberg).'
+        f'most 5 % are expected to be chance (Benjamini-Hochberg). {result.meaning}'
     )
     return figure
 
@@ -484,7 +532,7 @@ def _draw_layers(result: Ablation):
     )
     figure.caption = (
         'Score without all heads of a layer less score with all (Figure 9); lines are 95 % '
-        'intervals.'
+        f'intervals. {result.meaning}'
     )
     return figure
 

@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import pathlib
 from collections.abc import Sequence
+from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -29,7 +30,7 @@ from bert_secrets_jax.ablation.significance import (
     weighted_scores,
 )
 from bert_secrets_jax.ablation.sweep import Swept
-from bert_secrets_jax.analyses.ablation import with_intact
+from bert_secrets_jax.analyses.ablation import INSTEAD, with_intact
 from bert_secrets_jax.analyses.models import labels_of, metrics_for, one_model
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.losses import loss_per_example
@@ -59,7 +60,10 @@ class Interactions(Result):
         corrected.
       familywise: The p-values corrected for all pairs [P].
       examples: The number of examples.
+      baseline: What a disabled head does, as in `ablation`.
     """
+
+    FORMAT: ClassVar[int] = 2
 
     subject: Subject
     heads: tuple[str, ...]
@@ -73,6 +77,7 @@ class Interactions(Result):
     p_values: np.ndarray
     familywise: np.ndarray
     examples: int
+    baseline: str = 'uniform'
 
     @property
     def title(self) -> str:
@@ -104,6 +109,9 @@ class Interactions(Result):
                 columns, [rows[index] for index in order], f'The smallest p-values. {caption}'
             ),
         }
+
+    def notes(self):
+        return [f'A disabled head {INSTEAD[self.baseline].format(corpus="these texts")}.']
 
     def figures(self):
         return Figures({'interactions': functools.partial(_draw, self)})
@@ -155,16 +163,17 @@ def interactions(
       tuned: A model with a classifier. Of several fine-tuned models, the first is used.
       examples: The labelled texts.
       heads: The heads whose pairs are disabled, as (layer, head) from 0; None takes all heads.
-      baseline: The map of a disabled head, 'uniform' or 'zero', as in `ablation`.
+      baseline: What a disabled head does, as in `ablation`; for 'mean', the mean is that over the
+        examples.
       metric: The name of the metric; None takes the first metric of the task.
-      seed: The seed of the sign-flip test.
+      seed: The seed of the sign-flip test and, for 'resample', of the draw of other examples.
       max_length, tokens_per_batch, chunk_tokens, mesh, folder, subject: As in `ablation`.
 
     Raises:
       TypeError: The model or the examples are something else.
       ValueError: There are fewer than two heads, a head is given twice or does not exist, the
-        baseline or the metric is unknown, an example has no label, the model has no classifier, or
-        a label is none of its classes.
+        baseline or the metric is unknown, an example has no label, the model has no classifier, a
+        label is none of its classes, or for 'resample' there are fewer than two examples.
     """
     subject = subject or Subject()
     model = one_model(tuned)
@@ -176,17 +185,24 @@ def interactions(
         examples,
         with_intact(pairwise.single_and_pair_masks(model.config, heads)),
         baseline=baseline,
+        donor_seed=seed,
         max_length=max_length,
         tokens_per_batch=tokens_per_batch,
         chunk_tokens=chunk_tokens,
         mesh=mesh,
         folder=folder,
     )
-    return assess_pairs(swept, labels, metric, seed=seed, subject=subject)
+    return assess_pairs(swept, labels, metric, baseline=baseline, seed=seed, subject=subject)
 
 
 def assess_pairs(
-    swept: Swept, labels: np.ndarray, metric: str, *, seed: int, subject: Subject
+    swept: Swept,
+    labels: np.ndarray,
+    metric: str,
+    *,
+    baseline: str,
+    seed: int,
+    subject: Subject,
 ) -> Interactions:
     """Compute the interactions from the logits under all masks.
 
@@ -195,6 +211,7 @@ def assess_pairs(
         keeps all heads.
       labels: The label of each example [E].
       metric: The name of the metric.
+      baseline: What a disabled head does in the sweep.
       seed: The seed of the sign-flip test.
       subject: The names of the model, the texts and the task.
     """
@@ -224,6 +241,7 @@ def assess_pairs(
         p_values=p_values,
         familywise=familywise,
         examples=count,
+        baseline=baseline,
     )
 
 

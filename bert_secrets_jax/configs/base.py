@@ -118,7 +118,9 @@ def get_config(arg: str = '') -> ConfigDict:
                 'sets': ('heads', 'layers', 'one_head_left'),
                 # Heads to disable together, such as 'L1-H2,L7-H6'.
                 'together': '',
-                # 'uniform' (the paper), or 'zero' (Michel et al., Voita et al.).
+                # What a disabled head does: 'uniform' (the paper), 'zero' (Michel et al., Voita et
+                # al.), 'mean' (its mean output over the ablated examples), or 'resample' (its
+                # output on another one of like length, drawn by seed).
                 'baseline': 'uniform',
                 # Draws this many examples of the split; 0 is all.
                 'max_examples': 0,

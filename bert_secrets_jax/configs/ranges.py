@@ -56,7 +56,7 @@ WORDS: Mapping[str, tuple[str, ...]] = types.MappingProxyType(
         'change.readings': ('paper', 'notebook'),
         'ablation.checkpoint': ('finetuned', 'model'),
         'ablation.sets': ('heads', 'layers', 'one_head_left'),
-        'ablation.baseline': ('uniform', 'zero'),
+        'ablation.baseline': ('uniform', 'zero', 'mean', 'resample'),
     }
 )
 _SEVERAL = ('train.starts', 'change.readings', 'ablation.sets')

@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float
 from bert_secrets_jax.data.annotation import RANDOM
 from bert_secrets_jax.data.encoding import Batch, in_order, listed
 from bert_secrets_jax.measure.tables import HeadTable
-from bert_secrets_jax.model.attention import check_baseline
+from bert_secrets_jax.model.attention import MAP_BASELINES, check_baseline
 from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.weights import Pretrained, check_pretrained
 
@@ -76,7 +76,7 @@ def stream(
       TypeError: A model or the batches are something else.
     """
     check_pretrained(*models)
-    check_baseline(baseline)
+    check_baseline(baseline, MAP_BASELINES)
     if not statistics:
         raise ValueError('There are no statistics to measure.')
     if mesh is not None:

@@ -346,7 +346,12 @@ def _interactions(study: Study, _) -> Interactions:
         Interactions,
         depends_on | {'metric': metric, 'seed': study.config.seed},
         lambda: assess_pairs(
-            swept, _labels(study), metric, seed=study.config.seed, subject=study.subject
+            swept,
+            _labels(study),
+            metric,
+            baseline=study.config.ablation.baseline,
+            seed=study.config.seed,
+            subject=study.subject,
         ),
     )
     return dataclasses.replace(found, subject=study.subject)

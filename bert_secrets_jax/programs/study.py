@@ -651,12 +651,15 @@ class Study:
             case other:
                 raise ValueError(f"ablation.checkpoint is 'finetuned' or 'model', not {other!r}.")
         check_baseline(self.config.ablation.baseline)
-        return {
+        depends_on = {
             'model': model,
             'texts': self.input('ablated texts'),
             'max_length': self.config.encoding.max_length,
             'baseline': self.config.ablation.baseline,
         }
+        if self.config.ablation.baseline == 'resample':
+            depends_on['donor_seed'] = self.config.seed
+        return depends_on
 
     def swept(
         self,
@@ -684,6 +687,7 @@ class Study:
                 self.ablated_texts,
                 with_intact(make_masks(model.config)),
                 baseline=self.config.ablation.baseline,
+                donor_seed=self.config.seed,
                 max_length=self.config.encoding.max_length,
                 tokens_per_batch=self.config.encoding.tokens_per_batch,
                 chunk_tokens=self.config.ablation.chunk_tokens or None,

@@ -1,6 +1,7 @@
 """A resumable sweep: what is done is not done again, and what is damaged is."""
 
 import dataclasses
+import itertools
 import logging
 from unittest import mock
 
@@ -133,7 +134,7 @@ def test_a_damaged_part_is_computed_again(killed, pretrained, computed, caplog, 
     np.testing.assert_array_equal(found.logits, expected.logits)
 
 
-@pytest.mark.parametrize('what', ['params', 'masks', 'baseline', 'texts', 'config'])
+@pytest.mark.parametrize('what', ['params', 'masks', 'zero', 'mean', 'texts', 'config'])
 def test_parts_of_another_sweep_are_not_taken(killed, pretrained, computed, monkeypatch, what):
     other, changes = pretrained, {}
     if what == 'params':
@@ -144,14 +145,49 @@ def test_parts_of_another_sweep_are_not_taken(killed, pretrained, computed, monk
         other = dataclasses.replace(pretrained, bert=bert)
     elif what == 'masks':
         changes['masks'] = bs.masks.one_head_left(pretrained.config)
-    elif what == 'baseline':
-        changes['baseline'] = 'zero'
+    elif what in ('zero', 'mean'):
+        changes['baseline'] = what
     else:
         texts = [dataclasses.replace(example, text_b='a red bird') for example in EXAMPLES]
         monkeypatch.setattr('tests.ablation.test_resumable.EXAMPLES', texts)
     found = sweep(other, killed, **changes)
     assert len(computed) == 3
     np.testing.assert_array_equal(found.logits, sweep(other, **changes).logits)
+
+
+def test_parts_depend_on_what_replaces_an_output(pretrained, tmp_path, computed):
+    """The same donors or means are found again; others have files of their own."""
+    of_corpus = np.random.default_rng(0).normal(size=(3, 4, 6)).astype(np.float32)
+    kinds = [
+        {'baseline': 'mean'},
+        {'baseline': 'mean', 'replacement': of_corpus},
+        {'baseline': 'mean', 'replacement': of_corpus + 1},
+        {'baseline': 'resample', 'donor_seed': 0},
+        {'baseline': 'resample', 'donor_seed': 1},
+    ]
+    found, files = [], set()
+    for changes in kinds:
+        before = len(computed)
+        found.append(sweep(pretrained, tmp_path, **changes).logits)
+        assert len(computed) > before
+        assert set(tmp_path.iterdir()) > files
+        files = set(tmp_path.iterdir())
+    for one, other in itertools.combinations(found, 2):
+        assert np.abs(one - other).max() > 1e-4
+    computed.clear()
+    for changes, expected in zip(kinds, found, strict=True):
+        np.testing.assert_array_equal(sweep(pretrained, tmp_path, **changes).logits, expected)
+    assert not computed
+
+
+@pytest.mark.parametrize('baseline', ['mean', 'resample'])
+def test_other_baselines_equal_the_plain_sweep(pretrained, baseline):
+    masks = bs.masks.single_heads(pretrained.config)
+    batches = bs.encode(pretrained.tokenizer, EXAMPLES, max_length=24, fewest=1)
+    expected = bs.sweep(pretrained, batches, masks, baseline=baseline, donor_seed=1)
+    # Each example is a batch of its own, and its donor is in another one.
+    found = sweep(pretrained, baseline=baseline, donor_seed=1)
+    np.testing.assert_allclose(found.logits, expected.logits, atol=1e-5)
 
 
 def test_a_long_batch_is_written_while_it_is_computed(pretrained, tmp_path, monkeypatch, computed):

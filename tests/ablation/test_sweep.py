@@ -1,6 +1,7 @@
 """The sweep equals the naive loop of one forward pass per mask."""
 
 import dataclasses
+import itertools
 
 import jax
 import numpy as np
@@ -8,6 +9,8 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.ablation import layers
+from bert_secrets_jax.ablation.donors import draw_donors
+from bert_secrets_jax.model import attention
 from bert_secrets_jax.model.bert import init_params
 from tests.conftest import random_inputs, random_params, relative
 
@@ -17,12 +20,38 @@ def batch_of(inputs) -> bs.Batch:
     return bs.Batch(**inputs, marks={}, example=np.arange(count, dtype=np.int32))
 
 
-def naive(bert, params, inputs, masks, baseline):
+def naive(bert, params, inputs, masks, baseline, donor_seed=0):
     """Return [M, B, C] of one forward pass of the model per mask."""
+    replacement = replacement_of(bert, params, inputs, baseline, donor_seed)
     forward = jax.jit(
-        lambda mask: bert.apply({'params': params}, **inputs, head_mask=mask, baseline=baseline)
+        lambda mask: bert.apply(
+            {'params': params},
+            **inputs,
+            head_mask=mask,
+            baseline=baseline,
+            replacement=replacement,
+        )
     )
     return np.stack([forward(mask).logits for mask in masks])
+
+
+def replacement_of(bert, params, inputs, baseline, donor_seed):
+    """Return what the model needs for 'mean' and 'resample', token by token."""
+    if baseline in ('uniform', 'zero'):
+        return None
+    contexts = np.asarray(bert.apply({'params': params}, **inputs).contexts)
+    real = inputs['attention_mask'].astype(bool)
+    if baseline == 'mean':
+        return contexts.swapaxes(1, 2)[real].mean(axis=0)
+    lengths = real.sum(axis=1)
+    result = np.full_like(contexts, 1e6)  # What padding gets reaches no logits.
+    for example, donor in enumerate(draw_donors(lengths, seed=donor_seed)):
+        last, donor_last = lengths[example] - 1, lengths[donor] - 1
+        result[example, :, 0] = contexts[donor, :, 0]
+        for token in range(1, last):
+            result[example, :, token] = contexts[donor, :, 1 + (token - 1) % (donor_last - 1)]
+        result[example, :, last] = contexts[donor, :, donor_last]
+    return result
 
 
 def sweep(bert, params, batches, masks, **settings) -> np.ndarray:
@@ -49,7 +78,15 @@ def all_kinds(config) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize(
-    ('baseline', 'chunk_tokens'), [('uniform', 1), ('zero', 20), ('uniform', 10_000)]
+    ('baseline', 'chunk_tokens'),
+    [
+        ('uniform', 1),
+        ('zero', 20),
+        ('uniform', 10_000),
+        ('mean', 20),
+        ('resample', 1),
+        ('resample', 10_000),
+    ],
 )
 def test_equals_the_naive_loop(bert, params, inputs, config, baseline, chunk_tokens):
     """For every kind of mask, in whatever chunks: pieces of a batch, or several masks at once."""
@@ -63,24 +100,95 @@ def test_equals_the_naive_loop(bert, params, inputs, config, baseline, chunk_tok
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.parametrize('baseline', ['uniform', 'mean', 'resample'])
 @pytest.mark.parametrize('kind', ['single heads', 'one head left', 'pairs', 'fractions'])
-def test_each_kind_on_its_own(bert, params, inputs, config, kind):
+def test_each_kind_on_its_own(bert, params, inputs, config, kind, baseline):
     """Without the intact model, and so without a path that no head leaves."""
     masks = all_kinds(config)[kind]
-    found = sweep(bert, params, [batch_of(inputs)], masks)
-    np.testing.assert_allclose(found, naive(bert, params, inputs, masks, 'uniform'), atol=1e-5)
+    found = sweep(bert, params, [batch_of(inputs)], masks, baseline=baseline)
+    np.testing.assert_allclose(found, naive(bert, params, inputs, masks, baseline), atol=1e-5)
 
 
-@pytest.mark.parametrize('model_type', ['roberta', 'distilbert', 'electra'])
-def test_other_model_types(config, model_type):
+def test_the_last_layer_alone(bert, params, inputs, config):
+    """All its heads, and one: nothing before it is opened for the mean, all for the donors."""
+    masks = np.ones((2, 3, 4), np.float32)
+    masks[0, -1], masks[1, -1, 2] = 0, 0.3
+    for baseline in ('mean', 'resample'):
+        expected = naive(bert, params, inputs, masks, baseline)
+        assert np.abs(expected[0] - expected[1]).max() > 1e-2
+        found = sweep(bert, params, [batch_of(inputs)], masks, baseline=baseline)
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_kinds_of_disabling_differ(bert, params, inputs, config):
+    masks = bs.masks.single_layers(config)
+    found = [
+        sweep(bert, params, [batch_of(inputs)], masks, baseline=baseline)
+        for baseline in attention.BASELINES
+    ]
+    for one, other in itertools.combinations(found, 2):
+        assert np.abs(one - other).max() > 1e-2
+
+
+def test_a_donor_of_equal_content_changes_nothing(bert, params, config):
+    """Pairs of twins, each with a length of its own: what replaces an output is that output."""
+    inputs = random_inputs(config, lengths=(9, 4, 6), length=9, seed=1)
+    twins = batch_of({name: np.repeat(array, 2, axis=0) for name, array in inputs.items()})
+    masks = np.concatenate([bs.masks.none(config), bs.masks.single_layers(config)])
+    logits = sweep(bert, params, [twins], masks, baseline='resample')
+    np.testing.assert_allclose(logits[1:], np.broadcast_to(logits[:1], (3, 6, 3)), atol=1e-5)
+
+
+def test_a_mean_over_other_texts(bert, params, inputs, config):
+    pretrained, masks = bs.Pretrained(bert, params, None), bs.masks.single_layers(config)
+    corpus = batch_of(random_inputs(config, lengths=(9, 4, 6, 5), length=9, seed=7))
+    means = bs.mean_contexts(pretrained, [corpus])
+    found = sweep(bert, params, [batch_of(inputs)], masks, baseline='mean', replacement=means)
+    expected = [
+        bert.apply(
+            {'params': params}, **inputs, head_mask=mask, baseline='mean', replacement=means
+        ).logits
+        for mask in masks
+    ]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    of_its_own = sweep(bert, params, [batch_of(inputs)], masks, baseline='mean')
+    assert np.abs(found - of_its_own).max() > 1e-3
+
+
+def test_other_seeds_draw_other_donors(bert, params, inputs, config):
+    inputs = {name: array[[0, 1, 2, 1, 2]] for name, array in inputs.items()}
+    inputs['input_ids'] = random_inputs(config, lengths=(9, 4, 6, 4, 6), length=9, seed=3)[
+        'input_ids'
+    ]
+    masks = bs.masks.single_heads(config)
+    first, second = (
+        sweep(bert, params, [batch_of(inputs)], masks, baseline='resample', donor_seed=seed)
+        for seed in (0, 1)
+    )
+    assert np.abs(first - second).max() > 1e-2
+    expected = naive(bert, params, inputs, masks, 'resample', donor_seed=1)
+    np.testing.assert_allclose(second, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ('model_type', 'baseline'),
+    [
+        ('roberta', 'uniform'),
+        ('distilbert', 'uniform'),
+        ('electra', 'uniform'),
+        ('roberta', 'resample'),
+        ('electra', 'mean'),
+    ],
+)
+def test_other_model_types(config, model_type, baseline):
     """Their embeddings and what stands on [CLS] are their own."""
     bert = bs.Bert(relative(config, model_type))
     params = random_params(bert)
     inputs = random_inputs(bert.config, lengths=(9, 4, 6), length=9, seed=1)
     masks = np.concatenate([all_kinds(config)[kind] for kind in ('none', 'single heads', 'any')])
-    expected = naive(bert, params, inputs, masks, 'uniform')
+    expected = naive(bert, params, inputs, masks, baseline)
     assert np.ptp(expected, axis=0).max() > 1e-2
-    found = sweep(bert, params, [batch_of(inputs)], masks)
+    found = sweep(bert, params, [batch_of(inputs)], masks, baseline=baseline)
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
@@ -88,35 +196,43 @@ def test_a_model_of_one_layer(config, inputs):
     bert = bs.Bert(dataclasses.replace(config, num_hidden_layers=1))
     params = jax.tree.map(lambda leaf: leaf * 10, init_params(bert, seed=0))
     masks = bs.masks.single_heads(bert.config)
-    found = sweep(bert, params, [batch_of(inputs)], masks)
-    np.testing.assert_allclose(found, naive(bert, params, inputs, masks, 'uniform'), atol=1e-5)
+    for baseline in attention.BASELINES:
+        found = sweep(bert, params, [batch_of(inputs)], masks, baseline=baseline)
+        np.testing.assert_allclose(found, naive(bert, params, inputs, masks, baseline), atol=1e-5)
 
 
-def test_batches_of_any_shape_and_order(bert, params, config):
-    """Examples come back in their own order, fillers do not come back."""
+@pytest.mark.parametrize('baseline', attention.BASELINES)
+def test_batches_of_any_shape_and_order(bert, params, config, baseline):
+    """Examples come back in their own order, fillers do not come back. Padding is no matter."""
     inputs = random_inputs(config, lengths=(3, 9, 5, 8, 4, 7, 6), length=9, seed=5)
     whole = batch_of(inputs)
     take = lambda rows: jax.tree.map(lambda array: array[rows], whole)
     filled = dataclasses.replace(take([4, 2, 0, 0]), example=np.array([4, 2, 0, -1], np.int32))
     masks = bs.masks.single_heads(config)
-    together = sweep(bert, params, [whole], masks)
-    apart = sweep(bert, params, [take([6, 1, 5, 3]), filled], masks)
-    assert apart.shape == (len(masks), 7, 3)
-    np.testing.assert_allclose(apart, together, atol=1e-5)
+    short = dataclasses.replace(
+        filled, **{name: array[:, :6] for name, array in filled.inputs.items()}
+    )
+    settings = {'baseline': baseline}
+    together = sweep(bert, params, [whole], masks, **settings)
+    for parts in ([take([6, 1, 5, 3]), filled], [short, take([3, 6, 5, 1])]):
+        apart = sweep(bert, params, parts, masks, **settings)
+        assert apart.shape == (len(masks), 7, 3)
+        np.testing.assert_allclose(apart, together, atol=1e-5)
 
 
-def test_devices_share_the_examples(bert, params, config):
+@pytest.mark.parametrize('baseline', ['uniform', 'mean', 'resample'])
+def test_devices_share_the_examples(bert, params, config, baseline):
     inputs = random_inputs(config, lengths=(3, 9, 5, 8), length=9, seed=5)
     batch, masks = batch_of(inputs), bs.masks.single_heads(config)
     mesh = jax.make_mesh((4,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))
     np.testing.assert_allclose(
-        sweep(bert, params, [batch], masks, mesh=mesh),
-        sweep(bert, params, [batch], masks),
+        sweep(bert, params, [batch], masks, baseline=baseline, mesh=mesh),
+        sweep(bert, params, [batch], masks, baseline=baseline),
         atol=1e-5,
     )
     three = jax.tree.map(lambda array: array[:3], batch)
     with pytest.raises(ValueError, match='does not split over 4 devices'):
-        sweep(bert, params, [three], masks, mesh=mesh)
+        sweep(bert, params, [three], masks, baseline=baseline, mesh=mesh)
 
 
 def test_one_compilation_serves_all_layers_and_batches(bert, params, inputs, config):
@@ -128,14 +244,17 @@ def test_one_compilation_serves_all_layers_and_batches(bert, params, inputs, con
     assert [piece._cache_size() for piece in pieces] == [1, 1, 1, 2]
     list(bs.sweep_batches(bs.Pretrained(bert, params, None), [batch, batch], masks))
     assert [piece._cache_size() for piece in pieces] == [1, 1, 1, 2]
+    sweep(bert, params, [batch], masks, baseline='resample')
+    assert [piece._cache_size() for piece in pieces] == [2, 2, 2, 4]
 
 
-def test_bfloat16(config, params, inputs):
+@pytest.mark.parametrize('baseline', ['uniform', 'mean', 'resample'])
+def test_bfloat16(config, params, inputs, baseline):
     """In the precision of the model, that is about three digits."""
     bert = bs.Bert(dataclasses.replace(config, dtype='bfloat16'))
     masks = bs.masks.single_heads(config)
-    found = sweep(bert, params, [batch_of(inputs)], masks)
-    expected = naive(bert, params, inputs, masks, 'uniform')
+    found = sweep(bert, params, [batch_of(inputs)], masks, baseline=baseline)
+    expected = naive(bert, params, inputs, masks, baseline)
     scale = np.abs(expected).max()
     assert np.abs(found - expected).max() < 0.05 * scale
 
@@ -170,8 +289,17 @@ def test_errors_say_what_is_wrong(bert, params, inputs, config, untyped):
         sweep(bert, params, batches, masks[0])
     with pytest.raises(ValueError, match='at least one mask'):
         sweep(bert, params, batches, masks[:0])
-    with pytest.raises(ValueError, match="baseline='mean' is unknown"):
-        sweep(bert, params, batches, masks, baseline='mean')
+    with pytest.raises(
+        ValueError, match=r"'median' is unknown; choose one of \('uniform', 'zero', 'm"
+    ):
+        sweep(bert, params, batches, masks, baseline='median')
+    with pytest.raises(ValueError, match="goes with baseline='mean', not with baseline='resample'"):
+        sweep(bert, params, batches, masks, baseline='resample', replacement=np.zeros((3, 4, 6)))
+    with pytest.raises(ValueError, match=r'\[layers, heads, width\] = \[3, 4, 6\].*\[3, 4, 5\]'):
+        sweep(bert, params, batches, masks, baseline='mean', replacement=np.zeros((3, 4, 5)))
+    with pytest.raises(ValueError, match='there are 1 in all'):
+        one = jax.tree.map(lambda array: array[:1], batches[0])
+        sweep(bert, params, [one], masks, baseline='resample')
     with pytest.raises(ValueError, match='no batches'):
         sweep(bert, params, [], masks)
     bare = bs.Bert(dataclasses.replace(config, label_names=()))

@@ -22,7 +22,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     'change.readings': ('paper', 'notebook'),
     'ablation.checkpoint': ('finetuned', 'model'),
     'ablation.sets': ('heads', 'layers', 'one_head_left'),
-    'ablation.baseline': ('uniform', 'zero'),
+    'ablation.baseline': ('uniform', 'zero', 'mean', 'resample'),
 }
 # The least values of numbers that cannot be 0.
 _LEAST = {

@@ -338,7 +338,7 @@ def test_names_compared(pretrained, tokenizer, examples):
         ({'statistics': []}, ValueError, 'There are no statistics'),
         ({'statistics': ['noun']}, ValueError, "no marks 'noun', but cls, sep, token: what words"),
         ({'statistics': ['noun (notebook)']}, ValueError, "no marks 'notebook', but"),
-        ({'baseline': 'mean'}, ValueError, "baseline='mean' is unknown"),
+        ({'baseline': 'mean'}, ValueError, "baseline='mean' replaces outputs, not maps"),
     ],
 )
 def test_mistakes_name_their_mend(pretrained, tokenizer, unchecked, wrong, error, message):

@@ -9,12 +9,16 @@ import math
 import numpy as np
 
 
-def forward(config, params, input_ids, token_type_ids, attention_mask, *, replace=None):
+def forward(
+    config, params, input_ids, token_type_ids, attention_mask, *, replace=None, outputs=None
+):
     """Run one example [T]; `replace[layer, head]` makes a map from its real length and T.
+
+    `outputs[layer, head]` [T, H] is put in the place of map times values.
 
     Returns hidden states [L+1, T, D], learned maps [L, N, T, T], logits [C].
     """
-    replace = replace or {}
+    replace, outputs = replace or {}, outputs or {}
     as_float = lambda tree: {
         name: as_float(value) if isinstance(value, dict) else np.asarray(value, np.float64)
         for name, value in tree.items()
@@ -46,7 +50,8 @@ def forward(config, params, input_ids, token_type_ids, attention_mask, *, replac
             used = learned
             if (layer, head) in replace:
                 used = replace[layer, head](int(real.sum()), len(real))
-            attended += used @ v @ attention['output']['kernel'][head]
+            context = outputs.get((layer, head), used @ v)
+            attended += context @ attention['output']['kernel'][head]
         hidden = _norm(hidden + attended, weights['attention_norm'], config.layer_norm_eps)
         wide = hidden @ weights['intermediate']['kernel'] + weights['intermediate']['bias']
         wide = wide * 0.5 * (1 + np.vectorize(math.erf)(wide / math.sqrt(2)))

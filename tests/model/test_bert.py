@@ -120,11 +120,122 @@ def test_ablating_equals_replacing_the_map_by_hand(config, bert, params, inputs,
         np.testing.assert_allclose(output.logits[index], logits, atol=5e-6)
 
 
-@pytest.mark.parametrize('baseline', ['uniform', 'zero'])
-def test_a_mask_of_ones_is_the_identity(bert, params, inputs, baseline):
-    masked = run(bert, params, inputs, head_mask=np.ones((3, 4)), baseline=baseline)
+def test_contexts_are_maps_times_values(config, bert, params, inputs):
+    output = run(bert, params, inputs)
+    assert output.contexts.shape == (3, 3, 9, 4, 6)
+    for index in range(3):
+        states, maps, _ = numpy_bert.forward(
+            config, params, *(inputs[name][index] for name in inputs)
+        )
+        for layer, head in np.ndindex(3, 4):
+            weights = params['layers']['attention']['value']
+            kernel, bias = (np.asarray(weights[name])[layer] for name in ('kernel', 'bias'))
+            value = states[layer] @ kernel[:, head] + bias[head]
+            found = output.contexts[index, layer, :, head]
+            np.testing.assert_allclose(found, maps[layer, head] @ value, atol=5e-6)
+
+
+def others(shape=(3, 4, 6), seed=0):
+    """Return random outputs of heads: the same for all tokens, or one for each."""
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+@pytest.mark.parametrize('shape', [(3, 4, 6), (3, 3, 9, 4, 6)])
+@pytest.mark.parametrize('heads', [[(0, 1)], [(2, 3)], [(0, 0), (0, 2), (1, 1), (2, 0)]])
+def test_ablating_equals_replacing_the_output_by_hand(config, bert, params, inputs, shape, heads):
+    mask, new = np.ones((3, 4), np.float32), others(shape)
+    for head in heads:
+        mask[head] = 0
+    output = run(bert, params, inputs, head_mask=mask, baseline='mean', replacement=new)
+    again = run(bert, params, inputs, head_mask=mask, baseline='resample', replacement=new)
+    np.testing.assert_array_equal(output.logits, again.logits)
+    assert np.abs(output.logits - run(bert, params, inputs).logits).max() > 1e-3
+    for index in range(3):
+        given = {
+            head: np.broadcast_to(
+                new[head] if new.ndim == 3 else new[index, head[0], :, head[1]], (9, 6)
+            )
+            for head in heads
+        }
+        states, maps, logits = numpy_bert.forward(
+            config, params, *(inputs[name][index] for name in inputs), outputs=given
+        )
+        np.testing.assert_allclose(output.hidden_states[index], states, atol=5e-6)
+        np.testing.assert_allclose(output.attentions[index], maps, atol=5e-6)
+        np.testing.assert_allclose(output.logits[index], logits, atol=5e-6)
+        for layer, head in heads:
+            np.testing.assert_array_equal(
+                output.contexts[index, layer, :, head], given[layer, head]
+            )
+
+
+def test_its_own_output_changes_nothing(bert, params, inputs):
     plain = run(bert, params, inputs)
-    for name in ('logits', 'pooled', 'hidden_states', 'attentions'):
+    for value in (0, 0.4):
+        masked = run(
+            bert, params, inputs, head_mask=np.full((3, 4), value), baseline='resample',
+            replacement=plain.contexts,
+        )  # fmt: skip
+        np.testing.assert_allclose(masked.logits, plain.logits, atol=5e-6)
+        np.testing.assert_allclose(masked.hidden_states, plain.hidden_states, atol=5e-6)
+
+
+def test_a_fraction_mixes_both_outputs(bert, params, inputs):
+    mask, new = np.ones((3, 4), np.float32), others()
+    mask[0, 2] = 0.3
+    plain = run(bert, params, inputs)
+    mixed = run(bert, params, inputs, head_mask=mask, baseline='mean', replacement=new)
+    expected = 0.3 * plain.contexts[:, 0, :, 2] + 0.7 * new[0, 2]
+    np.testing.assert_allclose(mixed.contexts[:, 0, :, 2], expected, atol=1e-6)
+
+
+def test_what_padding_gets_is_no_matter(bert, params, inputs):
+    """Neither there, nor by more of it."""
+    mask, new = np.zeros((3, 4), np.float32), others((3, 3, 9, 4, 6))
+    settings = {'head_mask': mask, 'baseline': 'resample'}
+    short = run(bert, params, inputs, replacement=new, **settings).logits
+    real = inputs['attention_mask'].astype(bool)[:, None, :, None, None]
+    elsewhere = np.where(real, new, 1e3)
+    found = run(bert, params, inputs, replacement=elsewhere, **settings).logits
+    np.testing.assert_allclose(found, short, atol=2e-6)
+    padded = {name: np.pad(array, ((0, 0), (0, 5))) for name, array in inputs.items()}
+    wider = np.pad(new, ((0, 0), (0, 0), (0, 5), (0, 0), (0, 0)))
+    long = run(bert, params, padded, replacement=wider, **settings).logits
+    np.testing.assert_allclose(long, short, atol=2e-6)
+
+
+def test_the_model_goes_through_jit_vmap_and_grad_with_a_replacement(bert, params, inputs):
+    mask = jnp.full((3, 4), 0.7)
+
+    @jax.jit
+    def loss(mask, new):
+        logits = apply(
+            bert, params, inputs, head_mask=mask, baseline='mean', replacement=new
+        ).logits
+        return logits[:, 0].sum()
+
+    several = np.stack([others(seed=seed) for seed in range(3)])
+    together = jax.vmap(loss, in_axes=(None, 0))(mask, several)
+    np.testing.assert_allclose(together, [loss(mask, new) for new in several], atol=5e-6)
+    of_mask, of_new = jax.grad(loss, argnums=(0, 1))(mask, several[0])
+    assert (np.asarray(of_mask) != 0).all() and (np.asarray(of_new) != 0).any()
+    step = jnp.zeros((3, 4)).at[1, 3].set(1e-2)
+    numeric = (loss(mask + step, several[0]) - loss(mask - step, several[0])) / 2e-2
+    np.testing.assert_allclose(of_mask[1, 3], numeric, rtol=2e-2, atol=2e-3)
+    step = np.zeros((3, 4, 6), np.float32)
+    step[0, 2, 5] = 1e-2
+    numeric = (loss(mask, several[0] + step) - loss(mask, several[0] - step)) / 2e-2
+    np.testing.assert_allclose(of_new[0, 2, 5], numeric, rtol=2e-2, atol=2e-3)
+
+
+@pytest.mark.parametrize('baseline', attention.BASELINES)
+def test_a_mask_of_ones_is_the_identity(bert, params, inputs, baseline):
+    settings = {'baseline': baseline}
+    if baseline in attention.OUTPUT_BASELINES:
+        settings['replacement'] = others()
+    masked = run(bert, params, inputs, head_mask=np.ones((3, 4)), **settings)
+    plain = run(bert, params, inputs)
+    for name in ('logits', 'pooled', 'hidden_states', 'attentions', 'contexts'):
         np.testing.assert_array_equal(getattr(masked, name), getattr(plain, name))
 
 
@@ -379,6 +490,23 @@ def test_an_unknown_baseline_is_named_with_and_without_a_mask(bert, params, inpu
     for mask in (None, np.ones((3, 4))):
         with pytest.raises(ValueError, match="baseline='unifrom' is unknown"):
             run(bert, params, inputs, head_mask=mask, baseline='unifrom')
+
+
+def test_a_replacement_goes_with_its_baselines(bert, params, inputs):
+    mask, new = np.ones((3, 4)), others()
+    for baseline in ('uniform', 'zero'):
+        with pytest.raises(ValueError, match=f"baseline='{baseline}' takes no replacement"):
+            run(bert, params, inputs, head_mask=mask, baseline=baseline, replacement=new)
+    for baseline in ('mean', 'resample'):
+        with pytest.raises(ValueError, match=f"baseline='{baseline}' needs a replacement"):
+            run(bert, params, inputs, head_mask=mask, baseline=baseline)
+        run(bert, params, inputs, baseline=baseline)
+    for shape in ((3, 4, 5), (4, 3, 6), (3, 3, 4, 6), (3, 3, 8, 4, 6), (1, 3, 9, 4, 6)):
+        with pytest.raises(ValueError, match=r'= \[3, 4, 6\] or .* = \[3, 3, 9, 4, 6\], got'):
+            run(
+                bert, params, inputs, head_mask=mask, baseline='mean',
+                replacement=np.zeros(shape),
+            )  # fmt: skip
 
 
 def test_parameter_names_and_shapes_are_stable(config, params):

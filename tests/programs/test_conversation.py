@@ -63,7 +63,11 @@ def test_errors_are_one_line(fails, name, value, message):
         ('together', 'L9-H1', 'L9-H1 does not exist: the model has 3 layers of 4 heads'),
         ('sets', (), 'Nothing to ablate: give ablation.sets'),
         ('sets', ('head',), "ablation.sets is 'heads', 'layers' or 'one_head_left', not 'head'"),
-        ('baseline', 'mean', "ablation.baseline is 'uniform' or 'zero', not 'mean'"),
+        (
+            'baseline',
+            'median',
+            "ablation.baseline is 'uniform', 'zero', 'mean' or 'resample', not 'median'",
+        ),
     ],
 )
 def test_ablation_is_checked_before_anything_is_trained(fails, setting, value, message):
