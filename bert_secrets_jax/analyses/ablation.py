@@ -180,8 +180,8 @@ class Ablation(Result):
     def notes(self):
         return [
             f'{self.meaning} Differences are in points (the score times a hundred) and have '
-            'bootstrap intervals that are paired by example. They are about these examples and this '
-            'fine-tuned model: another one may lean on other heads.'
+            'bootstrap intervals that are paired by example. They are about these examples and '
+            'this fine-tuned model: another one may lean on other heads.'
         ]
 
     def head_notes(self):
@@ -207,8 +207,8 @@ class Ablation(Result):
                     estimate=down,
                     template=(
                         '{each} one at a time{instead} ({metric} with all heads {baseline:.1f}): '
-                        'without it {metric} is lower for {lower} and higher for {higher} of {tests} {what}; '
-                        'significantly lower for {estimate:.0f} and higher for {up} after '
+                        'without it {metric} is lower for {lower} and higher for {higher} of '
+                        '{tests} {what}; significantly lower for {estimate:.0f} and higher for {up} after '
                         'correction for all of them (Holm), for {likely_down} and {likely_up} '
                         'after a weaker one (Benjamini-Hochberg; {test} test).{undefined}'
                     ),
