@@ -44,10 +44,12 @@ def mean_contexts(
     sums, tokens = 0.0, 0
     for batch in listed(batches):
         check_split(batch, devices)
-        tokens += int(np.asarray(batch.attention_mask).sum())
-        batch = place(batch)
+        # Filler rows may repeat an example.
+        counted = np.asarray(batch.attention_mask) * (np.asarray(batch.example) >= 0)[:, None]
+        tokens += int(counted.sum())
+        batch, counted = place((batch, counted))
         contexts = intact_contexts(setting, params['embeddings'], layers, batch)
-        found = jax.device_get([total(each, batch.attention_mask) for each in contexts])
+        found = jax.device_get([total(each, counted) for each in contexts])
         # Sums of many batches in float64: their order then changes no digit that is kept.
         sums = sums + np.stack(found).astype(np.float64)
     if not tokens:

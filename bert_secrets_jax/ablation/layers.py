@@ -172,12 +172,12 @@ def close_intact(setting: Setting, params, hidden, context):
 
 
 @jax.jit
-def total(context, attention_mask):
-    """Return the sum [N, H] of the contexts [B, T, N, H] of all real tokens, in float32."""
+def total(context, counted):
+    """Return the sum [N, H] in float32 of the contexts [B, T, N, H] where [B, T] is 1, not 0."""
     return jnp.einsum(
         'BTNH,BT->NH',
         context,
-        attention_mask.astype(context.dtype),
+        counted.astype(context.dtype),
         precision=jax.lax.Precision.HIGHEST,
         preferred_element_type=jnp.float32,
     )

@@ -208,8 +208,8 @@ class Ablation(Result):
                     template=(
                         '{each} one at a time{instead} ({metric} with all heads {baseline:.1f}): '
                         'without it {metric} is lower for {lower} and higher for {higher} of '
-                        '{tests} {what}; significantly lower for {estimate:.0f} and higher for {up} after '
-                        'correction for all of them (Holm), for {likely_down} and {likely_up} '
+                        '{tests} {what}; significantly lower for {estimate:.0f} and higher for '
+                        '{up} after correction for all of them (Holm), for {likely_down} and {likely_up} '
                         'after a weaker one (Benjamini-Hochberg; {test} test).{undefined}'
                     ),
                     numbers={

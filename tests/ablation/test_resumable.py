@@ -155,8 +155,12 @@ def test_parts_of_another_sweep_are_not_taken(killed, pretrained, computed, monk
     np.testing.assert_array_equal(found.logits, sweep(other, **changes).logits)
 
 
-def test_parts_depend_on_what_replaces_an_output(pretrained, tmp_path, computed):
+def test_parts_depend_on_what_replaces_an_output(pretrained, tmp_path, computed, monkeypatch):
     """The same donors or means are found again; others have files of their own."""
+    # Of one length, so that there is a choice of donors.
+    words = ('cat', 'dog', 'bird', 'house', 'tree')
+    texts = [bs.Example(f'the {word} ran', 'a dog', 0, word) for word in words]
+    monkeypatch.setattr('tests.ablation.test_resumable.EXAMPLES', texts)
     of_corpus = np.random.default_rng(0).normal(size=(3, 4, 6)).astype(np.float32)
     kinds = [
         {'baseline': 'mean'},
