@@ -209,8 +209,9 @@ class Ablation(Result):
                         '{each} one at a time{instead} ({metric} with all heads {baseline:.1f}): '
                         'without it {metric} is lower for {lower} and higher for {higher} of '
                         '{tests} {what}; significantly lower for {estimate:.0f} and higher for '
-                        '{up} after correction for all of them (Holm), for {likely_down} and {likely_up} '
-                        'after a weaker one (Benjamini-Hochberg; {test} test).{undefined}'
+                        '{up} after correction for all of them (Holm), for {likely_down} and '
+                        '{likely_up} after a weaker one (Benjamini-Hochberg; {test} test).'
+                        '{undefined}'
                     ),
                     numbers={
                         'each': each.capitalize(),

@@ -1,13 +1,21 @@
 """What a study measures together, and what the names of its results depend on."""
 
+import dataclasses
+import itertools
 import sys
 
+import jax
 import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
+from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.measure.catalogue import named
+from bert_secrets_jax.model.attention import BASELINES
+from bert_secrets_jax.programs import sections
 from bert_secrets_jax.programs.study import Study
+from bert_secrets_jax.runs import store
+from bert_secrets_jax.runs.run import digest
 
 
 def kept(study):
@@ -96,3 +104,58 @@ def test_what_a_finetuning_depends_on(study):
         changed.config.update_from_flattened_dict({name: value})
         assert (changed.finetuning_digest('pretrained') != first) == other, name
     assert study.finetuning_digest('random') != first
+
+
+def test_what_a_sweep_depends_on(study):
+    """The seed only where it draws donors; a run made before there were any is found again."""
+    study.config.ablation.checkpoint = 'model'
+    found = {}
+    for baseline in BASELINES:
+        for seed in (0, 1):
+            other = Study(study.config.copy_and_resolve_references(), study.folder)
+            other.config.update_from_flattened_dict({'ablation.baseline': baseline, 'seed': seed})
+            found[baseline, seed] = other.on_ablated()
+    for baseline in ('uniform', 'zero', 'mean'):
+        assert found[baseline, 0] == found[baseline, 1]
+        assert found[baseline, 0].keys() == {'model', 'texts', 'max_length', 'baseline'}
+    assert found['resample', 0] != found['resample', 1]
+    assert len({digest(each) for each in found.values()}) == 5
+
+
+def test_results_of_all_kinds_of_disabling_lie_side_by_side(study, monkeypatch):
+    """Each is computed once, is that of the library, and says what it is."""
+    tuned = bs.with_classifier(study.pretrained, ('no', 'yes'), seed=3)
+    params = tuned.params | {
+        'classifier': jax.tree.map(lambda x: 50 * x, tuned.params['classifier'])
+    }
+    tuned = dataclasses.replace(tuned, params=params)
+    monkeypatch.setattr(Study, 'ablated_model', lambda self: tuned)
+    study.config.ablation.sets = ('layers',)
+    frames = {}
+
+    def answer(baseline, study):
+        study.config.ablation.baseline = baseline
+        found = sections.SECTIONS['ablate'].answer(study, ())
+        return found, found.frames()['layers']
+
+    for baseline in BASELINES:
+        found, frames[baseline] = answer(baseline, study)
+        assert found.baseline == baseline
+        own = bs.analyses.ablation(
+            tuned,
+            study.dev,
+            masks='layers',
+            baseline=baseline,
+            max_length=24,
+            subject=study.subject,
+        )
+        assert str(own) == str(found) and own.notes() == found.notes()
+    swept_files = list((study.folder / 'kept').glob('swept_layers-*.npz'))
+    ablated_files = list((study.folder / 'kept').glob('ablated_layers-*.npz'))
+    assert len(swept_files) == len(ablated_files) == 4
+    again = Study(study.config, study.folder, read_only=True)
+    for baseline, frame in frames.items():
+        assert answer(baseline, again)[1].equals(frame)
+    logits = [store.read(file, Swept, key=file.stem).logits for file in swept_files]
+    for one, other in itertools.combinations(logits, 2):
+        assert np.abs(one - other).max() > 1e-3
