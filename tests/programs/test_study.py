@@ -1,7 +1,6 @@
 """What a study measures together, and what the names of its results depend on."""
 
 import dataclasses
-import itertools
 import sys
 
 import jax
@@ -10,6 +9,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.ablation.sweep import Swept
+from bert_secrets_jax.analyses.ablation import with_intact
 from bert_secrets_jax.measure.catalogue import named
 from bert_secrets_jax.model.attention import BASELINES
 from bert_secrets_jax.programs import sections
@@ -123,7 +123,7 @@ def test_what_a_sweep_depends_on(study):
 
 
 def test_results_of_all_kinds_of_disabling_lie_side_by_side(study, monkeypatch):
-    """Each is computed once, is that of the library, and says what it is."""
+    """Each is computed once, with the seed of the run, and says what it is."""
     tuned = bs.with_classifier(study.pretrained, ('no', 'yes'), seed=3)
     params = tuned.params | {
         'classifier': jax.tree.map(lambda x: 50 * x, tuned.params['classifier'])
@@ -131,7 +131,10 @@ def test_results_of_all_kinds_of_disabling_lie_side_by_side(study, monkeypatch):
     tuned = dataclasses.replace(tuned, params=params)
     monkeypatch.setattr(Study, 'ablated_model', lambda self: tuned)
     study.config.ablation.sets = ('layers',)
-    frames = {}
+    study.config.seed = 4
+    batches = bs.encode(tuned.tokenizer, study.dev, max_length=24)
+    masks = with_intact(bs.masks.single_layers(tuned.config))
+    frames, expected = {}, {}
 
     def answer(baseline, study):
         study.config.ablation.baseline = baseline
@@ -141,21 +144,15 @@ def test_results_of_all_kinds_of_disabling_lie_side_by_side(study, monkeypatch):
     for baseline in BASELINES:
         found, frames[baseline] = answer(baseline, study)
         assert found.baseline == baseline
-        own = bs.analyses.ablation(
-            tuned,
-            study.dev,
-            masks='layers',
-            baseline=baseline,
-            max_length=24,
-            subject=study.subject,
-        )
-        assert str(own) == str(found) and own.notes() == found.notes()
+        assert found.meaning in found.notes()[0]
+        expected[baseline] = bs.sweep(tuned, batches, masks, baseline=baseline, donor_seed=4).logits
     swept_files = list((study.folder / 'kept').glob('swept_layers-*.npz'))
     ablated_files = list((study.folder / 'kept').glob('ablated_layers-*.npz'))
     assert len(swept_files) == len(ablated_files) == 4
     again = Study(study.config, study.folder, read_only=True)
     for baseline, frame in frames.items():
         assert answer(baseline, again)[1].equals(frame)
-    logits = [store.read(file, Swept, key=file.stem).logits for file in swept_files]
-    for one, other in itertools.combinations(logits, 2):
-        assert np.abs(one - other).max() > 1e-3
+    for file in swept_files:
+        logits = store.read(file, Swept, key=file.stem).logits
+        alike = [np.abs(logits - each).max() < 1e-4 for each in expected.values()]
+        assert alike.count(True) == 1
