@@ -34,11 +34,7 @@ def draw_donors(lengths: Int[np.ndarray, ' E'], *, seed: int) -> Int[np.ndarray,
     Raises:
       ValueError: There are fewer than two examples.
     """
-    if len(lengths) < 2:
-        raise ValueError(
-            f"The baseline 'resample' takes the output of a head on another example, and there are "
-            f'{len(lengths)} in all: give at least two.'
-        )
+    check_enough(len(lengths))
     rng = np.random.default_rng(seed)
     shuffled = rng.permutation(len(lengths))
     distinct = np.unique(lengths)
@@ -53,6 +49,15 @@ def draw_donors(lengths: Int[np.ndarray, ' E'], *, seed: int) -> Int[np.ndarray,
         near = np.concatenate([groups[index] for index in np.flatnonzero(nearest)])
         donors[group] = rng.choice(near)
     return donors
+
+
+def check_enough(examples: int) -> None:
+    """Raise ValueError if there are too few examples for each to have another one as donor."""
+    if examples < 2:
+        raise ValueError(
+            f"The baseline 'resample' takes the output of a head on another example, and there are "
+            f'{examples} in all: give at least two.'
+        )
 
 
 def donor_tokens(

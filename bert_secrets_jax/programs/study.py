@@ -19,6 +19,7 @@ import numpy as np
 from absl import logging
 from ml_collections import ConfigDict
 
+from bert_secrets_jax.ablation.donors import check_enough
 from bert_secrets_jax.ablation.masks import disable, parse_heads
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.sweep import Swept
@@ -677,8 +678,10 @@ class Study:
         parts = self.run.folder_for(f'unfinished/{name}', depends_on)
 
         def compute() -> Swept:
-            # A head that does not exist shows before anything is trained.
+            # A head that does not exist shows before anything is trained, and so do too few texts.
             make_masks(self.pretrained.config)
+            if self.config.ablation.baseline == 'resample':
+                check_enough(len(self.ablated_texts))
             model = self.ablated_model()
             # A label that the model does not know shows, too.
             labels_of(self.ablated_texts, model.config)

@@ -74,6 +74,11 @@ def test_ablation_is_checked_before_anything_is_trained(fails, setting, value, m
     assert message in fails((f'ablation.{setting}', value), sections=['ablate'])
 
 
+def test_a_single_example_has_no_other_to_take_from(fails):
+    few = (('ablation.baseline', 'resample'), ('ablation.max_examples', 1))
+    assert 'there are 1 in all: give at least two' in fails(*few, sections=['ablate'])
+
+
 @pytest.mark.parametrize(
     ('chosen', 'message'),
     [
