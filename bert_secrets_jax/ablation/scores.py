@@ -1,0 +1,186 @@
+"""Scores of many ablated models on many resamples of the examples.
+
+Axes: M masks (each makes one ablated model), E examples, R resamples, F sums from which a metric is
+computed.
+
+Predictions are class ids for 'accuracy' and 'f1', values for 'pearson' and 'spearman'.
+"""
+
+import warnings
+
+import numpy as np
+from jaxtyping import Bool, Float, Real
+
+METRICS = ('accuracy', 'f1', 'pearson', 'spearman')
+
+# Numbers in one block of resamples or masks: 8 MB, for any number of examples.
+_BLOCK = 1_000_000
+# The greatest rounding error of float64 sums that are exactly 0: relative to the mean square for
+# variances, absolute for scores.
+ROUNDING = 1e-12
+
+Predictions = Real[np.ndarray, 'M E']
+PerExample = Real[np.ndarray, ' E']
+PerMask = Float[np.ndarray, ' M']
+Weights = Real[np.ndarray, 'R E'] | Bool[np.ndarray, 'R E']
+
+
+def weighted_scores(
+    metric: str, predictions: Predictions, labels: PerExample, weights: Weights
+) -> Float[np.ndarray, 'R M']:
+    """Score every mask on every resample, as `finetune.metrics` scores repeated examples.
+
+    Args:
+      metric: One of METRICS.
+      predictions: [M, E] The predictions under each mask.
+      labels: [E] The true labels.
+      weights: [R, E] The number of times that each resample contains each example; 0 and 1 choose a
+        part of the examples.
+
+    Returns:
+      [R, M] The scores; NaN where a correlation is undefined. Pearson's is undefined where the
+      variance in a resample is below 1e-12 times its mean square about the mean of all examples.
+
+    Raises:
+      ValueError: The metric is unknown, the shapes do not fit, weights are negative, or predictions
+        are not finite.
+    """
+    check(metric, predictions, labels)
+    if weights.ndim != 2 or weights.shape[1] != len(labels):
+        raise ValueError(f'Weights must be [R, {len(labels)}], got {list(weights.shape)}.')
+    weights = weights.astype(np.float64)
+    if not (weights >= 0).all():
+        raise ValueError('Weights must not be negative.')
+    if metric == 'spearman':
+        return _spearman(predictions, labels, weights)
+    scores = []
+    for start, stop in blocks(*predictions.shape):
+        block = predictions[start:stop]
+        features = summands(metric, block, labels, block.mean(axis=1, keepdims=True))
+        scores.append(score_of_sums(metric, [weights @ feature.T for feature in features]))
+    return np.concatenate(scores, axis=1)
+
+
+def resampled_differences(
+    metric: str,
+    predictions: Predictions,
+    baseline: PerExample,
+    labels: PerExample,
+    *,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> Float[np.ndarray, 'R M']:
+    """Return the differences [R, M] in resamples of the examples, drawn with replacement.
+
+    Args:
+      metric: One of METRICS.
+      predictions: [M, E] The predictions under each mask.
+      baseline: [E] The predictions of the intact model.
+      labels: [E] The true labels.
+      resamples: The number of resamples.
+      seed: The seed of the resamples, which all masks share.
+
+    Raises:
+      ValueError: The metric is unknown, the shapes do not fit, or predictions are not finite.
+    """
+    check(metric, predictions, labels, baseline)
+    rng = np.random.default_rng(seed)
+    examples = len(labels)
+    found = []
+    for start, stop in blocks(resamples, examples):
+        drawn = rng.integers(examples, size=(stop - start, examples))
+        # One bincount serves the whole block, because each row counts in its own range.
+        drawn += np.arange(stop - start)[:, None] * examples
+        weights = np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape)
+        found.append(differences(metric, predictions, baseline, labels, weights))
+    return np.concatenate(found)
+
+
+def check(metric, predictions, labels, baseline=None):
+    if metric not in METRICS:
+        raise ValueError(f'Unknown metric {metric!r}: one of {", ".join(METRICS)}.')
+    if labels.ndim != 1 or not len(labels):
+        raise ValueError(f'Labels must be [E], at least one, got {list(labels.shape)}.')
+    if predictions.ndim != 2 or predictions.shape[1] != len(labels) or not len(predictions):
+        raise ValueError(
+            f'Predictions must be [M, {len(labels)}] like the labels, at least one mask, got '
+            f'{list(predictions.shape)}.'
+        )
+    if baseline is not None and baseline.shape != labels.shape:
+        raise ValueError(f'The baseline must be [{len(labels)}], got {list(baseline.shape)}.')
+    given = [predictions, labels] if baseline is None else [predictions, labels, baseline]
+    if not all(np.isfinite(values).all() for values in given):
+        raise ValueError('Some predictions or labels are not finite.')
+
+
+def blocks(rows: int, width: int) -> list[tuple[int, int]]:
+    """Return start and stop of blocks of rows, of which several fit into memory at once."""
+    if rows < 1:
+        raise ValueError(f'Resamples, rounds and splits must be at least 1, got {rows}.')
+    most = max(1, _BLOCK // width)
+    return [(start, min(start + most, rows)) for start in range(0, rows, most)]
+
+
+def differences(metric, predictions, baseline, labels, weights) -> np.ndarray:
+    scores = weighted_scores(metric, predictions, labels, weights)
+    return scores - weighted_scores(metric, baseline[None], labels, weights)
+
+
+def summands(metric, predictions, labels, centre) -> list[np.ndarray]:
+    """Return F arrays, [M, E] or [1, E], from whose sums over examples the metric follows."""
+    x, y = predictions, labels[None]
+    every = np.ones(y.shape)
+    if metric == 'accuracy':
+        features = every, x == y
+    elif metric == 'f1':
+        features = (x == 1) & (y == 1), (x == 1) != (y == 1)
+    else:
+        # Without centring, the variances below would be small differences of large numbers.
+        x, y = x.astype(np.float64) - centre, y - y.mean(dtype=np.float64)
+        features = every, x, y, x * x, y * y, x * y
+    # NumPy multiplies booleans without BLAS, which is slow.
+    return [feature.astype(np.float64, copy=False) for feature in features]
+
+
+def score_of_sums(metric, sums) -> np.ndarray:
+    """Return the metric from the sums of its features, for any number of models at a time."""
+    with np.errstate(divide='ignore', invalid='ignore'):
+        if metric == 'accuracy':
+            count, right = sums
+            return right / count
+        if metric == 'f1':
+            right, wrong = sums
+            return np.where(right > 0, 2 * right / (2 * right + wrong), 0)
+        count, x, y, xx, yy, xy = sums
+        variance_x, variance_y = xx - x * x / count, yy - y * y / count
+        found = (xy - x * y / count) / np.sqrt(variance_x * variance_y)
+        defined = (variance_x > ROUNDING * xx) & (variance_y > ROUNDING * yy)
+        return np.clip(np.where(defined, found, np.nan), -1, 1)
+
+
+def _spearman(predictions, labels, weights) -> np.ndarray:
+    y = _ranks(labels, weights)
+    scores = []
+    for values in predictions:
+        x = _ranks(values, weights)
+        xy, xx, yy = (np.einsum('RE,RE->R', weights * a, b) for a, b in ((x, y), (x, x), (y, y)))
+        with np.errstate(invalid='ignore'):
+            scores.append(np.clip(xy / np.sqrt(xx * yy), -1, 1))
+    return np.stack(scores, axis=1)
+
+
+def _ranks(values, weights) -> np.ndarray:
+    """Return the average ranks [R, E] in each resample minus their mean, sorting values once."""
+    _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(sizes) - 1
+    upto = np.cumsum(weights[:, np.argsort(group)], axis=1)[:, ends]
+    # Equal values share the middle of their ranks. The mean of all ranks is half their number.
+    middle = upto - np.diff(upto, axis=1, prepend=0) / 2
+    return (middle - upto[:, -1:] / 2)[:, group]
+
+
+def quietly(function, values, *args, **kwargs):
+    """Call a function whose result is NaN where it would warn."""
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore', RuntimeWarning)
+        return function(values, *args, **kwargs)

@@ -1,0 +1,262 @@
+"""What the best of many masks gains, without the luck of having been chosen.
+
+Axes: M masks, E examples, R resamples.
+"""
+
+import dataclasses
+
+import numpy as np
+import scipy.stats
+from jaxtyping import Bool, Float, Int
+
+from bert_secrets_jax.ablation.intervals import count, score_limits
+from bert_secrets_jax.ablation.scores import (
+    PerExample,
+    PerMask,
+    Predictions,
+    blocks,
+    check,
+    differences,
+    quietly,
+    resampled_differences,
+    weighted_scores,
+)
+
+FOLDS = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class SelectedGain:
+    """The gain of the best mask, with and without the luck of having been chosen.
+
+    Attributes:
+      best: The mask that is best on all examples, the first of several; -1 if none has a score.
+      naive: The difference of this mask on the examples on which it was chosen.
+      from_nine_tenths: The mean difference where nine tenths of the examples choose the mask and
+        the remaining tenth measures it (10-fold cross-validation). The tenths are joined into one
+        score over all examples.
+      from_half: The mean difference on one half of the examples, where the other half chooses. Half
+        as many examples choose worse, so this answers another question, and is often lower.
+      low: The lower end of a 95 % interval of the true gain of `best`, which holds although it was
+        chosen as the best of all M.
+      high: The upper end of this interval.
+      chosen: [M] The share of the nine tenths on which each mask was the best.
+    """
+
+    best: int
+    naive: float
+    from_nine_tenths: float
+    from_half: float
+    low: float
+    high: float
+    chosen: PerMask
+
+
+@dataclasses.dataclass(frozen=True)
+class Answers:
+    """What all models answer to one set of examples.
+
+    Attributes:
+      predictions: [M, E] The predictions under each mask.
+      baseline: [E] The predictions of the intact model.
+      labels: [E] The true labels.
+    """
+
+    predictions: Predictions
+    baseline: PerExample
+    labels: PerExample
+
+
+@dataclasses.dataclass(frozen=True)
+class ChosenElsewhere:
+    """The gain of a mask that was chosen on other examples.
+
+    Attributes:
+      best: The mask that is best on the examples for choosing, the first of several.
+      where_chosen: The difference of this mask on those examples.
+      gain: Its difference on the examples for measuring.
+      low: The lower end of the 95 % interval of `gain`, which needs no correction.
+      high: The upper end of this interval.
+      choosing: The number of examples for choosing.
+      measuring: The number of examples for measuring.
+    """
+
+    best: int
+    where_chosen: float
+    gain: float
+    low: float
+    high: float
+    choosing: int
+    measuring: int
+
+
+def selected_gain(
+    metric: str,
+    predictions: Predictions,
+    baseline: PerExample,
+    labels: PerExample,
+    *,
+    splits: int = 1000,
+    repeats: int = 20,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> SelectedGain:
+    """Compute the gain of the best mask on the examples on which it was chosen, and on others.
+
+    The best of many masks is partly the luckiest one. So the examples are dealt into tenths at
+    random, several times: the mask that is best on nine of them is measured on the remaining one.
+    The examples are also halved at random, as in earlier versions: what is best on one half is
+    measured on the other half. Ties for the best mask are broken at random.
+
+    The interval is about the mask that is best on all examples. Its upper end is an ordinary one,
+    because luck has only raised the gain; its lower end is corrected for all M masks (Bonferroni),
+    any of which could have been the lucky one. With a probability of 5 % M / (M + 1) above, and as
+    much below for all masks together, the interval misses in at most about 5 % of samples, whether
+    one mask is by far the best or all are alike, and in fewer if masks are correlated or a few are
+    nearly the best. The range over random splits is no such interval (it would cover in 74 %), and
+    neither is that of the joined tenths (70 to 95 %), because splits share their examples.
+
+    Args:
+      metric, predictions, baseline, labels, seed: As in `significance.assess`.
+      splits: The number of random halvings.
+      repeats: The number of random divisions into tenths.
+      resamples: The number of resamples from which the interval of a correlation is made.
+
+    Raises:
+      ValueError: `assess` would refuse the arguments, or there are fewer than two examples.
+    """
+    check(metric, predictions, labels, baseline)
+    masks, examples = predictions.shape
+    if examples < 2:
+        raise ValueError('One example cannot be divided: give two at least.')
+    given = metric, predictions, baseline, labels
+    rng = np.random.default_rng(seed)
+    joined, chosen = _joined(*given, min(FOLDS, examples), repeats, rng)
+    overall = differences(*given, np.ones((1, examples)))[0]
+    best = _first_best(overall)
+    low = high = np.nan
+    if best >= 0:
+        tail = 0.05 / (masks + 1)
+        alone = metric, predictions[best : best + 1], baseline, labels
+        low, high = _limits(*alone, below=tail, above=masks * tail, resamples=resamples, seed=seed)
+    return SelectedGain(
+        best=best,
+        naive=float(overall[best]) if best >= 0 else np.nan,
+        from_nine_tenths=float(quietly(np.nanmean, joined)),
+        from_half=float(quietly(np.nanmean, _on_other_halves(*given, splits, rng))),
+        low=float(low),
+        high=float(high),
+        chosen=chosen,
+    )
+
+
+def gain_of_choice(
+    metric: str, choose: Answers, measure: Answers, *, resamples: int = 2000, seed: int = 0
+) -> ChosenElsewhere:
+    """Choose the best mask on some examples, and measure it on others.
+
+    If no example is in both sets, the gain is unbiased, and its interval needs no correction for
+    the number of masks. Examples on which the model was trained choose badly: it has most of them
+    right already, so that hardly any mask can gain.
+
+    Args:
+      metric: One of `significance.METRICS`.
+      choose: The answers to the examples for choosing.
+      measure: The answers of the same models to the examples for measuring.
+      resamples: The number of resamples from which the interval of a correlation is made.
+      seed: The seed of the resamples.
+
+    Raises:
+      ValueError: The metric is unknown, the shapes do not fit, predictions are not finite, the two
+        sets have different numbers of masks, or no mask has a score.
+    """
+    for answers in (choose, measure):
+        check(metric, answers.predictions, answers.labels, answers.baseline)
+    numbers = [len(answers.predictions) for answers in (choose, measure)]
+    if numbers[0] != numbers[1]:
+        raise ValueError(
+            f'Choose and measure the same masks, not {numbers[0]} on some examples and '
+            f'{numbers[1]} on others.'
+        )
+    where_chosen = differences(
+        metric, choose.predictions, choose.baseline, choose.labels, np.ones((1, len(choose.labels)))
+    )[0]
+    best = _first_best(where_chosen)
+    if best < 0:
+        raise ValueError('No mask has a score on the examples for choosing: they are constant.')
+    alone = metric, measure.predictions[best : best + 1], measure.baseline, measure.labels
+    low, high = _limits(*alone, below=0.025, above=0.025, resamples=resamples, seed=seed)
+    return ChosenElsewhere(
+        best=best,
+        where_chosen=float(where_chosen[best]),
+        gain=float(differences(*alone, np.ones((1, len(measure.labels))))[0, 0]),
+        low=float(low),
+        high=float(high),
+        choosing=len(choose.labels),
+        measuring=len(measure.labels),
+    )
+
+
+def _joined(
+    metric, predictions, baseline, labels, folds, repeats, rng
+) -> tuple[Float[np.ndarray, ' R'], PerMask]:
+    """Return the differences [R] of joined tenths, and how often each mask was chosen [M]."""
+    masks, examples = predictions.shape
+    everything = np.ones((1, examples))
+    of_intact = weighted_scores(metric, baseline[None], labels, everything)[0, 0]
+    found, chosen = [], np.zeros(masks)
+    for start, stop in blocks(repeats, folds * max(examples, masks)):
+        dealt = np.tile(np.arange(examples) % folds, (stop - start, 1))
+        dealt = rng.permuted(dealt, axis=1)  # [R, E]
+        others = dealt[:, None] != np.arange(folds)[:, None]  # [R, folds, E]
+        others = others.reshape(-1, examples)
+        gains = differences(metric, predictions, baseline, labels, others)
+        best = _best(gains, rng)
+        chosen += np.bincount(best, minlength=masks)
+        best = np.take_along_axis(best.reshape(-1, folds), dealt, axis=1)  # [R, E]
+        joined = np.take_along_axis(predictions, best, axis=0)
+        found.append(weighted_scores(metric, joined, labels, everything)[0] - of_intact)
+    return np.concatenate(found), chosen / chosen.sum()
+
+
+def _on_other_halves(metric, predictions, baseline, labels, splits, rng) -> np.ndarray:
+    """Return the differences [2 R] on each half of the mask that is best on the other half."""
+    examples = len(labels)
+    gains = []
+    for start, stop in blocks(splits, examples):
+        half = np.tile(np.arange(examples) < examples // 2, (stop - start, 1))
+        half = rng.permuted(half, axis=1)
+        on_halves = [
+            differences(metric, predictions, baseline, labels, each) for each in (half, ~half)
+        ]
+        for here, there in (on_halves, on_halves[::-1]):
+            gains.append(there[np.arange(stop - start), _best(here, rng)])
+    return np.concatenate(gains)
+
+
+def _limits(
+    metric, predictions, baseline, labels, *, below, above, resamples, seed
+) -> tuple[float, float]:
+    """Return the interval of a single mask with these probabilities of missing on either side."""
+    given = metric, predictions, baseline, labels
+    if metric in ('accuracy', 'f1'):
+        low, high = score_limits(count(*given), below=below, above=above)
+        return low[0], high[0]
+    # Tails as thin as those of a corrected interval would need millions of resamples. So only the
+    # standard error is the bootstrap's.
+    error = quietly(np.nanstd, resampled_differences(*given, resamples=resamples, seed=seed))
+    found = differences(*given, np.ones((1, len(labels))))[0, 0]
+    tails = scipy.stats.norm.isf([below, above])
+    return found - tails[0] * error, found + tails[1] * error
+
+
+def _best(gains: Float[np.ndarray, 'R M'], rng: np.random.Generator) -> Int[np.ndarray, ' R']:
+    """Return the index [R] of the largest gain of each row; ties are broken at random."""
+    known = np.where(np.isnan(gains), -np.inf, gains)
+    ties: Bool[np.ndarray, 'R M'] = known == known.max(axis=-1, keepdims=True)
+    return np.where(ties, rng.random(ties.shape), -1).argmax(axis=-1)
+
+
+def _first_best(gains: PerMask) -> int:
+    known = np.where(np.isnan(gains), -np.inf, gains)
+    return int(known.argmax()) if np.isfinite(known.max()) else -1
