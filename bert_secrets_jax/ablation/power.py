@@ -104,3 +104,42 @@ def smallest_effects(counted: Counted, *, level: float, power: float) -> tuple[P
         after = fewer / np.where(less > 0, less, 1)
         found.append(np.where(possible, score - after, np.nan))
     return found[0], found[1]
+
+
+def smallest_effects_on_correlation(
+    errors: PerMask, score: float, examples: int, *, level: float, power: float
+) -> tuple[PerMask, PerMask]:
+    """Return the losses of a correlation that a paired test calls significant, and that it finds.
+
+    The loss is that of a mask which scatters as much about the intact model as the one in question,
+    and, beside this, adds noise of its own to the predictions. If the noise lowers the correlation
+    from S to S - d, it adds (1 - ((S - d) / S)^2) (1 - (S - d)^2) / E to the variance of the
+    difference (to first order).
+
+    Args:
+      errors: [M] The standard error of each mask's difference.
+      score: The correlation of the intact model.
+      examples: The number of examples E.
+      level, power: As in `smallest_effects`.
+
+    Returns:
+      As in `smallest_effects`; NaN where the correlation of the intact model is too small for it.
+    """
+    most = np.full(len(errors), max(score, 0.0))
+    found = []
+    for wanted in (0.5, power):
+        needed = scipy.stats.norm.isf(level / 2) + scipy.stats.norm.ppf(wanted)
+
+        def ahead(loss, needed=needed):
+            left = most - loss
+            share = np.divide(left, most, out=np.zeros_like(left), where=most > 0)
+            added = (1 - share**2) * (1 - left**2) / examples
+            return loss >= needed * np.sqrt(errors**2 + added)
+
+        low, high = np.zeros(len(errors)), most
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            enough = ahead(middle)
+            low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+        found.append(np.where(ahead(most) & (most > 0), high, np.nan))
+    return found[0], found[1]

@@ -14,7 +14,11 @@ import numpy as np
 import scipy.stats
 
 from bert_secrets_jax.ablation.intervals import count, score_equivalence, score_limits
-from bert_secrets_jax.ablation.power import critical_of_mcnemar, smallest_effects
+from bert_secrets_jax.ablation.power import (
+    critical_of_mcnemar,
+    smallest_effects,
+    smallest_effects_on_correlation,
+)
 from bert_secrets_jax.ablation.scores import METRICS as METRICS
 from bert_secrets_jax.ablation.scores import (
     ROUNDING,
@@ -148,8 +152,9 @@ def assess(
         drawn = resampled_differences(*given, resamples=resamples, seed=seed)
         low, high = quietly(np.nanquantile, drawn, [0.025, 0.975], axis=0)
         error = quietly(np.nanstd, drawn, axis=0)
-        critical = scipy.stats.norm.isf(level / 2) * error
-        detectable = critical + scipy.stats.norm.ppf(POWER) * error
+        critical, detectable = smallest_effects_on_correlation(
+            error, float(scores[0]), len(labels), level=level, power=POWER
+        )
         # A mask without any effect has no error, and is equivalent.
         inside = (MARGIN - np.abs(difference)) / np.maximum(error, ROUNDING)
         tost = scipy.stats.t.sf(inside, len(labels) - 1)

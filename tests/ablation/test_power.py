@@ -1,0 +1,161 @@
+"""The smallest effects that tests find: by hand, and found as often as they say."""
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from bert_secrets_jax.ablation import power, significance
+from bert_secrets_jax.ablation.intervals import Counted, count
+
+HEADS = 144
+
+
+def of_accuracy(examples, gained, lost, right=0.7):
+    """Counts [1, 4] of a mask that gains and loses so many examples."""
+    both = round(right * examples) - lost
+    counts = [examples - both - gained - lost, gained, lost, both]
+    return Counted(
+        np.array([counts], float), np.array([[0.0, 0, 1, 1], [0, 1, 0, 1]]), np.ones((2, 4))
+    )
+
+
+def test_rte_and_mcnemar_by_hand():
+    """Of 277 examples, 13 must be lost and none gained: 144 * 2 / 2^13 is below .05."""
+    assert 144 * 2 / 2**13 <= 0.05 < 144 * 2 / 2**12
+    found = power.critical_of_mcnemar(of_accuracy(277, 0, 0), level=0.05 / HEADS)
+    assert found == pytest.approx([13 / 277])
+    assert 100 * found[0] == pytest.approx(4.7, abs=0.05)
+
+
+@pytest.mark.parametrize('to_and_fro', [0, 1, 7, 40])
+def test_one_example_less_is_not_significant(to_and_fro):
+    examples, level = 400, 0.05 / HEADS
+    table = of_accuracy(examples, to_and_fro, to_and_fro + 3)
+    net = round(examples * power.critical_of_mcnemar(table, level=level)[0])
+    p_values = []
+    for more in (net, net - 1):
+        right = np.repeat([0, 1, 0, 1], [100, to_and_fro, to_and_fro + more, 150])
+        intact = np.repeat([0, 0, 1, 1], [100, to_and_fro, to_and_fro + more, 150])
+        p_values.append(significance.mcnemar(right[None], intact, np.ones(len(right), int))[0])
+    assert p_values[0] <= level < p_values[1]
+
+
+def test_too_few_examples_find_nothing():
+    found = power.critical_of_mcnemar(of_accuracy(12, 0, 0), level=0.05 / HEADS)
+    assert np.isnan(found).all()
+    for effects in power.smallest_effects(of_accuracy(12, 0, 0), level=0.05 / HEADS, power=0.8):
+        assert np.isnan(effects).all()
+
+
+@pytest.mark.parametrize('examples', [277, 408, 872, 1500])
+@pytest.mark.parametrize('share', [0, 0.005, 0.02, 0.06])
+def test_accuracy_is_found_as_often_as_it_says(examples, share):
+    """Within what the steps of an exact test allow: it cannot have any power that one likes."""
+    to_and_fro = round(share * examples)
+    share = to_and_fro / examples
+    level = 0.05 / HEADS
+    table = of_accuracy(examples, to_and_fro, to_and_fro + 2)
+    at_level, effect = (each[0] for each in power.smallest_effects(table, level=level, power=0.8))
+    rng = np.random.default_rng(0)
+
+    def found(effect):
+        shares = [share, share + effect, 1 - 2 * share - effect]
+        gained, lost, _ = rng.multinomial(examples, shares, size=4000).T
+        # As `significance.mcnemar`, whose test compares it with SciPy's.
+        tail = scipy.stats.binom.cdf(np.minimum(gained, lost), gained + lost, 0.5)
+        return np.mean(2 * tail <= level)
+
+    assert 0.73 <= found(effect) <= 0.87
+    assert 0.38 <= found(at_level) <= 0.62
+    assert found(effect / 2) < 0.35
+
+
+@pytest.mark.parametrize('share', [0.004, 0.03])
+def test_f1_is_found_as_often_as_it_says(share):
+    rng = np.random.default_rng(1)
+    examples, tests, runs = 408, 10, 150
+    label, intact, masked = np.indices((2, 2, 2)).reshape(3, 8)
+    shares = np.where(label == 1, 0.65, 0.35) * np.where(label == intact, 0.85, 0.15)
+    shares = np.where(intact == masked, shares, 0)
+    changed = shares[np.arange(8) ^ 1]  # what could change
+    rare = np.where(intact != masked, share * 0.25, 0)
+    shares = np.where(intact == masked, shares - share * 0.25, 0) + rare
+    kinds = count('f1', masked[None], intact, label)
+    table = Counted(examples * shares[None], kinds.numerators, kinds.denominators)
+    _, effect = power.smallest_effects(table, level=0.05 / tests, power=0.8)
+    lost = np.where((intact != masked) & (label == intact), changed, 0)
+
+    def after(part):
+        return shares + part * lost - part * lost[np.arange(8) ^ 1]
+
+    score = lambda shares: Counted(shares[None], kinds.numerators, kinds.denominators).differences[
+        0
+    ]
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (low, middle) if -score(after(middle)) >= effect[0] else (middle, high)
+    found = []
+    for seed in range(runs):
+        which = rng.choice(8, size=examples, p=after(high))
+        p_values = significance.randomization_test(
+            'f1', masked[which][None], intact[which], label[which], rounds=1500, seed=seed
+        )
+        found.append(p_values[0] <= 0.05 / tests)
+    assert 0.69 <= np.mean(found) <= 0.9
+
+
+def test_correlations_are_found_as_often_as_they_say():
+    rng = np.random.default_rng(2)
+    examples, runs = 277, 200
+
+    def models(effect, *, of_intact=0.85):
+        """Labels and predictions whose correlations differ by an effect."""
+        labels, shared = rng.normal(size=(2, examples))
+        noise = lambda r: np.sqrt(1 / r**2 - 1 - 0.16) * rng.normal(size=examples)
+        return [labels + 0.4 * shared + noise(r) for r in (of_intact - effect, of_intact)] + [
+            labels
+        ]
+
+    def assessed(effect, seed):
+        masked, intact, labels = models(effect)
+        return significance.assess(
+            'pearson', masked[None], intact, labels, resamples=300, rounds=400, seed=seed
+        )
+
+    without = [assessed(0, seed).detectable[0] for seed in range(20)]
+    effect = np.mean(without)
+    found = [assessed(effect, seed).p_value[0] <= 0.05 for seed in range(runs)]
+    assert 0.7 <= np.mean(found) <= 0.9
+
+
+def test_more_tests_and_fewer_examples_need_larger_effects():
+    found = {
+        (tests, examples): significance_of(examples, tests)
+        for tests in (1, 144)
+        for examples in (277, 1500)
+    }
+    assert found[1, 277] < found[144, 277] and found[1, 1500] < found[144, 1500]
+    assert found[144, 1500] < found[144, 277] / 3
+
+
+def significance_of(examples, tests):
+    table = of_accuracy(examples, round(examples / 100), round(examples / 100))
+    return power.smallest_effects(table, level=0.05 / tests, power=0.8)[1][0]
+
+
+@pytest.mark.parametrize('metric', ['accuracy', 'f1'])
+def test_assessments_hold_them(metric):
+    rng = np.random.default_rng(3)
+    labels = rng.integers(0, 2, 300)
+    baseline = np.where(rng.random(300) < 0.8, labels, 1 - labels)
+    predictions = np.where(rng.random((5, 300)) < 0.02, 1 - baseline, baseline)
+    predictions[4] = baseline
+    found = significance.assess(metric, predictions, baseline, labels, rounds=100)
+    np.testing.assert_array_equal(found.changed, (predictions != baseline).sum(axis=1))
+    assert found.changed[4] == 0 and found.low[4] < 0 < found.high[4]
+    assert (found.critical < found.detectable).all()
+    # A mask that changes more to and fro hides more.
+    assert found.detectable.argmin() == 4
+    np.testing.assert_allclose(found.equivalent, significance.holm(found.tost))
+    assert ((found.tost > 0.05) | ((found.low > -0.01) & (found.high < 0.01))).all()
