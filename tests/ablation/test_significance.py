@@ -486,5 +486,5 @@ def test_weights_and_numbers_that_do_not_fit_are_named(untyped):
         significance.weighted_scores(*given, np.array([[1, -1, 1]]))
     with pytest.raises(ValueError, match='at least 1, got 0'):
         significance.paired_bootstrap(*given, np.zeros(3), resamples=0)
-    with pytest.raises(ValueError, match='cannot be halved'):
+    with pytest.raises(ValueError, match='cannot be divided'):
         significance.selected_gain('accuracy', np.zeros((1, 1)), np.zeros(1), np.zeros(1))

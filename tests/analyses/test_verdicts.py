@@ -559,6 +559,7 @@ def assessed(difference, low, high, p_value, corrected) -> significance.Assessme
         p_value=arrays[3],
         holm=arrays[4],
         benjamini_hochberg=arrays[4],
+        **dict.fromkeys(('changed', 'critical', 'detectable', 'tost', 'equivalent'), arrays[4]),
         test='',
     )
 

@@ -1,0 +1,270 @@
+"""What the best of many masks gains: without the luck of the choice, and with an interval."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from bert_secrets_jax.ablation import scores, significance
+from bert_secrets_jax.ablation.significance import Answers, gain_of_choice, selected_gain
+
+
+def answers(metric, gains, *, size, rng, changed=0.03):
+    """Predictions [M, E], baseline [E] and labels [E] of masks with these true gains [M].
+
+    Gains are of accuracy or of Pearson's correlation; `true_gains` has those of F1.
+    """
+    gains = np.asarray(gains, float)
+    masks = len(gains)
+    if metric == 'pearson':
+        labels, shared = rng.normal(size=(2, size))
+        noise = np.sqrt(1 / (INTACT['pearson'] + np.append(gains, 0)) ** 2 - 1 - 0.16)
+        models = labels + 0.4 * shared + noise[:, None] * rng.normal(size=(masks + 1, size))
+        return models[:-1], models[-1], labels
+    labels = (rng.random(size) < 0.6).astype(int)
+    baseline = np.where(rng.random(size) < INTACT['accuracy'], labels, 1 - labels)
+    # Some examples are fragile, for all masks alike, as in a real model.
+    fragile = rng.random(size) < 0.5
+    share = np.maximum(changed, 1.2 * np.abs(gains))
+    mended = (share + gains) / 2 / (1 - INTACT['accuracy']) / 0.5
+    lost = (share - gains) / 2 / INTACT['accuracy'] / 0.5
+    rate = np.where((baseline == labels)[None], lost[:, None], mended[:, None]) * fragile
+    assert rate.max() <= 1
+    return np.where(rng.random(rate.shape) < rate, 1 - baseline, baseline), baseline, labels
+
+
+# The score of the intact model.
+INTACT = {'accuracy': 0.75, 'pearson': 0.9}
+
+
+def true_gains(metric, gains):
+    """Gains [M] of the metric; both classes lose alike, so F1 follows from accuracy."""
+    if metric != 'f1':
+        return np.asarray(gains, float)
+    f1 = lambda right: 1.2 * right / (1.2 * right + 1 - right)
+    return f1(INTACT['accuracy'] + np.asarray(gains, float)) - f1(INTACT['accuracy'])
+
+
+def world(name, masks, best):
+    gains = np.zeros(masks)
+    match name:
+        case 'one is clearly best':
+            gains[3] = best
+        case 'several are nearly best':
+            gains[:8] = best * np.linspace(0.4, 0.5, 8)
+        case 'all lose but some':
+            gains[8:] = -best / 4
+    return gains
+
+
+def slack(values):
+    return 3 * np.std(values, ddof=1) / np.sqrt(len(values))
+
+
+# Coverage
+
+
+@pytest.mark.parametrize(
+    'metric, masks, size, best, runs',
+    [
+        ('accuracy', 144, 277, 0.12, 200),
+        ('accuracy', 72, 872, 0.05, 150),
+        ('f1', 144, 408, 0.1, 200),
+        ('pearson', 72, 277, 0.03, 150),
+        ('pearson', 72, 1500, 0.012, 60),
+    ],
+)
+@pytest.mark.parametrize(
+    'name, most',
+    [
+        ('no effect', 0.995),
+        ('one is clearly best', 0.985),
+        # Conservative: the lower end holds for all masks, the upper end for a mask without luck.
+        ('several are nearly best', 1),
+        ('all lose but some', 1),
+    ],
+)
+def test_interval_covers_the_true_gain_of_the_chosen_mask(
+    metric, masks, size, best, runs, name, most
+):
+    rng = np.random.default_rng(7)
+    gains = world(name, masks, best)
+    truth = true_gains(metric, gains)
+    covered, chosen = [], []
+    for seed in range(runs):
+        found = selected_gain(
+            metric,
+            *answers(metric, gains, size=size, rng=rng),
+            splits=1, repeats=1, resamples=150, seed=seed,
+        )  # fmt: skip
+        covered.append(found.low <= truth[found.best] <= found.high)
+        chosen.append(found.best)
+        assert found.low <= found.naive <= found.high
+    assert 0.93 <= np.mean(covered) <= most
+    assert name != 'one is clearly best' or np.mean(np.array(chosen) == 3) > 0.95
+
+
+def test_the_range_of_random_halves_and_joined_tenths_covers_too_seldom():
+    """Why neither is shown as an interval."""
+    rng = np.random.default_rng(8)
+    in_halves, in_tenths = [], []
+    for seed in range(60):
+        given = answers('accuracy', np.zeros(72), size=277, rng=rng)
+        gains = significance.selection._on_other_halves(
+            'accuracy', *given, 100, np.random.default_rng(seed)
+        )
+        low, high = np.quantile(gains, [0.025, 0.975])
+        truth = 0
+        in_halves.append(low <= truth <= high)
+        found = selected_gain('accuracy', *given, splits=1, repeats=1, seed=seed)
+        # The ordinary interval, as wide as that of any single mask.
+        error = np.sqrt(0.03 / 277)
+        in_tenths.append(abs(found.from_nine_tenths) <= 1.96 * error)
+    assert np.mean(in_tenths) < 0.9
+
+
+def test_with_one_mask_it_is_the_ordinary_interval():
+    for metric in ('accuracy', 'f1', 'pearson'):
+        given = (metric, *answers(metric, [0.02], size=300, rng=np.random.default_rng(9)))
+        found = selected_gain(*given, splits=1, resamples=2000)
+        usual = significance.assess(*given, resamples=2000, rounds=10)
+        width = usual.high[0] - usual.low[0]
+        assert found.low == pytest.approx(usual.low[0], abs=0.06 * width)
+        assert found.high == pytest.approx(usual.high[0], abs=0.06 * width)
+
+
+# Choosing on a part of the examples
+
+
+@pytest.mark.parametrize('metric', ['accuracy', 'pearson'])
+def test_the_best_of_useless_masks_gains_nothing_elsewhere(metric):
+    rng = np.random.default_rng(16)
+    found = [
+        selected_gain(
+            metric, *answers(metric, np.zeros(20), size=200, rng=rng),
+            splits=10, repeats=4, resamples=2, seed=seed,
+        )
+        for seed in range(80)
+    ]  # fmt: skip
+    naive = np.array([gain.naive for gain in found])
+    assert naive.mean() - slack(naive) > 0.01
+    for name in ('from_nine_tenths', 'from_half'):
+        values = np.array([getattr(gain, name) for gain in found])
+        assert abs(values.mean()) <= slack(values)
+        assert values.mean() < naive.mean() / 4
+
+
+def test_more_examples_choose_better():
+    """So nine tenths are nearer than one half to what all examples choose."""
+    rng = np.random.default_rng(17)
+    gains = world('one is clearly best', 40, 0.04)
+    half, most, truth = [], [], []
+    for seed in range(60):
+        found = selected_gain(
+            'accuracy', *answers('accuracy', gains, size=300, rng=rng),
+            splits=10, repeats=4, seed=seed,
+        )  # fmt: skip
+        half.append(found.from_half)
+        most.append(found.from_nine_tenths)
+        truth.append(gains[found.best])
+    assert np.mean(half) + 0.004 < np.mean(most)
+    assert abs(np.mean(most) - np.mean(truth)) < abs(np.mean(half) - np.mean(truth)) / 2
+
+
+def test_a_mask_that_helps_is_recovered():
+    rng = np.random.default_rng(18)
+    gains = world('one is clearly best', 20, 0.13)
+    found = [
+        selected_gain(
+            'accuracy', *answers('accuracy', gains, size=800, rng=rng),
+            splits=10, repeats=2, seed=seed,
+        )
+        for seed in range(30)
+    ]  # fmt: skip
+    assert np.mean([gain.chosen[3] for gain in found]) > 0.99
+    for name in ('naive', 'from_nine_tenths', 'from_half'):
+        values = [getattr(gain, name) for gain in found]
+        assert abs(np.mean(values) - 0.13) <= slack(values)
+
+
+def test_tenths_are_joined_into_one_score():
+    """A mask that is always chosen has the same score, joined or not, also where it is no mean."""
+    rng = np.random.default_rng(19)
+    for metric in ('f1', 'pearson', 'spearman'):
+        kind = 'accuracy' if metric == 'f1' else 'pearson'
+        given = (metric, *answers(kind, [0.05, -0.1, -0.1], size=500, rng=rng))
+        found = selected_gain(*given, splits=2, repeats=3, resamples=5)
+        assert found.chosen[0] == 1
+        assert found.from_nine_tenths == pytest.approx(found.naive, abs=1e-12)
+
+
+def test_ties_for_the_best_are_broken_evenly(monkeypatch):
+    monkeypatch.setattr(scores, '_BLOCK', 120)  # a few splits at a time
+    predictions, baseline, labels = answers(
+        'accuracy', [0.02], size=40, rng=np.random.default_rng(20)
+    )
+    gain = selected_gain(
+        'f1', np.tile(predictions, (4, 1)), baseline, labels, splits=20, repeats=100
+    )
+    # Each tenth chooses on its own: 1,000 draws.
+    assert gain.chosen.sum() == pytest.approx(1)
+    assert (np.abs(gain.chosen - 0.25) <= 4 * np.sqrt(0.25 * 0.75 / 1000)).all()
+    assert gain.from_nine_tenths == pytest.approx(gain.naive, abs=1e-12)
+
+
+def test_selected_gain_by_hand():
+    # On any part the first mask is best, right everywhere; the baseline is always wrong.
+    labels = np.ones(4, int)
+    predictions = np.array([[1, 1, 1, 1], [0, 0, 0, 0]])
+    gain = selected_gain('accuracy', predictions, np.zeros(4, int), labels, splits=5)
+    assert dataclasses.astuple(gain)[:4] == (0, 1, 1, 1)
+    assert gain.low < 0.6 and gain.high == pytest.approx(1)
+    np.testing.assert_array_equal(gain.chosen, [1, 0])
+
+
+def test_nothing_defined_is_nothing_chosen():
+    labels = np.arange(6.0)
+    gain = selected_gain('pearson', np.ones((2, 6)), labels, labels, splits=3, resamples=5)
+    assert gain.best == -1
+    assert np.isnan([gain.naive, gain.from_nine_tenths, gain.from_half, gain.low]).all()
+
+
+# Choosing on other examples
+
+
+def test_choice_by_hand():
+    choose = Answers(np.array([[0, 1, 1], [1, 1, 1]]), np.array([0, 1, 1]), np.array([1, 1, 1]))
+    measure = Answers(np.array([[1, 1], [1, 0]]), np.array([0, 1]), np.array([1, 1]))
+    found = gain_of_choice('accuracy', choose, measure)
+    assert (found.best, found.where_chosen, found.gain) == (1, pytest.approx(1 / 3), 0)
+    assert (found.choosing, found.measuring) == (3, 2)
+
+
+@pytest.mark.parametrize('metric', ['accuracy', 'f1', 'pearson'])
+@pytest.mark.parametrize('name', ['no effect', 'several are nearly best'])
+def test_a_choice_elsewhere_is_measured_without_luck(metric, name):
+    rng = np.random.default_rng(21)
+    gains = world(name, 30, 0.04)
+    truth = true_gains(metric, gains)
+    covered, errors, lucky = [], [], []
+    for seed in range(200):
+        choose, measure = (
+            Answers(*answers(metric, gains, size=size, rng=rng)) for size in (200, 300)
+        )
+        found = gain_of_choice(metric, choose, measure, resamples=200, seed=seed)
+        covered.append(found.low <= truth[found.best] <= found.high)
+        errors.append(found.gain - truth[found.best])
+        lucky.append(found.where_chosen - truth[found.best])
+    assert 0.93 <= np.mean(covered) <= 0.99
+    assert abs(np.mean(errors)) <= slack(errors)
+    assert np.mean(lucky) > slack(lucky)
+
+
+def test_choices_that_do_not_fit_are_named(untyped):
+    zeros = lambda masks, size: Answers(np.zeros((masks, size)), np.zeros(size), np.zeros(size))
+    with pytest.raises(ValueError, match='same masks, not 2 on some examples and 3 on others'):
+        gain_of_choice('accuracy', zeros(2, 4), zeros(3, 5))
+    with pytest.raises(ValueError, match='No mask has a score'):
+        gain_of_choice('pearson', zeros(2, 4), zeros(2, 5))
+    with pytest.raises(ValueError, match='One example cannot be divided'):
+        selected_gain('accuracy', np.zeros((1, 1)), np.zeros(1), np.zeros(1))
