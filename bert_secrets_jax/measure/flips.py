@@ -25,6 +25,8 @@ def sign_flip_test(
     flipped. Each round flips all values of random examples, the same examples for all quantities.
     So the largest t (or |t|) among the quantities shows how large the strongest of many becomes by
     chance, whatever the dependence between them (Westfall and Young 1993; Romano and Wolf 2005).
+    All flips are made where there are at most `rounds` of them (the test is exact then, and its
+    smallest two-sided p-value is two divided by their number), otherwise `rounds` random ones.
     With few examples and skewed values the two-sided test finds too much; so does the one-sided
     test where the values are skewed to the left.
 
@@ -32,8 +34,8 @@ def sign_flip_test(
       values: [Q, E] The value of each quantity for each example.
       alternative: 'two-sided' tests whether a mean is other than zero, 'greater' whether it is
         greater.
-      rounds: The number of random flips.
-      seed: The seed of the flips.
+      rounds: The greatest number of flips.
+      seed: The seed of the flips, where they are random.
 
     Returns:
       The p-values [Q] of Student's t-test, and the corrected p-values [Q]: the chance that any of
@@ -64,12 +66,20 @@ def sign_flip_test(
     rng = np.random.default_rng(seed)
     as_great = np.zeros(len(values))
     most = max(1, _BLOCK // max(values.shape))
-    for start in range(0, rounds, most):
-        count = min(most, rounds - start)
-        signs = rng.integers(2, size=(count, examples)) * 2.0 - 1
+    exact = 2**examples <= rounds
+    flips = 2**examples if exact else rounds
+    for start in range(0, flips, most):
+        stop = min(start + most, flips)
+        if exact:
+            flipped = (np.arange(start, stop)[:, None] >> np.arange(examples)) & 1
+        else:
+            flipped = rng.integers(2, size=(stop - start, examples))
+        signs = flipped * 2.0 - 1
         greatest = t(signs @ values.T / examples).max(axis=1)
         as_great += (greatest[:, None] >= bar).sum(axis=0)
     p_values = (1 + two_sided) * scipy.stats.t.sf(observed, examples - 1)
     nothing = square == 0
-    corrected = np.where(nothing, 1, (1 + as_great) / (1 + rounds))
+    # Among all flips is the one that leaves everything as it is; random ones are joined by it.
+    corrected = as_great / flips if exact else (1 + as_great) / (1 + flips)
+    corrected = np.where(nothing, 1, corrected)
     return np.where(nothing, 1, p_values), corrected

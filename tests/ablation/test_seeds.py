@@ -1,0 +1,392 @@
+"""Effects over seeds: intervals cover, tests hold their error rate, few seeds are told apart."""
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from bert_secrets_jax.ablation import seeds
+from bert_secrets_jax.finetune import metrics
+from bert_secrets_jax.measure.flips import sign_flip_test
+
+# Standard deviations, on the scale of the models' margins: of a mask's effect over seeds, over
+# examples (the same ones for all seeds), and of the remainder.
+WORLDS = {
+    'seeds differ, and so do examples': (-0.1, 0.1, 0.1, 0.1),
+    'seeds differ much': (-0.1, 0.15, 0.05, 0.05),
+    'examples differ much': (-0.05, 0.05, 0.2, 0.2),
+    'an example differs from seed to seed': (-0.05, 0.05, 0.02, 0.2),
+    'two predictions in a thousand change': (-0.005, 0.005, 0.005, 0.005),
+}
+# The spread of the intact models over seeds, and what of their margins seeds share.
+_BETWEEN, _SHARED = 0.1, 0.7
+_POSITIVE = 0.55
+
+
+def drawn(metric, rng, *, count, examples, masks, effect, over_seeds, over_examples, rest):
+    """Return predictions [S, M, E], those of the intact models [S, E] and labels [E]."""
+    labels = rng.normal(size=examples)
+    if metric != 'pearson':
+        labels = (rng.random(examples) < _POSITIVE).astype(int)
+    noise = np.sqrt(_SHARED) * rng.normal(size=examples)
+    noise = noise + np.sqrt(1 - _SHARED) * rng.normal(size=(count, examples))
+    of_seed = _BETWEEN * rng.normal(size=(count, 1))
+    moved = effect + over_seeds * rng.normal(size=(count, masks, 1))
+    blurred = over_examples * rng.normal(size=(masks, examples))
+    blurred = blurred + rest * rng.normal(size=(count, masks, examples))
+    if metric == 'pearson':
+        intact = 0.7 * noise + (1.2 + of_seed) * labels
+        return intact[:, None] + moved / 2 * labels + blurred, intact, labels
+    intact = noise + 1 + of_seed
+
+    def answered(margin):
+        return np.where(margin > 0, labels, 1 - labels)
+
+    return answered(intact[:, None] + moved + blurred), answered(intact), labels
+
+
+def true_effect(metric, effect, over_seeds, over_examples, rest):
+    """The effect over all fine-tunings and all examples, by quadrature over seeds."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(40)
+    weights = weights / weights.sum()
+    of_seed, moved = np.meshgrid(_BETWEEN * nodes, effect + over_seeds * nodes)
+    weights = np.outer(weights, weights)
+    blur = over_examples**2 + rest**2
+
+    def score(shift, blur):
+        if metric == 'pearson':
+            slope = 1.2 + of_seed + shift / 2
+            return slope / np.sqrt(slope**2 + 0.49 + blur)
+        right = scipy.stats.norm.cdf((1 + of_seed + shift) / np.sqrt(1 + blur))
+        if metric == 'accuracy':
+            return right
+        return 2 * _POSITIVE * right / (2 * _POSITIVE * right + 1 - right)
+
+    return float((weights * (score(moved, blur) - score(0, 0))).sum())
+
+
+def covered(metric, rng, world, *, count, examples, rounds, masks=8) -> float:
+    """Return the share of intervals that hold the true effect."""
+    how = dict(zip(('effect', 'over_seeds', 'over_examples', 'rest'), WORLDS[world], strict=True))
+    truth = true_effect(metric, **how)
+    found = []
+    for _ in range(rounds):
+        sample = drawn(metric, rng, count=count, examples=examples, masks=masks, **how)
+        values, variance = measured(metric, *sample)
+        found += (np.abs(values.mean(axis=(0, 2)) - truth) <= variance.half_width).tolist()
+    return np.mean(found)
+
+
+def measured(metric, predictions, intact, labels):
+    values = seeds.per_example(metric, predictions, labels)
+    values = values - seeds.per_example(metric, intact, labels)[:, None]
+    return values, seeds.crossed_variance(values, counts=metric != 'pearson')
+
+
+@pytest.mark.parametrize('world', [world for world in WORLDS if 'thousand' not in world])
+@pytest.mark.parametrize('metric', seeds.METRICS)
+def test_intervals_cover(metric, world):
+    """At 5 to 10 seeds, .93 to .97 of them: any fine-tuning of the recipe, and other examples."""
+    rng = np.random.default_rng(0)
+    for count, examples, rounds in ((5, 277, 250), (7, 408, 200), (10, 1500, 40)):
+        # Masks share the intact models: 2,000, 1,600 and 400 intervals, which fail together.
+        masks = 8 if examples < 1000 else 10
+        share = covered(
+            metric, rng, world, count=count, examples=examples, rounds=rounds, masks=masks
+        )
+        slack = 0 if examples < 1000 else 0.02
+        assert 0.93 - slack <= share <= 0.97 + slack, (count, examples, share)
+
+
+@pytest.mark.parametrize('metric', ['accuracy', 'f1'])
+def test_intervals_cover_where_hardly_a_prediction_changes(metric):
+    """Half a change of 277 predictions in a model: too wide rather than too narrow."""
+    share = covered(
+        metric,
+        np.random.default_rng(1),
+        'two predictions in a thousand change',
+        count=5,
+        examples=277,
+        rounds=200,
+    )
+    assert share >= 0.95
+
+
+def test_a_percentile_bootstrap_of_seeds_and_examples_would_not_cover():
+    """Why there is another interval."""
+    rng = np.random.default_rng(2)
+    how = {'effect': -0.1, 'over_seeds': 0.15, 'over_examples': 0.05, 'rest': 0.05}
+    truth, found = true_effect('accuracy', **how), []
+    for _ in range(100):
+        sample = drawn('accuracy', rng, count=5, examples=277, masks=4, **how)
+        values, _ = measured('accuracy', *sample)
+        chosen = rng.integers(5, size=(300, 5))
+        weights = rng.multinomial(277, np.full(277, 1 / 277), size=300) / 277
+        means = np.einsum('SME,RE->RSM', values, weights, optimize=True)
+        means = np.take_along_axis(means, chosen[..., None], axis=1).mean(axis=1)
+        low, high = np.quantile(means, [0.025, 0.975], axis=0)
+        found += ((low <= truth) & (truth <= high)).tolist()
+    assert np.mean(found) < 0.9
+
+
+NULLS = {
+    'seeds': (0.02, 0, 0.3),
+    'almost only seeds': (0.1, 0.1, 0.1),
+    'examples': (0, 0.3, 0.1),
+    'all': (0.02, 0.3, 0.3),
+    'only the remainder': (0, 0, 0.3),
+}
+
+
+@pytest.mark.parametrize('null', NULLS)
+def test_holm_finds_nothing_where_there_is_nothing(null):
+    """In at most one family of twenty: over seeds and examples, at 5 and at 10 seeds."""
+    of_seeds, of_examples, rest = NULLS[null]
+    rng = np.random.default_rng(3)
+    masks, examples, rounds = 72, 100, 150
+    for count in (5, 10):
+        errors = 0
+        for _ in range(rounds):
+            values = of_seeds * rng.normal(size=(count, masks, 1))
+            values = values + of_examples * rng.normal(size=(masks, examples))
+            values = values + rest * rng.normal(size=(count, masks, examples))
+            variance = seeds.crossed_variance(values, counts=False)
+            mean = values.mean(axis=(0, 2))
+            errors += bool((np.abs(mean) >= variance.least_significant(0.05 / masks)).any())
+        # Binomial: two standard deviations above one in twenty.
+        assert errors / rounds <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / rounds), count
+
+
+@pytest.mark.parametrize('count', [6, 8, 10])
+def test_flips_find_nothing_where_there_is_nothing(count):
+    """On these examples; the masks depend on each other, and the effects are heavy-tailed."""
+    rng = np.random.default_rng(4)
+    rounds, errors = 500, 0
+    for _ in range(rounds):
+        common = rng.standard_t(3, size=(count, 1))
+        errors += (seeds.max_t(common + rng.standard_t(3, size=(count, 24))) <= 0.05).any()
+    assert errors / rounds <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / rounds)
+
+
+def test_both_find_a_mask_that_matters():
+    rng = np.random.default_rng(5)
+    how = {'over_seeds': 0.03, 'over_examples': 0.05, 'rest': 0.05}
+    effect = np.zeros((24, 1))
+    effect[5], effect[9] = -0.4, 0.3
+    predictions, intact, labels = drawn(
+        'accuracy', rng, count=10, examples=1500, masks=24, effect=effect, **how
+    )
+    adjusted = np.full((10, 24), 0.5)
+    adjusted[:7, 5] = 0.01
+    found = seeds.assess_seeds('accuracy', predictions, intact, labels, adjusted=adjusted)
+    assert np.flatnonzero(found.max_t <= 0.05).tolist() == [5, 9]
+    assert np.flatnonzero(found.holm <= 0.05).tolist() == [5, 9]
+    assert found.significant_share[5] == 0.7 and found.significant_share[9] == 0
+    assert found.high[5] < 0 < found.low[9]
+    # What was found is above what can be found; the others are below.
+    beyond = np.abs(found.mean) >= found.detectable
+    assert np.flatnonzero(beyond).tolist() == [5, 9]
+    scores = [metrics.accuracy(each, labels) for each in intact]
+    np.testing.assert_allclose(found.intact, scores)
+    expected = [metrics.accuracy(each, labels) for each in predictions[:, 5]]
+    np.testing.assert_allclose(found.effects[:, 5], np.array(expected) - scores)
+
+
+@pytest.mark.parametrize('count', range(2, 13))
+def test_few_seeds_cannot_be_significant(count):
+    """The strongest effect that there can be has the smallest p-value that is told."""
+    rng = np.random.default_rng(6)
+    effects = 0.01 * rng.normal(size=(count, 5))
+    effects[:, 2] -= 1
+    least = seeds.least_p(count)
+    assert least == 2 / 2**count and (least <= 0.05) == (count >= 6)
+    found = seeds.max_t(effects)
+    assert found[2] == pytest.approx(least) and found.min() == found[2]
+
+
+def test_all_flips_are_made():
+    values = np.random.default_rng(7).normal(size=(3, 5)) + 0.5
+    observed = np.abs(scipy.stats.ttest_1samp(values, 0, axis=1).statistic)
+    greatest = []
+    for signs in itertools.product([1, -1], repeat=5):
+        flipped = scipy.stats.ttest_1samp(values * np.array(signs), 0, axis=1)
+        greatest.append(np.abs(flipped.statistic).max())
+    expected = [(np.array(greatest) >= each - 1e-9).mean() for each in observed]
+    np.testing.assert_allclose(sign_flip_test(values, rounds=32)[1], expected)
+    # One flip fewer, and they are random.
+    assert (sign_flip_test(values, rounds=31)[1] != expected).any()
+
+
+@pytest.mark.parametrize('metric', seeds.METRICS)
+def test_values_are_the_jackknife(metric):
+    """Their mean is the score; each is E - 1 times what leaving the example out costs."""
+    rng = np.random.default_rng(8)
+    labels = rng.normal(size=30) if metric == 'pearson' else rng.integers(2, size=30)
+    predictions = np.where(rng.random((4, 2, 30)) < 0.7, labels, rng.permutation(labels))
+    values = seeds.per_example(metric, predictions, labels)
+    assert values.shape == predictions.shape
+    score = getattr(metrics, metric)
+    for place in np.ndindex(4, 2):
+        one = predictions[place]
+        whole = score(one, labels)
+        without = [score(np.delete(one, e), np.delete(labels, e)) for e in range(30)]
+        np.testing.assert_allclose(values[place].mean(), whole)
+        expected = whole + 29 * (np.mean(without) - without)
+        np.testing.assert_allclose(values[place], expected, atol=1e-12)
+
+
+def test_what_is_undefined_stays_so():
+    rng = np.random.default_rng(9)
+    labels = rng.normal(size=50)
+    intact = labels + rng.normal(size=(6, 50))
+    predictions = intact[:, None] + 0.1 * rng.normal(size=(6, 4, 50))
+    predictions[2, 1] = 3.0
+    found = seeds.assess_seeds(
+        'pearson', predictions, intact, labels, adjusted=np.full((6, 4), np.nan)
+    )
+    for values in (found.mean, found.low, found.p_value, found.holm, found.max_t):
+        assert np.isnan(values).tolist() == [False, True, False, False]
+    assert np.isfinite(found.agreement.rank) and (found.significant_share == 0).all()
+    intact[0] = 1.0
+    nothing = seeds.assess_seeds(
+        'pearson', predictions, intact, labels, adjusted=np.full((6, 4), np.nan)
+    )
+    assert np.isnan(nothing.mean).all() and np.isnan(nothing.agreement.icc1)
+
+
+def test_a_mask_that_changes_nothing_is_not_certain():
+    labels = np.arange(40) % 2
+    intact = np.tile(labels, (5, 1))
+    found = seeds.assess_seeds(
+        'f1', np.repeat(intact[:, None], 3, axis=1), intact, labels, adjusted=np.ones((5, 3))
+    )
+    assert (found.mean == 0).all() and (found.p_value == 1).all() and (found.max_t == 1).all()
+    # As if the same example had changed by half in all seeds.
+    half = scipy.stats.t.ppf(0.975, 4) / (2 * 40)
+    np.testing.assert_allclose([found.low, found.high], [[-half] * 3, [half] * 3])
+
+
+def test_the_order_of_seeds_and_examples_does_not_matter():
+    rng = np.random.default_rng(10)
+    how = {'effect': -0.1, 'over_seeds': 0.1, 'over_examples': 0.1, 'rest': 0.1}
+    predictions, intact, labels = drawn('f1', rng, count=6, examples=200, masks=12, **how)
+    adjusted = rng.random((6, 12))
+    order, shuffled = rng.permutation(6), rng.permutation(200)
+    one = seeds.assess_seeds('f1', predictions, intact, labels, adjusted=adjusted)
+    other = seeds.assess_seeds(
+        'f1',
+        predictions[order][:, :, shuffled],
+        intact[order][:, shuffled],
+        labels[shuffled],
+        adjusted=adjusted[order],
+    )
+    np.testing.assert_allclose(other.effects, one.effects[order])
+    for name in ('mean', 'spread', 'low', 'high', 'p_value', 'holm', 'max_t', 'detectable'):
+        np.testing.assert_allclose(getattr(other, name), getattr(one, name), err_msg=name)
+    assert other.agreement.icc3 == pytest.approx(one.agreement.icc3)
+    assert other.agreement.rank_low == pytest.approx(one.agreement.rank_low)
+
+
+def test_blocks_of_masks_change_nothing(monkeypatch):
+    rng = np.random.default_rng(11)
+    how = {'effect': -0.1, 'over_seeds': 0.1, 'over_examples': 0.1, 'rest': 0.1}
+    sample = drawn('accuracy', rng, count=5, examples=60, masks=7, **how)
+    adjusted = np.ones((5, 7))
+    whole = seeds.assess_seeds('accuracy', *sample, adjusted=adjusted)
+    monkeypatch.setattr(seeds, '_BLOCK', 2 * 5 * 60)
+    parts = seeds.assess_seeds('accuracy', *sample, adjusted=adjusted)
+    np.testing.assert_array_equal(parts.low, whole.low)
+    np.testing.assert_array_equal(parts.effects, whole.effects)
+
+
+def test_p_values_invert_the_test():
+    rng = np.random.default_rng(12)
+    values = rng.normal(size=(6, 9, 80)) + 0.2 * rng.normal(size=(6, 9, 1))
+    variance = seeds.crossed_variance(values, counts=False)
+    mean = values.mean(axis=(0, 2))
+    p_values = variance.p_values(mean)
+    assert ((p_values > 0) & (p_values < 1)).all()
+    np.testing.assert_allclose(variance.least_significant(p_values), np.abs(mean), rtol=1e-6)
+    # Without any variance over examples it is Student's test over seeds.
+    alone = seeds.Variance(values.mean(2).var(0, ddof=1) / 6, np.zeros(9), np.full(9, 5.0), 6, 80)
+    expected = scipy.stats.ttest_1samp(values.mean(axis=2), 0).pvalue
+    np.testing.assert_allclose(alone.p_values(mean), expected, rtol=1e-6)
+    interval = scipy.stats.ttest_1samp(values.mean(axis=2), 0).confidence_interval()
+    np.testing.assert_allclose(mean - alone.half_width, interval.low)
+
+
+def test_agreement_is_that_of_shrout_and_fleiss():
+    """Their example: six targets (masks), four judges (seeds)."""
+    judged = np.array(
+        [[9, 6, 8, 7, 10, 6], [2, 1, 4, 1, 5, 2], [5, 3, 6, 2, 6, 4], [8, 2, 8, 6, 9, 7.0]]
+    )
+    found = seeds.agreement(judged)
+    assert round(found.icc1, 2) == 0.17 and round(found.icc3, 2) == 0.71
+    pairs = [scipy.stats.spearmanr(*pair).statistic for pair in itertools.combinations(judged, 2)]
+    assert found.rank == pytest.approx(np.mean(pairs))
+    for name in ('rank', 'icc1', 'icc3'):
+        low, high = getattr(found, f'{name}_low'), getattr(found, f'{name}_high')
+        assert -1 <= low <= getattr(found, name) <= high <= 1
+
+
+def test_the_interval_of_agreement_covers():
+    """Heads of fixed effects, and seeds of one recipe: ICC(3,1) of all pairs of fine-tunings."""
+    rng = np.random.default_rng(13)
+    effects = rng.normal(size=144)
+    truth = effects.var(ddof=1) / (effects.var(ddof=1) + 1)
+    found = []
+    for _ in range(200):
+        sample = effects + rng.normal(size=(5, 144)) + rng.normal(size=(5, 1))
+        agreed = seeds.agreement(sample)
+        found.append(agreed.icc3_low <= truth <= agreed.icc3_high)
+    assert 0.9 <= np.mean(found) <= 0.99
+
+
+def test_too_little_to_agree():
+    effects = np.random.default_rng(14).normal(size=(2, 10))
+    two = seeds.agreement(effects)
+    assert np.isfinite([two.rank, two.icc1, two.icc3]).all() and np.isnan(two.rank_low)
+    assert np.isnan(seeds.agreement(effects[:, :2]).rank)
+    assert np.isnan(seeds.agreement(effects[:1]).icc1)
+    assert np.isnan(seeds.agreement(np.zeros((5, 10))).rank)
+
+
+def test_means_alone_are_at_worst():
+    """Where only each seed's mean and error are known, the interval is no narrower."""
+    rng = np.random.default_rng(15)
+    values = rng.normal(size=(5, 20, 90)) + rng.normal(size=(20, 90)) + rng.normal(size=(5, 20, 1))
+    errors = values.std(axis=2, ddof=1) / np.sqrt(90)
+    known = seeds.means_variance(values.mean(axis=2), errors, 90)
+    crossed = seeds.crossed_variance(values, counts=False)
+    assert (known.of_seeds + known.of_examples >= crossed.of_seeds + crossed.of_examples).all()
+    # One seed has the interval over examples.
+    single = seeds.means_variance(values[:1].mean(axis=2), errors[:1], 90)
+    interval = scipy.stats.ttest_1samp(values[0], 0, axis=1).confidence_interval()
+    np.testing.assert_allclose(values[0].mean(axis=1) + single.half_width, interval.high)
+    expected = scipy.stats.ttest_1samp(values[0], 0, axis=1).pvalue
+    found = single.p_values(values[0].mean(axis=1))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        ({'metric': 'spearman'}, 'metrics are accuracy, f1, pearson'),
+        ({'intact': np.zeros((1, 9)), 'predictions': np.zeros((1, 3, 9))}, 'two seeds and two'),
+        ({'predictions': np.zeros((4, 3, 8))}, r'must be \[4, M, 9\]'),
+        ({'labels': np.zeros(8)}, r'must be \[9\]'),
+        ({'adjusted': np.zeros((4, 2))}, r'must be \[4, 3\]'),
+        ({'predictions': np.full((4, 3, 9), np.nan)}, 'not finite'),
+    ],
+)
+def test_what_does_not_fit_is_refused(change, message, untyped):
+    given = {
+        'metric': 'accuracy',
+        'predictions': np.zeros((4, 3, 9)),
+        'intact': np.zeros((4, 9)),
+        'labels': np.zeros(9),
+        'adjusted': np.ones((4, 3)),
+    } | change
+    with pytest.raises(ValueError, match=message):
+        seeds.assess_seeds(*[given.pop(n) for n in list(given)[:4]], **given)
