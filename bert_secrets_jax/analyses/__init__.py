@@ -10,6 +10,7 @@ No analysis needs command-line flags or a folder. Each is in a module of its own
 
 # Each import makes the name of a module, which is loaded by then, mean its function.
 from bert_secrets_jax.analyses.ablation import Ablation, ablation
+from bert_secrets_jax.analyses.ablation_over_seeds import AblationOverSeeds, ablation_over_seeds
 from bert_secrets_jax.analyses.attention_change import AttentionChange, attention_change
 from bert_secrets_jax.analyses.claims import Claims, claims
 from bert_secrets_jax.analyses.cls_tokens import ClsTokens, cls_tokens
@@ -27,6 +28,7 @@ from bert_secrets_jax.runs.result import Subject
 
 __all__ = [
     'Ablation',
+    'AblationOverSeeds',
     'AttentionChange',
     'Claims',
     'ClsTokens',
@@ -42,6 +44,7 @@ __all__ = [
     'Subject',
     'TextSettings',
     'ablation',
+    'ablation_over_seeds',
     'attention_change',
     'claims',
     'cls_tokens',

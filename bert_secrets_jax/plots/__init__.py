@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from bert_secrets_jax.plots.figure import Figure, save, svg
     from bert_secrets_jax.plots.grids import (
         effect_grid,
+        effects_over_seeds,
         feature_matrices,
         head_grids,
         interaction_matrix,
@@ -34,7 +35,13 @@ __getattr__, __dir__, __all__ = lazy.attach(
     members={
         'classes': ('class_examples', 'class_grids', 'class_shares'),
         'figure': ('Figure', 'save', 'svg'),
-        'grids': ('effect_grid', 'feature_matrices', 'head_grids', 'interaction_matrix'),
+        'grids': (
+            'effect_grid',
+            'effects_over_seeds',
+            'feature_matrices',
+            'head_grids',
+            'interaction_matrix',
+        ),
         'maps': ('head_maps', 'map_grid'),
         'profiles': ('distance_histograms', 'layer_effects', 'layer_profiles', 'learning_curves'),
     },

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import matplotlib
 import numpy as np
 
-from bert_secrets_jax.plots.figure import STYLE, Figure
+from bert_secrets_jax.plots.figure import COLOURS, STYLE, Figure
 
 _HEADS = 'viridis'
 # Without the head, the score falls where the colour is red, rises where it is blue, and stays
@@ -86,16 +86,62 @@ def effect_grid(
         layers, heads = effects.shape
         figure = Figure(figsize=(0.24 * heads + 1.7, 0.24 * layers + 0.9), layout='constrained')
         axis = figure.subplots()
-        image = _effects(axis, effects)
-        axis.set(xlabel='head', ylabel=ylabel)
-        axis.set_xticks(range(heads), range(1, heads + 1), fontsize=6)
-        axis.set_yticks(range(layers), range(1, layers + 1), fontsize=6)
-        for chosen, face in ((real, 'black'), (likely, 'none')):
-            if chosen is not None:
-                rows, columns = np.nonzero(chosen)
-                axis.scatter(columns, rows, s=14, facecolor=face, edgecolor='black', linewidth=0.7)
+        image = _heads_and_marks(axis, effects, real, likely, ylabel)
         figure.colorbar(image, ax=axis, label=label, pad=0.01)
         return figure
+
+
+def effects_over_seeds(
+    effects: np.ndarray,
+    extremes: Mapping[str, tuple[np.ndarray, float, float]],
+    *,
+    label: str,
+    real: np.ndarray | None = None,
+    likely: np.ndarray | None = None,
+) -> Figure:
+    """Draw mean effects over seeds as `effect_grid` does, and beside it the effects in each seed.
+
+    Args:
+      effects: The mean effects of the heads [L, N].
+      extremes: The effects in each seed [S] and the ends of the interval of their mean, by the name
+        of the head, in the order from top to bottom.
+      label: The label of the colour bar and of the second panel, with the unit.
+      real: Booleans [L, N] that mark heads by a filled circle; None marks none.
+      likely: Booleans [L, N] that mark heads by an open circle; None marks none.
+    """
+    with matplotlib.rc_context(STYLE):
+        layers, heads = effects.shape
+        figure = Figure(
+            figsize=(0.24 * heads + 5.0, max(0.24 * layers, 0.2 * len(extremes)) + 0.9),
+            layout='constrained',
+        )
+        axis, beside = figure.subplots(1, 2, width_ratios=(0.24 * heads + 1.7, 3.3))
+        image = _heads_and_marks(axis, effects, real, likely)
+        figure.colorbar(image, ax=axis, label=label, pad=0.01)
+        beside.axvline(0, color='0.5', linewidth=0.8)
+        for row, (in_each, low, high) in enumerate(extremes.values()):
+            beside.hlines(row, low, high, color=COLOURS[0], linewidth=1.2)
+            beside.plot(in_each, np.full(len(in_each), row), 'o', color='0.3', markersize=2.5)
+            beside.plot(np.mean(in_each), row, 'D', color=COLOURS[0], markersize=4)
+        beside.set_yticks(range(len(extremes)), list(extremes), fontsize=7)
+        beside.set(xlabel=label)
+        beside.invert_yaxis()
+        beside.grid(axis='x', alpha=0.3)
+        return figure
+
+
+def _heads_and_marks(axis, effects, real, likely, ylabel: str = 'layer'):
+    """Draw effects [L, N] on an axis, with filled and open circles."""
+    layers, heads = effects.shape
+    image = _effects(axis, effects)
+    axis.set(xlabel='head', ylabel=ylabel)
+    axis.set_xticks(range(heads), range(1, heads + 1), fontsize=6)
+    axis.set_yticks(range(layers), range(1, layers + 1), fontsize=6)
+    for chosen, face in ((real, 'black'), (likely, 'none')):
+        if chosen is not None:
+            rows, columns = np.nonzero(chosen)
+            axis.scatter(columns, rows, s=14, facecolor=face, edgecolor='black', linewidth=0.7)
+    return image
 
 
 def interaction_matrix(

@@ -93,6 +93,9 @@ def results(model, tuned, texts, settings):
         'ablation': analyses.ablation(
             tuned, texts, masks=('heads', 'layers', 'one_head_left'), max_length=32, **subject
         ),
+        'ablation_over_seeds': analyses.ablation_over_seeds(
+            tuned, texts, masks=('heads', 'layers', 'one_head_left'), max_length=32, **subject
+        ),
         'interactions': analyses.interactions(
             tuned, texts, heads=[(0, 0), (1, 2), (2, 3)], max_length=32, **subject
         ),

@@ -12,8 +12,8 @@ from bert_secrets_jax.runs.result import Result
 
 NAMES = (
     'special_tokens', 'features', 'cls_tokens', 'relations', 'frames', 'patterns',
-    'attention_change', 'finetuning', 'ablation', 'interactions', 'example_maps', 'claims',
-    'overview',
+    'attention_change', 'finetuning', 'ablation', 'ablation_over_seeds', 'interactions',
+    'example_maps', 'claims', 'overview',
 )  # fmt: skip
 
 

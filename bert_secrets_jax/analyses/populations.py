@@ -1,0 +1,20 @@
+"""For whom a number speaks: the words for the population of an interval, a test or a claim."""
+
+# One model was measured, and examples are the sample.
+THIS_MODEL = 'this model, on examples like these'
+# Several fine-tunings were measured: seeds and examples are samples.
+ANY_FINETUNING = 'any fine-tuning of this recipe, on examples like these'
+# Seeds alone are a sample.
+ANY_FINETUNING_HERE = 'any fine-tuning of this recipe, on these very examples'
+
+
+def population(models: int) -> str:
+    """Return the words for the population of a number with an interval over models and examples.
+
+    Args:
+      models: The number of models that were measured, fine-tuned by one recipe with seeds of their
+        own. A single one says nothing about others.
+    """
+    if models < 2:
+        return THIS_MODEL
+    return f'{ANY_FINETUNING}; the sample is these {models} fine-tunings'
