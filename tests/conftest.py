@@ -116,11 +116,11 @@ def params(bert) -> dict:
     return random_params(bert)
 
 
-def random_params(bert) -> dict:
+def random_params(bert, *, seed: int = 3) -> dict:
     """Kernels ten times BERT's initial ones, so that heads are far from uniform."""
     return jax.tree_util.tree_map_with_path(
         lambda path, leaf: leaf * 10 if path[-1].key == 'kernel' else leaf,
-        init_params(bert, seed=3),
+        init_params(bert, seed=seed),
     )
 
 

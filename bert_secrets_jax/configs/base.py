@@ -110,8 +110,8 @@ def get_config(arg: str = '') -> ConfigDict:
             # to 200, as published).
             'change': {'readings': ('paper',)},
             'ablation': {
-                # What is ablated: 'finetuned' (the last checkpoint of the first seed of this run),
-                # or 'model' (model.name as it is, with the classifier that it came with).
+                # What is ablated: 'finetuned' (the last checkpoints of this run, the first seed's
+                # in full), or 'model' (model.name as it is, with the classifier it came with).
                 'checkpoint': 'finetuned',
                 # 'heads' (one at a time, Figure 8), 'layers' (Figure 9), 'one_head_left' (all heads
                 # of a layer but one, Michel et al.).
@@ -124,6 +124,8 @@ def get_config(arg: str = '') -> ConfigDict:
                 'baseline': 'uniform',
                 # Draws this many examples of the split; 0 is all.
                 'max_examples': 0,
+                # How many of the fine-tuned models are ablated; 0 is all, and 1 the first alone.
+                'seeds': 0,
                 # Tokens per call; 0 chooses for the device.
                 'chunk_tokens': 0,
                 # Pairs whose joint effect the program `interactions` measures: of these heads, such

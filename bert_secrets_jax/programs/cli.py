@@ -78,6 +78,7 @@ def programs() -> dict[str, str]:
         'features': 'attention to nouns, verbs, negation, before and after fine-tuning',
         'cls_tokens': 'what [CLS] attends to in the last layer',
         'ablate': 'disabling heads and layers, and what of it is real',
+        'ablate_seeds': 'the same in several fine-tunings: what holds for any of them',
         'interactions': 'pairs of heads: the effect beyond the sum of two',
         'maps': 'maps of example sentences, and an explorer of all heads',
         'claims': 'which claims of the paper hold, from what the others found',

@@ -7,9 +7,17 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from absl import logging
+
 from bert_secrets_jax.ablation.interactions import single_and_pair_masks
 from bert_secrets_jax.ablation.masks import all_heads, disable, parse_heads
+from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses.ablation import SETS, Ablated, Ablation, assess, assessed_metrics
+from bert_secrets_jax.analyses.ablation_over_seeds import (
+    AblationOverSeeds,
+    SetOverSeeds,
+    assess_over_seeds,
+)
 from bert_secrets_jax.analyses.attention_change import AttentionChange, change_statistics
 from bert_secrets_jax.analyses.claims import Claims, claims
 from bert_secrets_jax.analyses.cls_tokens import ClsTokens, cls_statistics
@@ -62,6 +70,15 @@ def _needs_classifier(study: Study) -> str:
     if data.source == 'file' and data.label is None:
         return 'labels: name their column (setting data.label)'
     return ''
+
+
+def _needs_seeds(study: Study) -> str:
+    if study.config.ablation.checkpoint == 'model':
+        return 'models that this run fine-tunes (setting ablation.checkpoint=finetuned)'
+    missing = _needs_training(study)
+    if missing or len(study.ablated_seeds) > 1:
+        return missing
+    return 'several fine-tuned models (settings train.num_seeds and ablation.seeds)'
 
 
 def _wants_nothing(study: Study) -> list[Described]:
@@ -300,7 +317,8 @@ def _attention_change(study: Study, _) -> AttentionChange:
     return AttentionChange(study.subject, found, describe(described), runs)
 
 
-def _ablation(study: Study, _) -> Ablation:
+def _masks_to_sweep(study: Study) -> list[str]:
+    """Return the names of the sets of masks; what is wrong with them is said before all else."""
     config = study.config.ablation
     unknown = set(config.sets) - set(SETS)
     if unknown:
@@ -311,12 +329,17 @@ def _ablation(study: Study, _) -> Ablation:
     if 'together' in names and not study.run.read_only:
         # A head that does not exist shows before anything else is done.
         disable(study.pretrained.config, [parse_heads(config.together)])
+    return names
+
+
+def _of_masks(study: Study, name: str) -> dict:
+    return {'set': name, 'heads': study.config.ablation.together if name == 'together' else ''}
+
+
+def _ablation(study: Study, _) -> Ablation:
     sets = {}
-    for name in names:
-        depends_on = study.on_ablated() | {
-            'set': name,
-            'heads': config.together if name == 'together' else '',
-        }
+    for name in _masks_to_sweep(study):
+        depends_on = study.on_ablated() | _of_masks(study, name)
         swept = study.swept(name, study.masks(name), depends_on)
         classes = swept.logits.shape[-1]
         metrics = assessed_metrics(classes, study.task)
@@ -328,7 +351,40 @@ def _ablation(study: Study, _) -> Ablation:
                 swept, _labels(study), metrics, seed=study.config.seed
             ),
         )
-    return Ablation(study.subject, config.baseline, sets)
+    return Ablation(study.subject, study.config.ablation.baseline, sets)
+
+
+def _ablation_over_seeds(study: Study, _) -> AblationOverSeeds:
+    seeds = study.ablated_seeds
+    sets = {}
+    for name in _masks_to_sweep(study):
+        of_seed = {seed: study.on_ablated(seed) | _of_masks(study, name) for seed in seeds}
+
+        def swept(seed: int, name=name, of_seed=of_seed) -> Swept:
+            return study.swept(name, study.masks(name), of_seed[seed], seed)
+
+        classes = swept(seeds[0]).logits.shape[-1]
+        metrics = assessed_metrics(classes, study.task)
+
+        def compute(name=name, swept=swept, metrics=metrics) -> SetOverSeeds:
+            # Each sweep is kept by itself: a run that is killed goes on with the next one.
+            found = []
+            for place, seed in enumerate(seeds, 1):
+                logging.info('Ablation of seed %d (%d of %d): %s', seed, place, len(seeds), name)
+                found.append(swept(seed))
+            return assess_over_seeds(found, _labels(study), metrics, seed=study.config.seed)
+
+        sets[name] = study.run.keep(
+            f'ablated {name} over seeds',
+            SetOverSeeds,
+            {
+                'seeds': [of_seed[seed] for seed in seeds],
+                'metrics': metrics,
+                'seed': study.config.seed,
+            },
+            compute,
+        )
+    return AblationOverSeeds(study.subject, study.config.ablation.baseline, seeds, sets)
 
 
 def _interactions(study: Study, _) -> Interactions:
@@ -408,6 +464,7 @@ SECTIONS: Mapping[str, Section] = {
     'features': Section(_features, _feature_wants, _feature_wants, needs=_needs_words),
     'cls_tokens': Section(_cls_tokens, _cls_wants, _cls_wants, needs=_needs_words),
     'ablate': Section(_ablation, needs=_needs_classifier),
+    'ablate_seeds': Section(_ablation_over_seeds, needs=_needs_seeds),
     'interactions': Section(_interactions, needs=_needs_classifier),
     # Shows the findings of the others for each head.
     'maps': Section(_example_maps, _telling),
@@ -416,4 +473,8 @@ SECTIONS: Mapping[str, Section] = {
 # Pairs of all heads take a day.
 ONLY_ON_REQUEST = ('interactions',)
 # The beginning of the names of a section's files, if it is not the name of the section.
-FILES = {'ablate': 'ablation', 'finetune': 'finetuning'}
+FILES = {
+    'ablate': 'ablation',
+    'ablate_seeds': 'ablation_over_seeds',
+    'finetune': 'finetuning',
+}

@@ -630,23 +630,41 @@ class Study:
         heads = parse_heads(self.config.ablation.together)
         return lambda config: disable(config, [heads])
 
-    def ablated_model(self) -> Pretrained:
-        """Return the model that is ablated."""
+    @property
+    def ablated_seeds(self) -> tuple[int, ...]:
+        """The seeds whose models are ablated; empty if a model is ablated as it is."""
+        if self.config.ablation.checkpoint == 'model':
+            return ()
+        return self.tuned_seeds[: self.config.ablation.seeds or None]
+
+    def ablated_model(self, seed: int | None = None) -> Pretrained:
+        """Return the model that is ablated.
+
+        Args:
+          seed: The seed of its fine-tuning; None takes the first.
+        """
         if self.config.ablation.checkpoint == 'finetuned':
-            return self.finetuned('pretrained').models[0]
+            place = 0 if seed is None else self.seeds.index(seed)
+            return self.finetuned('pretrained').models[place]
         model = self.with_own_classifier
         self._check_classes(model.config)
         return model
 
-    def on_ablated(self) -> dict[str, Any]:
+    def on_ablated(self, seed: int | None = None) -> dict[str, Any]:
         """Return everything that each sweep depends on.
+
+        Args:
+          seed: The seed of the model's fine-tuning; None takes the first.
 
         Raises:
           ValueError: The setting `ablation.checkpoint` or `ablation.baseline` is unknown.
         """
         match self.config.ablation.checkpoint:
             case 'finetuned':
-                model = [self.finetuning_digest('pretrained'), self.seeds[0]]
+                model = [
+                    self.finetuning_digest('pretrained'),
+                    self.seeds[0] if seed is None else seed,
+                ]
             case 'model':
                 model = [self.input('weights'), 'as it is']
             case other:
@@ -667,6 +685,7 @@ class Study:
         name: str,
         make_masks: Callable[[BertConfig], np.ndarray],
         depends_on: Mapping[str, Any],
+        seed: int | None = None,
     ) -> Swept:
         """Return the sweep of a set of masks and one that keeps all heads, computed or read.
 
@@ -674,6 +693,7 @@ class Study:
           name: The name of the set.
           make_masks: A function that returns the masks [M, L, N] for a config.
           depends_on: Everything that the sweep depends on.
+          seed: The seed of the model's fine-tuning; None takes the first.
         """
         parts = self.run.folder_for(f'unfinished/{name}', depends_on)
 
@@ -682,7 +702,7 @@ class Study:
             make_masks(self.pretrained.config)
             if self.config.ablation.baseline == 'resample':
                 check_enough(len(self.ablated_texts))
-            model = self.ablated_model()
+            model = self.ablated_model(seed)
             # A label that the model does not know shows, too.
             labels_of(self.ablated_texts, model.config)
             return sweep_examples(

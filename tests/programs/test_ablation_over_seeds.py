@@ -1,0 +1,103 @@
+"""The sweeps of all seeds in a run: each is kept by itself, and shown before the first one's."""
+
+import re
+
+import numpy as np
+import pytest
+
+from bert_secrets_jax.analyses.ablation_over_seeds import ablation_over_seeds
+from bert_secrets_jax.programs import study as studies
+from bert_secrets_jax.programs.report import write_report
+from bert_secrets_jax.programs.sections import SECTIONS, applicable
+from bert_secrets_jax.programs.study import Study
+from bert_secrets_jax.runs.folder import open_folder
+
+
+@pytest.fixture
+def three(study):
+    """Three seeds, which learn nothing in some steps."""
+    config = study.config
+    config.train.starts, config.train.num_seeds = ('pretrained',), 3
+    config.train.epochs, config.train.batch_size = 1, 8
+    config.train.learning_rate = 1e-3
+    config.ablation.sets = ('heads',)
+    config.frames.sample = ''
+    open_folder(study.folder, config.to_dict())
+    return study
+
+
+@pytest.fixture
+def swept(monkeypatch):
+    """The models that were swept, by the sums of their classifiers' weights."""
+    calls = []
+    sweep = studies.sweep_examples
+
+    def counted(model, *arguments, **settings):
+        calls.append(float(np.sum(model.params['classifier']['kernel'])))
+        return sweep(model, *arguments, **settings)
+
+    monkeypatch.setattr(studies, 'sweep_examples', counted)
+    return calls
+
+
+def answer(study):
+    return SECTIONS['ablate_seeds'].answer(study, [])
+
+
+def test_every_seed_is_swept_once(three, swept):
+    write_report([three], ['ablate_seeds', 'ablate'])
+    assert len(swept) == len(set(swept)) == 3
+    page = (three.folder / 'report.html').read_text()
+    titles = re.findall('<h2>(Disabling.*?)</h2>', page)
+    assert titles == [
+        'Disabling heads and layers, over fine-tunings',
+        'Disabling heads and layers',
+    ]
+    assert (three.folder / 'ablation_over_seeds_heads.csv').exists()
+    # What the library finds in the same models.
+    reading = Study(three.config, three.folder, read_only=True)
+    ours = answer(reading)
+    theirs = ablation_over_seeds(
+        three.finetuned('pretrained'), three.ablated_texts, subject=three.subject, max_length=24
+    )
+    assert str(ours) == str(theirs) and ours.seeds == (0, 1, 2)
+    # The first seed is the plain section's.
+    plain = SECTIONS['ablate'].answer(reading, [])
+    np.testing.assert_array_equal(
+        plain.sets['heads'].found.difference, ours.sets['heads'].first.effects[0]
+    )
+    assert len(swept) == 3
+
+
+def test_a_killed_run_goes_on_with_the_next_seed(three, swept, monkeypatch):
+    counted, done = studies.sweep_examples, []
+
+    def dies(*arguments, **settings):
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(counted(*arguments, **settings))
+        return done[-1]
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(studies, 'sweep_examples', dies)
+        answer(three)
+    assert len(swept) == 2
+    again = answer(Study(three.config, three.folder))
+    assert len(swept) == len(set(swept)) == 3
+    assert again.seeds == (0, 1, 2) and not list(three.folder.glob('unfinished/*'))
+
+
+def test_fewer_seeds_are_chosen(three):
+    config = three.config
+    assert three.ablated_seeds == (0, 1, 2) and 'ablate_seeds' in applicable(three)
+    config.ablation.seeds = 2
+    assert three.ablated_seeds == (0, 1) and 'ablate_seeds' in applicable(three)
+    config.ablation.seeds = 1
+    assert 'ablate_seeds' not in applicable(three) and 'ablate' in applicable(three)
+    with pytest.raises(ValueError, match=r'ablate_seeds needs several .*ablation\.seeds'):
+        write_report([three], ['ablate_seeds'])
+    config.ablation.seeds, config.ablation.checkpoint = 0, 'model'
+    with pytest.raises(ValueError, match=r'ablation\.checkpoint=finetuned'):
+        write_report([three], ['ablate_seeds'])
+    config.ablation.checkpoint, config.train.num_seeds = 'finetuned', 1
+    assert 'ablate_seeds' not in applicable(three)
