@@ -332,31 +332,24 @@ def crossed_variance(values: Float[np.ndarray, 'S M E'], *, counts: bool) -> Var
     )
 
 
-def means_variance(
-    means: Float[np.ndarray, 'S *Q'], errors: Float[np.ndarray, 'S *Q'], examples: int
-) -> Variance:
-    """Estimate the variance of a mean over seeds, of which only each seed's own numbers are known.
+def means_variance(means: Effects, errors: Effects, examples: int) -> Variance:
+    """Estimate the variance of means over seeds, of which only each seed's own numbers are known.
 
     How far seeds share the effects of examples is unknown then. At worst they share all of it,
     which is assumed, so that intervals are rather too wide.
 
     Args:
-      means: [S, ...] The mean over examples of each seed. With one seed, the variance is that over
-        examples alone.
-      errors: [S, ...] The standard error over examples of each of these means.
-      examples: The number of examples; their means are in question if there is only one.
-
-    Returns:
-      The variance, whose arrays are [...].
+      means: [S, M] The mean over examples of each quantity in each seed. With one seed, the
+        variance is that over examples alone.
+      errors: [S, M] The standard error over examples of each of these means.
+      examples: The number of examples, at least two.
     """
     seeds = len(means)
-    of_examples = np.mean(np.square(errors, dtype=np.float64), axis=0)
-    of_seeds = np.zeros_like(of_examples)
-    if seeds > 1:
-        of_seeds = np.var(means, axis=0, ddof=1, dtype=np.float64) / seeds
-    squares = of_seeds**2 / max(seeds - 1, 1) + of_examples**2 / max(examples - 1, 1)
-    whole = of_seeds + of_examples
-    degrees = whole**2 / np.where(squares > 0, squares, 1)
+    of_examples = np.square(errors).mean(axis=0)
+    of_seeds = means.var(axis=0, ddof=1) / seeds if seeds > 1 else np.zeros_like(of_examples)
+    squares = of_seeds**2 / max(seeds - 1, 1) + of_examples**2 / (examples - 1)
+    whole = (of_seeds + of_examples) ** 2
+    degrees = np.divide(whole, squares, out=np.zeros_like(whole), where=squares > 0)
     least = seeds - 1 if seeds > 1 else examples - 1
     return Variance(of_seeds, of_examples, np.maximum(degrees, least), seeds, examples)
 

@@ -5,15 +5,16 @@ import functools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import scipy.stats
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses.models import Models, all_models, seeds_of
+from bert_secrets_jax.analyses.populations import population
 from bert_secrets_jax.analyses.special_tokens import STATISTICS
 from bert_secrets_jax.analyses.tables import (
     Description,
     Tables,
     describe,
+    mean_over_runs,
     notes_of,
     over_seeds,
     seeds_frame,
@@ -110,12 +111,8 @@ class AttentionChange(Result):
     def _finding(self, reading: str, grid: np.ndarray) -> Finding:
         layers = grid.mean(axis=1)
         order = np.argsort(layers)
-        tables = [_table(reading, run) for run in self.readings[reading].values()]
-        # How the errors of heads depend on each other is unknown; at worst they add up.
-        error = np.mean([table.standard_error[order[0]].mean() for table in tables])
-        half = (
-            scipy.stats.t.ppf(0.975, tables[0].count - 1) * error if tables[0].count > 1 else np.nan
-        )
+        runs = list(self.readings[reading].values())
+        found = mean_over_runs(runs, [READINGS[reading]], order[0])
         published = paper.attention_change(self.subject.task)
         rank = None if published is None else paper.rank_correlation(grid, published)
         more = ''
@@ -127,21 +124,22 @@ class AttentionChange(Result):
             )
         return Finding(
             name=f'similarity of the layer that changes most, reading {reading}',
-            estimate=float(layers[order[0]]),
-            low=float(layers[order[0]] - half),
-            high=float(layers[order[0]] + half),
+            estimate=found.mean,
+            low=found.low,
+            high=found.high,
             unit=UNIT,
-            sample=int(tables[0].count),
+            sample=int(_table(reading, runs[0]).count),
             source=SOURCE,
             template=(
-                'Reading "{reading}": fine-tuning changes layer {layer} most (similarity '
-                '{estimate:.2f}, mean over heads, {sample} examples and {seeds} fine-tuned '
-                'models){more}.{rank}'
+                'Reading "{reading}": fine-tuning changes layer {layer} most: similarity '
+                '{estimate:.2f}{interval}, mean over heads, {sample} examples and {seeds} '
+                'fine-tuned models{more}.{rank}'
             ),
             numbers={
                 'reading': reading,
                 'layer': int(order[0]) + 1,
-                'seeds': len(tables),
+                'seeds': len(runs),
+                'interval': found.words(),
                 'more': more,
                 'rank': ''
                 if rank is None
@@ -151,27 +149,30 @@ class AttentionChange(Result):
         )
 
     def _changes(self):
+        runs = list(self.runs.values())
         changes = [change(each.name) for each in self.statistics]
-        tables = over_seeds(list(self.runs.values()), changes)
+        tables = over_seeds(runs, changes)
         rows = []
         for each, name in zip(self.statistics, changes, strict=True):
             table = tables[name]
             if table.count:
                 head = top_head(np.abs(table.mean))
+                every, its = mean_over_runs(runs, [name]), mean_over_runs(runs, [name], head)
                 rows.append(
                     (
-                        each.title, each.unit, table.mean.mean(), np.abs(table.mean).mean(),
-                        head_name(*head), table.mean[head], table.standard_error[head],
+                        each.title, each.unit, every.mean, every.low, every.high,
+                        np.abs(table.mean).mean(), head_name(*head), its.mean, its.low, its.high,
                     )
                 )  # fmt: skip
         return framed(
             (
-                'statistic', 'unit', 'mean_change', 'mean_size_of_change', 'head_changed_most',
-                'its_change', 'standard_error',
+                'statistic', 'unit', 'mean_change', 'mean_change_low', 'mean_change_high',
+                'mean_size_of_change', 'head_changed_most', 'its_change', 'its_change_low',
+                'its_change_high',
             ),
             rows,
             'What fine-tuning changes of each statistic: over all heads, and in the head that '
-            'changes most. Standard errors are over examples.',
+            f'changes most. Ranges are 95 % intervals for {population(len(runs))}.',
         )  # fmt: skip
 
     def _layers(self):

@@ -8,9 +8,11 @@ import numpy as np
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses.models import Models
+from bert_secrets_jax.analyses.populations import population
 from bert_secrets_jax.analyses.tables import (
     Tables,
     heads_frame,
+    mean_over_runs,
     notes_of,
     over_seeds,
     seeds_frame,
@@ -129,23 +131,32 @@ class Features(Result):
             'feature are left out.'
         ]
 
+    @property
+    def _models(self) -> list[Tables]:
+        """The tables of the fine-tuned models; of the model before if there are none."""
+        return list(self.runs.values()) or [self.before]
+
     def _special(self) -> Finding:
+        found = mean_over_runs(self._models, ['[SEP]'])
         tables, which = (self.after, 'fine-tuned') if self.runs else (self.before, 'pre-trained')
         before = {name: float(self.before[name].mean.mean()) for name in SPECIAL}
         now = {name: float(tables[name].mean.mean()) for name in SPECIAL}
         return Finding(
             name='[SEP], mean over heads',
-            estimate=now['[SEP]'],
+            estimate=found.mean,
+            low=found.low,
+            high=found.high,
             unit=UNIT,
             sample=int(self.before['[SEP]'].count),
             source=f'{SOURCE}, Figure 6',
             template=(
                 'The {which} model gives {cls:.2f} of its attention to [CLS] and {estimate:.2f} to '
-                '[SEP], mean over heads{before}.'
+                '[SEP]{interval}, mean over heads{before}.'
             ),
             numbers={
                 'which': which,
                 'cls': now['[CLS]'],
+                'interval': found.words(),
                 'before': f' (before: {before["[CLS]"]:.2f} and {before["[SEP]"]:.2f})'
                 if self.runs
                 else '',
@@ -156,19 +167,26 @@ class Features(Result):
         tables = self.after or self.before
         means = {name: float(tables[name].mean.mean()) for name in self.names}
         most = max(means, key=means.get)
+        found = mean_over_runs(self._models, [most])
         special = max(float(tables[name].mean.mean()) for name in SPECIAL)
         return Finding(
             name='the feature with the most attention',
-            estimate=means[most],
+            estimate=found.mean,
+            low=found.low,
+            high=found.high,
             unit=UNIT,
             sample=int(self.before[most].count),
             source=SOURCE,
             template=(
-                'Of the linguistic features {feature} gets most ({estimate:.3f}), which is '
+                'Of the linguistic features {feature} gets most, {estimate:.3f}{interval}. This is '
                 '{ratio:.2f} of what the greater of [CLS] and [SEP] gets; the paper found the '
                 'features negligible beside these.'
             ),
-            numbers={'feature': most, 'ratio': means[most] / special},
+            numbers={
+                'feature': most,
+                'ratio': means[most] / special,
+                'interval': found.words('.3f'),
+            },
         )
 
     def _most_changed(self) -> Finding:
@@ -176,20 +194,24 @@ class Features(Result):
         size = {name: np.abs(changed[name].mean) for name in self.names}
         moved = max(self.names, key=lambda name: size[name].mean())
         head = top_head(size[moved])
+        found = mean_over_runs(list(self.runs.values()), [change(moved)], head)
         return Finding(
             name='the feature that fine-tuning changes most',
-            estimate=float(changed[moved].mean[head]),
+            estimate=found.mean,
+            low=found.low,
+            high=found.high,
             unit=UNIT,
             sample=int(changed[moved].count),
             source=SOURCE,
             template=(
                 'Fine-tuning changes attention to {feature} most, by {size:.4f} per head and by '
-                '{estimate:+.3f} in {head}.'
+                '{estimate:+.3f} in {head}{interval}, the head that it changes most.'
             ),
             numbers={
                 'feature': moved,
                 'size': float(size[moved].mean()),
                 'head': head_name(*head),
+                'interval': found.words('+.3f'),
             },
         )
 
@@ -217,7 +239,13 @@ class Features(Result):
             caption += (
                 ' Heads rise or fall if the mean difference over examples does so significantly '
                 '(t-test, 5 % after correction for all heads, Holm) '
-            ) + ('in every run.' if len(self.runs) > 1 else 'in this run: another may differ.')
+            )
+            caption += (
+                f'in each of these {len(self.runs)} fine-tunings by itself: for these models, on '
+                'examples like these.'
+                if len(self.runs) > 1
+                else f'for {population(1)}: another fine-tuning may differ.'
+            )
         return framed(columns, rows, caption)
 
     def _readings(self):

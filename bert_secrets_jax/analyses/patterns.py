@@ -9,7 +9,15 @@ import numpy as np
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses.example_maps import choose
 from bert_secrets_jax.analyses.models import Models
-from bert_secrets_jax.analyses.tables import Tables, heads_frame, over_seeds, seeds_frame, top_head
+from bert_secrets_jax.analyses.populations import population
+from bert_secrets_jax.analyses.tables import (
+    Tables,
+    heads_frame,
+    mean_over_runs,
+    over_seeds,
+    seeds_frame,
+    top_head,
+)
 from bert_secrets_jax.analyses.texts import TextSettings, batches_of, before_and_after
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.measure.catalogue import Described, named
@@ -123,18 +131,23 @@ class Patterns(Result):
         for model, grid in self.shares.items():
             overall = grid.mean(axis=(0, 1))
             most = int(overall.argmax())
+            runs = [self.before] if model == 'pre-trained' else list(self.runs.values())
+            found = mean_over_runs(runs, [NAMES[most]])
             findings.append(
                 finding(
                     name=f'most frequent pattern, {model}',
-                    estimate=float(overall[most]),
+                    estimate=found.mean,
+                    low=found.low,
+                    high=found.high,
                     template=(
-                        'Of all maps of the {model} model {estimate:.0%} are {pattern}; '
+                        'Of all maps of the {model} model {estimate:.0%} are {pattern}{interval}; '
                         '{settled:.0%} of the heads have one class on at least nine examples in '
                         'ten.'
                     ),
                     numbers={
                         'model': model,
                         'pattern': TITLES[most],
+                        'interval': found.words('.0%'),
                         'settled': float((grid.max(axis=-1) >= 0.9).mean()),
                     },
                 )
@@ -170,28 +183,39 @@ class Patterns(Result):
         return {'pattern': functools.reduce(np.char.add, texts)}
 
     def _after_tuning(self, finding) -> list[Finding]:
-        upper = float(self.shares['fine-tuned'][..., -2:].sum(axis=-1).mean())
+        runs = list(self.runs.values())
+        upper, moved = mean_over_runs(runs, NAMES[-2:]), mean_over_runs(runs, [CHANGED])
         changed = self.changed
         top = top_head(changed)
         return [
             finding(
                 name='block and heterogeneous after fine-tuning',
-                estimate=upper,
+                estimate=upper.mean,
+                low=upper.low,
+                high=upper.high,
                 template=(
                     'Block and heterogeneous, the classes that may hold what is specific to a '
-                    'task, are {estimate:.0%} after fine-tuning (in the paper {least:.0%} on MRPC '
-                    'to {most:.0%} on QQP).'
+                    'task, are {estimate:.0%} after fine-tuning{interval}; in the paper they are '
+                    '{least:.0%} on MRPC to {most:.0%} on QQP.'
                 ),
-                numbers={'least': _upper_in_paper('MRPC'), 'most': _upper_in_paper('QQP')},
+                numbers={
+                    'interval': upper.words('.0%'),
+                    'least': _upper_in_paper('MRPC'),
+                    'most': _upper_in_paper('QQP'),
+                },
             ),
             finding(
                 name='maps that change class',
-                estimate=float(changed.mean()),
+                estimate=moved.mean,
+                low=moved.low,
+                high=moved.high,
                 template=(
-                    'Fine-tuning puts {estimate:.0%} of the maps into another class, most in '
+                    'Fine-tuning puts {estimate:.0%} of the maps into another class{interval}, '
+                    'most in '
                     '{head} ({highest:.0%} of its maps) and in layer {layer}.'
                 ),
                 numbers={
+                    'interval': moved.words('.0%'),
                     'head': head_name(*top),
                     'highest': float(changed[top]),
                     'layer': int(changed.mean(axis=1).argmax()) + 1,
@@ -229,19 +253,21 @@ class Patterns(Result):
 
     def _summary(self):
         published = paper.pattern_shares(self.subject.task)
-        models = {'pretrained': self.before}
+        models = {'pretrained': [self.before]}
         if self.runs:
-            models['finetuned'] = over_seeds(list(self.runs.values()), NAMES)
+            models['finetuned'] = list(self.runs.values())
         rows = []
         for name, key, title in zip(NAMES, CLASSES, TITLES, strict=True):
             row = [title]
-            for tables in models.values():
-                # How the errors of heads depend on each other is unknown; at worst they add up.
-                table = tables[name]
-                row += [100 * table.mean.mean(), 196 * table.standard_error.mean()]
+            for runs in models.values():
+                found = mean_over_runs(runs, [name])
+                row += [100 * found.mean, 100 * (found.high - found.mean)]
             if published is not None:
                 row.append(100 * published[key])
             rows.append(row)
+        tuned = ''
+        if self.runs:
+            tuned = f', and after fine-tuning for {population(len(self.runs))}'
         columns = ['class']
         for model in models:
             columns += [f'{model}_percent', f'{model}_half_interval_percent']
@@ -250,8 +276,8 @@ class Patterns(Result):
         return framed(
             columns,
             rows,
-            'Share of all maps, in percent, and half of its 95 % interval over examples at its '
-            'widest. What the classifier mistakes is not in it.',
+            'Share of all maps, in percent, and half of its 95 % interval at its widest, for '
+            f'{population(1)}{tuned}. What the classifier mistakes is not in it.',
         )
 
 

@@ -5,11 +5,14 @@ Shapes: L layers, N heads.
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import scipy.stats
 
+from bert_secrets_jax.ablation.seeds import means_variance
 from bert_secrets_jax.ablation.significance import holm
+from bert_secrets_jax.analyses.populations import population
 from bert_secrets_jax.measure.catalogue import Described
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.names import head_name
@@ -67,6 +70,60 @@ def over_seeds(runs: Sequence[Tables], names: Iterable[str]) -> dict[str, HeadTa
         )
         for name in names
     }
+
+
+@dataclasses.dataclass(frozen=True)
+class OverRuns:
+    """The mean of a number over one model or several, with its interval.
+
+    Attributes:
+      mean: The mean over models.
+      low: The lower end of its 95 % interval over seeds and examples; over examples alone if there
+        is a single model. NaN for a single model and a single example.
+      high: The upper end of this interval.
+      models: The number of models.
+    """
+
+    mean: float
+    low: float
+    high: float
+    models: int
+
+    def words(self, form: str = '.2f') -> str:
+        """Return the interval and its population as text, ' (0.41 to 0.57 for ...)', or nothing.
+
+        Args:
+          form: The format of the numbers.
+        """
+        if np.isnan(self.low):
+            return ''
+        return f' ({self.low:{form}} to {self.high:{form}} for {population(self.models)})'
+
+
+def mean_over_runs(runs: Sequence[Tables], names: Sequence[str], where: Any = ...) -> OverRuns:
+    """Return the mean of statistics over heads and over models fine-tuned by one recipe.
+
+    Models are a sample, and so are examples (`ablation.seeds.means_variance`). How the errors of
+    heads depend on each other is unknown; at worst they add up.
+
+    Args:
+      runs: The tables of each model, by the name of the statistic.
+      names: The names of the statistics, whose sum is taken.
+      where: The index of the heads within [L, N], whose mean is taken: a head, a layer, or all.
+    """
+    count = max(float(runs[0][name].count) for name in names)
+
+    def each(values: str) -> np.ndarray:
+        return np.array(
+            [[sum(np.mean(getattr(run[name], values)[where]) for name in names)] for run in runs],
+            np.float64,
+        )  # [models, 1]
+
+    means, half = each('mean'), np.nan
+    if count > 1:
+        (half,) = means_variance(means, each('standard_error'), int(count)).half_width
+    mean = float(means.mean())
+    return OverRuns(mean, float(mean - half), float(mean + half), len(runs))
 
 
 def top_head(values: np.ndarray) -> tuple[int, int]:

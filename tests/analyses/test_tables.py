@@ -1,9 +1,12 @@
 """What several runs' tables have to say together."""
 
 import numpy as np
+import pytest
+import scipy.stats
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.analyses.tables import significant_change
+from bert_secrets_jax.analyses import populations
+from bert_secrets_jax.analyses.tables import mean_over_runs, significant_change
 
 
 def test_heads_that_seem_to_change_in_few_examples_are_chance():
@@ -16,3 +19,66 @@ def test_heads_that_seem_to_change_in_few_examples_are_chance():
         errors += np.any(significant_change(changed) != 0)
     assert errors <= 30
     assert significant_change(bs.HeadTable(values[0], values[0], 1.0)) is None
+
+
+def drawn(rng, *, models, examples, of_models, of_examples):
+    """Return the tables of models that read the same examples; the true means are zero."""
+    values = rng.normal(size=(models, examples, 2, 3))
+    values = values + of_examples * rng.normal(size=(examples, 2, 3))
+    values = values + of_models * rng.normal(size=(models, 1, 2, 3))
+    return [
+        {'it': bs.HeadTable(each.mean(axis=0), each.var(axis=0, ddof=1), float(examples))}
+        for each in values
+    ]
+
+
+@pytest.mark.parametrize('of_models', [0.1, 0.5])
+@pytest.mark.parametrize('models', [5, 10])
+def test_means_over_models_have_intervals_that_cover(models, of_models):
+    """A head's mean over all fine-tunings and all examples, rather too often than too seldom."""
+    rng = np.random.default_rng(1)
+    covered = []
+    for _ in range(400):
+        runs = drawn(rng, models=models, examples=100, of_models=of_models, of_examples=1.0)
+        for head in np.ndindex(2, 3):
+            found = mean_over_runs(runs, ['it'], head)
+            covered.append(found.low <= 0 <= found.high)
+    assert 0.93 <= np.mean(covered) <= 0.99
+    # Where models differ much, no more often than it should.
+    assert of_models < 0.5 or np.mean(covered) <= 0.97
+
+
+def test_intervals_over_examples_alone_would_not_cover():
+    rng = np.random.default_rng(2)
+    covered = []
+    for _ in range(200):
+        runs = drawn(rng, models=5, examples=100, of_models=0.5, of_examples=1.0)
+        error = np.mean([run['it'].standard_error for run in runs], axis=0)
+        mean = np.mean([run['it'].mean for run in runs], axis=0)
+        covered += (np.abs(mean) <= 1.98 * error).ravel().tolist()
+    assert np.mean(covered) < 0.9
+
+
+def test_one_model_has_the_interval_over_examples():
+    rng = np.random.default_rng(3)
+    values = rng.normal(size=(40, 2, 3))
+    table = bs.HeadTable(values.mean(axis=0), values.var(axis=0, ddof=1), 40.0)
+    found = mean_over_runs([{'it': table}], ['it'], (1, 2))
+    expected = scipy.stats.ttest_1samp(values[:, 1, 2], 0).confidence_interval()
+    np.testing.assert_allclose([found.low, found.high], expected)
+    assert found.words().endswith(f' for {populations.THIS_MODEL})')
+    two = mean_over_runs([{'it': table}] * 2, ['it'], (1, 2))
+    assert populations.ANY_FINETUNING in two.words() and 'these 2 fine-tunings' in two.words()
+    # A single example has no interval.
+    alone = bs.HeadTable(values[0], np.full((2, 3), np.nan), 1.0)
+    assert mean_over_runs([{'it': alone}], ['it']).words() == ''
+
+
+def test_statistics_are_added_and_heads_averaged():
+    rng = np.random.default_rng(4)
+    one, other = drawn(rng, models=2, examples=9, of_models=1.0, of_examples=0.0)
+    runs = [{'a': each['it'], 'b': each['it']} for each in (one, other)]
+    both, single = mean_over_runs(runs, ['a', 'b'], 1), mean_over_runs(runs, ['a'], 1)
+    mean = np.mean([one['it'].mean[1], other['it'].mean[1]])
+    assert single.mean == pytest.approx(mean) and both.mean == pytest.approx(2 * mean)
+    assert both.high - both.low == pytest.approx(2 * (single.high - single.low))

@@ -56,6 +56,8 @@ def test_results_are_files(finished):
         'frames1',
         'ablation_heads',
         'ablation_layers',
+        'ablation_over_seeds_heads',
+        'ablation_over_seeds_layers',
     ):
         for suffix in ('pdf', 'svg', 'png'):
             assert (workdir / 'figures' / f'{name}.{suffix}').stat().st_size > 1000
@@ -71,7 +73,7 @@ def test_results_are_files(finished):
     # One pass for all sections, and one for each fine-tuned model.
     assert log.count('Attention: 20/20 examples') == 1
     assert log.count('Change (seed 0): 20/20') == log.count('Change (seed 1): 20/20') == 1
-    assert 'Section 11 of 11: claims' in log and 'failed' not in log
+    assert 'Section 12 of 12: claims' in log and 'failed' not in log
     page = (workdir / 'report.html').read_text()
     assert 'on 20 examples of MRPC dev' in page and 'the paper, digitised' in page
     assert '87.9 / 82.3' in page and 'fine-tuned on 20 examples of MRPC train' in page
