@@ -65,6 +65,19 @@ class Disabled:
 
 
 @dataclasses.dataclass(frozen=True)
+class DigitisationError:
+    """How far numbers that were read from a figure are off, in the unit of these numbers.
+
+    Attributes:
+      mean: The mean error, for what is an average of many numbers; NaN if it is not known.
+      most: The greatest error, for what allows for the error of each number.
+    """
+
+    mean: float
+    most: float
+
+
+@dataclasses.dataclass(frozen=True)
 class RankCorrelation:
     """The rank correlations of two grids of heads (Spearman).
 
@@ -151,13 +164,35 @@ def disable_one_layer(task: str | None) -> Disabled | None:
     return _disabled('fig9_disable_one_layer', 'fig9_baseline', task)
 
 
-def digitisation_error(figure: int) -> float:
-    """Return how far off a number read from a figure may be, in the unit of that number.
+def digitisation_error(figure: int, task: str | None = None) -> DigitisationError:
+    """Return how far the numbers that were read from a figure are off.
+
+    The authors' notebook printed the numbers of Figure 3, and those of Figure 5 for QQP, so these
+    errors are known. The others are taken from these two, or estimated; `published.json` says
+    which.
 
     Args:
       figure: The number of the figure in the paper.
+      task: The title or name of a task. The colour bars of Figures 8 and 9 differ between tasks, and
+        so do their errors; None takes the longest bar.
+
+    Raises:
+      ValueError: No figure of that number was digitised.
     """
-    return {2: 0.003, 7: 0.01}.get(figure, 0.005)
+    errors = {
+        int(name[3]): error
+        for name, error in _published()['digitisation_error'].items()
+        if name.startswith('fig')
+    }
+    if figure not in errors:
+        raise ValueError(f'Figures {", ".join(map(str, errors))} were digitised, not {figure}.')
+    unit = 0.01 if figure == 2 else 1.0
+    if figure in (8, 9):
+        disabled = {8: disable_one_head, 9: disable_one_layer}[figure]
+        bars = [np.ptp(disabled(each).scores) for each in ([task] if _title(task) else TASKS)]
+        unit = float(max(bars))
+    mean, most = (errors[figure][name] for name in ('mean', 'most'))
+    return DigitisationError(mean=float('nan') if mean is None else unit * mean, most=unit * most)
 
 
 def rank_correlation(ours: np.ndarray, theirs: np.ndarray | None) -> RankCorrelation | None:
