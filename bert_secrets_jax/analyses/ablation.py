@@ -27,6 +27,7 @@ from bert_secrets_jax.ablation.significance import (
     Answers,
     Assessment,
     ChosenElsewhere,
+    MeanEffect,
     SelectedGain,
 )
 from bert_secrets_jax.ablation.sweep import Swept
@@ -92,6 +93,7 @@ class Ablated:
       gain: The gain of the best mask on that metric, with and without the luck of being chosen.
       elsewhere: The gain, on these examples, of the mask that is best on others; None if there were
         no others.
+      average: The effect on that metric, on average over the masks.
       unseen: The possible change of the score through examples of a kind that the sample lacks (see
         `verdicts.unseen_change`).
       examples: The number of examples.
@@ -105,6 +107,7 @@ class Ablated:
     assessed: Mapping[str, Assessment]
     gain: SelectedGain
     elsewhere: ChosenElsewhere | None
+    average: MeanEffect
     unseen: float
     examples: int
     reached: float
@@ -289,9 +292,11 @@ class Ablation(Result):
         if name == 'heads':
             yield finding(
                 name='heads: mean effect',
-                estimate=100 * float(np.nanmean(found.difference)),
+                estimate=100 * ablated.average.difference,
+                low=100 * ablated.average.low,
+                high=100 * ablated.average.high,
                 template='Losing a random head changes {metric} by {estimate:+.2f} points on '
-                'average.',
+                'average ({low:+.2f} to {high:+.2f}).',
                 numbers={'metric': metric},
             )
             gain = ablated.gain
@@ -550,6 +555,7 @@ def assess(
         elsewhere=None
         if elsewhere is None
         else significance.gain_of_choice(first, elsewhere, here, seed=seed),
+        average=significance.mean_effect(first, predictions, intact, labels, seed=seed),
         unseen=unseen_change(first, intact, labels),
         examples=len(labels),
         reached=pearson(intact, labels) if regression else accuracy(intact, labels),

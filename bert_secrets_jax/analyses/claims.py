@@ -3,11 +3,12 @@
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import numpy as np
 
+from bert_secrets_jax import paper
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.ablation import Ablated, Ablation
 from bert_secrets_jax.analyses.attention_change import READINGS, AttentionChange
@@ -23,7 +24,11 @@ from bert_secrets_jax.analyses.verdicts import Claim, Verdict
 from bert_secrets_jax.measure.catalogue import FEATURES, RELATIONS, from_cls
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.measure.links import directions
+from bert_secrets_jax.patterns.cnn import CLASSES, TITLES
 from bert_secrets_jax.runs.result import Finding, Result, Subject, framed
+
+if TYPE_CHECKING:
+    import pandas
 
 T = TypeVar('T', bound=Result)
 Run = TypeVar('Run')
@@ -33,13 +38,14 @@ _ORDER = (
     verdicts.HOLDS,
     verdicts.DOES_NOT_HOLD,
     verdicts.UNDECIDED,
+    verdicts.TOO_FEW,
     verdicts.NOT_MEASURED,
 )
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Claims(Result):
-    """The verdicts on the claims of the paper.
+    """The verdicts on the claims of the paper, but for those about several tasks (`Overview`).
 
     Attributes:
       subject: The names of the model, the texts and the task.
@@ -48,6 +54,8 @@ class Claims(Result):
         on fine-tuned models describe noise.
       disabled_unlearnt: Whether the model whose heads were disabled has learnt nothing.
     """
+
+    FORMAT: ClassVar[int] = 2
 
     subject: Subject
     verdicts: tuple[Verdict, ...]
@@ -59,22 +67,7 @@ class Claims(Result):
         return 'Which claims of the paper hold for this model'
 
     def frames(self):
-        rows = [
-            (
-                each.claim.text, each.claim.source, each.verdict, each.evidence, each.what,
-                each.estimate, each.low, each.high, each.unit, each.threshold, each.sample,
-                each.sample_of,
-            )
-            for each in self.verdicts
-        ]  # fmt: skip
-        columns = (
-            'claim', 'source', 'verdict', 'evidence', 'what', 'estimate', 'low', 'high', 'unit',
-            'threshold', 'sample', 'sample_of',
-        )  # fmt: skip
-        frame = framed(columns, rows, 'Each claim with its verdict and the number that decides.')
-        # A person reads these columns; the file has all of them.
-        frame.attrs['shown'] = ['claim', 'source', 'verdict', 'evidence']
-        return {'claims': frame}
+        return {'claims': verdicts_frame(self.verdicts)}
 
     def findings(self):
         counts = Counter(each.verdict for each in self.verdicts)
@@ -108,8 +101,39 @@ class Claims(Result):
         return [
             'A claim holds where its contrary is refuted at the usual level of one in twenty, does '
             'not hold where it is refuted itself, and is undecided at this sample size otherwise. '
-            'The sample is the examples: another fine-tuned model may differ by more.'
+            'Where one of the two could not come out whatever the examples say, it is not '
+            'decidable with so few.',
+            'The column "for" says what a verdict is about. One for '
+            f'"{verdicts.THIS_MODEL}" has the examples as its sample, and another fine-tuned model '
+            f'may differ by more; one for "{verdicts.ANY_FINETUNING}" rests on an interval over '
+            'the seeds of several.',
         ]
+
+
+def verdicts_frame(found: Sequence[Verdict]) -> 'pandas.DataFrame':
+    """Return a frame of verdicts, of which a person reads some of the columns.
+
+    Args:
+      found: The verdicts.
+    """
+    rows = [
+        (
+            each.claim.text, each.claim.source, each.verdict, each.population, each.evidence,
+            each.claim.limits, each.what, each.estimate, each.low, each.high, each.unit,
+            each.threshold, each.claim.bound, each.p_if_false, each.p_if_true, each.p, each.sample,
+            each.sample_of,
+        )
+        for each in found
+    ]  # fmt: skip
+    columns = (
+        'claim', 'source', 'verdict', 'for', 'evidence', 'does not show', 'what', 'estimate', 'low',
+        'high', 'unit', 'threshold', 'threshold_from', 'p_if_false', 'p_if_true', 'p', 'sample',
+        'sample_of',
+    )  # fmt: skip
+    frame = framed(columns, rows, 'Each claim with its verdict and the number that decides.')
+    # A person reads these columns; the file has all of them.
+    frame.attrs['shown'] = ['claim', 'source', 'verdict', 'for', 'evidence', 'does not show']
+    return frame
 
 
 def claims(*results: Result, subject: Subject | None = None) -> Claims:
@@ -141,6 +165,69 @@ def claims(*results: Result, subject: Subject | None = None) -> Claims:
     return Claims(
         subject or Subject(), found, unlearnt, ablation is not None and not ablation.learnt
     )
+
+
+def claims_over_tasks(tasks: Mapping[str, Sequence[Result]]) -> dict[str, tuple[Verdict, ...]]:
+    """Test the claims that are about several tasks at once, for each model.
+
+    Args:
+      tasks: The results of the analyses on each task, by its name. Results of several models are
+        told apart by the model in their `subject`.
+
+    Returns:
+      The verdicts by the name of the model.
+    """
+    models: dict[str, dict[str, Measured]] = {}
+    for results in tasks.values():
+        for result in results:
+            subject = getattr(result, 'subject', None)
+            if isinstance(result, Finetuning | Ablation) and subject.task is not None:
+                of_model = models.setdefault(subject.model, {})
+                former = of_model.get(subject.task, Measured(()))
+                of_model[subject.task] = Measured((*former.results, result))
+    if not models:
+        models = {Subject().model: {}}
+    return {
+        model: (
+            _gains(measured)
+            or verdicts.not_measured(
+                verdicts.FINETUNING_GAINS, 'fine-tuning on two tasks of the paper or more'
+            ),
+            _same_heads(measured)
+            or verdicts.not_measured(verdicts.SAME_HEADS, 'ablation of heads on STS-B and RTE'),
+        )
+        for model, measured in models.items()
+    }
+
+
+def _gains(tasks: Mapping[str, 'Measured']) -> Verdict | None:
+    gains = {}
+    for task, measured in tasks.items():
+        result, published = measured.first(Finetuning), verdicts.published_gain(task)
+        if result is None or published is None or 'pretrained' not in result.starts:
+            continue
+        start, regression = result.starts['pretrained'], bool(np.isnan(result.larger_class))
+        metric = 'pearson' if regression else 'accuracy'
+        before, after = (
+            # Predictions that are all the same have no correlation with anything.
+            [float(np.nan_to_num(row[metric])) for row in rows]
+            for rows in (start.before, start.last)
+        )
+        gains[paper.title(task)] = verdicts.Gain(
+            before, after, result.dev_examples, regression, published
+        )
+    return verdicts.finetuning_gains(gains) if len(gains) > 1 else None
+
+
+def _same_heads(tasks: Mapping[str, 'Measured']) -> Verdict | None:
+    effects = {}
+    for task, measured in tasks.items():
+        title, ablated = paper.title(task), measured.ablated('heads')
+        if title in ('STS-B', 'RTE') and ablated is not None:
+            effects[title] = _effects(ablated)
+    if len(effects) < 2 or len({tuple(each.names) for each in effects.values()}) > 1:
+        return None
+    return verdicts.same_heads_are_needed({name: effects[name] for name in ('STS-B', 'RTE')})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,10 +294,17 @@ class Measured:
         return None if result is None else result.sets.get(name)
 
 
-def _in_runs(runs: Mapping[str, Run], test: Callable[[Run], Verdict]) -> Verdict | None:
+def _in_runs(runs: Mapping[str, Run], test: Callable[[Sequence[Run]], Verdict]) -> Verdict | None:
+    """Return the verdict on all runs together, with what each of them says alone."""
     if not runs:
         return None
-    return verdicts.in_all_runs({name: test(run) for name, run in runs.items()})
+    alone = {name: test([run]) for name, run in runs.items()}
+    together = test(list(runs.values())) if len(runs) > 1 else next(iter(alone.values()))
+    return verdicts.in_all_runs(together, alone)
+
+
+def _each(runs: Sequence[Tables], name: str) -> list[HeadTable]:
+    return [run[name] for run in runs]
 
 
 def _known(tables: Tables, titles: Mapping[str, str]) -> dict[str, HeadTable]:
@@ -222,12 +316,20 @@ def _known(tables: Tables, titles: Mapping[str, str]) -> dict[str, HeadTable]:
     }
 
 
+def _known_in_all(runs: Sequence[Tables], titles: Mapping[str, str]) -> dict[str, list[HeadTable]]:
+    """Return the same for several models of the same texts."""
+    known = [_known(run, titles) for run in runs]
+    return {title: [each[title] for each in known] for title in known[0]}
+
+
 def _last_layers(measured: Measured) -> Verdict | None:
     change = measured.first(AttentionChange)
     if change is None or 'paper' not in change.readings:
         return None
     runs = {f'Fine-tuned, seed {seed}': run for seed, run in change.readings['paper'].items()}
-    return _in_runs(runs, lambda run: verdicts.last_layers_change_most(run[READINGS['paper']]))
+    return _in_runs(
+        runs, lambda runs: verdicts.last_layers_change_most(_each(runs, READINGS['paper']))
+    )
 
 
 def _pretraining(measured: Measured) -> Verdict | None:
@@ -238,14 +340,18 @@ def _pretraining(measured: Measured) -> Verdict | None:
 def _cls_then_sep(measured: Measured) -> Verdict | None:
     return _in_runs(
         measured.special,
-        lambda run: verdicts.attention_moves_from_cls_to_sep(run['[CLS]'], run['[SEP]']),
+        lambda runs: verdicts.attention_moves_from_cls_to_sep(
+            _each(runs, '[CLS]'), _each(runs, '[SEP]')
+        ),
     )
 
 
 def _vertical(measured: Measured) -> Verdict | None:
     return _in_runs(
         measured.models(Patterns),
-        lambda run: verdicts.vertical_patterns_are_special(run[NAMES[0]].mean, run[ALL_SPECIAL]),
+        lambda runs: verdicts.vertical_patterns_are_special(
+            [run[NAMES[0]].mean for run in runs], _each(runs, ALL_SPECIAL)
+        ),
     )
 
 
@@ -254,8 +360,8 @@ def _features(measured: Measured) -> Verdict | None:
     runs = {name: run for name, run in measured.models(Features).items() if _known(run, titles)}
     return _in_runs(
         runs,
-        lambda run: verdicts.features_are_negligible(
-            run['[CLS]'], run['[SEP]'], _known(run, titles)
+        lambda runs: verdicts.features_are_negligible(
+            _each(runs, '[CLS]'), _each(runs, '[SEP]'), _known_in_all(runs, titles)
         ),
     )
 
@@ -267,7 +373,9 @@ def _last_cls(measured: Measured) -> Verdict | None:
         for name, run in measured.models(ClsTokens).items()
         if len(_known(run, titles)) > 1
     }
-    return _in_runs(runs, lambda run: verdicts.cls_attends_most_to_sep(_known(run, titles)))
+    return _in_runs(
+        runs, lambda runs: verdicts.cls_attends_most_to_sep(_known_in_all(runs, titles))
+    )
 
 
 def _frames(measured: Measured) -> Verdict | None:
@@ -282,8 +390,12 @@ def _frame_heads(measured: Measured) -> Verdict | None:
     if test is None or ablated is None:
         return None
     best = np.argsort(-test.table.mean, axis=None, kind='stable')[:2].tolist()
-    return verdicts.heads_are_not_needed(
-        ablated.found, best, ablated.names, unseen=ablated.unseen, examples=ablated.examples
+    return verdicts.heads_are_not_needed(_effects(ablated), best)
+
+
+def _effects(ablated: Ablated) -> verdicts.Effects:
+    return verdicts.effects_on_examples(
+        ablated.found, ablated.names, unseen=ablated.unseen, examples=ablated.examples
     )
 
 
@@ -301,8 +413,28 @@ def _mask_helps(claim: Claim, name: str, measured: Measured) -> Verdict | None:
     ablated = measured.ablated(name)
     if ablated is None:
         return None
-    return verdicts.some_mask_helps(
-        claim, ablated.found, ablated.names, unseen=ablated.unseen, examples=ablated.examples
+    return verdicts.some_mask_helps(claim, _effects(ablated))
+
+
+def _random_head(measured: Measured) -> Verdict | None:
+    ablated = measured.ablated('heads')
+    if ablated is None:
+        return None
+    return verdicts.a_random_head_helps(ablated.average, heads=len(ablated.masks))
+
+
+def _few_heterogeneous(measured: Measured) -> Verdict | None:
+    found = measured.first(Patterns)
+    if found is None:
+        return None
+    shares = paper.pattern_shares(found.subject.task)
+    published = None if shares is None else sum(shares[name] for name in CLASSES[-2:])
+    return _in_runs(
+        measured.models(Patterns),
+        lambda runs: verdicts.few_are_heterogeneous(
+            {TITLES[index].lower(): _each(runs, NAMES[index]) for index in (-2, -1)},
+            published=published,
+        ),
     )
 
 
@@ -312,6 +444,7 @@ _TESTS: dict[Claim, tuple[Callable[[Measured], Verdict | None], str]] = {
     verdicts.PRETRAINING: (_pretraining, 'fine-tuning from both starts, pre-trained and random'),
     verdicts.LAST_LAYERS: (_last_layers, 'attention_change in the reading of the paper'),
     verdicts.CLS_THEN_SEP: (_cls_then_sep, 'special_tokens or features'),
+    verdicts.FEW_HETEROGENEOUS: (_few_heterogeneous, 'patterns'),
     verdicts.VERTICAL: (_vertical, 'patterns'),
     verdicts.FEATURES: (_features, 'features'),
     verdicts.LAST_CLS: (_last_cls, 'cls_tokens'),
@@ -328,6 +461,7 @@ _TESTS: dict[Claim, tuple[Callable[[Measured], Verdict | None], str]] = {
         functools.partial(_mask_helps, verdicts.HEAD_HELPS, 'heads'),
         'ablation of heads',
     ),
+    verdicts.RANDOM_HEAD_HELPS: (_random_head, 'ablation of heads'),
     verdicts.LAYER_HELPS: (
         functools.partial(_mask_helps, verdicts.LAYER_HELPS, 'layers'),
         'ablation of layers',

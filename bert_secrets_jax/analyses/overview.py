@@ -2,15 +2,17 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
 from bert_secrets_jax import paper
+from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.ablation import Ablated, Ablation
 from bert_secrets_jax.analyses.attention_change import AttentionChange
-from bert_secrets_jax.analyses.claims import Claims, claims
+from bert_secrets_jax.analyses.claims import Claims, claims, claims_over_tasks, verdicts_frame
 from bert_secrets_jax.analyses.finetuning import Finetuning, shown, spread
+from bert_secrets_jax.analyses.verdicts import Verdict
 from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.runs.result import Result, framed
 
@@ -37,33 +39,88 @@ class Overview(Result):
       rows: The row of each task: its name and headline numbers as texts. A dash stands for a number
         that was not measured.
       claims: The verdicts on the claims, by the name of the task.
+      over_tasks: The verdicts on the claims that are about several tasks, by the name of the model.
     """
+
+    FORMAT: ClassVar[int] = 2
 
     rows: tuple[tuple[str, ...], ...]
     claims: Mapping[str, Claims]
+    over_tasks: Mapping[str, tuple[Verdict, ...]]
 
     @property
     def title(self) -> str:
         return 'All tasks'
 
     def frames(self):
-        verdicts = [each.verdicts for each in self.claims.values()]
-        by_claim = [
-            (row[0].claim.text, row[0].claim.source, *(each.verdict for each in row))
-            for row in zip(*verdicts, strict=True)
-        ]
+        corrected = self.corrected
+        by_claim: dict[str, list[str]] = {}
+        for claim, _, verdict, p_value, adjusted, after, _ in corrected:
+            shown = verdict if np.isnan(p_value) else f'{after} (p = {p_value:.2g}; {adjusted:.2g})'
+            by_claim.setdefault(claim, []).append(shown)
+        sources = {
+            each.claim.text: each.claim.source
+            for found in self.claims.values()
+            for each in found.verdicts
+        }
+        over_tasks = []
+        for model, found in self.over_tasks.items():
+            frame = verdicts_frame(found)
+            frame.insert(0, 'model', model)
+            frame.attrs['shown'] = ['model', *frame.attrs['shown']]
+            frame.attrs['caption'] = 'Each claim about several tasks, with its verdict.'
+            over_tasks.append(frame)
         return {
             'tasks': framed(_COLUMNS, self.rows),
             'claims': framed(
-                ('claim', 'source', *self.claims), by_claim, 'Which claims of the paper hold.'
+                ('claim', 'source', *self.claims),
+                [(claim, sources[claim], *by_claim[claim]) for claim in sources],
+                'Which claims of the paper hold, after the correction for all claims and tasks. In '
+                'brackets the p-value of the single test, and the corrected one.',
             ),
-        }
+            'claims_corrected': framed(
+                (
+                    'claim', 'task', 'verdict', 'p', 'p_corrected', 'verdict_corrected', 'for',
+                ),
+                corrected,
+                'Every test of every claim, alone and corrected.',
+            ),
+            'claims_over_tasks': _joined(over_tasks),
+        }  # fmt: skip
+
+    @property
+    def corrected(self) -> list[tuple[str, str, str, float, float, str, str]]:
+        """Each test: claim, task, verdict, p-value, the corrected ones, and for what it is.
+
+        The tests are in the order of the claims. Those about several tasks are the last, with the
+        model in place of the task.
+        """
+        tests = [
+            (name, verdict)
+            for row in zip(*(each.verdicts for each in self.claims.values()), strict=True)
+            for name, verdict in zip(self.claims, row, strict=True)
+        ]
+        tests += [(name, each) for name, found in self.over_tasks.items() for each in found]
+        adjusted = verdicts.corrected(
+            [verdict.claim for _, verdict in tests], [verdict.p for _, verdict in tests]
+        )
+        return [
+            (
+                verdict.claim.text, name, verdict.verdict, verdict.p, float(p_value),
+                verdict.after(float(p_value)), verdict.population,
+            )
+            for (name, verdict), p_value in zip(tests, adjusted, strict=True)
+        ]  # fmt: skip
 
     def notes(self):
         return [
             'Scores are times a hundred, and what disabling changes is in points of the same '
             'metric, on the examples that the best and the worst were chosen on; the sections '
-            'below have intervals and corrected p-values.'
+            'below have intervals and corrected p-values.',
+            'Claims are tested on every task, so some would come out by chance. They are corrected '
+            'in two levels, first for the number of claims and then for the tests of a claim '
+            '(Benjamini and Bogomolov). What counts after that is wrong on average in at most one '
+            'in twenty of the claims that are decided on some task.',
         ]
 
 
@@ -71,7 +128,8 @@ def overview(tasks: Mapping[str, Sequence[Result]]) -> Overview:
     """Put the results on several tasks side by side.
 
     Args:
-      tasks: The results on each task, by its name.
+      tasks: The results on each task, by its name. To compare models too, name the results after
+        both, such as 'MiniLM, MRPC': all claims are then corrected together.
 
     Raises:
       ValueError: There is no task.
@@ -79,7 +137,16 @@ def overview(tasks: Mapping[str, Sequence[Result]]) -> Overview:
     if not tasks:
         raise ValueError('At least one task is needed.')
     rows = tuple((name, *_numbers(name, results)) for name, results in tasks.items())
-    return Overview(rows, {name: claims(*results) for name, results in tasks.items()})
+    found = {name: claims(*results) for name, results in tasks.items()}
+    return Overview(rows, found, claims_over_tasks(tasks))
+
+
+def _joined(frames):
+    import pandas
+
+    joined = pandas.concat(frames, ignore_index=True)
+    joined.attrs = frames[0].attrs
+    return joined
 
 
 def _first(results: Sequence[Result], kind: type[T]) -> T | None:

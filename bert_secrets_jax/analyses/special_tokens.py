@@ -230,8 +230,7 @@ def _draw_layers(result: SpecialTokens, names: Sequence[str]):
         published_name='paper: BERT-base,\nfine-tuned',
     )
     figure.caption = 'The same by layer: mean over heads, and the range of the heads.' + (
-        f' Dotted: the paper, digitised with a mean error of {paper.digitisation_error(6).mean:.2g} '
-        'for each head.'
+        f' Dotted: the paper, digitised to about {paper.digitisation_error(6).mean:.2g}.'
         if published
         else ''
     )

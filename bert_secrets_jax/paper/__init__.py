@@ -90,13 +90,23 @@ class RankCorrelation:
     layers: float
 
 
+def title(task: str | None) -> str | None:
+    """Return the task as the paper spells it; None for a task that is not in the paper.
+
+    Args:
+      task: The title or name of the task.
+    """
+    titles = {_letters(each): each for each in TASKS}
+    return None if task is None else titles.get(_letters(task))
+
+
 def finetuning(task: str | None) -> Table1 | None:
     """Return Table 1 for a task. For MNLI, the development set is the matched one."""
-    title = _title(task)
-    if title is None:
+    name = title(task)
+    if name is None:
         return None
     table = _published()['table1']
-    row = table['MNLI-m' if title == 'MNLI' else title]
+    row = table['MNLI-m' if name == 'MNLI' else name]
     metrics = _METRICS[row['metric']]
     scores = {}
     for column, printed in zip(table['columns'], row['values'], strict=True):
@@ -109,12 +119,12 @@ def finetuning(task: str | None) -> Table1 | None:
 
 def pattern_shares(task: str | None) -> dict[str, float] | None:
     """Return Figure 2 for a task: the share of the maps in each class of `patterns.CLASSES`."""
-    title = _title(task)
-    if title is None:
+    spelt = title(task)
+    if spelt is None:
         return None
     figure = _published()['fig2_percent']
     return {
-        name: percent / 100 for name, percent in zip(figure['classes'], figure[title], strict=True)
+        name: percent / 100 for name, percent in zip(figure['classes'], figure[spelt], strict=True)
     }
 
 
@@ -147,11 +157,11 @@ def cls_tokens(task: str | None) -> dict[str, float] | None:
 
     The numbers are means over heads, for '[SEP]', 'noun', 'verb' and '[CLS]'.
     """
-    title = _title(task)
-    if title is None:
+    spelt = title(task)
+    if spelt is None:
         return None
     figure = _published()['fig7_cls_last_layer']
-    return {name: float(mean) for name, mean in zip(figure['columns'], figure[title], strict=True)}
+    return {name: float(mean) for name, mean in zip(figure['columns'], figure[spelt], strict=True)}
 
 
 def disable_one_head(task: str | None) -> Disabled | None:
@@ -173,8 +183,8 @@ def digitisation_error(figure: int, task: str | None = None) -> DigitisationErro
 
     Args:
       figure: The number of the figure in the paper.
-      task: The title or name of a task. The colour bars of Figures 8 and 9 differ between tasks, and
-        so do their errors; None takes the longest bar.
+      task: The title or name of a task. The colour bars of Figures 8 and 9 differ between tasks,
+        and so do their errors; None takes the longest bar.
 
     Raises:
       ValueError: No figure of that number was digitised.
@@ -189,7 +199,7 @@ def digitisation_error(figure: int, task: str | None = None) -> DigitisationErro
     unit = 0.01 if figure == 2 else 1.0
     if figure in (8, 9):
         disabled = {8: disable_one_head, 9: disable_one_layer}[figure]
-        bars = [np.ptp(disabled(each).scores) for each in ([task] if _title(task) else TASKS)]
+        bars = [np.ptp(disabled(each).scores) for each in ([task] if title(task) else TASKS)]
         unit = float(max(bars))
     mean, most = (errors[figure][name] for name in ('mean', 'most'))
     return DigitisationError(mean=float('nan') if mean is None else unit * mean, most=unit * most)
@@ -235,23 +245,17 @@ def _published() -> dict[str, Any]:
     return json.loads(file.read_text(encoding='utf-8'))
 
 
-def _title(task: str | None) -> str | None:
-    """Return the task as the paper spells it; None for a task that is not in the paper."""
-    titles = {_letters(title): title for title in TASKS}
-    return None if task is None else titles.get(_letters(task))
-
-
 def _letters(name: str) -> str:
     return name.lower().replace('-', '').replace('_', '')
 
 
 def _grid(figure: str, task: str | None) -> np.ndarray | None:
-    title = _title(task)
-    return None if title is None else np.array(_published()[figure][title], np.float64)
+    name = title(task)
+    return None if name is None else np.array(_published()[figure][name], np.float64)
 
 
 def _disabled(figure: str, baseline: str, task: str | None) -> Disabled | None:
     scores = _grid(figure, task)
     if scores is None:
         return None
-    return Disabled(baseline=float(_published()[baseline][_title(task)]), scores=scores)
+    return Disabled(baseline=float(_published()[baseline][title(task)]), scores=scores)

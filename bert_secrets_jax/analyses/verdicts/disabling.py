@@ -1,0 +1,505 @@
+"""Claims about disabling heads and layers."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import scipy.stats
+
+from bert_secrets_jax.ablation.significance import Assessment, MeanEffect, weighted_scores
+from bert_secrets_jax.analyses.verdicts.verdict import (
+    DOES_NOT_HOLD,
+    FEWEST,
+    HOLDS,
+    LEVEL,
+    THESE_MODELS,
+    THIS_MODEL,
+    TOO_FEW,
+    UNDECIDED,
+    Claim,
+    Verdict,
+    at_least,
+    capped,
+    counted,
+    decide,
+    numbered,
+    verdict_of,
+)
+
+# No data can tell whether an effect is exactly 0; below this bound it has no practical size. Half a
+# point of a score: the paper's gains of single heads are 0.1 to 1.2 points.
+PRACTICAL_GAIN = 0.005
+# In fewer examples, the bootstrap intervals of a correlation are too narrow.
+_FEWEST_FOR_CORRELATIONS = 50
+# How far a 95 % interval of normal errors reaches, in standard errors.
+_REACH = float(scipy.stats.norm.isf(LEVEL / 2))
+
+_HALF_A_POINT = (
+    "Half a point of the score: the paper's gains of single heads are 0.1 to 1.2 points."
+)
+_ONE_AT_A_TIME = (
+    'What happens without several of them, or with other ways of disabling. Of Pearson '
+    'correlations with heavy tails, the test finds too much: with Student errors of three degrees '
+    'of freedom it is wrong in 6 to 20 cases of 100, and not in 5.'
+)
+HEAD_HELPS = Claim(
+    'There are heads whose disabling raises the score.',
+    'section 4.6, Figure 8: all tasks',
+    bound=f'Any gain counts, and to the contrary less than this. {_HALF_A_POINT}',
+    limits=_ONE_AT_A_TIME,
+)
+LAYER_HELPS = Claim(
+    'Disabling a whole layer may raise the score.',
+    'section 4.6, Figure 9: RTE, layer 1, +3.2 points',
+    bound=f'Any gain counts, and to the contrary less than this. {_HALF_A_POINT}',
+    limits=_ONE_AT_A_TIME,
+)
+RANDOM_HEAD_HELPS = Claim(
+    'Disabling a random head raises the score on average.',
+    'section 4.6, Figure 8: MRPC and RTE',
+    bound='Any gain counts, as in the paper.',
+    limits='Which head: heads that are needed and heads that hurt may be among them.',
+)
+FRAME_HEADS = Claim(
+    'The two heads that attend most along frame links are not needed: disabling either one costs '
+    f'less than {100 * PRACTICAL_GAIN:g} points.',
+    'the discussion',
+    bound=_HALF_A_POINT,
+    limits='That frames are not needed: another head may take over when one is lost.',
+)
+SAME_HEADS = Claim(
+    'STS-B and RTE need the same two heads most.',
+    'the discussion, Figure 8: L2-H12 and L4-H1 of BERT-base',
+    bound='Any difference to other heads counts, as in Figure 8.',
+    limits='That they do the same for both tasks, such as comparing the two texts word by word.',
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Effects:
+    """The change of the score without each of M heads or layers, over examples or over seeds.
+
+    Attributes:
+      names: [M] What each mask disables.
+      difference: [M] The score without it minus that of the intact model; NaN if undefined.
+      low, high: [M] The ends of the 95 % interval, with all that it has to allow for; infinite
+        where nothing is known.
+      p_value: [M] The two-sided p-value of no difference.
+      corrected: [M] The same, corrected for all masks.
+      unseen: How much of the intervals, on either side, is for kinds of examples that the sample
+        lacks. It is all of the interval of a mask that changes no prediction.
+      sample: The number of examples or runs.
+      sample_of: 'examples' or 'runs'.
+      population: For what the effects are: THIS_MODEL or, with intervals over seeds,
+        ANY_FINETUNING.
+    """
+
+    names: Sequence[str]
+    difference: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    p_value: np.ndarray
+    corrected: np.ndarray
+    unseen: float
+    sample: int
+    sample_of: str = 'examples'
+    population: str = THIS_MODEL
+
+    def below(self, bound: float) -> np.ndarray:
+        """[M] The p-values of the hypotheses that a difference is the bound or more.
+
+        They are at most LEVEL where the 95 % interval is below the bound.
+        """
+        return 2 * scipy.stats.norm.sf((bound - self._known) / self._error(self.high))
+
+    def above(self, bound: float) -> np.ndarray:
+        """[M] The p-values of the hypotheses that a difference is the bound or less."""
+        return 2 * scipy.stats.norm.sf((self._known - bound) / self._error(self.low))
+
+    @property
+    def error(self) -> np.ndarray:
+        """[M] The standard error that the longer side of the interval stands for."""
+        return np.maximum(self._error(self.low), self._error(self.high))
+
+    @property
+    def _known(self) -> np.ndarray:
+        return np.nan_to_num(self.difference)
+
+    def _error(self, end: np.ndarray) -> np.ndarray:
+        return np.maximum(np.abs(end - self._known), 1e-12) / _REACH
+
+    def enough(self, index: int) -> int:
+        """Return in how many examples the interval of a mask without effect would be short enough.
+
+        It reaches PRACTICAL_GAIN to either side. The part of the interval that comes from the
+        examples shrinks with the root of their number, and `unseen` with their number.
+
+        Args:
+          index: The index of the mask.
+        """
+        half = _REACH * self.error[index] - self.unseen
+        spread, rare = max(half, 0) * math.sqrt(self.sample), self.unseen * (self.sample + 3)
+        root = (spread + math.sqrt(spread**2 + 4 * PRACTICAL_GAIN * rare)) / (2 * PRACTICAL_GAIN)
+        return math.ceil(root**2)
+
+
+def effects_on_examples(
+    found: Assessment, names: Sequence[str], *, unseen: float, examples: int
+) -> Effects:
+    """Return the effects of masks on one model, with the examples as the sample.
+
+    Args:
+      found: The comparison of each mask with the intact model.
+      names: The name of each mask [M].
+      unseen: The result of `unseen_change` for these examples, by which the bootstrap's intervals
+        are widened on either side.
+      examples: The number of examples.
+    """
+    return Effects(
+        names=names,
+        difference=found.difference,
+        # Of what is undefined, nothing is known.
+        low=np.where(np.isnan(found.low), -np.inf, found.low) - unseen,
+        high=np.where(np.isnan(found.high), np.inf, found.high) + unseen,
+        p_value=found.p_value,
+        corrected=found.holm,
+        unseen=unseen,
+        sample=examples,
+    )
+
+
+def some_mask_helps(claim: Claim, effects: Effects) -> Verdict:
+    """Test HEAD_HELPS or LAYER_HELPS.
+
+    It holds where any mask raises the score significantly after the correction for all, and does
+    not where no interval reaches a gain of PRACTICAL_GAIN: a mask with that gain has so low an
+    interval with a probability below 5 %. Where even the interval of a mask that changes nothing
+    reaches it, the contrary could not come out, and what does not hold is not decidable.
+
+    The estimate is the greatest difference from the intact model, among the significant gains if
+    there are any. It is above the threshold 0 if the claim holds. Its interval is of this mask
+    alone, although it is chosen.
+
+    Args:
+      claim: One of the two claims.
+      effects: The effect of each mask.
+    """
+    difference, high = effects.difference, effects.high
+    gains = np.where(difference > 0, effects.corrected, 1.0)
+    helps = gains <= LEVEL
+    p_values = float(np.nanmin(gains)), capped(effects.below(PRACTICAL_GAIN).max())
+    verdict = decide(*p_values, otherwise=_otherwise(effects))
+    shown = helps if helps.any() else ~np.isnan(difference)
+    best = int(np.argmax(np.where(shown, difference, -np.inf)))
+    numbers = {'masks': len(effects.names), 'helpful': helps.sum()}
+    part = 'layer' if claim == LAYER_HELPS else 'head'
+    words = (
+        f'Of {counted("masks", len(effects.names), part)} disabled one at a time, {{helpful}} '
+        f'{"raises" if helps.sum() == 1 else "raise"} the score significantly (Holm). '
+    )
+    if np.isnan(difference[best]):
+        words += 'The score is undefined without any of them.'
+    else:
+        effect, values = _effect(effects, best)
+        # The estimate and its interval are fields of their own.
+        numbers |= {name: values[name] for name in ('name', 'p_value', 'corrected')}
+        words += f'{"Best of these" if helps.any() else "Best"} to lose is {{name}}: {effect}.'
+    if not helps.any():
+        if not np.isfinite(high.max()):
+            words += ' A gain of any size is not excluded.'
+        else:
+            numbers['reach'] = 100 * high.max()
+            words += (
+                ' A gain of up to {reach:.2f} points is not excluded.'
+                if high.max() >= PRACTICAL_GAIN
+                else ' None gains more than {reach:.2f} points.'
+            )
+    widened, values = _widening(effects, int(np.argmax(high)), verdict)
+    return verdict_of(
+        claim,
+        p_values,
+        words + widened,
+        _in_points(effects, best),
+        what=f'score without {effects.names[best]} minus the score of the intact model',
+        unit='points',
+        threshold=0.0,
+        otherwise=_otherwise(effects),
+        numbers=numbers | values,
+        **_sample(effects),
+    )
+
+
+def heads_are_not_needed(effects: Effects, heads: Sequence[int]) -> Verdict:
+    """Test FRAME_HEADS: losing either head costs less than PRACTICAL_GAIN.
+
+    The estimate is the difference of a head from the intact model in points, which is above the
+    threshold -PRACTICAL_GAIN for both heads if the claim holds, and below it for one of them if it
+    does not. It is of the head that is shown to be needed, or else of the one whose interval
+    reaches lowest. Where even the interval of a head that changes nothing reaches the threshold,
+    the claim could not come out as holding, and what is not shown to be needed is not decidable.
+
+    Args:
+      effects: The effect of each head.
+      heads: The indices of the heads, chosen without looking at their effects.
+    """
+    heads = list(heads)
+    low = effects.low[heads]
+    needed = len(heads) * effects.below(-PRACTICAL_GAIN)[heads]
+    p_values = capped(effects.above(-PRACTICAL_GAIN)[heads].max()), capped(needed.min())
+    verdict = decide(*p_values, otherwise=_otherwise(effects))
+    decisive = heads[int(np.argmin(np.where(needed <= LEVEL, low, np.inf)))]
+    if not (needed <= LEVEL).any():
+        decisive = heads[int(np.argmin(low))]
+    pieces, numbers = [], {}
+    for index, head in enumerate(heads, start=1):
+        if np.isnan(effects.difference[head]):
+            piece = 'Without {name} the score is undefined.'
+            values = {'name': effects.names[head]}
+        else:
+            effect, values = _effect(effects, head)
+            piece = f'Disabling {{name}} changes the score by {effect}.'
+        piece, values = numbered(piece, index, values)
+        pieces.append(piece)
+        numbers |= values
+    words = ' '.join(pieces)
+    if np.isfinite(low.min()):
+        numbers['reach'] = 100 * -min(low.min(), 0)
+        words += ' A loss of up to {reach:.2f} points is not excluded.'
+    else:
+        words += ' A loss of any size is not excluded.'
+    widened, values = _widening(effects, decisive, verdict)
+    return verdict_of(
+        FRAME_HEADS,
+        p_values,
+        words + widened,
+        _in_points(effects, decisive),
+        what=f'score without {effects.names[decisive]} minus the score of the intact model',
+        unit='points',
+        threshold=-100 * PRACTICAL_GAIN,
+        otherwise=_otherwise(effects),
+        numbers=numbers | values,
+        **_sample(effects),
+    )
+
+
+def a_random_head_helps(
+    average: MeanEffect, *, heads: int, population: str = THIS_MODEL
+) -> Verdict:
+    """Test RANDOM_HEAD_HELPS.
+
+    The estimate is the difference from the intact model, on average over heads, in points. It is
+    above the threshold 0 if the claim holds, and below if it does not.
+
+    Args:
+      average: The mean effect of disabling a head (`significance.mean_effect`).
+      heads: The number of heads.
+      population: For what the effect is.
+    """
+    numbers = {'heads': heads, 'changed': average.changed}
+    words = 'The score is undefined without any of the {heads} heads.'
+    p_values, interval = (math.nan, math.nan), (math.nan,) * 3
+    if not np.isnan(average.difference):
+        words = (
+            'Losing one of {heads} heads changes the score by {estimate:+z.2f} points on average '
+            '({low:+z.2f} to {high:+z.2f}), and predictions on {changed} of '
+            f'{counted("sample", average.examples, "example")}.'
+        )
+        interval = tuple(100 * value for value in (average.difference, average.low, average.high))
+        if average.changed >= FEWEST:
+            t = scipy.stats.t(max(average.examples - 1, 1))
+            score = average.difference / max(average.error, 1e-12)
+            p_values = t.sf(score), t.cdf(score)
+        else:
+            numbers['needed'] = FEWEST
+            words += ' A test needs {needed} that change.'
+    return verdict_of(
+        RANDOM_HEAD_HELPS,
+        p_values,
+        words,
+        interval,
+        what='score without a head minus the score of the intact model, mean over heads',
+        unit='points',
+        threshold=0.0,
+        population=population,
+        sample=average.examples,
+        numbers=numbers,
+    )
+
+
+def same_heads_are_needed(effects: Mapping[str, Effects]) -> Verdict:
+    """Test SAME_HEADS on two tasks: whether the two heads that each needs most are the same.
+
+    It holds where the same two heads cost significantly more than every other head in both tasks.
+    The heads are chosen by the data, and the p-values doubled for that (Hung and Fithian 2019). It
+    does not hold where some head is shown to be one of the two most needed in one task, and two
+    others to be needed more than it in the other task (Benjamini and Heller 2008; Bonferroni over
+    heads). Differences between heads have the sum of their errors, whatever the dependence.
+
+    The estimate is the loss by one of the two heads minus the loss by another head, in points. It
+    is above the threshold 0 for all such pairs in both tasks if the claim holds; of all pairs it is
+    the one that is least in favour of the claim.
+
+    Args:
+      effects: The effect of each head on the two tasks by their names. Both have the same heads.
+
+    Raises:
+      ValueError: There are not two tasks, or their heads differ.
+    """
+    if len(effects) != 2 or len({tuple(each.names) for each in effects.values()}) > 1:
+        raise ValueError(
+            'Needed heads are compared between two tasks of models with the same heads.'
+        )
+    each, tasks = list(effects.values()), list(effects)
+    names = each[0].names
+    losses = np.stack([-effect.difference for effect in each])  # [2, M]
+    losses = np.where(np.isnan(losses), -np.inf, losses)
+    errors = np.stack([effect.error for effect in each])
+    with np.errstate(invalid='ignore'):
+        lead = (
+            losses[:, :, None] - losses[:, None, :]
+        )  # [2, M, M]: of the first head over the other
+    bound = errors[:, :, None] + errors[:, None, :]
+    t = np.nan_to_num(lead / bound, nan=0.0)
+    p_lead = scipy.stats.norm.sf(t)
+    for matrix in p_lead:
+        np.fill_diagonal(matrix, 1.0)
+    standard = np.where(np.isfinite(losses / errors), losses / errors, -np.inf)
+    chosen = np.argsort(-standard.sum(axis=0), kind='stable')[:2]
+    others = np.setdiff1d(np.arange(len(names)), chosen)
+    pairs = t[:, chosen][:, :, others]
+    p_if_false = 2 * p_lead[:, chosen][:, :, others].max()
+    p_if_true = min(
+        max(at_least(p_lead[here, head], len(names) - 2), at_least(p_lead[there, :, head], 2))
+        for here, there in ((0, 1), (1, 0))
+        for head in range(len(names))
+    )
+    task, one, other = np.unravel_index(pairs.argmin(), pairs.shape)
+    one, other = chosen[one], others[other]
+    estimate, half = lead[task, one, other], _REACH * bound[task, one, other]
+    pieces, numbers = [], {}
+    tops = [np.argsort(-values, kind='stable')[:2] for values in losses]
+    for index, (name, top) in enumerate(zip(tasks, tops, strict=True), start=1):
+        values = {'task': name}
+        for place, head in zip(('first', 'second'), top, strict=True):
+            values |= {place: names[head], f'{place}_loss': 100 * -losses[index - 1, head]}
+        piece, values = numbered(
+            '{task} needs {first} ({first_loss:+z.2f} points) and {second} ({second_loss:+z.2f})',
+            index,
+            values,
+        )
+        pieces.append(piece)
+        numbers |= values
+    shared = len(set(tops[0].tolist()) & set(tops[1].tolist()))
+    numbers |= {
+        'shared': shared,
+        # That two heads drawn at random have so many of the two others.
+        'by_chance': float(scipy.stats.hypergeom.sf(shared - 1, len(names), 2, 2)),
+        'decisive_task': tasks[task],
+        'one': names[one],
+        'other': names[other],
+    }
+    return verdict_of(
+        SAME_HEADS,
+        (capped(p_if_false), capped(2 * len(names) * p_if_true)),
+        f'Most of all, {" and ".join(pieces)}; {{shared}} of these are the same (by chance as many '
+        'with a probability of {by_chance:.2g}). Least in favour of the claim is, on '
+        '{decisive_task}, what {one} costs more than {other}: {estimate:+z.2f} points '
+        '({low:+z.2f} to {high:+z.2f}).',
+        (100 * estimate, 100 * (estimate - half), 100 * (estimate + half)),
+        what=f'loss without {names[one]} minus loss without {names[other]} on {tasks[task]}',
+        unit='points',
+        threshold=0.0,
+        population=THESE_MODELS,
+        sample=min(effect.sample for effect in each),
+        sample_of=each[0].sample_of,
+        numbers=numbers,
+    )
+
+
+def unseen_change(metric: str, baseline: np.ndarray, labels: np.ndarray) -> float:
+    """Return how much a score may change through examples of a kind that the sample lacks.
+
+    A kind that occurs in none of E examples can, at 5 %, still be as frequent as 3 in E (the rule
+    of three); a bootstrap only repeats the examples that it has, and misses it. The result is the
+    change of the score by three more examples that one model has right and the other wrong.
+    Correlations are moved by every example: for them it is 0, but infinite below 50 examples, where
+    their intervals are too narrow.
+
+    Args:
+      metric: One of `significance.METRICS`.
+      baseline: The predictions of the intact model [E].
+      labels: The true labels [E].
+    """
+    if metric not in ('accuracy', 'f1'):
+        return 0.0 if len(labels) >= _FEWEST_FOR_CORRELATIONS else np.inf
+    three = np.ones(3, np.int64)
+    right, wrong = np.concatenate([baseline, three]), np.concatenate([baseline, 0 * three])
+    scores = weighted_scores(
+        metric,
+        np.stack([right, wrong]),
+        np.concatenate([labels, three]),
+        np.ones((1, len(labels) + 3)),
+    )
+    return float(scores[0, 0] - scores[0, 1])
+
+
+def _otherwise(effects: Effects) -> str:
+    """Return the verdict where nothing is refuted."""
+    return TOO_FEW if effects.unseen >= PRACTICAL_GAIN else UNDECIDED
+
+
+def _sample(effects: Effects) -> dict[str, object]:
+    """Return the fields of a verdict that say what it rests on."""
+    return {
+        'sample': effects.sample,
+        'sample_of': effects.sample_of,
+        'population': effects.population,
+    }
+
+
+def _widening(effects: Effects, index: int, verdict: str) -> tuple[str, dict[str, object]]:
+    """Return the sentences on what few examples do to intervals, and their fields."""
+    if not effects.unseen:
+        return '', {}
+    if np.isinf(effects.unseen):
+        numbers = {'enough': _FEWEST_FOR_CORRELATIONS}
+        return (
+            ' The examples are too few for the interval of a correlation: it takes {enough} at '
+            'least.',
+            numbers,
+        )
+    words = ' Intervals are widened by {unseen:.2f} points for what the examples may lack.'
+    numbers = {'unseen': 100 * effects.unseen}
+    if effects.unseen >= PRACTICAL_GAIN and np.isfinite(effects.error[index]):
+        decided = verdict in (HOLDS, DOES_NOT_HOLD)
+        why = 'the contrary could not come out' if decided else 'that alone is too much'
+        words += (
+            f' For a bound of {{practical:g}} points {why}: it would take about {{enough}} '
+            'examples.'
+        )
+        numbers |= {'practical': 100 * PRACTICAL_GAIN, 'enough': effects.enough(index)}
+    return words, numbers
+
+
+def _effect(effects: Effects, index: int) -> tuple[str, dict[str, object]]:
+    """Return the part of a template that shows what disabling does, and its fields."""
+    estimate, least, most = _in_points(effects, index)
+    between = '' if np.isinf(least) else '{low:+z.2f} to {high:+z.2f}, '
+    words = '{estimate:+z.2f} points (' + between + 'p = {p_value:.2g}, {corrected:.2g} '
+    return words + 'after correction)', {
+        'name': effects.names[index],
+        'estimate': estimate,
+        'low': least,
+        'high': most,
+        'p_value': effects.p_value[index],
+        'corrected': effects.corrected[index],
+    }
+
+
+def _in_points(effects: Effects, index: int) -> tuple[float, float, float]:
+    """Return a difference and its interval in points; NaN where it is undefined."""
+    estimate = 100 * effects.difference[index]
+    if np.isnan(estimate):
+        return np.nan, np.nan, np.nan
+    return estimate, 100 * effects.low[index], 100 * effects.high[index]

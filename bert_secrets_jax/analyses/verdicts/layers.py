@@ -1,0 +1,177 @@
+"""Claims about layers: which of them fine-tuning changes, and which attend to [CLS] or [SEP].
+
+Tables of heads hold no covariances. The standard deviation of a mean or a difference over heads and
+layers is at most the mean or the sum of the single ones, however these depend on each other, and
+the tests take that bound. They are conservative compared with paired tests.
+
+Where a claim has several parts, such as a difference for every pair of layers, the estimate of its
+verdict is the part that is least in favour of the claim, in standard errors.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bert_secrets_jax.analyses.verdicts.verdict import (
+    Claim,
+    Verdict,
+    all_above,
+    as_runs,
+    between,
+    by_layer,
+    combined,
+    layers_named,
+    mean_over,
+    measured_in,
+    nothing_to_test,
+    over_runs,
+    verdict_of,
+)
+from bert_secrets_jax.measure.collect import HeadTable
+
+# A difference of mean similarity between two layers. In the paper's Figure 5 the smallest one that
+# bears out its statement is 0.09 (QNLI), and the one against it 0.04 (QQP).
+PRACTICAL_SIMILARITY = 0.02
+# A share of attention as a mean over the heads of many layers: the paper's smallest is 0.05.
+PRACTICAL_TREND = 0.02
+
+LAST_LAYERS = Claim(
+    'Fine-tuning changes the attention of the last two layers most: their maps are less similar to '
+    f'those before than the maps of every other layer, by more than {PRACTICAL_SIMILARITY:g} each.',
+    'section 4.3, Figure 5: all tasks but QQP',
+    bound='The smallest difference that bears out the paper in its Figure 5 is 0.09 (QNLI); the '
+    'threshold is less than a quarter of that, and four times the error of digitising it.',
+    limits='Which layers matter to the task: a map may change that nothing else depends on.',
+)
+CLS_THEN_SEP = Claim(
+    'Attention moves from [CLS] in early layers to [SEP] in later ones: from the first half of the '
+    f'layers to the second, [CLS] loses and [SEP] gains more than {PRACTICAL_TREND:g} each, and in '
+    'the second half [SEP] receives more than [CLS] by as much.',
+    'section 4.4, Figure 6: all tasks',
+    bound='The smallest of these changes in the paper, the gain of [SEP] on QNLI, is 0.05; the '
+    'threshold is less than half of that.',
+    limits='That it is the same attention that moves: these are means over all heads of a layer.',
+)
+
+
+def last_layers_change_most(similarity: HeadTable | Sequence[HeadTable]) -> Verdict:
+    """Test LAST_LAYERS: both last layers are less similar than every other one.
+
+    The estimate is the similarity of another layer minus that of one of the last two, which is
+    above the threshold PRACTICAL_SIMILARITY for every such pair if the claim holds; of all pairs it
+    is the one that is least in favour of the claim.
+
+    Args:
+      similarity: The cosine similarity of the maps before and after fine-tuning
+        (`statistics.cosine`): a table, or one for each fine-tuned model.
+    """
+    runs = as_runs(similarity)
+    count, layers = runs[0].count, len(runs[0].mean)
+    if layers < 3:
+        return nothing_to_test(
+            LAST_LAYERS,
+            f'The model has {{layers}} {"layer" if layers == 1 else "layers"} and no others to '
+            'compare the last two with.',
+            count,
+            layers=layers,
+        )
+    unit = np.eye(layers)
+    last, other = unit[-2:], unit[:-2]
+    weights = (other[None] - last[:, None]).reshape(-1, layers)
+    pairs = [combined(weights, *by_layer(run)) for run in runs]
+    found = over_runs([(value - PRACTICAL_SIMILARITY, error) for value, error in pairs], count)
+    mean = mean_over([by_layer(run)[0] for run in runs])
+    interval = found.interval(found.least, offset=PRACTICAL_SIMILARITY)
+    which, against = layers - 2 + found.least // (layers - 2), found.least % (layers - 2)
+    words, numbers, fields = measured_in(found)
+    return verdict_of(
+        LAST_LAYERS,
+        all_above(found),
+        'Similarity is {next_to_last:.3f} in layer {next_to_last_layer} and {last:.3f} in layer '
+        '{last_layer}; among the other layers it is lowest in layer {lowest_layer}, {lowest:.3f}. '
+        'Least in favour of the claim is the {what}: '
+        f'{{estimate:z.3f}}{between(interval)}, where more than {{threshold:g}} is claimed, in '
+        f'{words}.',
+        interval,
+        what=f'similarity of layer {against + 1} minus that of layer {which + 1}',
+        unit='cosine similarity',
+        threshold=PRACTICAL_SIMILARITY,
+        numbers={
+            'next_to_last': mean[-2],
+            'next_to_last_layer': layers - 1,
+            'last': mean[-1],
+            'last_layer': layers,
+            'lowest_layer': mean[:-2].argmin() + 1,
+            'lowest': mean[:-2].min(),
+        }
+        | numbers,
+        **fields,
+    )
+
+
+def attention_moves_from_cls_to_sep(
+    cls: HeadTable | Sequence[HeadTable], sep: HeadTable | Sequence[HeadTable]
+) -> Verdict:
+    """Test CLS_THEN_SEP: [CLS] gets less in the second half of the layers, [SEP] more than before,
+    and more than [CLS].
+
+    With an odd number of layers the middle one is in neither half. The estimate is the loss of
+    [CLS], the gain of [SEP], or what [SEP] has more than [CLS] in the second half, whichever is
+    least in favour of the claim; all three are above the threshold PRACTICAL_TREND if the claim
+    holds.
+
+    Args:
+      cls: The attention to [CLS] (`statistics.to_cls`): a table, or one for each fine-tuned model.
+      sep: The attention to [SEP] (`statistics.to_sep`), likewise.
+    """
+    runs = list(zip(as_runs(cls), as_runs(sep), strict=True))
+    count, layers = runs[0][0].count, len(runs[0][0].mean)
+    half = layers // 2
+    if not half:
+        return nothing_to_test(CLS_THEN_SEP, 'The model has a single layer.', count)
+    early, late = np.zeros(layers), np.zeros(layers)
+    early[:half], late[-half:] = 1 / half, 1 / half
+    # Of the layers of [CLS] and then of those of [SEP].
+    none = np.zeros(layers)
+    weights = np.stack(
+        [
+            np.concatenate([early - late, none]),
+            np.concatenate([none, late - early]),
+            np.concatenate([-late, late]),
+        ]
+    )
+    per_run = []
+    for of_cls, of_sep in runs:
+        mean, error = np.concatenate([by_layer(of_cls), by_layer(of_sep)], axis=1)
+        value, bound = combined(weights, mean, error)
+        per_run.append((value - PRACTICAL_TREND, bound))
+    found = over_runs(per_run, count)
+    cls_mean, sep_mean = (
+        mean_over([by_layer(run)[0] for run in each]) for each in zip(*runs, strict=True)
+    )
+    interval = found.interval(found.least, offset=PRACTICAL_TREND)
+    words, numbers, fields = measured_in(found)
+    return verdict_of(
+        CLS_THEN_SEP,
+        all_above(found),
+        'From {early} to {late}, attention to [CLS] goes from {cls_early:.3f} to {cls_late:.3f} '
+        'and attention to [SEP] from {sep_early:.3f} to {sep_late:.3f}. Least in favour of the '
+        f'claim is the {{what}}: {{estimate:z.3f}}{between(interval)}, where more than '
+        f'{{threshold:g}} is claimed, in {words}.',
+        interval,
+        what=('loss of [CLS]', 'gain of [SEP]', 'lead of [SEP] over [CLS] in the later layers')[
+            found.least
+        ],
+        unit='share of attention',
+        threshold=PRACTICAL_TREND,
+        numbers={
+            'early': layers_named(1, half),
+            'late': layers_named(layers - half + 1, layers),
+            'cls_early': early @ cls_mean,
+            'cls_late': late @ cls_mean,
+            'sep_early': early @ sep_mean,
+            'sep_late': late @ sep_mean,
+        }
+        | numbers,
+        **fields,
+    )

@@ -1,0 +1,279 @@
+"""Claims about attention to kinds of tokens: of vertical maps, of all maps, and of [CLS]."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from bert_secrets_jax.analyses.verdicts.verdict import (
+    FEWEST,
+    Claim,
+    Contrasts,
+    Verdict,
+    all_above,
+    as_runs,
+    at_least,
+    between,
+    contrasts,
+    error_of,
+    head_at,
+    margin,
+    mean_over,
+    measured_in,
+    nothing_to_test,
+    numbered,
+    of_all,
+    over_runs,
+    verdict_of,
+    whole,
+    whole_model,
+)
+from bert_secrets_jax.measure.collect import HeadTable
+
+# "Negligible" beside something: less than this part of it.
+NEGLIGIBLE = 0.25
+# "Mostly" vertical, and "more than half" of the attention.
+HALF = 0.5
+# "Predominantly, if not exclusively": this share of the heads at least.
+NEARLY_ALL = 0.9
+
+VERTICAL = Claim(
+    'Vertical patterns are attention to [CLS] and [SEP]: of the heads whose maps are mostly '
+    f'vertical, at least {100 * NEARLY_ALL:g} % give these two more than half of their attention.',
+    'section 4.4',
+    bound='The paper says "predominantly, if not exclusively" and has no number: more than half of '
+    'the attention, and nine heads in ten, are ours.',
+    limits='What the classifier of patterns takes for vertical by mistake is not told apart.',
+)
+FEATURES = Claim(
+    'Attention to linguistic features is negligible beside that to [CLS] and [SEP]: each feature '
+    f'receives less than {NEGLIGIBLE:g} of it, as a mean over heads.',
+    'section 4.4',
+    bound='The paper says "negligible" and has no number: a quarter is ours. Above it, a feature '
+    'could be seen in a figure of the scale of Figure 6.',
+    limits='That no head attends to a feature: it is the mean over all heads, most of which attend '
+    'to special tokens.',
+)
+LAST_CLS = Claim(
+    'In the last layer, [CLS] attends to [SEP] more than to any other type of token.',
+    'section 4.5, Figure 7: all tasks but STS-B, RTE and QNLI',
+    bound='Any difference counts, as in Figure 7.',
+    limits='What [CLS] takes from there: attention to [SEP] may stand for none at all. Only the '
+    'types that were annotated are compared, and a type with many tokens in a text has many '
+    'chances to be the greatest.',
+)
+
+
+def vertical_patterns_are_special(
+    vertical: np.ndarray | Sequence[np.ndarray], special: HeadTable | Sequence[HeadTable]
+) -> Verdict:
+    """Test VERTICAL on the heads of which more than half of the maps are vertical.
+
+    It is tested head by head. The estimate is the attention to special tokens of the head that
+    decides: in order of their t, the last of the NEARLY_ALL that are to be above the threshold
+    HALF. It is above if the claim holds. Its interval is of this head alone.
+
+    Args:
+      vertical: The share of each head's maps that are vertical [L, N], or one for each fine-tuned
+        model. Which heads are vertical is decided by the mean over the models.
+      special: The attention to [CLS] and all [SEP] together (`statistics.to_special`), likewise.
+
+    Raises:
+      ValueError: The two have different numbers of layers or heads.
+    """
+    runs = as_runs(special)
+    shares = [vertical] if np.ndim(vertical) == 2 else list(vertical)
+    for share, table in zip(shares, runs, strict=True):
+        if share.shape != table.mean.shape:
+            raise ValueError(
+                f'Shares of vertical maps are {list(share.shape)}, and the model has '
+                f'{list(table.mean.shape)} heads.'
+            )
+    heads, count = mean_over(shares) > HALF, runs[0].count
+    if not heads.any():
+        return nothing_to_test(VERTICAL, 'No head has mostly vertical maps.', count)
+    found = over_runs([(run.mean[heads] - HALF, error_of(run)[heads]) for run in runs], count)
+    needed = math.ceil(NEARLY_ALL * len(found.difference))
+    p_values = (
+        at_least(found.above, needed),
+        at_least(found.below, len(found.difference) - needed + 1),
+    )
+    if count < FEWEST:
+        p_values = math.nan, math.nan
+    order = np.argsort(-found.difference / found.error, kind='stable')
+    decisive = int(order[needed - 1])
+    interval = found.interval(decisive, offset=HALF)
+    head = head_at(tuple(np.argwhere(heads)[decisive]))
+    mean = mean_over([run.mean for run in runs])
+    words, numbers, fields = measured_in(found)
+    numbers |= {
+        'vertical_heads': heads.sum(),
+        'heads': heads.size,
+        'above': (found.difference > 0).sum(),
+        'needed': needed,
+        'average': mean[heads].mean(),
+        'head': head,
+    }
+    rest = ''
+    if not heads.all():
+        numbers['others'] = mean[~heads].mean()
+        rest = '; the other heads give them {others:.3f}'
+    return verdict_of(
+        VERTICAL,
+        p_values,
+        f'{of_all("vertical_heads", int(heads.sum()), "has", "have")} mostly vertical maps. On '
+        'average, these give {average:.3f} of their attention to [CLS] and all [SEP] '
+        f'together{rest}. More than half is given by {{above}} of them, where at least {{needed}} '
+        f'{"is" if needed == 1 else "are"} claimed; the head that decides is {{head}}: '
+        f'{{estimate:.3f}}{between(interval)}. This is measured in {words}.',
+        interval,
+        what=f'attention of {head} to [CLS] and all [SEP]',
+        unit='share of attention',
+        threshold=HALF,
+        numbers=numbers,
+        **fields,
+    )
+
+
+def features_are_negligible(
+    cls: HeadTable | Sequence[HeadTable],
+    sep: HeadTable | Sequence[HeadTable],
+    features: Mapping[str, HeadTable | Sequence[HeadTable]],
+) -> Verdict:
+    """Test FEATURES: each type of word gets less than NEGLIGIBLE of [CLS] and [SEP] together.
+
+    The estimate is the attention to a feature divided by that to [CLS] and [SEP] together, which is
+    below the threshold NEGLIGIBLE for every feature if the claim holds, and above it for one of
+    them if it does not; of all features it is the one that is least in favour of the claim. Its
+    interval is Fieller's, and agrees with the test of a single model. Features in fewer than 20
+    examples are left out if any other remains.
+
+    Args:
+      cls: The attention to [CLS]: a table, or one for each fine-tuned model.
+      sep: The attention to [SEP], likewise.
+      features: The attention to each linguistic feature by its name (`statistics.attention_to`), at
+        least one; a table each, or one for each model.
+    """
+    features = {name: as_runs(tables) for name, tables in features.items()}
+    features, rare, numbers = _frequent(features)
+    wholes = []
+    for each in zip(as_runs(cls), as_runs(sep), strict=True):
+        wholes.append(tuple(np.sum([whole_model(table) for table in each], axis=0)))
+    parts = np.array([[whole_model(table) for table in runs] for runs in features.values()])
+    parts = np.moveaxis(parts, 0, -1)  # [R, 2, P]: mean and bound of each feature
+    count = min(runs[0].count for runs in features.values())
+    found = over_runs(
+        [
+            (NEGLIGIBLE * special - means, NEGLIGIBLE * error + errors)
+            for (special, error), (means, errors) in zip(wholes, parts, strict=True)
+        ],
+        count,
+    )
+    decisive = found.least
+    part = over_runs([(means[decisive], errors[decisive]) for means, errors in parts], count)
+    special = over_runs(wholes, count)
+    interval = _ratio(part, special)
+    words, measured, fields = measured_in(found)
+    feature = list(features)[decisive]
+    return verdict_of(
+        FEATURES,
+        all_above(found),
+        '[CLS] and the greatest [SEP] together receive {special:.3f} of the attention. Least in '
+        'favour of the claim is the feature {feature}: it receives {received:.3f}, which is '
+        f'{{estimate:.2f}}{between(interval, "z.2f")} of that, where less than {{threshold:g}} is '
+        f'claimed. The rarest feature is in {words}.{rare}',
+        interval,
+        what=f'attention to {feature} divided by that to [CLS] and [SEP]',
+        unit='ratio',
+        threshold=NEGLIGIBLE,
+        numbers=numbers
+        | measured
+        | {
+            'special': special.difference[0],
+            'feature': feature,
+            'received': part.difference[0],
+        },
+        **fields,
+    )
+
+
+def cls_attends_most_to_sep(from_cls: Mapping[str, HeadTable | Sequence[HeadTable]]) -> Verdict:
+    """Test LAST_CLS in the last layer.
+
+    The estimate is the attention to [SEP] minus that to another type of token, which is above the
+    threshold 0 for every type if the claim holds; of all types it is the one that is least in
+    favour of the claim. Types in fewer than 20 examples are left out if at least two types remain.
+
+    Args:
+      from_cls: The attention of [CLS] to each type of token by its name (`statistics.cls_to`):
+        '[SEP]' and at least one other; a table each, or one for each fine-tuned model.
+    """
+    from_cls = {name: as_runs(tables) for name, tables in from_cls.items()}
+    from_cls, rare, numbers = _frequent(from_cls, at_least_kept=2)
+    means = {name: [run.mean[-1].mean() for run in runs] for name, runs in from_cls.items()}
+    errors = {name: [error_of(run)[-1].mean() for run in runs] for name, runs in from_cls.items()}
+    others = [name for name in from_cls if name != '[SEP]']
+    count = min(runs[0].count for runs in from_cls.values())
+    found = contrasts(
+        list(np.transpose([np.subtract(means['[SEP]'], means[name]) for name in others])),
+        list(np.transpose([np.add(errors['[SEP]'], errors[name]) for name in others])),
+        count,
+    )
+    other = others[found.least]
+    interval = found.interval(found.least)
+    words, measured, fields = measured_in(found)
+    return verdict_of(
+        LAST_CLS,
+        all_above(found),
+        'In the last layer, [CLS] gives {sep:.3f} of its attention to [SEP]. Least in favour of '
+        'the claim is the type of token {other}: it receives {received:.3f}, and '
+        f'the difference is {{estimate:z.3f}}{between(interval)}. The rarest type is in '
+        f'{words}.{rare}',
+        interval,
+        what=f'attention of [CLS] to [SEP] minus that to {other}',
+        unit='share of attention',
+        threshold=0.0,
+        numbers=numbers
+        | measured
+        | {
+            'sep': np.mean(means['[SEP]']),
+            'other': other,
+            'received': np.mean(means[other]),
+        },
+        **fields,
+    )
+
+
+def _frequent(
+    tables: Mapping[str, list[HeadTable]], *, at_least_kept: int = 1
+) -> tuple[Mapping[str, list[HeadTable]], str, dict[str, object]]:
+    """Leave out what too few examples have to tell, if so many others remain.
+
+    Returns:
+      What is kept, and the sentence that names the rest with its numbers.
+    """
+    kept = {name: runs for name, runs in tables.items() if runs[0].count >= FEWEST}
+    if len(kept) < at_least_kept:
+        return tables, '', {}
+    pieces, numbers = [], {}
+    for index, name in enumerate((name for name in tables if name not in kept), start=1):
+        values = {'rare': name, 'rare_count': whole(tables[name][0].count)}
+        piece, values = numbered('{rare} ({rare_count})', index, values)
+        pieces.append(piece)
+        numbers |= values
+    return kept, f' Left out as too rare: {", ".join(pieces)}.' if pieces else '', numbers
+
+
+def _ratio(part: Contrasts, total_of: Contrasts) -> tuple[float, float, float]:
+    """Return a ratio of positive numbers and its 95 % interval.
+
+    After Fieller, who tests part - ratio * whole against 0 for every ratio; here with the bound of
+    the error of that difference.
+    """
+    reach = margin(min(part.freedom[0], total_of.freedom[0]))
+    (value,), (error,) = part.difference, part.error
+    (total,), (total_error,) = total_of.difference, total_of.error
+    least, most = value - reach * error, value + reach * error
+    greatest_total, least_total = total + reach * total_error, total - reach * total_error
+    high = np.inf if least_total <= 0 else most / least_total
+    return value / total, np.maximum(least, 0) / greatest_total, high

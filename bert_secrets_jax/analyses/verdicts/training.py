@@ -1,0 +1,222 @@
+"""Claims about what fine-tuning reaches."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import scipy.stats
+
+from bert_secrets_jax import paper
+from bert_secrets_jax.analyses.verdicts.verdict import (
+    ANY_FINETUNING,
+    FEWEST_RUNS,
+    ROUNDING,
+    THESE_MODELS,
+    Claim,
+    Contrasts,
+    Verdict,
+    capped,
+    contrasts,
+    counted,
+    margin,
+    numbered,
+    verdict_of,
+)
+
+PRETRAINING = Claim(
+    'Fine-tuning from pre-trained weights scores higher than fine-tuning from random ones.',
+    'section 4.3, Table 1: all tasks',
+    bound='Any difference counts, as in Table 1.',
+    limits='Other ways of training from random weights, such as for longer, may close the gap.',
+)
+FINETUNING_GAINS = Claim(
+    'Fine-tuning gains 35.9 points of accuracy on average over tasks: on the tasks measured here, '
+    'as much as in the paper, to within the standard error of its average.',
+    'section 4.3, Table 1: average of seven tasks',
+    bound="The standard error of the paper's average over its seven tasks: other tasks like these "
+    'would move it by as much.',
+    limits='Anything about tasks that were not measured.',
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Gain:
+    """The scores of a task before and after fine-tuning.
+
+    Attributes:
+      before: [R] The score of each run before training: an accuracy, or a correlation.
+      after: [R] The score of each run after training.
+      examples: The number of examples that the runs are evaluated on.
+      regression: Whether the scores are correlations.
+      published: The paper's gain on this task.
+    """
+
+    before: Sequence[float]
+    after: Sequence[float]
+    examples: int
+    regression: bool
+    published: float
+
+
+def published_gain(task: str) -> float | None:
+    """Return the gain in Table 1 whose average the paper reports; None for another task.
+
+    Where the table has two metrics, it is that of accuracy.
+
+    Args:
+      task: The title or name of the task.
+    """
+    row = paper.finetuning(task)
+    if row is None:
+        return None
+    metric = list(row.finetuned_from_pretrained)[-1]
+    return row.finetuned_from_pretrained[metric] - row.pretrained_no_finetuning[metric]
+
+
+def pretraining_helps(pretrained: Sequence[float], random: Sequence[float]) -> Verdict:
+    """Test PRETRAINING on the scores of runs (Welch's test): seeds are the sample here.
+
+    The estimate is the difference of the mean scores, which is above the threshold 0 if the claim
+    holds.
+
+    Args:
+      pretrained: The score of each run from pre-trained weights, between 0 and 1.
+      random: The score of each run from random weights.
+    """
+    groups = [np.asarray(scores, np.float64) for scores in (pretrained, random)]
+    counts = [len(scores) for scores in groups]
+    means = [100 * scores.mean() for scores in groups]
+    difference = means[0] - means[1]
+    words = (
+        'Fine-tuning from pre-trained weights scores {pretrained:.1f} on average '
+        f'({counted("pretrained_runs", counts[0], "run")}) and from random weights '
+        f'{{random:.1f}} ({counted("random_runs", counts[1], "run")})'
+    )
+    numbers = {
+        'pretrained': means[0],
+        'pretrained_runs': counts[0],
+        'random': means[1],
+        'random_runs': counts[1],
+    }
+    p_values, interval, population = (math.nan, math.nan), (difference, np.nan, np.nan), ''
+    if min(counts) < FEWEST_RUNS:
+        population = THESE_MODELS
+        words += '. A test needs {needed} runs of each.'
+        numbers['needed'] = FEWEST_RUNS
+    else:
+        population = ANY_FINETUNING
+        # Runs that never leave the majority class do not vary, so `ROUNDING` is added. In points.
+        variances = np.array([scores.var(ddof=1) / len(scores) for scores in groups])
+        variances = 100**2 * (variances + ROUNDING**2)
+        error = np.sqrt(variances.sum())
+        freedom = variances.sum() ** 2 / np.sum(variances**2 / (np.array(counts) - 1))
+        p = scipy.stats.t.sf(difference / error, freedom)
+        p_values = p, 1 - p
+        half = margin(freedom) * error
+        interval = (difference, difference - half, difference + half)
+        words += (
+            ', a difference of {estimate:+z.1f} points ({low:+z.1f} to {high:+z.1f}, '
+            'p = {p_value:.2g}).'
+        )
+        numbers['p_value'] = 2 * min(p_values)
+    return verdict_of(
+        PRETRAINING,
+        p_values,
+        words,
+        interval,
+        what='mean score from pre-trained weights minus that from random weights',
+        unit='points',
+        threshold=0.0,
+        population=population,
+        sample=sum(counts),
+        sample_of='runs',
+        numbers=numbers,
+    )
+
+
+def finetuning_gains(gains: Mapping[str, Gain]) -> Verdict:
+    """Test FINETUNING_GAINS on several tasks.
+
+    The estimate is the average gain minus the paper's on the same tasks. The claim holds where it
+    is within the threshold on either side (two one-sided tests, Schuirmann 1987). Tasks are taken
+    as given; the error is that of the examples of each task and, from FEWEST_RUNS runs on, that of
+    the seeds.
+
+    Args:
+      gains: The scores of each task by its name, at least one.
+    """
+    found = [_points(gain) for gain in gains.values()]
+    tasks = len(found)
+    errors = np.array([each.error[0] for each in found]) / tasks
+    error = np.sqrt(np.sum(errors**2))
+    freedom = error**4 / np.sum(errors**4 / [each.freedom[0] for each in found])
+    ours = np.mean([each.difference[0] for each in found])
+    theirs = 100 * np.mean([gain.published for gain in gains.values()])
+    difference, threshold = ours - theirs, 100 * _error_of_the_paper()
+    too_low, too_high, low, high = scipy.stats.t.sf(
+        np.array(
+            [threshold + difference, threshold - difference, -threshold - difference,
+             difference - threshold]
+        ) / error,
+        freedom,
+    )  # fmt: skip
+    half = margin(freedom) * error
+    interval = difference, difference - half, difference + half
+    pieces, numbers = [], {}
+    for index, (name, each) in enumerate(zip(gains, found, strict=True), start=1):
+        piece, shown = numbered(
+            '{task} {gain:+z.1f} (the paper: {published:+z.1f})',
+            index,
+            {
+                'task': name,
+                'gain': each.difference[0],
+                'published': 100 * gains[name].published,
+            },
+        )
+        pieces.append(piece)
+        numbers |= shown
+    return verdict_of(
+        FINETUNING_GAINS,
+        # Both must be refuted for it to hold; either one refutes it, and two are tried.
+        (max(too_low, too_high), capped(2 * min(low, high))),
+        f'Fine-tuning gains {", ".join(pieces)}: {{ours:+z.1f}} points on average over '
+        f'{counted("sample", tasks, "task")}, where the paper gains {{theirs:+z.1f}} on the same. '
+        f'The difference is {{estimate:+z.1f}} ({{low:+z.1f}} to {{high:+z.1f}}), where '
+        '{threshold:.1f} on either side is claimed.',
+        interval,
+        what="average gain minus the paper's",
+        unit='points',
+        threshold=threshold,
+        population=(
+            ANY_FINETUNING
+            if min(len(gain.after) for gain in gains.values()) >= FEWEST_RUNS
+            else THESE_MODELS
+        ),
+        sample=tasks,
+        sample_of='tasks',
+        numbers=numbers | {'ours': ours, 'theirs': theirs},
+    )
+
+
+def _points(gain: Gain) -> Contrasts:
+    """Return the gain of a task in points, with the error of examples and seeds."""
+    before, after = np.asarray(gain.before, np.float64), np.asarray(gain.after, np.float64)
+    # Both scores are of the same examples: their errors add up at worst.
+    bound = sum(_error_of_score(scores, gain) for scores in (before, after))
+    return contrasts(
+        list(100 * (after - before)[:, None]),
+        list(100 * bound[:, None]),
+        float(gain.examples),
+    )
+
+
+def _error_of_score(scores: np.ndarray, gain: Gain) -> np.ndarray:
+    """Return the standard errors of accuracies, or of correlations (of normal variables)."""
+    variance = (1 - scores**2) ** 2 if gain.regression else scores * (1 - scores)
+    return np.sqrt(variance / max(gain.examples - 1, 1)) + ROUNDING
+
+
+def _error_of_the_paper() -> float:
+    """Return the standard error of the paper's average gain over its tasks."""
+    return float(scipy.stats.sem([published_gain(task) for task in paper.TASKS]))

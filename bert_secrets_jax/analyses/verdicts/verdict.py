@@ -1,0 +1,477 @@
+"""Claims, verdicts, and the arithmetic that all tests of claims share.
+
+Each test gives two p-values: one of the hypothesis that the claim is false, and one of the
+hypothesis that it is true. One of the two hypotheses is true, so that a verdict is wrong at most
+once in twenty.
+
+Shapes: R runs, P parts of a claim, L layers, N heads.
+"""
+
+import dataclasses
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import scipy.stats
+
+from bert_secrets_jax.measure.collect import HeadTable
+from bert_secrets_jax.names import head_name
+
+HOLDS, DOES_NOT_HOLD, UNDECIDED = 'holds', 'does not hold', 'undecided'
+# One of the two verdicts could not have come out, whatever the examples say.
+TOO_FEW = 'not decidable with so few examples'
+NOT_MEASURED = 'not measured'
+
+# For what a verdict is. The last one rests on an interval over the seeds of several fine-tunings.
+THIS_MODEL = 'these examples and this model'
+THESE_MODELS = 'these examples and these models'
+ANY_FINETUNING = 'any fine-tuning of this recipe'
+
+LEVEL = 0.05
+# Fewer examples decide nothing: with so few, Student's t finds too much in skewed values.
+FEWEST = 20
+# Fewer runs have no interval over seeds.
+FEWEST_RUNS = 3
+# Means in float32: less than this apart, they are the same.
+ROUNDING = 1e-6
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """A statement of the paper, in a sentence that a test can decide.
+
+    Attributes:
+      text: The sentence.
+      source: The section and the figure of the paper with the statement, and the tasks it is about.
+      bound: Where the threshold of the test comes from.
+      limits: What a verdict on the claim does not show; empty if there is nothing to add.
+    """
+
+    text: str
+    source: str
+    bound: str = ''
+    limits: str = ''
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """The outcome of the test of a claim, with the numbers that explain it.
+
+    All fields are text, numbers and mappings of these, so that a verdict can be stored.
+
+    Attributes:
+      claim: The claim.
+      verdict: The outcome: HOLDS, DOES_NOT_HOLD, UNDECIDED, TOO_FEW or NOT_MEASURED.
+      population: For what the verdict is: THIS_MODEL, THESE_MODELS or ANY_FINETUNING; empty if
+        nothing was measured.
+      template: The sentence of `evidence`, with names of fields in braces in place of their values.
+        It has no digit of its own.
+      what: The noun phrase that names the estimate.
+      estimate: The number that decides; NaN where there is none.
+      low, high: The ends of the estimate's interval, of 95 % or wider; NaN where there is none.
+      unit: The unit of the estimate, its interval and the threshold.
+      threshold: The number that the estimate is compared with. The test says on which side of it
+        the claim holds.
+      p_if_false: The p-value of the hypothesis that the claim is false; NaN where there is none.
+      p_if_true: The p-value of the hypothesis that the claim is true; NaN where there is none.
+      sample: The size of the sample.
+      sample_of: The unit of the sample, 'examples', 'runs' or 'tasks'.
+      numbers: All other numbers and names in the sentence, by their names.
+    """
+
+    claim: Claim
+    verdict: str
+    template: str
+    population: str = ''
+    what: str = ''
+    estimate: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    unit: str = ''
+    threshold: float = math.nan
+    p_if_false: float = math.nan
+    p_if_true: float = math.nan
+    sample: int = 0
+    sample_of: str = 'examples'
+    numbers: Mapping[str, float | int | str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def p(self) -> float:
+        """The smaller of the two p-values: how well the claim is decided, either way; else NaN."""
+        return float(np.fmin(self.p_if_false, self.p_if_true))
+
+    def after(self, corrected: float) -> str:
+        """Return the verdict after a correction for several tests.
+
+        Args:
+          corrected: The corrected value of `p`.
+        """
+        if self.verdict not in (HOLDS, DOES_NOT_HOLD) or corrected <= LEVEL:
+            return self.verdict
+        return UNDECIDED
+
+    @property
+    def fields(self) -> dict[str, float | int | str]:
+        """All values that the sentence may show, by their names in the template."""
+        own = ('what', 'estimate', 'low', 'high', 'unit', 'threshold', 'sample', 'sample_of')
+        return dict(self.numbers) | {name: getattr(self, name) for name in own}
+
+    @property
+    def evidence(self) -> str:
+        """The sentence that explains the verdict, made from the fields alone."""
+        return self.template.format(**self.fields)
+
+
+@dataclasses.dataclass(frozen=True)
+class Contrasts:
+    """The parts of a claim, each above 0 where the claim holds.
+
+    Attributes:
+      difference: [P] The mean over runs.
+      error: [P] A bound of the standard error.
+      freedom: [P] The degrees of freedom of this error.
+      examples: The number of examples, which all runs share.
+      runs: The number of runs.
+    """
+
+    difference: np.ndarray
+    error: np.ndarray
+    freedom: np.ndarray
+    examples: float
+    runs: int
+
+    @property
+    def population(self) -> str:
+        """For what a verdict on these contrasts is."""
+        if self.runs >= FEWEST_RUNS:
+            return ANY_FINETUNING
+        return THIS_MODEL if self.runs == 1 else THESE_MODELS
+
+    @property
+    def above(self) -> np.ndarray:
+        """[P] The p-values of the hypotheses that a part is not above 0; NaN in few examples."""
+        return self._p(self.difference)
+
+    @property
+    def below(self) -> np.ndarray:
+        """[P] The p-values of the hypotheses that a part is not below 0; NaN in few examples."""
+        return self._p(-self.difference)
+
+    @property
+    def least(self) -> int:
+        """The part that is least in favour of the claim, in standard errors if these are known."""
+        for values in (self.difference / self.error, self.difference):
+            if not np.isnan(values).all():
+                return int(np.nanargmin(values))
+        return 0
+
+    def interval(self, part: int | tuple, *, offset: float = 0.0) -> tuple[float, float, float]:
+        """Return a part plus an offset, with its 95 % interval.
+
+        Args:
+          part: The index of the part.
+          offset: What is added, such as the threshold that was subtracted.
+        """
+        estimate = float(self.difference[part]) + offset
+        half = float(margin(self.freedom[part]) * self.error[part])
+        return estimate, estimate - half, estimate + half
+
+    def _p(self, difference: np.ndarray) -> np.ndarray:
+        if self.examples < FEWEST:
+            return np.full(np.shape(difference), np.nan)
+        return scipy.stats.t.sf(difference / self.error, self.freedom)
+
+
+def contrasts(
+    differences: Sequence[np.ndarray], bounds: Sequence[np.ndarray], examples: float
+) -> Contrasts:
+    """Combine the parts of a claim over runs on the same examples.
+
+    Of FEWEST_RUNS or more runs, the error is that of two levels: the spread between runs, and the
+    error of the examples, which all runs share. Of fewer, the runs are taken as given. Degrees of
+    freedom are Satterthwaite's.
+
+    Args:
+      differences: [R, P] The parts in each run.
+      bounds: [R, P] A bound of their standard error over examples.
+      examples: The number of examples.
+    """
+    differences, bounds = np.asarray(differences, np.float64), np.asarray(bounds, np.float64)
+    runs = len(differences)
+    mean, of_examples = differences.mean(axis=0), bounds.mean(axis=0)
+    few = np.full(mean.shape, max(examples - 1.0, 1.0))
+    if runs < FEWEST_RUNS:
+        return Contrasts(mean, of_examples, few, float(examples), runs)
+    of_runs = differences.var(axis=0, ddof=1) / runs
+    squared = of_runs + of_examples**2
+    freedom = squared**2 / (of_runs**2 / (runs - 1) + of_examples**4 / few)
+    return Contrasts(mean, np.sqrt(squared), freedom, float(examples), runs)
+
+
+def all_above(found: Contrasts, *, chosen_among: int | None = None) -> tuple[float, float]:
+    """Return the two p-values of the claim that all parts are above 0.
+
+    That it holds needs no correction: its contrary is refuted only if each part is above 0
+    (intersection-union test, Berger 1982). That it does not hold is shown by any one of them, and
+    corrected for their number (Bonferroni), or for that of those they were chosen among.
+
+    Args:
+      found: The parts.
+      chosen_among: The number of parts that these were chosen among; None if they are all.
+    """
+    # What is not known (NaN) keeps the claim from holding, not from being refuted by another.
+    p_if_false = np.max(found.above)
+    return float(p_if_false), capped(
+        np.fmin.reduce(found.below) * (chosen_among or len(found.below))
+    )
+
+
+def at_least(p_values: np.ndarray, count: int) -> float:
+    """Return the p-value of the hypothesis that fewer than so many of the alternatives are true.
+
+    It is the partial conjunction test of Benjamini and Heller (2008), by Bonferroni, which holds
+    whatever the dependence.
+
+    Args:
+      p_values: [P] The p-values. One that is NaN shows nothing.
+      count: The number of alternatives that are to be shown, at least 1.
+    """
+    ordered = np.sort(np.nan_to_num(p_values, nan=1.0))
+    return capped((len(ordered) - count + 1) * ordered[count - 1])
+
+
+def decide(p_if_false: float, p_if_true: float, *, otherwise: str = UNDECIDED) -> str:
+    """Return the verdict of two p-values, of which NaN shows nothing.
+
+    Args:
+      p_if_false: The p-value of the hypothesis that the claim is false.
+      p_if_true: The p-value of the hypothesis that the claim is true.
+      otherwise: The verdict where neither is refuted.
+    """
+    if p_if_false <= LEVEL:
+        return HOLDS
+    return DOES_NOT_HOLD if p_if_true <= LEVEL else otherwise
+
+
+def not_measured(claim: Claim, needs: str) -> Verdict:
+    """Return the verdict on a claim whose test lacks its data.
+
+    Args:
+      claim: The claim.
+      needs: The data that its test needs, as a noun phrase: 'an analysis of relations'.
+    """
+    return Verdict(
+        claim=claim, verdict=NOT_MEASURED, template='Needs {needs}.', numbers={'needs': needs}
+    )
+
+
+def nothing_to_test(claim: Claim, why: str, examples: float, **numbers: int) -> Verdict:
+    """Return the verdict on a claim that is about nothing in this model.
+
+    Args:
+      claim: The claim.
+      why: The template of the sentence that says why.
+      examples: The number of examples.
+      **numbers: The numbers in that sentence.
+    """
+    return Verdict(
+        claim=claim, verdict=UNDECIDED, template=why, sample=whole(examples), numbers=numbers
+    )
+
+
+def verdict_of(
+    claim: Claim,
+    p_values: tuple[float, float],
+    template: str,
+    interval: tuple[float, float, float],
+    *,
+    sample: float | int,
+    numbers: Mapping[str, object],
+    otherwise: str = UNDECIDED,
+    **fields: float | str,
+) -> Verdict:
+    """Return a verdict of Python's own numbers.
+
+    Args:
+      claim: The claim.
+      p_values: The p-values if it is false, and if it is true.
+      template: The sentence with names of fields.
+      interval: The estimate and the ends of its interval.
+      sample: The size of the sample.
+      numbers: The numbers and names in the sentence.
+      otherwise: The verdict where neither p-value decides.
+      **fields: Other fields of the verdict.
+    """
+    p_if_false, p_if_true = map(float, p_values)
+    estimate, low, high = map(float, interval)
+    return Verdict(
+        claim=claim,
+        verdict=decide(p_if_false, p_if_true, otherwise=otherwise),
+        template=template,
+        estimate=estimate,
+        low=low,
+        high=high,
+        p_if_false=p_if_false,
+        p_if_true=p_if_true,
+        sample=whole(sample),
+        numbers={
+            name: value.item() if isinstance(value, np.generic) else value
+            for name, value in numbers.items()
+        },
+        **fields,
+    )
+
+
+def in_all_runs(verdict: Verdict, alone: Mapping[str, Verdict]) -> Verdict:
+    """Return the verdict on several runs, with what each of them says alone.
+
+    Args:
+      verdict: The verdict on all runs together.
+      alone: The verdict on each run, by its name.
+    """
+    if len(alone) == 1:
+        (name,) = alone
+        return dataclasses.replace(
+            verdict,
+            template=f'{{run}}: {verdict.template}',
+            numbers=dict(verdict.numbers) | {'run': name},
+        )
+    phrases = {UNDECIDED: 'is undecided', NOT_MEASURED: 'is not measured', TOO_FEW: f'is {TOO_FEW}'}
+    pieces, numbers = [], {'alone': len(alone)}
+    found = Counter(each.verdict for each in alone.values())
+    for index, (outcome, count) in enumerate(found.items(), start=1):
+        piece, shown = numbered(
+            '{outcome} in {runs_with}',
+            index,
+            {'outcome': phrases.get(outcome, outcome), 'runs_with': count},
+        )
+        pieces.append(piece)
+        numbers |= shown
+    return dataclasses.replace(
+        verdict,
+        template=f'{verdict.template} Taken alone, the claim {" and ".join(pieces)} of {{alone}} '
+        'runs.',
+        numbers=dict(verdict.numbers) | numbers,
+    )
+
+
+# Tables of heads
+
+
+def as_runs(tables: HeadTable | Sequence[HeadTable]) -> list[HeadTable]:
+    """Return the tables of each run; a single table is that of a single run."""
+    return [tables] if isinstance(tables, HeadTable) else list(tables)
+
+
+def by_layer(table: HeadTable) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean over heads [L], and a bound of its standard error [L]."""
+    return table.mean.mean(axis=1, dtype=np.float64), error_of(table).mean(axis=1)
+
+
+def whole_model(table: HeadTable) -> tuple[float, float]:
+    """Return the mean over all heads, and a bound of its standard error."""
+    return float(table.mean.mean()), float(error_of(table).mean())
+
+
+def error_of(table: HeadTable) -> np.ndarray:
+    """Return standard errors [L, N]; what float32 leaves of an exact 0 is none."""
+    return table.standard_error.astype(np.float64) + ROUNDING
+
+
+def combined(
+    weights: np.ndarray, mean: np.ndarray, error: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return sums of layers, one for each row of the weights, and a bound of their errors."""
+    return weights @ mean, np.abs(weights) @ error
+
+
+def over_runs(per_run: Sequence[Sequence], examples: float) -> Contrasts:
+    """Return `contrasts` of the difference and its bound in each run."""
+    differences, bounds = zip(*per_run, strict=True)
+    return contrasts(
+        [np.atleast_1d(each) for each in differences],
+        [np.atleast_1d(each) for each in bounds],
+        examples,
+    )
+
+
+def mean_over(values: Sequence) -> np.ndarray:
+    """Return the mean over runs."""
+    return np.mean(np.stack([np.asarray(each, np.float64) for each in values]), axis=0)
+
+
+def margin(freedom: float) -> float:
+    """Return how many standard errors a 95 % interval reaches."""
+    return float(scipy.stats.t.ppf(1 - LEVEL / 2, freedom))
+
+
+def capped(p_value: float) -> float:
+    """Return a corrected p-value as one of at most 1."""
+    return float(np.minimum(p_value, 1.0))
+
+
+# Sentences
+
+
+def measured_in(found: Contrasts) -> tuple[str, dict[str, int], dict[str, object]]:
+    """Say how much was measured.
+
+    Args:
+      found: The contrasts of a claim.
+
+    Returns:
+      The part of a template, its numbers, and the fields of a verdict: its sample and population.
+    """
+    examples = whole(found.examples)
+    fields = {'sample': examples, 'population': found.population}
+    if found.runs == 1:
+        return counted('sample', examples, 'example'), {}, fields
+    if found.runs >= FEWEST_RUNS:
+        fields |= {'sample': found.runs, 'sample_of': 'runs'}
+    words = counted('examples', examples, 'example') + ' and {runs} models'
+    return words, {'examples': examples, 'runs': found.runs}, fields
+
+
+def between(interval: tuple[float, float, float], spec: str = 'z.3f') -> str:
+    """Return the part of a template that shows an interval."""
+    _, low, high = interval
+    if np.isnan(low):
+        return ''
+    return (
+        f' ({{low:{spec}}} or more)' if np.isinf(high) else f' ({{low:{spec}}} to {{high:{spec}}})'
+    )
+
+
+def numbered(
+    template: str, index: int, values: Mapping[str, object]
+) -> tuple[str, dict[str, object]]:
+    """Return one of several alike parts of a template, with a number after the fields' names."""
+    template = re.sub(r'\{(\w+)', rf'{{\g<1>_{index}', template)
+    return template, {f'{name}_{index}': value for name, value in values.items()}
+
+
+def of_all(field: str, count: int, singular: str, plural: str) -> str:
+    """Return the part of a template that says what so many of all heads do."""
+    return f'Of {{heads}} heads, {{{field}}} {singular if count == 1 else plural}'
+
+
+def counted(field: str, count: float | int, noun: str) -> str:
+    """Return the part of a template that counts something, in the singular or the plural."""
+    return f'{{{field}}} {noun}' if whole(count) == 1 else f'{{{field}}} {noun}s'
+
+
+def whole(count: float | int) -> int:
+    """Return a count of examples as a whole number."""
+    return round(float(count))
+
+
+def head_at(index: tuple) -> str:
+    """Return the name of a head from its index (layer, head)."""
+    return head_name(int(index[0]), int(index[1]))
+
+
+def layers_named(first: int, last: int) -> str:
+    """Return the name of some layers, counted from 1."""
+    return f'layer {first}' if first == last else f'layers {first} to {last}'
