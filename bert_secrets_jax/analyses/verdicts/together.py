@@ -5,7 +5,6 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from bert_secrets_jax.ablation.significance import benjamini_hochberg
-from bert_secrets_jax.analyses.verdicts.verdict import capped
 
 
 def corrected(claims: Sequence[Hashable], p_values: Sequence[float]) -> np.ndarray:
@@ -18,9 +17,9 @@ def corrected(claims: Sequence[Hashable], p_values: Sequence[float]) -> np.ndarr
 
     What this bounds by 5 %, where corrected p-values up to that count: the expected mean, over the
     selected claims, of whether any verdict on the claim is wrong. It is proved for claims that are
-    independent; `tests/analyses` simulates claims that share their examples, too. Each verdict is
-    either "holds" or "does not hold", and one of them is always wrong: so every test is a true
-    hypothesis for the correction, and Holm's steps would gain nothing.
+    independent; `tests/analyses` simulates claims that share their examples, too. Either verdict
+    may come out, so p-values are doubled first. Holm's steps within a claim would gain nothing that
+    is proved: of "holds" and "does not hold" one is wrong in every test, however many are decided.
 
     Args:
       claims: The claim of each test.
@@ -31,19 +30,18 @@ def corrected(claims: Sequence[Hashable], p_values: Sequence[float]) -> np.ndarr
       The corrected p-values, in the same order.
     """
     p_values = np.asarray(p_values, np.float64)
-    known = ~np.isnan(p_values)
-    families: dict[Hashable, list[int]] = {}
-    for index in np.flatnonzero(known):
-        families.setdefault(claims[index], []).append(int(index))
+    known = np.flatnonzero(~np.isnan(p_values))
+    numbers: dict[Hashable, int] = {}
+    family = np.array([numbers.setdefault(claims[index], len(numbers)) for index in known], int)
     adjusted = np.full(len(p_values), np.nan)
-    if not families:
+    if not len(known):
         return adjusted
-    within = [np.minimum(p_values[members] * len(members), 1.0) for members in families.values()]
+    within = np.minimum(2 * p_values[known] * np.bincount(family)[family], 1.0)
+    best = np.ones(len(numbers))
+    np.minimum.at(best, family, within)
     # The level from which on so many claims are selected, for each number of them.
-    levels = np.sort(benjamini_hochberg(np.array([each.min() for each in within])))
-    number = len(families)
-    share = number / np.arange(1, number + 1)
-    for members, each in zip(families.values(), within, strict=True):
-        for index, p_value in zip(members, each, strict=True):
-            adjusted[index] = capped(np.min(np.maximum(levels, p_value * share)))
+    levels = np.sort(benjamini_hochberg(best))
+    share = len(numbers) / np.arange(1, len(numbers) + 1)
+    found = np.maximum(levels, within[:, None] * share).min(axis=1)
+    adjusted[known] = np.minimum(found, 1.0)
     return adjusted

@@ -1,6 +1,7 @@
 """Claims about what fine-tuning reaches."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -217,6 +218,7 @@ def _error_of_score(scores: np.ndarray, gain: Gain) -> np.ndarray:
     return np.sqrt(variance / max(gain.examples - 1, 1)) + ROUNDING
 
 
+@functools.cache
 def _error_of_the_paper() -> float:
     """Return the standard error of the paper's average gain over its tasks."""
     return float(scipy.stats.sem([published_gain(task) for task in paper.TASKS]))

@@ -1,0 +1,178 @@
+"""Claims of several tasks and models together: the correction for how many tests there are."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.ablation.significance import MeanEffect, mean_effect
+from bert_secrets_jax.analyses import verdicts as claims
+from bert_secrets_jax.analyses.claims import claims_over_tasks
+from bert_secrets_jax.analyses.verdicts import DOES_NOT_HOLD, HOLDS, UNDECIDED
+
+CLAIMS, TASKS = 12, 4
+
+
+def test_an_example_by_hand():
+    """Three claims: two tests of 'a', two of 'b', of which one is not known, and one of 'c'."""
+    found = claims.corrected(list('aabbc'), [0.001, 0.2, 0.03, math.nan, 0.5])
+    # Within claims: .002, .4; .03; .5. Best of each: .002, .03, .5. Selected from .006, .045, .5 on.
+    # 'b' needs two claims: .03 * 3 / 2 = .045. 'a' has .002 * 3 = .006 already with one.
+    assert found == pytest.approx([0.006, 0.5, 0.045, math.nan, 0.5], nan_ok=True)
+    assert np.isnan(claims.corrected(['a'], [math.nan])).all()
+    assert claims.corrected(['a'], [0.03]) == pytest.approx([0.03])
+
+
+@pytest.mark.parametrize('shared', [0.0, 0.6])
+@pytest.mark.parametrize('real', [0, 6])
+def test_how_often_a_selected_claim_has_a_wrong_verdict(shared, real):
+    """In one of twenty selected claims at most, also if all claims share their examples.
+
+    Some claims are clearly decided on every task. All others are just true or just false, so that
+    almost every verdict on them is right or wrong by chance.
+    """
+    rng = np.random.default_rng(0)
+    runs, wrong, wrong_alone, found = 400, 0.0, 0.0, 0
+    names = np.repeat(np.arange(CLAIMS), TASKS)
+    for _ in range(runs):
+        side = rng.choice([-1, 1], (CLAIMS, TASKS))
+        size = np.where(np.arange(CLAIMS)[:, None] < real, 4.5, 1e-6)
+        noise = np.sqrt(shared) * rng.normal(size=TASKS)
+        noise = noise + np.sqrt(1 - shared) * rng.normal(size=(CLAIMS, TASKS))
+        z = side * size + noise
+        p_values = scipy.stats.norm.sf(np.abs(z))
+        adjusted = claims.corrected(list(names), list(p_values.ravel())).reshape(z.shape)
+        for values, total in ((adjusted, 'corrected'), (p_values, 'alone')):
+            decided = values <= claims.LEVEL
+            selected = decided.any(axis=1)
+            mistaken = (decided & (np.sign(z) != side)).any(axis=1)
+            rate = mistaken.sum() / max(selected.sum(), 1)
+            if total == 'alone':
+                wrong_alone += rate / runs
+            else:
+                wrong += rate / runs
+                found += decided[:real].sum()
+    assert wrong <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / runs)
+    # It is needed, and what is clear is found.
+    assert wrong_alone > 0.07
+    assert found >= 0.8 * runs * real * TASKS
+
+
+def verdict(claim, p_if_false, p_if_true) -> claims.Verdict:
+    outcome = HOLDS if p_if_false <= 0.05 else DOES_NOT_HOLD if p_if_true <= 0.05 else UNDECIDED
+    return claims.Verdict(
+        claim=claim, verdict=outcome, template='It is so.', population=claims.THIS_MODEL,
+        p_if_false=p_if_false, p_if_true=p_if_true,
+    )  # fmt: skip
+
+
+def test_the_table_of_tasks():
+    """Raw p-values stand beside corrected ones, and what does not survive is undecided."""
+    strong, weak = claims.LAST_LAYERS, claims.FEATURES
+    found = {
+        task: bs.analyses.Claims(
+            bs.analyses.Subject(),
+            (
+                verdict(strong, 1e-6, 1.0),
+                verdict(weak, 1.0, p),
+                claims.not_measured(claims.FRAMES, 'x'),
+            ),
+        )
+        for task, p in (('MRPC', 0.04), ('RTE', 0.6))
+    }
+    over = {'tiny': (claims.not_measured(claims.SAME_HEADS, 'two tasks'),)}
+    frames = bs.analyses.Overview((), found, over).frames()
+    wide, every = frames['claims'].set_index('claim'), frames['claims_corrected']
+    assert list(wide.loc[strong.text, ['MRPC', 'RTE']]) == ['holds (p = 1e-06; 4e-06)'] * 2
+    assert wide.loc[weak.text, 'MRPC'] == 'undecided (p = 0.04; 0.08)'
+    assert wide.loc[claims.FRAMES.text, 'RTE'] == 'not measured'
+    row = every[(every['claim'] == weak.text) & (every['task'] == 'MRPC')].iloc[0]
+    assert (row['verdict'], row['verdict_corrected']) == (DOES_NOT_HOLD, UNDECIDED)
+    assert row['for'] == claims.THIS_MODEL and (row['p'], row['p_corrected']) == (0.04, 0.08)
+    assert list(frames['claims_over_tasks']['model']) == ['tiny']
+
+
+def test_claims_about_several_tasks(results):
+    """The gain of fine-tuning from two tasks of the paper on; needed heads from STS-B and RTE."""
+    tuned, ablation = results['finetuning'], results['ablation']
+
+    def on(result, task):
+        return dataclasses.replace(
+            result, subject=dataclasses.replace(result.subject, task=task, model='tiny')
+        )
+
+    tasks = {task: [on(tuned, task), on(ablation, task)] for task in ('sts-b', 'rte')}
+    (gains, heads) = claims_over_tasks(tasks)['tiny']
+    assert gains.claim is claims.FINETUNING_GAINS and gains.sample == 2
+    rows = tuned.starts['pretrained']
+    ours = [
+        after['accuracy'] - before['accuracy']
+        for before, after in zip(rows.before, rows.last, strict=True)
+    ]
+    assert gains.numbers['ours'] == pytest.approx(100 * np.mean(ours))
+    assert gains.population == claims.THESE_MODELS
+    assert heads.claim is claims.SAME_HEADS
+    # Both tasks have the same effects here, and so the same heads.
+    assert heads.numbers['shared'] == 2 and heads.verdict in (HOLDS, UNDECIDED)
+    alone = claims_over_tasks({'rte': tasks['rte']})['tiny']
+    assert [each.verdict for each in alone] == [claims.NOT_MEASURED] * 2
+    # Models are told apart.
+    other = dataclasses.replace(
+        tuned, subject=dataclasses.replace(tuned.subject, task='rte', model='b')
+    )
+    assert set(claims_over_tasks({**tasks, 'b': [other]})) == {'tiny', 'b'}
+
+
+# The mean effect of masks
+
+
+@pytest.mark.parametrize('metric', ['accuracy', 'f1', 'pearson'])
+def test_the_mean_effect_is_that_of_the_masks(metric):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, 200).astype(float)
+    noisy = labels + 0.8 * rng.normal(size=(5, 200))
+    predictions = noisy if metric == 'pearson' else (noisy > 0.5).astype(float)
+    found = mean_effect(metric, predictions[1:], predictions[0], labels, resamples=500)
+    each = bs.significance.assess(metric, predictions[1:], predictions[0], labels, resamples=50)
+    assert found.difference == pytest.approx(each.difference.mean())
+    assert found.low < found.difference < found.high and found.examples == 200
+    assert found.error == pytest.approx((found.high - found.low) / 3.92, rel=0.15)
+    assert found.changed == np.any(predictions[1:] != predictions[0], axis=0).sum()
+    same = mean_effect(metric, predictions[:1], predictions[0], labels, resamples=50)
+    assert same == MeanEffect(0.0, 0.0, 0.0, 0.0, 0, 200)
+    assert claims.a_random_head_helps(same, heads=1).verdict == UNDECIDED
+
+
+def test_the_interval_of_the_mean_effect_holds_it():
+    """In 95 % of corpora of 300 examples on which 5 % of all answers change (93 to 97)."""
+    rng, held, runs = np.random.default_rng(0), 0, 300
+    for _ in range(runs):
+        right = rng.random(300) < 0.8
+        mended, spoilt = rng.random((2, 6, 300))
+        after = np.where(right, spoilt >= 0.05, mended < 0.1)
+        # 20 % of .1 are mended, and 80 % of .05 are spoilt.
+        truth = 0.2 * 0.1 - 0.8 * 0.05
+        found = mean_effect(
+            'accuracy', after.astype(int), right.astype(int), np.ones(300, int), resamples=300
+        )
+        held += found.low <= truth <= found.high
+    assert abs(held / runs - 0.95) <= 3 * np.sqrt(0.05 * 0.95 / runs)
+
+
+def test_correlations_with_heavy_tails_are_found_to_differ_too_often():
+    """What the claims say of Pearson's correlation, in one of the worlds that they mean.
+
+    Two models are equally good; the errors of one have Student's t of three degrees of freedom.
+    """
+    rng, found, runs = np.random.default_rng(0), 0, 150
+    for seed in range(runs):
+        labels, normal = rng.normal(size=(2, 200))
+        heavy = rng.standard_t(3, 200) / np.sqrt(3)
+        data = (labels + 0.5 * heavy)[None], labels + 0.5 * normal, labels
+        p_value = bs.significance.randomization_test('pearson', *data, rounds=199, seed=seed)
+        found += p_value[0] <= 0.05
+    assert 0.1 < found / runs < 0.3
+    assert '6 to 20 cases of 100' in claims.HEAD_HELPS.limits

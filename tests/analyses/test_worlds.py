@@ -1,0 +1,318 @@
+"""Each claim in worlds where it is just true and just false, and where it is clearly so.
+
+A world draws what a test of the claim reads, with a margin: how far its decisive part is on the
+side where the claim is true. Just on either side, the wrong verdict comes out in 5 % of the draws
+at most; clearly on either side, the right one comes out in most of them.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from bert_secrets_jax.ablation import significance
+from bert_secrets_jax.analyses import verdicts as claims
+from bert_secrets_jax.analyses.verdicts import DOES_NOT_HOLD, HOLDS
+from bert_secrets_jax.measure.collect import HeadTable
+from bert_secrets_jax.measure.links import LinkTest, NullTest
+from bert_secrets_jax.names import head_name
+
+# Draws just beside the bound, and clearly beside it.
+_DRAWS, _FEW_DRAWS = 400, 40
+
+
+@dataclasses.dataclass(frozen=True)
+class World:
+    """A way to draw the data of a claim.
+
+    Attributes:
+      claim: The claim.
+      draw: A function of a generator and a margin that returns the verdict.
+      clear: The margin at which the claim is clearly true, and, negative, clearly false.
+      draws: The number of draws just beside the bound.
+    """
+
+    claim: claims.Claim
+    draw: Callable[[np.random.Generator, float], claims.Verdict]
+    clear: float
+    draws: int = _DRAWS
+
+    def rates(self, margin: float, draws: int) -> dict[str, float]:
+        """Return the share of each verdict."""
+        rng = np.random.default_rng(0)
+        found = [self.draw(rng, margin).verdict for _ in range(draws)]
+        return {verdict: found.count(verdict) / draws for verdict in (HOLDS, DOES_NOT_HOLD)}
+
+
+def table(values) -> HeadTable:
+    """Return the table of values [E, L, N]."""
+    return HeadTable(values.mean(axis=0), values.var(axis=0, ddof=1), float(len(values)))
+
+
+def drawn(rng, means, *, scatter=0.05, examples=40) -> HeadTable:
+    """Return a table of heads [L, N] with these means; heads of an example vary together."""
+    means = np.asarray(means, np.float64)
+    shared, own = rng.normal(size=(examples, 1, 1)), rng.normal(size=(examples, *means.shape))
+    # As skewed as shares of attention are, with variance 1.
+    shared, own = (np.exp(0.5 * each) for each in (shared, own))
+    shared, own = (
+        (each - np.exp(0.125)) / np.sqrt((np.exp(0.25) - 1) * np.exp(0.25))
+        for each in (shared, own)
+    )
+    return table(means + scatter * (0.8 * shared + 0.6 * own))
+
+
+def of_layers(rng, means, **settings) -> HeadTable:
+    return drawn(rng, np.repeat(np.asarray(means)[:, None], 3, axis=1), **settings)
+
+
+def last_layers(rng, margin):
+    """The last layer is clearly changed most, and the one before by the margin more than counts."""
+    lead = claims.PRACTICAL_SIMILARITY + margin
+    return claims.last_layers_change_most(of_layers(rng, [0.9, 0.8, 0.8 - lead, 0.5]))
+
+
+def last_layers_of_seeds(rng, margin):
+    """Seeds differ by more than examples do; the margin is that of their mean."""
+    lead = claims.PRACTICAL_SIMILARITY + margin
+
+    def seed():
+        return of_layers(rng, [0.9, 0.8, 0.8 - lead + 0.05 * rng.normal(), 0.4], scatter=0.01)
+
+    found = claims.last_layers_change_most([seed() for _ in range(5)])
+    assert found.population == claims.ANY_FINETUNING
+    return found
+
+
+def cls_then_sep(rng, margin):
+    """[SEP] and [CLS] change as they should, and the lead of [SEP] in the end decides."""
+    lead = claims.PRACTICAL_TREND + margin
+    cls = of_layers(rng, [0.6, 0.6, 0.3, 0.3])
+    return claims.attention_moves_from_cls_to_sep(
+        cls, of_layers(rng, [0.05, 0.05, 0.3 + lead, 0.3 + lead])
+    )
+
+
+def vertical(rng, margin):
+    """Of ten heads eight are above half, and one of the other two is by the margin."""
+    means = np.full((2, 6), 0.8)
+    means[1, 2:4] = 0.5 + margin, 0.2
+    shares = np.where(np.arange(12).reshape(2, 6) < 10, 0.9, 0.1)
+    return claims.vertical_patterns_are_special(shares, drawn(rng, means))
+
+
+def features(rng, margin):
+    """Of two features one is negligible by the margin."""
+    cls, sep = drawn(rng, np.full((2, 3), 0.2)), drawn(rng, np.full((2, 3), 0.2))
+    least = claims.NEGLIGIBLE * 0.4 - margin
+    found = {'noun': drawn(rng, np.full((2, 3), 0.01), scatter=0.01)}
+    found['verb'] = drawn(rng, np.full((2, 3), least), scatter=0.01)
+    return claims.features_are_negligible(cls, sep, found)
+
+
+def last_cls(rng, margin):
+    types = {'[SEP]': 0.3, 'noun': 0.1, 'verb': 0.3 - margin}
+    return claims.cls_attends_most_to_sep(
+        {name: drawn(rng, np.full((2, 3), mean)) for name, mean in types.items()}
+    )
+
+
+def few_heterogeneous(rng, margin):
+    """Maps of a class or not, on each example."""
+    shares = {'block': 0.06, 'heterogeneous': claims.MOST - margin - 0.06}
+    return claims.few_are_heterogeneous(
+        {
+            name: table((rng.random((200, 2, 3)) < share).astype(np.float64))
+            for name, share in shares.items()
+        }
+    )
+
+
+def few_heterogeneous_of_seeds(rng, margin):
+    def seed():
+        share = claims.MOST - margin + 0.05 * rng.normal()
+        return table((rng.random((200, 2, 3)) < share).astype(np.float64))
+
+    return claims.few_are_heterogeneous({'heterogeneous': [seed() for _ in range(4)]})
+
+
+def compared(score: HeadTable, excess: HeadTable) -> NullTest:
+    """A comparison with places that is significant by the test of links itself."""
+    mean = score.mean - excess.mean
+    real = np.full(mean.shape, 1e-3)
+    return NullTest(
+        score=score.mean, mean=mean, percentile_99=mean, excess=excess, p=real, familywise=real,
+        links=int(score.count), possible=9.0,
+    )  # fmt: skip
+
+
+def links(rng, best, *kinds):
+    """A head that attends most, and is so far above the places of each kind; others are not."""
+    score = drawn(rng, [[0.4, 0.1, 0.1, 0.1]], scatter=0.001)
+    nulls = {}
+    for kind, excess in zip(kinds, best, strict=True):
+        nulls[kind] = compared(score, drawn(rng, [[excess, 0.0, 0.0, 0.0]], examples=80))
+    return LinkTest(score, np.zeros((1, 1, 3), np.int32), nulls)
+
+
+def frames(rng, margin):
+    """A head clearly above one kind of places, and above another by the margin."""
+    excess = 0.2, claims.PRACTICAL_SHARE + margin
+    return claims.heads_follow_links(links(rng, excess, 'moved', 'positions'))
+
+
+def position(claim):
+    def draw(rng, margin):
+        """As far from both kinds of places as to be just explained by them, or just not."""
+        excess = (claims.PRACTICAL_SHARE - margin,) * 2
+        return claims.position_explains(claim, {'a to b': links(rng, excess, 'moved', 'positions')})
+
+    return draw
+
+
+def pretraining(rng, margin):
+    return claims.pretraining_helps(
+        (0.8 + margin + 0.02 * rng.normal(size=5)).tolist(),
+        (0.8 + 0.05 * rng.normal(size=4)).tolist(),
+    )
+
+
+def gains(seeds):
+    """Accuracies of three tasks whose gain is within the paper's error by the margin."""
+
+    one = claims.finetuning_gains({'MRPC': claims.Gain([0.5], [0.9], 400, False, 0.4)})
+    allowed = one.threshold / 100
+
+    def draw(rng, margin):
+        gain = 0.3 + allowed - margin
+        found = {}
+        for task in ('MRPC', 'RTE', 'QNLI'):
+            spread = 0.02 * rng.normal(size=seeds) * (seeds > 1)
+            before = rng.binomial(2000, 0.4, seeds) / 2000
+            after = rng.binomial(2000, np.clip(0.4 + gain + spread, 0, 1)) / 2000
+            found[task] = claims.Gain(before.tolist(), after.tolist(), 2000, False, 0.3)
+        return claims.finetuning_gains(found)
+
+    return draw
+
+
+def answered(rng, gains, losses, examples) -> claims.Effects:
+    """Effects of masks [M] that mend and spoil these shares of all answers, on accuracy.
+
+    What `significance.assess` computes: exact p-values, and the normal interval that the bootstrap
+    has in many examples.
+    """
+    gained, lost = (rng.binomial(examples, np.asarray(each)) for each in (gains, losses))
+    difference, changed = (gained - lost) / examples, gained + lost
+    reach = 1.96 * np.sqrt(changed - (gained - lost) ** 2 / examples) / examples
+    p_value = np.minimum(2 * scipy.stats.binom.cdf(np.minimum(gained, lost), changed, 0.5), 1)
+    # Of accuracy, `unseen_change` depends on the number of examples alone.
+    unseen = 3 / (examples + 3)
+    return claims.Effects(
+        names=[head_name(0, head) for head in range(len(difference))],
+        difference=difference,
+        low=difference - reach - unseen,
+        high=difference + reach + unseen,
+        p_value=p_value,
+        corrected=significance.holm(p_value),
+        unseen=unseen,
+        sample=examples,
+    )
+
+
+def mask_helps(claim):
+    """At a negative margin nothing helps; at a positive one, a head by half a point and more."""
+
+    def draw(rng, margin):
+        gain, loss = (claims.PRACTICAL_GAIN + margin, 0.0) if margin > 0 else (0.0, -margin)
+        found = (0.001, 0.001 + gain, 0.001), (0.001, 0.001 + loss, 0.001)
+        return claims.some_mask_helps(claim, answered(rng, *found, 3000))
+
+    return draw
+
+
+def frame_heads(rng, margin):
+    loss = max(claims.PRACTICAL_GAIN - margin, 0)
+    return claims.heads_are_not_needed(
+        answered(rng, (0.002, 0.002), (0.002, 0.002 + loss), 5000), [0, 1]
+    )
+
+
+def random_head(rng, margin):
+    """Heads differ among themselves; on average they do what the margin says."""
+    each = np.array([-0.01, 0.0, 0.01]) + margin
+    mended, spoilt = 0.02 + np.maximum(each, 0), 0.02 + np.maximum(-each, 0)
+    examples = 400
+    labels, right = rng.integers(0, 2, examples), rng.random(examples) < 0.8
+    draws = rng.random((3, examples))
+    after = np.where(right, draws >= spoilt[:, None] / 0.8, draws < mended[:, None] / 0.2)
+    data = np.where(after, labels, 1 - labels), np.where(right, labels, 1 - labels), labels
+    average = significance.mean_effect('f1', *data, resamples=200)
+    return claims.a_random_head_helps(average, heads=3)
+
+
+def same_heads(rng, margin):
+    """In one task, the second head is needed by the margin more than a third one."""
+
+    def task(losses):
+        losses, error = np.asarray(losses), 0.01
+        shared = error * rng.normal()
+        found = -losses + 0.6 * shared + 0.8 * error * rng.normal(size=len(losses))
+        names = [head_name(0, head) for head in range(len(losses))]
+        reach = 1.96 * error
+        return claims.Effects(
+            names=names, difference=found, low=found - reach, high=found + reach,
+            p_value=np.ones(len(losses)), corrected=np.ones(len(losses)), unseen=0.0, sample=300,
+        )  # fmt: skip
+
+    rest = [0.0] * 8
+    return claims.same_heads_are_needed(
+        {'STS-B': task([0.5, 0.4, 0.0, *rest]), 'RTE': task([0.5, 0.2 + margin, 0.2, *rest])}
+    )
+
+
+WORLDS = {
+    'last layers': World(claims.LAST_LAYERS, last_layers, 0.1),
+    'last layers, seeds': World(claims.LAST_LAYERS, last_layers_of_seeds, 0.2),
+    '[CLS], then [SEP]': World(claims.CLS_THEN_SEP, cls_then_sep, 0.06),
+    'vertical': World(claims.VERTICAL, vertical, 0.1),
+    'features': World(claims.FEATURES, features, 0.08),
+    'last [CLS]': World(claims.LAST_CLS, last_cls, 0.1),
+    'few heterogeneous': World(claims.FEW_HETEROGENEOUS, few_heterogeneous, 0.3),
+    'few heterogeneous, seeds': World(claims.FEW_HETEROGENEOUS, few_heterogeneous_of_seeds, 0.3),
+    'frames': World(claims.FRAMES, frames, 0.05),
+    'verb, subject': World(claims.VERB_SUBJECT, position(claims.VERB_SUBJECT), 0.05),
+    'noun, pronoun': World(claims.NOUN_PRONOUN, position(claims.NOUN_PRONOUN), 0.05),
+    'pre-training': World(claims.PRETRAINING, pretraining, 0.2),
+    'gains': World(claims.FINETUNING_GAINS, gains(1), 0.06),
+    'gains, seeds': World(claims.FINETUNING_GAINS, gains(4), 0.06),
+    'head': World(claims.HEAD_HELPS, mask_helps(claims.HEAD_HELPS), 0.02),
+    'layer': World(claims.LAYER_HELPS, mask_helps(claims.LAYER_HELPS), 0.02),
+    'frame heads': World(claims.FRAME_HEADS, frame_heads, 0.01),
+    'random head': World(claims.RANDOM_HEAD_HELPS, random_head, 0.03, draws=300),
+    'same heads': World(claims.SAME_HEADS, same_heads, 0.15),
+}
+
+
+def test_every_claim_has_its_worlds():
+    found = {value for value in vars(claims).values() if isinstance(value, claims.Claim)}
+    assert {world.claim for world in WORLDS.values()} == found
+
+
+@pytest.mark.parametrize('name', WORLDS)
+def test_just_true_and_just_false(name):
+    """The wrong verdict comes out in one of twenty draws at most."""
+    world = WORLDS[name]
+    most = 0.05 + 3 * np.sqrt(0.05 * 0.95 / world.draws)
+    assert world.rates(0.01 * world.clear, world.draws)[DOES_NOT_HOLD] <= most
+    assert world.rates(-0.01 * world.clear, world.draws)[HOLDS] <= most
+
+
+@pytest.mark.parametrize('name', WORLDS)
+def test_clearly_true_and_clearly_false(name):
+    """Either verdict can come out."""
+    world = WORLDS[name]
+    assert world.rates(world.clear, _FEW_DRAWS)[HOLDS] >= 0.9
+    assert world.rates(-world.clear, _FEW_DRAWS)[DOES_NOT_HOLD] >= 0.9
