@@ -19,11 +19,11 @@ CLAIMS, TASKS = 12, 4
 def test_an_example_by_hand():
     """Three claims: two tests of 'a', two of 'b', of which one is not known, and one of 'c'."""
     found = claims.corrected(list('aabbc'), [0.001, 0.2, 0.03, math.nan, 0.5])
-    # Within claims: .002, .4; .03; .5. Best of each: .002, .03, .5. Selected from .006, .045, .5 on.
-    # 'b' needs two claims: .03 * 3 / 2 = .045. 'a' has .002 * 3 = .006 already with one.
-    assert found == pytest.approx([0.006, 0.5, 0.045, math.nan, 0.5], nan_ok=True)
+    # Doubled, and within claims: .004, .8; .06; 1. Claims are selected from .012, .09 and 1 on. 'a'
+    # has .004 * 3 = .012 with a single claim selected, and 'b' has .06 * 3 / 2 = .09 with two.
+    assert found == pytest.approx([0.012, 1.0, 0.09, math.nan, 1.0], nan_ok=True)
     assert np.isnan(claims.corrected(['a'], [math.nan])).all()
-    assert claims.corrected(['a'], [0.03]) == pytest.approx([0.03])
+    assert claims.corrected(['a'], [0.02]) == pytest.approx([0.04])
 
 
 @pytest.mark.parametrize('shared', [0.0, 0.6])
@@ -86,12 +86,14 @@ def test_the_table_of_tasks():
     over = {'tiny': (claims.not_measured(claims.SAME_HEADS, 'two tasks'),)}
     frames = bs.analyses.Overview((), found, over).frames()
     wide, every = frames['claims'].set_index('claim'), frames['claims_corrected']
-    assert list(wide.loc[strong.text, ['MRPC', 'RTE']]) == ['holds (p = 1e-06; 4e-06)'] * 2
-    assert wide.loc[weak.text, 'MRPC'] == 'undecided (p = 0.04; 0.08)'
+    assert list(wide.loc[strong.text, ['MRPC', 'RTE']]) == ['holds (p = 1e-06; 8e-06)'] * 2
+    assert wide.loc[weak.text, 'MRPC'] == 'undecided (p = 0.04; 0.16)'
     assert wide.loc[claims.FRAMES.text, 'RTE'] == 'not measured'
     row = every[(every['claim'] == weak.text) & (every['task'] == 'MRPC')].iloc[0]
     assert (row['verdict'], row['verdict_corrected']) == (DOES_NOT_HOLD, UNDECIDED)
-    assert row['for'] == claims.THIS_MODEL and (row['p'], row['p_corrected']) == (0.04, 0.08)
+    assert row['for'] == claims.THIS_MODEL and (row['p'], row['p_corrected']) == pytest.approx(
+        (0.04, 0.16)
+    )
     assert list(frames['claims_over_tasks']['model']) == ['tiny']
 
 
