@@ -112,27 +112,6 @@ class Assessment:
         return int(np.sum(found < 0)), int(np.sum(found > 0))
 
 
-@dataclasses.dataclass(frozen=True)
-class MeanEffect:
-    """The difference between masks and the baseline, on average over the masks.
-
-    Attributes:
-      difference: The mean of the masks' scores minus the baseline's; NaN if none is defined.
-      error: Its standard error over examples (bootstrap).
-      low: The lower end of its 95 % bootstrap interval.
-      high: The upper end of this interval.
-      changed: The number of examples on which some mask changes the prediction.
-      examples: The number of examples.
-    """
-
-    difference: float
-    error: float
-    low: float
-    high: float
-    changed: int
-    examples: int
-
-
 def assess(
     metric: str,
     predictions: Predictions,
@@ -238,50 +217,6 @@ def paired_bootstrap(
     tail = (1 - level) / 2
     low, high = quietly(np.nanquantile, drawn, [tail, 1 - tail], axis=0)
     return low, high
-
-
-def mean_effect(
-    metric: str,
-    predictions: Predictions,
-    baseline: PerExample,
-    labels: PerExample,
-    *,
-    resamples: int = 2000,
-    seed: int = 0,
-) -> MeanEffect:
-    """Compare the masks with the baseline on average: what losing a random one does.
-
-    All masks are scored on the same resamples, so the error allows for their dependence. Masks
-    whose difference is undefined in a resample are left out of its mean.
-
-    Args:
-      metric, predictions, baseline, labels, resamples, seed: As in `assess`.
-
-    Raises:
-      ValueError: `assess` would refuse the arguments.
-    """
-    _check(metric, predictions, labels, baseline)
-    rng = np.random.default_rng(seed)
-    examples = len(labels)
-
-    def average(weights):
-        found = _differences(metric, predictions, baseline, labels, weights)
-        return _quietly(np.nanmean, found, axis=1)
-
-    means = []
-    for start, stop in _blocks(resamples, examples):
-        weights = rng.multinomial(examples, np.full(examples, 1 / examples), size=stop - start)
-        means.append(average(weights))
-    means = np.concatenate(means)
-    low, high = _quietly(np.nanquantile, means, [0.025, 0.975])
-    return MeanEffect(
-        difference=float(average(np.ones((1, examples)))[0]),
-        error=float(_quietly(np.nanstd, means, ddof=1)),
-        low=float(low),
-        high=float(high),
-        changed=int(np.any(predictions != baseline[None], axis=0).sum()),
-        examples=examples,
-    )
 
 
 def mcnemar(predictions: Predictions, baseline: PerExample, labels: PerExample) -> PerMask:

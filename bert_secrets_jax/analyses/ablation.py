@@ -18,6 +18,7 @@ from jax.sharding import Mesh
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.ablation import masks as mask_sets
 from bert_secrets_jax.ablation import significance
+from bert_secrets_jax.ablation.average import MeanEffect, mean_effect
 from bert_secrets_jax.ablation.contexts import mean_contexts
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.significance import (
@@ -27,7 +28,6 @@ from bert_secrets_jax.ablation.significance import (
     Answers,
     Assessment,
     ChosenElsewhere,
-    MeanEffect,
     SelectedGain,
 )
 from bert_secrets_jax.ablation.sweep import Swept
@@ -555,7 +555,7 @@ def assess(
         elsewhere=None
         if elsewhere is None
         else significance.gain_of_choice(first, elsewhere, here, seed=seed),
-        average=significance.mean_effect(first, predictions, intact, labels, seed=seed),
+        average=mean_effect(first, predictions, intact, labels, seed=seed),
         unseen=unseen_change(first, intact, labels),
         examples=len(labels),
         reached=pearson(intact, labels) if regression else accuracy(intact, labels),

@@ -2,6 +2,8 @@
 
 # One model was measured, and examples are the sample.
 THIS_MODEL = 'this model, on examples like these'
+# Several models were measured, and not enough of them for an interval over seeds.
+THESE_MODELS = 'these models, on examples like these'
 # Several fine-tunings were measured: seeds and examples are samples.
 ANY_FINETUNING = 'any fine-tuning of this recipe, on examples like these'
 # Seeds alone are a sample.

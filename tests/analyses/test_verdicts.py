@@ -18,6 +18,7 @@ import scipy.stats
 
 from bert_secrets_jax import paper
 from bert_secrets_jax.ablation import significance
+from bert_secrets_jax.ablation.average import MeanEffect
 from bert_secrets_jax.analyses import verdicts as claims
 from bert_secrets_jax.analyses.verdicts import (
     ANY_FINETUNING,
@@ -93,7 +94,7 @@ def test_the_published_means_bear_the_paper_out(task):
         paper.digitisation_error(8, task).mean,
     )
     mean = float(effects.mean())
-    average = significance.MeanEffect(mean, error, mean - 2 * error, mean + 2 * error, 1000, 1000)
+    average = MeanEffect(mean, error, mean - 2 * error, mean + 2 * error, 1000, 1000)
     found = claims.a_random_head_helps(average, heads=144)
     assert found.verdict == (HOLDS if task in ('MRPC', 'RTE') else DOES_NOT_HOLD)
 
@@ -797,7 +798,7 @@ def every_verdict():
     yield claims.heads_are_not_needed(nothing, [0, 1])
     for difference, changed in ((0.001, 30), (-0.02, 30), (0.0, 3), (math.nan, 0)):
         ends = difference - 0.01, difference + 0.01
-        average = significance.MeanEffect(difference, 0.005, *ends, changed, 100)
+        average = MeanEffect(difference, 0.005, *ends, changed, 100)
         yield claims.a_random_head_helps(average, heads=144)
     three = [f'L1-H{head}' for head in (1, 2, 3)]
     for error in (1e-4, 0.1):

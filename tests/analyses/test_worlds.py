@@ -13,6 +13,7 @@ import pytest
 import scipy.stats
 
 from bert_secrets_jax.ablation import significance
+from bert_secrets_jax.ablation.average import mean_effect
 from bert_secrets_jax.analyses import verdicts as claims
 from bert_secrets_jax.analyses.verdicts import DOES_NOT_HOLD, HOLDS
 from bert_secrets_jax.measure.collect import HeadTable
@@ -249,7 +250,7 @@ def random_head(rng, margin):
     draws = rng.random((3, examples))
     after = np.where(right, draws >= spoilt[:, None] / 0.8, draws < mended[:, None] / 0.2)
     data = np.where(after, labels, 1 - labels), np.where(right, labels, 1 - labels), labels
-    average = significance.mean_effect('f1', *data, resamples=200)
+    average = mean_effect('f1', *data, resamples=200)
     return claims.a_random_head_helps(average, heads=3)
 
 

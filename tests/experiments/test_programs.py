@@ -86,16 +86,17 @@ def test_claims_have_verdicts(finished):
     """Twenty examples of a tiny model decide little; nothing that was measured is missing."""
     workdir, result = finished
     found = {row['claim']: row for row in read(workdir / 'claims.csv')}
-    assert len(found) == 12
+    assert len(found) == 14
     missing = [row for row in found.values() if row['verdict'] == 'not measured']
     assert [row['evidence'] for row in missing] == [
         'Needs fine-tuning from both starts, pre-trained and random.'
     ]
-    layers = found['Fine-tuning changes the attention of the last two layers most.']
-    assert layers['evidence'].startswith('Of 2 runs, ') and 'Fine-tuned, seed 0' in str(layers)
+    (layers,) = (row for text, row in found.items() if 'attention of the last two layers' in text)
+    assert layers['for'] == 'these models, on examples like these'
+    assert layers['evidence'].endswith(' of 2 runs.')
     similar = [
         np.mean([float(row['mean']) for row in read(workdir / 'attention_change_heads_paper.csv')
-                 if row['seed'] == '0' and row['layer'] == layer])
+                 if row['layer'] == layer])
         for layer in '23'
     ]  # fmt: skip
     assert 'Similarity is {:.3f} in layer 2 and {:.3f} in layer 3'.format(*similar) in str(layers)

@@ -11,6 +11,7 @@ there is an interval over their seeds, and the verdict is about any fine-tuning 
 Claims are in a module for each topic, and `verdict.py` has what all of them share.
 """
 
+from bert_secrets_jax.analyses.populations import ANY_FINETUNING, THESE_MODELS, THIS_MODEL
 from bert_secrets_jax.analyses.verdicts.disabling import (
     FRAME_HEADS,
     HEAD_HELPS,
@@ -68,13 +69,10 @@ from bert_secrets_jax.analyses.verdicts.training import (
     published_gain,
 )
 from bert_secrets_jax.analyses.verdicts.verdict import (
-    ANY_FINETUNING,
     DOES_NOT_HOLD,
     HOLDS,
     LEVEL,
     NOT_MEASURED,
-    THESE_MODELS,
-    THIS_MODEL,
     TOO_FEW,
     UNDECIDED,
     Claim,

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import scipy.stats
 
-from bert_secrets_jax.ablation.significance import Assessment, MeanEffect, weighted_scores
+from bert_secrets_jax.ablation.average import MeanEffect
+from bert_secrets_jax.ablation.significance import Assessment, weighted_scores
+from bert_secrets_jax.analyses.populations import THESE_MODELS, THIS_MODEL
 from bert_secrets_jax.analyses.verdicts.verdict import (
     DOES_NOT_HOLD,
     FEWEST,
     HOLDS,
     LEVEL,
-    THESE_MODELS,
-    THIS_MODEL,
     TOO_FEW,
     UNDECIDED,
     Claim,
@@ -40,8 +40,8 @@ _HALF_A_POINT = (
 )
 _ONE_AT_A_TIME = (
     'What happens without several of them, or with other ways of disabling. Of Pearson '
-    'correlations with heavy tails, the test finds too much: with Student errors of three degrees '
-    'of freedom it is wrong in 6 to 20 cases of 100, and not in 5.'
+    'correlations the test finds too much where one of two models has errors with heavy tails: it '
+    'is wrong in one case of ten or more, and not of twenty.'
 )
 HEAD_HELPS = Claim(
     'There are heads whose disabling raises the score.',

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from bert_secrets_jax.analyses.populations import THIS_MODEL
 from bert_secrets_jax.analyses.verdicts.verdict import (
     DOES_NOT_HOLD,
-    THIS_MODEL,
     Claim,
     Contrasts,
     Verdict,

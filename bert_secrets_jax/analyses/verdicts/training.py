@@ -9,11 +9,10 @@ import numpy as np
 import scipy.stats
 
 from bert_secrets_jax import paper
+from bert_secrets_jax.analyses.populations import ANY_FINETUNING, THESE_MODELS
 from bert_secrets_jax.analyses.verdicts.verdict import (
-    ANY_FINETUNING,
     FEWEST_RUNS,
     ROUNDING,
-    THESE_MODELS,
     Claim,
     Contrasts,
     Verdict,

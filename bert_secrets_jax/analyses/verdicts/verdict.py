@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import scipy.stats
 
+from bert_secrets_jax.analyses.populations import ANY_FINETUNING, THESE_MODELS, THIS_MODEL
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.names import head_name
 
@@ -23,11 +24,6 @@ HOLDS, DOES_NOT_HOLD, UNDECIDED = 'holds', 'does not hold', 'undecided'
 # One of the two verdicts could not have come out, whatever the examples say.
 TOO_FEW = 'not decidable with so few examples'
 NOT_MEASURED = 'not measured'
-
-# For what a verdict is. The last one rests on an interval over the seeds of several fine-tunings.
-THIS_MODEL = 'these examples and this model'
-THESE_MODELS = 'these examples and these models'
-ANY_FINETUNING = 'any fine-tuning of this recipe'
 
 LEVEL = 0.05
 # Fewer examples decide nothing: with so few, Student's t finds too much in skewed values.

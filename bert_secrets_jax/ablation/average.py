@@ -1,0 +1,93 @@
+"""The effect of disabling a random head: the mean over masks, with its error over examples.
+
+Axes: M masks, E examples, R resamples.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from bert_secrets_jax.ablation.significance import PerExample, Predictions, weighted_scores
+
+# Numbers in one block of resamples: 8 MB, for any number of examples.
+_BLOCK = 1_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class MeanEffect:
+    """The difference between masks and the intact model, on average over the masks.
+
+    Attributes:
+      difference: The mean of the masks' scores minus the intact model's; NaN if none is defined.
+      error: Its standard error over examples (bootstrap).
+      low: The lower end of its 95 % bootstrap interval.
+      high: The upper end of this interval.
+      changed: The number of examples on which some mask changes the prediction.
+      examples: The number of examples.
+    """
+
+    difference: float
+    error: float
+    low: float
+    high: float
+    changed: int
+    examples: int
+
+
+def mean_effect(
+    metric: str,
+    predictions: Predictions,
+    baseline: PerExample,
+    labels: PerExample,
+    *,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> MeanEffect:
+    """Compare the masks with the intact model on average: what losing a random head does.
+
+    All masks are scored on the same resamples, so the error allows for their dependence. Masks
+    whose difference is undefined in a resample are left out of its mean.
+
+    Args:
+      metric: One of `significance.METRICS`.
+      predictions: [M, E] The predictions under each mask.
+      baseline: [E] The predictions of the intact model.
+      labels: [E] The true labels.
+      resamples: The number of resamples of the bootstrap.
+      seed: The seed of the bootstrap.
+
+    Raises:
+      ValueError: `significance.assess` would refuse the arguments.
+    """
+    rng = np.random.default_rng(seed)
+    examples = len(labels)
+    models = np.concatenate([baseline[None], predictions])
+
+    def average(weights: np.ndarray) -> np.ndarray:
+        intact, *masks = weighted_scores(metric, models, labels, weights).T
+        difference = np.stack(masks) - intact
+        known = ~np.isnan(difference)
+        with np.errstate(invalid='ignore'):
+            return np.where(known, difference, 0).sum(axis=0) / known.sum(axis=0)
+
+    size = max(1, _BLOCK // max(examples, 1))
+    means = []
+    for start in range(0, resamples, size):
+        drawn = min(size, resamples - start)
+        means.append(
+            average(rng.multinomial(examples, np.full(examples, 1 / examples), size=drawn))
+        )
+    means = np.concatenate(means)
+    known = means[~np.isnan(means)]
+    nothing = np.full(3, np.nan)
+    error, low, high = (
+        nothing if len(known) < 2 else (known.std(ddof=1), *np.quantile(known, [0.025, 0.975]))
+    )
+    return MeanEffect(
+        difference=float(average(np.ones((1, examples)))[0]),
+        error=float(error),
+        low=float(low),
+        high=float(high),
+        changed=int(np.any(predictions != baseline[None], axis=0).sum()),
+        examples=examples,
+    )
