@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from bert_secrets_jax.analyses.finetuning import Finetuning, shown, spread
 from bert_secrets_jax.analyses.verdicts import Verdict
 from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.runs.result import Result, framed
+
+if TYPE_CHECKING:
+    import pandas
 
 T = TypeVar('T', bound=Result)
 _COLUMNS = (
@@ -141,7 +144,8 @@ def overview(tasks: Mapping[str, Sequence[Result]]) -> Overview:
     return Overview(rows, found, claims_over_tasks(tasks))
 
 
-def _joined(frames):
+def _joined(frames: 'Sequence[pandas.DataFrame]') -> 'pandas.DataFrame':
+    """Return frames with the same columns as one; caption and shown columns are the first one's."""
     import pandas
 
     joined = pandas.concat(frames, ignore_index=True)

@@ -265,7 +265,7 @@ def heads_are_not_needed(effects: Effects, heads: Sequence[int]) -> Verdict:
     words = ' '.join(pieces)
     if np.isfinite(low.min()):
         numbers['reach'] = 100 * -min(low.min(), 0)
-        words += ' A loss of up to {reach:.2f} points is not excluded.'
+        words += ' A loss of up to {reach:z.2f} points is not excluded.'
     else:
         words += ' A loss of any size is not excluded.'
     widened, values = _widening(effects, decisive, verdict)
@@ -402,8 +402,8 @@ def same_heads_are_needed(effects: Mapping[str, Effects]) -> Verdict:
     return verdict_of(
         SAME_HEADS,
         (capped(p_if_false), capped(2 * len(names) * p_if_true)),
-        f'Most of all, {" and ".join(pieces)}; {{shared}} of these are the same (by chance as many '
-        'with a probability of {by_chance:.2g}). Least in favour of the claim is, on '
+        f'Most of all, {" and ".join(pieces)}. They share {{shared}} of these heads (by chance as '
+        'many with a probability of {by_chance:.2g}). Least in favour of the claim is, on '
         '{decisive_task}, what {one} costs more than {other}: {estimate:+z.2f} points '
         '({low:+z.2f} to {high:+z.2f}).',
         (100 * estimate, 100 * (estimate - half), 100 * (estimate + half)),

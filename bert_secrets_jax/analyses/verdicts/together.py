@@ -1,13 +1,13 @@
 """Claims on several tasks and models together, corrected for how many tests there are."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable
 
 import numpy as np
 
 from bert_secrets_jax.ablation.significance import benjamini_hochberg
 
 
-def corrected(claims: Sequence[Hashable], p_values: Sequence[float]) -> np.ndarray:
+def corrected(claims: Iterable[Hashable], p_values: Iterable[float]) -> np.ndarray:
     """Correct the p-values of claims that are each tested on several tasks and models.
 
     After Benjamini and Bogomolov (2014), in two levels. A claim is a family of tests, with the
@@ -21,6 +21,9 @@ def corrected(claims: Sequence[Hashable], p_values: Sequence[float]) -> np.ndarr
     may come out, so p-values are doubled first. Holm's steps within a claim would gain nothing that
     is proved: of "holds" and "does not hold" one is wrong in every test, however many are decided.
 
+    The claims of runs of other models can be corrected together with these: the columns `claim` and
+    `p` of `bs.read_results(folder)['claims']`, for a folder of several runs, are the arguments.
+
     Args:
       claims: The claim of each test.
       p_values: The p-value of each test: the smaller one of `Verdict.p`. NaN is what was not
@@ -29,7 +32,7 @@ def corrected(claims: Sequence[Hashable], p_values: Sequence[float]) -> np.ndarr
     Returns:
       The corrected p-values, in the same order.
     """
-    p_values = np.asarray(p_values, np.float64)
+    claims, p_values = list(claims), np.array(list(p_values), np.float64)
     known = np.flatnonzero(~np.isnan(p_values))
     numbers: dict[Hashable, int] = {}
     family = np.array([numbers.setdefault(claims[index], len(numbers)) for index in known], int)
