@@ -539,6 +539,10 @@ def test_for_what_a_verdict_is(runs, population, sample):
         claims.cls_attends_most_to_sep({'[SEP]': alike(0.4, 0.1), 'noun': alike(0.2, 0.1)}),
         claims.few_are_heterogeneous({'block': alike(0.1, 0), 'heterogeneous': alike(0.2, 0.01)}),
         claims.vertical_patterns_are_special([np.ones((3, 4))] * runs, alike(0.8, 0.05)),
+        claims.a_random_head_helps(
+            [MeanEffect(0.01 * rng.normal(), 0.01, -0.01, 0.03, 50, 200) for _ in range(runs)],
+            heads=144,
+        ),
     ]
     for each in found:
         assert each.population == population and (each.sample, each.sample_of) == sample

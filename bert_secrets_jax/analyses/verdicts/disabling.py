@@ -15,15 +15,19 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
     FEWEST,
     HOLDS,
     LEVEL,
+    ROUNDING,
     TOO_FEW,
     UNDECIDED,
     Claim,
     Verdict,
+    all_above,
     at_least,
     capped,
     counted,
     decide,
+    measured_in,
     numbered,
+    over_runs,
     verdict_of,
 )
 
@@ -283,47 +287,50 @@ def heads_are_not_needed(effects: Effects, heads: Sequence[int]) -> Verdict:
     )
 
 
-def a_random_head_helps(
-    average: MeanEffect, *, heads: int, population: str = THIS_MODEL
-) -> Verdict:
+def a_random_head_helps(average: MeanEffect | Sequence[MeanEffect], *, heads: int) -> Verdict:
     """Test RANDOM_HEAD_HELPS.
 
     The estimate is the difference from the intact model, on average over heads, in points. It is
     above the threshold 0 if the claim holds, and below if it does not.
 
     Args:
-      average: The mean effect of disabling a head (`significance.mean_effect`).
+      average: The mean effect of disabling a head (`average.mean_effect`), or one for each
+        fine-tuned model, all on the same examples.
       heads: The number of heads.
-      population: For what the effect is.
     """
-    numbers = {'heads': heads, 'changed': average.changed}
-    words = 'The score is undefined without any of the {heads} heads.'
+    runs = [average] if isinstance(average, MeanEffect) else list(average)
+    found = over_runs(
+        [(100 * run.difference, 100 * run.error + ROUNDING) for run in runs],
+        float(runs[0].examples),
+    )
+    changed = min(run.changed for run in runs)
+    words, numbers, fields = measured_in(found)
+    numbers |= {'heads': heads, 'changed': changed}
     p_values, interval = (math.nan, math.nan), (math.nan,) * 3
-    if not np.isnan(average.difference):
-        words = (
+    if np.isnan(found.difference[0]):
+        template = 'The score is undefined without any of the {heads} heads.'
+    else:
+        interval, more = found.interval(0), ' or more' if len(runs) > 1 else ''
+        template = (
             'Losing one of {heads} heads changes the score by {estimate:+z.2f} points on average '
-            '({low:+z.2f} to {high:+z.2f}), and predictions on {changed} of '
-            f'{counted("sample", average.examples, "example")}.'
+            f'({{low:+z.2f}} to {{high:+z.2f}}), and predictions on {{changed}}{more} of '
+            f'{words}.'
         )
-        interval = tuple(100 * value for value in (average.difference, average.low, average.high))
-        if average.changed >= FEWEST:
-            t = scipy.stats.t(max(average.examples - 1, 1))
-            score = average.difference / max(average.error, 1e-12)
-            p_values = t.sf(score), t.cdf(score)
+        if changed >= FEWEST:
+            p_values = all_above(found)
         else:
             numbers['needed'] = FEWEST
-            words += ' A test needs {needed} that change.'
+            template += ' A test needs {needed} that change.'
     return verdict_of(
         RANDOM_HEAD_HELPS,
         p_values,
-        words,
+        template,
         interval,
         what='score without a head minus the score of the intact model, mean over heads',
         unit='points',
         threshold=0.0,
-        population=population,
-        sample=average.examples,
         numbers=numbers,
+        **fields,
     )
 
 
