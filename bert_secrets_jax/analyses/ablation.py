@@ -53,7 +53,7 @@ SETS = {
     'one_head_left': mask_sets.one_head_left,
 }
 # What a disabled head does, by the baseline.
-INSTEAD = {
+_INSTEAD = {
     'uniform': 'attends to all tokens alike (one divided by the length) instead of as it learned',
     'zero': 'attends to nothing instead of as it learned',
     'mean': 'puts out its mean output over {corpus} instead of its own',
@@ -203,8 +203,7 @@ class Ablation(Result):
     @property
     def meaning(self) -> str:
         """A sentence that says what a disabled head does."""
-        corpus = 'a corpus of its own' if self.own_corpus else 'these texts'
-        return f'A disabled head {INSTEAD[self.baseline].format(corpus=corpus)}.'
+        return instead(self.baseline, 'a corpus of its own' if self.own_corpus else 'these texts')
 
     def notes(self):
         return [
@@ -440,7 +439,7 @@ def ablation(
         check_apart(choose_on, examples)
         labels_elsewhere = labels_of(choose_on, model.config)
 
-    chosen_masks = _chosen(masks, model.config)
+    chosen_masks = named_masks(masks, model.config)
     means = None
     if baseline == 'mean':
         batches = encode(
@@ -565,7 +564,28 @@ def assess(
     )
 
 
-def _chosen(masks, config: BertConfig) -> dict[str, np.ndarray]:
+def instead(baseline: str, corpus: str = 'these texts') -> str:
+    """Return a sentence that says what a disabled head does.
+
+    Args:
+      baseline: 'uniform', 'zero', 'mean' or 'resample'.
+      corpus: The words for the texts that the mean output is over.
+    """
+    return f'A disabled head {_INSTEAD[baseline].format(corpus=corpus)}.'
+
+
+def named_masks(
+    masks: str | Sequence[str] | Mapping[str, np.ndarray], config: BertConfig
+) -> dict[str, np.ndarray]:
+    """Return the masks [M, L, N] of each set, as `ablation` takes them.
+
+    Args:
+      masks: The names of sets, or masks by the name of their set.
+      config: The configuration of the model.
+
+    Raises:
+      ValueError: A set is unknown, or there is none.
+    """
     if isinstance(masks, Mapping):
         return {name: np.asarray(each, np.float32) for name, each in masks.items()}
     names = [masks] if isinstance(masks, str) else list(masks)

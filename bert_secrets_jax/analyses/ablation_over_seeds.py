@@ -24,7 +24,13 @@ from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.seeds import OverSeeds
 from bert_secrets_jax.ablation.significance import Assessment
 from bert_secrets_jax.ablation.sweep import Swept
-from bert_secrets_jax.analyses.ablation import SOURCE, _chosen, assessed_metrics, with_intact
+from bert_secrets_jax.analyses.ablation import (
+    SOURCE,
+    assessed_metrics,
+    instead,
+    named_masks,
+    with_intact,
+)
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.models import Models, all_models, labels_of, seeds_of
 from bert_secrets_jax.analyses.populations import (
@@ -108,7 +114,7 @@ class AblationOverSeeds(Result):
 
     Attributes:
       subject: The names of the model, the texts and the task.
-      baseline: The map of a disabled head, as in `ablation`.
+      baseline: What a disabled head does, as in `ablation`.
       seeds: The seed of each fine-tuned model.
       sets: The effects of each set of masks, by the name of the set.
     """
@@ -154,6 +160,7 @@ class AblationOverSeeds(Result):
 
     def notes(self):
         notes = [
+            f'{instead(self.baseline)} '
             'Differences are in points (the score times a hundred), mean over fine-tunings that '
             f'differ in their seed alone. Intervals and significance are for {self.population}.'
         ]
@@ -426,10 +433,12 @@ def ablation_over_seeds(
         p-values are those of `ablation`.
       examples: The labelled texts.
       masks: The names of sets of masks, or masks of your own, as in `ablation`.
-      baseline: The map of a disabled head, as in `ablation`.
+      baseline: What a disabled head does, as in `ablation`; for 'mean', the mean is that over the
+        examples.
       metrics: The names of the metrics, the most important first: 'accuracy', 'f1' or 'pearson'.
         None takes those of `ablation`.
-      seed: The seed of the bootstrap and the randomization test of each model by itself.
+      seed: The seed of the bootstrap and the randomization test of each model by itself and, for
+        'resample', of the draw of other examples.
       max_length, tokens_per_batch, chunk_tokens, mesh: As in `ablation`.
       folder: The folder for unfinished work, from which the same call goes on after an
         interruption; None keeps it in memory only.
@@ -448,7 +457,7 @@ def ablation_over_seeds(
     check_metrics(metrics, config.num_labels)
     _check_alike(models)
     sets = {}
-    for name, chosen in _chosen(masks, config).items():
+    for name, chosen in named_masks(masks, config).items():
         swept = []
         for place, model in enumerate(models, 1):
             logging.info('Fine-tuning %d of %d: %s', place, len(models), name)
@@ -458,6 +467,7 @@ def ablation_over_seeds(
                     examples,
                     with_intact(chosen),
                     baseline=baseline,
+                    donor_seed=seed,
                     max_length=max_length,
                     tokens_per_batch=tokens_per_batch,
                     chunk_tokens=chunk_tokens,
@@ -581,7 +591,8 @@ def _draw_heads(result: AblationOverSeeds):
         f'Score without each head less score with all, mean {result._over}. '
         'Filled circles: significant at 5 % for '
         f'{result.population}, by both corrections for all heads; open ones by one of them. '
-        'Right: the greatest means with their 95 % intervals, and each fine-tuning.'
+        'Right: the greatest means with their 95 % intervals, and each fine-tuning. '
+        f'{instead(result.baseline)}'
     )
     return figure
 
@@ -596,6 +607,6 @@ def _draw_layers(result: AblationOverSeeds):
     )
     figure.caption = (
         f'Score without all heads of a layer less score with all, mean {result._over}; '
-        f'lines are 95 % intervals for {result.population}.'
+        f'lines are 95 % intervals for {result.population}. {instead(result.baseline)}'
     )
     return figure

@@ -30,7 +30,7 @@ from bert_secrets_jax.ablation.significance import (
     weighted_scores,
 )
 from bert_secrets_jax.ablation.sweep import Swept
-from bert_secrets_jax.analyses.ablation import INSTEAD, with_intact
+from bert_secrets_jax.analyses.ablation import instead, with_intact
 from bert_secrets_jax.analyses.models import labels_of, metrics_for, one_model
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.losses import loss_per_example
@@ -111,7 +111,7 @@ class Interactions(Result):
         }
 
     def notes(self):
-        return [f'A disabled head {INSTEAD[self.baseline].format(corpus="these texts")}.']
+        return [instead(self.baseline)]
 
     def figures(self):
         return Figures({'interactions': functools.partial(_draw, self)})

@@ -691,22 +691,6 @@ def test_undefined_scores_decide_nothing():
     assert 'A gain of any size is not excluded' in verdict.evidence
 
 
-def assessed(difference, low, high, p_value, corrected) -> significance.Assessment:
-    arrays = [np.array(values) for values in (difference, low, high, p_value, corrected)]
-    return significance.Assessment(
-        baseline_score=0.9,
-        score=0.9 + arrays[0],
-        difference=arrays[0],
-        low=arrays[1],
-        high=arrays[2],
-        p_value=arrays[3],
-        holm=arrays[4],
-        benjamini_hochberg=arrays[4],
-        **dict.fromkeys(('changed', 'critical', 'detectable', 'tost', 'equivalent'), arrays[4]),
-        test='',
-    )
-
-
 NAMES = ('L1-H1', 'L1-H2')
 
 

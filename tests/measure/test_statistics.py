@@ -1,6 +1,5 @@
 """Each statistic on maps of four tokens, worked out by hand, and where it does not apply."""
 
-
 import jax
 import jax.numpy as jnp
 import numpy as np
