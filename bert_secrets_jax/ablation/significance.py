@@ -283,26 +283,33 @@ def randomization_test(
     check(metric, predictions, labels, baseline)
     everything = np.ones((1, len(labels)))
     observed = differences(metric, predictions, baseline, labels, everything)[0]
+    known = np.flatnonzero(~np.isnan(observed))
+    pairs = {k: _in_own_units(metric, np.stack([predictions[k], baseline])) for k in known}
+    differing: dict[int, list[int]] = {}
+    for k, pair in pairs.items():
+        differing.setdefault(int((pair[0] != pair[1]).sum()), []).append(k)
     p_values = np.full(len(predictions), np.nan)
-    for k in np.flatnonzero(~np.isnan(observed)):
-        pair = _in_own_units(metric, np.stack([predictions[k], baseline]))
-        differs = pair[0] != pair[1]
-        count = int(differs.sum())
-        exact = 2**count <= rounds
+    # Masks with equally many changes share their swaps, which take longer to draw than to use.
+    for number, masks in differing.items():
+        exact = 2**number <= rounds
         # Ranks need all examples of every swap, sums only those that differ.
-        width = len(labels) if metric == 'spearman' else max(count, 1)
+        width = len(labels) if metric == 'spearman' else max(number, 1)
         rng = np.random.default_rng(seed)
-        extreme = total = 0
-        for start, stop in blocks(2**count if exact else rounds, width):
+        extreme, total = dict.fromkeys(masks, 0), 0
+        for start, stop in blocks(2**number if exact else rounds, width):
             if exact:
-                swaps = (np.arange(start, stop)[:, None] >> np.arange(count)) & 1 == 1
+                swaps = (np.arange(start, stop)[:, None] >> np.arange(number)) & 1 == 1
             else:
-                swaps = rng.integers(2, size=(stop - start, count), dtype=bool)
-            found = _swapped_difference(metric, pair, labels, differs, swaps)
-            # An undefined difference counts as extreme, which makes the p-value conservative.
-            extreme += int(np.sum(~(np.abs(found) < abs(observed[k]) - ROUNDING)))
+                swaps = rng.integers(2, size=(stop - start, number), dtype=bool)
             total += len(swaps)
-        p_values[k] = extreme / total if exact else (1 + extreme) / (1 + total)
+            # NumPy multiplies booleans without BLAS, which is slow.
+            swaps = swaps if metric == 'spearman' else swaps.astype(np.float64)
+            for k in masks:
+                found = _swapped_difference(metric, pairs[k], labels, swaps)
+                # An undefined difference counts as extreme, which makes the p-value conservative.
+                extreme[k] += int(np.sum(~(np.abs(found) < abs(observed[k]) - ROUNDING)))
+        for k in masks:
+            p_values[k] = extreme[k] / total if exact else (1 + extreme[k]) / (1 + total)
     return p_values
 
 
@@ -350,16 +357,17 @@ def _in_own_units(metric, pair) -> np.ndarray:
             return pair
 
 
-def _swapped_difference(metric, pair, labels, differs, swaps) -> np.ndarray:
+def _swapped_difference(metric, pair, labels, swaps) -> np.ndarray:
     """Return the differences [R] between mask and baseline after swaps.
 
     Args:
       metric: One of METRICS.
       pair: [2, E] Predictions of mask and baseline.
       labels: [E] The right answers.
-      differs: [E] Where the two predictions differ.
-      swaps: [R, number of such examples] Which of these each round swaps.
+      swaps: [R, number of examples where the two differ] Which of these each round swaps, as
+        booleans for Spearman's and as 0.0 or 1.0 for other metrics.
     """
+    differs = pair[0] != pair[1]
     if metric == 'spearman':
         swapped = np.zeros((len(swaps), len(labels)), bool)
         swapped[:, differs] = swaps
@@ -379,7 +387,9 @@ def _swapped_difference(metric, pair, labels, differs, swaps) -> np.ndarray:
     features = np.stack(np.broadcast_arrays(*summands(metric, pair, labels, pair.mean())))
     mask, baseline = features.sum(axis=2).T[..., None]  # [F, 1] each
     change = (features[:, 1] - features[:, 0])[:, differs]
-    moved = change @ swaps.T.astype(np.float64)
+    moved = np.zeros((len(features), len(swaps)))
+    moves = change.any(axis=1)  # not the number of examples, nor what depends on labels alone
+    moved[moves] = change[moves] @ swaps.T
     return score_of_sums(metric, mask + moved) - score_of_sums(metric, baseline - moved)
 
 
