@@ -136,9 +136,9 @@ def selected_gain(
     best = _first_best(overall)
     low = high = np.nan
     if best >= 0:
-        tail = 0.05 / (masks + 1)
+        below, above = tails(masks)
         alone = metric, predictions[best : best + 1], baseline, labels
-        low, high = _limits(*alone, below=tail, above=masks * tail, resamples=resamples, seed=seed)
+        low, high = _limits(*alone, below=below, above=above, resamples=resamples, seed=seed)
     return SelectedGain(
         best=best,
         naive=float(overall[best]) if best >= 0 else np.nan,
@@ -148,6 +148,21 @@ def selected_gain(
         high=float(high),
         chosen=chosen,
     )
+
+
+def tails(masks: int) -> tuple[float, float]:
+    """Return the probabilities with which the interval of the best mask misses on either side.
+
+    That it lies too high is corrected for all masks, that it lies too low needs no correction.
+    Where one mask is by far the best, the sum of both is 5 %.
+
+    Args:
+      masks: The number of masks.
+
+    Returns:
+      The probability that a mask's true gain is below its interval, and that it is above.
+    """
+    return 0.05 / (masks + 1), 0.05 * masks / (masks + 1)
 
 
 def gain_of_choice(

@@ -4,8 +4,9 @@ import dataclasses
 
 import numpy as np
 import pytest
+import scipy.stats
 
-from bert_secrets_jax.ablation import scores, significance
+from bert_secrets_jax.ablation import scores, selection, significance
 from bert_secrets_jax.ablation.significance import Answers, gain_of_choice, selected_gain
 
 
@@ -34,7 +35,7 @@ def answers(metric, gains, *, size, rng, changed=0.03):
 
 
 # The score of the intact model.
-INTACT = {'accuracy': 0.75, 'pearson': 0.9}
+INTACT = {'accuracy': 0.75, 'pearson': 0.85}
 
 
 def true_gains(metric, gains):
@@ -64,29 +65,34 @@ def slack(values):
 # Coverage
 
 
+@pytest.mark.parametrize('masks', [1, 2, 3, 5, 20, 72])
+def test_tails_cover_the_best_of_normal_masks(masks):
+    """From .95, where one mask or none stands out, to above .99, where many are nearly the best."""
+    rng = np.random.default_rng(6)
+    below, above = scipy.stats.norm.isf(selection.tails(masks))
+    errors = rng.normal(size=(20_000, masks))
+    for number in {1, 2, masks // 2, masks} & set(range(1, masks + 1)):
+        for ahead in (0, 0.5, 1, 1.5, 2, 2.5, 3, 4, 6):
+            best = (errors + ahead * (np.arange(masks) < number)).argmax(axis=1)
+            error = errors[np.arange(len(errors)), best]
+            covered = np.mean((error <= below) & (error >= -above))
+            assert covered >= 0.945, (number, ahead)
+            if number == 1 and ahead == 6:
+                assert covered <= 0.955
+
+
 @pytest.mark.parametrize(
     'metric, masks, size, best, runs',
     [
         ('accuracy', 144, 277, 0.12, 150),
-        ('accuracy', 72, 1500, 0.04, 80),
         ('f1', 144, 408, 0.1, 150),
-        ('pearson', 72, 277, 0.03, 150),
-        ('pearson', 72, 1500, 0.012, 60),
+        ('pearson', 72, 277, 0.06, 150),
+        ('pearson', 72, 1500, 0.03, 60),
     ],
 )
-@pytest.mark.parametrize(
-    'name, most',
-    [
-        ('no effect', 0.995),
-        ('one is clearly best', 0.985),
-        # Conservative: the lower end holds for all masks, the upper end for a mask without luck.
-        ('several are nearly best', 1),
-        ('all lose but some', 1),
-    ],
-)
-def test_interval_covers_the_true_gain_of_the_chosen_mask(
-    metric, masks, size, best, runs, name, most
-):
+@pytest.mark.parametrize('name', ['no effect', 'one is clearly best', 'several are nearly best'])
+def test_interval_covers_the_true_gain_of_the_chosen_mask(metric, masks, size, best, runs, name):
+    """Often more often than it says: masks are correlated, and counts are coarse."""
     rng = np.random.default_rng(7)
     gains = world(name, masks, best)
     truth = true_gains(metric, gains)
@@ -100,7 +106,7 @@ def test_interval_covers_the_true_gain_of_the_chosen_mask(
         covered.append(found.low <= truth[found.best] <= found.high)
         chosen.append(found.best)
         assert found.low <= found.naive <= found.high
-    assert 0.93 <= np.mean(covered) <= most
+    assert np.mean(covered) >= 0.95 - 3 * np.sqrt(0.05 * 0.95 / runs)
     assert name != 'one is clearly best' or np.mean(np.array(chosen) == 3) > 0.95
 
 
@@ -110,9 +116,7 @@ def test_the_range_of_random_halves_and_joined_tenths_covers_too_seldom():
     in_halves, in_tenths = [], []
     for seed in range(60):
         given = answers('accuracy', np.zeros(72), size=277, rng=rng)
-        gains = significance.selection._on_other_halves(
-            'accuracy', *given, 100, np.random.default_rng(seed)
-        )
+        gains = selection._on_other_halves('accuracy', *given, 100, np.random.default_rng(seed))
         low, high = np.quantile(gains, [0.025, 0.975])
         truth = 0
         in_halves.append(low <= truth <= high)
