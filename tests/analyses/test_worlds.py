@@ -14,6 +14,7 @@ import scipy.stats
 
 from bert_secrets_jax.ablation import significance
 from bert_secrets_jax.ablation.average import mean_effect
+from bert_secrets_jax.ablation.intervals import Counted, score_limits
 from bert_secrets_jax.analyses import verdicts as claims
 from bert_secrets_jax.analyses.verdicts import DOES_NOT_HOLD, HOLDS
 from bert_secrets_jax.measure.collect import HeadTable
@@ -202,23 +203,23 @@ def gains(seeds):
 def answered(rng, gains, losses, examples) -> claims.Effects:
     """Effects of masks [M] that mend and spoil these shares of all answers, on accuracy.
 
-    What `significance.assess` computes: exact p-values, and the normal interval that the bootstrap
-    has in many examples.
+    What `significance.assess` computes: exact p-values and score intervals.
     """
     gained, lost = (rng.binomial(examples, np.asarray(each)) for each in (gains, losses))
     difference, changed = (gained - lost) / examples, gained + lost
-    reach = 1.96 * np.sqrt(changed - (gained - lost) ** 2 / examples) / examples
+    counts = np.stack([0 * gained, gained, lost, examples - changed], axis=1).astype(float)
+    kinds = np.array([[0, 0, 1, 1], [0, 1, 0, 1]])
+    low, high = score_limits(Counted(counts, kinds, np.ones((2, 4))), below=0.025, above=0.025)
     p_value = np.minimum(2 * scipy.stats.binom.cdf(np.minimum(gained, lost), changed, 0.5), 1)
-    # Of accuracy, `unseen_change` depends on the number of examples alone.
-    unseen = 3 / (examples + 3)
     return claims.Effects(
         names=[head_name(0, head) for head in range(len(difference))],
         difference=difference,
-        low=difference - reach - unseen,
-        high=difference + reach + unseen,
+        low=low,
+        high=high,
         p_value=p_value,
         corrected=significance.holm(p_value),
-        unseen=unseen,
+        # Of accuracy, `unseen_change` depends on the number of examples alone.
+        unseen=scipy.stats.norm.isf(0.025) ** 2 / examples,
         sample=examples,
     )
 

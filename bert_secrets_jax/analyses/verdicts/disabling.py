@@ -8,7 +8,8 @@ import numpy as np
 import scipy.stats
 
 from bert_secrets_jax.ablation.average import MeanEffect
-from bert_secrets_jax.ablation.significance import Assessment, weighted_scores
+from bert_secrets_jax.ablation.intervals import count, score_limits
+from bert_secrets_jax.ablation.significance import Assessment
 from bert_secrets_jax.analyses.populations import THESE_MODELS, THIS_MODEL
 from bert_secrets_jax.analyses.verdicts.verdict import (
     DOES_NOT_HOLD,
@@ -91,8 +92,8 @@ class Effects:
         where nothing is known.
       p_value: [M] The two-sided p-value of no difference.
       corrected: [M] The same, corrected for all masks.
-      unseen: How much of the intervals, on either side, is for kinds of examples that the sample
-        lacks. It is all of the interval of a mask that changes no prediction.
+      unseen: How far the interval of a mask that changes no prediction reaches, on either side: for
+        kinds of examples that the sample lacks.
       sample: The number of examples or runs.
       sample_of: 'examples' or 'runs'.
       population: For what the effects are: THIS_MODEL or, with intervals over seeds,
@@ -143,7 +144,10 @@ class Effects:
           index: The index of the mask.
         """
         half = _REACH * self.error[index] - self.unseen
-        spread, rare = max(half, 0) * math.sqrt(self.sample), self.unseen * (self.sample + 3)
+        spread, rare = (
+            max(half, 0) * math.sqrt(self.sample),
+            self.unseen * (self.sample + _REACH**2),
+        )
         root = (spread + math.sqrt(spread**2 + 4 * PRACTICAL_GAIN * rare)) / (2 * PRACTICAL_GAIN)
         return math.ceil(root**2)
 
@@ -156,16 +160,17 @@ def effects_on_examples(
     Args:
       found: The comparison of each mask with the intact model.
       names: The name of each mask [M].
-      unseen: The result of `unseen_change` for these examples, by which the bootstrap's intervals
-        are widened on either side.
+      unseen: The result of `unseen_change` for these examples. Where it is infinite, so are the
+        intervals.
       examples: The number of examples.
     """
+    # Of what is undefined, or of a correlation of too few examples, nothing is known.
+    known = ~np.isnan(found.low) & np.isfinite(unseen)
     return Effects(
         names=names,
         difference=found.difference,
-        # Of what is undefined, nothing is known.
-        low=np.where(np.isnan(found.low), -np.inf, found.low) - unseen,
-        high=np.where(np.isnan(found.high), np.inf, found.high) + unseen,
+        low=np.where(known, found.low, -np.inf),
+        high=np.where(known, found.high, np.inf),
         p_value=found.p_value,
         corrected=found.holm,
         unseen=unseen,
@@ -219,11 +224,11 @@ def some_mask_helps(claim: Claim, effects: Effects) -> Verdict:
                 if high.max() >= PRACTICAL_GAIN
                 else ' None gains more than {reach:.2f} points.'
             )
-    widened, values = _widening(effects, int(np.argmax(high)), verdict)
+    left_open, values = _left_open(effects, int(np.argmax(high)), verdict)
     return verdict_of(
         claim,
         p_values,
-        words + widened,
+        words + left_open,
         _in_points(effects, best),
         what=f'score without {effects.names[best]} minus the score of the intact model',
         unit='points',
@@ -272,11 +277,11 @@ def heads_are_not_needed(effects: Effects, heads: Sequence[int]) -> Verdict:
         words += ' A loss of up to {reach:z.2f} points is not excluded.'
     else:
         words += ' A loss of any size is not excluded.'
-    widened, values = _widening(effects, decisive, verdict)
+    left_open, values = _left_open(effects, decisive, verdict)
     return verdict_of(
         FRAME_HEADS,
         p_values,
-        words + widened,
+        words + left_open,
         _in_points(effects, decisive),
         what=f'score without {effects.names[decisive]} minus the score of the intact model',
         unit='points',
@@ -425,13 +430,12 @@ def same_heads_are_needed(effects: Mapping[str, Effects]) -> Verdict:
 
 
 def unseen_change(metric: str, baseline: np.ndarray, labels: np.ndarray) -> float:
-    """Return how much a score may change through examples of a kind that the sample lacks.
+    """Return how far the interval of a mask that changes no prediction reaches.
 
-    A kind that occurs in none of E examples can, at 5 %, still be as frequent as 3 in E (the rule
-    of three); a bootstrap only repeats the examples that it has, and misses it. The result is the
-    change of the score by three more examples that one model has right and the other wrong.
-    Correlations are moved by every example: for them it is 0, but infinite below 50 examples, where
-    their intervals are too narrow.
+    What occurs in none of E examples may still occur in others, and change the score. For accuracy
+    and F1 this is the end of the score interval of no change (`ablation.intervals.score_limits`),
+    which holds in few examples; for accuracy it is about 3.8 / E. Correlations are moved by every
+    example: for them it is 0, but infinite below 50 examples, where their intervals are too narrow.
 
     Args:
       metric: One of `significance.METRICS`.
@@ -440,15 +444,9 @@ def unseen_change(metric: str, baseline: np.ndarray, labels: np.ndarray) -> floa
     """
     if metric not in ('accuracy', 'f1'):
         return 0.0 if len(labels) >= _FEWEST_FOR_CORRELATIONS else np.inf
-    three = np.ones(3, np.int64)
-    right, wrong = np.concatenate([baseline, three]), np.concatenate([baseline, 0 * three])
-    scores = weighted_scores(
-        metric,
-        np.stack([right, wrong]),
-        np.concatenate([labels, three]),
-        np.ones((1, len(labels) + 3)),
-    )
-    return float(scores[0, 0] - scores[0, 1])
+    counted = count(metric, baseline[None], baseline, labels)
+    low, high = score_limits(counted, below=LEVEL / 2, above=LEVEL / 2)
+    return float(max(-low[0], high[0]))
 
 
 def _otherwise(effects: Effects) -> str:
@@ -465,8 +463,8 @@ def _sample(effects: Effects) -> dict[str, object]:
     }
 
 
-def _widening(effects: Effects, index: int, verdict: str) -> tuple[str, dict[str, object]]:
-    """Return the sentences on what few examples do to intervals, and their fields."""
+def _left_open(effects: Effects, index: int, verdict: str) -> tuple[str, dict[str, object]]:
+    """Return the sentences on what few examples leave open, and their fields."""
     if not effects.unseen:
         return '', {}
     if np.isinf(effects.unseen):
@@ -476,7 +474,7 @@ def _widening(effects: Effects, index: int, verdict: str) -> tuple[str, dict[str
             'least.',
             numbers,
         )
-    words = ' Intervals are widened by {unseen:.2f} points for what the examples may lack.'
+    words = ' Where no prediction changes, so many examples leave {unseen:.2f} points open.'
     numbers = {'unseen': 100 * effects.unseen}
     if effects.unseen >= PRACTICAL_GAIN and np.isfinite(effects.error[index]):
         decided = verdict in (HOLDS, DOES_NOT_HOLD)
