@@ -10,7 +10,8 @@ import numpy as np
 
 from bert_secrets_jax import paper
 from bert_secrets_jax.analyses import verdicts
-from bert_secrets_jax.analyses.ablation import Ablated, Ablation
+from bert_secrets_jax.analyses.ablation import Ablated, Ablation, instead
+from bert_secrets_jax.analyses.ablation_over_seeds import AblationOverSeeds
 from bert_secrets_jax.analyses.attention_change import READINGS, AttentionChange
 from bert_secrets_jax.analyses.cls_tokens import ClsTokens
 from bert_secrets_jax.analyses.features import Features
@@ -293,6 +294,45 @@ class Measured:
         result = self.first(Ablation)
         return None if result is None else result.sets.get(name)
 
+    def effects(self, name: str) -> verdicts.Effects | None:
+        """Return the effects of a set of masks for tests of claims; None if they are not measured.
+
+        They are those over fine-tunings where there are enough of them for any to be significant,
+        and those on one model otherwise.
+
+        Args:
+          name: The name of the set, such as 'heads'.
+        """
+        over, ablated = self.first(AblationOverSeeds), self.ablated(name)
+        several = None if over is None else over.sets.get(name)
+        if several is not None and several.first.least_p <= verdicts.LEVEL:
+            found = several.first
+            return verdicts.Effects(
+                names=several.names,
+                difference=found.mean,
+                low=np.where(np.isnan(found.low), -np.inf, found.low),
+                high=np.where(np.isnan(found.high), np.inf, found.high),
+                p_value=found.p_value,
+                # Seeds and examples are both samples: see `SetOverSeeds.significant`.
+                corrected=np.maximum(found.holm, found.max_t),
+                unseen=0.0,
+                sample=len(over.seeds),
+                sample_of='runs',
+                population=over.population,
+            )
+        return None if ablated is None else _effects(ablated)
+
+    def instead(self, name: str) -> str:
+        """Return a sentence on what disabled heads did; empty if it is what the paper's did.
+
+        Args:
+          name: The name of the set of masks.
+        """
+        for result in (self.first(Ablation), self.first(AblationOverSeeds)):
+            if result is not None and name in result.sets and result.baseline != 'uniform':
+                return f' {instead(result.baseline)} In the paper, it attends to all tokens alike.'
+        return ''
+
 
 def _in_runs(runs: Mapping[str, Run], test: Callable[[Sequence[Run]], Verdict]) -> Verdict | None:
     """Return the verdict on all runs together, with what each of them says alone."""
@@ -385,12 +425,12 @@ def _frames(measured: Measured) -> Verdict | None:
 
 
 def _frame_heads(measured: Measured) -> Verdict | None:
-    frames, ablated = measured.first(Frames), measured.ablated('heads')
+    frames, effects = measured.first(Frames), measured.effects('heads')
     test = None if frames is None else frames.tests.get(FRAMES_DIRECTION)
-    if test is None or ablated is None:
+    if test is None or effects is None:
         return None
     best = np.argsort(-test.table.mean, axis=None, kind='stable')[:2].tolist()
-    return verdicts.heads_are_not_needed(_effects(ablated), best)
+    return _with(measured.instead('heads'), verdicts.heads_are_not_needed(effects, best))
 
 
 def _effects(ablated: Ablated) -> verdicts.Effects:
@@ -410,17 +450,23 @@ def _relation(claim: Claim, relation: str, measured: Measured) -> Verdict | None
 
 
 def _mask_helps(claim: Claim, name: str, measured: Measured) -> Verdict | None:
-    ablated = measured.ablated(name)
-    if ablated is None:
+    effects = measured.effects(name)
+    if effects is None:
         return None
-    return verdicts.some_mask_helps(claim, _effects(ablated))
+    return _with(measured.instead(name), verdicts.some_mask_helps(claim, effects))
 
 
 def _random_head(measured: Measured) -> Verdict | None:
     ablated = measured.ablated('heads')
     if ablated is None:
         return None
-    return verdicts.a_random_head_helps(ablated.average, heads=len(ablated.masks))
+    found = verdicts.a_random_head_helps(ablated.average, heads=len(ablated.masks))
+    return _with(measured.instead('heads'), found)
+
+
+def _with(sentence: str, verdict: Verdict) -> Verdict:
+    """Return a verdict with a sentence more."""
+    return dataclasses.replace(verdict, template=verdict.template + sentence)
 
 
 def _few_heterogeneous(measured: Measured) -> Verdict | None:

@@ -111,3 +111,18 @@ def test_what_cannot_be_compared_is_refused(models, model, texts, bert, tokenize
         over_seeds([model], texts)
     with pytest.raises(ValueError, match='Sets of masks are'):
         over_seeds(models, texts, masks='tails')
+
+
+def test_claims_are_about_any_finetuning_where_seeds_suffice(models, texts):
+    """Six seeds can show something, three cannot: then the claims are about the first model."""
+    alone = bs.analyses.ablation(models[0], texts, baseline='zero', **HOW)
+    for count, population in ((6, populations.ANY_FINETUNING), (3, populations.THIS_MODEL)):
+        over = over_seeds(models[:count], texts, baseline='zero')
+        found = bs.analyses.claims(alone, over).verdicts
+        (verdict,) = [each for each in found if each.claim == bs.claims.HEAD_HELPS]
+        assert verdict.population == population
+        assert 'A disabled head attends to nothing' in verdict.evidence
+        if count == 6:
+            assert (verdict.sample, verdict.sample_of) == (6, 'runs')
+            best = np.argmax(over.sets['heads'].first.mean)
+            assert f'Best to lose is {over.sets["heads"].names[best]}' in verdict.evidence
