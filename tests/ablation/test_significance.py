@@ -313,6 +313,26 @@ def test_false_alarms_of_one_test(metric, size, runs):
     assert rates.mean() >= (0.01 if metric == 'accuracy' else 0.05 - error)
 
 
+def test_false_alarms_with_heavy_tails():
+    """Outliers shrink a standard deviation's units; those of the test must not follow them."""
+    rng = np.random.default_rng(10)
+    runs, size = 300, 277
+    ours, in_deviations = [], []
+    for seed in range(runs):
+        labels, shared = rng.normal(size=(2, size))
+        models = labels + 0.5 * shared + 0.5 * rng.standard_t(2.2, size=(2, size)) / np.sqrt(11)
+        test = lambda models, labels=labels, seed=seed: significance.randomization_test(
+            'pearson', models[:1], models[1], labels, rounds=199, seed=seed
+        )
+        ours.append(test(models)[0] <= 0.05)
+        # Both scores stay the same.
+        scaled = scipy.stats.zscore(models, axis=1)
+        in_deviations.append(test(3 * scaled + 2)[0] <= 0.05)
+    assert ours == in_deviations
+    assert np.mean(ours) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / runs)
+    assert np.mean(ours) >= 0.02
+
+
 def test_family_wise_error_of_holm():
     rng = np.random.default_rng(12)
     families = [
