@@ -84,10 +84,10 @@ def test_tails_cover_the_best_of_normal_masks(masks):
 @pytest.mark.parametrize(
     'metric, masks, size, best, runs',
     [
-        ('accuracy', 144, 277, 0.12, 150),
-        ('f1', 144, 408, 0.1, 150),
-        ('pearson', 72, 277, 0.06, 150),
-        ('pearson', 72, 1500, 0.03, 60),
+        ('accuracy', 144, 277, 0.12, 100),
+        ('f1', 144, 408, 0.1, 100),
+        ('pearson', 72, 277, 0.06, 100),
+        ('pearson', 72, 1500, 0.03, 40),
     ],
 )
 @pytest.mark.parametrize('name', ['no effect', 'one is clearly best', 'several are nearly best'])
@@ -251,15 +251,16 @@ def test_a_choice_elsewhere_is_measured_without_luck(metric, name):
     gains = world(name, 30, 0.04)
     truth = true_gains(metric, gains)
     covered, errors, lucky = [], [], []
-    for seed in range(200):
+    runs = 80
+    for seed in range(runs):
         choose, measure = (
             Answers(*answers(metric, gains, size=size, rng=rng)) for size in (200, 300)
         )
-        found = gain_of_choice(metric, choose, measure, resamples=200, seed=seed)
+        found = gain_of_choice(metric, choose, measure, resamples=100, seed=seed)
         covered.append(found.low <= truth[found.best] <= found.high)
         errors.append(found.gain - truth[found.best])
         lucky.append(found.where_chosen - truth[found.best])
-    assert 0.93 <= np.mean(covered) <= 0.99
+    assert np.mean(covered) >= 0.95 - 3 * np.sqrt(0.05 * 0.95 / runs)
     assert abs(np.mean(errors)) <= slack(errors)
     assert np.mean(lucky) > slack(lucky)
 
