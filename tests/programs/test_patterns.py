@@ -36,7 +36,7 @@ def test_maps_of_other_settings_are_not_labelled_as_these(study):
     with pytest.raises(ValueError, match='other maps than those that ship'):
         patterns.maps_to_label(study, shipped=True)
     other = Study(study.config, study.folder.with_name('shipped'))
-    assert len(patterns.maps_to_label(other, shipped=True)) == 648
+    assert len(patterns.maps_to_label(other, shipped=True)) == 1546
     with pytest.raises(ValueError, match='of another model, of other texts or of other'):
         patterns.maps_to_label(other, shipped=False)
 
