@@ -135,7 +135,7 @@ def get_config(arg: str = '') -> ConfigDict:
             'patterns': {
                 # Maps that the program `annotate` draws to be labelled by eye.
                 'count': 100,
-                # What the program `train_patterns` learns from: '' (the 648 maps that ship), or a
+                # What the program `train_patterns` learns from: '' (the 1,546 maps that ship), or a
                 # folder that `annotate` wrote.
                 'annotated': '',
                 # Pixels of the images (32 or more), and tokens that fill them: 0 stretches all.

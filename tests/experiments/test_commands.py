@@ -305,7 +305,7 @@ def test_labelling_goes_on_where_it_was_killed(tmp_path):
             address = program.stdout.readline().split()[0]
             with urllib.request.urlopen(f'{address}state') as answer:
                 state = json.load(answer)
-            assert (state['next'], state['done'], state['total']) == (number, number, 648)
+            assert (state['next'], state['done'], state['total']) == (number, number, 1546)
             decision = json.dumps({'number': number, 'class': labelled}).encode()
             headers = {'Content-Type': 'application/json'}
             request = urllib.request.Request(f'{address}label', decision, headers)
