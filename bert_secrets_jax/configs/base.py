@@ -138,10 +138,13 @@ def get_config(arg: str = '') -> ConfigDict:
                 # What the program `train_patterns` learns from: '' (the 1,546 maps that ship), or a
                 # folder that `annotate` wrote.
                 'annotated': '',
-                # Pixels of the images (32 or more), and tokens that fill them: 0 stretches all.
+                # A convolutional network like the paper's, to compare the classifier with: epochs
+                # of its training (100 take hours on a CPU, 0 leaves it out), pixels of its images
+                # (32 or more), and tokens that fill them: 0 stretches all.
+                'epochs': 0,
                 'side': 32,
                 'longest': 0,
-                'epochs': 100,
+                # Of texts, and of heads.
                 'folds': 5,
                 # What the patterns section classifies with: '' (the one that ships), or what
                 # `train_patterns` wrote.

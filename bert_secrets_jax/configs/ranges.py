@@ -40,7 +40,7 @@ NUMBERS: Mapping[str, Range] = types.MappingProxyType(
         'patterns.count': Range(1, 100_000),
         'patterns.side': Range(32, 1_024),
         'patterns.longest': Range(0, 100_000),
-        'patterns.epochs': Range(1, 100_000),
+        'patterns.epochs': Range(0, 100_000),
         'patterns.folds': Range(2, 1_000),
         'seed': _SEED,
     }

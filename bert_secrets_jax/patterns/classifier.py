@@ -4,7 +4,13 @@
     tables = bs.collect(pretrained, batches, bs.patterns.pattern_statistics(classifier))
     tables['pattern: vertical'].mean  # [layer, head]: the share of examples with this pattern
 
-Shapes: L layers, N heads, T positions, C classes.
+The classifier is a kernel machine: least-squares classification with Gaussian kernels on the
+labelled maps (Rasmussen and Williams 2006, Gaussian Processes for Machine Learning, section 6.5),
+on features that hardly depend on a model's contrast. It differs from the paper, whose convolutional
+network sees pixels. One linear system fits it, so that whole models can be left out in evaluation,
+and its distances also tell which maps are unlike all labelled ones.
+
+Shapes: L layers, N heads, T positions, C classes, M labelled maps, F features, B maps.
 """
 
 import dataclasses
@@ -15,7 +21,6 @@ from collections.abc import Callable, Mapping
 from importlib import resources
 from typing import Any
 
-import flax.traverse_util
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,33 +31,43 @@ from jaxtyping import Array, Float
 from bert_secrets_jax.files import checksum, open_regular, parse_json, write_atomically
 from bert_secrets_jax.measure.catalogue import Described, Family
 from bert_secrets_jax.measure.statistics import Comparison, Maps, Marks, Result, Statistic
-from bert_secrets_jax.patterns.cnn import CLASSES, SIDE, TITLES, PatternCNN, image
+from bert_secrets_jax.patterns.cnn import CLASSES, TITLES
+from bert_secrets_jax.patterns.features import features, number_of_features
 from bert_secrets_jax.ranges import Range
 
-# The name, beside those of the classes, of the last value of `pattern_change`: whether the class
-# of the map is another one in the second model.
-CHANGED = 'changed'
+# Names beside those of the classes: whether a map is unlike all labelled ones, and, the last value
+# of `pattern_change`, whether the class of the map is another one in the second model.
+UNLIKE, CHANGED = 'unlike', 'changed'
 _SOURCE = 'Kovaleva et al. 2019, section 4.1'
 _CLASS_TITLES = {
     name: f'maps of the class {title}' for name, title in zip(CLASSES, TITLES, strict=True)
-}
+} | {UNLIKE: 'maps that are unlike all labelled ones'}
 
 
 # By identity: jit recognises what it has compiled for, and arrays cannot be hashed.
 @dataclasses.dataclass(frozen=True, eq=False)
 class Classifier:
-    """A trained network.
+    """A fitted kernel machine.
 
     Attributes:
-      params: The parameters of `PatternCNN`.
-      side, longest: The size of the images on which it was trained, as in `cnn.image`.
+      center, scale: [F] The mean and the standard deviation of each feature of the labelled maps.
+      known: [M, F] The standardised features of the labelled maps.
+      weights: [M, C] How much each labelled map speaks for each class.
+      width: The factor of the squared distance in the kernel.
+      temperature: What scores are divided by, so that their softmax is a probability.
+      far: The distance to the nearest labelled map from which on a map is unlike all of them. A
+        distance is the root of the mean squared difference of standardised features.
       confusion: [C, C] The number of maps for each class given by a person (rows) and each class
-        predicted by a network that was trained without the map (columns; cross-validation).
+        predicted by a classifier that was fitted without any map of the same model (columns).
     """
 
-    params: Mapping[str, Any]
-    side: int = SIDE
-    longest: int | None = None
+    center: np.ndarray
+    scale: np.ndarray
+    known: np.ndarray
+    weights: np.ndarray
+    width: float
+    temperature: float = 1.0
+    far: float = float('inf')
     confusion: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((0, 0), int))
 
 
@@ -77,43 +92,49 @@ def load_classifier(path: str | pathlib.Path | None = None) -> Classifier:
     if expected is not None and expected != checksum(about, arrays):
         raise ValueError(f'{path} is damaged: what it holds is not what was written.')
     about = {name: _json(text) for name, text in about.items()}
-    if about.get('classes') != list(CLASSES) or about.keys() != _ABOUT:
+    if about.get('classes') != list(CLASSES) or about.keys() != {'classes', 'confusion', *_NUMBERS}:
         raise ValueError(
-            f'{path} is no classifier of {", ".join(CLASSES)}: make one with '
+            f'{path} is no classifier of {", ".join(CLASSES)}, or one of another version: make one '
+            'with bs.patterns.fit(maps, labels) and bs.patterns.save_classifier(path, classifier).'
+        )
+    if not _are_weights(arrays):
+        raise ValueError(
+            f"{path} has not the weights of this version's classifier: make it anew with "
             'bs.patterns.fit(maps, labels) and bs.patterns.save_classifier(path, classifier).'
         )
-    params = flax.traverse_util.unflatten_dict(arrays, sep='/')
-
-    def network():
-        return PatternCNN().init(jax.random.key(0), jnp.zeros((1, SIDE, SIDE, 3)))
-
-    expected = jax.eval_shape(network)['params']
-
-    def alike(leaf, other):
-        return (leaf.shape, leaf.dtype) == (other.shape, other.dtype)
-
-    if jax.tree.structure(params) != jax.tree.structure(expected) or not jax.tree.all(
-        jax.tree.map(alike, params, expected)
-    ):
+    numbers, confusion = {name: about[name] for name in _NUMBERS}, about['confusion']
+    # `far` is infinite, in JSON null, where no distance is known.
+    numbers['far'] = float('inf') if numbers['far'] is None else numbers['far']
+    if not all(_is_positive(each) for each in numbers.values()) or not _is_confusion(confusion):
         raise ValueError(
-            f"{path} has not the weights of this version's network: make it anew with "
-            'bs.patterns.fit(maps, labels) and bs.patterns.save_classifier(path, classifier).'
-        )
-    side, longest, confusion = about['side'], about['longest'], about['confusion']
-    if side not in _SIDE or longest not in _LONGEST or not _is_confusion(confusion):
-        raise ValueError(
-            f'{path} is damaged: {side=} must be {_SIDE}, {longest=} {_LONGEST}, and the confusion '
+            f'{path} is damaged: {", ".join(_NUMBERS)} must be numbers above 0, and the confusion '
             'a table of numbers of maps.'
         )
     return Classifier(
-        params=params,
-        side=side,
-        longest=longest,
+        **arrays,
+        **numbers,
         confusion=np.array(confusion, int).reshape(len(confusion), len(confusion)),
     )
 
 
-_SIDE, _LONGEST = Range(1, 10_000), Range(1, 1_000_000, optional=True)
+_NUMBERS = ('width', 'temperature', 'far')
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
+def _are_weights(arrays: Mapping[str, np.ndarray]) -> bool:
+    """Whether arrays are those of a classifier, of the features of this version, all finite."""
+    if arrays.keys() != {'center', 'scale', 'known', 'weights'}:
+        return False
+    maps, number = len(np.atleast_1d(arrays['weights'])), number_of_features()
+    shapes = {'center': (number,), 'scale': (number,), 'known': (maps, number)}
+    shapes['weights'] = (maps, len(CLASSES))
+    return maps > 0 and all(
+        array.shape == shapes[name] and array.dtype == np.float32 and np.isfinite(array).all()
+        for name, array in arrays.items()
+    )
 
 
 def _is_confusion(value: Any) -> bool:
@@ -125,9 +146,6 @@ def _is_confusion(value: Any) -> bool:
 
 
 _MAPS = Range(0, 10**9)
-
-
-_ABOUT = {'classes', 'side', 'longest', 'confusion'}
 
 
 def _json(text: str):
@@ -144,16 +162,52 @@ def save_classifier(path: pathlib.Path, classifier: Classifier) -> None:
       path: The file (.safetensors).
       classifier: The classifier.
     """
+    far = classifier.far if np.isfinite(classifier.far) else None
     about = {
         'classes': json.dumps(CLASSES),
-        'side': json.dumps(classifier.side),
-        'longest': json.dumps(classifier.longest),
+        'width': json.dumps(classifier.width),
+        'temperature': json.dumps(classifier.temperature),
+        'far': json.dumps(far),
         'confusion': json.dumps(np.asarray(classifier.confusion).tolist()),
     }
-    arrays = flax.traverse_util.flatten_dict(jax.device_get(classifier.params), sep='/')
-    arrays = {name: np.asarray(array) for name, array in arrays.items()}
+    arrays = {
+        name: np.asarray(getattr(classifier, name), np.float32)
+        for name in ('center', 'scale', 'known', 'weights')
+    }
     about['sha256'] = checksum(about, arrays)
     write_atomically(path, safetensors.numpy.save(arrays, metadata=about))
+
+
+def judge(classifier: Classifier, seen: Float[Array, 'B F']) -> Float[Array, 'B D']:
+    """Return the logits of each class and, last, the distance to the nearest labelled map.
+
+    Args:
+      classifier: The classifier.
+      seen: The features of maps (`features`).
+
+    Returns:
+      C logits, whose softmax is calibrated on models without labels, and the distance: D is C + 1.
+    """
+    standard = standardised(seen, classifier.center, classifier.scale)
+    known = jnp.asarray(classifier.known)
+    exact = jax.lax.Precision.HIGHEST
+    squares = (
+        jnp.square(standard).sum(axis=1)[:, None]
+        + jnp.square(known).sum(axis=1)
+        - 2 * jnp.einsum('BF,MF->BM', standard, known, precision=exact)
+    )
+    squares = jnp.maximum(squares, 0)
+    kernel = jnp.exp(-classifier.width * squares)
+    scores = jnp.einsum('BM,MC->BC', kernel, classifier.weights, precision=exact)
+    distance = jnp.sqrt(squares.min(axis=1, keepdims=True) / known.shape[1])
+    return jnp.concatenate([scores / classifier.temperature, distance], axis=1)
+
+
+def standardised(
+    seen: Float[Array, 'B F'], center: Float[Array, ' F'], scale: Float[Array, ' F']
+) -> Float[Array, 'B F']:
+    """Return features in standard deviations, at most 4, so that no single one decides."""
+    return jnp.clip((seen - center) / scale, -4, 4)
 
 
 def classify(classifier: Classifier, attentions: Maps, marks: Marks) -> Float[Array, 'L N C']:
@@ -164,17 +218,27 @@ def classify(classifier: Classifier, attentions: Maps, marks: Marks) -> Float[Ar
       attentions: The maps [L, N, T, T].
       marks: The marks of the example, of which 'token' and 'sep' are read.
     """
+    return _judged(classifier, attentions, marks)[..., :-1]
+
+
+def _judged(classifier: Classifier, attentions: Maps, marks: Marks) -> Float[Array, 'L N D']:
     length = marks['token'].sum()
     # Two texts are told apart by the first separator; what has none is one text.
     first_text = jnp.where(marks['sep'].any(), 1 + jnp.argmax(marks['sep']), length)
-    to_image = functools.partial(image, side=classifier.side, longest=classifier.longest)
 
     def of_layer(maps):
-        images = jax.vmap(to_image, (0, None, None))(maps, length, first_text)
-        return PatternCNN().apply({'params': classifier.params}, images)
+        return judge(classifier, jax.vmap(features, (0, None, None))(maps, length, first_text))
 
-    # Layer by layer: the features of all maps of a large batch would not fit.
+    # Layer by layer: what is computed of all maps of a large batch would not fit.
     return jax.lax.map(of_layer, attentions)
+
+
+def _values(classifier: Classifier, attentions: Maps, marks: Marks) -> Float[Array, 'L N D']:
+    """Return 1 for the class of each map, and last, whether it is unlike all labelled ones."""
+    judged = _judged(classifier, attentions, marks)
+    one = jax.nn.one_hot(judged[..., :-1].argmax(axis=-1), len(CLASSES))
+    unlike = judged[..., -1:] > classifier.far
+    return jnp.concatenate([one, unlike.astype(one.dtype)], axis=-1)
 
 
 @functools.cache
@@ -185,12 +249,13 @@ def pattern(classifier: Classifier, classes: tuple[str, ...] = CLASSES) -> Stati
 
     Args:
       classifier: The classifier of maps.
-      classes: The classes to return, in this order; all by default.
+      classes: The classes to return, in this order; all by default. UNLIKE is 1 where the map is
+        unlike all labelled ones, whatever its class.
     """
-    chosen = tuple(map(CLASSES.index, classes))
+    chosen = tuple(map((*CLASSES, UNLIKE).index, classes))
 
     def statistic(attentions: Maps, marks: Marks) -> Result:
-        return _take(_one_of(classify(classifier, attentions, marks)), chosen), jnp.ones(())
+        return _take(_values(classifier, attentions, marks), chosen), jnp.ones(())
 
     statistic.__name__ = 'pattern'
     return statistic
@@ -207,15 +272,13 @@ def pattern_change(
 
     Args:
       classifier: The classifier of maps.
-      parts: The values to return, in this order: names of classes, and CHANGED.
+      parts: The values to return, in this order: names of classes, UNLIKE and CHANGED.
     """
-    chosen = tuple(map((*CLASSES, CHANGED).index, parts))
+    chosen = tuple(map((*CLASSES, UNLIKE, CHANGED).index, parts))
 
     def statistic(attentions: Maps, others: Maps, marks: Marks) -> Result:
-        before, after = (
-            _one_of(classify(classifier, maps, marks)) for maps in (attentions, others)
-        )
-        changed = 1 - jnp.einsum('LNC,LNC->LN', before, after)
+        before, after = (_values(classifier, maps, marks) for maps in (attentions, others))
+        changed = 1 - jnp.einsum('LNC,LNC->LN', before[..., :-1], after[..., :-1])
         return _take(jnp.concatenate([after, changed[..., None]], axis=-1), chosen), jnp.ones(())
 
     statistic.__name__ = 'pattern_change'
@@ -223,9 +286,10 @@ def pattern_change(
 
 
 def pattern_statistics(classifier: Classifier) -> list[Described]:
-    """Return the statistics 'pattern: vertical' and so on, one for each of CLASSES.
+    """Return the statistics 'pattern: vertical' and so on, and 'pattern: unlike'.
 
-    The value of each is the share of maps in its class. Together they cost as much as one of them.
+    The value of each is the share of maps in its class, and of those that are unlike all labelled
+    ones. Together they cost as much as one of them.
 
     Args:
       classifier: The classifier of maps.
@@ -239,8 +303,8 @@ def pattern_statistics(classifier: Classifier) -> list[Described]:
 def pattern_comparisons(classifier: Classifier) -> list[Described]:
     """Return statistics for `compare`: the second model's shares, and 'pattern: changed'.
 
-    There is one share for each of CLASSES. 'pattern: changed' is the share of maps whose class in
-    the second model is another than in the first.
+    There is one share for each of CLASSES, and 'pattern: unlike'. 'pattern: changed' is the share
+    of maps whose class in the second model is another than in the first.
 
     Args:
       classifier: The classifier of maps.
@@ -289,7 +353,3 @@ def _only(stacked: Callable) -> Callable:
 
 def _take(values: Float[Array, 'L N C'], chosen: tuple[int, ...]) -> Float[Array, 'L N F']:
     return values[..., np.array(chosen)]
-
-
-def _one_of(logits: Float[Array, 'L N C']) -> Float[Array, 'L N C']:
-    return jax.nn.one_hot(logits.argmax(axis=-1), len(CLASSES))

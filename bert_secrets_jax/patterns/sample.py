@@ -66,6 +66,16 @@ class MapSample:
 _ARRAYS = ('first_text', 'source', 'example', 'layer', 'head', 'text')
 
 
+def origins(maps: MapSample) -> np.ndarray:
+    """Return the origin of each map [A]: the name of a model with all that was tuned from it.
+
+    It is what stands before the first comma of `source`; both models of sapiens, which are of one
+    recipe, are one.
+    """
+    names = [str(source).split(',')[0] for source in maps.source]
+    return np.array(['sapiens' if name.startswith('sapiens ') else name for name in names])
+
+
 def shared_texts(texts: Sequence[Text]) -> np.ndarray:
     """Return a number for each text [E], which is the same for texts that share a sentence.
 

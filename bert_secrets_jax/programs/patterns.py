@@ -8,9 +8,9 @@ from absl import logging
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.files import read_record, write_atomically, write_csv, write_record
-from bert_secrets_jax.patterns import page
+from bert_secrets_jax.patterns import page, sample
 from bert_secrets_jax.patterns import train as training
-from bert_secrets_jax.patterns.classifier import load_classifier, save_classifier
+from bert_secrets_jax.patterns.classifier import save_classifier
 from bert_secrets_jax.patterns.cnn import CLASSES, TITLES
 from bert_secrets_jax.patterns.sample import (
     ANNOTATED,
@@ -107,17 +107,17 @@ def _noted(note: pathlib.Path) -> dict | None:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Predictions:
-    """The predicted classes of maps, each by a model that was not trained with the map.
+    """What a model says of maps that it was not fitted to.
 
     Attributes:
-      classes: The predicted class of each map [A], as its place in `CLASSES`.
+      scores: The score of each class for each map [A, C], the greatest for the predicted one.
     """
 
-    classes: np.ndarray
+    scores: np.ndarray
 
 
 def train(study: Study) -> None:
-    """Cross-validate the classifier, train it on all maps, and write it and its tables."""
+    """Evaluate the classifier leaving texts, heads and models out, fit it, and write its tables."""
     config, folder = study.config.patterns, study.folder
     directory = pathlib.Path(config.annotated or ANNOTATED)
     maps, labels = read_annotated(directory)
@@ -132,62 +132,98 @@ def train(study: Study) -> None:
             [(directory / name).read_bytes().hex() for name in (MAPS_FILE, LABELS_FILE)]
         ),
         'settings': dataclasses.asdict(settings),
+        'folds': config.folds,
     }
+    logging.info('Computing the features of %d maps', len(maps))
+    inputs = training.Inputs(maps, training.features_of(maps))
+    models = [name for name in training.MODELS if name != 'CNN' or config.epochs]
     found = {}
-    for name, guess in training.MODELS.items():
+    for leave_out in training.LEAVE_OUT:
+        if leave_out == 'model' and len(np.unique(training.groups_of(maps, leave_out))) < 2:
+            logging.warning('All maps are of one model: no model can be left out.')
+            continue
+        for name in models:
 
-        def predict(name=name, guess=guess) -> Predictions:
-            logging.info('Cross-validating: %s', name)
-            return Predictions(
-                training.cross_validate(guess, maps, labels, settings, folds=config.folds)
-            )
+            def predict(name=name, leave_out=leave_out) -> Predictions:
+                logging.info('Cross-validating: %s, leaving one %s out', name, leave_out)
+                return Predictions(
+                    training.cross_validate(
+                        training.MODELS[name],
+                        inputs,
+                        labels,
+                        settings,
+                        leave_out=leave_out,
+                        folds=config.folds,
+                    )
+                )
 
-        kept = study.run.keep(
-            f'predictions {name}', Predictions, depends_on | {'folds': config.folds}, predict
-        )
-        found[name] = kept.classes
-        write_csv(
-            folder / f'predictions_{name.replace(" ", "_")}.csv',
-            ('example', 'label', 'prediction'),
-            zip(maps.example, labels, kept.classes, strict=True),
-        )
+            key = f'predictions {name} leaving one {leave_out} out'
+            kept = study.run.keep(key, Predictions, depends_on, predict)
+            found[leave_out, name] = kept.scores
     _write_scores(folder, found, maps, labels)
-    confusion = training.confusion(labels, found['CNN'])
+    # What it says of other models is the hardest test that there is.
+    hardest, _ = list(found)[-1]
+    logits = found[hardest, 'kernel']
+    classifier = training.calibrated(training.fit(maps, labels), logits, labels)
     path = folder / 'classifier.safetensors'
-    trained = study.run.folder_for('classifiers/all', depends_on).with_suffix('.safetensors')
-    try:
-        classifier = load_classifier(trained)
-    except (FileNotFoundError, ValueError) as error:
-        if trained.exists():
-            logging.warning('Training again: %s', error)
-        logging.info('Training on all %d maps', len(maps))
-        classifier = training.fit(maps, labels, settings)
-        save_classifier(trained, classifier)
-    # The confusion depends on the folds, the network does not.
-    save_classifier(path, dataclasses.replace(classifier, confusion=confusion))
+    save_classifier(path, classifier)
+    sure = training.probabilities(logits, labels, training.groups_of(maps, hardest))
+    print(
+        f'Expected calibration error, leaving one {hardest} out: '
+        f'{training.calibration_error(sure, labels):.3f}'
+    )
     print(f'Classifier: {path.resolve()}')
 
 
 def _write_scores(folder: pathlib.Path, found, maps: MapSample, labels: np.ndarray) -> None:
-    scores = {name: training.score(labels, each, maps.text) for name, each in found.items()}
+    predicted = {key: scores.argmax(axis=1) for key, scores in found.items()}
+    scores = {
+        # Whole texts or heads are drawn. Of models there are too few to be drawn.
+        (leave_out, name): training.score(
+            labels, each, training.groups_of(maps, 'head' if leave_out == 'head' else 'text')
+        )
+        for (leave_out, name), each in predicted.items()
+    }
     write_csv(
         folder / 'scores.csv',
-        ('model', 'macro_f1', 'macro_low', 'macro_high', 'weighted_f1', 'weighted_low',
-         'weighted_high', 'accuracy', *(f'f1_{name}' for name in CLASSES)),
+        ('left_out', 'model', 'macro_f1', 'macro_low', 'macro_high', 'weighted_f1', 'weighted_low',
+         'weighted_high', 'accuracy', 'accuracy_low', 'accuracy_high',
+         *(f'f1_{name}' for name in CLASSES)),
         (
-            (name, each.macro_f1, *each.macro_interval, each.weighted_f1, *each.weighted_interval,
-             each.accuracy, *each.f1)
-            for name, each in scores.items()
+            (*key, each.macro_f1, *each.macro_interval, each.weighted_f1, *each.weighted_interval,
+             each.accuracy, *each.accuracy_interval, *each.f1)
+            for key, each in scores.items()
         ),
     )  # fmt: skip
-    confusion = training.confusion(labels, found['CNN'])
+    hardest, _ = list(found)[-1]
+    origins = sample.origins(maps)
+    write_csv(
+        folder / 'scores_origins.csv',
+        ('left_out', 'model', 'origin', 'maps', 'accuracy', 'macro_f1'),
+        (
+            (*key, origin, here.sum(), (each == labels)[here].mean(),
+             np.nanmean(training.f1_of(training.confusion(labels[here], each[here]))))
+            for key, each in predicted.items()
+            for origin in np.unique(origins)
+            for here in [origins == origin]
+        ),
+    )  # fmt: skip
+    write_csv(
+        folder / 'predictions.csv',
+        ('origin', 'example', 'layer', 'head', 'label', *map(' '.join, predicted)),
+        zip(origins, maps.example, maps.layer + 1, maps.head + 1, labels, *predicted.values(),
+            strict=True),
+    )  # fmt: skip
+    confusion = training.confusion(labels, predicted[hardest, 'kernel'])
     write_csv(
         folder / 'confusion.csv',
         ('label', *CLASSES),
         ((name, *row) for name, row in zip(CLASSES, confusion, strict=True)),
     )
     # The maps that both models put into the right class are the best examples of the classes.
-    clear = np.all([found[name] == labels for name in ('CNN', 'hand-made features')], axis=0)
+    clear = np.all(
+        [predicted[hardest, name] == labels for name in ('kernel', 'regression')], axis=0
+    )
     panels = {
         title: [
             (maps.source[number], maps.values[number].astype(np.float32))
@@ -196,9 +232,10 @@ def _write_scores(folder: pathlib.Path, found, maps: MapSample, labels: np.ndarr
         for index, title in enumerate(TITLES)
     }
     plots.save(plots.class_examples(panels), folder / 'figures', 'classes')
-    for name, each in scores.items():
+    for (leave_out, name), each in scores.items():
         print(
-            f'{name:>20}: macro F1 {each.macro_f1:.3f} ({each.macro_interval[0]:.3f} to '
-            f'{each.macro_interval[1]:.3f}), weighted {each.weighted_f1:.3f}, '
-            f'accuracy {each.accuracy:.3f}'
+            f'leaving one {leave_out} out, {name:>13}: macro F1 {each.macro_f1:.3f} '
+            f'({each.macro_interval[0]:.3f} to {each.macro_interval[1]:.3f}), '
+            f'weighted {each.weighted_f1:.3f}, accuracy {each.accuracy:.3f} '
+            f'({each.accuracy_interval[0]:.3f} to {each.accuracy_interval[1]:.3f})'
         )

@@ -320,7 +320,8 @@ class Study:
         path = self.config.patterns.classifier
         # Read first: a file that is none is refused as such.
         confusion = self.classifier.confusion.tolist()
-        return _of_file(pathlib.Path(path)) if path else digest(['shipped', confusion])
+        shipped = ['shipped', confusion, self.classifier.far]
+        return _of_file(pathlib.Path(path)) if path else digest(shipped)
 
     def _digest_of_frames(self) -> str:
         frames = self.config.frames
