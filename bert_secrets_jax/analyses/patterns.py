@@ -31,13 +31,14 @@ from bert_secrets_jax.patterns.classifier import (
     pattern_statistics,
 )
 from bert_secrets_jax.patterns.cnn import CLASSES, TITLES
+from bert_secrets_jax.patterns.correct import Corrected, corrected
 from bert_secrets_jax.patterns.sample import MapSample
-from bert_secrets_jax.patterns.train import f1_of, predict
+from bert_secrets_jax.patterns.train import FAR, f1_of, predict
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.1'
 NAMES = tuple(f'pattern: {name}' for name in CLASSES)
-CHANGED = 'pattern: changed'
+CHANGED, UNLIKE = 'pattern: changed', 'pattern: unlike'
 ALL_SPECIAL = '[CLS] and all [SEP]'
 # The number of examples in Figure 1, and the least number of tokens of one: in a map of few tokens,
 # patterns look alike.
@@ -67,11 +68,12 @@ class Patterns(Result):
     Attributes:
       subject: The names of the model, the texts and the task.
       before: The tables of the model before fine-tuning: 'pattern: vertical' and so on, and '[CLS]
-        and all [SEP]'. The mean of a pattern is the share of examples on which the head has it.
+        and all [SEP]'. The mean of a pattern is the share of examples on which the head has it;
+        'pattern: unlike' is the share on which its map is unlike all labelled ones.
       runs: The tables of each fine-tuned model by its seed. 'pattern: changed' is the share of
         examples whose map changes its class. Empty if no fine-tuned model was measured.
-      confusion: The number of labelled maps by label (rows) and by the class that cross-validated
-        classifiers found (columns) [C, C]; empty if it is not known.
+      confusion: The number of labelled maps by label (rows) and by the class that classifiers
+        found which knew no map of the same model (columns) [C, C]; empty if it is not known.
       examples: The maps that are most clearly of a class, by the title of the class (Figure 1).
     """
 
@@ -88,10 +90,47 @@ class Patterns(Result):
     @property
     def shares(self) -> dict[str, np.ndarray]:
         """The share of each head's maps in each class [L, N, C], by the name of the model."""
-        shares = {'pre-trained': _stacked(self.before)}
+        return {model: _stacked(tables) for model, tables in self._tables.items()}
+
+    @functools.cached_property
+    def corrected(self) -> dict[str, Corrected]:
+        """The shares of all maps by the name of the model, corrected for mistaken classes.
+
+        It is empty where the confusion of the classifier is not known.
+        """
+        found = {
+            model: corrected(grid.mean(axis=(0, 1)), self.confusion, size=self._size(model))
+            for model, grid in self.shares.items()
+        }
+        return {model: each for model, each in found.items() if each is not None}
+
+    @property
+    def unlike(self) -> dict[str, float]:
+        """The share of all maps that are unlike all labelled ones, by the name of the model."""
+        if UNLIKE not in self.before:
+            return {}
+        shares = {'pre-trained': self.before[UNLIKE].mean}
         if self.runs:
-            shares['fine-tuned'] = _stacked(over_seeds(list(self.runs.values()), NAMES))
-        return shares
+            shares['fine-tuned'] = np.mean([run[UNLIKE].mean for run in self.runs.values()], axis=0)
+        return {model: float(grid.mean()) for model, grid in shares.items()}
+
+    def _size(self, model: str) -> float:
+        """Return how many independent maps vary as little as the shares do, at their widest."""
+        tables = self._tables[model]
+        sizes = []
+        for name in NAMES:
+            # How the errors of heads depend on each other is unknown; at worst they add up.
+            share, error = tables[name].mean.mean(), tables[name].standard_error.mean()
+            if error > 0:
+                sizes.append(share * (1 - share) / error**2)
+        return min(sizes, default=float(tables[NAMES[0]].count))
+
+    @property
+    def _tables(self) -> dict[str, Tables]:
+        tables = {'pre-trained': self.before}
+        if self.runs:
+            tables['fine-tuned'] = over_seeds(list(self.runs.values()), NAMES)
+        return tables
 
     @property
     def changed(self) -> np.ndarray | None:
@@ -102,6 +141,14 @@ class Patterns(Result):
 
     def frames(self):
         frames = {'patterns': self._summary()}
+        if self.unlike:
+            frames['unlike'] = framed(
+                ['model', 'unlike_percent'],
+                [[model, 100 * share] for model, share in self.unlike.items()],
+                'Share of all maps that are unlike every labelled one: farther from the nearest '
+                'than 95 % of labelled maps are from those of other texts. Their classes are '
+                'guesses.',
+            )
         frames['heads'] = heads_frame(
             {name: self.before[name] for name in NAMES}, 'share of maps', 'The model as it is.'
         )
@@ -170,6 +217,7 @@ class Patterns(Result):
                     numbers={'others': '' if others is None else f', the others {others:.2f}'},
                 )
             )
+        findings += self._corrections()
         findings.append(self._trust())
         return findings
 
@@ -223,15 +271,60 @@ class Patterns(Result):
             ),
         ]
 
+    def _corrections(self) -> list[Finding]:
+        findings = []
+        for model, each in self.corrected.items():
+            most = int(each.shares.argmax())
+            others = ', '.join(
+                f'{title} {share:.0%} ({low:.0%} to {high:.0%})'
+                for title, share, low, high in zip(
+                    TITLES, each.shares, each.low, each.high, strict=True
+                )
+                if title != TITLES[most]
+            )
+            findings.append(
+                Finding(
+                    name=f'most frequent pattern, {model}, corrected',
+                    estimate=float(each.shares[most]),
+                    low=float(each.low[most]),
+                    high=float(each.high[most]),
+                    unit='share of maps',
+                    sample=int(self.before[NAMES[0]].count),
+                    source='Rogan and Gladen 1978',
+                    template=(
+                        'Corrected for what the classifier mistakes on models that it does not '
+                        'know, {estimate:.0%} ({low:.0%} to {high:.0%}) of the maps of the {model} '
+                        'model are {pattern}; {others}.'
+                    ),
+                    numbers={'model': model, 'pattern': TITLES[most], 'others': others},
+                )
+            )
+        for model, share in self.unlike.items():
+            findings.append(
+                Finding(
+                    name=f'maps unlike all labelled ones, {model}',
+                    estimate=share,
+                    unit='share of maps',
+                    sample=int(self.before[NAMES[0]].count),
+                    source='distance to the nearest labelled map',
+                    template=(
+                        '{estimate:.0%} of the maps of the {model} model are unlike all labelled '
+                        'ones; among labelled maps it is {expected:.0%}.'
+                    ),
+                    numbers={'model': model, 'expected': FAR},
+                )
+            )
+        return findings
+
     def _trust(self) -> Finding:
         if not self.confusion.size:
             return Finding(
                 name='F1 of the classifier',
                 estimate=np.nan,
                 unit='F1, mean over classes',
-                source='cross-validation',
-                template='Classes are those that a convolutional network finds; how well it does '
-                'is not known.',
+                source='cross-validation, leaving models out',
+                template='Classes are those that a classifier finds; how well it does is not '
+                'known.',
             )
         scores = f1_of(self.confusion)
         each = ', '.join(f'{title} {f1:.2f}' for title, f1 in zip(TITLES, scores, strict=True))
@@ -241,10 +334,10 @@ class Patterns(Result):
             unit='F1, mean over classes',
             sample=int(self.confusion.sum()),
             sample_of='labelled maps',
-            source='cross-validation',
+            source='cross-validation, leaving models out',
             template=(
-                'Classes are those that a convolutional network finds. On labelled maps that it '
-                'was not trained with ({sample} maps, cross-validation), its {score} is '
+                'Classes are those that a classifier finds. On labelled maps of models that it was '
+                'not fitted to ({sample} maps, one model left out at a time), its {score} is '
                 '{estimate:.2f}, mean over classes ({each}); the paper reports {published} for its '
                 'own and does not say on which maps.'
             ),
@@ -262,6 +355,9 @@ class Patterns(Result):
             for runs in models.values():
                 found = mean_over_runs(runs, [name])
                 row += [100 * found.mean, 100 * (found.high - found.mean)]
+            for each in self.corrected.values():
+                place = CLASSES.index(key)
+                row += [100 * ends[place] for ends in (each.shares, each.low, each.high)]
             if published is not None:
                 row.append(100 * published[key])
             rows.append(row)
@@ -271,13 +367,18 @@ class Patterns(Result):
         columns = ['class']
         for model in models:
             columns += [f'{model}_percent', f'{model}_half_interval_percent']
+        for model in self.corrected:
+            name = model.replace('-', '')
+            columns += [f'{name}_corrected_{part}percent' for part in ('', 'low_', 'high_')]
         if published is not None:
             columns.append('paper_bert_base_finetuned_percent')
         return framed(
             columns,
             rows,
             'Share of all maps, in percent, and half of its 95 % interval at its widest, for '
-            f'{population(1)}{tuned}. What the classifier mistakes is not in it.',
+            f'{population(1)}{tuned}. What the classifier mistakes is not in it, but in the '
+            'corrected share and its interval (Rogan and Gladen 1978, for several classes by the '
+            'greatest likelihood).',
         )
 
 
@@ -302,7 +403,7 @@ def patterns(
       texts: The texts that the models read.
       tuned: The same model fine-tuned, or several of them; None measures only the model before
         fine-tuning.
-      classifier: The classifier of maps; None takes the network that comes with the package.
+      classifier: The classifier of maps; None takes the one that comes with the package.
       settings: The settings for encoding the texts; None takes the defaults.
       subject: The names of the model, the texts and the task, for sentences and captions.
     """

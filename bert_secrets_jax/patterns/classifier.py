@@ -103,16 +103,16 @@ def load_classifier(path: str | pathlib.Path | None = None) -> Classifier:
             'bs.patterns.fit(maps, labels) and bs.patterns.save_classifier(path, classifier).'
         )
     numbers, confusion = {name: about[name] for name in _NUMBERS}, about['confusion']
-    # `far` is infinite, in JSON null, where no distance is known.
-    numbers['far'] = float('inf') if numbers['far'] is None else numbers['far']
-    if not all(_is_positive(each) for each in numbers.values()) or not _is_confusion(confusion):
+    # In JSON, an infinite distance is null.
+    known = {name: each for name, each in numbers.items() if (name, each) != ('far', None)}
+    if not all(map(_is_positive, known.values())) or not _is_confusion(confusion):
         raise ValueError(
             f'{path} is damaged: {", ".join(_NUMBERS)} must be numbers above 0, and the confusion '
             'a table of numbers of maps.'
         )
     return Classifier(
         **arrays,
-        **numbers,
+        **{'far': float('inf')} | known,
         confusion=np.array(confusion, int).reshape(len(confusion), len(confusion)),
     )
 
@@ -121,7 +121,7 @@ _NUMBERS = ('width', 'temperature', 'far')
 
 
 def _is_positive(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < np.inf
 
 
 def _are_weights(arrays: Mapping[str, np.ndarray]) -> bool:
@@ -193,7 +193,7 @@ def judge(classifier: Classifier, seen: Float[Array, 'B F']) -> Float[Array, 'B 
     exact = jax.lax.Precision.HIGHEST
     squares = (
         jnp.square(standard).sum(axis=1)[:, None]
-        + jnp.square(known).sum(axis=1)
+        + jnp.square(known).sum(axis=1)[None]
         - 2 * jnp.einsum('BF,MF->BM', standard, known, precision=exact)
     )
     squares = jnp.maximum(squares, 0)
@@ -207,7 +207,7 @@ def standardised(
     seen: Float[Array, 'B F'], center: Float[Array, ' F'], scale: Float[Array, ' F']
 ) -> Float[Array, 'B F']:
     """Return features in standard deviations, at most 4, so that no single one decides."""
-    return jnp.clip((seen - center) / scale, -4, 4)
+    return jnp.clip((seen - center[None]) / scale[None], -4, 4)
 
 
 def classify(classifier: Classifier, attentions: Maps, marks: Marks) -> Float[Array, 'L N C']:

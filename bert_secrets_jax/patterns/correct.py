@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 # Steps of the EM algorithm; on tables like ours it moves by less than 1e-4 after a tenth of them.
-_STEPS = 2000
+_STEPS = 1000
 
 
 @dataclasses.dataclass(frozen=True)

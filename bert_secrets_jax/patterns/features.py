@@ -40,7 +40,7 @@ def features(
     attention = jnp.pad(attention, (0, max(0, _LEAST - len(attention))))
     places = jnp.arange(len(attention))
     real = (places < length).astype(jnp.float32)
-    cells = real[:, None] * real
+    cells = real[:, None] * real[None]
     # A where, since padding may hold anything.
     rows = jnp.where(cells > 0, attention.astype(jnp.float32), 0)
     rows = rows / jnp.maximum(rows.sum(axis=1, keepdims=True), 1e-9)
@@ -72,7 +72,7 @@ def number_of_features() -> int:
 
 def _of_scale(values, real, n, text, special) -> Float[Array, ' F']:
     """Return how much of the variance columns and diagonals explain, and these themselves."""
-    cells = real[:, None] * real
+    cells = real[:, None] * real[None]
     mean = (values * cells).sum() / n**2
     deviation = jnp.sqrt((jnp.square(values - mean) * cells).sum() / n**2) + 1e-6
     z = (values - mean) / deviation * cells
@@ -97,10 +97,10 @@ def _of_scale(values, real, n, text, special) -> Float[Array, ' F']:
     line_through = (line_sums / jnp.maximum(line_sizes, 1)).min(axis=0)
     beside = (jnp.abs(offsets) > NEAR) & (jnp.abs(offsets) <= 8)
 
-    same = cells * (text[:, None] == text)
+    same = cells * (text[:, None] == text[None])
     share = same.sum() / n**2
-    within = ((z - columns) * same).sum() / jnp.maximum(same.sum(), 1)
-    across = ((z - columns) * (cells - same)).sum() / jnp.maximum((cells - same).sum(), 1)
+    within = ((z - columns[None]) * same).sum() / jnp.maximum(same.sum(), 1)
+    across = ((z - columns[None]) * (cells - same)).sum() / jnp.maximum((cells - same).sum(), 1)
     two = share < 1 - 1e-6
     parts = [
         mean,
@@ -137,8 +137,8 @@ def _of_rows(rows, real, n, text, special) -> Float[Array, ' F']:
     """Return where the greatest cells of the rows are, how sharp rows are, and how alike."""
     places = jnp.arange(len(real))
     greatest = rows.argmax(axis=1)
-    hit = ((greatest[:, None] == places) * real[:, None]).sum(axis=0) / n
-    elsewhere = (rows * (1 - special)).argmax(axis=1)
+    hit = ((greatest[:, None] == places[None]) * real[:, None]).sum(axis=0) / n
+    elsewhere = (rows * (1 - special)[None]).argmax(axis=1)
 
     def mean(each):
         return (each * real).sum() / n
@@ -146,13 +146,13 @@ def _of_rows(rows, real, n, text, special) -> Float[Array, ' F']:
     step, other_step = greatest - places, elsewhere - places
     steps = jnp.stack([mean(step == k) for k in range(-NEAR, NEAR + 1)])
     top = _top(hit, 3)
-    same = (text[:, None] == text) * real * real[:, None]
+    same = (text[:, None] == text[None]) * real[:, None] * real[None]
     entropy = -(rows * jnp.log(jnp.maximum(rows, 1e-9))).sum(axis=1)
     entropy = entropy / jnp.log(jnp.maximum(n, 2))
     # How well one row, or one row that moves with its query, stands for all.
     roots = jnp.sqrt(rows)
     typical = roots.sum(axis=0) / n
-    alike = (roots * typical).sum(axis=1) / jnp.maximum(jnp.sqrt((typical**2).sum()), 1e-9)
+    alike = (roots * typical[None]).sum(axis=1) / jnp.maximum(jnp.sqrt((typical**2).sum()), 1e-9)
     sizes = _offsets(n, len(real))[1]
     moving = _by_diagonal(roots)
     moved = moving.sum(axis=0) / jnp.maximum(sizes, 1)
@@ -160,7 +160,7 @@ def _of_rows(rows, real, n, text, special) -> Float[Array, ' F']:
     upto = jnp.pad(jnp.cumsum(moved**2), (1, 0))
     begin = len(real) - 1 - places
     size = upto[begin + n.astype(int)] - upto[begin]
-    fits = (moving * moved).sum(axis=1) / jnp.sqrt(jnp.maximum(size, 1e-18))
+    fits = (moving * moved[None]).sum(axis=1) / jnp.sqrt(jnp.maximum(size, 1e-18))
     return _joined(
         [
             top,
@@ -176,7 +176,7 @@ def _of_rows(rows, real, n, text, special) -> Float[Array, ' F']:
             mean(text[elsewhere] == text) - same.sum() / n**2,
             mean(entropy),
             jnp.sqrt(jnp.maximum(mean(entropy**2) - mean(entropy) ** 2, 0)),
-            (rows * special).sum() / n,
+            (rows * special[None]).sum() / n,
             rows[:, 0].sum() / n,
             mean(alike),
             mean(fits),
@@ -207,7 +207,7 @@ def _of_texts(rows, real, n, text, special) -> Float[Array, ' F']:
     places = jnp.arange(len(real))
     two = jnp.any(real * (1 - text) > 0)
     words = real * (1 - special)
-    distance = jnp.abs(places[:, None] - places)
+    distance = jnp.abs(places[:, None] - places[None])
     texts = jnp.stack([words * text, words * (1 - text)])
     log = jnp.log(jnp.maximum(rows * n, _DARK))
     parts = [jnp.log(n), two, jnp.where(two, (text * real).sum() / n, 1.0)]
@@ -234,7 +234,7 @@ def _joined(parts) -> Float[Array, ' F']:
 def _thirds(real, n) -> Float[Array, 'R T']:
     """Return 1 for the rows of each third of the map, 0 elsewhere."""
     third = jnp.floor((jnp.arange(len(real)) + 0.5) / n * 3)
-    return (third == jnp.arange(3)[:, None]) * real
+    return (third[None] == jnp.arange(3)[:, None]) * real[None]
 
 
 def _offsets(n, room: int):
@@ -281,4 +281,4 @@ def _near(values, real):
     """Return the near diagonals [K, T], by the row of each cell, and 1 where there is a cell."""
     padded = jnp.pad(values, ((0, 0), (NEAR, NEAR)))
     lines = jnp.stack([jnp.diagonal(padded, k) for k in range(2 * NEAR + 1)])
-    return lines, _shifted(real) * real
+    return lines, _shifted(real) * real[None]

@@ -23,7 +23,7 @@ from bert_secrets_jax.patterns.sample import MapSample, origins
 # to twice the width and a third of the noise, macro F1 stays within .02.
 _WIDTH, _NOISE = 0.003, 0.6
 # The share of labelled maps that are farther than `Classifier.far` from those of all other texts.
-_FAR = 0.05
+FAR = 0.05
 
 
 def fit(maps: MapSample, labels: np.ndarray) -> Classifier:
@@ -57,7 +57,7 @@ def _fit(seen: np.ndarray, labels: np.ndarray, texts: np.ndarray) -> Classifier:
         known=known,
         weights=np.linalg.solve(system, targets).astype(np.float32),
         width=_WIDTH,
-        far=float(np.quantile(other, 1 - _FAR)) if other.size else float('inf'),
+        far=float(np.quantile(other, 1 - FAR)) if other.size else float('inf'),
     )
 
 

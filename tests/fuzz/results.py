@@ -366,7 +366,7 @@ def _make_classifier(folder: pathlib.Path, number: int) -> None:
 
     shipped = bs.patterns.load_classifier()
     folder.mkdir(parents=True, exist_ok=True)
-    changed = dataclasses.replace(shipped, longest=64) if number else shipped
+    changed = dataclasses.replace(shipped, temperature=2.0) if number else shipped
     bs.patterns.save_classifier(folder / 'classifier.safetensors', changed)
 
 
@@ -400,13 +400,12 @@ def _change_classifier(rng: random.Random, folder: pathlib.Path) -> str:
 
 
 def _read_classifier(folder: pathlib.Path) -> Any:
-    import flax.traverse_util
-
     import bert_secrets_jax as bs
 
     found = bs.patterns.load_classifier(folder / 'classifier.safetensors')
-    arrays = flax.traverse_util.flatten_dict(found.params, sep='/')
-    return arrays, found.side, found.longest, np.asarray(found.confusion, int)
+    arrays = {name: getattr(found, name) for name in ('center', 'scale', 'known', 'weights')}
+    numbers = found.width, found.temperature, found.far
+    return arrays, *numbers, np.asarray(found.confusion, int)
 
 
 def _plain_classifier(folder: pathlib.Path) -> Any:
@@ -416,16 +415,15 @@ def _plain_classifier(folder: pathlib.Path) -> Any:
         require(tensor.dtype == np.float32 and np.isfinite(tensor).all(), name)
     # A checksum is the package's own, and no JSON.
     about = {name: plain_json(text) for name, text in metadata.items() if name != 'sha256'}
-    longest = about['longest']
-    confusion = about['confusion']
+    far, confusion = about['far'], about['confusion']
     for row in confusion:
         require(isinstance(row, list) and len(row) == len(confusion) in (0, 5))
         for count in row:
             integer(count)
     return (
         tensors,
-        integer(about['side'], 32, 4096),
-        longest if longest is None else integer(longest, 1),
+        *(number(about[name], 1e-300) for name in ('width', 'temperature')),
+        math.inf if far is None else number(far, 1e-300),
         np.array(confusion, int),
     )
 

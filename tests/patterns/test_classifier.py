@@ -1,9 +1,9 @@
 """The classifier of patterns: images, training, judging, and what ships."""
 
+import dataclasses
 import json
 import pathlib
 
-import flax.traverse_util
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,13 +22,15 @@ from bert_secrets_jax.patterns.classifier import (
     pattern_statistics,
     save_classifier,
 )
-from bert_secrets_jax.patterns.cnn import CLASSES, PatternCNN, image
+from bert_secrets_jax.patterns.cnn import CLASSES, image
+from bert_secrets_jax.patterns.features import features, number_of_features
 from bert_secrets_jax.patterns.sample import (
     ANNOTATED,
     LABELS_FILE,
     MAPS_FILE,
     MapSample,
     draw_maps,
+    origins,
     read_annotated,
     read_labels,
     read_maps,
@@ -118,15 +120,17 @@ def test_it_learns_what_the_classes_look_like(drawn):
     maps, labels = drawn
     # A third of each class.
     held_out = np.arange(len(maps)) % 9 < 3
-    classifier = train.fit(
-        maps.take(np.flatnonzero(~held_out)), labels[~held_out], train.TrainConfig(epochs=12)
-    )
-    found = train.predict(classifier, maps.take(np.flatnonzero(held_out))).argmax(axis=1)
+    known, other = maps.take(np.flatnonzero(~held_out)), maps.take(np.flatnonzero(held_out))
+    classifier = train.fit(known, labels[~held_out])
+    found = train.predict(classifier, other).argmax(axis=1)
+    assert (found == labels[held_out]).mean() > 0.9
+    network = train.fit_network(known, labels[~held_out], train.TrainConfig(epochs=12))
+    found = train.predict_network(network, other).argmax(axis=1)
     assert (found == labels[held_out]).mean() > 0.9
 
 
 def test_same_seed_same_network(drawn):
-    fit = lambda seed: train.fit(*drawn, train.TrainConfig(epochs=1, seed=seed)).params
+    fit = lambda seed: train.fit_network(*drawn, train.TrainConfig(epochs=1, seed=seed)).params
     once, again, other = fit(0), fit(0), fit(1)
     jax.tree.map(np.testing.assert_array_equal, once, again)
     assert not np.array_equal(*(jax.tree.leaves(params)[1] for params in (once, other)))
@@ -134,7 +138,7 @@ def test_same_seed_same_network(drawn):
 
 def test_images_too_small_for_the_network_are_refused(drawn):
     with pytest.raises(ValueError, match='side=28 pixels are too small: take 32 or more'):
-        train.fit(*drawn, train.TrainConfig(epochs=1, side=28))
+        train.fit_network(*drawn, train.TrainConfig(epochs=1, side=28))
 
 
 def test_a_thinned_map_is_that_of_fewer_tokens(drawn):
@@ -160,35 +164,114 @@ def test_a_thinned_map_is_that_of_fewer_tokens(drawn):
     assert separators == kept
 
 
-def test_no_text_is_on_both_sides(drawn):
-    maps, labels = drawn
+@pytest.fixture(scope='module')
+def inputs(drawn):
+    """Of four models with three heads each."""
+    number = np.arange(len(drawn[0]))
+    source = np.array([f'model {each % 4}, texts {each % 2}' for each in number])
+    maps = dataclasses.replace(drawn[0], source=source, head=number // 4 % 3)
+    return train.Inputs(maps, train.features_of(maps))
+
+
+@pytest.mark.parametrize('leave_out', train.LEAVE_OUT)
+def test_what_is_left_out_is_on_one_side(inputs, drawn, leave_out):
     tested = []
+    parts = {
+        'text': lambda maps: maps.text.tolist(),
+        'head': lambda maps: zip(maps.source, maps.layer, maps.head, strict=True),
+        'model': lambda maps: [source.split(',')[0] for source in maps.source],
+    }
 
     def spy(config, known, known_labels, unlabelled):
-        assert not set(known.text) & set(unlabelled.text)
-        assert len(known) == len(known_labels)
-        tested.extend(unlabelled.example)
-        return np.arange(len(unlabelled)) % len(CLASSES)
+        mine = parts[leave_out]
+        assert not set(mine(known.maps)) & set(mine(unlabelled.maps))
+        assert len(known.maps) == len(known_labels) == len(known.seen)
+        tested.extend(unlabelled.maps.example)
+        return np.eye(len(CLASSES))[np.arange(len(unlabelled.maps)) % len(CLASSES)]
 
-    found = train.cross_validate(spy, maps, labels, train.TrainConfig())
-    assert sorted(tested) == sorted(maps.example)
-    assert (found >= 0).all()
-
-
-@pytest.mark.parametrize('name', ['hand-made features', 'majority'])
-def test_baselines(drawn, name):
-    maps, labels = drawn
-    found = train.cross_validate(train.MODELS[name], maps, labels, train.TrainConfig())
-    right = (found == labels).mean()
-    assert right > 0.9 if name == 'hand-made features' else right <= 0.5
+    found = train.cross_validate(spy, inputs, drawn[1], train.TrainConfig(), leave_out=leave_out)
+    assert sorted(tested) == sorted(inputs.maps.example)
+    assert np.isfinite(found).all()
+    with pytest.raises(ValueError, match='Leave out one of text, head, model, not'):
+        train.groups_of(inputs.maps, 'layer')
 
 
-def test_fewer_texts_than_folds_are_refused(drawn):
-    maps, labels = drawn
+@pytest.mark.parametrize('name', ['kernel', 'regression', 'head majority', 'majority'])
+def test_models_and_baselines(inputs, drawn, name):
+    labels = drawn[1]
+    found = train.cross_validate(
+        train.MODELS[name], inputs, labels, train.TrainConfig(), leave_out='model'
+    )
+    right = (found.argmax(axis=1) == labels).mean()
+    assert right > 0.9 if name in ('kernel', 'regression') else right <= 0.5
+
+
+def test_the_majority_of_a_head(inputs):
+    """It is what the head's other maps are; a head without others has the majority of all."""
+    labels = inputs.maps.head.copy()
+    found = train.cross_validate(train.MODELS['head majority'], inputs, labels, train.TrainConfig())
+    np.testing.assert_array_equal(found.argmax(axis=1), labels)
+
+
+def test_origins():
+    sources = [
+        'a b, pre-trained, x',
+        'a b, fine-tuned, x',
+        'a, y',
+        'sapiens heavy, p',
+        'sapiens light, p',
+    ]
+    maps = MapSample([np.eye(2)] * 5, *[np.zeros(5, int)] * 6)
+    found = origins(dataclasses.replace(maps, source=np.array(sources)))
+    assert found.tolist() == ['a b', 'a b', 'a', 'sapiens', 'sapiens']
+
+
+def test_fewer_texts_than_folds_are_refused(inputs, drawn):
+    few, labels = inputs.take(np.arange(4)), drawn[1][:4]
+    majority = train.MODELS['majority']
     with pytest.raises(ValueError, match='5 folds need as many texts, and the maps are of 1'):
-        train.cross_validate(
-            train.MODELS['majority'], maps.take(range(4)), labels[:4], train.TrainConfig()
-        )
+        train.cross_validate(majority, few, labels, train.TrainConfig())
+    one = inputs.take(np.array([0, 4]))
+    with pytest.raises(ValueError, match='2 folds need as many models, and the maps are of 1'):
+        train.cross_validate(majority, one, labels[[0, 3]], train.TrainConfig(), leave_out='model')
+
+
+def test_temperature_and_calibration():
+    """Logits that are three times too sure of themselves are put right."""
+    rng = np.random.default_rng(8)
+    logits = rng.normal(size=(4000, 5)) * 1.5
+    odds = np.exp(logits)
+    labels = (odds.cumsum(axis=1) > rng.uniform(size=(4000, 1)) * odds.sum(axis=1)[:, None]).argmax(
+        axis=1
+    )
+    assert abs(train.temperature(3 * logits, labels) - 3) < 0.25
+    groups = np.arange(4000) % 7
+    calm = train.probabilities(3 * logits, labels, groups)
+    np.testing.assert_allclose(calm.sum(axis=1), 1)
+    sure = np.exp(3 * logits)
+    sure = sure / sure.sum(axis=1, keepdims=True)
+    assert train.calibration_error(calm, labels) < 0.03
+    assert train.calibration_error(sure, labels) > 0.15
+
+
+def test_features_hardly_see_padding_contrast_or_direction():
+    rng = np.random.default_rng(9)
+    values = rng.dirichlet(np.ones(20) / 5, 20).astype(np.float32)
+    convert = lambda array, first=8: np.asarray(
+        features(jnp.asarray(array), jnp.asarray(20), jnp.asarray(first))
+    )
+    padded = np.full((48, 48), 7, np.float32)
+    padded[:20, :20] = values
+    np.testing.assert_allclose(convert(padded), convert(values), atol=1e-4)
+    assert len(convert(values)) == number_of_features()
+    assert np.isfinite(convert(np.eye(20))).all()
+    assert np.isfinite(convert(np.full((20, 20), 0.05))).all()
+    # A text of its own is no second text, whatever the map.
+    assert np.abs(convert(values) - convert(values, first=20)).max() > 0.1
+    # Of few tokens, too.
+    for length in (1, 2, 3):
+        few = features(jnp.eye(3), jnp.asarray(length), jnp.asarray(1))
+        assert np.isfinite(few).all()
 
 
 def test_scores_are_those_of_scikit_learn():
@@ -235,7 +318,7 @@ def test_intervals_hold_what_they_promise():
 )
 def test_all_heads_in_one_pass(config, tokenizer_of, model_type, pairs):
     """On eight devices, filled up, the network says of each map what it says of it alone."""
-    classifier = Classifier(_random_params(SIDE), side=SIDE)
+    classifier = _random_classifier()
     bert = bs.Bert(relative(config, model_type))
     params, tokenizer = random_params(bert), tokenizer_of(model_type)
     texts = [('the cat saw a dog', 'it ran'), ('a big bird', 'the house'), ('he', 'she and he ran')]
@@ -270,16 +353,15 @@ def test_all_heads_in_one_pass(config, tokenizer_of, model_type, pairs):
     # The same described, in any choice and order, one network for all.
     described = pattern_statistics(classifier)
     named = bs.collect(pretrained, batches, described[::-2], mesh=mesh)
-    assert list(named) == ['pattern: heterogeneous', 'pattern: vertical_diagonal',
-                           'pattern: vertical']  # fmt: skip
-    for name, table in named.items():
+    assert list(named) == ['pattern: unlike', 'pattern: block', 'pattern: diagonal']
+    for name, table in list(named.items())[1:]:
         place = CLASSES.index(name.removeprefix('pattern: '))
         np.testing.assert_array_equal(table.mean, found['pattern'].mean[..., place])
         assert described[place].classifier is classifier and described[place].limits == (0, 1)
 
 
 def test_described_comparisons(config, tokenizer):
-    classifier = Classifier(_random_params(SIDE), side=SIDE)
+    classifier = _random_classifier()
     bert = bs.Bert(config)
     params = random_params(bert)
     before = bs.Pretrained(bert, params, tokenizer)
@@ -288,7 +370,7 @@ def test_described_comparisons(config, tokenizer):
     batches = bs.encode(tokenizer, ['the cat saw a dog', 'a big bird'], buckets=(16,))
     described = pattern_comparisons(classifier)
     assert [each.name for each in described] == [
-        *(f'pattern: {name}' for name in CLASSES), 'pattern: changed'
+        *(f'pattern: {name}' for name in CLASSES), 'pattern: unlike', 'pattern: changed'
     ]  # fmt: skip
     found = bs.compare(before, after, batches, described)
     stacked = bs.compare(before, after, batches, {'all': pattern_change(classifier)})['all']
@@ -300,7 +382,7 @@ def test_described_comparisons(config, tokenizer):
 
 
 def test_change_of_class():
-    classifier = Classifier(_random_params(SIDE), side=SIDE)
+    classifier = _random_classifier()
     rng = np.random.default_rng(4)
     before, after = (
         jnp.asarray(rng.dirichlet(np.ones(12) / 8, (2, 3, 12)), jnp.float32) for _ in range(2)
@@ -309,7 +391,8 @@ def test_change_of_class():
     marks = _marks(12, 12, first=5)
     value, weight = bs.patterns.pattern_change(classifier)(before, after, marks)
     of = lambda maps: classify(classifier, maps, marks).argmax(axis=-1)
-    np.testing.assert_array_equal(value[..., :-1].argmax(axis=-1), of(after))
+    np.testing.assert_array_equal(value[..., :-2].argmax(axis=-1), of(after))
+    assert (value[..., -2] == 0).all()
     np.testing.assert_array_equal(value[..., -1], of(before) != of(after))
     assert (value[0, :, -1] == 0).all()
     assert weight == 1
@@ -317,7 +400,7 @@ def test_change_of_class():
 
 def test_a_single_text_is_one_text():
     """Without a separator too, as in tokenizers that have none."""
-    classifier = Classifier(_random_params(SIDE), side=SIDE)
+    classifier = _random_classifier()
     maps = jnp.asarray(np.random.default_rng(5).dirichlet(np.ones(10), (2, 2, 10)), jnp.float32)
     found = classify(classifier, maps, _marks(10, 10))
     bare = _marks(10, 10) | {'sep': jnp.zeros(10, bool)}
@@ -325,18 +408,28 @@ def test_a_single_text_is_one_text():
     assert not np.array_equal(found, classify(classifier, maps, _marks(10, 10, first=4)))
 
 
-def _random_params(side: int):
-    return PatternCNN().init(jax.random.key(7), jnp.zeros((1, side, side, 3)))['params']
+def _random_classifier(seed: int = 7) -> Classifier:
+    rng = np.random.default_rng(seed)
+    number = number_of_features()
+    return Classifier(
+        center=rng.normal(size=number).astype(np.float32),
+        scale=rng.uniform(0.5, 2, number).astype(np.float32),
+        known=rng.normal(size=(30, number)).astype(np.float32),
+        weights=rng.normal(size=(30, len(CLASSES))).astype(np.float32),
+        width=0.003,
+    )
 
 
 def test_a_classifier_is_read_back(tmp_path):
     path = tmp_path / 'classifier.safetensors'
-    wrote = Classifier(_random_params(SIDE), side=SIDE, longest=128, confusion=np.eye(5, dtype=int))
-    save_classifier(path, wrote)
-    read = load_classifier(path)
-    jax.tree.map(np.testing.assert_array_equal, wrote.params, read.params)
-    assert (read.side, read.longest) == (SIDE, 128)
-    np.testing.assert_array_equal(read.confusion, wrote.confusion)
+    for far in (0.5, float('inf')):
+        wrote = dataclasses.replace(
+            _random_classifier(), temperature=0.3, far=far, confusion=np.eye(5, dtype=int)
+        )
+        save_classifier(path, wrote)
+        read = load_classifier(path)
+        for field in dataclasses.fields(Classifier):
+            np.testing.assert_array_equal(getattr(read, field.name), getattr(wrote, field.name))
 
 
 def test_other_files_are_no_classifiers(tmp_path):
@@ -344,18 +437,31 @@ def test_other_files_are_no_classifiers(tmp_path):
     path.write_bytes(b'nothing of the kind')
     with pytest.raises(ValueError, match='is no safetensors file'):
         load_classifier(path)
-    about = {'classes': json.dumps(CLASSES), 'side': '32', 'longest': 'null', 'confusion': '[]'}
-    for metadata in ({}, about | {'classes': '['}, about | {'classes': '["a"]'}, {'classes': '[]'}):
+    numbers = {'width': '0.1', 'temperature': '1', 'far': 'null'}
+    about = {'classes': json.dumps(CLASSES), **numbers, 'confusion': '[]'}
+    for metadata in ({}, about | {'classes': '['}, about | {'classes': '["a"]'}, {'classes': '[]'},
+                     about | {'side': '32'}):  # fmt: skip
         safetensors.numpy.save_file({'kernel': np.zeros(3)}, path, metadata)
         with pytest.raises(ValueError, match='is no classifier of vertical'):
             load_classifier(path)
-    arrays = flax.traverse_util.flatten_dict(_random_params(SIDE), sep='/')
-    name, kernel = next((name, array) for name, array in arrays.items() if array.ndim == 4)
-    less = {other: np.asarray(array) for other, array in arrays.items() if other != name}
-    for damaged in (less, less | {name: np.asarray(kernel)[..., :-1]}, less | {'a': np.zeros(3)}):
+    made = _random_classifier()
+    arrays = {name: getattr(made, name) for name in ('center', 'scale', 'known', 'weights')}
+    less = {name: array for name, array in arrays.items() if name != 'scale'}
+    for damaged in (
+        less, less | {'scale': made.scale[:-1]}, arrays | {'a': np.zeros(3)},
+        arrays | {'weights': made.weights.astype(np.float64)},
+        arrays | {'known': made.known[:-1]}, arrays | {'known': made.known * np.nan},
+    ):  # fmt: skip
         safetensors.numpy.save_file(damaged, path, about)
         with pytest.raises(ValueError, match='has not the weights of this version'):
             load_classifier(path)
+    for wrong in ({'width': '0'}, {'temperature': '"a"'}, {'width': 'null'}, {'far': 'true'},
+                  {'confusion': '[[1]'}, {'confusion': '[[1, 2]]'}):  # fmt: skip
+        safetensors.numpy.save_file(arrays, path, about | wrong)
+        with pytest.raises(ValueError, match='is damaged'):
+            load_classifier(path)
+    safetensors.numpy.save_file(arrays, path, about)
+    assert load_classifier(path).far == np.inf
 
 
 def test_the_shipped_classifier_fits_the_shipped_labels():
@@ -370,9 +476,32 @@ def test_the_shipped_classifier_fits_the_shipped_labels():
     )
 
 
+def test_maps_unlike_all_labelled_ones_are_said_to_be_so():
+    """Noise and mirrored diagonals are, maps of texts that were left out mostly are not."""
+    classifier = load_classifier()
+    maps, labels = read_annotated()
+    lengths = np.array([len(values) for values in maps.values])
+    rng = np.random.default_rng(10)
+    chosen = rng.permutation(np.flatnonzero((lengths <= 64) & (lengths >= 16)))[:60]
+    some = maps.take(chosen)
+
+    def share(values):
+        values = [each / each.sum(axis=1, keepdims=True) for each in values]
+        return train.unlike(classifier, dataclasses.replace(some, values=values)).mean()
+
+    assert share([rng.uniform(size=each.shape) for each in some.values]) > 0.9
+    assert share([np.eye(len(each))[::-1] + 0.01 for each in some.values]) > 0.9
+    # Of a classifier that does not know these maps nor others of their texts.
+    known = np.flatnonzero(~np.isin(maps.text, some.text))
+    other = train.fit(maps.take(known), labels[known])
+    assert train.unlike(other, some).mean() < 0.2
+    assert (train.predict(other, some).argmax(axis=1) == labels[chosen]).mean() > 0.8
+
+
 def test_annotated_maps_are_maps():
     maps, labels = read_annotated()
-    assert len(maps) == len(labels) >= 600
+    assert len(maps) == len(labels) == 1546
+    assert len(set(origins(maps))) == 8
     assert set(labels) == set(range(len(CLASSES)))
     for values, first in zip(maps.values, maps.first_text, strict=True):
         np.testing.assert_allclose(values.astype(np.float32).sum(axis=1), 1, atol=0.01)
