@@ -44,6 +44,10 @@ _CLASS_TITLES = {
 } | {UNLIKE: 'maps that are unlike all labelled ones'}
 
 
+# Computed on the device, or fitted and read as NumPy arrays.
+_AnyArray = Array | np.ndarray
+
+
 # By identity: jit recognises what it has compiled for, and arrays cannot be hashed.
 @dataclasses.dataclass(frozen=True, eq=False)
 class Classifier:
@@ -112,7 +116,7 @@ def load_classifier(path: str | pathlib.Path | None = None) -> Classifier:
         )
     return Classifier(
         **arrays,
-        **{'far': float('inf')} | known,
+        **{'far': float('inf')} | {name: float(each) for name, each in known.items()},
         confusion=np.array(confusion, int).reshape(len(confusion), len(confusion)),
     )
 
@@ -178,7 +182,7 @@ def save_classifier(path: pathlib.Path, classifier: Classifier) -> None:
     write_atomically(path, safetensors.numpy.save(arrays, metadata=about))
 
 
-def judge(classifier: Classifier, seen: Float[Array, 'B F']) -> Float[Array, 'B D']:
+def judge(classifier: Classifier, seen: Float[_AnyArray, 'B F']) -> Float[Array, 'B D']:
     """Return the logits of each class and, last, the distance to the nearest labelled map.
 
     Args:
@@ -204,7 +208,9 @@ def judge(classifier: Classifier, seen: Float[Array, 'B F']) -> Float[Array, 'B 
 
 
 def standardised(
-    seen: Float[Array, 'B F'], center: Float[Array, ' F'], scale: Float[Array, ' F']
+    seen: Float[_AnyArray, 'B F'],
+    center: Float[_AnyArray, ' F'],
+    scale: Float[_AnyArray, ' F'],
 ) -> Float[Array, 'B F']:
     """Return features in standard deviations, at most 4, so that no single one decides."""
     return jnp.clip((seen - center[None]) / scale[None], -4, 4)

@@ -37,7 +37,7 @@ def corrected(
     found: Float[np.ndarray, ' C'],
     confusion: Int[np.ndarray, 'C C'],
     *,
-    size: float,
+    size: float | int,
     draws: int = 1000,
     seed: int = 0,
 ) -> Corrected | None:
