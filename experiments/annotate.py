@@ -4,8 +4,8 @@
         --config.data.glue_dir=... --config.model.name=... --workdir=results/labels
 
 draws `patterns.count` maps at random into `maps_to_label.npz` and writes every decision into
-`labels.csv` at once; stopped (Ctrl-C) and started again, it goes on. `--shipped` takes the 1,546 maps
-that ship instead; `--port` fixes the address of the page.
+`labels.csv` at once; stopped (Ctrl-C) and started again, it goes on. `--shipped` takes the 1,546
+maps that ship instead; `--port` fixes the address of the page.
 """
 
 from absl import flags
