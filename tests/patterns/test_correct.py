@@ -50,4 +50,4 @@ def test_intervals_cover(shares):
         np.testing.assert_allclose(result.shares.sum(), 1)
     assert (held / worlds >= 0.88).all()
     assert 0.92 <= held.mean() / worlds <= 0.985
-    assert raw.min() / worlds < 0.7
+    assert raw.min() / worlds < 0.8
