@@ -6,7 +6,7 @@ the share of one class by the error rates of a test. For several classes, the sh
 which the predicted ones are most likely, with the error rates of the confusion matrix; they are
 never below 0.
 
-Shapes: C classes, D draws.
+Shapes: C classes, K as many or none, D draws.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ class Corrected:
 
 def corrected(
     found: Float[np.ndarray, ' C'],
-    confusion: Int[np.ndarray, 'C C'],
+    confusion: Int[np.ndarray, 'K K'],
     *,
     size: float | int,
     draws: int = 1000,

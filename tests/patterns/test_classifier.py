@@ -373,7 +373,8 @@ def test_described_comparisons(config, tokenizer):
         *(f'pattern: {name}' for name in CLASSES), 'pattern: unlike', 'pattern: changed'
     ]  # fmt: skip
     found = bs.compare(before, after, batches, described)
-    stacked = bs.compare(before, after, batches, {'all': pattern_change(classifier)})['all']
+    parts = (*CLASSES, 'unlike', 'changed')
+    stacked = bs.compare(before, after, batches, {'all': pattern_change(classifier, parts)})['all']
     for index, each in enumerate(described):
         np.testing.assert_array_equal(found[each.name].mean, stacked.mean[..., index])
     # Alone, without a stack.
@@ -391,8 +392,7 @@ def test_change_of_class():
     marks = _marks(12, 12, first=5)
     value, weight = bs.patterns.pattern_change(classifier)(before, after, marks)
     of = lambda maps: classify(classifier, maps, marks).argmax(axis=-1)
-    np.testing.assert_array_equal(value[..., :-2].argmax(axis=-1), of(after))
-    assert (value[..., -2] == 0).all()
+    np.testing.assert_array_equal(value[..., :-1].argmax(axis=-1), of(after))
     np.testing.assert_array_equal(value[..., -1], of(before) != of(after))
     assert (value[0, :, -1] == 0).all()
     assert weight == 1
