@@ -476,6 +476,7 @@ def test_the_shipped_classifier_fits_the_shipped_labels():
     )
 
 
+@pytest.mark.slow
 def test_maps_unlike_all_labelled_ones_are_said_to_be_so():
     """Noise and mirrored diagonals are, maps of texts that were left out mostly are not."""
     classifier = load_classifier()
