@@ -269,7 +269,7 @@ def test_ablation_is_what_one_pass_per_head_gives(finished, finetuned, glue_dir)
     disabled = [row['disabled'] for row in rows]
     assert disabled[:2] == ['L1 but L1-H1', 'L1 but L1-H2'] and len(disabled) == 12
     page = (workdir / 'report.html').read_text()
-    ablation = page.split('<h2>Disabling heads and layers')[1].split('<section')[0]
+    ablation = page.split('<h2>Disabling heads and layers</h2>')[1].split('<section')[0]
     # The published figure has another shape.
     assert 'of 12 heads' in ablation and 'ank correlation' not in ablation
 
