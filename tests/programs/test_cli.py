@@ -35,7 +35,7 @@ def test_help_lists_everything(capsys):
     for name, default in SETTINGS.items():
         shown = '' if default is None else repr(default)
         assert f'\n  {name}={shown}\n' in text, name
-    assert '  # Draws of random links that relations and frames are held against' in text
+    assert '  # Places of each kind that each link of relations and frames is compared with' in text
 
 
 def test_settings_have_comments(capsys):
@@ -48,10 +48,10 @@ def test_settings_have_comments(capsys):
         'statistics', 'seed',
     }  # fmt: skip
     # A group on one line has it above.
-    assert comments['links'].startswith('Draws of random links')
+    assert comments['links'].startswith('Places of each kind')
     assert comments['train.max_dev_examples'].startswith('Evaluates on this many dev examples')
     text = cli.settings_text()
-    assert text.index('# Draws of random links') < text.index('links.draws=')
+    assert text.index('# Places of each kind') < text.index('links.draws=')
 
 
 def test_every_program_is_a_section_or_a_command(monkeypatch, tmp_path):
