@@ -22,7 +22,7 @@ from bert_secrets_jax.measure.links import LinkTest, NullTest
 from bert_secrets_jax.names import head_name
 
 # Draws just beside the bound, and clearly beside it.
-_DRAWS, _FEW_DRAWS = 400, 40
+_DRAWS, _FEW_DRAWS = 200, 30
 
 
 @dataclasses.dataclass(frozen=True)
@@ -293,7 +293,7 @@ WORLDS = {
     'head': World(claims.HEAD_HELPS, mask_helps(claims.HEAD_HELPS), 0.02),
     'layer': World(claims.LAYER_HELPS, mask_helps(claims.LAYER_HELPS), 0.02),
     'frame heads': World(claims.FRAME_HEADS, frame_heads, 0.01),
-    'random head': World(claims.RANDOM_HEAD_HELPS, random_head, 0.03, draws=300),
+    'random head': World(claims.RANDOM_HEAD_HELPS, random_head, 0.03, draws=100),
     'same heads': World(claims.SAME_HEADS, same_heads, 0.15),
 }
 
