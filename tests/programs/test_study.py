@@ -129,7 +129,7 @@ def test_results_of_all_kinds_of_disabling_lie_side_by_side(study, monkeypatch):
         'classifier': jax.tree.map(lambda x: 50 * x, tuned.params['classifier'])
     }
     tuned = dataclasses.replace(tuned, params=params)
-    monkeypatch.setattr(Study, 'ablated_model', lambda self: tuned)
+    monkeypatch.setattr(Study, 'ablated_model', lambda self, seed=None: tuned)
     study.config.ablation.sets = ('layers',)
     study.config.seed = 4
     batches = bs.encode(tuned.tokenizer, study.dev, max_length=24)
