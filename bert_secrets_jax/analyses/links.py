@@ -125,7 +125,11 @@ def finding_of(title: str, test: LinkTest, source: str) -> Finding:
             compared.append(f'not comparable {PLACES[kind]}, for there are too few')
             continue
         words = 'more than' if null.above[top] else 'not significantly more than'
-        compared.append(f'{words} {PLACES[kind]} ({null.mean[top]:.3f})')
+        total, against = _count_links(test), f'{null.mean[top]:.3f}'
+        if null.links < total:
+            # Along fewer links, the head may have another score.
+            against += f' against {null.score[top]:.3f}, for {null.links} of {total} links'
+        compared.append(f'{words} {PLACES[kind]} ({against})')
     return Finding(
         name=f'{title}: top head',
         estimate=float(test.table.mean[top]),
@@ -136,7 +140,7 @@ def finding_of(title: str, test: LinkTest, source: str) -> Finding:
         source=source,
         template=(
             'From {title}: {head} attends most along the link ({estimate:.3f} in {sample} '
-            'examples), {compared}; {real} of {heads} heads are beyond {beyond}, above each of '
+            'examples): {compared}; {real} of {heads} heads are beyond {beyond}, above each of '
             'these after correction for all heads.'
         ),
         numbers={

@@ -56,6 +56,12 @@ DRAWINGS = {
     'effect_grid': lambda: (
         plots.effect_grid(GRID, label='中', ylabel='\udc80'), ['中', '\udc80']
     ),
+    'effects_over_seeds': lambda: (
+        plots.effects_over_seeds(
+            GRID, with_texts(some(4, 28), (GRID[0], 0.1, 0.9)), label='$y$ 中'
+        ),
+        [*some(4, 28), '$y$ 中'],
+    ),
     'interaction_matrix': lambda: (
         plots.interaction_matrix(with_texts(some(1, 2), SQUARE[:9, :9]), NASTY[9:18], label='a_b'),
         [*some(1, 2), *NASTY[9:18], 'a_b'],
