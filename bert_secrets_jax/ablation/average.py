@@ -7,10 +7,13 @@ import dataclasses
 
 import numpy as np
 
-from bert_secrets_jax.ablation.significance import PerExample, Predictions, weighted_scores
-
-# Numbers in one block of resamples: 8 MB, for any number of examples.
-_BLOCK = 1_000_000
+from bert_secrets_jax.ablation.scores import (
+    PerExample,
+    Predictions,
+    differences,
+    quietly,
+    resampled_differences,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,32 +62,17 @@ def mean_effect(
     Raises:
       ValueError: `significance.assess` would refuse the arguments.
     """
-    rng = np.random.default_rng(seed)
-    examples = len(labels)
-    models = np.concatenate([baseline[None], predictions])
-
-    def average(weights: np.ndarray) -> np.ndarray:
-        intact, *masks = weighted_scores(metric, models, labels, weights).T
-        difference = np.stack(masks) - intact
-        known = ~np.isnan(difference)
-        with np.errstate(invalid='ignore'):
-            return np.where(known, difference, 0).sum(axis=0) / known.sum(axis=0)
-
-    size = max(1, _BLOCK // max(examples, 1))
-    means = []
-    for start in range(0, resamples, size):
-        drawn = min(size, resamples - start)
-        means.append(
-            average(rng.multinomial(examples, np.full(examples, 1 / examples), size=drawn))
-        )
-    means = np.concatenate(means)
+    given, examples = (metric, predictions, baseline, labels), len(labels)
+    resampled = resampled_differences(*given, resamples=resamples, seed=seed)
+    means = quietly(np.nanmean, resampled, axis=1)
+    everything = differences(*given, np.ones((1, examples)))
     known = means[~np.isnan(means)]
     nothing = np.full(3, np.nan)
     error, low, high = (
         nothing if len(known) < 2 else (known.std(ddof=1), *np.quantile(known, [0.025, 0.975]))
     )
     return MeanEffect(
-        difference=float(average(np.ones((1, examples)))[0]),
+        difference=float(quietly(np.nanmean, everything)),
         error=float(error),
         low=float(low),
         high=float(high),

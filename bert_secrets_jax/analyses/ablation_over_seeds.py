@@ -22,7 +22,7 @@ from bert_secrets_jax.ablation import seeds as over_seeds
 from bert_secrets_jax.ablation import significance
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.seeds import OverSeeds
-from bert_secrets_jax.ablation.significance import Assessment
+from bert_secrets_jax.ablation.significance import LEVEL, Assessment
 from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses.ablation import (
     SOURCE,
@@ -44,7 +44,6 @@ from bert_secrets_jax.finetune.metrics import TITLES, accuracy, check_metrics, p
 from bert_secrets_jax.finetune.outcome import p_learnt
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
-LEVEL = 0.05
 # The columns of a mask: in points, and as they are.
 _POINTS = ('mean', 'spread', 'low', 'high', 'detectable')
 _PLAIN = ('significant_share', 'p_value', 'holm', 'max_t')
