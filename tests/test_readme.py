@@ -104,7 +104,7 @@ def test_arguments_in_the_documents_exist():
     cells = [''.join(cell['source']) for cell in notebook['cells'] if cell['cell_type'] == 'code']
     for block in [*cells, *(block for path in DOCUMENTS for block in blocks_of(path))]:
         for node in ast.walk(ast.parse(block)):
-            # A method of what a call returned is not a name of the library: `bs.analyses.frames(...).save()`.
+            # A method of what a call returned is no name of the library: `bs.encode(...).copy()`.
             if isinstance(node, ast.Call) and re.fullmatch(r'bs(\.\w+)+', ast.unparse(node.func)):
                 function = eval(ast.unparse(node.func), {'bs': bs})
                 known = inspect.signature(function).parameters

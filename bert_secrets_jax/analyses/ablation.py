@@ -407,7 +407,8 @@ def ablation(
       choose_on: Other labelled texts, on which the best mask of each set is chosen before it is
         measured on `examples`, such as a part of the training file that the model was not trained
         on. None chooses on `examples` alone, by cross-validation. This sweeps as often over these
-        texts as over `examples`, except for 'one_head_left', whose best is not looked for.
+        texts as over `examples`, except for 'one_head_left', whose best is not looked for, and a
+        set of a single mask.
       seed: The seed of the bootstrap, the randomization test and the random parts of the examples,
         and, for 'resample', of the draw of those other examples.
       max_length: The greatest number of tokens. Longer inputs are cut.
@@ -469,11 +470,21 @@ def ablation(
     sets = {}
     for name, chosen in chosen_masks.items():
         here, elsewhere = swept(examples, chosen, name), None
-        if choose_on is not None and name != 'one_head_left':
+        if choose_on is not None and is_chosen_from(name, chosen):
             there = swept(choose_on, chosen, f'{name} to choose from')
             elsewhere = answers(there, labels_elsewhere)
         sets[name] = assess(here, labels, metrics, seed=seed, elsewhere=elsewhere)
     return Ablation(subject, baseline, sets, own_corpus=corpus is not None)
+
+
+def is_chosen_from(name: str, masks: np.ndarray) -> bool:
+    """Return whether it makes sense to look for the best mask of a set.
+
+    Args:
+      name: The name of the set.
+      masks: The masks of the set [M, L, N].
+    """
+    return name != 'one_head_left' and len(masks) > 1
 
 
 def check_apart(choose_on: Sequence[Example], examples: Sequence[Example]) -> None:

@@ -124,6 +124,10 @@ def get_config(arg: str = '') -> ConfigDict:
                 'baseline': 'uniform',
                 # Draws this many examples of the split; 0 is all.
                 'max_examples': 0,
+                # The best to lose is also chosen on this many training texts that
+                # train.max_examples left out, and then measured; 0 chooses on the ablated texts
+                # alone.
+                'choose_examples': 0,
                 # How many of the fine-tuned models are ablated; 0 is all, and 1 the first alone.
                 'seeds': 0,
                 # Tokens per call; 0 chooses for the device.

@@ -35,6 +35,7 @@ NUMBERS: Mapping[str, Range] = types.MappingProxyType(
         'train.log_every': _COUNT,
         'train.checkpoint_every': _COUNT,
         'ablation.max_examples': _COUNT_OR_ALL,
+        'ablation.choose_examples': _COUNT_OR_ALL,
         'ablation.seeds': Range(0, 1_000),
         'ablation.chunk_tokens': Range(0, 100_000_000),
         'patterns.count': Range(1, 100_000),

@@ -11,8 +11,17 @@ from absl import logging
 
 from bert_secrets_jax.ablation.interactions import single_and_pair_masks
 from bert_secrets_jax.ablation.masks import all_heads, disable, parse_heads
+from bert_secrets_jax.ablation.selection import Answers
 from bert_secrets_jax.ablation.sweep import Swept
-from bert_secrets_jax.analyses.ablation import SETS, Ablated, Ablation, assess, assessed_metrics
+from bert_secrets_jax.analyses.ablation import (
+    SETS,
+    Ablated,
+    Ablation,
+    answers,
+    assess,
+    assessed_metrics,
+    is_chosen_from,
+)
 from bert_secrets_jax.analyses.ablation_over_seeds import (
     AblationOverSeeds,
     SetOverSeeds,
@@ -338,20 +347,39 @@ def _of_masks(study: Study, name: str) -> dict:
 
 def _ablation(study: Study, _) -> Ablation:
     sets = {}
+    chosen = study.on_chosen()
     for name in _masks_to_sweep(study):
         depends_on = study.on_ablated() | _of_masks(study, name)
         swept = study.swept(name, study.masks(name), depends_on)
         classes = swept.logits.shape[-1]
         metrics = assessed_metrics(classes, study.task)
+        on_others = chosen if is_chosen_from(name, swept.masks[1:]) else {}
+
+        def compute(name=name, swept=swept, metrics=metrics, on_others=on_others) -> Ablated:
+            elsewhere = _answers_elsewhere(study, name, on_others) if on_others else None
+            seed = study.config.seed
+            return assess(swept, _labels(study), metrics, seed=seed, elsewhere=elsewhere)
+
         sets[name] = study.run.keep(
             f'ablated {name}',
             Ablated,
-            depends_on | {'metrics': metrics, 'seed': study.config.seed},
-            lambda swept=swept, metrics=metrics: assess(
-                swept, _labels(study), metrics, seed=study.config.seed
-            ),
+            depends_on
+            | {'metrics': metrics, 'seed': study.config.seed}
+            | ({'chosen on': on_others} if on_others else {}),
+            compute,
         )
     return Ablation(study.subject, study.config.ablation.baseline, sets)
+
+
+def _answers_elsewhere(study: Study, name: str, on_others: Mapping[str, str]) -> Answers:
+    """Return what the masked models answer to the texts on which the best mask is chosen."""
+    swept = study.swept(
+        f'{name} to choose from',
+        study.masks(name),
+        study.on_ablated() | _of_masks(study, name) | on_others,
+        texts=lambda: study.choosing_texts,
+    )
+    return answers(swept, labels_of(study.choosing_texts, study.ablated_model().config))
 
 
 def _ablation_over_seeds(study: Study, _) -> AblationOverSeeds:

@@ -179,7 +179,41 @@ class Study:
     def train(self) -> list[Example]:
         """The training examples: `train.max_examples` of them."""
         wanted = self.config.train.max_examples
-        return self.once('train', lambda: self._drawn(self._read('train'), wanted))
+        return self.once('train', lambda: self._drawn(self._all_train, wanted))
+
+    @property
+    def _all_train(self) -> list[Example]:
+        return self.once('all train', lambda: self._read('train'))
+
+    @property
+    def choosing_texts(self) -> list[Example]:
+        """The examples on which the best to lose is chosen: training texts that train no model.
+
+        Raises:
+          ValueError: There are fewer than `ablation.choose_examples`, or a text that trains the
+            model or is ablated is the same as one of them.
+        """
+        return self.once('choosing texts', self._choosing_texts)
+
+    def _choosing_texts(self) -> list[Example]:
+        wanted = self.config.ablation.choose_examples
+        if self.config.ablation.checkpoint == 'model':
+            raise ValueError(
+                f'ablation.choose_examples={wanted} takes training texts that this run leaves out, '
+                'and ablation.checkpoint=model trains nothing: it is not known which texts its '
+                'model has seen. Set one of them otherwise.'
+            )
+        # The same sentence twice is no new example.
+        known = {_words(example) for example in (*self.train, *self.ablated_texts)}
+        left = [example for example in self._all_train if _words(example) not in known]
+        if len(left) < wanted:
+            raise ValueError(
+                f'ablation.choose_examples={wanted} takes training texts that no model is trained '
+                f'on, and of {len(self._all_train)} only {len(left)} are neither trained on '
+                f'(train.max_examples={self.config.train.max_examples}, 0 for all) nor ablated: '
+                'train on fewer.'
+            )
+        return draw(left, wanted, self.config.seed, setting='ablation.choose_examples')
 
     @property
     def ablated_texts(self) -> list[Example]:
@@ -252,7 +286,7 @@ class Study:
 
         Args:
           name: The name of the input: 'weights', 'texts' (those that are analysed), 'dev', 'train',
-            'ablated texts', 'annotations', 'classifier' or 'frames'.
+            'ablated texts', 'choosing texts', 'annotations', 'classifier' or 'frames'.
 
         Raises:
           FileNotFoundError: The input is not there, and the run has noted no digest of it.
@@ -285,6 +319,7 @@ class Study:
             'dev': lambda: _digest_of(self.dev),
             'train': lambda: _digest_of(self.train),
             'ablated texts': lambda: _digest_of(self.ablated_texts),
+            'choosing texts': lambda: _digest_of(self.choosing_texts),
             'annotations': lambda: _digest_of(self.annotations),
             'classifier': self._digest_of_classifier,
             'frames': self._digest_of_frames,
@@ -298,6 +333,12 @@ class Study:
             'weights': config.model.to_dict(),
             'train': [*texts, config.train.max_examples],
             'ablated texts': [*texts, config.ablation.max_examples],
+            'choosing texts': [
+                *texts,
+                config.train.max_examples,
+                config.ablation.max_examples,
+                config.ablation.choose_examples,
+            ],
             'annotations': [*texts, config.linguistics.to_dict()],
             'classifier': config.patterns.classifier,
             'frames': config.frames.to_dict(),
@@ -651,6 +692,12 @@ class Study:
         self._check_classes(model.config)
         return model
 
+    def on_chosen(self) -> dict[str, str]:
+        """Return what the choice on other texts depends on; empty if there are none."""
+        if not self.config.ablation.choose_examples:
+            return {}
+        return {'texts': self.input('choosing texts')}
+
     def on_ablated(self, seed: int | None = None) -> dict[str, Any]:
         """Return everything that each sweep depends on.
 
@@ -687,6 +734,8 @@ class Study:
         make_masks: Callable[[BertConfig], np.ndarray],
         depends_on: Mapping[str, Any],
         seed: int | None = None,
+        *,
+        texts: Callable[[], Sequence[Example]] | None = None,
     ) -> Swept:
         """Return the sweep of a set of masks and one that keeps all heads, computed or read.
 
@@ -695,20 +744,23 @@ class Study:
           make_masks: A function that returns the masks [M, L, N] for a config.
           depends_on: Everything that the sweep depends on.
           seed: The seed of the model's fine-tuning; None takes the first.
+          texts: A function that returns the examples; None takes those that ablation scores. It
+            is called only if something must be computed.
         """
         parts = self.run.folder_for(f'unfinished/{name}', depends_on)
 
         def compute() -> Swept:
             # A head that does not exist shows before anything is trained, and so do too few texts.
             make_masks(self.pretrained.config)
+            examples = self.ablated_texts if texts is None else texts()
             if self.config.ablation.baseline == 'resample':
-                check_enough(len(self.ablated_texts))
+                check_enough(len(examples))
             model = self.ablated_model(seed)
             # A label that the model does not know shows, too.
-            labels_of(self.ablated_texts, model.config)
+            labels_of(examples, model.config)
             return sweep_examples(
                 model,
-                self.ablated_texts,
+                examples,
                 with_intact(make_masks(model.config)),
                 baseline=self.config.ablation.baseline,
                 donor_seed=self.config.seed,
@@ -767,6 +819,10 @@ def _random(title: str) -> str:
 
 def _shown(batches, what: str):
     return progress(batches, what, size=lambda batch: batch.size)
+
+
+def _words(example: Example) -> tuple[str, str | None]:
+    return example.text_a, example.text_b
 
 
 def _digest_of(content: Any) -> str:

@@ -117,3 +117,37 @@ def test_interactions_say_what_they_disable(tuned, texts, baseline):
         tuned, texts, heads=[(0, 0), (1, 2)], baseline=baseline, max_length=32
     )
     assert SAID[baseline] in found.notes()[0]
+
+
+def test_the_best_is_chosen_on_other_texts(tuned, texts, computed):
+    """What is best there is measured here; sets in which nothing is chosen do without."""
+    scored = [dataclasses.replace(each, label=float(place % 5)) for place, each in enumerate(texts)]
+    here, there = scored[:12], scored[12:]
+    # A correlation, which each layer changes a little.
+    tuned = bs.with_classifier(tuned.models[0], ('score',), seed=3)
+    masks = {
+        'layers': bs.masks.single_layers(tuned.config),
+        'one_head_left': bs.masks.one_head_left(tuned.config)[:2],
+        'alone': bs.masks.disable(tuned.config, [[(0, 0)]]),
+    }
+    found = bs.analyses.ablation(tuned, here, masks=masks, choose_on=there, max_length=32)
+    assert [logits.shape[:2] for logits in computed] == [(4, 12), (4, 12), (3, 12), (2, 12)]
+    assert found.sets['one_head_left'].elsewhere is None and found.sets['alone'].elsewhere is None
+    (chosen,) = (each for each in found.findings() if 'chosen on other examples' in each.name)
+    expected = [
+        bs.analyses.ablation(tuned, each, masks='layers', max_length=32).sets['layers'].found
+        for each in (there, here)
+    ]
+    best = int(np.argmax(expected[0].difference))
+    elsewhere = found.sets['layers'].elsewhere
+    assert elsewhere.best == best and elsewhere.choosing == 12
+    assert elsewhere.where_chosen == pytest.approx(expected[0].difference[best])
+    assert elsewhere.gain == pytest.approx(expected[1].difference[best])
+    assert chosen.estimate == pytest.approx(100 * elsewhere.gain)
+    assert len(set(expected[0].difference)) > 1
+    assert f'is L{best + 1}.' in chosen.sentence
+
+
+def test_texts_for_choosing_are_others(tuned, texts):
+    with pytest.raises(ValueError, match="'own/3' is among the examples and in choose_on"):
+        ablation(tuned, texts[:4], choose_on=texts[3:])

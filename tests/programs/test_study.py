@@ -156,3 +156,66 @@ def test_results_of_all_kinds_of_disabling_lie_side_by_side(study, monkeypatch):
         logits = store.read(file, Swept, key=file.stem).logits
         alike = [np.abs(logits - each).max() < 1e-4 for each in expected.values()]
         assert alike.count(True) == 1
+
+
+@pytest.fixture
+def choosing(study, monkeypatch):
+    """A study of twenty training texts, of which no two are alike, and six to measure on."""
+    words = ('cat', 'dog', 'bird', 'house', 'teacher')
+    pairs = [(f'the {one} saw it .', f'a {other} ran .') for one in words for other in words]
+
+    def read(self, split):
+        rows = pairs[:20] if split == 'train' else pairs[20:]
+        rows += [('the teacher ran .', 'a bird saw it .')] * (split != 'train')
+        return [bs.Example(*row, label=i % 2, id=f'{split}/{i}') for i, row in enumerate(rows)]
+
+    monkeypatch.setattr(Study, '_read', read)
+    study.config.train.max_examples = 14
+    study.config.ablation.choose_examples = 4
+    return study
+
+
+def test_the_best_is_chosen_on_texts_that_train_nothing(choosing, monkeypatch):
+    """Texts that no model has seen, whose sweep is kept by itself."""
+    choosing.config.ablation.sets = ('layers', 'one_head_left')
+    chosen = choosing.choosing_texts
+    assert len(chosen) == 4 and not set(chosen) & {*choosing.train, *choosing.dev}
+    tuned = bs.with_classifier(choosing.pretrained, ('no', 'yes'), seed=3)
+    monkeypatch.setattr(Study, 'ablated_model', lambda self, seed=None: tuned)
+    found = sections.SECTIONS['ablate'].answer(choosing, ())
+    assert found.sets['layers'].elsewhere.choosing == 4
+    assert found.sets['one_head_left'].elsewhere is None
+    again = Study(choosing.config, choosing.folder, read_only=True)
+    assert sections.SECTIONS['ablate'].answer(again, ()).sets['layers'].elsewhere.choosing == 4
+    # Without it, the sweep of the ablated texts is the same one.
+    choosing.config.ablation.choose_examples = 0
+    without = Study(choosing.config, choosing.folder)
+    assert sections.SECTIONS['ablate'].answer(without, ()).sets['layers'].elsewhere is None
+    assert len(list((choosing.folder / 'kept').glob('swept_layers-*.npz'))) == 1
+
+
+@pytest.mark.parametrize(
+    ('name', 'value', 'message'),
+    [
+        ('train.max_examples', 17, r'only 3 are neither trained on \(train.max_examples=17'),
+        ('train.max_examples', 0, r'only 0 are neither trained on \(train.max_examples=0'),
+        ('ablation.checkpoint', 'model', 'it is not known which texts its model has seen'),
+    ],
+)
+def test_texts_that_were_trained_on_choose_nothing(choosing, name, value, message):
+    choosing.config.update_from_flattened_dict({name: value})
+    with pytest.raises(ValueError, match=message):
+        sections.SECTIONS['ablate'].answer(choosing, ())
+
+
+def test_a_text_that_is_ablated_too_is_not_chosen_on(choosing, monkeypatch):
+    """The same words under another id are the same text."""
+    drawn = choosing.train
+    left = [example for example in choosing._all_train if example not in drawn]
+    twins = [dataclasses.replace(example, id='twin') for example in left[:3]]
+    monkeypatch.setattr(Study, 'ablated_texts', twins)
+    with pytest.raises(ValueError, match='of 20 only 3 are neither'):
+        _ = choosing.choosing_texts
+    other = Study(choosing.config, choosing.folder)
+    other.config.ablation.choose_examples = 3
+    assert other.choosing_texts == left[3:]
