@@ -11,6 +11,7 @@ import functools
 import math
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 from absl import logging
@@ -20,6 +21,7 @@ from bert_secrets_jax import plots
 from bert_secrets_jax.ablation import masks as mask_sets
 from bert_secrets_jax.ablation import seeds as over_seeds
 from bert_secrets_jax.ablation import significance
+from bert_secrets_jax.ablation.average import MeanEffect, mean_effect
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.seeds import OverSeeds
 from bert_secrets_jax.ablation.significance import LEVEL, Assessment
@@ -58,14 +60,18 @@ class SetOverSeeds:
     Attributes:
       masks: The masks [M, L, N], which are 0 at a disabled head.
       found: The effects over seeds, by the name of the metric. The task's own metric comes first.
+      averages: The effect on that metric in each seed, on average over the masks.
       examples: The number of examples, E.
       reached: The accuracy of each seed's intact model [S] or, in a regression, Pearson's
         correlation.
       larger_class: The share of the most frequent class; NaN in a regression.
     """
 
+    FORMAT: ClassVar[int] = 2
+
     masks: np.ndarray
     found: Mapping[str, OverSeeds]
+    averages: tuple[MeanEffect, ...]
     examples: int
     reached: np.ndarray
     larger_class: float
@@ -101,6 +107,14 @@ class SetOverSeeds:
         by_holm = self.first.holm <= LEVEL
         return by_holm if len(self.reached) < 2 else by_holm & (self.first.max_t <= LEVEL)
 
+    @property
+    def average(self) -> tuple[float, float]:
+        """The mean effect over masks and seeds, and half of its 95 % interval."""
+        differences = np.array([[each.difference] for each in self.averages])
+        errors = np.array([[each.error] for each in self.averages])
+        variance = over_seeds.means_variance(differences, errors, self.examples)
+        return float(differences.mean()), float(variance.half_width[0])
+
     def signed(self, chosen: np.ndarray) -> tuple[int, int]:
         """Return how many of the chosen masks [M] lower the score on average, and raise it."""
         mean = self.first.mean[chosen]
@@ -117,6 +131,8 @@ class AblationOverSeeds(Result):
       seeds: The seed of each fine-tuned model.
       sets: The effects of each set of masks, by the name of the set.
     """
+
+    FORMAT: ClassVar[int] = 2
 
     subject: Subject
     baseline: str
@@ -214,11 +230,14 @@ class AblationOverSeeds(Result):
             for words, choose in extremes[: len(found.masks)]:
                 yield self._extreme(name, words, int(choose(first.mean)), found, finding, shared)
         if name == 'heads':
+            mean, half = found.average
             yield finding(
                 name='heads over seeds: mean effect',
-                estimate=100 * float(np.nanmean(first.mean)),
+                estimate=100 * mean,
+                low=100 * (mean - half),
+                high=100 * (mean + half),
                 template='Losing a random head changes {metric} by {estimate:+.2f} points on '
-                'average {over}.',
+                'average {over} ({low:+.2f} to {high:+.2f} for {population}).',
                 numbers=shared,
             )
         # With two or three seeds, it is more than a score can change.
@@ -511,6 +530,10 @@ def assess_over_seeds(
     return SetOverSeeds(
         masks=swept[0].masks[1:],
         found=found,
+        averages=tuple(
+            mean_effect(next(iter(found)), of_mask, whole, labels, seed=seed)
+            for of_mask, whole in zip(masked, intact, strict=True)
+        ),
         examples=len(labels),
         reached=np.array(
             [pearson(each, labels) if regression else accuracy(each, labels) for each in intact]

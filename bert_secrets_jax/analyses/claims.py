@@ -11,13 +11,14 @@ import numpy as np
 from bert_secrets_jax import paper
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.ablation import Ablated, Ablation, instead
-from bert_secrets_jax.analyses.ablation_over_seeds import AblationOverSeeds
+from bert_secrets_jax.analyses.ablation_over_seeds import AblationOverSeeds, SetOverSeeds
 from bert_secrets_jax.analyses.attention_change import READINGS, AttentionChange
 from bert_secrets_jax.analyses.cls_tokens import ClsTokens
 from bert_secrets_jax.analyses.features import Features
 from bert_secrets_jax.analyses.finetuning import Finetuning
 from bert_secrets_jax.analyses.frames import FRAMES_DIRECTION, Frames
 from bert_secrets_jax.analyses.patterns import ALL_SPECIAL, NAMES, Patterns
+from bert_secrets_jax.analyses.populations import ANY_FINETUNING
 from bert_secrets_jax.analyses.relations import Relations
 from bert_secrets_jax.analyses.special_tokens import SpecialTokens
 from bert_secrets_jax.analyses.tables import Tables
@@ -294,6 +295,11 @@ class Measured:
         result = self.first(Ablation)
         return None if result is None else result.sets.get(name)
 
+    def over_seeds(self, name: str) -> SetOverSeeds | None:
+        """Return the same over several fine-tunings; None if no such effects are measured."""
+        result = self.first(AblationOverSeeds)
+        return None if result is None else result.sets.get(name)
+
     def effects(self, name: str) -> verdicts.Effects | None:
         """Return the effects of a set of masks for tests of claims; None if they are not measured.
 
@@ -303,8 +309,7 @@ class Measured:
         Args:
           name: The name of the set, such as 'heads'.
         """
-        over, ablated = self.first(AblationOverSeeds), self.ablated(name)
-        several = None if over is None else over.sets.get(name)
+        several, ablated = self.over_seeds(name), self.ablated(name)
         if several is not None and several.first.least_p <= verdicts.LEVEL:
             found = several.first
             return verdicts.Effects(
@@ -316,9 +321,9 @@ class Measured:
                 # Seeds and examples are both samples: see `SetOverSeeds.significant`.
                 corrected=np.maximum(found.holm, found.max_t),
                 unseen=0.0,
-                sample=len(over.seeds),
+                sample=len(several.reached),
                 sample_of='runs',
-                population=over.population,
+                population=ANY_FINETUNING,
             )
         return None if ablated is None else _effects(ablated)
 
@@ -457,10 +462,13 @@ def _mask_helps(claim: Claim, name: str, measured: Measured) -> Verdict | None:
 
 
 def _random_head(measured: Measured) -> Verdict | None:
-    ablated = measured.ablated('heads')
-    if ablated is None:
+    over, ablated = measured.over_seeds('heads'), measured.ablated('heads')
+    if over is not None:
+        found = verdicts.a_random_head_helps(over.averages, heads=len(over.masks))
+    elif ablated is not None:
+        found = verdicts.a_random_head_helps(ablated.average, heads=len(ablated.masks))
+    else:
         return None
-    found = verdicts.a_random_head_helps(ablated.average, heads=len(ablated.masks))
     return _with(measured.instead('heads'), found)
 
 

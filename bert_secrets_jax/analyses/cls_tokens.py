@@ -8,7 +8,15 @@ import numpy as np
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses.models import Models
-from bert_secrets_jax.analyses.tables import Tables, heads_frame, over_seeds, seeds_frame
+from bert_secrets_jax.analyses.populations import population
+from bert_secrets_jax.analyses.tables import (
+    OverRuns,
+    Tables,
+    heads_frame,
+    mean_over_runs,
+    over_seeds,
+    seeds_frame,
+)
 from bert_secrets_jax.analyses.texts import TextSettings, batches_of, before_and_after
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import (
@@ -63,6 +71,11 @@ class ClsTokens(Result):
         theirs = [notebook(from_cls(name)) for name in FEATURES_OF_NOTEBOOK]
         return over_seeds(list(self.runs.values()), [*map(from_cls, self.names), *theirs])
 
+    def _mean(self, name: str) -> OverRuns:
+        """Return the attention to a type of token, mean over heads of the last layer and models."""
+        models = list(self.runs.values()) or [self.before]
+        return mean_over_runs(models, [from_cls(name)], -1)
+
     def in_last_layer(self, tables: Tables) -> np.ndarray:
         """Return the attention of each head of the last layer to each type of token [N, types].
 
@@ -94,22 +107,27 @@ class ClsTokens(Result):
             return []
         most, second, *_ = np.argsort(-means)
         head = int(matrix[:, most].argmax())
+        found = self._mean(self.names[most])
         return [
             Finding(
                 name='type of token that [CLS] attends to most',
-                estimate=float(means[most]),
+                estimate=found.mean,
+                low=found.low,
+                high=found.high,
                 unit=UNIT,
                 sample=int(self.before[from_cls(self.names[most])].count),
                 source=SOURCE,
                 template=(
                     'In the last layer of the {which} model [CLS] attends most to {first} '
-                    '({estimate:.2f}, mean over heads; most of all {head}, {highest:.2f}), then to '
+                    '({estimate:.2f}, mean over heads{interval}; most of all {head}, '
+                    '{highest:.2f}), then to '
                     '{second} ({next:.2f}). In the paper it is [SEP], except for STS-B, RTE and '
                     'QNLI, where it is punctuation.'
                 ),
                 numbers={
                     'which': which,
                     'first': self.names[most],
+                    'interval': found.words(),
                     'head': head_name(len(self.before[from_cls(self.names[most])].mean) - 1, head),
                     'highest': float(matrix[head, most]),
                     'second': self.names[second],
@@ -127,9 +145,11 @@ class ClsTokens(Result):
         for column, name in enumerate(self.names):
             row = [name, self.before[from_cls(name)].count, pretrained[:, column].mean()]
             if finetuned is not None:
-                theirs = notebook(from_cls(name))
+                theirs, found = notebook(from_cls(name)), self._mean(name)
                 row += [
-                    finetuned[:, column].mean(),
+                    found.mean,
+                    found.low,
+                    found.high,
                     finetuned[:, column].max(),
                     after[theirs].mean[-1].mean() if theirs in after else np.nan,
                 ]
@@ -138,12 +158,14 @@ class ClsTokens(Result):
             rows.append(row)
         columns = ['feature', 'examples', 'pretrained']
         if finetuned is not None:
-            columns += ['finetuned', 'finetuned_top_head', 'finetuned_notebook']
+            columns += ['finetuned', 'finetuned_low', 'finetuned_high']
+            columns += ['finetuned_top_head', 'finetuned_notebook']
         if published:
             columns.append('paper_bert_base')
-        return framed(
-            columns, rows, 'Share of the attention of [CLS], mean over the heads of the last layer.'
-        )
+        caption = 'Share of the attention of [CLS], mean over the heads of the last layer.'
+        if finetuned is not None:
+            caption += f' Low and high: its 95 % interval for {population(len(self.runs))}.'
+        return framed(columns, rows, caption)
 
 
 def cls_statistics() -> list[Described]:
