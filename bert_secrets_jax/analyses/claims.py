@@ -17,7 +17,7 @@ from bert_secrets_jax.analyses.cls_tokens import ClsTokens
 from bert_secrets_jax.analyses.features import Features
 from bert_secrets_jax.analyses.finetuning import Finetuning
 from bert_secrets_jax.analyses.frames import FRAMES_DIRECTION, Frames
-from bert_secrets_jax.analyses.patterns import ALL_SPECIAL, NAMES, Patterns
+from bert_secrets_jax.analyses.patterns import ALL_SPECIAL, NAMES, UPPER, Patterns
 from bert_secrets_jax.analyses.populations import ANY_FINETUNING
 from bert_secrets_jax.analyses.relations import Relations
 from bert_secrets_jax.analyses.special_tokens import SpecialTokens
@@ -482,14 +482,17 @@ def _few_heterogeneous(measured: Measured) -> Verdict | None:
     if found is None:
         return None
     shares = paper.pattern_shares(found.subject.task)
-    published = None if shares is None else sum(shares[name] for name in CLASSES[-2:])
-    return _in_runs(
-        measured.models(Patterns),
-        lambda runs: verdicts.few_are_heterogeneous(
-            {TITLES[index].lower(): _each(runs, NAMES[index]) for index in (-2, -1)},
+    published = None if shares is None else sum(shares[CLASSES[index]] for index in UPPER)
+
+    def test(runs: Sequence[Tables]) -> Verdict:
+        right = found.correct(runs)
+        return verdicts.few_are_heterogeneous(
+            {TITLES[index].lower(): _each(runs, NAMES[index]) for index in UPPER},
             published=published,
-        ),
-    )
+            corrected=None if right is None else right.together(UPPER),
+        )
+
+    return _in_runs(measured.models(Patterns), test)
 
 
 _VERB_SUBJECT, _NOUN_PRONOUN = RELATIONS

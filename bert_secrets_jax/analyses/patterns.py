@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from bert_secrets_jax.analyses.tables import (
     top_head,
 )
 from bert_secrets_jax.analyses.texts import TextSettings, batches_of, before_and_after
+from bert_secrets_jax.analyses.verdicts.verdict import REACH
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.measure.catalogue import Described, named
 from bert_secrets_jax.measure.maps import TokenMaps, attention_maps
@@ -39,6 +41,8 @@ from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, fram
 SOURCE = 'Kovaleva et al. 2019, section 4.1'
 NAMES = tuple(f'pattern: {name}' for name in CLASSES)
 CHANGED, UNLIKE = 'pattern: changed', 'pattern: unlike'
+# The classes that may hold what is specific to a task: block and heterogeneous.
+UPPER = (3, 4)
 ALL_SPECIAL = '[CLS] and all [SEP]'
 # The number of examples in Figure 1, and the least number of tokens of one: in a map of few tokens,
 # patterns look alike.
@@ -72,15 +76,18 @@ class Patterns(Result):
         'pattern: unlike' is the share on which its map is unlike all labelled ones.
       runs: The tables of each fine-tuned model by its seed. 'pattern: changed' is the share of
         examples whose map changes its class. Empty if no fine-tuned model was measured.
-      confusion: The number of labelled maps by label (rows) and by the class that classifiers
-        found which knew no map of the same model (columns) [C, C]; empty if it is not known.
+      confusions: The number of labelled maps of each model by label (rows) and by the class that
+        classifiers found which knew no map of the same model (columns) [G, C, C]; empty if they are
+        not known.
       examples: The maps that are most clearly of a class, by the title of the class (Figure 1).
     """
+
+    FORMAT: ClassVar[int] = 2
 
     subject: Subject
     before: Tables
     runs: Mapping[str, Tables]
-    confusion: np.ndarray
+    confusions: np.ndarray
     examples: Mapping[str, tuple[ClassExample, ...]]
 
     @property
@@ -98,10 +105,7 @@ class Patterns(Result):
 
         It is empty where the confusion of the classifier is not known.
         """
-        found = {
-            model: corrected(grid.mean(axis=(0, 1)), self.confusion, size=self._size(model))
-            for model, grid in self.shares.items()
-        }
+        found = {model: self.correct(runs) for model, runs in self._models.items()}
         return {model: each for model, each in found.items() if each is not None}
 
     @property
@@ -114,23 +118,35 @@ class Patterns(Result):
             shares['fine-tuned'] = np.mean([run[UNLIKE].mean for run in self.runs.values()], axis=0)
         return {model: float(grid.mean()) for model, grid in shares.items()}
 
-    def _size(self, model: str) -> float:
-        """Return how many independent maps vary as little as the shares do, at their widest."""
-        tables = self._tables[model]
-        sizes = []
-        for name in NAMES:
-            # How the errors of heads depend on each other is unknown; at worst they add up.
-            share, error = tables[name].mean.mean(), tables[name].standard_error.mean()
-            if error > 0:
-                sizes.append(share * (1 - share) / error**2)
-        return min(sizes, default=float(tables[NAMES[0]].count))
+    def correct(self, runs: Sequence[Tables]) -> Corrected | None:
+        """Return the shares of all maps of some models, corrected for mistaken classes.
+
+        Args:
+          runs: The tables of one model, or of several that are fine-tuned by one recipe.
+
+        Returns:
+          The corrected shares; None where the confusion of the classifier is not known.
+        """
+        found = [mean_over_runs(runs, [name]) for name in NAMES]
+        # As many independent maps vary as much as the shares do, at their widest.
+        sizes = [
+            each.mean * (1 - each.mean) * (REACH / (each.high - each.mean)) ** 2
+            for each in found
+            if each.high > each.mean
+        ]
+        size = min(sizes, default=float(runs[0][NAMES[0]].count))
+        return corrected(np.array([each.mean for each in found]), self.confusions, size=size)
+
+    @property
+    def _models(self) -> dict[str, list[Tables]]:
+        models = {'pre-trained': [self.before]}
+        if self.runs:
+            models['fine-tuned'] = list(self.runs.values())
+        return models
 
     @property
     def _tables(self) -> dict[str, Tables]:
-        tables = {'pre-trained': self.before}
-        if self.runs:
-            tables['fine-tuned'] = over_seeds(list(self.runs.values()), NAMES)
-        return tables
+        return {model: over_seeds(runs, NAMES) for model, runs in self._models.items()}
 
     @property
     def changed(self) -> np.ndarray | None:
@@ -178,8 +194,7 @@ class Patterns(Result):
         for model, grid in self.shares.items():
             overall = grid.mean(axis=(0, 1))
             most = int(overall.argmax())
-            runs = [self.before] if model == 'pre-trained' else list(self.runs.values())
-            found = mean_over_runs(runs, [NAMES[most]])
+            found = mean_over_runs(self._models[model], [NAMES[most]])
             findings.append(
                 finding(
                     name=f'most frequent pattern, {model}',
@@ -232,9 +247,20 @@ class Patterns(Result):
 
     def _after_tuning(self, finding) -> list[Finding]:
         runs = list(self.runs.values())
-        upper, moved = mean_over_runs(runs, NAMES[-2:]), mean_over_runs(runs, [CHANGED])
+        upper, moved = (
+            mean_over_runs(runs, [NAMES[index] for index in UPPER]),
+            mean_over_runs(runs, [CHANGED]),
+        )
         changed = self.changed
         top = top_head(changed)
+        right, numbers = '', {}
+        if 'fine-tuned' in self.corrected:
+            ends = self.corrected['fine-tuned'].together(UPPER)
+            numbers = dict(zip(('right', 'right_low', 'right_high'), ends, strict=True))
+            right = (
+                ', or {right:.0%} ({right_low:.0%} to {right_high:.0%}) corrected for what the '
+                'classifier mistakes'
+            )
         return [
             finding(
                 name='block and heterogeneous after fine-tuning',
@@ -243,10 +269,11 @@ class Patterns(Result):
                 high=upper.high,
                 template=(
                     'Block and heterogeneous, the classes that may hold what is specific to a '
-                    'task, are {estimate:.0%} after fine-tuning{interval}; in the paper they are '
-                    '{least:.0%} on MRPC to {most:.0%} on QQP.'
+                    'task, are {estimate:.0%} after fine-tuning{interval}'
+                    f'{right}; in the paper they are {{least:.0%}} on MRPC to {{most:.0%}} on QQP.'
                 ),
-                numbers={
+                numbers=numbers
+                | {
                     'interval': upper.words('.0%'),
                     'least': _upper_in_paper('MRPC'),
                     'most': _upper_in_paper('QQP'),
@@ -275,19 +302,19 @@ class Patterns(Result):
         findings = []
         for model, each in self.corrected.items():
             most = int(each.shares.argmax())
+            ends = [each.together([place]) for place in range(len(TITLES))]
             others = ', '.join(
                 f'{title} {share:.0%} ({low:.0%} to {high:.0%})'
-                for title, share, low, high in zip(
-                    TITLES, each.shares, each.low, each.high, strict=True
-                )
+                for title, (share, low, high) in zip(TITLES, ends, strict=True)
                 if title != TITLES[most]
             )
+            share, low, high = ends[most]
             findings.append(
                 Finding(
                     name=f'most frequent pattern, {model}, corrected',
-                    estimate=float(each.shares[most]),
-                    low=float(each.low[most]),
-                    high=float(each.high[most]),
+                    estimate=share,
+                    low=low,
+                    high=high,
                     unit='share of maps',
                     sample=int(self.before[NAMES[0]].count),
                     source='Rogan and Gladen 1978',
@@ -317,7 +344,7 @@ class Patterns(Result):
         return findings
 
     def _trust(self) -> Finding:
-        if not self.confusion.size:
+        if not self.confusions.size:
             return Finding(
                 name='F1 of the classifier',
                 estimate=np.nan,
@@ -326,13 +353,13 @@ class Patterns(Result):
                 template='Classes are those that a classifier finds; how well it does is not '
                 'known.',
             )
-        scores = f1_of(self.confusion)
+        scores = f1_of(self.confusions.sum(axis=0))
         each = ', '.join(f'{title} {f1:.2f}' for title, f1 in zip(TITLES, scores, strict=True))
         return Finding(
             name='F1 of the classifier',
             estimate=float(np.nanmean(scores)),
             unit='F1, mean over classes',
-            sample=int(self.confusion.sum()),
+            sample=int(self.confusions.sum()),
             sample_of='labelled maps',
             source='cross-validation, leaving models out',
             template=(
@@ -346,9 +373,7 @@ class Patterns(Result):
 
     def _summary(self):
         published = paper.pattern_shares(self.subject.task)
-        models = {'pretrained': [self.before]}
-        if self.runs:
-            models['finetuned'] = list(self.runs.values())
+        models = {model.replace('-', ''): runs for model, runs in self._models.items()}
         rows = []
         for name, key, title in zip(NAMES, CLASSES, TITLES, strict=True):
             row = [title]
@@ -356,8 +381,7 @@ class Patterns(Result):
                 found = mean_over_runs(runs, [name])
                 row += [100 * found.mean, 100 * (found.high - found.mean)]
             for each in self.corrected.values():
-                place = CLASSES.index(key)
-                row += [100 * ends[place] for ends in (each.shares, each.low, each.high)]
+                row += [100 * end for end in each.together([CLASSES.index(key)])]
             if published is not None:
                 row.append(100 * published[key])
             rows.append(row)
@@ -378,7 +402,7 @@ class Patterns(Result):
             'Share of all maps, in percent, and half of its 95 % interval at its widest, for '
             f'{population(1)}{tuned}. What the classifier mistakes is not in it, but in the '
             'corrected share and its interval (Rogan and Gladen 1978, for several classes by the '
-            'greatest likelihood).',
+            'greatest likelihood), and neither is that mistakes differ between models.',
         )
 
 
@@ -421,7 +445,7 @@ def patterns(
     chosen = choose(pretrained, examples, count=_EXAMPLES, max_length=settings.max_length)
     maps = attention_maps(pretrained, chosen, max_length=settings.max_length)
     return Patterns(
-        subject or Subject(), before, runs, classifier.confusion, clearest(classifier, maps)
+        subject or Subject(), before, runs, classifier.confusions, clearest(classifier, maps)
     )
 
 
@@ -485,7 +509,7 @@ def _stacked(tables: Tables) -> np.ndarray:
 
 def _upper_in_paper(task: str) -> float:
     shares = paper.pattern_shares(task)
-    return sum(shares[name] for name in CLASSES[-2:])
+    return sum(shares[CLASSES[index]] for index in UPPER)
 
 
 def _draw_shares(result: Patterns):

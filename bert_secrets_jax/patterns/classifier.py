@@ -61,8 +61,9 @@ class Classifier:
       temperature: What scores are divided by, so that their softmax is a probability.
       far: The distance to the nearest labelled map from which on a map is unlike all of them. A
         distance is the root of the mean squared difference of standardised features.
-      confusion: [C, C] The number of maps for each class given by a person (rows) and each class
-        predicted by a classifier that was fitted without any map of the same model (columns).
+      confusions: [G, C, C] The number of maps of each labelled model for each class given by a
+        person (rows) and each class predicted by a classifier that was fitted without any map of
+        the same model (columns); empty if they are not known.
     """
 
     center: np.ndarray
@@ -72,7 +73,9 @@ class Classifier:
     width: float
     temperature: float = 1.0
     far: float = float('inf')
-    confusion: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((0, 0), int))
+    confusions: np.ndarray = dataclasses.field(
+        default_factory=lambda: np.zeros((0, len(CLASSES), len(CLASSES)), int)
+    )
 
 
 def load_classifier(path: str | pathlib.Path | None = None) -> Classifier:
@@ -96,7 +99,11 @@ def load_classifier(path: str | pathlib.Path | None = None) -> Classifier:
     if expected is not None and expected != checksum(about, arrays):
         raise ValueError(f'{path} is damaged: what it holds is not what was written.')
     about = {name: _json(text) for name, text in about.items()}
-    if about.get('classes') != list(CLASSES) or about.keys() != {'classes', 'confusion', *_NUMBERS}:
+    if about.get('classes') != list(CLASSES) or about.keys() != {
+        'classes',
+        'confusions',
+        *_NUMBERS,
+    }:
         raise ValueError(
             f'{path} is no classifier of {", ".join(CLASSES)}, or one of another version: make one '
             'with bs.patterns.fit(maps, labels) and bs.patterns.save_classifier(path, classifier).'
@@ -106,18 +113,18 @@ def load_classifier(path: str | pathlib.Path | None = None) -> Classifier:
             f"{path} has not the weights of this version's classifier: make it anew with "
             'bs.patterns.fit(maps, labels) and bs.patterns.save_classifier(path, classifier).'
         )
-    numbers, confusion = {name: about[name] for name in _NUMBERS}, about['confusion']
+    numbers, confusions = {name: about[name] for name in _NUMBERS}, about['confusions']
     # In JSON, an infinite distance is null.
     known = {name: each for name, each in numbers.items() if (name, each) != ('far', None)}
-    if not all(map(_is_positive, known.values())) or not _is_confusion(confusion):
+    if not all(map(_is_positive, known.values())) or not _are_confusions(confusions):
         raise ValueError(
-            f'{path} is damaged: {", ".join(_NUMBERS)} must be numbers above 0, and the confusion '
-            'a table of numbers of maps.'
+            f'{path} is damaged: {", ".join(_NUMBERS)} must be numbers above 0, and the confusions '
+            'tables of numbers of maps.'
         )
     return Classifier(
         **arrays,
         **{'far': float('inf')} | {name: float(each) for name, each in known.items()},
-        confusion=np.array(confusion, int).reshape(len(confusion), len(confusion)),
+        confusions=np.array(confusions, int).reshape(len(confusions), len(CLASSES), len(CLASSES)),
     )
 
 
@@ -141,11 +148,16 @@ def _are_weights(arrays: Mapping[str, np.ndarray]) -> bool:
     )
 
 
-def _is_confusion(value: Any) -> bool:
-    """Whether a value is a square table of counts; it may be empty."""
+def _are_confusions(value: Any) -> bool:
+    """Whether a value is a list of tables of counts, of classes by classes; it may be empty."""
+
+    def of_classes(rows) -> bool:
+        return isinstance(rows, list) and len(rows) == len(CLASSES)
+
     return isinstance(value, list) and all(
-        isinstance(row, list) and len(row) == len(value) and all(each in _MAPS for each in row)
-        for row in value
+        of_classes(table)
+        and all(of_classes(row) and all(each in _MAPS for each in row) for row in table)
+        for table in value
     )
 
 
@@ -172,7 +184,7 @@ def save_classifier(path: pathlib.Path, classifier: Classifier) -> None:
         'width': json.dumps(classifier.width),
         'temperature': json.dumps(classifier.temperature),
         'far': json.dumps(far),
-        'confusion': json.dumps(np.asarray(classifier.confusion).tolist()),
+        'confusions': json.dumps(np.asarray(classifier.confusions).tolist()),
     }
     arrays = {
         name: np.asarray(getattr(classifier, name), np.float32)

@@ -6,36 +6,54 @@ the share of one class by the error rates of a test. For several classes, the sh
 which the predicted ones are most likely, with the error rates of the confusion matrix; they are
 never below 0.
 
-Shapes: C classes, K as many or none, D draws.
+Error rates differ between models. So the confusion of each labelled model is a draw from a
+Dirichlet-multinomial distribution (Mosimann 1962, Biometrika 49), and the model whose shares are
+corrected is another draw of it.
+
+Shapes: G labelled models, C classes, D draws.
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
+import scipy.special
 from jaxtyping import Float, Int
 
 # Steps of the EM algorithm; on tables like ours it moves by less than 1e-4 after a tenth of them.
 _STEPS = 1000
+# How alike models may be: from one map's worth of evidence to all but the same.
+_CONCENTRATIONS = np.geomspace(1, 1e5, 101)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Corrected:
     """Corrected shares of classes.
 
     Attributes:
       shares: [C] The shares, which sum to 1.
-      low, high: [C] Their 95 % intervals. They carry the sampling of the maps and that of the
-        confusion matrix, but not that a model may be mistaken in other ways than the labelled ones.
+      drawn: [D, C] Shares that are as likely, given the sampling of the maps, that of the labelled
+        ones, and the differences between models in what is mistaken for what.
     """
 
     shares: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
+    drawn: np.ndarray
+
+    def together(self, classes: Sequence[int]) -> tuple[float, float, float]:
+        """Return the share of some classes together, and the ends of its 95 % interval.
+
+        Args:
+          classes: The indices of the classes.
+        """
+        classes = list(classes)
+        share = self.shares[classes].sum()
+        low, high = np.quantile(self.drawn[:, classes].sum(axis=1), (0.025, 0.975))
+        return float(share), float(min(low, share)), float(max(high, share))
 
 
 def corrected(
     found: Float[np.ndarray, ' C'],
-    confusion: Int[np.ndarray, 'K K'],
+    confusions: Int[np.ndarray, 'G C C'],
     *,
     size: float | int,
     draws: int = 1000,
@@ -45,28 +63,54 @@ def corrected(
 
     Args:
       found: The shares of the predicted classes.
-      confusion: The number of labelled maps by label (rows) and prediction (columns).
+      confusions: The number of labelled maps of each model by label (rows) and prediction
+        (columns), predicted without any map of the same model.
       size: The number of independent maps that the shares are of.
-      draws: The number of draws of the interval: of the shares, and of the error rates given the
-        confusion matrix (Dirichlet with one map more in each row, spread evenly).
+      draws: The number of draws of the interval: of the shares, and of the error rates of a model
+        that is none of the labelled ones.
       seed: The seed of the draws.
 
     Returns:
       The corrected shares; None if there is no labelled map of some class, so that nobody knows
       what it is taken for.
     """
-    confusion = np.asarray(confusion)
-    if not confusion.size or (confusion.sum(axis=1) == 0).any():
+    confusion = np.asarray(confusions).sum(axis=0)
+    if (confusion.sum(axis=1) == 0).any():
         return None
     rng = np.random.default_rng(seed)
-    classes = len(confusion)
-    rates = rng.standard_gamma(confusion + 1 / classes, (draws, classes, classes))
-    rates = rates / rates.sum(axis=-1, keepdims=True)
-    shares = rng.standard_gamma(found * size + 1e-3, (draws, classes))
-    shares = shares / shares.sum(axis=-1, keepdims=True)
-    low, high = np.quantile(most_likely(shares, rates), (0.025, 0.975), axis=0)
+    rates = _drawn_rates(np.asarray(confusions), draws, rng)
+    shares = _dirichlet(np.broadcast_to(found * size + 1e-3, (draws, len(found))), rng)
     best = most_likely(found, confusion / confusion.sum(axis=1, keepdims=True))
-    return Corrected(best, np.minimum(low, best), np.maximum(high, best))
+    return Corrected(best, most_likely(shares, rates))
+
+
+def concentrations(
+    confusions: Int[np.ndarray, 'G C C'], draws: int, rng: np.random.Generator
+) -> Float[np.ndarray, ' D']:
+    """Draw how alike models are in what is mistaken for what, as likely as the confusions say.
+
+    It is the concentration of a Dirichlet distribution, which all classes share. Above the number
+    of maps of a model, models differ by less than the sampling of their maps makes them differ.
+
+    Args:
+      confusions: The confusion of each labelled model.
+      draws: The number of draws.
+      rng: The source of the draws.
+    """
+    mean = _smoothed(confusions.sum(axis=0))
+    numbers = confusions.sum(axis=-1)
+    likelihoods = []
+    for each in _CONCENTRATIONS:
+        rows = scipy.special.gammaln(each) - scipy.special.gammaln(each + numbers)
+        cells = scipy.special.gammaln(each * mean + confusions)
+        likelihoods.append(rows.sum() + (cells - scipy.special.gammaln(each * mean)).sum())
+    # Before anything is known, each standard deviation between models is as likely as another
+    # (Gelman 2006), and it falls with the root of the concentration.
+    likely = np.array(likelihoods) - np.log(_CONCENTRATIONS) / 2
+    chances = np.exp(likely - likely.max())
+    drawn = rng.choice(_CONCENTRATIONS, draws, p=chances / chances.sum())
+    # The mean of models is estimated, too, and closer to each of them than the true one is.
+    return drawn * max(len(confusions) - 1, 1) / len(confusions)
 
 
 def most_likely(
@@ -84,3 +128,26 @@ def most_likely(
         expected = np.einsum('...T,...TP->...P', shares, rates)
         shares = shares * np.einsum('...TP,...P->...T', rates, found / np.maximum(expected, 1e-300))
     return shares / shares.sum(axis=-1, keepdims=True)
+
+
+def _drawn_rates(
+    confusions: Int[np.ndarray, 'G C C'], draws: int, rng: np.random.Generator
+) -> Float[np.ndarray, 'D C C']:
+    """Draw the error rates of a model that is none of the labelled ones."""
+    alike = concentrations(confusions, draws, rng)[:, None, None]
+    numbers = confusions.sum(axis=-1)
+    # So many independent maps tell as much of the mean of models as those that share a model.
+    independent = (numbers * (alike + 1) / (alike + np.maximum(numbers, 1))).sum(axis=1)  # [D, C]
+    means = _dirichlet(independent[..., None] * _smoothed(confusions.sum(axis=0)), rng)
+    return _dirichlet(alike * means, rng)
+
+
+def _smoothed(confusion: Int[np.ndarray, 'C C']) -> Float[np.ndarray, 'C C']:
+    """Return the error rates, with one map more in each row, spread evenly."""
+    counts = confusion + 1 / len(confusion)
+    return counts / counts.sum(axis=1, keepdims=True)
+
+
+def _dirichlet(concentrations: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    drawn = np.maximum(rng.standard_gamma(concentrations), 1e-300)
+    return drawn / drawn.sum(axis=-1, keepdims=True)

@@ -30,7 +30,7 @@ def fit(maps: MapSample, labels: np.ndarray) -> Classifier:
     """Fit the classifier to labelled maps.
 
     What needs predictions for maps of other models is not known then: the temperature is 1, and the
-    confusion is empty (`calibrated`).
+    confusions are empty (`calibrated`).
 
     Args:
       maps: The maps.
@@ -61,7 +61,9 @@ def _fit(seen: np.ndarray, labels: np.ndarray, texts: np.ndarray) -> Classifier:
     )
 
 
-def calibrated(classifier: Classifier, logits: np.ndarray, labels: np.ndarray) -> Classifier:
+def calibrated(
+    classifier: Classifier, logits: np.ndarray, labels: np.ndarray, groups: np.ndarray
+) -> Classifier:
     """Return a classifier with what is known from predictions for maps that it was not fitted to.
 
     Args:
@@ -69,11 +71,18 @@ def calibrated(classifier: Classifier, logits: np.ndarray, labels: np.ndarray) -
       logits: [M, C] The logits for labelled maps of classifiers that were fitted without the model
         of each map (`cross_validate`), at the temperature 1.
       labels: The class of each map [M].
+      groups: The model of each map [M] (`groups_of`).
     """
+    predicted = logits.argmax(axis=1)
     return dataclasses.replace(
         classifier,
         temperature=temperature(logits, labels),
-        confusion=confusion(labels, logits.argmax(axis=1)),
+        confusions=np.stack(
+            [
+                confusion(labels[groups == group], predicted[groups == group])
+                for group in np.unique(groups)
+            ]
+        ),
     )
 
 

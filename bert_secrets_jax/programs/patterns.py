@@ -164,7 +164,8 @@ def train(study: Study) -> None:
     # What it says of other models is the hardest test that there is.
     hardest, _ = list(found)[-1]
     logits = found[hardest, 'kernel']
-    classifier = training.calibrated(training.fit(maps, labels), logits, labels)
+    of_model = training.groups_of(maps, 'model')
+    classifier = training.calibrated(training.fit(maps, labels), logits, labels, of_model)
     path = folder / 'classifier.safetensors'
     save_classifier(path, classifier)
     sure = training.probabilities(logits, labels, training.groups_of(maps, hardest))

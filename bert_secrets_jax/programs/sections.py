@@ -204,7 +204,7 @@ def _patterns(study: Study, _) -> Patterns:
         depends_on,
         lambda: _Clearest(clearest(study.classifier, _maps_before(study).first)),
     )
-    return Patterns(study.subject, before, runs, study.classifier.confusion, shown.examples)
+    return Patterns(study.subject, before, runs, study.classifier.confusions, shown.examples)
 
 
 def _maps_depend_on(study: Study) -> dict:

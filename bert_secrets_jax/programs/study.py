@@ -360,8 +360,8 @@ class Study:
     def _digest_of_classifier(self) -> str:
         path = self.config.patterns.classifier
         # Read first: a file that is none is refused as such.
-        confusion = self.classifier.confusion.tolist()
-        shipped = ['shipped', confusion, self.classifier.far]
+        confusions = self.classifier.confusions.tolist()
+        shipped = ['shipped', confusions, self.classifier.far]
         return _of_file(pathlib.Path(path)) if path else digest(shipped)
 
     def _digest_of_frames(self) -> str:

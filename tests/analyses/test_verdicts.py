@@ -516,6 +516,27 @@ def test_several_runs():
 
 
 @pytest.mark.parametrize(
+    ('corrected', 'verdict'),
+    [
+        (None, HOLDS),
+        ((0.4, 0.2, 0.65), HOLDS),
+        ((0.5, 0.3, 0.67), UNDECIDED),
+        ((0.8, 0.67, 0.9), DOES_NOT_HOLD),
+        ((0.7, 0.65, 0.9), UNDECIDED),
+    ],
+)
+def test_what_the_classifier_mistakes_decides(corrected, verdict):
+    shares = {'block': everywhere(0.1), 'heterogeneous': everywhere(0.2)}
+    found = claims.few_are_heterogeneous(shares, corrected=corrected)
+    assert found.verdict == verdict
+    share = 100 * sum(each.mean.mean() for each in shares.values())
+    assert f'Of all maps {share:.1f} %' in found.evidence
+    assert ('what the classifier mistakes' in found.evidence) == (corrected is not None)
+    if corrected is not None:
+        assert (found.estimate, found.low, found.high) == corrected
+
+
+@pytest.mark.parametrize(
     ('runs', 'population', 'sample'),
     [
         (1, THIS_MODEL, (200, 'examples')),

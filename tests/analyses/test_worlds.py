@@ -20,6 +20,8 @@ from bert_secrets_jax.analyses.verdicts import DOES_NOT_HOLD, HOLDS
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.measure.links import LinkTest, NullTest
 from bert_secrets_jax.names import head_name
+from bert_secrets_jax.patterns.classifier import load_classifier
+from bert_secrets_jax.patterns.correct import corrected
 
 # Draws just beside the bound, and clearly beside it.
 _DRAWS, _FEW_DRAWS = 200, 30
@@ -138,6 +140,23 @@ def few_heterogeneous_of_seeds(rng, margin):
         return table((rng.random((200, 2, 3)) < share).astype(np.float64))
 
     return claims.few_are_heterogeneous({'heterogeneous': [seed() for _ in range(4)]})
+
+
+def few_heterogeneous_mistaken(rng, margin):
+    """A model that the classifier does not know, and mistakes as it may."""
+    upper = claims.MOST - margin
+    shares = np.array([0.6 * (1 - upper), 0.2 * (1 - upper), 0.2 * (1 - upper), 0.06, upper - 0.06])
+    confusions = load_classifier().confusions
+    rates = confusions.sum(axis=0) + 0.2
+    # About as alike as the labelled models are.
+    rates = rng.standard_gamma(25 * rates / rates.sum(axis=1, keepdims=True))
+    found = shares @ (rates / rates.sum(axis=1, keepdims=True))
+    maps = rng.multinomial(1, found, (200, 2, 3))
+    right = corrected(maps.mean(axis=(0, 1, 2)), confusions, size=1200, draws=100)
+    return claims.few_are_heterogeneous(
+        {'block': table(maps[..., 3]), 'heterogeneous': table(maps[..., 4])},
+        corrected=right.together([3, 4]),
+    )
 
 
 def compared(score: HeadTable, excess: HeadTable) -> NullTest:
@@ -284,6 +303,9 @@ WORLDS = {
     'last [CLS]': World(claims.LAST_CLS, last_cls, 0.1),
     'few heterogeneous': World(claims.FEW_HETEROGENEOUS, few_heterogeneous, 0.3),
     'few heterogeneous, seeds': World(claims.FEW_HETEROGENEOUS, few_heterogeneous_of_seeds, 0.3),
+    'few heterogeneous, mistaken': World(
+        claims.FEW_HETEROGENEOUS, few_heterogeneous_mistaken, 0.3, draws=100
+    ),
     'frames': World(claims.FRAMES, frames, 0.05),
     'verb, subject': World(claims.VERB_SUBJECT, position(claims.VERB_SUBJECT), 0.05),
     'noun, pronoun': World(claims.NOUN_PRONOUN, position(claims.NOUN_PRONOUN), 0.05),

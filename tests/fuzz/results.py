@@ -405,7 +405,7 @@ def _read_classifier(folder: pathlib.Path) -> Any:
     found = bs.patterns.load_classifier(folder / 'classifier.safetensors')
     arrays = {name: getattr(found, name) for name in ('center', 'scale', 'known', 'weights')}
     numbers = found.width, found.temperature, found.far
-    return arrays, *numbers, np.asarray(found.confusion, int)
+    return arrays, *numbers, np.asarray(found.confusions, int)
 
 
 def _plain_classifier(folder: pathlib.Path) -> Any:
@@ -415,16 +415,18 @@ def _plain_classifier(folder: pathlib.Path) -> Any:
         require(tensor.dtype == np.float32 and np.isfinite(tensor).all(), name)
     # A checksum is the package's own, and no JSON.
     about = {name: plain_json(text) for name, text in metadata.items() if name != 'sha256'}
-    far, confusion = about['far'], about['confusion']
-    for row in confusion:
-        require(isinstance(row, list) and len(row) == len(confusion) in (0, 5))
-        for count in row:
-            integer(count)
+    far, confusions = about['far'], about['confusions']
+    for confusion in confusions:
+        require(isinstance(confusion, list) and len(confusion) == 5)
+        for row in confusion:
+            require(isinstance(row, list) and len(row) == 5)
+            for count in row:
+                integer(count)
     return (
         tensors,
         *(number(about[name], 1e-300) for name in ('width', 'temperature')),
         math.inf if far is None else number(far, 1e-300),
-        np.array(confusion, int),
+        np.array(confusions, int).reshape(-1, 5, 5),
     )
 
 

@@ -424,7 +424,7 @@ def test_a_classifier_is_read_back(tmp_path):
     path = tmp_path / 'classifier.safetensors'
     for far in (0.5, float('inf')):
         wrote = dataclasses.replace(
-            _random_classifier(), temperature=0.3, far=far, confusion=np.eye(5, dtype=int)
+            _random_classifier(), temperature=0.3, far=far, confusions=np.eye(5, dtype=int)[None]
         )
         save_classifier(path, wrote)
         read = load_classifier(path)
@@ -438,7 +438,7 @@ def test_other_files_are_no_classifiers(tmp_path):
     with pytest.raises(ValueError, match='is no safetensors file'):
         load_classifier(path)
     numbers = {'width': '0.1', 'temperature': '1', 'far': 'null'}
-    about = {'classes': json.dumps(CLASSES), **numbers, 'confusion': '[]'}
+    about = {'classes': json.dumps(CLASSES), **numbers, 'confusions': '[]'}
     for metadata in ({}, about | {'classes': '['}, about | {'classes': '["a"]'}, {'classes': '[]'},
                      about | {'side': '32'}):  # fmt: skip
         safetensors.numpy.save_file({'kernel': np.zeros(3)}, path, metadata)
@@ -455,8 +455,9 @@ def test_other_files_are_no_classifiers(tmp_path):
         safetensors.numpy.save_file(damaged, path, about)
         with pytest.raises(ValueError, match='has not the weights of this version'):
             load_classifier(path)
+    wrong_tables = [{'confusions': table} for table in ('[[1]', '[[1, 2]]', '[[[1, 2]]]')]
     for wrong in ({'width': '0'}, {'temperature': '"a"'}, {'width': 'null'}, {'far': 'true'},
-                  {'confusion': '[[1]'}, {'confusion': '[[1, 2]]'}):  # fmt: skip
+                  *wrong_tables):  # fmt: skip
         safetensors.numpy.save_file(arrays, path, about | wrong)
         with pytest.raises(ValueError, match='is damaged'):
             load_classifier(path)
@@ -472,7 +473,7 @@ def test_the_shipped_classifier_fits_the_shipped_labels():
     found = train.predict(classifier, maps.take(chosen)).argmax(axis=1)
     assert (found == labels[chosen]).mean() > 0.9
     np.testing.assert_array_equal(
-        classifier.confusion.sum(axis=1), np.bincount(labels, minlength=len(CLASSES))
+        classifier.confusions.sum(axis=(0, 2)), np.bincount(labels, minlength=len(CLASSES))
     )
 
 

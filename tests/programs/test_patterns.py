@@ -60,8 +60,8 @@ def test_the_confusion_of_other_folds(study):
         found.append(bs.patterns.load_classifier(path))
         lines = (study.folder / 'confusion.csv').read_text().splitlines()[1:]
         written = [list(map(int, line.split(',')[1:])) for line in lines]
-        np.testing.assert_array_equal(found[-1].confusion, written)
-        assert found[-1].confusion.sum() == len(chosen)
+        np.testing.assert_array_equal(found[-1].confusions.sum(axis=0), written)
+        assert found[-1].confusions.sum() == len(chosen)
     np.testing.assert_array_equal(*(classifier.weights for classifier in found))
     with (study.folder / 'scores.csv').open() as file:
         rows = list(csv.DictReader(file))

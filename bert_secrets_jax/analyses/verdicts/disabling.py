@@ -16,6 +16,7 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
     FEWEST,
     HOLDS,
     LEVEL,
+    REACH,
     ROUNDING,
     TOO_FEW,
     UNDECIDED,
@@ -37,8 +38,6 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
 PRACTICAL_GAIN = 0.005
 # In fewer examples, the bootstrap intervals of a correlation are too narrow.
 _FEWEST_FOR_CORRELATIONS = 50
-# How far a 95 % interval of normal errors reaches, in standard errors.
-_REACH = float(scipy.stats.norm.isf(LEVEL / 2))
 
 _HALF_A_POINT = (
     "Half a point of the score: the paper's gains of single heads are 0.1 to 1.2 points."
@@ -132,7 +131,7 @@ class Effects:
         return np.nan_to_num(self.difference)
 
     def _error(self, end: np.ndarray) -> np.ndarray:
-        return np.maximum(np.abs(end - self._known), 1e-12) / _REACH
+        return np.maximum(np.abs(end - self._known), 1e-12) / REACH
 
     def enough(self, index: int) -> int:
         """Return in how many examples the interval of a mask without effect would be short enough.
@@ -143,10 +142,10 @@ class Effects:
         Args:
           index: The index of the mask.
         """
-        half = _REACH * self.error[index] - self.unseen
+        half = REACH * self.error[index] - self.unseen
         spread, rare = (
             max(half, 0) * math.sqrt(self.sample),
-            self.unseen * (self.sample + _REACH**2),
+            self.unseen * (self.sample + REACH**2),
         )
         root = (spread + math.sqrt(spread**2 + 4 * PRACTICAL_GAIN * rare)) / (2 * PRACTICAL_GAIN)
         return math.ceil(root**2)
@@ -388,7 +387,7 @@ def same_heads_are_needed(effects: Mapping[str, Effects]) -> Verdict:
     )
     task, one, other = np.unravel_index(pairs.argmin(), pairs.shape)
     one, other = chosen[one], others[other]
-    estimate, half = lead[task, one, other], _REACH * bound[task, one, other]
+    estimate, half = lead[task, one, other], REACH * bound[task, one, other]
     pieces, numbers = [], {}
     tops = [np.argsort(-values, kind='stable')[:2] for values in losses]
     for index, (name, top) in enumerate(zip(tasks, tops, strict=True), start=1):

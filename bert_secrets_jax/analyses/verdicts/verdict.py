@@ -26,6 +26,8 @@ TOO_FEW = 'not decidable with so few examples'
 NOT_MEASURED = 'not measured'
 
 LEVEL = 0.05
+# How far a 95 % interval of normal errors reaches, in standard errors.
+REACH = float(scipy.stats.norm.isf(LEVEL / 2))
 # Fewer examples decide nothing: with so few, Student's t finds too much in skewed values.
 FEWEST = 20
 # Fewer runs have no interval over seeds.
