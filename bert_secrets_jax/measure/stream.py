@@ -56,7 +56,7 @@ def stream(
     baseline: str = 'uniform',
     keep_values: bool = False,
     mesh: Mesh | None = None,
-) -> dict[Hashable, HeadTable]:
+) -> dict[Hashable, Any]:
     """Measure statistics of the maps of one model, or of two models together.
 
     Args:

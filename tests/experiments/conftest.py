@@ -1,15 +1,23 @@
 """What the tests of programs share: running them, a tiny checkpoint, a tiny GLUE."""
 
+import contextlib
 import csv
+import io
 import os
 import pathlib
 import re
 import subprocess
 import sys
+import warnings
 
 import pytest
+from absl import flags, logging
+from ml_collections import config_flags
 
 import bert_secrets_jax as bs
+from bert_secrets_jax.plots import figure
+from bert_secrets_jax.programs import conversation, patterns
+from bert_secrets_jax.programs.study import Study
 from tests.conftest import ROOT
 
 
@@ -21,6 +29,62 @@ def run(program, *arguments, ok=True, package='experiments', **environment):
     )  # fmt: skip
     assert (result.returncode == 0) == ok, result.stderr[-3000:]
     return result
+
+
+@pytest.fixture
+def run_here(monkeypatch):
+    """Return `run` within this process, for tests of what programs compute.
+
+    What it compiles is shared with other tests, and figures are drawn in one format of three. As a
+    user starts them, programs are run by the other tests.
+    """
+    render = figure._render
+    monkeypatch.setattr(
+        figure,
+        '_render',
+        lambda drawn, kind, **given: render(drawn, kind, **given) if kind == 'svg' else b'none',
+    )
+    monkeypatch.setattr(conversation, 'enable_cache', str)
+    # Programs of their own have one device.
+    monkeypatch.setattr(Study, 'mesh', None)
+    monkeypatch.chdir(ROOT)
+
+    def run_here(program, *arguments, ok=True):
+        known = flags.FlagValues()
+        given = [program, *map(str, arguments)]
+        config = config_flags.DEFINE_config_file(
+            'config', lock_config=True, flag_values=known, sys_argv=given
+        )
+        workdir = flags.DEFINE_string('workdir', None, '', flag_values=known)
+        sections = flags.DEFINE_list('sections', None, '', flag_values=known)
+        with warnings.catch_warnings():
+            # How ml_collections loads a config file.
+            warnings.simplefilter('ignore', DeprecationWarning)
+            known(given)
+        said, stopped = io.StringIO(), ''
+
+        def main(studies):
+            match program:
+                case 'reproduce':
+                    conversation.answer(studies, sections.value)
+                case 'train_patterns':
+                    patterns.train(*studies)
+                case section:
+                    conversation.answer(studies, [section])
+
+        level = logging.get_absl_logger().level
+        logging.get_absl_logger().setLevel('INFO')
+        try:
+            with contextlib.redirect_stdout(said):
+                conversation.run_in(workdir.value, config.value, main)
+        except SystemExit as error:
+            stopped = str(error)
+        finally:
+            logging.get_absl_logger().setLevel(level)
+        assert (not stopped) == ok, stopped
+        return subprocess.CompletedProcess(program, bool(stopped), said.getvalue(), stopped)
+
+    return run_here
 
 
 def error_line(result) -> str:

@@ -323,7 +323,7 @@ _TUNED = ('ablated_', 'swept_', 'change_of_', 'cosine', 'pattern__changed', 'map
 
 
 @pytest.mark.slow
-def test_a_changed_setting_computes_its_dependents_alone(copied, checkpoint, glue_dir):
+def test_a_changed_setting_computes_its_dependents_alone(copied, checkpoint, glue_dir, run_here):
     given = settings(checkpoint, glue_dir, copied)
     first, page = kept(copied), (copied / 'report.html').read_text()
     names = lambda results: {name.rpartition('-')[0] for name in results}
@@ -331,7 +331,7 @@ def test_a_changed_setting_computes_its_dependents_alone(copied, checkpoint, glu
     def again(program, *changed):
         """Return the names of what is new, and what the log has to say."""
         before, start = kept(copied), (copied / 'log.txt').stat().st_size
-        run(program, *given, *changed)
+        run_here(program, *given, *changed)
         # The former results stay, for their settings.
         assert before <= kept(copied)
         return names(kept(copied) - before), _log_since(copied, start)
@@ -404,7 +404,7 @@ def first_half(attentions, marks):
 
 
 @pytest.mark.slow
-def test_a_statistic_of_ones_own(copied, checkpoint, glue_dir, tmp_path):
+def test_a_statistic_of_ones_own(copied, checkpoint, glue_dir, tmp_path, run_here, monkeypatch):
     """Named in the settings, it is in the table, the frame, the page and the explorer."""
     (tmp_path / 'mymodule.py').write_text(OWN)
     given = (
@@ -412,22 +412,17 @@ def test_a_statistic_of_ones_own(copied, checkpoint, glue_dir, tmp_path):
         "--config.statistics=('[SEP]','mymodule:first_half')",
     )
     before = kept(copied)
-    run('reproduce', *given, PYTHONPATH=str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    run_here('reproduce', *given)
     # It alone is measured, in the model as it is and in the fine-tuned ones.
     assert {name.rpartition('-')[0] for name in kept(copied) - before} == {
         'mymodule_first_half', 'change_of_mymodule_first_half',
     }  # fmt: skip
-    sys.path.insert(0, str(tmp_path))
-    try:
-        name = 'mymodule:first_half'
-        model = bs.from_pretrained(checkpoint)
-        examples = bs.read_glue(glue_dir, bs.get_task('mrpc'))
-        batches = bs.encode(
-            model.tokenizer, examples, annotations=bs.annotate(examples), max_length=24
-        )
-        expected = bs.collect(model, batches, [name])[name]
-    finally:
-        sys.path.remove(str(tmp_path))
+    name = 'mymodule:first_half'
+    model = bs.from_pretrained(checkpoint)
+    examples = bs.read_glue(glue_dir, bs.get_task('mrpc'))
+    batches = bs.encode(model.tokenizer, examples, annotations=bs.annotate(examples), max_length=24)
+    expected = bs.collect(model, batches, [name])[name]
     heads = bs.read_results(copied)['special_tokens_heads']
     assert heads['statistic'].unique().tolist() == ['[SEP]', name]
     grid = heads.query(f'statistic == {name!r}').pivot(index='layer', columns='head', values='mean')
@@ -444,7 +439,7 @@ def test_a_statistic_of_ones_own(copied, checkpoint, glue_dir, tmp_path):
     assert note == f'{expected.mean[1, 2]:.4f} ± {expected.standard_error[1, 2]:.4f}'
 
 
-def test_a_table_of_ones_own_needs_no_training_texts(finished, tmp_path):
+def test_a_table_of_ones_own_needs_no_training_texts(finished, tmp_path, run_here):
     """A fine-tuned checkpoint is ablated on a file: names and metrics come with the model."""
     finetuned = checkpoints(finished[0]) / 'seed0' / 'last'
     table = tmp_path / 'own.tsv'
@@ -452,7 +447,7 @@ def test_a_table_of_ones_own_needs_no_training_texts(finished, tmp_path):
         f'{row % 2}\tthe cat saw a dog\tshe ran {"not" if row % 3 else "and"}' for row in range(9)
     ]
     table.write_text('\n'.join(['label\tfirst\tsecond', *rows]) + '\n')
-    run(
+    run_here(
         'ablate', '--config=configs/paper.py', '--config.data.source=file',
         f'--config.data.file={table}', '--config.data.text_a=first', '--config.data.text_b=second',
         f'--config.model.name={finetuned}', '--config.ablation.checkpoint=model',
@@ -465,7 +460,7 @@ def test_a_table_of_ones_own_needs_no_training_texts(finished, tmp_path):
     ]
 
 
-def test_a_checkpoint_that_is_fine_tuned_already(finished, glue_dir, tmp_path):
+def test_a_checkpoint_that_is_fine_tuned_already(finished, glue_dir, tmp_path, run_here):
     """Ablated as it is; a list of heads too; and pairs of heads beyond the sum of two."""
     finetuned = checkpoints(finished[0]) / 'seed0' / 'last'
     given = (
@@ -475,7 +470,7 @@ def test_a_checkpoint_that_is_fine_tuned_already(finished, glue_dir, tmp_path):
         '--config.ablation.together=L1-H2,L3-H1',
         '--config.ablation.pairs_of=L1-H2,L3-H1,L3-H2',
     )
-    result = run('reproduce', *given, '--sections=ablate,interactions')
+    result = run_here('reproduce', *given, '--sections=ablate,interactions')
     assert not (tmp_path / 'run' / 'finetune').exists()
     heads = read(finished[0] / 'ablation_heads.csv')
     assert read(tmp_path / 'run' / 'ablation_heads.csv') == heads
@@ -503,7 +498,7 @@ def test_a_checkpoint_that_is_fine_tuned_already(finished, glue_dir, tmp_path):
     values |= {'id2label': {'0': '1', '1': '0'}, 'label2id': {'1': 0, '0': 1}}
     file.write_text(json.dumps(values))
     swapped = settings(tmp_path / 'swapped', glue_dir, tmp_path / 'of_swapped')
-    result = run('ablate', *swapped, '--config.ablation.checkpoint=model', ok=False)
+    result = run_here('ablate', *swapped, '--config.ablation.checkpoint=model', ok=False)
     assert 'swapped numbers its classes 1, 0, and the labels are numbered 0, 1' in error_line(
         result
     )

@@ -136,15 +136,20 @@ def test_a_link_that_fits_nowhere_is_not_compared(caplog):
     assert 'Random links (moved): 1 of 1 links have no other place' in caplog.text
 
 
-def test_the_same_positions_of_other_inputs_of_like_length():
-    rng = np.random.default_rng(3)
-    encoded, links = texts_with_links(rng, 90, 8, 40)
-    places = draw_places(links, encoded, kind=POSITIONS, draws=200, seed=0)
-    linked = {
+def linked_pairs(links):
+    """Return the (example, query, key) of all links."""
+    return {
         (example, *pair)
         for example, row in enumerate(links)
         for pair in row[row[:, 2] >= 0, :2].tolist()
     }
+
+
+def test_the_same_positions_of_other_inputs_of_like_length():
+    rng = np.random.default_rng(3)
+    encoded, links = texts_with_links(rng, 90, 8, 40)
+    places = draw_places(links, encoded, kind=POSITIONS, draws=200, seed=0)
+    linked = linked_pairs(links)
     longer = {}
     for link, example, pairs in all_drawn(places):
         own, (pair,) = stands(places, places.own[link])
@@ -164,11 +169,7 @@ def test_the_same_parts_of_speech_at_the_same_distance():
     rng = np.random.default_rng(4)
     encoded, links = texts_with_links(rng, 90, 8, 30)
     places = draw_places(links, encoded, kind=CLASSES, draws=60, seed=0)
-    linked = {
-        (example, *pair)
-        for example, row in enumerate(links)
-        for pair in row[row[:, 2] >= 0, :2].tolist()
-    }
+    linked = linked_pairs(links)
     later = {}
     for link, example, pairs in all_drawn(places):
         own, (pair,) = stands(places, places.own[link])
