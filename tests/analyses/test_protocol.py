@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
+from bert_secrets_jax.analyses import verdicts as claims
+from bert_secrets_jax.analyses.claims import claims_over_tasks
+from bert_secrets_jax.analyses.verdicts import HOLDS, UNDECIDED
 from bert_secrets_jax.runs.result import Result
 
 NAMES = (
@@ -138,3 +141,34 @@ def test_a_task_without_published_numbers_runs_everywhere(model, tuned, texts, s
         assert 'paper: BERT-base' not in result._repr_html_()
         assert str(result) and [figure for figure in result.figures().values()]
     assert len(tuned_result.frames()['table1']) == 1
+
+
+def test_claims_about_several_tasks(results):
+    """The gain of fine-tuning from two tasks of the paper on; needed heads from STS-B and RTE."""
+    tuned, ablation = results['finetuning'], results['ablation']
+
+    def on(result, task):
+        return dataclasses.replace(
+            result, subject=dataclasses.replace(result.subject, task=task, model='tiny')
+        )
+
+    tasks = {task: [on(tuned, task), on(ablation, task)] for task in ('sts-b', 'rte')}
+    (gains, heads) = claims_over_tasks(tasks)['tiny']
+    assert gains.claim is claims.FINETUNING_GAINS and gains.sample == 2
+    rows = tuned.starts['pretrained']
+    ours = [
+        after['accuracy'] - before['accuracy']
+        for before, after in zip(rows.before, rows.last, strict=True)
+    ]
+    assert gains.numbers['ours'] == pytest.approx(100 * np.mean(ours))
+    assert gains.population == claims.THESE_MODELS
+    assert heads.claim is claims.SAME_HEADS
+    # Both tasks have the same effects here, and so the same heads.
+    assert heads.numbers['shared'] == 2 and heads.verdict in (HOLDS, UNDECIDED)
+    alone = claims_over_tasks({'rte': tasks['rte']})['tiny']
+    assert [each.verdict for each in alone] == [claims.NOT_MEASURED] * 2
+    # Models are told apart.
+    other = dataclasses.replace(
+        tuned, subject=dataclasses.replace(tuned.subject, task='rte', model='b')
+    )
+    assert set(claims_over_tasks({**tasks, 'b': [other]})) == {'tiny', 'b'}

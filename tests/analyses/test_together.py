@@ -1,6 +1,5 @@
 """Claims of several tasks and models together: the correction for how many tests there are."""
 
-import dataclasses
 import math
 
 import numpy as np
@@ -11,7 +10,6 @@ import scipy.stats
 import bert_secrets_jax as bs
 from bert_secrets_jax.ablation.average import MeanEffect, mean_effect
 from bert_secrets_jax.analyses import verdicts as claims
-from bert_secrets_jax.analyses.claims import claims_over_tasks
 from bert_secrets_jax.analyses.verdicts import DOES_NOT_HOLD, HOLDS, UNDECIDED
 
 CLAIMS, TASKS = 12, 4
@@ -105,37 +103,6 @@ def test_runs_of_several_models_are_corrected_together():
     )
     found = claims.corrected(frame['claim'], frame['p'])
     assert found == pytest.approx([0.004, 0.08, math.nan], nan_ok=True)
-
-
-def test_claims_about_several_tasks(results):
-    """The gain of fine-tuning from two tasks of the paper on; needed heads from STS-B and RTE."""
-    tuned, ablation = results['finetuning'], results['ablation']
-
-    def on(result, task):
-        return dataclasses.replace(
-            result, subject=dataclasses.replace(result.subject, task=task, model='tiny')
-        )
-
-    tasks = {task: [on(tuned, task), on(ablation, task)] for task in ('sts-b', 'rte')}
-    (gains, heads) = claims_over_tasks(tasks)['tiny']
-    assert gains.claim is claims.FINETUNING_GAINS and gains.sample == 2
-    rows = tuned.starts['pretrained']
-    ours = [
-        after['accuracy'] - before['accuracy']
-        for before, after in zip(rows.before, rows.last, strict=True)
-    ]
-    assert gains.numbers['ours'] == pytest.approx(100 * np.mean(ours))
-    assert gains.population == claims.THESE_MODELS
-    assert heads.claim is claims.SAME_HEADS
-    # Both tasks have the same effects here, and so the same heads.
-    assert heads.numbers['shared'] == 2 and heads.verdict in (HOLDS, UNDECIDED)
-    alone = claims_over_tasks({'rte': tasks['rte']})['tiny']
-    assert [each.verdict for each in alone] == [claims.NOT_MEASURED] * 2
-    # Models are told apart.
-    other = dataclasses.replace(
-        tuned, subject=dataclasses.replace(tuned.subject, task='rte', model='b')
-    )
-    assert set(claims_over_tasks({**tasks, 'b': [other]})) == {'tiny', 'b'}
 
 
 # The mean effect of masks
