@@ -109,11 +109,17 @@ class SetOverSeeds:
 
     @property
     def average(self) -> tuple[float, float]:
-        """The mean effect over masks and seeds, and half of its 95 % interval."""
+        """The mean effect over masks and seeds, and half of its 95 % interval.
+
+        Both are NaN where a seed has no score without any of the heads; of a single example, the
+        interval alone is.
+        """
         differences = np.array([[each.difference] for each in self.averages])
         errors = np.array([[each.error] for each in self.averages])
-        variance = over_seeds.means_variance(differences, errors, self.examples)
-        return float(differences.mean()), float(variance.half_width[0])
+        half = np.nan
+        if self.examples > 1:
+            (half,) = over_seeds.means_variance(differences, errors, self.examples).half_width
+        return float(differences.mean()), float(half)
 
     def signed(self, chosen: np.ndarray) -> tuple[int, int]:
         """Return how many of the chosen masks [M] lower the score on average, and raise it."""
@@ -229,8 +235,8 @@ class AblationOverSeeds(Result):
             extremes = [('Best to lose', np.nanargmax), ('Worst to lose', np.nanargmin)]
             for words, choose in extremes[: len(found.masks)]:
                 yield self._extreme(name, words, int(choose(first.mean)), found, finding, shared)
-        if name == 'heads':
-            mean, half = found.average
+        mean, half = found.average
+        if name == 'heads' and np.isfinite(half):
             yield finding(
                 name='heads over seeds: mean effect',
                 estimate=100 * mean,

@@ -400,9 +400,9 @@ class Patterns(Result):
             columns,
             rows,
             'Share of all maps, in percent, and half of its 95 % interval at its widest, for '
-            f'{population(1)}{tuned}. What the classifier mistakes is not in it, but in the '
-            'corrected share and its interval (Rogan and Gladen 1978, for several classes by the '
-            'greatest likelihood), and neither is that mistakes differ between models.',
+            f'{population(1)}{tuned}. What the classifier mistakes, and that it mistakes more in '
+            'some models than in others, is in the corrected share and its interval alone (Rogan '
+            'and Gladen 1978, for several classes by the greatest likelihood).',
         )
 
 
