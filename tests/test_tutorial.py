@@ -68,11 +68,9 @@ def test_it_is_committed_without_outputs(cells):
 
 
 @pytest.mark.slow
-def test_it_runs(tmp_path, monkeypatch):
+def test_it_runs(tmp_path):
     nbformat = pytest.importorskip('nbformat')
     nbclient = pytest.importorskip('nbclient')
-    # A real checkpoint computes more than it compiles; whatever else tests set holds there, too.
-    monkeypatch.setenv('JAX_DISABLE_MOST_OPTIMIZATIONS', '0')
     notebook = nbformat.read(PATH, as_version=4)
     resources = {'metadata': {'path': str(tmp_path)}}
     client = nbclient.NotebookClient(

@@ -35,15 +35,11 @@ def run(program, *arguments, ok=True, package='experiments', **environment):
 def run_here(monkeypatch):
     """Return `run` within this process, for tests of what programs compute.
 
-    What it compiles is shared with other tests, and figures are drawn in one format of three. As a
-    user starts them, programs are run by the other tests.
+    What it compiles is shared with other tests, and figures are empty. As a user starts them,
+    programs are run by the other tests.
     """
-    render = figure._render
-    monkeypatch.setattr(
-        figure,
-        '_render',
-        lambda drawn, kind, **given: render(drawn, kind, **given) if kind == 'svg' else b'none',
-    )
+    empty = b'<svg xmlns="http://www.w3.org/2000/svg" width="1pt" height="1pt"></svg>'
+    monkeypatch.setattr(figure, '_render', lambda *_, **given: empty)
     monkeypatch.setattr(conversation, 'enable_cache', str)
     # Programs of their own have one device.
     monkeypatch.setattr(Study, 'mesh', None)

@@ -142,7 +142,7 @@ def test_several_tasks_and_one_without_texts(checkpoint, glue_dir, tmp_path, run
         '--config.linguistics.pipeline=',
         '--sections=maps,special_tokens,claims',
     )
-    result = run('reproduce', *given, ok=False)
+    result = run_here('reproduce', *given, ok=False)
     line = error_line(result)
     assert line.startswith(f'error: {glue} has no folder RTE.')
     assert line.endswith(' (RTE: inputs)')
