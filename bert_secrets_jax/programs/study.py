@@ -190,8 +190,8 @@ class Study:
         """The examples on which the best to lose is chosen: training texts that train no model.
 
         Raises:
-          ValueError: There are fewer than `ablation.choose_examples`, or a text that trains the
-            model or is ablated is the same as one of them.
+          ValueError: Fewer than `ablation.choose_examples` neither train the model nor have the
+            words of a text that does or is ablated, or the run trains no model.
         """
         return self.once('choosing texts', self._choosing_texts)
 
