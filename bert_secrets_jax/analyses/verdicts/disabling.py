@@ -28,6 +28,7 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
     counted,
     decide,
     measured_in,
+    not_below,
     numbered,
     over_runs,
     verdict_of,
@@ -115,11 +116,11 @@ class Effects:
 
         They are at most LEVEL where the 95 % interval is below the bound.
         """
-        return 2 * scipy.stats.norm.sf((bound - self._known) / self._error(self.high))
+        return not_below(bound, self._known, self.high)
 
     def above(self, bound: float) -> np.ndarray:
         """[M] The p-values of the hypotheses that a difference is the bound or less."""
-        return 2 * scipy.stats.norm.sf((self._known - bound) / self._error(self.low))
+        return not_below(-bound, -self._known, -self.low)
 
     @property
     def error(self) -> np.ndarray:

@@ -3,10 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import scipy.stats
 
 from bert_secrets_jax.analyses.verdicts.verdict import (
-    REACH,
     Claim,
     Verdict,
     all_above,
@@ -14,6 +12,7 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
     between,
     capped,
     measured_in,
+    not_below,
     over_runs,
     verdict_of,
     whole_model,
@@ -66,7 +65,8 @@ def few_are_heterogeneous(
     words, numbers, fields = measured_in(found)
     p_values = all_above(found)
     if corrected is not None and not np.isnan(p_values).any():
-        p_values = _against(MOST, corrected)
+        share, low, high = corrected
+        p_values = capped(not_below(MOST, share, high)), capped(not_below(-MOST, -share, -low))
     beside = ''
     if published is not None:
         numbers['published'] = 100 * published
@@ -89,18 +89,3 @@ def few_are_heterogeneous(
         numbers=numbers,
         **fields,
     )
-
-
-def _against(bound: float, interval: tuple[float, float, float]) -> tuple[float, float]:
-    """Return the two p-values of the claim that a share is below a bound, from its interval.
-
-    They are at most LEVEL where the 95 % interval is on one side of the bound.
-    """
-    share, low, high = interval
-    errors = (max(end, 1e-12) / REACH for end in (high - share, share - low))
-    steps = (bound - share, share - bound)
-    if_false, if_true = (
-        capped(2 * scipy.stats.norm.sf(step / error))
-        for step, error in zip(steps, errors, strict=True)
-    )
-    return if_false, if_true

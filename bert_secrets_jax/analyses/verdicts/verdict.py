@@ -405,6 +405,23 @@ def margin(freedom: float) -> float:
     return float(scipy.stats.t.ppf(1 - LEVEL / 2, freedom))
 
 
+def not_below(
+    bound: float, estimate: float | np.ndarray, high: float | np.ndarray
+) -> float | np.ndarray:
+    """Return the p-values of the hypotheses that a number is the bound or more.
+
+    They are at most LEVEL where the 95 % interval is below the bound. Of all signs turned, they are
+    those of the hypotheses that a number is the bound or less.
+
+    Args:
+      bound: The bound.
+      estimate: The estimate of the number, or of several.
+      high: The upper end of its 95 % interval, whose errors are taken to be normal.
+    """
+    reach = np.maximum(np.abs(high - estimate), 1e-12)
+    return 2 * scipy.stats.norm.sf((bound - estimate) / (reach / REACH))
+
+
 def capped(p_value: float) -> float:
     """Return a corrected p-value as one of at most 1."""
     return float(np.minimum(p_value, 1.0))
