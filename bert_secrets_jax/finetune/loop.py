@@ -31,8 +31,10 @@ from bert_secrets_jax.finetune.metrics import accuracy, evaluate, pearson, predi
 from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.progress import progress
 
-# A checkpoint is written when the last one is this old, whatever the step.
+# A checkpoint is written when the last one is this old, whatever the step, ...
 CHECKPOINT_SECONDS = 120
+# ... unless writing would take more than this share of the time: many seeds are gigabytes.
+CHECKPOINT_SHARE = 0.05
 # Smaller evaluations take a moment and show no progress of their own.
 _LARGE_EVALUATION = 2000
 
@@ -61,7 +63,7 @@ class FinetuneConfig:
       buckets: The lengths to which examples are padded.
       log_every: The number of steps between two rows of the training curve.
       checkpoint_every: The number of steps between two checkpoints. There is also one per epoch,
-        and one whenever the last is two minutes old.
+        and one whenever the last is two minutes old, or older where writing takes long.
     """
 
     seeds: tuple[int, ...] = (0,)
@@ -215,7 +217,7 @@ def train_runs(
         if not record.history:
             record.history += _evaluate(bert, at_once, state, data, config, 0, save)
             checkpoints.save(state, record)
-        saved_at = time.monotonic()
+        saved_at, took = time.monotonic(), 0.0
         previous = None
         for step in progress(range(int(state.step), total), 'Fine-tuning', size=examples_in):
             state, losses = _step(
@@ -237,10 +239,12 @@ def train_runs(
                 record.history += _evaluate(
                     bert, at_once, state, data, config, epoch, save, record.history
                 )
-            if is_checkpoint or _is_due(saved_at):
+            if is_checkpoint or _is_due(saved_at, took):
                 record.pending[:] = _checked(record.pending, data, config, per_epoch)
+                started = time.monotonic()
                 checkpoints.save(state, record)
                 saved_at = time.monotonic()
+                took = saved_at - started
     for index, seed in enumerate(config.seeds):
         save(seed, 'last', _select(state.params, index))
     return record.history
@@ -266,12 +270,13 @@ def _step(bert, optimizer, at_once, state, data, config, step, per_epoch, shardi
     return _update(optimizer, state, gradients), losses
 
 
-def _is_due(saved_at: float) -> bool:
-    """Return whether the last checkpoint is old.
+def _is_due(saved_at: float, took: float) -> bool:
+    """Return whether the last checkpoint, whose writing took so many seconds, is old.
 
     Several processes write a checkpoint together, and their clocks differ: they write by step only.
     """
-    return jax.process_count() == 1 and time.monotonic() - saved_at >= CHECKPOINT_SECONDS
+    old = max(CHECKPOINT_SECONDS, took / CHECKPOINT_SHARE)
+    return jax.process_count() == 1 and time.monotonic() - saved_at >= old
 
 
 @functools.lru_cache(maxsize=8)

@@ -106,7 +106,7 @@ def finetune(
         with the first seed. 0 takes all.
       log_every: The number of steps between two rows of the training curve.
       checkpoint_every: The number of steps between two checkpoints. There is also one per epoch,
-        and one whenever the last is two minutes old.
+        and one whenever the last is two minutes old, or older where writing takes long.
       folder: The folder of checkpoints, curves (`curve.csv`, `curve.jsonl`) and the models in
         Hugging Face's layout (`seed0/last`, `seed0/best` and so on). None writes nothing, and keeps
         the models after the last step in memory.

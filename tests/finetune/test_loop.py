@@ -288,7 +288,7 @@ def test_killed_and_resumed_it_is_the_same_to_the_bit(
         return take(*arguments)
 
     monkeypatch.setattr(loop, '_step', step)
-    monkeypatch.setattr(loop, 'CHECKPOINT_SECONDS', 0)
+    monkeypatch.setattr(loop, '_is_due', lambda *_: True)
     for error in (KeyboardInterrupt, Killed):
         with pytest.raises(error):
             run(model, data, tmp_path, config)
@@ -298,8 +298,14 @@ def test_killed_and_resumed_it_is_the_same_to_the_bit(
     jax.tree.map(np.testing.assert_array_equal, params, reference[1])
 
 
-def test_a_checkpoint_is_written_when_the_last_one_is_old(model, data, tmp_path, monkeypatch):
-    """Two minutes after the last, whatever made that one; results are not changed by it."""
+@pytest.mark.parametrize(('took', 'expected'), [(0, [0, 3, 4, 7, 8]), (15, [0, 3, 4, 8])])
+def test_a_checkpoint_is_written_when_the_last_one_is_old(
+    model, data, tmp_path, monkeypatch, took, expected
+):
+    """Two minutes after the last, whatever made that one, or 20 times what writing that took.
+
+    A checkpoint of 15 seconds is written after 300 seconds, or at the end of an epoch.
+    """
     now, steps = [0.0], []
     monkeypatch.setattr(loop.time, 'monotonic', lambda: now[0])
     take, write = loop._step, Checkpoints.save
@@ -311,11 +317,12 @@ def test_a_checkpoint_is_written_when_the_last_one_is_old(model, data, tmp_path,
     def save(self, state, record):
         steps.append(int(state.step))
         write(self, state, record)
+        now[0] += took
 
     monkeypatch.setattr(loop, '_step', step)
     monkeypatch.setattr(Checkpoints, 'save', save)
     run(model, data, tmp_path, dataclasses.replace(CONFIG, log_every=100))
-    assert steps == [0, 3, 4, 7, 8]
+    assert steps == expected
 
 
 def test_a_large_evaluation_shows_progress(model, data, tmp_path, monkeypatch):
