@@ -58,9 +58,8 @@ def main(_):
         gradients, counts = None, np.array([32.0], np.float32)
         keys = loop._keys(np.array([0]), int(rows[0]))
         for batch, of_batch in loop._micro_batches(data, rows[None], config):
-            gradients, _ = loop._accumulate(
-                ours.bert, False, state.params, gradients, batch, of_batch, keys, counts
-            )
+            _, new = loop._gradients(ours.bert, False, state.params, batch, of_batch, keys, counts)
+            gradients = new if gradients is None else loop._add(gradients, new)
         state = loop._update(optimizer, state, gradients)
         jax.block_until_ready(state)
 

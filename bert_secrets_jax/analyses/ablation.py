@@ -425,8 +425,8 @@ def ablation(
       TypeError: The model or the examples are something else.
       ValueError: A set, a metric or the baseline is unknown, the masks do not fit the model, an
         example has no label, the model has no classifier, a label is none of its classes, a text is
-        both in `examples` and in `choose_on`, there is a corpus without 'mean', or for 'resample'
-        there are fewer than two examples.
+        both in `examples` and in `choose_on`, nothing is to be chosen on `choose_on`, there is a
+        corpus without 'mean', or for 'resample' there are fewer than two examples.
     """
     check_baseline(baseline)
     if corpus is not None and baseline != 'mean':
@@ -441,6 +441,8 @@ def ablation(
         labels_elsewhere = labels_of(choose_on, model.config)
 
     chosen_masks = named_masks(masks, model.config)
+    if choose_on is not None and not any(is_chosen_from(*item) for item in chosen_masks.items()):
+        raise ValueError('choose_on chooses the best of several masks, and no set has several.')
     means = None
     if baseline == 'mean':
         batches = encode(
@@ -488,20 +490,23 @@ def is_chosen_from(name: str, masks: np.ndarray) -> bool:
 
 
 def check_apart(choose_on: Sequence[Example], examples: Sequence[Example]) -> None:
-    """Refuse examples for choosing that also measure the choice.
+    """Refuse examples for choosing whose texts also measure the choice.
 
     Args:
       choose_on: The examples for choosing.
       examples: The examples for measuring.
 
     Raises:
-      ValueError: An example is in both. The error names it.
+      ValueError: A text is in both, under whatever id. The error names it.
     """
-    for both in set(examples).intersection(choose_on):
-        raise ValueError(
-            f'{both.place or both.text_a!r} is among the examples and in choose_on: give choose_on '
-            'other texts, or the choice is measured where it was made.'
-        )
+    measured = {example.texts for example in examples}
+    for example in choose_on:
+        if example.texts in measured:
+            raise ValueError(
+                f'The text of {example.place or example.text_a!r} is among the examples and in '
+                'choose_on: give choose_on other texts, or the choice is measured where it was '
+                'made.'
+            )
 
 
 def answers(swept: Swept, labels: np.ndarray) -> Answers:

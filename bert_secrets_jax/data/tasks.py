@@ -29,6 +29,11 @@ class Example:
     where: str = dataclasses.field(default='', repr=False, compare=False)
 
     @property
+    def texts(self) -> tuple[str, str | None]:
+        """What a model reads of it: the same texts under another id are no new example."""
+        return self.text_a, self.text_b
+
+    @property
     def place(self) -> str:
         """Where a person finds the example: its file and line, or else its id."""
         return self.where or self.id

@@ -263,9 +263,8 @@ def _step(bert, optimizer, at_once, state, data, config, step, per_epoch, shardi
     gradients, losses = None, 0
     for batch, labels in _micro_batches(data, rows, config):
         batch, labels = jax.device_put((batch, labels), sharding)
-        gradients, part = _accumulate(
-            bert, at_once, state.params, gradients, batch, labels, keys, counts
-        )
+        part, new = _gradients(bert, at_once, state.params, batch, labels, keys, counts)
+        gradients = new if gradients is None else _add(gradients, new)
         losses = losses + part
     return _update(optimizer, state, gradients), losses
 
@@ -334,18 +333,17 @@ def predict(
     return in_order([batch.example for batch in batches], logits, axis=1)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=3)
-def _accumulate(
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _gradients(
     bert,
     at_once,
     params,
-    gradients,
     batch,
     labels: Float[Array, 'G B'],
     keys: Key[Array, ' G'],
     counts: Float[Array, ' G'],
 ):
-    """Add a micro-batch's share of the gradient of the step's mean loss, for every seed."""
+    """Return a micro-batch's share of the step's mean loss and of its gradient, for every seed."""
 
     def loss(params, batch, labels, key, count):
         output = bert.apply(
@@ -358,8 +356,13 @@ def _accumulate(
         each = loss_per_example(output.logits, labels)
         return jnp.where(batch.example >= 0, each, 0).sum() / count
 
-    value, new = _over_seeds(jax.value_and_grad(loss), at_once, params, batch, labels, keys, counts)
-    return new if gradients is None else jax.tree.map(jnp.add, gradients, new), value
+    return _over_seeds(jax.value_and_grad(loss), at_once, params, batch, labels, keys, counts)
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def _add(gradients, new):
+    """Add gradients, apart from computing them, which is compiled anew for each padded length."""
+    return jax.tree.map(jnp.add, gradients, new)
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)

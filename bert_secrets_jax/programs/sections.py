@@ -338,6 +338,11 @@ def _masks_to_sweep(study: Study) -> list[str]:
     if 'together' in names and not study.run.read_only:
         # A head that does not exist shows before anything else is done.
         disable(study.pretrained.config, [parse_heads(config.together)])
+    if config.choose_examples and set(names) <= {'one_head_left', 'together'}:
+        raise ValueError(
+            f'ablation.choose_examples={config.choose_examples} chooses the best head or layer to '
+            'lose, and neither is disabled here: set it to 0, or give ablation.sets more.'
+        )
     return names
 
 

@@ -203,9 +203,8 @@ class Study:
                 'and ablation.checkpoint=model trains nothing: it is not known which texts its '
                 'model has seen. Set one of them otherwise.'
             )
-        # The same sentence twice is no new example.
-        known = {_words(example) for example in (*self.train, *self.ablated_texts)}
-        left = [example for example in self._all_train if _words(example) not in known]
+        known = {example.texts for example in (*self.train, *self.ablated_texts)}
+        left = [example for example in self._all_train if example.texts not in known]
         if len(left) < wanted:
             raise ValueError(
                 f'ablation.choose_examples={wanted} takes training texts that no model is trained '
@@ -819,10 +818,6 @@ def _random(title: str) -> str:
 
 def _shown(batches, what: str):
     return progress(batches, what, size=lambda batch: batch.size)
-
-
-def _words(example: Example) -> tuple[str, str | None]:
-    return example.text_a, example.text_b
 
 
 def _digest_of(content: Any) -> str:

@@ -149,5 +149,12 @@ def test_the_best_is_chosen_on_other_texts(tuned, texts, computed):
 
 
 def test_texts_for_choosing_are_others(tuned, texts):
-    with pytest.raises(ValueError, match="'own/3' is among the examples and in choose_on"):
-        ablation(tuned, texts[:4], choose_on=texts[3:])
+    message = "'twin' is among the examples and in choose_on"
+    twin = dataclasses.replace(texts[3], id='twin')
+    with pytest.raises(ValueError, match=message):
+        ablation(tuned, texts[:4], choose_on=[*texts[4:], twin])
+
+
+def test_texts_for_choosing_need_something_to_choose(tuned, texts):
+    with pytest.raises(ValueError, match='no set has several'):
+        bs.analyses.ablation(tuned, texts[:4], masks='one_head_left', choose_on=texts[4:])

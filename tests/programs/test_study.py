@@ -200,6 +200,7 @@ def test_the_best_is_chosen_on_texts_that_train_nothing(choosing, monkeypatch):
         ('train.max_examples', 17, r'only 3 are neither trained on \(train.max_examples=17'),
         ('train.max_examples', 0, r'only 0 are neither trained on \(train.max_examples=0'),
         ('ablation.checkpoint', 'model', 'it is not known which texts its model has seen'),
+        ('ablation.sets', ('one_head_left',), 'neither is disabled here: set it to 0'),
     ],
 )
 def test_texts_that_were_trained_on_choose_nothing(choosing, name, value, message):
