@@ -46,6 +46,33 @@ RELATIVES = {
     'xlm-roberta': {'vocab_size': 400, 'pad_token_id': 1, 'layer_norm_eps': 1e-5},
     'distilbert': {'type_vocab_size': 0, 'classifier_dropout': 0.2},
     'electra': {'embedding_size': 16},
+    'camembert': {'vocab_size': 400, 'type_vocab_size': 1, 'pad_token_id': 1},
+    'albert': {'embedding_size': 16, 'num_hidden_groups': 2, 'classifier_dropout': 0.1},
+    'mpnet': {'vocab_size': 400, 'type_vocab_size': 0, 'pad_token_id': 1},
+    'esm': {
+        'type_vocab_size': 0,
+        'pad_token_id': 1,
+        'position_embedding_type': 'rotary',
+        'rope_theta': 10_000.0,
+        'emb_layer_norm_before': False,
+        'token_dropout': True,
+        'mask_token_id': 4,
+    },
+    'modernbert': {
+        'type_vocab_size': 0,
+        'hidden_dropout_prob': 0.0,
+        'attention_probs_dropout_prob': 0.0,
+        'classifier_dropout': 0.0,
+        'position_embedding_type': 'rotary',
+        'rope_theta': 160_000.0,
+        'local_rope_theta': 10_000.0,
+        'layer_types': ('full_attention', 'sliding_attention', 'sliding_attention'),
+        'local_attention': 4,
+        'attention_bias': False,
+        'mlp_bias': False,
+        'norm_bias': False,
+        'classifier_bias': False,
+    },
 }
 
 

@@ -14,6 +14,7 @@ from jaxtyping import Float
 
 from bert_secrets_jax.ablation.layers import Setting, close_intact, embed, open_intact, total
 from bert_secrets_jax.data.encoding import Batch, listed
+from bert_secrets_jax.model.bert import kinds_of_layers, scope_of
 from bert_secrets_jax.model.weights import Pretrained, check_pretrained
 
 
@@ -68,9 +69,9 @@ def intact_contexts(
       layers: The parameters of each layer.
       batch: The inputs, on the devices.
     """
-    hidden = embed(setting, embeddings, batch)
-    for params in layers:
-        context = open_intact(setting, params, hidden, batch.attention_mask)
+    hidden, scopes = embed(setting, embeddings, batch)
+    for params, kind in zip(layers, kinds_of_layers(setting.config), strict=False):
+        context = open_intact(setting, params, hidden, scope_of(scopes, kind))
         yield context
         hidden = close_intact(setting, params, hidden, context)
 

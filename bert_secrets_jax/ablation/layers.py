@@ -19,11 +19,14 @@ import jax.numpy as jnp
 
 from bert_secrets_jax.model import attention
 from bert_secrets_jax.model.bert import (
+    PROJECTIONS,
+    AttentionInput,
+    Classifier,
     Embeddings,
     RestOfLayer,
-    dense,
     matmul_precision,
-    pooler_activation,
+    project,
+    project_back,
 )
 from bert_secrets_jax.model.config import BertConfig
 
@@ -47,7 +50,7 @@ def _piece(function):
 
 @_piece
 def embed(setting: Setting, params, batch):
-    """Return the hidden states [B, T, D] that enter the first layer.
+    """Return the hidden states [B, T, D] that enter the first layer, and the scopes of all layers.
 
     Args:
       setting: The model and the baseline.
@@ -59,48 +62,49 @@ def embed(setting: Setting, params, batch):
         {'params': params},
         batch.input_ids,
         batch.token_type_ids,
+        batch.attention_mask,
         None,
         deterministic=True,
     )
 
 
 @_piece
-def run_layer(setting: Setting, params, hidden, attention_mask, head_mask, replacement=None):
+def run_layer(setting: Setting, params, hidden, scope, head_mask, replacement=None):
     """Run a whole layer, and return its output [Z, T, D].
 
     Args:
       setting: The model and the baseline.
       params: The parameters of this layer.
       hidden: [Z, T, D] The hidden states that enter the layer.
-      attention_mask: [B, T] The mask of the tokens: 1 on real tokens, 0 on padding.
+      scope: What the layer may see, of each of the B examples.
       head_mask: [Z, N] The mask of the layer's heads in each row; None keeps all heads.
       replacement: What replaces the contexts of disabled heads.
     """
-    attention_mask = _per_row(attention_mask, len(hidden))
-    context, value = _contexts(setting, params, hidden, attention_mask)
+    scope = _scope_per_row(scope, len(hidden))
+    context, value = _contexts(setting, params, hidden, scope)
     if head_mask is not None:
-        baseline = _baseline(setting, value, attention_mask, replacement)
+        baseline = _baseline(setting, value, scope, replacement)
         context = context + (1 - head_mask)[:, None, :, None] * (baseline - context)
     return _rest(setting, params, hidden + _output(setting, params, context))
 
 
 @_piece
-def open_layer(setting: Setting, params, hidden, attention_mask, replacement=None):
+def open_layer(setting: Setting, params, hidden, scope, replacement=None):
     """Run the attention of a layer once for all masks that first differ in it.
 
     Args:
       setting: The model and the baseline.
       params: The parameters of this layer.
       hidden: [B, T, D] The hidden states that enter the layer.
-      attention_mask: [B, T] The mask of the tokens: 1 on real tokens, 0 on padding.
+      scope: What the layer may see, of each of the B examples.
       replacement: What replaces the contexts of disabled heads.
 
     Returns:
       The residual stream [B, T, D] after the intact attention, and the change of it [N, B, T, D]
       that comes from disabling each head.
     """
-    context, value = _contexts(setting, params, hidden, attention_mask)
-    baseline = _baseline(setting, value, attention_mask, replacement)
+    context, value = _contexts(setting, params, hidden, scope)
+    baseline = _baseline(setting, value, scope, replacement)
     changes = jnp.einsum(
         'BTNH,NHD->NBTD',
         baseline - context,
@@ -146,16 +150,16 @@ def leave_layer(setting: Setting, params, residual):
 
 
 @_piece
-def open_intact(setting: Setting, params, hidden, attention_mask):
+def open_intact(setting: Setting, params, hidden, scope):
     """Return the contexts [B, T, N, H] of the heads of a layer.
 
     Args:
       setting: The model.
       params: The parameters of this layer.
       hidden: [B, T, D] The hidden states that enter the layer.
-      attention_mask: [B, T] The mask of the tokens: 1 on real tokens, 0 on padding.
+      scope: What the layer may see, of each of the B examples.
     """
-    return _contexts(setting, params, hidden, attention_mask)[0]
+    return _contexts(setting, params, hidden, scope)[0]
 
 
 @_piece
@@ -190,66 +194,69 @@ def lend(context, tokens):
 
 
 @_piece
-def last_layer(
-    setting: Setting,
-    params,
-    pooler,
-    classifier,
-    hidden,
-    attention_mask,
-    head_masks,
-    replacement=None,
-):
+def last_layer(setting: Setting, params, classifier, hidden, scope, head_masks, replacement=None):
     """Return the logits [Z, M, C] under M masks of the last layer.
 
-    The logits depend on [CLS] alone. Its one query is multiplied into the weights of the keys, and
-    its maps average the hidden states before these become values. A token then costs 2 N D
-    multiply-adds instead of the 2 D^2 of its key and value.
+    The logits depend on [CLS] alone. Its one query is multiplied into the weights of the keys,
+    unless these are rotated, and its maps average the hidden states before these become values. A
+    token then costs 2 N D multiply-adds instead of the 2 D^2 of its key and value.
 
     Args:
       setting: The model and the baseline.
       params: The parameters of the last layer.
-      pooler: The parameters of the pooler.
-      classifier: The parameters of the classifier.
+      classifier: The parameters of what follows it.
       hidden: [Z, T, D] The hidden states that enter the last layer.
-      attention_mask: [B, T] The mask of the tokens: 1 on real tokens, 0 on padding.
+      scope: What the layer may see, of each of the B examples.
       head_masks: [Z, M, N] The masks of the last layer's heads.
       replacement: What replaces the contexts of disabled heads.
     """
     config = setting.config
     einsum = functools.partial(jnp.einsum, precision=matmul_precision(config))
-
-    def kernel(name):
-        return params['attention'][name]['kernel'].astype(config.dtype)
-
-    attention_mask = _per_row(attention_mask, len(hidden))
-    query = _project(setting, params, 'query', hidden[:, 0])
-    # The bias of the keys adds the same number to all scores of a query: softmax ignores it.
-    weights = einsum('ZNH,DNH->ZND', query, kernel('key'))
-    scores = einsum('ZND,ZSD->ZNS', weights, hidden, preferred_element_type=jnp.float32)
-    scores = scores / jnp.sqrt(jnp.float32(config.head_size))
-    learned = attention.masked_softmax(scores[:, :, None], attention_mask)[:, :, 0]
+    scope = _scope_per_row(scope, len(hidden))
+    read = _attention_input(setting, params, hidden, scope)
+    if scope.angles is None:
+        learned = _maps_of_first(setting, params, read, scope)
+    else:
+        query = _project(setting, params, 'query', read[:, :1])
+        key = _project(setting, params, 'key', read)
+        learned = attention.attention_probabilities(
+            query, key, scope, precision=matmul_precision(config)
+        )[:, :, 0]
 
     def values(maps):
-        average = einsum('ZAS,ZSD->ZAD', maps.astype(hidden.dtype), hidden)
-        average = jnp.broadcast_to(average, (len(hidden), learned.shape[1], config.hidden_size))
-        bias = params['attention']['value']['bias'].astype(hidden.dtype)
-        return einsum('ZND,DNH->ZNH', average, kernel('value')) + bias[None]
+        average = einsum('ZAS,ZSD->ZAD', maps.astype(read.dtype), read)
+        average = jnp.broadcast_to(average, (len(read), learned.shape[1], config.hidden_size))
+        found = einsum('ZND,DNH->ZNH', average, _kernel(setting, params, 'value'))
+        if not config.attention_bias:
+            return found
+        return found + params['attention']['value']['bias'].astype(read.dtype)[None]
 
     context = values(learned)
     baseline = jnp.zeros_like(context)
     if setting.baseline == 'uniform':
         # One map serves all heads: A is 1 here, and N for the learned maps.
-        baseline = values(attention.uniform_probabilities(attention_mask)[:, 0])
+        baseline = values(attention.uniform_probabilities(scope)[:, :, 0])
     elif replacement is not None:
-        baseline = _per_row(replacement[:, 0], len(hidden)).astype(context.dtype)
+        baseline = _per_row(replacement[:, 0], len(read)).astype(context.dtype)
     amounts = (1 - head_masks).astype(context.dtype)[..., None]
     used = context[:, None] + amounts * (baseline - context)[:, None]
     row = _rest(setting, params, hidden[:, :1] + _output(setting, params, used))
-    pooled = dense(config, config.hidden_size).apply({'params': pooler}, row)
-    pooled = pooler_activation(config)(pooled)
-    logits = dense(config, config.num_labels).apply({'params': classifier}, pooled)
-    return logits.astype(jnp.float32)
+    return Classifier(config).apply({'params': classifier}, row)
+
+
+def _maps_of_first(setting: Setting, params, read, scope):
+    """Return the maps [Z, N, S] of [CLS], without computing any key."""
+    einsum = functools.partial(jnp.einsum, precision=matmul_precision(setting.config))
+    query = _project(setting, params, 'query', read[:, 0])
+    # The bias of the keys adds the same number to all scores of a query: softmax ignores it.
+    weights = einsum('ZNH,DNH->ZND', query, _kernel(setting, params, 'key'))
+    scores = einsum('ZND,ZSD->ZNS', weights, read, preferred_element_type=jnp.float32)
+    scores = scores / jnp.sqrt(jnp.float32(setting.config.head_size))
+    return attention.masked_softmax(scores[:, :, None], scope)[:, :, 0]
+
+
+def _kernel(setting: Setting, params, name: str):
+    return params['attention'][name]['kernel'].astype(setting.config.dtype)
 
 
 def _per_row(array, rows: int):
@@ -257,39 +264,42 @@ def _per_row(array, rows: int):
     return jnp.repeat(array, rows // len(array), axis=0)
 
 
-def _contexts(setting: Setting, params, hidden, attention_mask):
+def _scope_per_row(scope: attention.Scope, rows: int) -> attention.Scope:
+    return scope.replace(visible=_per_row(scope.visible, rows))
+
+
+def _contexts(setting: Setting, params, hidden, scope):
     """Return the contexts [Z, T, N, H] of the heads, and their values, of the same shape."""
     precision = matmul_precision(setting.config)
-    query, key, value = (
-        _project(setting, params, name, hidden) for name in ('query', 'key', 'value')
-    )
-    learned = attention.attention_probabilities(query, key, attention_mask, precision=precision)
+    read = _attention_input(setting, params, hidden, scope)
+    query, key, value = (_project(setting, params, name, read) for name in PROJECTIONS)
+    learned = attention.attention_probabilities(query, key, scope, precision=precision)
     return attention.attend(learned.astype(value.dtype), value, precision=precision), value
 
 
-def _baseline(setting: Setting, value, attention_mask, replacement):
+def _baseline(setting: Setting, value, scope, replacement):
     """Return the contexts of disabled heads, [Z, 1, N, H] or [Z, T, N, H]."""
     if replacement is not None:
         return _per_row(replacement, len(value)).astype(value.dtype)
     if setting.baseline == 'zero':
         return jnp.zeros_like(value[:, :1])
-    uniform = attention.uniform_probabilities(attention_mask)[:, 0, 0].astype(value.dtype)
+    uniform = attention.uniform_probabilities(scope)[:, 0].astype(value.dtype)
     precision = matmul_precision(setting.config)
-    return jnp.einsum('ZS,ZSNH->ZNH', uniform, value, precision=precision)[:, None]
+    return jnp.einsum('ZTS,ZSNH->ZTNH', uniform, value, precision=precision)
+
+
+def _attention_input(setting: Setting, params, hidden, scope):
+    return AttentionInput(setting.config).apply({'params': params}, hidden, scope)
 
 
 def _project(setting: Setting, params, name: str, hidden):
     """Return the queries, the keys or the values [..., N, H]."""
-    config = setting.config
-    heads = (config.num_attention_heads, config.head_size)
-    return dense(config, heads).apply({'params': params['attention'][name]}, hidden)
+    return project(setting.config).apply({'params': params['attention'][name]}, hidden)
 
 
 def _output(setting: Setting, params, context):
     """Return what the contexts [..., N, H] add to the residual stream."""
-    config = setting.config
-    output = dense(config, config.hidden_size, axis=(-2, -1))
-    return output.apply({'params': params['attention']['output']}, context)
+    return project_back(setting.config).apply({'params': params['attention']['output']}, context)
 
 
 def _rest(setting: Setting, params, residual):

@@ -38,8 +38,8 @@ from bert_secrets_jax.ablation.layers import (
 )
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.data.encoding import Batch, in_order, listed
-from bert_secrets_jax.model.attention import OUTPUT_BASELINES, check_baseline
-from bert_secrets_jax.model.bert import check_finite
+from bert_secrets_jax.model.attention import OUTPUT_BASELINES, Scope, check_baseline
+from bert_secrets_jax.model.bert import check_finite, kinds_of_layers, scope_of
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.weights import Pretrained, check_pretrained
 
@@ -209,13 +209,15 @@ class Piece:
     """What all steps through the layers read of a piece of a batch, on the devices.
 
     Attributes:
-      attention_mask: [B, T] The mask of the tokens: 1 on real tokens, 0 on padding.
+      shape: The numbers of examples B and of tokens T.
+      scopes: What each layer may see.
       replacements: What replaces the contexts of disabled heads in each layer, as in `layers`; None
         where the baseline needs none, or no mask changes a layer. Of 'resample' they take as much
         memory as the hidden states of these layers.
     """
 
-    attention_mask: Any
+    shape: tuple[int, int]
+    scopes: Sequence[Scope]
     replacements: Sequence[Any]
 
 
@@ -229,8 +231,7 @@ class Descent:
       embeddings: The parameters of the embeddings.
       layers: The parameters of each layer. They are kept apart, because a slice of their stack
         would be copied in every call.
-      pooler: The parameters of the pooler.
-      classifier: The parameters of the classifier.
+      classifier: The parameters of what follows the layers.
       masks: [M, L, N] The distinct masks among those that were given.
       which: The index in `masks` of each mask that was given.
       tokens: The number of tokens that a call computes on all devices together.
@@ -243,7 +244,6 @@ class Descent:
     setting: Setting
     embeddings: Any
     layers: Sequence[Any]
-    pooler: Any
     classifier: Any
     masks: Float[np.ndarray, 'M L N']
     which: Int[np.ndarray, ' given']
@@ -290,8 +290,9 @@ class Descent:
             setting=Setting(config, baseline),
             embeddings=params['embeddings'],
             layers=layers_of(params),
-            pooler=params['pooler'],
-            classifier=params['classifier'],
+            classifier={
+                name: part for name, part in params.items() if name not in ('embeddings', 'layers')
+            },
             masks=distinct,
             which=which.reshape(-1),
             tokens=devices * (chunk_tokens or default_chunk_tokens()),
@@ -356,8 +357,11 @@ class Descent:
         """Yield indices of masks and logits [B, m, C], of which those past the indices are void."""
         replacements = self._replacements(batch, members)
         batch = self.place(batch)
-        hidden = embed(self.setting, self.embeddings, batch)
-        yield from self._walk(hidden, Piece(batch.attention_mask, replacements), 0, members)
+        hidden, scopes = embed(self.setting, self.embeddings, batch)
+        of_kind = [scope_of(scopes, kind) for kind in range(len(scopes.visible))]
+        of_layer = [of_kind[kind] for kind in kinds_of_layers(self.setting.config)]
+        piece = Piece(hidden.shape[:2], of_layer, replacements)
+        yield from self._walk(hidden, piece, 0, members)
 
     def _replacements(self, batch: Batch, members) -> list[Any]:
         """Return what replaces the contexts of disabled heads in each layer, where it is needed."""
@@ -383,7 +387,7 @@ class Descent:
 
     def _walk(self, hidden, piece, first, members):
         """Go on from the hidden states [B, T, D] that enter layer `first` under all members."""
-        examples = len(piece.attention_mask)
+        examples, length = piece.shape
         for layer in range(first, len(self.layers) - 1):
             params = self.layers[layer]
             distinct, which = np.unique(self.masks[members, layer], axis=0, return_inverse=True)
@@ -395,7 +399,7 @@ class Descent:
                 hidden = self._run_layer(layer, hidden, piece, head_mask)
                 continue
             replacement = piece.replacements[layer]
-            opened = open_layer(self.setting, params, hidden, piece.attention_mask, replacement)
+            opened = open_layer(self.setting, params, hidden, piece.scopes[layer], replacement)
             alone, unchanged = [], None
             for number, head_mask in enumerate(distinct):
                 group = members[which == number]
@@ -406,8 +410,7 @@ class Descent:
                 else:
                     branch = self._close(layer, opened, group[:1])
                     yield from self._walk(branch, piece, layer + 1, group)
-            tokens = piece.attention_mask.size
-            for chunk, filled in self._chunks(layer, np.array(alone, int), tokens):
+            for chunk, filled in self._chunks(layer, np.array(alone, int), examples * length):
                 yield chunk, self._finish(layer, opened, piece, filled)
             if unchanged is None:
                 return
@@ -459,12 +462,12 @@ class Descent:
         """Return the output [Z, T, D] of a layer; without a mask nothing replaces anything."""
         replacement = None if head_mask is None else piece.replacements[layer]
         return run_layer(
-            self.setting, self.layers[layer], hidden, piece.attention_mask, head_mask, replacement
+            self.setting, self.layers[layer], hidden, piece.scopes[layer], head_mask, replacement
         )
 
     def _finish(self, layer, opened, piece, members):
         """Return the logits [B, M, C] of masks that share nothing after an opened layer."""
-        examples = len(piece.attention_mask)
+        examples = piece.shape[0]
         hidden = self._close(layer, opened, members)
         for later in range(layer + 1, len(self.layers) - 1):
             masks, head_mask = self.masks[members, later], None
@@ -480,10 +483,9 @@ class Descent:
         return last_layer(
             self.setting,
             self.layers[-1],
-            self.pooler,
             self.classifier,
             hidden,
-            piece.attention_mask,
+            piece.scopes[-1],
             head_masks,
             piece.replacements[-1],
         )

@@ -28,7 +28,7 @@ from bert_secrets_jax.finetune import optimizers
 from bert_secrets_jax.finetune.checkpoints import Checkpoints, Memory
 from bert_secrets_jax.finetune.losses import loss_per_example
 from bert_secrets_jax.finetune.metrics import accuracy, evaluate, pearson, predictions
-from bert_secrets_jax.model.bert import Bert
+from bert_secrets_jax.model.bert import Bert, all_layers, own_layers
 from bert_secrets_jax.progress import progress
 
 # A checkpoint is written when the last one is this old, whatever the step, ...
@@ -206,7 +206,9 @@ def train_runs(
     optimizer = _optimizer(config, total)
     at_once = mesh is not None or jax.default_backend() != 'cpu'
     seed_sharding, batch_sharding = _shardings(mesh, len(config.seeds), config.micro_batch)
-    stacked = jax.device_put(jax.tree.map(_stack, *params), seed_sharding)
+    # Layers that are one layer are trained as one.
+    own = [own_layers(bert.config, each) for each in params]
+    stacked = jax.device_put(jax.tree.map(_stack, *own), seed_sharding)
     state = TrainState(jnp.int32(0), stacked, jax.jit(jax.vmap(optimizer.init))(stacked))
 
     def examples_in(_) -> int:
@@ -246,7 +248,7 @@ def train_runs(
                 saved_at = time.monotonic()
                 took = saved_at - started
     for index, seed in enumerate(config.seeds):
-        save(seed, 'last', _select(state.params, index))
+        save(seed, 'last', _select(bert, state.params, index))
     return record.history
 
 
@@ -297,9 +299,9 @@ def _stack(*leaves):
     return jnp.stack(leaves)
 
 
-def _select(params: Any, index: int) -> Any:
-    """Return the parameters of one seed."""
-    return jax.tree.map(operator.itemgetter(index), params)
+def _select(bert: Bert, params: Any, index: int) -> Any:
+    """Return the parameters of one seed, with all layers."""
+    return all_layers(bert.config, jax.tree.map(operator.itemgetter(index), params))
 
 
 def predict(
@@ -347,7 +349,7 @@ def _gradients(
 
     def loss(params, batch, labels, key, count):
         output = bert.apply(
-            {'params': params},
+            {'params': all_layers(bert.config, params)},
             **batch.inputs,
             deterministic=False,
             rngs={'dropout': key},
@@ -375,7 +377,7 @@ def _update(optimizer, state, gradients):
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _predict(bert, at_once, params, batch) -> Float[Array, 'G B C']:
     def forward(params):
-        return bert.apply({'params': params}, **batch.inputs).logits
+        return bert.apply({'params': all_layers(bert.config, params)}, **batch.inputs).logits
 
     return _over_seeds(forward, at_once, params)
 
@@ -504,7 +506,7 @@ def _evaluate(
         rows.append(row | _tested(logits[index], data.dev_labels))
         # Before training there is nothing to keep: epoch 0 is the model that one started from.
         if epoch and not any(_rank(score) >= _rank(row['score']) for score in former[1:]):
-            save(seed, 'best', _select(state.params, index))
+            save(seed, 'best', _select(bert, state.params, index))
     return rows
 
 

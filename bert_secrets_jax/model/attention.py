@@ -9,8 +9,11 @@ Queries are rows and keys are columns of a map: `probabilities[b, n, t, s]` is h
   attends to token `s`.
 """
 
+import flax.struct
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int, Key
 
 # What a disabled head does instead: another map, or another output.
@@ -20,25 +23,108 @@ BASELINES = (*MAP_BASELINES, *OUTPUT_BASELINES)
 Mask = Bool[Array, 'B S'] | Int[Array, 'B S']
 
 
+@flax.struct.dataclass
+class Scope:
+    """What a layer is told besides its input: which tokens it may see, and where they stand.
+
+    Attributes:
+      visible: [B, 1, T, S] Whether a query may attend to a key: keys are real tokens, and in a
+        local layer near. T is 1 where all queries see the same.
+      bias: [1, N, T, S] What is added to the scores for the distance of the two (MPNet); None
+        without.
+      angles: [T, H/2] The angles by which queries and keys are rotated (RoPE); None without.
+      normed: [] Whether the input of the attention is normalised where LayerNorm comes first; in
+        ModernBERT's first layer it is not.
+    """
+
+    visible: ArrayLike
+    bias: ArrayLike | None = None
+    angles: ArrayLike | None = None
+    normed: ArrayLike | None = None
+
+
+def visible_keys(attention_mask: Mask, reach: int | None = None) -> Bool[Array, 'B 1 T S']:
+    """Return which keys each query may attend to, with T = 1 where that is the same for all.
+
+    Args:
+      attention_mask: 1 on real tokens, 0 on padding.
+      reach: The greatest distance of a key in a local layer; None sees the whole text.
+    """
+    real = attention_mask[:, None, None, :].astype(bool)
+    if reach is None:
+        return real
+    places = jnp.arange(attention_mask.shape[-1])
+    return real & (jnp.abs(places[:, None] - places[None, :]) <= reach)[None, None]
+
+
+def rotation_frequencies(width: int, base: float) -> Float[np.ndarray, ' half']:
+    """Return the frequencies of rotary positions (Su et al. 2021, RoFormer, equation 15).
+
+    Args:
+      width: The width of a head (H), which is even.
+      base: The base of the frequencies: 10,000 in the paper.
+    """
+    # In NumPy: at the thousandth token, a rounded frequency is a thousand times as far off.
+    exponents = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)
+    return (1 / np.float32(base) ** exponents).astype(np.float32)
+
+
+def rotation_angles(length: int, frequencies: Float[np.ndarray, ' half']) -> Float[Array, 'T half']:
+    """Return the angle of each token and frequency."""
+    return jnp.arange(length, dtype=jnp.float32)[:, None] * jnp.asarray(frequencies)[None, :]
+
+
+def rotate(x: Float[Array, 'B T N H'], angles: Float[Array, 'T half']) -> Float[Array, 'B T N H']:
+    """Rotate queries or keys by their positions, the first half of a head against the second."""
+    cos, sin = jnp.cos(angles)[None, :, None], jnp.sin(angles)[None, :, None]
+    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
+    rotated = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+    return rotated.astype(x.dtype)
+
+
+def distance_buckets(length: int, buckets: int, farthest: int = 128) -> Int[np.ndarray, 'T S']:
+    """Return the bucket of each distance between query and key (Raffel et al. 2020, section 2.1).
+
+    Half of the buckets are for keys after the query. Of each half, the first half holds one
+    distance each, and the others grow with its logarithm up to `farthest`.
+
+    Args:
+      length: The number of tokens (T and S).
+      buckets: The number of buckets.
+      farthest: The distance from which on all share the last bucket.
+    """
+    # In NumPy, since the logarithm of a device may round a distance into the bucket before.
+    distance = np.arange(length) - np.arange(length)[:, None]
+    half = buckets // 2
+    exact = half // 2
+    far = np.log(np.maximum(np.abs(distance), 1) / exact) / np.log(farthest / exact)
+    grown = np.minimum(exact + (far * (half - exact)).astype(int), half - 1)
+    bucket = np.where(np.abs(distance) < exact, np.abs(distance), grown)
+    return bucket + np.where(distance > 0, half, 0)
+
+
 def attention_probabilities(
     query: Float[Array, 'B T N H'],
     key: Float[Array, 'B S N H'],
-    attention_mask: Mask,
+    scope: Scope,
     *,
     precision: jax.lax.PrecisionLike = None,
 ) -> Float[Array, 'B N T S']:
     """Scaled dot-product attention, `softmax(Q K^T / sqrt(H))`, in float32 whatever the inputs are.
 
     Args:
-      query: Queries of each head.
+      query: Queries of each head, of all tokens or of the first ones.
       key: Keys of each head.
-      attention_mask: 1 on real tokens, 0 on padding. A padded key gets exactly 0 from every query.
+      scope: Which keys count, and what positions do. An invisible key gets exactly 0.
       precision: Precision of the matrix product, as in `jax.numpy.einsum`.
 
     Returns:
-      The maps, whose rows sum to 1. A row without any real key (in a filler example) is uniform
+      The maps, whose rows sum to 1. A row without any visible key (in a filler example) is uniform
       rather than NaN.
     """
+    if scope.angles is not None:
+        query = rotate(query, scope.angles[: query.shape[1]])
+        key = rotate(key, scope.angles)
     scores = jnp.einsum(
         'BTNH,BSNH->BNTS',
         query,
@@ -46,37 +132,37 @@ def attention_probabilities(
         precision=precision,
         preferred_element_type=jnp.float32,
     )
-    return masked_softmax(scores / jnp.sqrt(jnp.float32(query.shape[-1])), attention_mask)
+    return masked_softmax(scores / jnp.sqrt(jnp.float32(query.shape[-1])), scope)
 
 
-def masked_softmax(
-    scores: Float[Array, 'B N T S'], attention_mask: Mask
-) -> Float[Array, 'B N T S']:
-    """Return the softmax of scaled scores: 0 on padding, uniform in a row without real keys."""
-    # The lowest finite number and not -inf: with -inf a row without real keys would become NaN.
-    scores = jnp.where(
-        attention_mask[:, None, None, :].astype(bool),
-        scores,
-        jnp.finfo(jnp.float32).min,
-    )
+def masked_softmax(scores: Float[Array, 'B N T S'], scope: Scope) -> Float[Array, 'B N T S']:
+    """Return the softmax of scaled scores, those of all queries or of the first ones.
+
+    It is 0 where nothing is visible, and uniform in a row without visible keys.
+    """
+    queries = scores.shape[2]
+    if scope.bias is not None:
+        scores = scores + scope.bias[:, :, :queries]
+    # The lowest finite number and not -inf: with -inf a row without visible keys would become NaN.
+    scores = jnp.where(scope.visible[:, :, :queries], scores, jnp.finfo(jnp.float32).min)
     return jax.nn.softmax(scores, axis=-1)
 
 
-def uniform_probabilities(attention_mask: Mask) -> Float[Array, 'B 1 1 S']:
+def uniform_probabilities(scope: Scope) -> Float[Array, 'B 1 T S']:
     """Return the map of a disabled head (the paper, section 4.6): 1/length, 0 on padding.
 
-    The length counts [CLS] and [SEP], as in the authors' code. A filler example without real tokens
-    gets zeros.
+    The length counts [CLS] and [SEP], as in the authors' code; in a local layer it is the number
+    of keys that a query may attend to. A query without visible keys (in a filler example) gets
+    zeros. As in `Scope.visible`, T is 1 where all rows are the same.
     """
-    real = attention_mask.astype(jnp.float32)
-    length = jnp.maximum(real.sum(axis=-1, keepdims=True), 1)
-    return (real / length)[:, None, None, :]
+    visible = scope.visible.astype(jnp.float32)
+    return visible / jnp.maximum(visible.sum(axis=-1, keepdims=True), 1)
 
 
 def disable_heads(
     probabilities: Float[Array, 'B N T S'],
     head_mask: Float[Array, ' N'] | Float[Array, 'B N'],
-    attention_mask: Mask,
+    scope: Scope,
     *,
     baseline: str,
 ) -> Float[Array, 'B N T S']:
@@ -86,10 +172,10 @@ def disable_heads(
       probabilities: Learned maps, after softmax and before dropout.
       head_mask: 1 keeps a head (exactly), 0 replaces it (exactly), fractions interpolate. The
         result is differentiable in it.
-      attention_mask: 1 on real tokens, 0 on padding.
-      baseline: What replaces a map. 'uniform' is the paper's way: every real token gets 1/length,
-        so that information still flows. 'zero' removes the head's contribution (Michel et al.
-        2019, Voita et al. 2019).
+      scope: What the layer may see.
+      baseline: What replaces a map. 'uniform' is the paper's way: every visible token gets
+        1/length, so that information still flows. 'zero' removes the head's contribution (Michel
+        et al. 2019, Voita et al. 2019).
 
     Raises:
       ValueError: The baseline is none of `MAP_BASELINES`.
@@ -98,7 +184,7 @@ def disable_heads(
     keep = jnp.atleast_2d(head_mask)[:, :, None, None]
     if baseline == 'zero':
         return keep * probabilities
-    return keep * probabilities + (1 - keep) * uniform_probabilities(attention_mask)
+    return keep * probabilities + (1 - keep) * uniform_probabilities(scope)
 
 
 def replace_contexts(

@@ -5,6 +5,7 @@ attention and the legend of shapes are in `attention.py`.
 """
 
 import functools
+import operator
 from typing import Literal
 
 import flax.linen as nn
@@ -17,7 +18,7 @@ from jaxtyping import Float
 
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.model import attention
-from bert_secrets_jax.model.config import BertConfig
+from bert_secrets_jax.model.config import BertConfig, LayerKind
 
 _ACTIVATIONS = {
     # BERT's GELU is the exact one; JAX and Flax default to the tanh approximation.
@@ -37,10 +38,13 @@ class BertOutput:
       logits: [B, C] scores of the classes, or the predicted value of a regression (C = 1). None
         without classifier.
       pooled: [B, D] input of the classifier: a dense layer over [CLS] and its activation (in BERT,
-        tanh). None without pooler.
-      hidden_states: [B, L+1, T, D] embeddings and the output of every layer.
+        tanh), or over the mean of all tokens. None without pooler.
+      hidden_states: [B, L+1, T, D] embeddings and the output of every layer; the last is that of
+        the encoder, after its final LayerNorm where it has one.
       attentions: [B, L, N, T, S] learned probabilities: after softmax, before head mask and
         dropout.
+      contacts: [B, T, S] probability that two residues of a protein touch, 0 for tokens that are
+        none. None without ESM's contact head.
       contexts: [B, L, T, N, H] what each head hands to the output projection of its layer: its map
         times the values, after head mask and dropout. At padding it means nothing.
     """
@@ -50,25 +54,24 @@ class BertOutput:
     hidden_states: ArrayLike
     attentions: ArrayLike
     contexts: ArrayLike
+    contacts: ArrayLike | None = None
 
     __repr__ = brief
 
 
-def dense(config: BertConfig, features, name: str | None = None, axis=-1) -> nn.DenseGeneral:
+def dense(
+    config: BertConfig, features, name: str | None = None, axis=-1, *, bias: bool = True
+) -> nn.DenseGeneral:
     """Return BERT's dense layer, whose `features` may have several axes, such as (N, H)."""
     return nn.DenseGeneral(
         features,
         axis=axis,
+        use_bias=bias,
         dtype=jnp.dtype(config.dtype),
         kernel_init=nn.initializers.normal(config.initializer_range),
         precision=matmul_precision(config),
         name=name,
     )
-
-
-def pooler_activation(config: BertConfig):
-    """Return the activation of the dense layer over [CLS]."""
-    return _ACTIVATIONS[config.family.pooler_act]
 
 
 def matmul_precision(config: BertConfig) -> jax.lax.Precision:
@@ -86,6 +89,7 @@ def _layer_norm(config: BertConfig, name: str) -> nn.LayerNorm:
     return nn.LayerNorm(
         epsilon=config.layer_norm_eps,
         use_fast_variance=False,
+        use_bias=config.norm_bias,
         dtype=jnp.float32,
         name=name,
     )
@@ -123,12 +127,18 @@ def _positions(config: BertConfig, input_ids):
 
 
 class Embeddings(nn.Module):
-    """Sum of word, position and segment embeddings, normalised, and projected if necessary."""
+    """What enters the first layer, and what all layers are told besides.
+
+    That is the sum of word, position and segment embeddings, normalised, and projected if
+    necessary; and the scopes of the kinds of layers that the model has, stacked on a leading axis.
+    """
 
     config: BertConfig
 
     @nn.compact
-    def __call__(self, input_ids, token_type_ids, example_ids, *, deterministic: bool):
+    def __call__(
+        self, input_ids, token_type_ids, attention_mask, example_ids, *, deterministic: bool
+    ):
         config = self.config
         width = config.embedding_size or config.hidden_size
         embed = functools.partial(
@@ -137,17 +147,85 @@ class Embeddings(nn.Module):
             embedding_init=nn.initializers.normal(config.initializer_range),
         )
         total = embed(config.vocab_size, name='word')(input_ids)
+        if config.token_dropout:
+            total = _without_masked(config, total, input_ids, attention_mask)
         if config.type_vocab_size:
             total += embed(config.type_vocab_size, name='token_type')(token_type_ids)
-        positions = _positions(config, input_ids)
-        total += embed(config.max_position_embeddings, name='position')(positions)
-        hidden = _layer_norm(config, 'norm')(total)
-        hidden = Dropout(config.hidden_dropout_prob)(
-            hidden, example_ids, deterministic=deterministic
-        )
-        if width != config.hidden_size:
+        if config.has_positions:
+            positions = _positions(config, input_ids)
+            total += embed(config.max_position_embeddings, name='position')(positions)
+        hidden = _layer_norm(config, 'norm')(total) if config.emb_layer_norm_before else total
+        if config.family.zero_padding:
+            hidden = hidden * attention_mask[..., None]
+        if config.family.embedding_dropout:
+            hidden = Dropout(config.hidden_dropout_prob)(
+                hidden, example_ids, deterministic=deterministic
+            )
+        if width != config.hidden_size or config.family.projects_always:
             hidden = dense(config, config.hidden_size, 'project')(hidden)
-        return hidden.astype(config.dtype)
+        bias = None
+        if config.family.relative_buckets:
+            length = input_ids.shape[-1]
+            buckets = attention.distance_buckets(length, config.family.relative_buckets)
+            of_bucket = embed(
+                config.family.relative_buckets,
+                features=config.num_attention_heads,
+                name='relative_position',
+            )
+            bias = jnp.moveaxis(of_bucket(jnp.asarray(buckets)), -1, 0)[None]
+        return hidden.astype(config.dtype), _scopes(config, attention_mask, bias)
+
+
+def _without_masked(config: BertConfig, embedded, input_ids, attention_mask):
+    """Set the embeddings of [MASK] to 0, and scale the others up to what training had (ESM)."""
+    masked = input_ids == config.mask_token_id
+    length = jnp.maximum(attention_mask.sum(axis=-1), 1)
+    share = masked.sum(axis=-1) / length
+    # In training, 15 % of the tokens were to be predicted, and 80 % of these were [MASK].
+    scale = (1 - 0.15 * 0.8) / (1 - share)
+    return jnp.where(masked[..., None], 0, embedded) * scale[:, None, None]
+
+
+def _scopes(config: BertConfig, attention_mask, bias) -> attention.Scope:
+    """Return the scopes of the kinds of layers, stacked on a leading axis."""
+    length = attention_mask.shape[-1]
+    scopes = []
+    for kind in distinct_kinds(config):
+        angles = None
+        if kind.rope_theta is not None:
+            angles = attention.rotation_angles(length, frequencies_of(config, kind.rope_theta))
+        visible = attention.visible_keys(attention_mask, kind.reach)
+        normed = jnp.array(kind.normed) if config.family.first_layer_unnormed else None
+        scopes.append(attention.Scope(visible, bias, angles, normed))
+    if len({scope.visible.shape for scope in scopes}) > 1:
+        size = (len(attention_mask), 1, length, length)
+        scopes = [scope.replace(visible=jnp.broadcast_to(scope.visible, size)) for scope in scopes]
+    return jax.tree.map(lambda *each: jnp.stack(each), *scopes)
+
+
+def frequencies_of(config: BertConfig, rope_theta: float) -> np.ndarray:
+    """Return the frequencies [H/2] of rotary positions of a base."""
+    if config.rope_frequencies is not None:
+        return np.array(config.rope_frequencies, np.float32)
+    return attention.rotation_frequencies(config.head_size, rope_theta)
+
+
+def distinct_kinds(config: BertConfig) -> list[LayerKind]:
+    """Return the kinds of layers that a model has, each once."""
+    return list(dict.fromkeys(config.layer_kinds))
+
+
+def kinds_of_layers(config: BertConfig) -> list[int]:
+    """Return the place of each layer's kind among `distinct_kinds`."""
+    distinct = distinct_kinds(config)
+    return [distinct.index(kind) for kind in config.layer_kinds]
+
+
+def scope_of(scopes: attention.Scope, kind) -> attention.Scope:
+    """Return the scope of one kind of layers."""
+    # Of a single kind the index is known before the device runs.
+    place = 0 if len(scopes.visible) == 1 else kind
+    return jax.tree.map(operator.itemgetter(place), scopes)
 
 
 class SelfAttention(nn.Module):
@@ -161,34 +239,47 @@ class SelfAttention(nn.Module):
 
     @nn.compact
     def __call__(
-        self,
-        hidden,
-        head_mask,
-        attention_mask,
-        example_ids,
-        replacement,
-        *,
-        baseline,
-        deterministic,
+        self, hidden, head_mask, scope, example_ids, replacement, *, baseline, deterministic
     ):
         config = self.config
         precision = matmul_precision(config)
-        heads = (config.num_attention_heads, config.head_size)
-        query = dense(config, heads, 'query')(hidden)
-        key = dense(config, heads, 'key')(hidden)
-        value = dense(config, heads, 'value')(hidden)
-        learned = attention.attention_probabilities(query, key, attention_mask, precision=precision)
+        query, key, value = (project(config, name)(hidden) for name in PROJECTIONS)
+        learned = attention.attention_probabilities(query, key, scope, precision=precision)
         used = learned
         if head_mask is not None and replacement is None:
-            used = attention.disable_heads(learned, head_mask, attention_mask, baseline=baseline)
+            used = attention.disable_heads(learned, head_mask, scope, baseline=baseline)
         used = Dropout(config.attention_probs_dropout_prob, axes='maps')(
             used, example_ids, deterministic=deterministic
         )
         context = attention.attend(used.astype(value.dtype), value, precision=precision)
         if head_mask is not None and replacement is not None:
             context = attention.replace_contexts(context, head_mask, replacement)
-        attended = dense(config, config.hidden_size, 'output', axis=(-2, -1))(context)
-        return attended, learned, context
+        return project_back(config, 'output')(context), learned, context
+
+
+PROJECTIONS = ('query', 'key', 'value')
+
+
+def project(config: BertConfig, name: str | None = None) -> nn.DenseGeneral:
+    """Return the layer that makes queries, keys or values [..., N, H] from [..., D]."""
+    heads = (config.num_attention_heads, config.head_size)
+    return dense(config, heads, name, bias=config.attention_bias)
+
+
+def project_back(config: BertConfig, name: str | None = None) -> nn.DenseGeneral:
+    """Return the layer that makes the output [..., D] of attention from contexts [..., N, H]."""
+    return dense(config, config.hidden_size, name, axis=(-2, -1), bias=config.attention_bias)
+
+
+def attention_input(config: BertConfig, hidden, scope: attention.Scope):
+    """Return what the attention of a layer reads of the hidden states [..., D].
+
+    For use inside a compact method, whose module then owns the parameters.
+    """
+    if not config.family.norm_first:
+        return hidden
+    normed = _layer_norm(config, 'attention_norm')(hidden).astype(config.dtype)
+    return normed if scope.normed is None else jnp.where(scope.normed, normed, hidden)
 
 
 def rest_of_layer(config: BertConfig, residual, dropout=lambda x: x):
@@ -198,15 +289,42 @@ def rest_of_layer(config: BertConfig, residual, dropout=lambda x: x):
 
     Args:
       config: Hyperparameters of the model.
-      residual: [..., D] input of the layer plus output of its attention, before LayerNorm.
+      residual: [..., D] input of the layer plus output of its attention, before any LayerNorm.
       dropout: Function that drops elements of the feed-forward output.
     """
+    if not config.family.dropout_after_feed_forward:
+        dropout = _unchanged
+    if config.family.norm_first:
+        normed = _layer_norm(config, 'output_norm')(residual).astype(config.dtype)
+        return residual + dropout(_feed_forward(config, normed))
     hidden = _layer_norm(config, 'attention_norm')(residual).astype(config.dtype)
-    wide = _ACTIVATIONS[config.hidden_act](
-        dense(config, config.intermediate_size, 'intermediate')(hidden)
-    )
-    narrow = dense(config, config.hidden_size, 'output')(wide)
-    return _layer_norm(config, 'output_norm')(hidden + dropout(narrow)).astype(config.dtype)
+    fed = dropout(_feed_forward(config, hidden))
+    return _layer_norm(config, 'output_norm')(hidden + fed).astype(config.dtype)
+
+
+def _unchanged(x):
+    return x
+
+
+def _feed_forward(config: BertConfig, hidden):
+    activation = _ACTIVATIONS[config.hidden_act]
+    layer = functools.partial(dense, config, bias=config.mlp_bias)
+    if config.family.gated:
+        both = layer((2, config.intermediate_size), 'intermediate')(hidden)
+        wide = activation(both[..., 0, :]) * both[..., 1, :]
+    else:
+        wide = activation(layer(config.intermediate_size, 'intermediate')(hidden))
+    return layer(config.hidden_size, 'output')(wide)
+
+
+class AttentionInput(nn.Module):
+    """The function `attention_input` as a module, which takes the parameters of a whole layer."""
+
+    config: BertConfig
+
+    @nn.compact
+    def __call__(self, hidden, scope):
+        return attention_input(self.config, hidden, scope)
 
 
 class RestOfLayer(nn.Module):
@@ -230,17 +348,18 @@ class Layer(nn.Module):
     deterministic: bool = True
 
     @nn.compact
-    def __call__(self, hidden, head_mask, attention_mask, example_ids, replacement=None):
+    def __call__(self, hidden, kind, head_mask, scopes, example_ids, replacement=None):
         config = self.config
+        scope = scope_of(scopes, kind)
         dropout = functools.partial(
             Dropout(config.hidden_dropout_prob),
             example_ids=example_ids,
             deterministic=self.deterministic,
         )
         attended, maps, contexts = SelfAttention(config, name='attention')(
-            hidden,
+            attention_input(config, hidden, scope),
             head_mask,
-            attention_mask,
+            scope,
             example_ids,
             replacement,
             baseline=self.baseline,
@@ -250,6 +369,80 @@ class Layer(nn.Module):
             attended = dropout(attended)
         hidden = rest_of_layer(config, hidden + attended, dropout)
         return hidden, (hidden, maps, contexts)
+
+
+def encoded(config: BertConfig, hidden):
+    """Return the output of the encoder [..., D] from that of its last layer.
+
+    For use inside a compact method, whose module then owns the parameters.
+    """
+    if not config.family.norm_first:
+        return hidden
+    return _layer_norm(config, 'final_norm')(hidden).astype(config.dtype)
+
+
+def pooled_tokens(config: BertConfig, hidden, attention_mask):
+    """Return what the pooler reads [B, D] of the encoder's output [B, T, D]."""
+    if config.classifier_pooling == 'cls':
+        return hidden[:, 0]
+    length = jnp.maximum(attention_mask.sum(axis=-1, keepdims=True), 1)
+    return (hidden * attention_mask[..., None]).sum(axis=1) / length
+
+
+def pool(config: BertConfig, tokens):
+    """Return the input of the classifier [..., D]: a dense layer and its activation.
+
+    For use inside a compact method, whose module then owns the parameters.
+    """
+    layer = dense(config, config.hidden_size, 'pooler', bias=config.classifier_bias)
+    pooled = _ACTIVATIONS[config.family.pooler_act](layer(tokens))
+    if config.family.pooler_norm:
+        pooled = _layer_norm(config, 'pooler_norm')(pooled).astype(config.dtype)
+    return pooled
+
+
+def classify(config: BertConfig, pooled):
+    """Return the logits [..., C] in float32, inside a compact method."""
+    return dense(config, config.num_labels, 'classifier')(pooled).astype(jnp.float32)
+
+
+def predict_contacts(config: BertConfig, maps, input_ids, attention_mask):
+    """Return the probability that two residues touch, from all maps, inside a compact method.
+
+    Source: Rao et al. 2021, "Transformer protein language models are unsupervised structure
+    learners", section 3: logistic regression over the maps of all heads, each made symmetric and
+    corrected for the mean of its rows and columns (average product correction).
+
+    Args:
+      config: Hyperparameters of the model.
+      maps: [L, B, N, T, S] learned probabilities.
+      input_ids: [B, T] tokens. The first and <eos> are no residues.
+      attention_mask: [B, T] 1 on real tokens, 0 on padding.
+
+    Returns:
+      [B, T, S] probabilities; 0 where one of the two is no residue.
+    """
+    residue = attention_mask * (input_ids != config.family.eos_token_id)
+    residue = residue.at[:, 0].set(0).astype(jnp.float32)
+    pairs = residue[:, :, None] * residue[:, None, :]
+    maps = jnp.moveaxis(maps, 0, 1)
+    maps = maps.reshape(len(residue), -1, *maps.shape[-2:]) * pairs[:, None]
+    both = maps + jnp.swapaxes(maps, -1, -2)
+    of_row, of_column = both.sum(axis=-1, keepdims=True), both.sum(axis=-2, keepdims=True)
+    total = jnp.maximum(both.sum(axis=(-1, -2), keepdims=True), jnp.finfo(jnp.float32).tiny)
+    features = jnp.moveaxis(both - of_row * of_column / total, 1, -1)
+    return nn.sigmoid(dense(config, 1, 'contact_head')(features)[..., 0]) * pairs
+
+
+class Classifier(nn.Module):
+    """What follows the last layer, up to the logits; it takes the parameters of a whole model."""
+
+    config: BertConfig
+
+    @nn.compact
+    def __call__(self, row):
+        config = self.config
+        return classify(config, pool(config, encoded(config, row)))
 
 
 class Bert(nn.Module):
@@ -318,19 +511,21 @@ class Bert(nn.Module):
             if replacement.ndim == 3:
                 replacement = replacement[None, :, None]
             replacement = jnp.moveaxis(replacement, 1, 0)
-        embedded = Embeddings(config, name='embeddings')(
-            input_ids, token_type_ids, example_ids, deterministic=deterministic
+        embedded, scopes = Embeddings(config, name='embeddings')(
+            input_ids, token_type_ids, attention_mask, example_ids, deterministic=deterministic
         )
         layers = nn.scan(
             Layer,
             variable_axes={'params': 0},
             split_rngs={'params': True, 'dropout': True},
-            in_axes=(0, nn.broadcast, nn.broadcast, 0),
+            in_axes=(0, 0, nn.broadcast, nn.broadcast, 0),
             length=config.num_hidden_layers,
         )(config, baseline, deterministic, name='layers')
+        kinds = jnp.array(kinds_of_layers(config))
         hidden, (states, maps, contexts) = layers(
-            embedded, head_mask, attention_mask, example_ids, replacement
+            embedded, kinds, head_mask, scopes, example_ids, replacement
         )
+        hidden = encoded(config, hidden)
         pooled = logits = None
         rate = config.classifier_dropout
         rate = config.hidden_dropout_prob if rate is None else rate
@@ -338,18 +533,23 @@ class Bert(nn.Module):
             Dropout(rate), example_ids=example_ids, deterministic=deterministic
         )
         if config.add_pooler:
-            first = hidden[:, 0]
+            tokens = pooled_tokens(config, hidden, attention_mask)
             if config.family.dropout_before_pooler:
-                first = dropout(first)
-            pooled = pooler_activation(config)(dense(config, config.hidden_size, 'pooler')(first))
+                tokens = dropout(tokens)
+            pooled = pool(config, tokens)
         if config.num_labels:
-            logits = dense(config, config.num_labels, 'classifier')(dropout(pooled))
+            logits = classify(config, dropout(pooled))
+        contacts = None
+        if config.add_contact_head:
+            contacts = predict_contacts(config, maps, input_ids, attention_mask)
+        states = jnp.concatenate([embedded[None], states[:-1], hidden[None]])
         return BertOutput(
-            logits=None if logits is None else logits.astype(jnp.float32),
+            logits=logits,
             pooled=pooled,
-            hidden_states=jnp.moveaxis(jnp.concatenate([embedded[None], states]), 0, 1),
+            hidden_states=jnp.moveaxis(states, 0, 1),
             attentions=jnp.moveaxis(maps, 0, 1),
             contexts=jnp.moveaxis(contexts, 0, 1),
+            contacts=contacts,
         )
 
 
@@ -413,7 +613,30 @@ def init_params(bert: Bert, seed: int) -> dict:
     scales by 1.
     """
     ids = jnp.zeros((1, 2), jnp.int32)
-    return bert.init(jax.random.key(seed), ids, ids, jnp.ones_like(ids))['params']
+    params = bert.init(jax.random.key(seed), ids, ids, jnp.ones_like(ids))['params']
+    return all_layers(bert.config, own_layers(bert.config, params))
+
+
+def own_layers(config: BertConfig, params: dict) -> dict:
+    """Return the parameters with one copy of layers that are used several times (ALBERT).
+
+    Args:
+      config: Hyperparameters of the model.
+      params: Parameters as `Bert` takes them, with all L layers on their leading axis.
+    """
+    if config.num_hidden_groups is None:
+        return params
+    first = np.unique(config.groups, return_index=True)[1]
+    return params | {'layers': jax.tree.map(lambda leaf: leaf[first], params['layers'])}
+
+
+def all_layers(config: BertConfig, params: dict) -> dict:
+    """Return the parameters with all L layers: the inverse of `own_layers`."""
+    count = len(jax.tree.leaves(params['layers'])[0])
+    if config.num_hidden_groups is None or count == config.num_hidden_layers:
+        return params
+    groups = np.array(config.groups)
+    return params | {'layers': jax.tree.map(lambda leaf: leaf[groups], params['layers'])}
 
 
 def param_shapes(bert: Bert) -> dict:

@@ -2,16 +2,18 @@
 
 import dataclasses
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from bert_secrets_jax.brief import shortened
+from bert_secrets_jax.model.families import FAMILIES, OF_SOME, Family
 from bert_secrets_jax.ranges import Range
 
 ComputeDtype = Literal['float32', 'bfloat16']
 ACTIVATIONS = ('gelu', 'gelu_new', 'gelu_pytorch_tanh', 'relu')
 # What each number may be: whatever a published model has is far within.
 _RATE = Range(0.0, 1.0, whole=False, without=1.0)
+_BASE = Range(1.0, 1e12, whole=False, optional=True)
 _RANGES: Mapping[str, Range] = types.MappingProxyType(
     {
         'vocab_size': Range(1, 10_000_000),
@@ -28,79 +30,40 @@ _RANGES: Mapping[str, Range] = types.MappingProxyType(
         'layer_norm_eps': Range(1e-20, 0.1, whole=False),
         'initializer_range': Range(0.0, 1.0, whole=False),
         'pad_token_id': Range(0, 10_000_000),
+        'num_hidden_groups': Range(1, 1_000, optional=True),
+        'rope_theta': _BASE,
+        'local_rope_theta': _BASE,
+        'local_attention': Range(0, 10_000_000, optional=True),
+        'mask_token_id': Range(0, 10_000_000, optional=True),
     }
+)
+# What each switch may be.
+_CHOICES: Mapping[str, tuple[Any, ...]] = types.MappingProxyType(
+    {
+        'position_embedding_type': ('absolute', 'rotary'),
+        'classifier_pooling': ('cls', 'mean'),
+    }
+    | {name: (False, True) for name, value in OF_SOME.items() if isinstance(value, bool)}
 )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Family:
-    """How the models of one `model_type` differ from BERT; the defaults are BERT's.
+# The kinds of layers that ModernBERT has, as its config.json spells them.
+GLOBAL, LOCAL = 'full_attention', 'sliding_attention'
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerKind:
+    """What tells layers of one model apart, besides their parameters.
 
     Attributes:
-      name: Prefix of their classes in `transformers`, as in `{name}ForSequenceClassification`.
-      positions_after_padding: Whether positions count as in fairseq: `pad_token_id` + 1, + 2, ...
-        on every token but [PAD], whose position is `pad_token_id` itself.
-      pooler_act: Activation of the dense layer under the classifier.
-      pooler_is_of_classifier: Whether that layer is part of the classifier, so that a model without
-        classifier does not have it.
-      dropout_before_pooler: Whether training drops inputs of that layer, too.
-      dropout_after_attention: Whether training drops outputs of attention.
-      keys: Our fields that have another name in config.json, and that name.
-      defaults: Defaults for fields that config.json omits; None is not allowed for them.
-      always: Values of fields that config.json never has.
+      reach: The greatest distance that attention sees; None sees the whole text.
+      rope_theta: The base of rotary positions; None has none.
+      normed: Whether LayerNorm stands before attention, where the family has it there.
     """
 
-    name: str
-    positions_after_padding: bool = False
-    pooler_act: str = 'tanh'
-    pooler_is_of_classifier: bool = False
-    dropout_before_pooler: bool = False
-    dropout_after_attention: bool = True
-    keys: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    always: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {'embedding_size': None})
-
-
-_ROBERTA = Family(
-    name='Roberta',
-    positions_after_padding=True,
-    pooler_is_of_classifier=True,
-    dropout_before_pooler=True,
-    defaults={'pad_token_id': 1},
-)
-FAMILIES: Mapping[str, Family] = types.MappingProxyType(
-    {
-        'bert': Family(name='Bert'),
-        'roberta': _ROBERTA,
-        'xlm-roberta': dataclasses.replace(_ROBERTA, name='XLMRoberta'),
-        'distilbert': Family(
-            name='DistilBert',
-            pooler_act='relu',
-            pooler_is_of_classifier=True,
-            dropout_after_attention=False,
-            keys={
-                'hidden_size': 'dim',
-                'num_hidden_layers': 'n_layers',
-                'num_attention_heads': 'n_heads',
-                'intermediate_size': 'hidden_dim',
-                'hidden_act': 'activation',
-                'hidden_dropout_prob': 'dropout',
-                'attention_probs_dropout_prob': 'attention_dropout',
-                'classifier_dropout': 'seq_classif_dropout',
-            },
-            defaults={'classifier_dropout': 0.2},
-            always={'embedding_size': None, 'type_vocab_size': 0, 'layer_norm_eps': 1e-12},
-        ),
-        'electra': Family(
-            name='Electra',
-            pooler_act='gelu',
-            pooler_is_of_classifier=True,
-            dropout_before_pooler=True,
-            defaults={'embedding_size': 128},
-            always={},
-        ),
-    }
-)
+    reach: int | None = None
+    rope_theta: float | None = None
+    normed: bool = True
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,8 +74,8 @@ class BertConfig:
       model_type: One of `FAMILIES`: 'bert', or a relative that shares its arithmetic.
       vocab_size: Number of wordpieces.
       hidden_size: Width of the hidden states (D).
-      embedding_size: Width of the embeddings, if it is not `hidden_size` (ELECTRA); they are then
-        projected to `hidden_size`.
+      embedding_size: Width of the embeddings, if it is not `hidden_size` (ELECTRA, ALBERT); they
+        are then projected to `hidden_size`.
       num_hidden_layers: Number of layers (L).
       num_attention_heads: Number of heads per layer (N); must divide `hidden_size`.
       intermediate_size: Width of the feed-forward layer.
@@ -131,6 +94,25 @@ class BertConfig:
       initializer_range: Standard deviation of freshly initialised weights.
       pad_token_id: Number of the wordpiece [PAD].
       add_pooler: Whether the model has a pooler (in BERT, dense and tanh over [CLS]).
+      num_hidden_groups: Number of different layers, each of which is used several times in a row
+        (ALBERT); None is as many as there are layers.
+      position_embedding_type: 'absolute' (embeddings of positions) or 'rotary' (queries and keys
+        are rotated).
+      rope_theta: Base of the rotary positions; in ModernBERT, that of the global layers.
+      local_rope_theta: Base of the rotary positions of local layers.
+      layer_types: [L] Whether each layer is global ('full_attention') or local
+        ('sliding_attention'); None has all of them global.
+      local_attention: Width of the window of local layers: half of it on either side.
+      attention_bias, mlp_bias, norm_bias, classifier_bias: Whether these layers have a bias.
+      classifier_pooling: What the classifier stands on: [CLS] ('cls'), or the mean of all real
+        tokens ('mean').
+      emb_layer_norm_before: Whether the embeddings are normalised.
+      token_dropout: Whether [MASK] has an embedding of zeros, and the others are scaled to make up
+        for it (ESM).
+      mask_token_id: Number of the wordpiece [MASK], where `token_dropout` needs it.
+      rope_frequencies: [H/2] Frequencies of the rotary positions, where the weights have others
+        than `rope_theta` gives; old ones were rounded to half precision.
+      add_contact_head: Whether the model has ESM's head that predicts contacts from all maps.
       label_names: Names of the classes. No name means no classifier; one name means regression.
       dtype: Type in which matrix products are computed. Parameters, softmax and LayerNorm stay
         float32.
@@ -152,7 +134,23 @@ class BertConfig:
     layer_norm_eps: float = 1e-12
     initializer_range: float = 0.02
     pad_token_id: int = 0
+    num_hidden_groups: int | None = None
+    position_embedding_type: str = 'absolute'
+    rope_theta: float | None = None
+    local_rope_theta: float | None = None
+    layer_types: tuple[str, ...] | None = None
+    local_attention: int | None = None
+    attention_bias: bool = True
+    mlp_bias: bool = True
+    norm_bias: bool = True
+    classifier_bias: bool = True
+    classifier_pooling: str = 'cls'
+    emb_layer_norm_before: bool = True
+    token_dropout: bool = False
+    mask_token_id: int | None = None
+    rope_frequencies: tuple[float, ...] | None = None
     add_pooler: bool = True
+    add_contact_head: bool = False
     label_names: tuple[str, ...] = ()
     dtype: ComputeDtype = 'float32'
 
@@ -179,12 +177,18 @@ class BertConfig:
             )
         if self.dtype not in ('float32', 'bfloat16'):
             raise ValueError(f"dtype={shortened(self.dtype)} must be 'float32' or 'bfloat16'.")
-        for name, value in self.family.always.items():
+        for name, value in self.family.fixed.items():
             if getattr(self, name) != value:
                 raise ValueError(
                     f'{name}={getattr(self, name)!r}: with model_type={self.model_type!r} it is '
                     f'always {value!r}.'
                 )
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(
+                    f'{name}={shortened(getattr(self, name))} must be {_either(choices)}.'
+                )
+        self._check_layers()
         for name in self.family.defaults:
             if getattr(self, name) is None:
                 raise ValueError(f'{name} must be given with model_type={self.model_type!r}.')
@@ -196,6 +200,32 @@ class BertConfig:
                 'label_names, or set add_pooler=False.'
             )
 
+    def _check_layers(self) -> None:
+        """Refuse settings of single layers that do not fit each other."""
+        if self.position_embedding_type == 'rotary':
+            if self.rope_theta is None:
+                raise ValueError('rope_theta must be given for rotary positions.')
+            if self.head_size % 2:
+                raise ValueError(
+                    f'Rotary positions need heads of an even width, not of {self.head_size}.'
+                )
+        if self.token_dropout and self.mask_token_id is None:
+            raise ValueError('token_dropout=True needs mask_token_id.')
+        kinds = self.layer_types
+        if kinds is not None:
+            if len(kinds) != self.num_hidden_layers or not set(kinds) <= {GLOBAL, LOCAL}:
+                raise ValueError(
+                    f'layer_types={shortened(kinds)} must be one of {_either((GLOBAL, LOCAL))} for '
+                    f'each of the {self.num_hidden_layers} layers.'
+                )
+            if LOCAL in kinds and None in (self.local_attention, self.local_rope_theta):
+                raise ValueError('Local layers need local_attention and local_rope_theta.')
+        groups = self.num_hidden_groups
+        if groups is not None and groups > self.num_hidden_layers:
+            raise ValueError(
+                f'num_hidden_groups={groups} is more than the {self.num_hidden_layers} layers.'
+            )
+
     @property
     def family(self) -> Family:
         """How the model differs from BERT."""
@@ -204,8 +234,33 @@ class BertConfig:
     @property
     def max_length(self) -> int:
         """Number of tokens of the longest possible sequence."""
-        before = self.pad_token_id + 1 if self.family.positions_after_padding else 0
-        return self.max_position_embeddings - before
+        counted = self.has_positions and self.family.positions_after_padding
+        return self.max_position_embeddings - (self.pad_token_id + 1 if counted else 0)
+
+    @property
+    def has_positions(self) -> bool:
+        """Whether there are embeddings of positions."""
+        return self.position_embedding_type == 'absolute'
+
+    @property
+    def layer_kinds(self) -> tuple[LayerKind, ...]:
+        """What tells the layers apart, besides their parameters, from the first to the last."""
+        theta = None if self.has_positions else self.rope_theta
+        kinds = []
+        for number, kind in enumerate(self.layer_types or (GLOBAL,) * self.num_hidden_layers):
+            normed = bool(number) or not self.family.first_layer_unnormed
+            if kind == LOCAL:
+                kinds.append(LayerKind(self.local_attention // 2, self.local_rope_theta, normed))
+            else:
+                kinds.append(LayerKind(None, theta, normed))
+        return tuple(kinds)
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """The group of each layer: layers of one group are one layer, used several times."""
+        layers = self.num_hidden_layers
+        count = self.num_hidden_groups or layers
+        return tuple(layer * count // layers for layer in range(layers))
 
     @property
     def head_size(self) -> int:
@@ -238,17 +293,24 @@ class BertConfig:
         return ', '.join(parts)
 
 
+def _either(choices: Sequence[Any]) -> str:
+    return ' or '.join(map(repr, choices))
+
+
 def _not_implemented(model_type: Any) -> str:
     known = ', '.join(map(repr, FAMILIES))
     return f'model_type={shortened(model_type)} is not implemented; these are: {known}'
 
 
 # Fields that config.json does not decide alone.
-_ELSEWHERE = ('model_type', 'add_pooler', 'label_names', 'dtype')
+_ELSEWHERE = (
+    'model_type', 'rope_frequencies', 'add_pooler', 'add_contact_head', 'label_names', 'dtype',
+)  # fmt: skip
 # Keys that would change the arithmetic if they had any other value than these.
 _MUST_BE: Mapping[str, tuple[Any, ...]] = types.MappingProxyType(
     {
         'position_embedding_type': ('absolute',),
+        'rope_scaling': (None,),
         'sinusoidal_pos_embds': (False,),
         'is_decoder': (False,),
         'is_encoder_decoder': (False,),
@@ -313,7 +375,7 @@ def _keys(family: Family) -> dict[str, str]:
     return {
         name: family.keys.get(name, name)
         for name in names
-        if name not in _ELSEWHERE and name not in family.always
+        if name not in _ELSEWHERE and name not in family.fixed
     }
 
 
@@ -338,6 +400,8 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
     family = FAMILIES[model_type]
     keys = _keys(family)
     problems = []
+    if 'layer_types' in family.reads:
+        values, problems = _with_layer_types(values)
     required = (
         'vocab_size',
         'hidden_size',
@@ -348,12 +412,17 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
     missing = [keys[name] for name in required if keys[name] not in values]
     if missing:
         problems.append(f'missing: {", ".join(missing)}')
-    for name, allowed in _MUST_BE.items():
+    must_be = {
+        name: allowed
+        for name, allowed in (_MUST_BE | family.must_be).items()
+        if name not in keys.values() and name not in family.ignored
+    } | dict(family.must_be)
+    for name, allowed in must_be.items():
         if name in values and name not in ignore and values[name] not in allowed:
             problems.append(
                 f'{name}={shortened(values[name])} is not implemented (only {allowed[0]!r} is)'
             )
-    known = {'model_type', *keys.values(), *_MUST_BE, *_IGNORED, *ignore}
+    known = {'model_type', *keys.values(), *must_be, *family.ignored, *_IGNORED, *ignore}
     unknown = sorted(set(values) - known)
     if unknown:
         problems.append(
@@ -362,8 +431,12 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
         )
     for name, key in keys.items():
         allowed = _RANGES.get(name)
-        if key in values and allowed is not None and values[key] not in allowed:
+        # Some files say null for what they do not have.
+        given = key in values and not (values[key] is None and name in family.defaults)
+        if given and allowed is not None and values[key] not in allowed:
             problems.append(f'{key}={shortened(values[key])} must be {allowed}')
+        if given and name in _CHOICES and values[key] not in _CHOICES[name]:
+            problems.append(f'{key}={shortened(values[key])} must be {_either(_CHOICES[name])}')
     activation = values.get(keys['hidden_act'], ACTIVATIONS[0])
     if activation not in ACTIVATIONS:
         problems.append(
@@ -375,18 +448,52 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
             problems.append(f'{key}={shortened(values[key])} must be {kind}')
     if problems:
         raise ValueError('; '.join(problems) + '.')
-    read = {name: values[key] for name, key in keys.items() if key in values}
-    return {'model_type': model_type} | family.always | family.defaults | read
+    read = {
+        name: values[key]
+        for name, key in keys.items()
+        if key in values and not (values[key] is None and name in family.defaults)
+    }
+    return {'model_type': model_type} | family.fixed | family.defaults | read
+
+
+def _with_layer_types(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return ModernBERT's settings with `layer_types` and the bases of its positions as they were.
+
+    Files of `transformers` 5 have the bases in `rope_parameters`; older ones say only how often a
+    layer is global.
+
+    Returns:
+      The settings, and what is wrong with them.
+    """
+    values, problems = dict(values), []
+    count, every = values.get('num_hidden_layers'), values.pop('global_attn_every_n_layers', 3)
+    kinds = values.pop('layer_types', None)
+    if kinds is not None and _is_list_of_texts(kinds):
+        values['layer_types'] = tuple(kinds)
+    elif kinds is not None:
+        problems.append(f'layer_types={shortened(kinds)} must be a list of texts')
+    elif every not in Range(1, 1_000):
+        problems.append(f'global_attn_every_n_layers={shortened(every)} must be {Range(1, 1_000)}')
+    elif count in _RANGES['num_hidden_layers']:
+        values['layer_types'] = tuple(LOCAL if layer % every else GLOBAL for layer in range(count))
+    bases = values.pop('rope_parameters', None) or {}
+    for kind, key in ((GLOBAL, 'global_rope_theta'), (LOCAL, 'local_rope_theta')):
+        rope = (bases.get(kind) or {}) if isinstance(bases, dict) else bases
+        if not isinstance(rope, dict) or rope.get('rope_type', 'default') != 'default':
+            problems.append(f'rope_parameters={shortened(bases)} is not implemented')
+        elif 'rope_theta' in rope:
+            values[key] = rope['rope_theta']
+    return values, problems
 
 
 def write_config(config: BertConfig) -> dict[str, Any]:
     """Return the content of a `config.json` that Hugging Face and `read_config` understand."""
     values = {key: getattr(config, name) for name, key in _keys(config.family).items()}
-    values |= {
-        'model_type': config.model_type,
-        'position_embedding_type': 'absolute',
-        'dtype': 'float32',
-    }
+    if values.get('layer_types') is not None:
+        values['layer_types'] = list(values['layer_types'])
+    values |= {'model_type': config.model_type, 'dtype': 'float32'}
+    if 'position_embedding_type' not in values:
+        values['position_embedding_type'] = 'absolute'
     if config.label_names:
         values['architectures'] = [f'{config.family.name}ForSequenceClassification']
         values['id2label'] = {str(index): name for index, name in enumerate(config.label_names)}

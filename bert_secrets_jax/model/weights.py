@@ -23,92 +23,20 @@ from bert_secrets_jax.files import (
     write_atomically,
 )
 from bert_secrets_jax.model import hub, torch_bin
-from bert_secrets_jax.model.bert import Bert, init_params, param_shapes
-from bert_secrets_jax.model.config import (
-    FAMILIES,
-    BertConfig,
-    ComputeDtype,
-    read_config,
-    write_config,
-)
+from bert_secrets_jax.model.attention import rotation_frequencies
+from bert_secrets_jax.model.bert import Bert, frequencies_of, init_params, param_shapes
+from bert_secrets_jax.model.config import BertConfig, ComputeDtype, read_config, write_config
+from bert_secrets_jax.model.families import FAMILIES
+from bert_secrets_jax.model.layouts import LAYOUTS, Layout
 from bert_secrets_jax.model.tokenizer import load_tokenizer
 
-
-@dataclasses.dataclass(frozen=True)
-class _Layout:
-    """How the checkpoints of a model type name their tensors.
-
-    Attributes:
-      prefix: Prefix of every tensor except the classifier's, if the checkpoint has a head.
-      modules: Our name of each module and theirs, in which '{}' stands for the number of the layer.
-        Our layers are stacked on a leading axis.
-      other_heads: Prefixes of the heads of other tasks, which are left out knowingly.
-    """
-
-    prefix: str
-    modules: Mapping[str, str]
-    other_heads: tuple[str, ...]
-
-
-_BERT = {
-    'embeddings/word': 'embeddings.word_embeddings',
-    'embeddings/position': 'embeddings.position_embeddings',
-    'embeddings/token_type': 'embeddings.token_type_embeddings',
-    'embeddings/norm': 'embeddings.LayerNorm',
-    'layers/attention/query': 'encoder.layer.{}.attention.self.query',
-    'layers/attention/key': 'encoder.layer.{}.attention.self.key',
-    'layers/attention/value': 'encoder.layer.{}.attention.self.value',
-    'layers/attention/output': 'encoder.layer.{}.attention.output.dense',
-    'layers/attention_norm': 'encoder.layer.{}.attention.output.LayerNorm',
-    'layers/intermediate': 'encoder.layer.{}.intermediate.dense',
-    'layers/output': 'encoder.layer.{}.output.dense',
-    'layers/output_norm': 'encoder.layer.{}.output.LayerNorm',
-    'pooler': 'pooler.dense',
-    'classifier': 'classifier',
-}
-_BERT_WITH_HEAD = _BERT | {'pooler': 'classifier.dense', 'classifier': 'classifier.out_proj'}
-# No classifier stands on RoBERTa's pooler.
-_ROBERTA = _Layout('roberta.', _BERT_WITH_HEAD, ('lm_head.', 'qa_outputs.', 'pooler.'))
-_LAYOUTS = {
-    'bert': _Layout('bert.', _BERT, ('cls.', 'qa_outputs.')),
-    'roberta': _ROBERTA,
-    'xlm-roberta': _ROBERTA,
-    'distilbert': _Layout(
-        'distilbert.',
-        {
-            'embeddings/word': 'embeddings.word_embeddings',
-            'embeddings/position': 'embeddings.position_embeddings',
-            'embeddings/norm': 'embeddings.LayerNorm',
-            'layers/attention/query': 'transformer.layer.{}.attention.q_lin',
-            'layers/attention/key': 'transformer.layer.{}.attention.k_lin',
-            'layers/attention/value': 'transformer.layer.{}.attention.v_lin',
-            'layers/attention/output': 'transformer.layer.{}.attention.out_lin',
-            'layers/attention_norm': 'transformer.layer.{}.sa_layer_norm',
-            'layers/intermediate': 'transformer.layer.{}.ffn.lin1',
-            'layers/output': 'transformer.layer.{}.ffn.lin2',
-            'layers/output_norm': 'transformer.layer.{}.output_layer_norm',
-            'pooler': 'pre_classifier',
-            'classifier': 'classifier',
-        },
-        ('vocab_transform.', 'vocab_layer_norm.', 'vocab_projector.', 'qa_outputs.'),
-    ),
-    'electra': _Layout(
-        'electra.',
-        _BERT_WITH_HEAD | {'embeddings/project': 'embeddings_project'},
-        (
-            'discriminator_predictions.',
-            'generator_predictions.',
-            'generator_lm_head.',
-            'sequence_summary.',
-            'qa_outputs.',
-        ),
-    ),
-}
 # Where classifiers are, of whatever kind.
-_CLASSIFIERS = ('classifier.', 'pre_classifier.')
+_CLASSIFIERS = ('classifier.', 'pre_classifier.', 'head.')
 _LEAVES = {'kernel': 'weight', 'embedding': 'weight', 'scale': 'weight', 'bias': 'bias'}
 # Constant buffers that old releases saved.
 _BUFFERS = ('embeddings.position_ids', 'embeddings.token_type_ids')
+# Rotary positions of ESM: in one place, or in each layer.
+_FREQUENCIES = 'rotary_embeddings.inv_freq'
 _WEIGHT_FILES = ('model.safetensors', 'pytorch_model.bin')
 _DTYPES = ('float16', 'bfloat16', 'float32', 'float64')
 
@@ -195,7 +123,8 @@ def from_pretrained(
         raise ValueError(f'{settings_file}: {error}') from error
     tensors, file = _read_tensors(directory)
     _check_plausible(settings, tensors, settings_file, file)
-    tensors = _normalise(tensors, _LAYOUTS[settings['model_type']], file)
+    tensors = _normalise(tensors, LAYOUTS[settings['model_type']], file)
+    settings['rope_frequencies'] = _frequencies(settings, tensors, file)
     config, fresh = _settle_heads(settings, values, tensors, label_names, dtype, file)
     bert = Bert(config)
     # Without fresh weights only the shapes are needed, and those cost nothing.
@@ -287,7 +216,9 @@ def params_from_tensors(
         parts = []
         for name in _their_names(config, path):
             used.add(name)
-            if name not in tensors:
+            if name is None:
+                parts.append(np.full(shape, path.endswith('scale'), np.float32))
+            elif name not in tensors:
                 wrong['missing'].append(f'{name} {list(shape)}')
             elif tensors[name].shape != shape:
                 found = list(tensors[name].shape)
@@ -318,26 +249,43 @@ def params_from_tensors(
 
 def tensors_from_params(config: BertConfig, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Turn parameters into Hugging Face tensors, named as `transformers` saves them."""
-    prefix = _LAYOUTS[config.model_type].prefix if config.num_labels else ''
+    layout = LAYOUTS[config.model_type]
+    prefix = layout.prefix if config.num_labels else ''
     tensors = {}
     for path, leaf in flax.traverse_util.flatten_dict(params, sep='/').items():
         names = _their_names(config, path)
         shape = _their_shape(path, leaf.shape)
         layers = np.asarray(leaf, np.float32).reshape(len(names), -1)
         for name, layer in zip(names, layers, strict=True):
+            if name is None:
+                continue
             array = (
                 layer.reshape(shape[::-1]).T if path.endswith('kernel') else layer.reshape(shape)
             )
             full = name if name.startswith(_CLASSIFIERS) else prefix + name
+            if not np.array_equal(tensors.get(full, array), array):
+                raise ValueError(
+                    f'{path} differs between layers that are one layer: with '
+                    f'num_hidden_groups={config.num_hidden_groups}, '
+                    f'{config.num_hidden_layers} layers share {full}.'
+                )
             tensors[full] = np.ascontiguousarray(array)
-    return tensors
+    if layout.saves_frequencies and config.rope_theta is not None and not config.has_positions:
+        tensors[prefix + _FREQUENCIES] = frequencies_of(config, config.rope_theta)
+    return layout.fuse(tensors)
 
 
-def _their_names(config: BertConfig, path: str) -> list[str]:
+def _their_names(config: BertConfig, path: str) -> list[str | None]:
+    """Return the names of the tensors of each layer; None where the layer has no such module."""
     module, leaf = path.rsplit('/', 1)
-    name = f'{_LAYOUTS[config.model_type].modules[module]}.{_LEAVES[leaf]}'
-    count = config.num_hidden_layers if '{}' in name else 1
-    return [name.format(layer) for layer in range(count)]
+    name = f'{LAYOUTS[config.model_type].modules[module]}.{_LEAVES[leaf]}'
+    if '{}' not in name:
+        return [name]
+    normed = [kind.normed or module != 'layers/attention_norm' for kind in config.layer_kinds]
+    return [
+        name.format(group) if there else None
+        for group, there in zip(config.groups, normed, strict=True)
+    ]
 
 
 def _their_shape(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -421,26 +369,52 @@ def _weight_file(directory: pathlib.Path) -> pathlib.Path:
 
 
 def _normalise(
-    tensors: Mapping[str, np.ndarray], layout: _Layout, file: pathlib.Path
+    tensors: Mapping[str, np.ndarray], layout: Layout, file: pathlib.Path
 ) -> dict[str, np.ndarray]:
     """Strip prefixes, modernise gamma and beta, leave out the heads of other tasks."""
-    result, left_out = {}, []
+    result = {}
     for name, tensor in tensors.items():
         # `module.` is what PyTorch's data parallelism leaves.
         short = name.removeprefix('module.').removeprefix(layout.prefix)
         short = re.sub(r'LayerNorm\.gamma$', 'LayerNorm.weight', short)
         short = re.sub(r'LayerNorm\.beta$', 'LayerNorm.bias', short)
-        if short.startswith(layout.other_heads):
-            left_out.append(name)
-            continue
         if short in _BUFFERS:
             continue
-        if short in result:
+        if short in result and not short.startswith(layout.other_heads):
             raise ValueError(f'{file} holds two tensors for {short}.')
         result[short] = tensor
+    left_out = layout.left_out(list(result))
     if left_out:
-        logging.info('%s: left out the head of another task: %s.', file, ', '.join(left_out))
-    return result
+        names = ', '.join(name for name in result if name in left_out)
+        logging.info('%s: left out the head of another task: %s.', file, names)
+    kept = {name: tensor for name, tensor in result.items() if name not in left_out}
+    return layout.part(kept)
+
+
+def _frequencies(
+    settings: Mapping[str, Any], tensors: dict[str, np.ndarray], file: pathlib.Path
+) -> tuple[float, ...] | None:
+    """Take the frequencies of rotary positions out of the tensors.
+
+    Returns:
+      The frequencies, if they are others than `rope_theta` gives; None if not.
+    """
+    names = [name for name in tensors if name.endswith(_FREQUENCIES)]
+    found = [tensors.pop(name) for name in names]
+    theta = settings.get('rope_theta')
+    if not found or theta is None or settings.get('position_embedding_type') != 'rotary':
+        return None
+    expected = rotation_frequencies(
+        settings['hidden_size'] // settings['num_attention_heads'], theta
+    )
+    if any(each.shape != expected.shape or _fault(each) for each in found) or any(
+        not np.array_equal(each, found[0]) for each in found
+    ):
+        raise ValueError(f'{file}: {names[0]} is not the same {list(expected.shape)} everywhere.')
+    frequencies = found[0].astype(np.float32)
+    if np.allclose(frequencies, expected, rtol=1e-6, atol=0):
+        return None
+    return tuple(map(float, frequencies))
 
 
 def _settle_heads(
@@ -453,25 +427,36 @@ def _settle_heads(
 ) -> tuple[BertConfig, list[str]]:
     """Decide on pooler and classifier; returns the config and which of the two are to be fresh."""
     model_type = settings['model_type']
-    pooler, classifier = (_LAYOUTS[model_type].modules[name] for name in ('pooler', 'classifier'))
+    modules = LAYOUTS[model_type].modules
+    # A norm is part of the pooler.
+    poolers = [name for name in ('pooler', 'pooler_norm') if name in modules]
+    classifier = modules['classifier']
+    settings = settings | {'add_contact_head': _has('contact_head', modules, tensors)}
     found = [name for name in tensors if name.startswith(_CLASSIFIERS)]
     if label_names is None and found:
-        lacking = [name for name in (pooler, classifier) if f'{name}.weight' not in tensors]
+        needed = [modules[name] for name in (*poolers, 'classifier')]
+        lacking = [name for name in needed if f'{name}.weight' not in tensors]
         _check_classifier(values, model_type, lacking, file)
         names = _label_names(values, tensors[f'{classifier}.weight'], file)
         return BertConfig(**settings, label_names=names, dtype=dtype), []
     names = tuple(label_names or ())
+    has_pooler = all(_has(name, modules, tensors) for name in poolers)
+    of_pooler = tuple(f'{modules[name]}.' for name in poolers)
     for name in found:
         # A fresh classifier stands on the pooler that is there.
-        if not (names and name.startswith(f'{pooler}.')):
+        if not (names and has_pooler and name.startswith(of_pooler)):
             del tensors[name]
             logging.info('%s: left out its %s.', file, name)
-    has_pooler = f'{pooler}.weight' in tensors
-    fresh = [] if not names else ['classifier'] if has_pooler else ['pooler', 'classifier']
+    has_pooler = has_pooler and _has('pooler', modules, tensors)
+    fresh = [] if not names else ['classifier'] if has_pooler else [*poolers, 'classifier']
     config = BertConfig(
         **settings, label_names=names, add_pooler=has_pooler or bool(names), dtype=dtype
     )
     return config, fresh
+
+
+def _has(name: str, modules: Mapping[str, str], tensors: Mapping[str, np.ndarray]) -> bool:
+    return name in modules and f'{modules[name]}.weight' in tensors
 
 
 def _check_classifier(

@@ -40,7 +40,9 @@ def test_equals_the_mean_by_hand(config, params, inputs, pretrained):
     np.testing.assert_allclose(found, total / count, atol=5e-6)
 
 
-@pytest.mark.parametrize('model_type', ['roberta', 'distilbert', 'electra'])
+@pytest.mark.parametrize(
+    'model_type', ['roberta', 'distilbert', 'electra', 'mpnet', 'esm', 'modernbert']
+)
 def test_other_model_types_give_what_their_model_gives(config, model_type):
     config = dataclasses.replace(relative(config, model_type), label_names=(), add_pooler=False)
     bert = bs.Bert(config)

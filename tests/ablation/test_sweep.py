@@ -175,10 +175,17 @@ def test_other_seeds_draw_other_donors(bert, params, config):
         ('electra', 'uniform'),
         ('roberta', 'resample'),
         ('electra', 'mean'),
+        ('albert', 'uniform'),
+        ('mpnet', 'uniform'),
+        ('esm', 'uniform'),
+        ('esm', 'mean'),
+        ('modernbert', 'uniform'),
+        ('modernbert', 'zero'),
+        ('modernbert', 'resample'),
     ],
 )
 def test_other_model_types(config, model_type, baseline):
-    """Their embeddings and what stands on [CLS] are their own."""
+    """Their embeddings, the order of their layers and what stands on [CLS] are their own."""
     bert = bs.Bert(relative(config, model_type))
     params = random_params(bert)
     inputs = random_inputs(bert.config, lengths=(9, 4, 6), length=9, seed=1)

@@ -340,18 +340,22 @@ def test_a_large_evaluation_shows_progress(model, data, tmp_path, monkeypatch):
     assert shown == ['Fine-tuning', 'Evaluating', 'Fine-tuning', 'Evaluating', 'Evaluating']
 
 
-@pytest.mark.parametrize('model_type', ['bert', 'roberta', 'distilbert', 'electra'])
+@pytest.mark.parametrize(
+    'model_type',
+    ['bert', 'roberta', 'distilbert', 'electra', 'albert', 'mpnet', 'esm', 'modernbert'],
+)
 def test_steps_equal_pytorch(config, tokenizer_of, tmp_path, model_type):
     """Eight steps of AdamW without dropout, as `transformers` and torch take them."""
     torch = pytest.importorskip('torch')
     transformers = pytest.importorskip('transformers')
     from bert_secrets_jax.model.weights import Pretrained, save_pretrained
 
-    tokenizer = tokenizer_of(model_type)
+    tokenizer, config = tokenizer_of(model_type), relative(config, model_type)
+    off = {'hidden_dropout_prob', 'attention_probs_dropout_prob', 'classifier_dropout'}
     model = Bert(
         dataclasses.replace(
-            relative(config, model_type), label_names=('no', 'yes'), hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0, classifier_dropout=0.0, initializer_range=0.05,
+            config, label_names=('no', 'yes'), initializer_range=0.05,
+            **dict.fromkeys(off - set(config.family.fixed), 0.0),
         )
     )  # fmt: skip
     data = make_data(tokenizer)
@@ -376,7 +380,7 @@ def test_steps_equal_pytorch(config, tokenizer_of, tmp_path, model_type):
 
     def as_torch(batch):
         inputs = {name: torch.tensor(array).long() for name, array in batch.inputs.items()}
-        if model_type == 'distilbert':
+        if not config.type_vocab_size:
             del inputs['token_type_ids']
         return inputs
 

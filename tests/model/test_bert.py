@@ -421,7 +421,8 @@ def test_dropout_on_the_output_of_attention(config, model_type):
     )
     layer = Layer(config, deterministic=False)
     hidden = jax.random.normal(jax.random.key(0), (2, 5, config.hidden_size))
-    rest = (None, jnp.ones((2, 5), bool), jnp.arange(2))
+    scopes = attention.Scope(attention.visible_keys(jnp.ones((2, 5), bool))[None])
+    rest = (0, None, scopes, jnp.arange(2))
     params = layer.init(jax.random.key(1), hidden, *rest)['params']
     params['output'] = jax.tree.map(jnp.zeros_like, params['output'])
     train, _ = layer.apply({'params': params}, hidden, *rest, rngs={'dropout': jax.random.key(2)})

@@ -1,0 +1,256 @@
+"""How encoders differ from BERT: one frozen record per `model_type`, read wherever they differ."""
+
+import dataclasses
+import types
+from collections.abc import Mapping
+from typing import Any
+
+# Fields of a config that only some families have, and what they are in all others.
+OF_SOME: Mapping[str, Any] = types.MappingProxyType(
+    {
+        'embedding_size': None,
+        'num_hidden_groups': None,
+        'position_embedding_type': 'absolute',
+        'rope_theta': None,
+        'local_rope_theta': None,
+        'layer_types': None,
+        'local_attention': None,
+        'attention_bias': True,
+        'mlp_bias': True,
+        'norm_bias': True,
+        'classifier_bias': True,
+        'classifier_pooling': 'cls',
+        'emb_layer_norm_before': True,
+        'token_dropout': False,
+        'mask_token_id': None,
+    }
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Family:
+    """How the models of one `model_type` differ from BERT; the defaults are BERT's.
+
+    Attributes:
+      name: The prefix of their classes in `transformers`, as in `{name}ForSequenceClassification`.
+      norm_first: Whether LayerNorm stands before attention and feed-forward layer (pre-LayerNorm),
+        rather than after adding their outputs, and once more after the last layer.
+      first_layer_unnormed: Whether the attention of the first layer has no LayerNorm before it.
+      gated: Whether the feed-forward layer multiplies its activation by a second projection.
+      relative_buckets: The number of buckets of distances that have a bias of the scores, the same
+        in all layers; 0 for no such bias.
+      positions_after_padding: Whether positions count as in fairseq: `pad_token_id` + 1, + 2, ...
+        on every token but [PAD], whose position is `pad_token_id` itself.
+      projects_always: Whether embeddings are projected even if they have the width of the model.
+      zero_padding: Whether the embeddings of padding are set to 0.
+      embedding_dropout: Whether training drops elements of the embeddings.
+      dropout_after_attention: Whether training drops outputs of attention.
+      dropout_after_feed_forward: Whether training drops outputs of the feed-forward layer.
+      pooler_act: The activation of the dense layer under the classifier.
+      pooler_norm: Whether LayerNorm follows that activation.
+      pooler_is_of_classifier: Whether that layer is part of the classifier, so that a model without
+        classifier does not have it.
+      dropout_before_pooler: Whether training drops inputs of that layer, too.
+      eos_token_id: The number of <eos> in the contact head, which no config.json decides; None
+        without such a head.
+      reads: The fields among `OF_SOME` that its config.json has.
+      keys: Our fields that have another name in config.json, and that name.
+      defaults: Defaults of fields that config.json may omit; None is not allowed for them.
+      always: Values of fields that config.json never has.
+      must_be: Keys of config.json that would change the arithmetic with any other value.
+      ignored: Keys of config.json that no layer reads.
+    """
+
+    name: str
+    norm_first: bool = False
+    first_layer_unnormed: bool = False
+    gated: bool = False
+    relative_buckets: int = 0
+    positions_after_padding: bool = False
+    projects_always: bool = False
+    zero_padding: bool = False
+    embedding_dropout: bool = True
+    dropout_after_attention: bool = True
+    dropout_after_feed_forward: bool = True
+    pooler_act: str = 'tanh'
+    pooler_norm: bool = False
+    pooler_is_of_classifier: bool = False
+    dropout_before_pooler: bool = False
+    eos_token_id: int | None = None
+    reads: tuple[str, ...] = ()
+    keys: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    always: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    must_be: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def fixed(self) -> dict[str, Any]:
+        """Values of all fields that its config.json does not have."""
+        return {name: value for name, value in OF_SOME.items() if name not in self.reads} | dict(
+            self.always
+        )
+
+
+_ROBERTA = Family(
+    name='Roberta',
+    positions_after_padding=True,
+    pooler_is_of_classifier=True,
+    dropout_before_pooler=True,
+    defaults={'pad_token_id': 1},
+)
+FAMILIES: Mapping[str, Family] = types.MappingProxyType(
+    {
+        'bert': Family(name='Bert'),
+        'roberta': _ROBERTA,
+        'xlm-roberta': dataclasses.replace(_ROBERTA, name='XLMRoberta'),
+        'camembert': dataclasses.replace(_ROBERTA, name='Camembert'),
+        'distilbert': Family(
+            name='DistilBert',
+            pooler_act='relu',
+            pooler_is_of_classifier=True,
+            dropout_after_attention=False,
+            keys={
+                'hidden_size': 'dim',
+                'num_hidden_layers': 'n_layers',
+                'num_attention_heads': 'n_heads',
+                'intermediate_size': 'hidden_dim',
+                'hidden_act': 'activation',
+                'hidden_dropout_prob': 'dropout',
+                'attention_probs_dropout_prob': 'attention_dropout',
+                'classifier_dropout': 'seq_classif_dropout',
+            },
+            defaults={'classifier_dropout': 0.2},
+            always={'type_vocab_size': 0, 'layer_norm_eps': 1e-12},
+        ),
+        'electra': Family(
+            name='Electra',
+            pooler_act='gelu',
+            pooler_is_of_classifier=True,
+            dropout_before_pooler=True,
+            reads=('embedding_size',),
+            defaults={'embedding_size': 128},
+        ),
+        'albert': Family(
+            name='Albert',
+            projects_always=True,
+            dropout_after_feed_forward=False,
+            reads=('embedding_size', 'num_hidden_groups'),
+            keys={'classifier_dropout': 'classifier_dropout_prob'},
+            defaults={
+                'embedding_size': 128,
+                'num_hidden_groups': 1,
+                'hidden_act': 'gelu_new',
+                'hidden_dropout_prob': 0.0,
+                'attention_probs_dropout_prob': 0.0,
+                'classifier_dropout': 0.1,
+            },
+            must_be={'inner_group_num': (1,)},
+            ignored=('down_scale_factor', 'gap_size', 'net_structure_type', 'num_memory_blocks'),
+        ),
+        'mpnet': Family(
+            name='MPNet',
+            relative_buckets=32,
+            positions_after_padding=True,
+            pooler_is_of_classifier=True,
+            dropout_before_pooler=True,
+            defaults={'pad_token_id': 1},
+            # Its classifiers drop what all layers drop.
+            always={'type_vocab_size': 0, 'classifier_dropout': None},
+            must_be={'relative_attention_num_buckets': (32,)},
+        ),
+        'esm': Family(
+            name='Esm',
+            norm_first=True,
+            positions_after_padding=True,
+            zero_padding=True,
+            embedding_dropout=False,
+            pooler_is_of_classifier=True,
+            dropout_before_pooler=True,
+            eos_token_id=2,
+            reads=(
+                'position_embedding_type',
+                'rope_theta',
+                'emb_layer_norm_before',
+                'token_dropout',
+                'mask_token_id',
+            ),
+            defaults={
+                'pad_token_id': 1,
+                'max_position_embeddings': 1026,
+                'rope_theta': 10_000.0,
+                'emb_layer_norm_before': False,
+                'token_dropout': False,
+            },
+            always={'type_vocab_size': 0, 'classifier_dropout': None},
+            must_be={
+                'hidden_act': ('gelu',),
+                'is_folding_model': (False, None),
+                'esmfold_config': (None,),
+            },
+            ignored=('vocab_list',),
+        ),
+        'modernbert': Family(
+            name='ModernBert',
+            norm_first=True,
+            first_layer_unnormed=True,
+            gated=True,
+            pooler_act='gelu',
+            pooler_norm=True,
+            pooler_is_of_classifier=True,
+            reads=(
+                'rope_theta',
+                'local_rope_theta',
+                'layer_types',
+                'local_attention',
+                'attention_bias',
+                'mlp_bias',
+                'norm_bias',
+                'classifier_bias',
+                'classifier_pooling',
+            ),
+            keys={
+                'hidden_act': 'hidden_activation',
+                'layer_norm_eps': 'norm_eps',
+                'attention_probs_dropout_prob': 'attention_dropout',
+                'rope_theta': 'global_rope_theta',
+            },
+            defaults={
+                'max_position_embeddings': 8192,
+                'layer_norm_eps': 1e-5,
+                'attention_probs_dropout_prob': 0.0,
+                'classifier_dropout': 0.0,
+                'pad_token_id': 50283,
+                'rope_theta': 160_000.0,
+                'local_rope_theta': 10_000.0,
+                'local_attention': 128,
+                'attention_bias': False,
+                'mlp_bias': False,
+                'norm_bias': False,
+                'classifier_bias': False,
+            },
+            always={
+                'type_vocab_size': 0,
+                'hidden_dropout_prob': 0.0,
+                'position_embedding_type': 'rotary',
+            },
+            must_be={
+                'attention_dropout': (0.0,),
+                'embedding_dropout': (0.0,),
+                'mlp_dropout': (0.0,),
+                'classifier_activation': ('gelu',),
+            },
+            ignored=(
+                'decoder_bias',
+                'deterministic_flash_attn',
+                'initializer_cutoff_factor',
+                'layer_norm_eps',
+                'position_embedding_type',
+                'reference_compile',
+                'repad_logits_with_grad',
+                'sparse_pred_ignore_index',
+                'sparse_prediction',
+            ),
+        ),
+    }
+)
