@@ -244,6 +244,20 @@ def last_layer(setting: Setting, params, classifier, hidden, scope, head_masks, 
     return Classifier(config).apply({'params': classifier}, row)
 
 
+@_piece
+def read_all(setting: Setting, classifier, hidden, attention_mask):
+    """Return the logits [Z, C] of a classifier that reads all tokens, not [CLS] alone.
+
+    Args:
+      setting: The model and the baseline.
+      classifier: The parameters of what follows the last layer.
+      hidden: [Z, T, D] The output of the last layer.
+      attention_mask: [B, T] The mask of the tokens: 1 on real tokens, 0 on padding.
+    """
+    attention_mask = _per_row(attention_mask, len(hidden))
+    return Classifier(setting.config).apply({'params': classifier}, hidden, attention_mask)
+
+
 def _maps_of_first(setting: Setting, params, read, scope):
     """Return the maps [Z, N, S] of [CLS], without computing any key."""
     einsum = functools.partial(jnp.einsum, precision=matmul_precision(setting.config))

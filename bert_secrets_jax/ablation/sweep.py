@@ -3,7 +3,7 @@
 Masks that are equal in the first layers share the hidden states of those layers. In the first layer
 where they differ, the attention is still computed once for all of them, and each mask pays only for
 its own feed-forward network. In the last layer each mask pays only for the one row from which the
-logits are computed.
+logits are computed, unless they are computed from all rows; then the last layer is like the others.
 
 With the baselines 'mean' and 'resample' the intact model runs once more, over all examples before
 the sweep ('mean') or over the donors of each piece of a batch ('resample').
@@ -34,6 +34,7 @@ from bert_secrets_jax.ablation.layers import (
     leave_layer,
     lend,
     open_layer,
+    read_all,
     run_layer,
 )
 from bert_secrets_jax.brief import brief
@@ -209,16 +210,21 @@ class Piece:
     """What all steps through the layers read of a piece of a batch, on the devices.
 
     Attributes:
-      shape: The numbers of examples B and of tokens T.
+      attention_mask: [B, T] The mask of the tokens: 1 on real tokens, 0 on padding.
       scopes: What each layer may see.
       replacements: What replaces the contexts of disabled heads in each layer, as in `layers`; None
         where the baseline needs none, or no mask changes a layer. Of 'resample' they take as much
         memory as the hidden states of these layers.
     """
 
-    shape: tuple[int, int]
+    attention_mask: Any
     scopes: Sequence[Scope]
     replacements: Sequence[Any]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers of examples B and of tokens T."""
+        return self.attention_mask.shape
 
 
 @dataclasses.dataclass(frozen=True)
@@ -302,6 +308,11 @@ class Descent:
         )
 
     @property
+    def whole_layers(self) -> int:
+        """The number of layers that are run for all tokens: all, unless logits read [CLS] alone."""
+        return len(self.layers) - (self.setting.config.classifier_pooling == 'cls')
+
+    @property
     def lacks_replacement(self) -> bool:
         """Whether the baseline needs a replacement that was not given."""
         return self.setting.baseline in OUTPUT_BASELINES and self.replacement is None
@@ -360,7 +371,7 @@ class Descent:
         hidden, scopes = embed(self.setting, self.embeddings, batch)
         of_kind = [scope_of(scopes, kind) for kind in range(len(scopes.visible))]
         of_layer = [of_kind[kind] for kind in kinds_of_layers(self.setting.config)]
-        piece = Piece(hidden.shape[:2], of_layer, replacements)
+        piece = Piece(batch.attention_mask, of_layer, replacements)
         yield from self._walk(hidden, piece, 0, members)
 
     def _replacements(self, batch: Batch, members) -> list[Any]:
@@ -388,7 +399,7 @@ class Descent:
     def _walk(self, hidden, piece, first, members):
         """Go on from the hidden states [B, T, D] that enter layer `first` under all members."""
         examples, length = piece.shape
-        for layer in range(first, len(self.layers) - 1):
+        for layer in range(first, self.whole_layers):
             params = self.layers[layer]
             distinct, which = np.unique(self.masks[members, layer], axis=0, return_inverse=True)
             which = which.reshape(-1)
@@ -416,6 +427,10 @@ class Descent:
                 return
             members = unchanged
             hidden = leave_layer(self.setting, params, opened[0])
+        if self.whole_layers == len(self.layers):
+            # Masks that are the same in all layers are one mask.
+            yield members, self._read_all(hidden, piece)
+            return
         # A call computes one row of [CLS] per mask and example, at most `tokens` of them.
         most = max(self.tokens // examples, 1)
         size = _round_up(min(len(members), most))
@@ -469,14 +484,21 @@ class Descent:
         """Return the logits [B, M, C] of masks that share nothing after an opened layer."""
         examples = piece.shape[0]
         hidden = self._close(layer, opened, members)
-        for later in range(layer + 1, len(self.layers) - 1):
+        for later in range(layer + 1, self.whole_layers):
             masks, head_mask = self.masks[members, later], None
             if (masks != 1).any():
                 head_mask = np.tile(masks, (examples, 1))
             hidden = self._run_layer(later, hidden, piece, head_mask)
+        if self.whole_layers == len(self.layers):
+            return self._read_all(hidden, piece)
         head_masks = np.tile(self.masks[members, -1], (examples, 1))[:, None]
         logits = self._logits(hidden, piece, head_masks)
         return logits.reshape(examples, len(members), -1)
+
+    def _read_all(self, hidden, piece):
+        """Return the logits [B, M, C] of the output [B * M, T, D] of the last layer."""
+        logits = read_all(self.setting, self.classifier, hidden, piece.attention_mask)
+        return logits.reshape(piece.shape[0], -1, logits.shape[-1])
 
     def _logits(self, hidden, piece, head_masks):
         """Return the logits [Z, M, C] of hidden states [Z, T, D] that enter the last layer."""

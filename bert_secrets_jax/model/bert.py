@@ -440,9 +440,17 @@ class Classifier(nn.Module):
     config: BertConfig
 
     @nn.compact
-    def __call__(self, row):
-        config = self.config
-        return classify(config, pool(config, encoded(config, row)))
+    def __call__(self, hidden, attention_mask=None):
+        """Return the logits [..., C].
+
+        Args:
+          hidden: [B, T, D] output of the last layer; without a mask, [..., D] at [CLS] alone.
+          attention_mask: [B, T] 1 on real tokens, 0 on padding.
+        """
+        tokens = encoded(self.config, hidden)
+        if attention_mask is not None:
+            tokens = pooled_tokens(self.config, tokens, attention_mask)
+        return classify(self.config, pool(self.config, tokens))
 
 
 class Bert(nn.Module):

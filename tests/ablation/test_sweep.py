@@ -224,8 +224,40 @@ def test_batches_of_any_shape_and_order(bert, params, config, baseline):
         np.testing.assert_allclose(apart, together, atol=1e-5)
 
 
-@pytest.mark.parametrize('baseline', ['uniform', 'mean', 'resample'])
-def test_devices_share_the_examples(bert, params, config, baseline):
+@pytest.mark.parametrize('baseline', attention.BASELINES)
+def test_logits_of_the_mean_of_all_tokens(config, baseline):
+    """No row of the last layer is without effect on them."""
+    settings = {'classifier_pooling': 'mean', 'num_hidden_layers': 4}
+    kinds = ('sliding_attention', 'full_attention') * 2
+    config = dataclasses.replace(relative(config, 'modernbert'), layer_types=None)
+    bert = bs.Bert(dataclasses.replace(config, **settings, layer_types=kinds))
+    params = random_params(bert)
+    inputs = random_inputs(bert.config, lengths=(9, 4, 6), length=9, seed=1)
+    masks = np.concatenate(
+        [all_kinds(bert.config)[kind] for kind in ('none', 'single heads', 'any')]
+    )
+    expected = naive(bert, params, inputs, masks, baseline)
+    assert np.ptp(expected[-4:], axis=0).max() > 1e-3
+    for tokens in (None, 10):
+        found = sweep(
+            bert, params, [batch_of(inputs)], masks, baseline=baseline, chunk_tokens=tokens
+        )
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ('model_type', 'baseline'),
+    [
+        ('bert', 'uniform'),
+        ('bert', 'mean'),
+        ('bert', 'resample'),
+        ('mpnet', 'uniform'),
+        ('modernbert', 'uniform'),
+    ],
+)
+def test_devices_share_the_examples(config, model_type, baseline):
+    bert = bs.Bert(relative(config, model_type))
+    params, config = random_params(bert), bert.config
     inputs = random_inputs(config, lengths=(3, 9, 5, 8), length=9, seed=5)
     batch, masks = batch_of(inputs), bs.masks.single_heads(config)
     mesh = jax.make_mesh((4,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))
