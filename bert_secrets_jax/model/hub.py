@@ -12,6 +12,8 @@ import pathlib
 import re
 import urllib.error
 import urllib.request
+from collections.abc import Callable
+from typing import Any
 
 from bert_secrets_jax.files import sha256
 
@@ -30,13 +32,20 @@ _TEXT_FILES = ['*.json', 'vocab.txt', 'merges.txt', 'LICENSE*', 'NOTICE*']
 _REACH_SECONDS = 5
 
 
-def locate(name: str | os.PathLike, *, revision: str | None = None) -> pathlib.Path:
+def locate(
+    name: str | os.PathLike,
+    *,
+    revision: str | None = None,
+    check: Callable[[pathlib.Path], Any] | None = None,
+) -> pathlib.Path:
     """Return the directory that holds a checkpoint, downloading it where that is needed.
 
     Args:
       name: A directory, a name on the hub, or 'all-MiniLM-L6-v2', which the `quickstart` extra
         brings along.
       revision: Branch, tag or commit on the hub.
+      check: A function of the folder, called before weights are downloaded from the hub, when all
+        small files are there. What it raises is raised, and spares the download.
 
     Raises:
       FileNotFoundError: There is nothing of that name here, in the cache, or on the hub. Without
@@ -53,7 +62,7 @@ def locate(name: str | os.PathLike, *, revision: str | None = None) -> pathlib.P
         if bundled is not None:
             return bundled
         name = EMBEDDED
-    return _from_hub(name, revision)
+    return _from_hub(name, revision, check)
 
 
 def _embedded() -> pathlib.Path | None:
@@ -99,7 +108,9 @@ def check_cached(file: pathlib.Path) -> None:
         )
 
 
-def _from_hub(name: str, revision: str | None) -> pathlib.Path:
+def _from_hub(
+    name: str, revision: str | None, check: Callable[[pathlib.Path], Any] | None
+) -> pathlib.Path:
     # Read here and not at import: most runs name a directory or the embedded default.
     from huggingface_hub import constants, errors, snapshot_download
 
@@ -116,6 +127,8 @@ def _from_hub(name: str, revision: str | None) -> pathlib.Path:
         )
 
     try:
+        if check is not None:
+            check(download())
         directory = download('model.safetensors')
         if not (directory / 'model.safetensors').exists():
             directory = download('pytorch_model.bin')

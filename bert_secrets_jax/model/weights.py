@@ -110,19 +110,12 @@ def from_pretrained(
       ValueError: The files are not a BERT that we implement. The message lists every tensor that is
         missing, unexpected or misshapen and every setting that is not known.
     """
-    directory = hub.locate(name, revision=revision)
-    settings_file = directory / 'config.json'
-    try:
-        values = parse_json(read_text(settings_file))
-        if not isinstance(values, dict):
-            raise ValueError('it does not hold a JSON object.')
-        settings = read_config(values, ignore=ignore_config)
-        # Values that do not fit each other are this file's fault, too.
-        BertConfig(**settings, add_pooler=False)
-    except (ValueError, OSError) as error:
-        raise ValueError(f'{settings_file}: {error}') from error
+    directory = hub.locate(
+        name, revision=revision, check=lambda folder: _read_settings(folder, ignore_config)
+    )
+    settings, values = _read_settings(directory, ignore_config)
     tensors, file = _read_tensors(directory)
-    _check_plausible(settings, tensors, settings_file, file)
+    _check_plausible(settings, tensors, directory / 'config.json', file)
     tensors = _normalise(tensors, LAYOUTS[settings['model_type']], file)
     settings['rope_frequencies'] = _frequencies(settings, tensors, file)
     config, fresh = _settle_heads(settings, values, tensors, label_names, dtype, file)
@@ -315,6 +308,23 @@ def _fault(tensor: np.ndarray) -> str:
     return ''
 
 
+def _read_settings(
+    directory: pathlib.Path, ignore: tuple[str, ...]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the arguments of `BertConfig` in a config.json, and all that it holds."""
+    file = directory / 'config.json'
+    try:
+        values = parse_json(read_text(file))
+        if not isinstance(values, dict):
+            raise ValueError('it does not hold a JSON object.')
+        settings = read_config(values, ignore=ignore)
+        # Values that do not fit each other are this file's fault, too.
+        BertConfig(**settings, add_pooler=False)
+    except (ValueError, OSError) as error:
+        raise ValueError(f'{file}: {error}') from error
+    return settings, values
+
+
 def _read_tensors(directory: pathlib.Path) -> tuple[dict[str, np.ndarray], pathlib.Path]:
     file = _weight_file(directory)
     open_regular(file).close()
@@ -338,11 +348,13 @@ def _check_plausible(
     file: pathlib.Path,
 ) -> None:
     """Refuse settings of a model far larger than its file, before anything of its size is made."""
-    width, layers = settings['hidden_size'], settings['num_hidden_layers']
-    rows = sum(
-        settings.get(name, getattr(BertConfig, name))
-        for name in ('vocab_size', 'max_position_embeddings', 'type_vocab_size')
-    )
+    width = settings['hidden_size']
+    # Layers that are one layer are in the file once.
+    layers = settings['num_hidden_groups'] or settings['num_hidden_layers']
+    tables = ['vocab_size', 'type_vocab_size']
+    if settings.get('position_embedding_type') != 'rotary':
+        tables.append('max_position_embeddings')
+    rows = sum(settings.get(name, getattr(BertConfig, name)) for name in tables)
     of_layer = 4 * width**2 + 2 * width * settings['intermediate_size']
     wanted = layers * of_layer + rows * (settings['embedding_size'] or width)
     found = sum(tensor.size for tensor in tensors.values())

@@ -62,7 +62,8 @@ VARIANTS = {
         'modernbert',
         {'classifier_pooling': 'mean', 'layer_types': (LOCAL, LOCAL, GLOBAL)},
     ),
-    'albert of one layer': ('albert', {'num_hidden_groups': 1}),
+    # Twelve layers of numbers, of which the file holds one.
+    'albert of one layer': ('albert', {'num_hidden_groups': 1, 'num_hidden_layers': 12}),
     'albert of wide embeddings': ('albert', {'embedding_size': 24}),
     'mpnet of many tokens': ('mpnet', {'max_position_embeddings': 302}),
 }

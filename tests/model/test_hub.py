@@ -1,5 +1,6 @@
 """Finding a checkpoint: the cache, quick words without network, files as they were published."""
 
+import json
 import os
 import subprocess
 import sys
@@ -97,6 +98,31 @@ def test_a_packaged_model_that_is_another_one_is_refused(tmp_path, monkeypatch, 
     message = r'model.safetensors is not the file that the authors of .* published \(SHA-256'
     with pytest.raises(ValueError, match=message):
         hub.locate('all-MiniLM-L6-v2')
+
+
+def test_a_model_of_the_hub_is_refused_before_its_weights_are_downloaded(tmp_path, monkeypatch):
+    huggingface_hub = pytest.importorskip('huggingface_hub')
+    from bert_secrets_jax.model.weights import from_pretrained
+
+    asked = []
+
+    def download(name, *, allow_patterns, **_):
+        asked.append([file for file in allow_patterns if 'model' in file])
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub, 'snapshot_download', download)
+    (tmp_path / 'config.json').write_text('{"model_type": "deberta-v2"}')
+    with pytest.raises(ValueError, match="model_type='deberta-v2' is not implemented"):
+        from_pretrained('someone/deberta')
+    assert asked == [[]]
+    # One that we know is asked for its weights; there are none here.
+    sizes = dict.fromkeys(
+        ('vocab_size', 'hidden_size', 'num_hidden_layers', 'num_attention_heads'), 4
+    )
+    (tmp_path / 'config.json').write_text(json.dumps(sizes | {'intermediate_size': 4}))
+    with pytest.raises(FileNotFoundError, match=r'neither model.safetensors nor'):
+        from_pretrained('someone/bert')
+    assert asked[1:] == [[], ['model.safetensors'], ['pytorch_model.bin']]
 
 
 @pytest.mark.network
