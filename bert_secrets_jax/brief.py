@@ -1,7 +1,7 @@
 """One line for what holds large arrays, and for errors."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 _NAMES = 5
@@ -43,6 +43,16 @@ def summary(error: BaseException) -> str:
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
+
+
+def either(choices: Sequence[Any]) -> str:
+    """Return choices as a person lists them.
+
+    >>> either('abc'), either([True])
+    ("'a', 'b' or 'c'", 'True')
+    """
+    *most, last = map(repr, choices)
+    return f'{", ".join(most)} or {last}' if most else last
 
 
 def _value(value: Any) -> str:

@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from bert_secrets_jax.ablation.layers import Setting, close_intact, embed, open_intact, total
 from bert_secrets_jax.data.encoding import Batch, listed
-from bert_secrets_jax.model.bert import kinds_of_layers, scope_of
+from bert_secrets_jax.model.encoder import kinds_of_layers, scope_of
 from bert_secrets_jax.model.weights import Pretrained, check_pretrained
 
 

@@ -18,17 +18,17 @@ import jax
 import jax.numpy as jnp
 
 from bert_secrets_jax.model import attention
-from bert_secrets_jax.model.bert import (
+from bert_secrets_jax.model.config import BertConfig
+from bert_secrets_jax.model.encoder import (
     PROJECTIONS,
     AttentionInput,
-    Classifier,
     Embeddings,
     RestOfLayer,
-    matmul_precision,
     project,
     project_back,
 )
-from bert_secrets_jax.model.config import BertConfig
+from bert_secrets_jax.model.heads import Classifier
+from bert_secrets_jax.model.parts import matmul_precision
 
 
 @dataclasses.dataclass(frozen=True)

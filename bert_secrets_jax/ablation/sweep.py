@@ -40,8 +40,9 @@ from bert_secrets_jax.ablation.layers import (
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.data.encoding import Batch, in_order, listed
 from bert_secrets_jax.model.attention import OUTPUT_BASELINES, Scope, check_baseline
-from bert_secrets_jax.model.bert import check_finite, kinds_of_layers, scope_of
+from bert_secrets_jax.model.bert import check_finite
 from bert_secrets_jax.model.config import BertConfig
+from bert_secrets_jax.model.encoder import kinds_of_layers, scope_of
 from bert_secrets_jax.model.weights import Pretrained, check_pretrained
 
 

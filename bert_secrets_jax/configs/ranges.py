@@ -1,12 +1,12 @@
 """The range of each setting that is a number, and the words that other settings may be."""
 
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
 
-from bert_secrets_jax.brief import shortened
+from bert_secrets_jax.brief import either, shortened
 from bert_secrets_jax.ranges import Range
 
 _COUNT = Range(1, 10_000_000)
@@ -87,13 +87,13 @@ def check(config: ConfigDict) -> None:
         value = _of(config, name)
         several = isinstance(value, tuple | list)
         if name in _SEVERAL and not several:
-            faults.append(f'{name}={shortened(value)} must be a tuple of {_either(allowed)}')
+            faults.append(f'{name}={shortened(value)} must be a tuple of {either(allowed)}')
             continue
         if value in ((), []) and name != 'ablation.sets':
-            faults.append(f'{name}=() must have at least one of {_either(allowed)}')
+            faults.append(f'{name}=() must have at least one of {either(allowed)}')
         for word in value if several else (value,):
             if word not in allowed:
-                faults.append(f'{name} is {_either(allowed)}, not {shortened(word)}')
+                faults.append(f'{name} is {either(allowed)}, not {shortened(word)}')
     for name in _TUPLES_OF_TEXTS:
         value = _of(config, name)
         if not isinstance(value, tuple | list) or not all(isinstance(each, str) for each in value):
@@ -125,12 +125,6 @@ def _texts(settings: Mapping[str, Any], prefix: str = '') -> Iterator[tuple[str,
                 yield from ((prefix + name, item) for item in value if isinstance(item, str))
         elif value is not None or prefix + name not in _OPTIONAL:
             yield prefix + name, value
-
-
-def _either(words: Sequence[str]) -> str:
-    """Return words as a person lists them: 'a', 'b' or 'c'."""
-    *most, last = map(repr, words)
-    return f'{", ".join(most)} or {last}'
 
 
 def _is_encodable(text: str) -> bool:

@@ -2,10 +2,10 @@
 
 import dataclasses
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from bert_secrets_jax.brief import shortened
+from bert_secrets_jax.brief import either, shortened
 from bert_secrets_jax.model.families import FAMILIES, OF_SOME, Family
 from bert_secrets_jax.ranges import Range
 
@@ -186,7 +186,7 @@ class BertConfig:
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(
-                    f'{name}={shortened(getattr(self, name))} must be {_either(choices)}.'
+                    f'{name}={shortened(getattr(self, name))} must be {either(choices)}.'
                 )
         self._check_layers()
         for name in self.family.defaults:
@@ -215,7 +215,7 @@ class BertConfig:
         if kinds is not None:
             if len(kinds) != self.num_hidden_layers or not set(kinds) <= {GLOBAL, LOCAL}:
                 raise ValueError(
-                    f'layer_types={shortened(kinds)} must be one of {_either((GLOBAL, LOCAL))} for '
+                    f'layer_types={shortened(kinds)} must be one of {either((GLOBAL, LOCAL))} for '
                     f'each of the {self.num_hidden_layers} layers.'
                 )
             if LOCAL in kinds and None in (self.local_attention, self.local_rope_theta):
@@ -291,10 +291,6 @@ class BertConfig:
         elif self.num_labels:
             parts.append(f'{self.num_labels} classes')
         return ', '.join(parts)
-
-
-def _either(choices: Sequence[Any]) -> str:
-    return ' or '.join(map(repr, choices))
 
 
 def _not_implemented(model_type: Any) -> str:
@@ -436,7 +432,7 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
         if given and allowed is not None and values[key] not in allowed:
             problems.append(f'{key}={shortened(values[key])} must be {allowed}')
         if given and name in _CHOICES and values[key] not in _CHOICES[name]:
-            problems.append(f'{key}={shortened(values[key])} must be {_either(_CHOICES[name])}')
+            problems.append(f'{key}={shortened(values[key])} must be {either(_CHOICES[name])}')
     activation = values.get(keys['hidden_act'], ACTIVATIONS[0])
     if activation not in ACTIVATIONS:
         problems.append(

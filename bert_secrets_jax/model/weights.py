@@ -24,8 +24,9 @@ from bert_secrets_jax.files import (
 )
 from bert_secrets_jax.model import hub, torch_bin
 from bert_secrets_jax.model.attention import rotation_frequencies
-from bert_secrets_jax.model.bert import Bert, frequencies_of, init_params, param_shapes
+from bert_secrets_jax.model.bert import Bert, init_params, param_shapes
 from bert_secrets_jax.model.config import BertConfig, ComputeDtype, read_config, write_config
+from bert_secrets_jax.model.encoder import frequencies_of
 from bert_secrets_jax.model.families import FAMILIES
 from bert_secrets_jax.model.layouts import LAYOUTS, Layout
 from bert_secrets_jax.model.tokenizer import load_tokenizer

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from bert_secrets_jax.model import attention
-from bert_secrets_jax.model.bert import Bert, Layer, _positions, init_params
+from bert_secrets_jax.model.bert import Bert, init_params
 from bert_secrets_jax.model.config import BertConfig
+from bert_secrets_jax.model.encoder import Layer, _positions
 from tests.conftest import random_inputs, random_params, relative
 from tests.model import numpy_bert
 

@@ -24,9 +24,8 @@ def theirs(tmp_path, tokenizer_of):
 
     def make(config, kind='AutoModelForSequenceClassification'):
         torch.manual_seed(0)
-        values = {name: value for name, value in write_config(config).items()}
         settings = transformers.AutoConfig.for_model(
-            **values, attn_implementation='eager', output_attentions=True,
+            **write_config(config), attn_implementation='eager', output_attentions=True,
         )  # fmt: skip
         model = getattr(transformers, kind).from_config(settings).eval()
         with torch.no_grad():

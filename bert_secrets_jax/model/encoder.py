@@ -1,0 +1,285 @@
+"""From tokens to the output of the last layer: embeddings, self-attention, feed-forward layers.
+
+A layer is a composition that the frozen record of its family describes (`families.py`). The
+arithmetic of attention and the legend of shapes are in `attention.py`.
+"""
+
+import functools
+import operator
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_secrets_jax.model import attention
+from bert_secrets_jax.model.config import BertConfig, LayerKind
+from bert_secrets_jax.model.parts import (
+    ACTIVATIONS,
+    Dropout,
+    dense,
+    layer_norm,
+    matmul_precision,
+)
+
+PROJECTIONS = ('query', 'key', 'value')
+
+
+def _positions(config: BertConfig, input_ids):
+    """Return the positions [B, T], or [1, T] if they are the same in every example."""
+    if not config.family.positions_after_padding:
+        return jnp.arange(input_ids.shape[-1])[None, :]
+    written = (input_ids != config.pad_token_id).astype(jnp.int32)
+    return config.pad_token_id + written * jnp.cumsum(written, axis=-1)
+
+
+class Embeddings(nn.Module):
+    """What enters the first layer, and what all layers are told besides.
+
+    That is the sum of word, position and segment embeddings, normalised, and projected if
+    necessary; and the scopes of the kinds of layers that the model has, stacked on a leading axis.
+    """
+
+    config: BertConfig
+
+    @nn.compact
+    def __call__(
+        self, input_ids, token_type_ids, attention_mask, example_ids, *, deterministic: bool
+    ):
+        config = self.config
+        width = config.embedding_size or config.hidden_size
+        embed = functools.partial(
+            nn.Embed,
+            features=width,
+            embedding_init=nn.initializers.normal(config.initializer_range),
+        )
+        total = embed(config.vocab_size, name='word')(input_ids)
+        if config.token_dropout:
+            total = _without_masked(config, total, input_ids, attention_mask)
+        if config.type_vocab_size:
+            total += embed(config.type_vocab_size, name='token_type')(token_type_ids)
+        if config.has_positions:
+            positions = _positions(config, input_ids)
+            total += embed(config.max_position_embeddings, name='position')(positions)
+        hidden = layer_norm(config, 'norm')(total) if config.emb_layer_norm_before else total
+        if config.family.zero_padding:
+            hidden = hidden * attention_mask[..., None]
+        if config.family.embedding_dropout:
+            hidden = Dropout(config.hidden_dropout_prob)(
+                hidden, example_ids, deterministic=deterministic
+            )
+        if width != config.hidden_size or config.family.projects_always:
+            hidden = dense(config, config.hidden_size, 'project')(hidden)
+        bias = None
+        if config.family.relative_buckets:
+            length = input_ids.shape[-1]
+            buckets = attention.distance_buckets(length, config.family.relative_buckets)
+            of_bucket = embed(
+                config.family.relative_buckets,
+                features=config.num_attention_heads,
+                name='relative_position',
+            )
+            bias = jnp.moveaxis(of_bucket(jnp.asarray(buckets)), -1, 0)[None]
+        return hidden.astype(config.dtype), _scopes(config, attention_mask, bias)
+
+
+def _without_masked(config: BertConfig, embedded, input_ids, attention_mask):
+    """Set the embeddings of [MASK] to 0, and scale the others up to what training had (ESM)."""
+    masked = input_ids == config.mask_token_id
+    length = jnp.maximum(attention_mask.sum(axis=-1), 1)
+    share = masked.sum(axis=-1) / length
+    # In training, 15 % of the tokens were to be predicted, and 80 % of these were [MASK].
+    scale = (1 - 0.15 * 0.8) / (1 - share)
+    return jnp.where(masked[..., None], 0, embedded) * scale[:, None, None]
+
+
+def _scopes(config: BertConfig, attention_mask, bias) -> attention.Scope:
+    """Return the scopes of the kinds of layers, stacked on a leading axis."""
+    length = attention_mask.shape[-1]
+    scopes = []
+    for kind in distinct_kinds(config):
+        angles = None
+        if kind.rope_theta is not None:
+            angles = attention.rotation_angles(length, frequencies_of(config, kind.rope_theta))
+        visible = attention.visible_keys(attention_mask, kind.reach)
+        normed = jnp.array(kind.normed) if config.family.first_layer_unnormed else None
+        scopes.append(attention.Scope(visible, bias, angles, normed))
+    if len({scope.visible.shape for scope in scopes}) > 1:
+        size = (len(attention_mask), 1, length, length)
+        scopes = [scope.replace(visible=jnp.broadcast_to(scope.visible, size)) for scope in scopes]
+    return jax.tree.map(lambda *each: jnp.stack(each), *scopes)
+
+
+def frequencies_of(config: BertConfig, rope_theta: float) -> np.ndarray:
+    """Return the frequencies [H/2] of rotary positions of a base."""
+    if config.rope_frequencies is not None:
+        return np.array(config.rope_frequencies, np.float32)
+    return attention.rotation_frequencies(config.head_size, rope_theta)
+
+
+def distinct_kinds(config: BertConfig) -> list[LayerKind]:
+    """Return the kinds of layers that a model has, each once."""
+    return list(dict.fromkeys(config.layer_kinds))
+
+
+def kinds_of_layers(config: BertConfig) -> list[int]:
+    """Return the place of each layer's kind among `distinct_kinds`."""
+    distinct = distinct_kinds(config)
+    return [distinct.index(kind) for kind in config.layer_kinds]
+
+
+def scope_of(scopes: attention.Scope, kind) -> attention.Scope:
+    """Return the scope of one kind of layers."""
+    # Of a single kind the index is known before the device runs.
+    place = 0 if len(scopes.visible) == 1 else kind
+    return jax.tree.map(operator.itemgetter(place), scopes)
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention.
+
+    It returns its output [B, T, D], the learned maps [B, N, T, S] and the outputs of the heads [B,
+    T, N, H], after the mask, that its output is made from.
+    """
+
+    config: BertConfig
+
+    @nn.compact
+    def __call__(
+        self, hidden, head_mask, scope, example_ids, replacement, *, baseline, deterministic
+    ):
+        config = self.config
+        precision = matmul_precision(config)
+        query, key, value = (project(config, name)(hidden) for name in PROJECTIONS)
+        learned = attention.attention_probabilities(query, key, scope, precision=precision)
+        used = learned
+        if head_mask is not None and replacement is None:
+            used = attention.disable_heads(learned, head_mask, scope, baseline=baseline)
+        used = Dropout(config.attention_probs_dropout_prob, axes='maps')(
+            used, example_ids, deterministic=deterministic
+        )
+        context = attention.attend(used.astype(value.dtype), value, precision=precision)
+        if head_mask is not None and replacement is not None:
+            context = attention.replace_contexts(context, head_mask, replacement)
+        return project_back(config, 'output')(context), learned, context
+
+
+def project(config: BertConfig, name: str | None = None) -> nn.DenseGeneral:
+    """Return the layer that makes queries, keys or values [..., N, H] from [..., D]."""
+    heads = (config.num_attention_heads, config.head_size)
+    return dense(config, heads, name, bias=config.attention_bias)
+
+
+def project_back(config: BertConfig, name: str | None = None) -> nn.DenseGeneral:
+    """Return the layer that makes the output [..., D] of attention from contexts [..., N, H]."""
+    return dense(config, config.hidden_size, name, axis=(-2, -1), bias=config.attention_bias)
+
+
+def attention_input(config: BertConfig, hidden, scope: attention.Scope):
+    """Return what the attention of a layer reads of the hidden states [..., D].
+
+    For use inside a compact method, whose module then owns the parameters.
+    """
+    if not config.family.norm_first:
+        return hidden
+    normed = layer_norm(config, 'attention_norm')(hidden).astype(config.dtype)
+    return normed if scope.normed is None else jnp.where(scope.normed, normed, hidden)
+
+
+def rest_of_layer(config: BertConfig, residual, dropout=lambda x: x):
+    """Return the output of a layer, all that follows its attention.
+
+    For use inside a compact method, whose module then owns the parameters.
+
+    Args:
+      config: Hyperparameters of the model.
+      residual: [..., D] input of the layer plus output of its attention, before any LayerNorm.
+      dropout: Function that drops elements of the feed-forward output.
+    """
+    if not config.family.dropout_after_feed_forward:
+        dropout = _unchanged
+    if config.family.norm_first:
+        normed = layer_norm(config, 'output_norm')(residual).astype(config.dtype)
+        return residual + dropout(_feed_forward(config, normed))
+    hidden = layer_norm(config, 'attention_norm')(residual).astype(config.dtype)
+    fed = dropout(_feed_forward(config, hidden))
+    return layer_norm(config, 'output_norm')(hidden + fed).astype(config.dtype)
+
+
+def _unchanged(x):
+    return x
+
+
+def _feed_forward(config: BertConfig, hidden):
+    activation = ACTIVATIONS[config.hidden_act]
+    layer = functools.partial(dense, config, bias=config.mlp_bias)
+    if config.family.gated:
+        both = layer((2, config.intermediate_size), 'intermediate')(hidden)
+        wide = activation(both[..., 0, :]) * both[..., 1, :]
+    else:
+        wide = activation(layer(config.intermediate_size, 'intermediate')(hidden))
+    return layer(config.hidden_size, 'output')(wide)
+
+
+class AttentionInput(nn.Module):
+    """The function `attention_input` as a module, which takes the parameters of a whole layer."""
+
+    config: BertConfig
+
+    @nn.compact
+    def __call__(self, hidden, scope):
+        return attention_input(self.config, hidden, scope)
+
+
+class RestOfLayer(nn.Module):
+    """The function `rest_of_layer` as a module, which takes the parameters of a whole layer."""
+
+    config: BertConfig
+
+    @nn.compact
+    def __call__(self, residual):
+        return rest_of_layer(self.config, residual)
+
+
+class Layer(nn.Module):
+    """One encoder layer as `lax.scan` needs it.
+
+    It carries hidden states, and emits them, the maps and the outputs of the heads.
+    """
+
+    config: BertConfig
+    baseline: str = 'uniform'
+    deterministic: bool = True
+
+    @nn.compact
+    def __call__(self, hidden, kind, head_mask, scopes, example_ids, replacement=None):
+        config = self.config
+        scope = scope_of(scopes, kind)
+        dropout = functools.partial(
+            Dropout(config.hidden_dropout_prob),
+            example_ids=example_ids,
+            deterministic=self.deterministic,
+        )
+        attended, maps, contexts = SelfAttention(config, name='attention')(
+            attention_input(config, hidden, scope),
+            head_mask,
+            scope,
+            example_ids,
+            replacement,
+            baseline=self.baseline,
+            deterministic=self.deterministic,
+        )
+        if config.family.dropout_after_attention:
+            attended = dropout(attended)
+        hidden = rest_of_layer(config, hidden + attended, dropout)
+        return hidden, (hidden, maps, contexts)
+
+
+def encoded(config: BertConfig, hidden):
+    """Return the output of the encoder [..., D] from that of its last layer.
+
+    For use inside a compact method, whose module then owns the parameters.
+    """
+    if not config.family.norm_first:
+        return hidden
+    return layer_norm(config, 'final_norm')(hidden).astype(config.dtype)

@@ -1,0 +1,84 @@
+"""What the layers and heads of all encoders are made of: dense layers, LayerNorm and dropout.
+
+The modules that import `flax.linen` are `parts`, `encoder`, `heads` and `bert`, and, outside this
+folder, the pattern classifier's network. Each is built from those before it.
+"""
+
+import functools
+from typing import Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from bert_secrets_jax.model import attention
+from bert_secrets_jax.model.config import BertConfig
+
+ACTIVATIONS = {
+    # BERT's GELU is the exact one; JAX and Flax default to the tanh approximation.
+    'gelu': functools.partial(nn.gelu, approximate=False),
+    'gelu_new': functools.partial(nn.gelu, approximate=True),
+    'gelu_pytorch_tanh': functools.partial(nn.gelu, approximate=True),
+    'relu': nn.relu,
+    'tanh': nn.tanh,
+}
+
+
+def dense(
+    config: BertConfig, features, name: str | None = None, axis=-1, *, bias: bool = True
+) -> nn.DenseGeneral:
+    """Return BERT's dense layer, whose `features` may have several axes, such as (N, H)."""
+    return nn.DenseGeneral(
+        features,
+        axis=axis,
+        use_bias=bias,
+        dtype=jnp.dtype(config.dtype),
+        kernel_init=nn.initializers.normal(config.initializer_range),
+        precision=matmul_precision(config),
+        name=name,
+    )
+
+
+def matmul_precision(config: BertConfig) -> jax.lax.Precision:
+    """Return the precision of matrix products: float32 means float32 on every device.
+
+    Left to itself, JAX multiplies float32 matrices in TF32 on GPUs and in bfloat16 on TPUs, which
+    moves attention maps by 1e-3.
+    """
+    return jax.lax.Precision.HIGHEST if config.dtype == 'float32' else jax.lax.Precision.DEFAULT
+
+
+def layer_norm(config: BertConfig, name: str) -> nn.LayerNorm:
+    """Return LayerNorm, computed in float32 whatever the model computes in."""
+    # The fast variance E[x^2] - E[x]^2 cancels catastrophically in float32 and is not what BERT
+    # computes.
+    return nn.LayerNorm(
+        epsilon=config.layer_norm_eps,
+        use_fast_variance=False,
+        use_bias=config.norm_bias,
+        dtype=jnp.float32,
+        name=name,
+    )
+
+
+class Dropout(nn.Module):
+    """Dropout per element, as in BERT, that does not depend on how examples are batched.
+
+    Flax's own draws one mask for the whole padded batch.
+
+    Attributes:
+      rate: Probability that an element is dropped.
+      axes: 'hidden' for arrays [B, T, ...], 'maps' for arrays [B, N, T, S].
+    """
+
+    rate: float
+    axes: Literal['hidden', 'maps'] = 'hidden'
+
+    @nn.compact
+    def __call__(self, x, example_ids, *, deterministic: bool):
+        if deterministic or self.rate == 0:
+            return x
+        key = self.make_rng('dropout')
+        keys = jax.vmap(lambda example: jax.random.fold_in(key, example))(example_ids)
+        draw = attention.dropout_mask if self.axes == 'hidden' else attention.attention_dropout_mask
+        return jnp.where(draw(keys, self.rate, x.shape[1:]), x / (1 - self.rate), 0)
