@@ -288,6 +288,11 @@ class Descent:
                 'A sweep compares logits, and this model has no classifier: load a fine-tuned '
                 'checkpoint, or give label_names to bs.from_pretrained.'
             )
+        if not config.labels_inputs:
+            raise ValueError(
+                f'A sweep compares the labels of inputs, and this model ({config.summary}) has '
+                'others: give label_names to bs.from_pretrained, and fine-tune it.'
+            )
         check_baseline(baseline)
         if replacement is not None:
             replacement = _checked(config, baseline, replacement)

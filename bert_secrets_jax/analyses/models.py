@@ -91,6 +91,11 @@ def labels_of(examples: Sequence[Example], config: BertConfig) -> np.ndarray:
         raise ValueError(
             'The model has no classifier: give a fine-tuned one, such as `bs.finetune` returns.'
         )
+    if not config.labels_inputs:
+        raise ValueError(
+            f'Each text has one label here, and the model ({config.summary}) gives others: give '
+            'one that was fine-tuned for that, such as `bs.finetune` returns.'
+        )
     examples = as_examples(examples)
     for example in examples:
         label = example.label

@@ -15,9 +15,16 @@ from jaxtyping import Float
 
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.model import attention
-from bert_secrets_jax.model.config import BertConfig
+from bert_secrets_jax.model.config import MASKED_LM, QUESTIONS, SEQUENCES, BertConfig
 from bert_secrets_jax.model.encoder import Embeddings, Layer, encoded, kinds_of_layers
-from bert_secrets_jax.model.heads import classify, pool, pooled_tokens, predict_contacts
+from bert_secrets_jax.model.heads import (
+    MaskedLM,
+    classify,
+    of_tokens,
+    pool,
+    pooled_tokens,
+    predict_contacts,
+)
 from bert_secrets_jax.model.parts import Dropout
 
 
@@ -26,8 +33,9 @@ class BertOutput:
     """All results of a forward pass. Under `jit`, what is not used is neither computed nor stored.
 
     Attributes:
-      logits: [B, C] scores of the classes, or the predicted value of a regression (C = 1). None
-        without classifier.
+      logits: [B, C] scores of the classes, or the predicted value of a regression (C = 1). [B, T,
+        C] those of each token with heads of single tokens, of which C = 2 for answers (start and
+        end), and the number of wordpieces for a masked LM. None without head.
       pooled: [B, D] input of the classifier: a dense layer over [CLS] and its activation (in BERT,
         tanh), or over the mean of all tokens. None without pooler.
       hidden_states: [B, L+1, T, D] embeddings and the output of every layer; the last is that of
@@ -51,7 +59,7 @@ class BertOutput:
 
 
 class Bert(nn.Module):
-    """BERT, or a relative, with optional pooler and optional classification or regression head.
+    """BERT, or a relative, with optional pooler, and with or without a head (`BertConfig.head`).
 
     Attributes:
       config: Hyperparameters of the model.
@@ -116,7 +124,8 @@ class Bert(nn.Module):
             if replacement.ndim == 3:
                 replacement = replacement[None, :, None]
             replacement = jnp.moveaxis(replacement, 1, 0)
-        embedded, scopes = Embeddings(config, name='embeddings')(
+        embeddings = Embeddings(config, name='embeddings')
+        embedded, scopes = embeddings(
             input_ids, token_type_ids, attention_mask, example_ids, deterministic=deterministic
         )
         layers = nn.scan(
@@ -137,12 +146,20 @@ class Bert(nn.Module):
         dropout = functools.partial(
             Dropout(rate), example_ids=example_ids, deterministic=deterministic
         )
-        if config.add_pooler:
+        # Where it pools each token, the heads of tokens call it.
+        if config.add_pooler and (config.head == SEQUENCES or not config.family.pools_tokens):
             tokens = pooled_tokens(config, hidden, attention_mask)
             if config.family.dropout_before_pooler:
                 tokens = dropout(tokens)
             pooled = pool(config, tokens)
-        if config.num_labels:
+        if config.head == MASKED_LM:
+            words = embeddings.variables['params']['word']['embedding']
+            logits = MaskedLM(config, name='lm')(of_tokens(config, hidden), words)
+        elif config.head != SEQUENCES:
+            tokens = of_tokens(config, hidden)
+            # The heads for answers have no dropout of their own.
+            logits = classify(config, tokens if config.head == QUESTIONS else dropout(tokens))
+        elif config.num_labels:
             logits = classify(config, dropout(pooled))
         contacts = None
         if config.add_contact_head:

@@ -47,6 +47,23 @@ _CHOICES: Mapping[str, tuple[Any, ...]] = types.MappingProxyType(
 )
 
 
+# What may stand on the encoder: one label (or, if told so, several) for the whole input, one label
+# for each token, where an answer starts and ends, or the wordpieces under [MASK].
+SEQUENCES, TOKENS = 'sequence_classification', 'token_classification'
+QUESTIONS, MASKED_LM = 'question_answering', 'masked_lm'
+HEADS = (SEQUENCES, TOKENS, QUESTIONS, MASKED_LM)
+ANSWER = ('start', 'end')
+# The end of the name of each head's class in `transformers`.
+CLASSES: Mapping[str, str] = types.MappingProxyType(
+    {
+        SEQUENCES: 'ForSequenceClassification',
+        TOKENS: 'ForTokenClassification',
+        QUESTIONS: 'ForQuestionAnswering',
+        MASKED_LM: 'ForMaskedLM',
+    }
+)
+
+
 # The kinds of layers that ModernBERT has, as its config.json spells them.
 GLOBAL, LOCAL = 'full_attention', 'sliding_attention'
 
@@ -113,7 +130,15 @@ class BertConfig:
       rope_frequencies: [H/2] Frequencies of the rotary positions, where the weights have others
         than `rope_theta` gives; old ones were rounded to half precision.
       add_contact_head: Whether the model has ESM's head that predicts contacts from all maps.
+      head: What stands on the encoder: 'sequence_classification' (or regression),
+        'token_classification', 'question_answering' (extractive: where the answer starts and ends),
+        or 'masked_lm'. The first needs `label_names`; without any, nothing stands there.
       label_names: Names of the classes. No name means no classifier; one name means regression.
+        Those of an answer are always 'start' and 'end'. A masked LM has none: its classes are the
+        wordpieces.
+      multi_label: Whether an input may have several of the classes, each with a logistic
+        regression of its own.
+      tie_word_embeddings: Whether a masked LM predicts by the embeddings of the wordpieces.
       dtype: Type in which matrix products are computed. Parameters, softmax and LayerNorm stay
         float32.
     """
@@ -151,7 +176,10 @@ class BertConfig:
     rope_frequencies: tuple[float, ...] | None = None
     add_pooler: bool = True
     add_contact_head: bool = False
+    head: str = SEQUENCES
     label_names: tuple[str, ...] = ()
+    multi_label: bool = False
+    tie_word_embeddings: bool = True
     dtype: ComputeDtype = 'float32'
 
     def __post_init__(self):
@@ -192,9 +220,24 @@ class BertConfig:
         for name in self.family.defaults:
             if getattr(self, name) is None:
                 raise ValueError(f'{name} must be given with model_type={self.model_type!r}.')
-        if self.label_names and not self.add_pooler:
+        self._check_head()
+
+    def _check_head(self) -> None:
+        """Refuse settings of what stands on the encoder that do not fit each other."""
+        if self.head not in HEADS:
+            raise ValueError(f'head={shortened(self.head)} must be {either(HEADS)}.')
+        names = self.label_names
+        if self.head == MASKED_LM and names:
+            raise ValueError(f'head={MASKED_LM!r} predicts wordpieces, and takes no label_names.')
+        if self.head == TOKENS and not names:
+            raise ValueError(f'head={TOKENS!r} needs label_names.')
+        if self.head == QUESTIONS and names != ANSWER:
+            raise ValueError(f'head={QUESTIONS!r} has label_names={ANSWER}, not {names}.')
+        if self.multi_label and (self.head != SEQUENCES or not names):
+            raise ValueError(f'multi_label=True needs label_names, and head={SEQUENCES!r}.')
+        if self.needs_pooler and not self.add_pooler:
             raise ValueError('A classifier stands on the pooled output: set add_pooler=True.')
-        if self.add_pooler and self.family.pooler_is_of_classifier and not self.label_names:
+        if self.add_pooler and self.family.pooler_is_of_classifier and not self.needs_pooler:
             raise ValueError(
                 f'With model_type={self.model_type!r} the pooler is part of the classifier: give '
                 'label_names, or set add_pooler=False.'
@@ -225,6 +268,21 @@ class BertConfig:
             raise ValueError(
                 f'num_hidden_groups={groups} is more than the {self.num_hidden_layers} layers.'
             )
+
+    @property
+    def labels_inputs(self) -> bool:
+        """Whether the model gives each input one label, or the value of a regression."""
+        return self.head == SEQUENCES and bool(self.label_names) and not self.multi_label
+
+    @property
+    def needs_pooler(self) -> bool:
+        """Whether a pooler stands under the head."""
+        return needs_pooler(self.family, self.head, self.label_names)
+
+    @property
+    def has_head(self) -> bool:
+        """Whether anything stands on the encoder."""
+        return bool(self.label_names) or self.head == MASKED_LM
 
     @property
     def family(self) -> Family:
@@ -269,7 +327,7 @@ class BertConfig:
 
     @property
     def num_labels(self) -> int:
-        """Number of classes (C); 1 for regression, 0 for no classifier."""
+        """Number of classes (C); 1 for regression, 0 for no classifier or a masked LM."""
         return len(self.label_names)
 
     @property
@@ -286,11 +344,22 @@ class BertConfig:
             f'{self.num_attention_heads} heads',
             f'width {self.hidden_size}',
         ]
-        if self.num_labels == 1:
+        if self.head in (QUESTIONS, MASKED_LM):
+            parts.append({QUESTIONS: 'answers', MASKED_LM: 'masked LM'}[self.head])
+        elif self.head == TOKENS:
+            parts.append(f'{self.num_labels} classes of tokens')
+        elif self.multi_label:
+            parts.append(f'{self.num_labels} classes, several at once')
+        elif self.num_labels == 1:
             parts.append('regression')
         elif self.num_labels:
             parts.append(f'{self.num_labels} classes')
         return ', '.join(parts)
+
+
+def needs_pooler(family: Family, head: str, label_names: tuple[str, ...]) -> bool:
+    """Return whether a pooler stands under a head."""
+    return bool(label_names) if head == SEQUENCES else family.pools_tokens
 
 
 def _not_implemented(model_type: Any) -> str:
@@ -300,7 +369,8 @@ def _not_implemented(model_type: Any) -> str:
 
 # Fields that config.json does not decide alone.
 _ELSEWHERE = (
-    'model_type', 'rope_frequencies', 'add_pooler', 'add_contact_head', 'label_names', 'dtype',
+    'model_type', 'rope_frequencies', 'add_pooler', 'add_contact_head', 'head', 'label_names',
+    'multi_label', 'tie_word_embeddings', 'dtype',
 )  # fmt: skip
 # Keys that would change the arithmetic if they had any other value than these.
 _MUST_BE: Mapping[str, tuple[Any, ...]] = types.MappingProxyType(
@@ -490,13 +560,14 @@ def write_config(config: BertConfig) -> dict[str, Any]:
     values |= {'model_type': config.model_type, 'dtype': 'float32'}
     if 'position_embedding_type' not in values:
         values['position_embedding_type'] = 'absolute'
-    if config.label_names:
-        values['architectures'] = [f'{config.family.name}ForSequenceClassification']
+    ending = CLASSES[config.head] if config.has_head else 'Model'
+    values['architectures'] = [f'{config.family.name}{ending}']
+    values['tie_word_embeddings'] = config.tie_word_embeddings
+    if config.head in (SEQUENCES, TOKENS) and config.label_names:
         values['id2label'] = {str(index): name for index, name in enumerate(config.label_names)}
         values['label2id'] = {name: index for index, name in enumerate(config.label_names)}
-        values['problem_type'] = (
-            'regression' if config.num_labels == 1 else 'single_label_classification'
-        )
-    else:
-        values['architectures'] = [f'{config.family.name}Model']
+    if config.head == SEQUENCES and config.label_names:
+        kind = 'multi_label' if config.multi_label else 'single_label'
+        regression = config.num_labels == 1 and not config.multi_label
+        values['problem_type'] = 'regression' if regression else f'{kind}_classification'
     return values

@@ -51,6 +51,8 @@ class Family:
       pooler_is_of_classifier: Whether that layer is part of the classifier, so that a model without
         classifier does not have it.
       dropout_before_pooler: Whether training drops inputs of that layer, too.
+      pools_tokens: Whether that layer also stands under the heads of single tokens.
+      lm_act: The activation in the masked-LM head; None is that of the feed-forward layers.
       eos_token_id: The number of <eos> in the contact head, which no config.json decides; None
         without such a head.
       reads: The fields among `OF_SOME` that its config.json has.
@@ -76,6 +78,8 @@ class Family:
     pooler_norm: bool = False
     pooler_is_of_classifier: bool = False
     dropout_before_pooler: bool = False
+    pools_tokens: bool = False
+    lm_act: str | None = None
     eos_token_id: int | None = None
     reads: tuple[str, ...] = ()
     keys: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -97,6 +101,7 @@ _ROBERTA = Family(
     positions_after_padding=True,
     pooler_is_of_classifier=True,
     dropout_before_pooler=True,
+    lm_act='gelu',
     defaults={'pad_token_id': 1},
 )
 FAMILIES: Mapping[str, Family] = types.MappingProxyType(
@@ -128,6 +133,7 @@ FAMILIES: Mapping[str, Family] = types.MappingProxyType(
             pooler_act='gelu',
             pooler_is_of_classifier=True,
             dropout_before_pooler=True,
+            lm_act='gelu',
             reads=('embedding_size',),
             defaults={'embedding_size': 128},
         ),
@@ -154,6 +160,7 @@ FAMILIES: Mapping[str, Family] = types.MappingProxyType(
             positions_after_padding=True,
             pooler_is_of_classifier=True,
             dropout_before_pooler=True,
+            lm_act='gelu',
             defaults={'pad_token_id': 1},
             # Its classifiers drop what all layers drop.
             always={'type_vocab_size': 0, 'classifier_dropout': None},
@@ -167,6 +174,7 @@ FAMILIES: Mapping[str, Family] = types.MappingProxyType(
             embedding_dropout=False,
             pooler_is_of_classifier=True,
             dropout_before_pooler=True,
+            lm_act='gelu',
             eos_token_id=2,
             reads=(
                 'position_embedding_type',
@@ -198,6 +206,7 @@ FAMILIES: Mapping[str, Family] = types.MappingProxyType(
             pooler_act='gelu',
             pooler_norm=True,
             pooler_is_of_classifier=True,
+            pools_tokens=True,
             reads=(
                 'rope_theta',
                 'local_rope_theta',

@@ -3,9 +3,9 @@
 import flax.linen as nn
 import jax.numpy as jnp
 
-from bert_secrets_jax.model.config import BertConfig
+from bert_secrets_jax.model.config import SEQUENCES, BertConfig
 from bert_secrets_jax.model.encoder import encoded
-from bert_secrets_jax.model.parts import ACTIVATIONS, dense, layer_norm
+from bert_secrets_jax.model.parts import ACTIVATIONS, dense, layer_norm, matmul_precision
 
 
 def pooled_tokens(config: BertConfig, hidden, attention_mask):
@@ -61,20 +61,65 @@ def predict_contacts(config: BertConfig, maps, input_ids, attention_mask):
     return nn.sigmoid(dense(config, 1, 'contact_head')(features)[..., 0]) * pairs
 
 
+def of_tokens(config: BertConfig, hidden):
+    """Return what the heads of single tokens read [..., D], inside a compact method."""
+    return pool(config, hidden) if config.family.pools_tokens else hidden
+
+
+class MaskedLM(nn.Module):
+    """Predicts wordpieces: a dense layer, LayerNorm, and a row of weights for each wordpiece.
+
+    Source: Devlin et al. 2019, section 3.1. The dense layer and LayerNorm are missing where heads
+    of single tokens stand on a layer of their own (`Family.pools_tokens`).
+    """
+
+    config: BertConfig
+
+    @nn.compact
+    def __call__(self, tokens, embedding):
+        """Return the logits [..., V] in float32.
+
+        Args:
+          tokens: [..., D] what `of_tokens` gives.
+          embedding: [V, E] embeddings of the wordpieces, which tied weights are.
+        """
+        config = self.config
+        if not config.family.pools_tokens:
+            act = ACTIVATIONS[config.family.lm_act or config.hidden_act]
+            width = config.embedding_size or config.hidden_size
+            tokens = layer_norm(config, 'norm')(act(dense(config, width, 'dense')(tokens)))
+        if not config.tie_word_embeddings:
+            embedding = nn.Embed(*embedding.shape, name='decoder').embedding
+        bias = self.param('bias', nn.initializers.zeros, (config.vocab_size,))
+        logits = jnp.einsum(
+            '...E,VE->...V',
+            tokens.astype(config.dtype),
+            embedding.astype(config.dtype),
+            precision=matmul_precision(config),
+            preferred_element_type=jnp.float32,
+        )
+        return logits + jnp.expand_dims(bias, range(logits.ndim - 1))
+
+
 class Classifier(nn.Module):
-    """What follows the last layer, up to the logits; it takes the parameters of a whole model."""
+    """What follows the last layer, up to the logits of classes.
+
+    It takes the parameters of a whole model.
+    """
 
     config: BertConfig
 
     @nn.compact
     def __call__(self, hidden, attention_mask=None):
-        """Return the logits [..., C].
+        """Return the logits: [..., C], of single tokens [B, T, C].
 
         Args:
           hidden: [B, T, D] output of the last layer; without a mask, [..., D] at [CLS] alone.
           attention_mask: [B, T] 1 on real tokens, 0 on padding.
         """
         tokens = encoded(self.config, hidden)
+        if self.config.head != SEQUENCES:
+            return classify(self.config, of_tokens(self.config, tokens))
         if attention_mask is not None:
             tokens = pooled_tokens(self.config, tokens, attention_mask)
         return classify(self.config, pool(self.config, tokens))

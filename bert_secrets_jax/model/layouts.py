@@ -2,9 +2,11 @@
 
 import dataclasses
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
+
+from bert_secrets_jax.model.config import MASKED_LM, QUESTIONS, SEQUENCES, TOKENS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -12,29 +14,38 @@ class Layout:
     """How the checkpoints of a model type name their tensors.
 
     Attributes:
-      prefix: Prefix of every tensor except the classifier's, if the checkpoint has a head.
-      modules: Our name of each module and theirs, in which '{}' stands for the number of the layer.
+      prefix: Prefix of every tensor except the head's, if the checkpoint has a head.
+      encoder: Our name of each module and theirs, in which '{}' stands for the number of the layer.
         Our layers are stacked on a leading axis.
-      other_heads: Prefixes of the heads of other tasks, which are left out knowingly.
-      shared_heads: Prefixes of what stands under the classifier and, in other checkpoints, under
-        the head of another task.
+      heads: The same for each of `config.HEADS`, without those of the encoder.
+      other_heads: Prefixes of heads that are not implemented, which are left out knowingly.
+      second_bias: The second name of the bias of a masked LM; '' if it has one name.
       fused: A module of theirs that holds several of ours one after the other, and those.
       saves_frequencies: Whether the frequencies of rotary positions are among the tensors.
     """
 
     prefix: str
-    modules: Mapping[str, str]
-    other_heads: tuple[str, ...]
-    shared_heads: tuple[str, ...] = ()
+    encoder: Mapping[str, str]
+    heads: Mapping[str, Mapping[str, str]]
+    other_heads: tuple[str, ...] = ()
+    second_bias: str = ''
     fused: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     saves_frequencies: bool = False
 
-    def left_out(self, names: Sequence[str]) -> set[str]:
-        """Return the tensors of other heads among these, whose names have no prefix."""
-        others = self.other_heads
-        if not any(name.startswith(f'{self.modules["classifier"]}.') for name in names):
-            others += self.shared_heads
-        return {name for name in names if name.startswith(others)}
+    def modules(self, head: str) -> dict[str, str]:
+        """Return our name of each module and theirs, of the encoder and of one head."""
+        return {**self.encoder, **self.heads.get(head, {})}
+
+    def is_of(self, head: str, name: str) -> bool:
+        """Return whether a tensor, named without the prefix, is of a head."""
+        modules = self.heads.get(head, {}).values()
+        return name.startswith(tuple(f'{module}.' for module in modules)) or (
+            head == MASKED_LM and name == self.second_bias
+        )
+
+    def is_of_any(self, name: str) -> bool:
+        """Return whether a tensor, named without the prefix, is of any head."""
+        return any(self.is_of(head, name) for head in self.heads)
 
     def part(self, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Cut their modules into ours; what cannot be cut stays, and is then unexpected."""
@@ -68,16 +79,55 @@ _BERT = {
     'layers/intermediate': 'encoder.layer.{}.intermediate.dense',
     'layers/output': 'encoder.layer.{}.output.dense',
     'layers/output_norm': 'encoder.layer.{}.output.LayerNorm',
-    'pooler': 'pooler.dense',
-    'classifier': 'classifier',
 }
-_ALBERT = 'encoder.albert_layer_groups.{}.albert_layers.0'
-_BERT_WITH_HEAD = _BERT | {'pooler': 'classifier.dense', 'classifier': 'classifier.out_proj'}
+
+
+def _heads(
+    *, pooler: str = '', classifier: str = 'classifier', lm: Mapping[str, str]
+) -> dict[str, Mapping[str, str]]:
+    """Return the names of all heads.
+
+    Args:
+      pooler: The dense layer under the classifier, where it is part of that; '' where it is not.
+      classifier: The last layer of the classifier.
+      lm: The modules of the masked-LM head.
+    """
+    under = {'pooler': pooler} if pooler else {}
+    return {
+        SEQUENCES: under | {'classifier': classifier},
+        TOKENS: {'classifier': 'classifier'},
+        QUESTIONS: {'classifier': 'qa_outputs'},
+        MASKED_LM: lm,
+    }
+
+
+def _lm(dense: str, norm: str, decoder: str) -> dict[str, str]:
+    return {'lm/dense': dense, 'lm/norm': norm, 'lm/decoder': decoder, 'lm': decoder}
+
+
+_OF_CLASSIFIER = {'pooler': 'classifier.dense', 'classifier': 'classifier.out_proj'}
+_LM_HEAD = _lm('lm_head.dense', 'lm_head.layer_norm', 'lm_head.decoder')
+_WITH_POOLER = _heads(**_OF_CLASSIFIER, lm=_LM_HEAD)
 # No classifier stands on RoBERTa's pooler.
-_ROBERTA = Layout('roberta.', _BERT_WITH_HEAD, ('lm_head.', 'qa_outputs.', 'pooler.'))
+_ROBERTA = Layout('roberta.', _BERT, _WITH_POOLER, ('pooler.',), 'lm_head.bias')
+_ALBERT = 'encoder.albert_layer_groups.{}.albert_layers.0'
+_MODERN = {'pooler': 'head.dense', 'pooler_norm': 'head.norm'}
+_MODERN_CLASSIFIER = _MODERN | {'classifier': 'classifier'}
 LAYOUTS: Mapping[str, Layout] = types.MappingProxyType(
     {
-        'bert': Layout('bert.', _BERT, ('cls.', 'qa_outputs.')),
+        'bert': Layout(
+            'bert.',
+            _BERT | {'pooler': 'pooler.dense'},
+            _heads(
+                lm=_lm(
+                    'cls.predictions.transform.dense',
+                    'cls.predictions.transform.LayerNorm',
+                    'cls.predictions.decoder',
+                )
+            ),
+            ('cls.seq_relationship.',),
+            'cls.predictions.bias',
+        ),
         'roberta': _ROBERTA,
         'xlm-roberta': _ROBERTA,
         'camembert': _ROBERTA,
@@ -95,21 +145,24 @@ LAYOUTS: Mapping[str, Layout] = types.MappingProxyType(
                 'layers/intermediate': 'transformer.layer.{}.ffn.lin1',
                 'layers/output': 'transformer.layer.{}.ffn.lin2',
                 'layers/output_norm': 'transformer.layer.{}.output_layer_norm',
-                'pooler': 'pre_classifier',
-                'classifier': 'classifier',
             },
-            ('vocab_transform.', 'vocab_layer_norm.', 'vocab_projector.', 'qa_outputs.'),
+            _heads(
+                pooler='pre_classifier',
+                lm=_lm('vocab_transform', 'vocab_layer_norm', 'vocab_projector'),
+            ),
         ),
         'electra': Layout(
             'electra.',
-            _BERT_WITH_HEAD | {'embeddings/project': 'embeddings_project'},
-            (
-                'discriminator_predictions.',
-                'generator_predictions.',
-                'generator_lm_head.',
-                'sequence_summary.',
-                'qa_outputs.',
+            _BERT | {'embeddings/project': 'embeddings_project'},
+            _heads(
+                **_OF_CLASSIFIER,
+                lm=_lm(
+                    'generator_predictions.dense',
+                    'generator_predictions.LayerNorm',
+                    'generator_lm_head',
+                ),
             ),
+            ('discriminator_predictions.', 'sequence_summary.'),
         ),
         'albert': Layout(
             'albert.',
@@ -125,13 +178,14 @@ LAYOUTS: Mapping[str, Layout] = types.MappingProxyType(
                 'layers/output': f'{_ALBERT}.ffn_output',
                 'layers/output_norm': f'{_ALBERT}.full_layer_layer_norm',
                 'pooler': 'pooler',
-                'classifier': 'classifier',
             },
-            ('predictions.', 'sop_classifier.', 'qa_outputs.'),
+            _heads(lm=_lm('predictions.dense', 'predictions.LayerNorm', 'predictions.decoder')),
+            ('sop_classifier.',),
+            'predictions.bias',
         ),
         'mpnet': Layout(
             'mpnet.',
-            _BERT_WITH_HEAD
+            _BERT
             | {
                 'embeddings/relative_position': 'encoder.relative_attention_bias',
                 'layers/attention/query': 'encoder.layer.{}.attention.attn.q',
@@ -140,11 +194,13 @@ LAYOUTS: Mapping[str, Layout] = types.MappingProxyType(
                 'layers/attention/output': 'encoder.layer.{}.attention.attn.o',
                 'layers/attention_norm': 'encoder.layer.{}.attention.LayerNorm',
             },
-            ('lm_head.', 'qa_outputs.', 'pooler.'),
+            _WITH_POOLER,
+            ('pooler.',),
+            'lm_head.bias',
         ),
         'esm': Layout(
             'esm.',
-            _BERT_WITH_HEAD
+            _BERT
             | {
                 'embeddings/norm': 'embeddings.layer_norm',
                 'layers/attention_norm': 'encoder.layer.{}.attention.LayerNorm',
@@ -152,7 +208,8 @@ LAYOUTS: Mapping[str, Layout] = types.MappingProxyType(
                 'final_norm': 'encoder.emb_layer_norm_after',
                 'contact_head': 'contact_head.regression',
             },
-            ('lm_head.', 'pooler.'),
+            _heads(**_OF_CLASSIFIER, lm=_LM_HEAD | {'lm': 'lm_head'}),
+            ('pooler.',),
             saves_frequencies=True,
         ),
         'modernbert': Layout(
@@ -169,12 +226,13 @@ LAYOUTS: Mapping[str, Layout] = types.MappingProxyType(
                 'layers/output': 'layers.{}.mlp.Wo',
                 'layers/output_norm': 'layers.{}.mlp_norm',
                 'final_norm': 'final_norm',
-                'pooler': 'head.dense',
-                'pooler_norm': 'head.norm',
-                'classifier': 'classifier',
             },
-            ('decoder.',),
-            shared_heads=('head.',),
+            {
+                SEQUENCES: _MODERN_CLASSIFIER,
+                TOKENS: _MODERN_CLASSIFIER,
+                QUESTIONS: _MODERN_CLASSIFIER,
+                MASKED_LM: _MODERN | {'lm/decoder': 'decoder', 'lm': 'decoder'},
+            },
             fused={'attn.Wqkv': ('attn.query', 'attn.key', 'attn.value')},
         ),
     }

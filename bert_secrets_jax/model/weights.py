@@ -25,9 +25,21 @@ from bert_secrets_jax.files import (
 from bert_secrets_jax.model import hub, torch_bin
 from bert_secrets_jax.model.attention import rotation_frequencies
 from bert_secrets_jax.model.bert import Bert, init_params, param_shapes
-from bert_secrets_jax.model.config import BertConfig, ComputeDtype, read_config, write_config
+from bert_secrets_jax.model.config import (
+    ANSWER,
+    CLASSES,
+    HEADS,
+    MASKED_LM,
+    QUESTIONS,
+    SEQUENCES,
+    BertConfig,
+    ComputeDtype,
+    needs_pooler,
+    read_config,
+    write_config,
+)
 from bert_secrets_jax.model.encoder import frequencies_of
-from bert_secrets_jax.model.families import FAMILIES
+from bert_secrets_jax.model.families import FAMILIES, Family
 from bert_secrets_jax.model.layouts import LAYOUTS, Layout
 from bert_secrets_jax.model.tokenizer import load_tokenizer
 
@@ -85,6 +97,7 @@ def from_pretrained(
     name: str | pathlib.Path,
     *,
     label_names: Sequence[str] | None = None,
+    head: str = SEQUENCES,
     seed: int = 0,
     dtype: ComputeDtype = 'float32',
     revision: str | None = None,
@@ -97,9 +110,13 @@ def from_pretrained(
         pytorch_model.bin, tokenizer files), a name on the hub such as 'bert-base-uncased', or
         'all-MiniLM-L6-v2', which the `quickstart` extra brings along without network. A stranger
         packaged the latter, so that its files are compared with the published ones: see `hub`.
-      label_names: None keeps the checkpoint's own classifier, if it has one. Names put a freshly
-        initialised classifier of that many classes in its place (one name means regression), and
-        add a pooler if there is none. An empty sequence leaves the classifier out.
+      label_names: None keeps the checkpoint's own head, if it has one: a classifier, or a masked
+        LM. Names put a freshly initialised classifier of that many classes in its place (one name
+        means regression), and add a pooler if one is needed and there is none. An empty sequence
+        leaves the head out.
+      head: What the names are classes of: of the input ('sequence_classification'), of its tokens
+        ('token_classification'), or, with the names 'start' and 'end', of where an answer is
+        ('question_answering').
       seed: Seed of the fresh weights.
       dtype: Type in which matrix products are computed, 'float32' or 'bfloat16'.
       revision: Branch, tag or commit on the hub.
@@ -119,7 +136,8 @@ def from_pretrained(
     _check_plausible(settings, tensors, directory / 'config.json', file)
     tensors = _normalise(tensors, LAYOUTS[settings['model_type']], file)
     settings['rope_frequencies'] = _frequencies(settings, tensors, file)
-    config, fresh = _settle_heads(settings, values, tensors, label_names, dtype, file)
+    settings, fresh = _settle_head(settings, values, tensors, label_names, head, file)
+    config = BertConfig(**settings, dtype=dtype)
     bert = Bert(config)
     # Without fresh weights only the shapes are needed, and those cost nothing.
     initial = init_params(bert, seed) if fresh else param_shapes(bert)
@@ -130,7 +148,11 @@ def from_pretrained(
 
 
 def with_classifier(
-    pretrained: Pretrained, label_names: Sequence[str], *, seed: int = 0
+    pretrained: Pretrained,
+    label_names: Sequence[str],
+    *,
+    head: str = SEQUENCES,
+    seed: int = 0,
 ) -> Pretrained:
     """Return the model with a freshly initialised classifier, and a pooler if it has none.
 
@@ -138,8 +160,9 @@ def with_classifier(
     other weights are shared with the given model, not copied.
 
     Args:
-      pretrained: The model; a classifier that it has is replaced.
+      pretrained: The model; a head that it has is replaced.
       label_names: Names of the classes. A single name means regression.
+      head: What they are classes of: see `from_pretrained`.
       seed: Seed of the fresh weights.
 
     Raises:
@@ -147,10 +170,23 @@ def with_classifier(
     """
     if isinstance(label_names, str) or not label_names:
         raise ValueError(f'{label_names=} must be a sequence of at least one name.')
-    config = dataclasses.replace(pretrained.config, label_names=tuple(label_names), add_pooler=True)
-    bert = Bert(config)
+    config, names = pretrained.config, tuple(label_names)
+    stays = config.add_pooler and not config.family.pooler_is_of_classifier
+    bert = Bert(
+        dataclasses.replace(
+            config,
+            head=head,
+            label_names=names,
+            multi_label=False,
+            tie_word_embeddings=True,
+            add_pooler=stays or needs_pooler(config.family, head, names),
+        )
+    )
+    fresh = init_params(bert, seed)
     kept = {name: part for name, part in pretrained.params.items() if name != 'classifier'}
-    return Pretrained(bert, init_params(bert, seed) | kept, pretrained.tokenizer)
+    return Pretrained(
+        bert, {name: kept.get(name, part) for name, part in fresh.items()}, pretrained.tokenizer
+    )
 
 
 def save_pretrained(pretrained: Pretrained, directory: str | pathlib.Path) -> None:
@@ -244,7 +280,7 @@ def params_from_tensors(
 def tensors_from_params(config: BertConfig, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Turn parameters into Hugging Face tensors, named as `transformers` saves them."""
     layout = LAYOUTS[config.model_type]
-    prefix = layout.prefix if config.num_labels else ''
+    prefix = layout.prefix if config.has_head else ''
     tensors = {}
     for path, leaf in flax.traverse_util.flatten_dict(params, sep='/').items():
         names = _their_names(config, path)
@@ -256,7 +292,7 @@ def tensors_from_params(config: BertConfig, params: Mapping[str, Any]) -> dict[s
             array = (
                 layer.reshape(shape[::-1]).T if path.endswith('kernel') else layer.reshape(shape)
             )
-            full = name if name.startswith(_CLASSIFIERS) else prefix + name
+            full = name if layout.is_of(config.head, name) else prefix + name
             if not np.array_equal(tensors.get(full, array), array):
                 raise ValueError(
                     f'{path} differs between layers that are one layer: with '
@@ -264,6 +300,8 @@ def tensors_from_params(config: BertConfig, params: Mapping[str, Any]) -> dict[s
                     f'{config.num_hidden_layers} layers share {full}.'
                 )
             tensors[full] = np.ascontiguousarray(array)
+    if 'lm' in params and layout.second_bias:
+        tensors[layout.second_bias] = np.asarray(params['lm']['bias'], np.float32)
     if layout.saves_frequencies and config.rope_theta is not None and not config.has_positions:
         tensors[prefix + _FREQUENCIES] = frequencies_of(config, config.rope_theta)
     return layout.fuse(tensors)
@@ -272,7 +310,8 @@ def tensors_from_params(config: BertConfig, params: Mapping[str, Any]) -> dict[s
 def _their_names(config: BertConfig, path: str) -> list[str | None]:
     """Return the names of the tensors of each layer; None where the layer has no such module."""
     module, leaf = path.rsplit('/', 1)
-    name = f'{LAYOUTS[config.model_type].modules[module]}.{_LEAVES[leaf]}'
+    modules = LAYOUTS[config.model_type].modules(config.head)
+    name = f'{modules[module]}.{_LEAVES[leaf]}'
     if '{}' not in name:
         return [name]
     normed = [kind.normed or module != 'layers/attention_norm' for kind in config.layer_kinds]
@@ -396,9 +435,9 @@ def _normalise(
         if short in result and not short.startswith(layout.other_heads):
             raise ValueError(f'{file} holds two tensors for {short}.')
         result[short] = tensor
-    left_out = layout.left_out(list(result))
+    left_out = [name for name in result if name.startswith(layout.other_heads)]
     if left_out:
-        names = ', '.join(name for name in result if name in left_out)
+        names = ', '.join(left_out)
         logging.info('%s: left out the head of another task: %s.', file, names)
     kept = {name: tensor for name, tensor in result.items() if name not in left_out}
     return layout.part(kept)
@@ -430,65 +469,139 @@ def _frequencies(
     return tuple(map(float, frequencies))
 
 
-def _settle_heads(
+def _settle_head(
     settings: dict[str, Any],
     values: Mapping[str, Any],
     tensors: dict[str, np.ndarray],
     label_names: Sequence[str] | None,
-    dtype: ComputeDtype,
+    head: str,
     file: pathlib.Path,
-) -> tuple[BertConfig, list[str]]:
-    """Decide on pooler and classifier; returns the config and which of the two are to be fresh."""
-    model_type = settings['model_type']
-    modules = LAYOUTS[model_type].modules
+) -> tuple[dict[str, Any], list[str]]:
+    """Decide on what stands on the encoder, and leave out the tensors of everything else.
+
+    Args:
+      settings: The arguments of `BertConfig`, without pooler and head.
+      values: The content of config.json.
+      tensors: The tensors of the file. Those that are left out are removed.
+      label_names, head: As in `from_pretrained`.
+      file: The file of the tensors, for messages.
+
+    Returns:
+      All arguments of `BertConfig` but the dtype, and the modules that are to be fresh.
+    """
+    layout, family = LAYOUTS[settings['model_type']], FAMILIES[settings['model_type']]
+    if label_names is None:
+        about = _checkpoint_head(values, layout, family, tensors, file)
+    else:
+        about = {'head': head if label_names else SEQUENCES, 'label_names': tuple(label_names)}
+    head, names = about['head'], about.get('label_names', ())
+    if head == MASKED_LM:
+        about['tie_word_embeddings'] = _settle_ties(layout, tensors, file)
+    modules = layout.modules(head)
     # A norm is part of the pooler.
     poolers = [name for name in ('pooler', 'pooler_norm') if name in modules]
-    classifier = modules['classifier']
-    settings = settings | {'add_contact_head': _has('contact_head', modules, tensors)}
-    found = [name for name in tensors if name.startswith(_CLASSIFIERS)]
-    if label_names is None and found:
-        needed = [modules[name] for name in (*poolers, 'classifier')]
-        lacking = [name for name in needed if f'{name}.weight' not in tensors]
-        _check_classifier(values, model_type, lacking, file)
-        names = _label_names(values, tensors[f'{classifier}.weight'], file)
-        return BertConfig(**settings, label_names=names, dtype=dtype), []
-    names = tuple(label_names or ())
-    has_pooler = all(_has(name, modules, tensors) for name in poolers)
-    of_pooler = tuple(f'{modules[name]}.' for name in poolers)
-    for name in found:
+    if label_names is None and (names or head == MASKED_LM):
+        kept = tuple(layout.heads[head])
+    elif label_names and _has(poolers, modules, tensors):
         # A fresh classifier stands on the pooler that is there.
-        if not (names and has_pooler and name.startswith(of_pooler)):
+        kept = tuple(poolers)
+    else:
+        kept = ()
+    theirs = tuple(f'{modules[name]}.' for name in kept)
+    for name in [name for name in tensors if layout.is_of_any(name)]:
+        if not name.startswith(theirs):
             del tensors[name]
             logging.info('%s: left out its %s.', file, name)
-    has_pooler = has_pooler and _has('pooler', modules, tensors)
-    fresh = [] if not names else ['classifier'] if has_pooler else [*poolers, 'classifier']
-    config = BertConfig(
-        **settings, label_names=names, add_pooler=has_pooler or bool(names), dtype=dtype
-    )
-    return config, fresh
+    has_pooler, needed = _has(poolers, modules, tensors), needs_pooler(family, head, names)
+    fresh = ['classifier'] if label_names else []
+    if fresh and needed and not has_pooler:
+        fresh = [*poolers, *fresh]
+    return settings | about | {
+        'add_pooler': has_pooler or needed,
+        'add_contact_head': _has(['contact_head'], modules, tensors),
+    }, fresh
 
 
-def _has(name: str, modules: Mapping[str, str], tensors: Mapping[str, np.ndarray]) -> bool:
-    return name in modules and f'{modules[name]}.weight' in tensors
+def _checkpoint_head(
+    values: Mapping[str, Any],
+    layout: Layout,
+    family: Family,
+    tensors: Mapping[str, np.ndarray],
+    file: pathlib.Path,
+) -> dict[str, Any]:
+    """Return the settings of the head that a checkpoint has.
+
+    Raises:
+      ValueError: It has one that is not implemented, or not all of it.
+    """
+    classes = {f'{family.name}{ending}': head for head, ending in CLASSES.items()}
+    architectures = values.get('architectures') or []
+    named = classes.get(architectures[0]) if len(architectures) == 1 else None
+    whole = [head for head in HEADS if _ends(layout, head) in tensors]
+    head = named if named in whole else whole[0] if whole else SEQUENCES
+    fault = ''
+    if head != MASKED_LM and any(name.startswith(_CLASSIFIERS) for name in tensors):
+        lacking = [
+            name for name in _under(layout, named or head) if f'{name}.weight' not in tensors
+        ]
+        if architectures and named is None:
+            fault = f'of {", ".join(architectures)}'
+        elif lacking:
+            fault = f'without {" and ".join(lacking)}'
+    if fault:
+        raise ValueError(
+            f'{file} has a classifier {fault}, and these are implemented: {", ".join(classes)}. '
+            'Pass label_names=() to leave it out.'
+        )
+    about: dict[str, Any] = {'head': head}
+    if head in whole and head == QUESTIONS:
+        about['label_names'] = ANSWER
+    elif head in whole and head != MASKED_LM:
+        about['label_names'] = _label_names(values, tensors[_ends(layout, head)], file)
+    if head == SEQUENCES and head in whole:
+        about['multi_label'] = values.get('problem_type') == 'multi_label_classification'
+    return about
 
 
-def _check_classifier(
-    values: Mapping[str, Any], model_type: str, lacking: Sequence[str], file: pathlib.Path
-) -> None:
-    """Raise ValueError unless the classifier is one over sentences with one label each."""
-    implemented = f'{FAMILIES[model_type].name}ForSequenceClassification'
-    architectures = values.get('architectures') or [implemented]
-    if architectures != [implemented]:
-        kind = f'of {", ".join(architectures)}'
-    elif lacking:
-        kind = f'without {" and ".join(lacking)}'
-    elif values.get('problem_type') == 'multi_label_classification':
-        kind = 'of several labels at once'
-    else:
-        return
-    raise ValueError(
-        f'{file} has a classifier {kind}, and only that of {implemented} is implemented. Pass '
-        'label_names=() to leave it out.'
+def _ends(layout: Layout, head: str) -> str:
+    """Return the tensor that shows that a checkpoint has a head."""
+    modules = layout.heads.get(head, {})
+    if head == MASKED_LM:
+        # Where a head of tokens stands on a layer of its own, that layer is under others, too.
+        return f'{modules["lm/dense"]}.weight' if 'lm/dense' in modules else f'{modules["lm"]}.bias'
+    return f'{modules["classifier"]}.weight'
+
+
+def _under(layout: Layout, head: str) -> list[str]:
+    """Return their names of the modules that a classifier is made of, with its pooler."""
+    modules = layout.modules(head) if head == SEQUENCES else layout.heads[head]
+    wanted = ('pooler', 'pooler_norm', 'classifier')
+    return [modules[name] for name in wanted if name in modules]
+
+
+def _settle_ties(layout: Layout, tensors: dict[str, np.ndarray], file: pathlib.Path) -> bool:
+    """Leave out what a masked LM has twice, and return whether its weights are the embeddings."""
+    modules = layout.modules(MASKED_LM)
+    bias, decoder = f'{modules["lm"]}.bias', f'{modules["lm/decoder"]}.weight'
+    if layout.second_bias in tensors:
+        second = tensors.pop(layout.second_bias)
+        if not np.array_equal(tensors.setdefault(bias, second), second):
+            logging.warning(
+                '%s: %s is not the same as %s, which is used.', file, layout.second_bias, bias
+            )
+    words = tensors.get(f'{modules["embeddings/word"]}.weight')
+    tied = decoder not in tensors or (words is not None and np.array_equal(tensors[decoder], words))
+    if tied:
+        tensors.pop(decoder, None)
+    return tied
+
+
+def _has(
+    names: Sequence[str], modules: Mapping[str, str], tensors: Mapping[str, np.ndarray]
+) -> bool:
+    """Return whether there are such modules, and a checkpoint has all of them."""
+    return bool(names) and all(
+        name in modules and f'{modules[name]}.weight' in tensors for name in names
     )
 
 

@@ -1,0 +1,272 @@
+"""What stands on an encoder: equal to PyTorch, and written so that `transformers` reads it."""
+
+import dataclasses
+import functools
+import itertools
+import json
+import logging
+
+import jax
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.model.bert import Bert, init_params
+from bert_secrets_jax.model.config import (
+    ANSWER,
+    CLASSES,
+    HEADS,
+    MASKED_LM,
+    QUESTIONS,
+    SEQUENCES,
+    TOKENS,
+    write_config,
+)
+from bert_secrets_jax.model.families import FAMILIES
+from bert_secrets_jax.model.weights import from_pretrained, save_pretrained, with_classifier
+from tests.conftest import random_inputs, random_params, relative
+
+# Of the greatest logit, where that is above 1: rounding is relative to what is summed.
+TOLERANCE = 5e-6
+NAMES = {TOKENS: ('O', 'B-PER', 'I-PER'), QUESTIONS: ANSWER, MASKED_LM: ()}
+# Camembert and XLM-RoBERTa are RoBERTa in all but name, and ESM has no head for answers.
+CASES = [
+    case
+    for case in itertools.product(FAMILIES, NAMES)
+    if case[0] not in ('xlm-roberta', 'camembert') and case != ('esm', QUESTIONS)
+]
+
+
+def with_head(config, model_type, head, **changes):
+    """Return the config of a small model with a head and without what it does not need."""
+    config = relative(config, model_type)
+    bare = dataclasses.replace(config, label_names=(), add_pooler=False)
+    pools = config.family.pools_tokens
+    return dataclasses.replace(
+        bare, head=head, label_names=NAMES[head], add_pooler=pools, **changes
+    )
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def logits_of(bert, params, inputs):
+    return bert.apply({'params': params}, **inputs).logits
+
+
+def assert_close(found, expected):
+    np.testing.assert_allclose(
+        found, expected, rtol=0, atol=TOLERANCE * max(1, np.abs(expected).max())
+    )
+
+
+def in_pytorch(config, scale):
+    """Return a random PyTorch model of a config whose weights are of a scale."""
+    torch, transformers = pytest.importorskip('torch'), pytest.importorskip('transformers')
+    torch.manual_seed(0)
+    values = write_config(config)
+    settings = transformers.AutoConfig.for_model(**values, attn_implementation='eager')
+    settings.num_labels = max(config.num_labels, 2)
+    model = getattr(transformers, values['architectures'][0])(settings).eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if name.endswith('bias') or 'norm' in name.lower():
+                # These start at 0 and 1, where mistakes in them are invisible.
+                weight.add_(scale * torch.randn_like(weight))
+            else:
+                weight.mul_(scale / config.initializer_range)
+    return model
+
+
+def said(model, config, inputs):
+    """Return the logits of a PyTorch model."""
+    torch = pytest.importorskip('torch')
+    inputs = {name: torch.tensor(array, dtype=torch.long) for name, array in inputs.items()}
+    if config.type_vocab_size < 2:
+        del inputs['token_type_ids']
+    with torch.no_grad():
+        output = model(**inputs)
+    if config.head == QUESTIONS:
+        return torch.stack([output.start_logits, output.end_logits], dim=-1).numpy()
+    return output.logits.numpy()
+
+
+@pytest.mark.parametrize(('model_type', 'head'), CASES)
+def test_equals_pytorch_there_and_back(config, tokenizer_of, tmp_path, model_type, head):
+    config = with_head(config, model_type, head)
+    inputs = random_inputs(config, lengths=(11, 4, 7, 1), length=11, seed=5)
+    for scale in (0.02, 0.3):
+        model = in_pytorch(config, scale)
+        model.save_pretrained(tmp_path)
+        tokenizer_of(model_type).save_pretrained(tmp_path)
+        ours = from_pretrained(tmp_path)
+        assert (ours.config.head, ours.config.num_labels) == (head, len(NAMES[head]))
+        expected = said(model, config, inputs)
+        assert expected.shape[2] == (config.num_labels or config.vocab_size)
+        found = logits_of(ours.bert, ours.params, inputs)
+        assert_close(found, expected)
+    # What we write, PyTorch reads without a tensor too few or too many.
+    save_pretrained(ours, tmp_path / 'again')
+    theirs, report = type(model).from_pretrained(tmp_path / 'again', output_loading_info=True)
+    missing = {name for name in report['missing_keys'] if 'contact_head' not in name}
+    assert not (missing or report['unexpected_keys'] or report['mismatched_keys'])
+    # What padding sees is up to each implementation.
+    real = inputs['attention_mask'].astype(bool)
+    assert_close(said(theirs.eval(), config, inputs)[real], expected[real])
+    again = from_pretrained(tmp_path / 'again')
+    assert again.config == ours.config
+    jax.tree.map(np.testing.assert_array_equal, again.params, ours.params)
+
+
+def test_several_labels_at_once(config, tokenizer, tmp_path):
+    config = dataclasses.replace(config, multi_label=True)
+    inputs = random_inputs(config, lengths=(11, 4), length=11, seed=5)
+    model = in_pytorch(config, 0.3)
+    assert model.config.problem_type == 'multi_label_classification'
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    ours = from_pretrained(tmp_path)
+    assert ours.config == config
+    found = logits_of(ours.bert, ours.params, inputs)
+    assert_close(found, said(model, config, inputs))
+    save_pretrained(ours, tmp_path / 'again')
+    written = json.loads((tmp_path / 'again' / 'config.json').read_text())
+    assert written['problem_type'] == 'multi_label_classification'
+    assert 'several at once' in repr(ours)
+
+
+@pytest.fixture
+def saved(config, tokenizer, tmp_path):
+    """Return a function that saves a random model with a head, and returns it and its folder."""
+
+    def save(head, **changes):
+        bert = Bert(with_head(config, 'bert', head, **changes))
+        model = bs.Pretrained(bert, random_params(bert), tokenizer)
+        save_pretrained(model, tmp_path)
+        return model, tmp_path
+
+    return save
+
+
+def rewrite(directory, change):
+    file = directory / 'model.safetensors'
+    safetensors.numpy.save_file(change(safetensors.numpy.load_file(file)), file)
+
+
+def test_a_decoder_of_its_own(saved):
+    """Weights that are no embeddings are kept, there and back, and PyTorch uses them."""
+    transformers = pytest.importorskip('transformers')
+    model, directory = saved(MASKED_LM, tie_word_embeddings=False)
+    assert model.params['lm']['decoder']['embedding'].shape == (60, 24)
+    loaded = from_pretrained(directory)
+    assert not loaded.config.tie_word_embeddings
+    inputs = random_inputs(model.config, lengths=(11, 4), length=11, seed=5)
+    found = logits_of(loaded.bert, loaded.params, inputs)
+    theirs = transformers.BertForMaskedLM.from_pretrained(directory).eval()
+    assert_close(found, said(theirs, model.config, inputs))
+
+
+def test_spellings_of_a_masked_lm(saved, caplog):
+    """Old files have the embeddings twice, or the bias under one of two names."""
+    model, directory = saved(MASKED_LM)
+    bias = np.asarray(model.params['lm']['bias'])
+    words = np.asarray(model.params['embeddings']['word']['embedding'])
+    first, second = 'cls.predictions.decoder.bias', 'cls.predictions.bias'
+    changes = (
+        lambda t: t | {'cls.predictions.decoder.weight': words},
+        lambda t: {name: tensor for name, tensor in t.items() if name != first},
+        lambda t: {name: tensor for name, tensor in t.items() if name != second} | {first: bias},
+        lambda t: t | {'cls.seq_relationship.weight': np.zeros((2, 24), np.float32)},
+    )
+    for change in changes:
+        rewrite(directory, change)
+        loaded = from_pretrained(directory)
+        assert loaded.config == model.config
+        jax.tree.map(np.testing.assert_array_equal, loaded.params, model.params)
+    rewrite(directory, lambda t: t | {second: bias + 1})
+    with caplog.at_level(logging.WARNING):
+        loaded = from_pretrained(directory)
+    assert 'cls.predictions.bias is not the same' in caplog.text
+    np.testing.assert_array_equal(loaded.params['lm']['bias'], bias)
+
+
+def test_a_masked_lm_as_a_model_for_fine_tuning(saved):
+    """Its head is left out for a classifier; from the file and from memory this is the same."""
+    model, directory = saved(MASKED_LM)
+    assert 'lm' in from_pretrained(directory).params
+    bare = from_pretrained(directory, label_names=())
+    assert 'lm' not in bare.params and not bare.config.has_head
+    for head, names in ((SEQUENCES, ('a', 'b')), (TOKENS, ('a', 'b', 'c')), (QUESTIONS, ANSWER)):
+        loaded = from_pretrained(directory, label_names=names, head=head, seed=3)
+        made = with_classifier(model, names, head=head, seed=3)
+        assert loaded.config == made.config and loaded.config.head == head
+        jax.tree.map(np.testing.assert_array_equal, loaded.params, made.params)
+
+
+def test_modernbert_hands_its_layer_under_the_head_on(config, tokenizer_of, tmp_path):
+    """It stands under the masked LM and under classifiers, as in `transformers`."""
+    bert = Bert(with_head(config, 'modernbert', MASKED_LM))
+    model = bs.Pretrained(bert, random_params(bert), tokenizer_of('modernbert'))
+    save_pretrained(model, tmp_path)
+    loaded = from_pretrained(tmp_path, label_names=('a', 'b'), seed=3)
+    made = with_classifier(model, ('a', 'b'), seed=3)
+    for each in (loaded, made):
+        np.testing.assert_array_equal(
+            each.params['pooler']['kernel'], model.params['pooler']['kernel']
+        )
+    assert loaded.config == made.config
+
+
+def test_a_pooler_of_another_head_is_left_out(config, tokenizer_of):
+    """RoBERTa's pooler is part of its classifier of inputs; no head of tokens has one."""
+    bert = Bert(relative(config, 'roberta'))
+    model = bs.Pretrained(bert, init_params(bert, 0), tokenizer_of('roberta'))
+    made = with_classifier(model, ('a', 'b'), head=TOKENS)
+    assert 'pooler' not in made.params and not made.config.add_pooler
+    assert 'pooler' in with_classifier(made, ('a', 'b')).params
+
+
+def test_the_class_decides_between_heads_of_the_same_tensors(saved):
+    model, directory = saved(TOKENS)
+    assert from_pretrained(directory).config == model.config
+    values = json.loads((directory / 'config.json').read_text())
+    values['architectures'] = ['BertForMultipleChoice']
+    (directory / 'config.json').write_text(json.dumps(values))
+    with pytest.raises(ValueError, match='a classifier of BertForMultipleChoice'):
+        from_pretrained(directory)
+
+
+@pytest.mark.parametrize(
+    ('settings', 'match'),
+    [
+        ({'head': 'tagger'}, "head='tagger' must be 'sequence_classification'"),
+        ({'head': MASKED_LM}, 'takes no label_names'),
+        ({'head': TOKENS, 'label_names': ()}, 'needs label_names'),
+        ({'head': QUESTIONS}, r"has label_names=\('start', 'end'\)"),
+        ({'head': TOKENS, 'multi_label': True}, 'multi_label=True needs'),
+    ],
+)
+def test_heads_that_do_not_fit(config, settings, match):
+    with pytest.raises(ValueError, match=match):
+        dataclasses.replace(config, **settings)
+
+
+@pytest.mark.parametrize('model_type', FAMILIES)
+def test_classes_have_the_names_of_transformers(config, model_type):
+    transformers = pytest.importorskip('transformers')
+    for head in HEADS:
+        if (model_type, head) != ('esm', QUESTIONS):
+            assert hasattr(transformers, FAMILIES[model_type].name + CLASSES[head])
+
+
+@pytest.mark.parametrize('head', [TOKENS, MASKED_LM, 'several labels'])
+def test_what_needs_one_label_says_so(config, tokenizer, head):
+    if head == 'several labels':
+        config = dataclasses.replace(config, multi_label=True)
+    else:
+        config = with_head(config, 'bert', head)
+    model = bs.Pretrained(Bert(config), init_params(Bert(config), 0), tokenizer)
+    batches = bs.encode(tokenizer, ['the cat', 'a dog'])
+    with pytest.raises(ValueError, match='this model'):
+        bs.sweep(model, batches, np.ones((1, 3, 4)))
+    with pytest.raises(ValueError, match='fine-tuned'):
+        bs.analyses.ablation(model, [bs.Example('the cat', label=1)])
