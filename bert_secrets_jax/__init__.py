@@ -21,6 +21,7 @@ from bert_secrets_jax import lazy
 # compares the two.
 _MEMBERS = {
     'ablation.contexts': ('mean_contexts',),
+    'ablation.masked_lm': ('MaskedLosses', 'masked_lm_losses'),
     'ablation.resumable': ('sweep_examples',),
     'ablation.sweep': ('Swept', 'sweep', 'sweep_batches'),
     'cache': ('enable_cache',),
@@ -30,6 +31,7 @@ _MEMBERS = {
     'data.framenet': ('framenet_sample', 'read_framenet', 'read_framenet_sample'),
     'data.glue': ('prepare_tfds', 'read_glue', 'read_tfds'),
     'data.linguistics': ('annotate',),
+    'data.masking': ('MaskedBatch', 'Masking', 'mask_words'),
     'data.tables': ('read_table',),
     'data.tasks': ('GLUE', 'Example', 'Task', 'get_task'),
     'finetune.train': ('Finetuned', 'finetune'),
@@ -45,6 +47,7 @@ _MEMBERS = {
         'from_pretrained',
         'save_pretrained',
         'with_classifier',
+        'with_masked_lm',
     ),
     'programs.api': ('Report', 'report'),
     'report.explorer': ('Explorer',),
@@ -69,6 +72,7 @@ if TYPE_CHECKING:
     from bert_secrets_jax import analyses, paper, patterns, plots
     from bert_secrets_jax.ablation import masks, significance
     from bert_secrets_jax.ablation.contexts import mean_contexts
+    from bert_secrets_jax.ablation.masked_lm import MaskedLosses, masked_lm_losses
     from bert_secrets_jax.ablation.resumable import sweep_examples
     from bert_secrets_jax.ablation.sweep import Swept, sweep, sweep_batches
     from bert_secrets_jax.analyses import verdicts as claims
@@ -89,6 +93,7 @@ if TYPE_CHECKING:
     )
     from bert_secrets_jax.data.glue import prepare_tfds, read_glue, read_tfds
     from bert_secrets_jax.data.linguistics import annotate
+    from bert_secrets_jax.data.masking import MaskedBatch, Masking, mask_words
     from bert_secrets_jax.data.tables import read_table
     from bert_secrets_jax.data.tasks import GLUE, Example, Task, get_task
     from bert_secrets_jax.finetune.train import Finetuned, finetune
@@ -105,6 +110,7 @@ if TYPE_CHECKING:
         from_pretrained,
         save_pretrained,
         with_classifier,
+        with_masked_lm,
     )
     from bert_secrets_jax.programs.api import Report, report
     from bert_secrets_jax.report.explorer import Explorer

@@ -27,7 +27,7 @@ from bert_secrets_jax.model.encoder import (
     project,
     project_back,
 )
-from bert_secrets_jax.model.heads import Classifier
+from bert_secrets_jax.model.heads import Head
 from bert_secrets_jax.model.parts import matmul_precision
 
 
@@ -241,12 +241,12 @@ def last_layer(setting: Setting, params, classifier, hidden, scope, head_masks, 
     amounts = (1 - head_masks).astype(context.dtype)[..., None]
     used = context[:, None] + amounts * (baseline - context)[:, None]
     row = _rest(setting, params, hidden[:, :1] + _output(setting, params, used))
-    return Classifier(config).apply({'params': classifier}, row)
+    return Head(config).apply({'params': classifier}, row)
 
 
 @_piece
 def read_all(setting: Setting, classifier, hidden, attention_mask):
-    """Return the logits [Z, C] of a classifier that reads all tokens, not [CLS] alone.
+    """Return the logits of a head that reads all tokens: [Z, C], or of each token [Z, T, C].
 
     Args:
       setting: The model and the baseline.
@@ -255,7 +255,27 @@ def read_all(setting: Setting, classifier, hidden, attention_mask):
       attention_mask: [B, T] The mask of the tokens: 1 on real tokens, 0 on padding.
     """
     attention_mask = _per_row(attention_mask, len(hidden))
-    return Classifier(setting.config).apply({'params': classifier}, hidden, attention_mask)
+    return Head(setting.config).apply({'params': classifier}, hidden, attention_mask)
+
+
+@_piece
+def read_words(setting: Setting, classifier, embedding, hidden, places, words):
+    """Return the sum [Z, 1] of the log-probabilities that a masked LM gives to hidden wordpieces.
+
+    Args:
+      setting: The model and the baseline.
+      classifier: The parameters of what follows the last layer.
+      embedding: [V, E] The embeddings of the wordpieces.
+      hidden: [Z, T, D] The output of the last layer.
+      places: [B, K] The positions of the hidden wordpieces.
+      words: [B, K] These wordpieces; -1 where there are fewer than K.
+    """
+    places, words = (_per_row(array, len(hidden)) for array in (places, words))
+    asked = jnp.take_along_axis(hidden, places[:, :, None], axis=1)
+    logits = Head(setting.config).apply({'params': classifier}, asked, embedding=embedding)
+    given = jnp.take_along_axis(logits, jnp.maximum(words, 0)[:, :, None], axis=-1)[..., 0]
+    likely = given - jax.nn.logsumexp(logits, axis=-1)
+    return jnp.where(words >= 0, likely, 0).sum(axis=-1, keepdims=True)
 
 
 def _maps_of_first(setting: Setting, params, read, scope):

@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 from jaxtyping import Float, Shaped
 
 from bert_secrets_jax.ablation.donors import Donors
-from bert_secrets_jax.ablation.sweep import Descent, Swept
+from bert_secrets_jax.ablation.sweep import Descent, Swept, of_one_length
 from bert_secrets_jax.data.encoding import Batch, encode, in_order
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.files import read_arrays, write_arrays
@@ -74,18 +74,45 @@ def sweep_examples(
         chunk_tokens=chunk_tokens,
         mesh=mesh,
     )
-    count = len(descent.masks)
     batches = encode(
         pretrained.tokenizer,
         examples,
         max_length=max_length,
-        # A batch of more tokens than a call takes would be cut into pieces anyway.
-        tokens_per_batch=min(
-            tokens_per_batch, descent.tokens, max(descent.tokens * _CALLS_PER_BATCH // count, 1)
-        ),
+        tokens_per_batch=tokens_of_batch(descent, tokens_per_batch),
         batch_multiple=descent.devices,
     )
     descent = descent.replacing(pretrained, batches, donor_seed=donor_seed, mesh=mesh)
+    logits = sweep_all(pretrained, batches, descent, folder=folder)
+    return Swept(masks=np.asarray(masks, np.float32), logits=logits)
+
+
+def tokens_of_batch(descent: Descent, tokens_per_batch: int) -> int:
+    """Return how many tokens a batch may have so that progress shows.
+
+    Args:
+      descent: The computation.
+      tokens_per_batch: The greatest number that is wanted.
+    """
+    few = max(descent.tokens * _CALLS_PER_BATCH // len(descent.masks), 1)
+    # A batch of more tokens than a call takes would be cut into pieces anyway.
+    return min(tokens_per_batch, descent.tokens, few)
+
+
+def sweep_all(
+    pretrained: Pretrained,
+    batches: Sequence[Batch],
+    descent: Descent,
+    *,
+    folder: str | pathlib.Path | None,
+) -> np.ndarray:
+    """Return the logits [M, E, ...] of all batches, and show the progress.
+
+    Args:
+      pretrained: The model of the descent.
+      batches: The batches.
+      descent: The computation, which lacks no replacement.
+      folder: As in `sweep_examples`.
+    """
     files = [None] * len(batches)
     if folder is not None:
         files = _files(pathlib.Path(folder), pretrained, descent, batches)
@@ -95,13 +122,13 @@ def sweep_examples(
         logging.info('%d of %d batches are done.', len(batches) - len(waiting), len(batches))
     for index in progress(
         waiting,
-        f'Ablation ({len(masks)} masks)',
-        size=lambda index: batches[index].size * len(masks),
+        f'Ablation ({len(descent.which)} masks)',
+        size=lambda index: batches[index].size * len(descent.which),
         unit='masks x examples',
     ):
         _complete(parts[index], descent, batches[index], files[index])
-    logits = in_order([batch.example for batch in batches], [logits for logits, _ in parts], axis=1)
-    return Swept(masks=np.asarray(masks, np.float32), logits=logits[descent.which])
+    found = of_one_length(logits for logits, _ in parts)
+    return in_order([batch.example for batch in batches], found, axis=1)[descent.which]
 
 
 def _files(
@@ -118,7 +145,7 @@ def _files(
     for batch in batches:
         content = sweep.copy()
         content.update(repr(batch.input_ids.shape).encode())
-        for array in (*batch.inputs.values(), batch.example):
+        for array in jax.tree.leaves(dataclasses.replace(batch, marks={})):
             content.update(np.ascontiguousarray(array))
         if isinstance(replacement, Donors):
             # Not the seed: other donors of other examples change nothing here.
@@ -132,9 +159,8 @@ def _files(
 def _read(
     file: pathlib.Path | None, descent: Descent, batch: Batch
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the logits [M, B, C] of a batch, and which of them [M, B] are computed."""
-    shape = len(descent.masks), len(batch.example)
-    logits = np.zeros((*shape, descent.setting.config.num_labels), np.float32)
+    """Return the logits [M, B, ...] of a batch, and which of them [M, B] are computed."""
+    logits = np.zeros((len(descent.masks), *descent.answer_shape(batch)), np.float32)
     # Filler rows are never computed.
     done = np.tile(np.asarray(batch.example) < 0, (len(descent.masks), 1))
     if file is None or not file.exists():

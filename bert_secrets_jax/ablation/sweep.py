@@ -35,13 +35,15 @@ from bert_secrets_jax.ablation.layers import (
     lend,
     open_layer,
     read_all,
+    read_words,
     run_layer,
 )
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.data.encoding import Batch, in_order, listed
+from bert_secrets_jax.data.masking import MaskedBatch
 from bert_secrets_jax.model.attention import OUTPUT_BASELINES, Scope, check_baseline
 from bert_secrets_jax.model.bert import check_finite
-from bert_secrets_jax.model.config import BertConfig
+from bert_secrets_jax.model.config import MASKED_LM, SEQUENCES, BertConfig
 from bert_secrets_jax.model.encoder import kinds_of_layers, scope_of
 from bert_secrets_jax.model.weights import Pretrained, check_pretrained
 
@@ -52,17 +54,21 @@ class Swept:
 
     Attributes:
       masks: [M, L, N] The masks, as they were given to the sweep.
-      logits: [M, E, C] The logits of every example under every mask.
+      logits: [M, E, C] The logits of every example under every mask; [M, E, T, C] of its tokens,
+        where the head is one of single tokens. They are 0 past the padded length of an example. For
+        a masked LM it is [M, E, 1], the sum of the log-probabilities of the hidden wordpieces.
     """
 
     masks: Float[np.ndarray, 'M L N']
-    logits: Float[np.ndarray, 'M E C']
+    logits: Float[np.ndarray, 'M E *T C']
 
     __repr__ = brief
 
     @property
-    def predictions(self) -> Real[np.ndarray, 'M E']:
+    def predictions(self) -> Real[np.ndarray, 'M E *T']:
         """The predicted class ids, or the predicted values where there is one output (C is 1).
+
+        Those of a masked LM mean nothing.
 
         Raises:
           FloatingPointError: Some logits are NaN or infinite.
@@ -96,8 +102,9 @@ def sweep(
     the logits batch by batch.
 
     Args:
-      pretrained: A model with a classification or regression head.
-      batches: The batches of one call of `encode`.
+      pretrained: A model with a classification or regression head, of inputs or of single tokens,
+        or a masked LM.
+      batches: The batches of one call of `encode`; for a masked LM, those of `mask_words`.
       masks: [M, L, N] The masks, from `ablation/masks.py` or your own: 1 keeps a head, 0 replaces
         what it does by the baseline, and a fraction mixes the two.
       baseline: What a disabled head does: 'uniform' gives every token 1/length (the paper, section
@@ -115,9 +122,10 @@ def sweep(
 
     Raises:
       TypeError: The model is not a `Pretrained`, or a single batch is given.
-      ValueError: The masks do not fit the model, the model has no classifier, the baseline is
-        unknown or does not go with the replacement, there are no batches or, for 'resample', fewer
-        than two examples, or a batch cannot be split over the devices.
+      ValueError: The masks do not fit the model, the model has no head or gives several labels at
+        once, the baseline is unknown or does not go with the replacement, there are no batches or,
+        for 'resample', fewer than two examples, a batch cannot be split over the devices, or
+        nothing is hidden in it from a masked LM.
     """
     batches = list(listed(batches))
     if not batches:
@@ -134,8 +142,21 @@ def sweep(
     )
     return Swept(
         masks=np.asarray(masks, np.float32),
-        logits=in_order([batch.example for batch in batches], list(found), axis=1),
+        logits=in_order([batch.example for batch in batches], of_one_length(found), axis=1),
     )
+
+
+def of_one_length(logits: Iterable[np.ndarray]) -> list[np.ndarray]:
+    """Fill the logits of tokens up with 0 to those of the longest batch.
+
+    Args:
+      logits: Those of each batch: [M, B, C], which stay, or [M, B, T, C].
+    """
+    found = list(logits)
+    if found[0].ndim < 4:
+        return found
+    length = max(each.shape[2] for each in found)
+    return [np.pad(each, ((0, 0), (0, 0), (0, length - each.shape[2]), (0, 0))) for each in found]
 
 
 def sweep_batches(
@@ -148,7 +169,7 @@ def sweep_batches(
     donor_seed: int = 0,
     chunk_tokens: int | None = None,
     mesh: Mesh | None = None,
-) -> Iterator[Float[np.ndarray, 'M B C']]:
+) -> Iterator[Float[np.ndarray, 'M B *T C']]:
     """Yield the logits [M, B, C] of each batch.
 
     The arguments and the errors are those of `sweep`. The logits of filler rows mean nothing. With
@@ -211,21 +232,21 @@ class Piece:
     """What all steps through the layers read of a piece of a batch, on the devices.
 
     Attributes:
-      attention_mask: [B, T] The mask of the tokens: 1 on real tokens, 0 on padding.
+      batch: The examples.
       scopes: What each layer may see.
       replacements: What replaces the contexts of disabled heads in each layer, as in `layers`; None
         where the baseline needs none, or no mask changes a layer. Of 'resample' they take as much
         memory as the hidden states of these layers.
     """
 
-    attention_mask: Any
+    batch: Batch
     scopes: Sequence[Scope]
     replacements: Sequence[Any]
 
     @property
     def shape(self) -> tuple[int, int]:
         """The numbers of examples B and of tokens T."""
-        return self.attention_mask.shape
+        return self.batch.attention_mask.shape
 
 
 @dataclasses.dataclass(frozen=True)
@@ -283,15 +304,15 @@ class Descent:
                 f'masks must be [masks, layers, heads] = [M, {expected[0]}, {expected[1]}] with at '
                 f'least one mask, got {list(masks.shape)}.'
             )
-        if not config.num_labels:
+        if not config.has_head:
             raise ValueError(
                 'A sweep compares logits, and this model has no classifier: load a fine-tuned '
                 'checkpoint, or give label_names to bs.from_pretrained.'
             )
-        if not config.labels_inputs:
+        if config.multi_label:
             raise ValueError(
-                f'A sweep compares the labels of inputs, and this model ({config.summary}) has '
-                'others: give label_names to bs.from_pretrained, and fine-tune it.'
+                f'A sweep compares single labels, and this model ({config.summary}) gives several '
+                'at once: give label_names to bs.from_pretrained, and fine-tune it.'
             )
         check_baseline(baseline)
         if replacement is not None:
@@ -316,7 +337,9 @@ class Descent:
     @property
     def whole_layers(self) -> int:
         """The number of layers that are run for all tokens: all, unless logits read [CLS] alone."""
-        return len(self.layers) - (self.setting.config.classifier_pooling == 'cls')
+        config = self.setting.config
+        reads_first = config.head == SEQUENCES and config.classifier_pooling == 'cls'
+        return len(self.layers) - reads_first
 
     @property
     def lacks_replacement(self) -> bool:
@@ -345,13 +368,20 @@ class Descent:
             found = Donors.drawn(batches, seed=donor_seed)
         return dataclasses.replace(self, replacement=found)
 
-    def logits(self, batch: Batch) -> Float[np.ndarray, 'given B C']:
+    def logits(self, batch: Batch) -> Float[np.ndarray, 'given B *T C']:
         """Return the logits of a batch under all masks, in the order in which they were given."""
-        examples, classes = len(batch.example), self.setting.config.num_labels
-        logits = np.empty((len(self.masks), examples, classes), np.float32)
+        logits = np.empty((len(self.masks), *self.answer_shape(batch)), np.float32)
         for members, rows, found in self.steps(batch, np.arange(len(self.masks))):
             logits[np.ix_(members, rows)] = found
         return logits[self.which]
+
+    def answer_shape(self, batch: Batch) -> tuple[int, ...]:
+        """Return the shape of the logits of a batch under one mask, as in `Swept`."""
+        config = self.setting.config
+        rows, length = np.shape(batch.input_ids)
+        if config.head == SEQUENCES:
+            return rows, config.num_labels
+        return (rows, 1) if config.head == MASKED_LM else (rows, length, config.num_labels)
 
     def steps(
         self, batch: Batch, members: Int[np.ndarray, ' wanted']
@@ -364,8 +394,12 @@ class Descent:
 
         Yields:
           The indices [m] of masks in `masks`, the indices [b] of rows in the batch, and their
-          logits [m, b, C].
+          logits [m, b, ...].
         """
+        if self.setting.config.head == MASKED_LM and not isinstance(batch, MaskedBatch):
+            raise ValueError(
+                'A masked LM is asked for hidden wordpieces: give the batches of bs.mask_words.'
+            )
         for rows in _pieces(batch, self.tokens, self.devices):
             for computed, found in one_behind(self._run(_take(batch, rows), members)):
                 yield computed, rows, np.swapaxes(found, 0, 1)[: len(computed)]
@@ -377,7 +411,7 @@ class Descent:
         hidden, scopes = embed(self.setting, self.embeddings, batch)
         of_kind = [scope_of(scopes, kind) for kind in range(len(scopes.visible))]
         of_layer = [of_kind[kind] for kind in kinds_of_layers(self.setting.config)]
-        piece = Piece(batch.attention_mask, of_layer, replacements)
+        piece = Piece(batch, of_layer, replacements)
         yield from self._walk(hidden, piece, 0, members)
 
     def _replacements(self, batch: Batch, members) -> list[Any]:
@@ -502,9 +536,16 @@ class Descent:
         return logits.reshape(examples, len(members), -1)
 
     def _read_all(self, hidden, piece):
-        """Return the logits [B, M, C] of the output [B * M, T, D] of the last layer."""
-        logits = read_all(self.setting, self.classifier, hidden, piece.attention_mask)
-        return logits.reshape(piece.shape[0], -1, logits.shape[-1])
+        """Return the logits [B, M, ...] of the output [B * M, T, D] of the last layer."""
+        batch = piece.batch
+        if self.setting.config.head == MASKED_LM:
+            embedding = self.embeddings['word']['embedding']
+            found = read_words(
+                self.setting, self.classifier, embedding, hidden, batch.places, batch.words
+            )
+        else:
+            found = read_all(self.setting, self.classifier, hidden, batch.attention_mask)
+        return found.reshape(piece.shape[0], -1, *found.shape[1:])
 
     def _logits(self, hidden, piece, head_masks):
         """Return the logits [Z, M, C] of hidden states [Z, T, D] that enter the last layer."""

@@ -3,7 +3,7 @@
 import flax.linen as nn
 import jax.numpy as jnp
 
-from bert_secrets_jax.model.config import SEQUENCES, BertConfig
+from bert_secrets_jax.model.config import MASKED_LM, SEQUENCES, BertConfig
 from bert_secrets_jax.model.encoder import encoded
 from bert_secrets_jax.model.parts import ACTIVATIONS, dense, layer_norm, matmul_precision
 
@@ -101,23 +101,23 @@ class MaskedLM(nn.Module):
         return logits + jnp.expand_dims(bias, range(logits.ndim - 1))
 
 
-class Classifier(nn.Module):
-    """What follows the last layer, up to the logits of classes.
-
-    It takes the parameters of a whole model.
-    """
+class Head(nn.Module):
+    """What follows the last layer, up to the logits; it takes the parameters of a whole model."""
 
     config: BertConfig
 
     @nn.compact
-    def __call__(self, hidden, attention_mask=None):
+    def __call__(self, hidden, attention_mask=None, embedding=None):
         """Return the logits: [..., C], of single tokens [B, T, C].
 
         Args:
           hidden: [B, T, D] output of the last layer; without a mask, [..., D] at [CLS] alone.
           attention_mask: [B, T] 1 on real tokens, 0 on padding.
+          embedding: [V, E] embeddings of the wordpieces, which a masked LM needs.
         """
         tokens = encoded(self.config, hidden)
+        if self.config.head == MASKED_LM:
+            return MaskedLM(self.config, name='lm')(of_tokens(self.config, tokens), embedding)
         if self.config.head != SEQUENCES:
             return classify(self.config, of_tokens(self.config, tokens))
         if attention_mask is not None:

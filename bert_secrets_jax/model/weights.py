@@ -45,6 +45,7 @@ from bert_secrets_jax.model.tokenizer import load_tokenizer
 
 # Where classifiers are, of whatever kind.
 _CLASSIFIERS = ('classifier.', 'pre_classifier.', 'head.')
+_ENCODER = ('embeddings', 'layers', 'final_norm')
 _LEAVES = {'kernel': 'weight', 'embedding': 'weight', 'scale': 'weight', 'bias': 'bias'}
 # Constant buffers that old releases saved.
 _BUFFERS = ('embeddings.position_ids', 'embeddings.token_type_ids')
@@ -187,6 +188,36 @@ def with_classifier(
     return Pretrained(
         bert, {name: kept.get(name, part) for name, part in fresh.items()}, pretrained.tokenizer
     )
+
+
+def with_masked_lm(tuned: Pretrained, pretrained: Pretrained) -> Pretrained:
+    """Return a fine-tuned encoder with the masked-LM head of the model that it started from.
+
+    So the same head reads both encoders. Where its weights are the embeddings of wordpieces (as in
+    most models), they are the fine-tuned ones, too.
+
+    Args:
+      tuned: The fine-tuned model; its classifier is left out.
+      pretrained: The masked LM.
+
+    Raises:
+      ValueError: The second model is no masked LM, or the two have other layers or wordpieces.
+    """
+    check_pretrained(tuned, pretrained)
+    config = pretrained.config
+    if config.head != MASKED_LM:
+        raise ValueError(f'The model ({config.summary}) has no head of a masked LM.')
+    theirs, ours = (
+        jax.tree.map(np.shape, {name: model.params[name] for name in ('embeddings', 'layers')})
+        for model in (pretrained, tuned)
+    )
+    if tuned.config.model_type != config.model_type or theirs != ours:
+        raise ValueError(
+            f'A head of {config.summary} does not fit {tuned.config.summary}: give the model that '
+            'the other one was fine-tuned from.'
+        )
+    encoder = {name: tuned.params[name] for name in tuned.params if name in _ENCODER}
+    return Pretrained(pretrained.bert, {**pretrained.params, **encoder}, pretrained.tokenizer)
 
 
 def save_pretrained(pretrained: Pretrained, directory: str | pathlib.Path) -> None:

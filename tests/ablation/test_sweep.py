@@ -249,6 +249,60 @@ def test_logits_of_the_mean_of_all_tokens(config, baseline):
     ('model_type', 'baseline'),
     [
         ('bert', 'uniform'),
+        ('bert', 'resample'),
+        ('mpnet', 'zero'),
+        ('modernbert', 'mean'),
+    ],
+)
+def test_logits_of_single_tokens(config, model_type, baseline):
+    config = relative(config, model_type)
+    bert = bs.Bert(
+        dataclasses.replace(
+            config,
+            head='token_classification',
+            label_names=('O', 'B', 'I', 'E', 'S'),
+            add_pooler=config.family.pools_tokens,
+        )
+    )
+    params = random_params(bert)
+    inputs = random_inputs(bert.config, lengths=(9, 4, 6), length=9, seed=1)
+    kinds = all_kinds(bert.config)
+    masks = np.concatenate([kinds[kind] for kind in ('none', 'single heads', 'any')])
+    expected = naive(bert, params, inputs, masks, baseline)
+    assert expected.shape[1:] == (3, 9, 5) and np.ptp(expected, axis=0).max() > 1e-3
+    real = inputs['attention_mask'].astype(bool)
+    for tokens in (None, 10):
+        found = sweep(
+            bert, params, [batch_of(inputs)], masks, baseline=baseline, chunk_tokens=tokens
+        )
+        np.testing.assert_allclose(found[:, real], expected[:, real], atol=1e-5)
+
+
+def test_logits_of_tokens_of_batches_of_different_lengths(config):
+    """They are filled up with 0, and predictions have an axis of tokens."""
+    bert = bs.Bert(
+        dataclasses.replace(
+            config, head='token_classification', label_names=('O', 'B'), add_pooler=False
+        )
+    )
+    params, masks = random_params(bert), bs.masks.single_layers(config)
+    short, long = (
+        random_inputs(config, lengths=(length, 3), length=length, seed=1) for length in (5, 9)
+    )
+    batches = [batch_of(short), dataclasses.replace(batch_of(long), example=np.array([2, 3]))]
+    swept = bs.sweep(bs.Pretrained(bert, params, None), batches, masks)
+    assert swept.logits.shape == (3, 4, 9, 2) and swept.predictions.shape == (3, 4, 9)
+    assert not swept.logits[:, :2, 5:].any()
+    for number, batch in enumerate(batches):
+        alone = sweep(bert, params, [dataclasses.replace(batch, example=np.arange(2))], masks)
+        rows = slice(2 * number, 2 * number + 2)
+        np.testing.assert_allclose(swept.logits[:, rows, : alone.shape[2]], alone, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ('model_type', 'baseline'),
+    [
+        ('bert', 'uniform'),
         ('bert', 'mean'),
         ('bert', 'resample'),
         ('mpnet', 'uniform'),

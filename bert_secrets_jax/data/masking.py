@@ -1,0 +1,172 @@
+"""Hide wordpieces from a masked LM, and keep what they were.
+
+Shapes: B rows of a batch, R rows of all batches, K hidden wordpieces of a row, T positions.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Int
+
+from bert_secrets_jax.brief import brief
+from bert_secrets_jax.data.encoding import BUCKETS, Batch, Encoded, bucket, tokenize
+from bert_secrets_jax.data.tasks import Text, as_examples
+
+
+@dataclasses.dataclass(frozen=True)
+class Masking:
+    """Which wordpieces of a text are hidden.
+
+    Attributes:
+      share: The share of the wordpieces of a text that are replaced by [MASK]: 15 % as in BERT's
+        training (Devlin et al. 2019, section 3.1), but all of them by [MASK], and at least one.
+      one_at_a_time: Whether every wordpiece is hidden instead, each in a copy of the text of its
+        own. Their log-probabilities add up to the pseudo-log-likelihood of the text (Salazar et al.
+        2020, "Masked language model scoring"). It costs a forward pass for each wordpiece.
+      seed: The seed of the draw. What is drawn of a text depends on its place among the texts, and
+        not on batches.
+    """
+
+    share: float = 0.15
+    one_at_a_time: bool = False
+    seed: int = 0
+
+    def __post_init__(self):
+        if isinstance(self.share, bool) or not 0 < self.share < 1:
+            raise ValueError(f'share={self.share!r} must be a number between 0 and 1.')
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class MaskedBatch(Batch):
+    """A batch with [MASK] in place of some wordpieces.
+
+    Attributes:
+      places: [B, K] int32 The positions of these wordpieces; 0 where a row has fewer than K.
+      words: [B, K] int32 The wordpieces that were there; -1 where a row has fewer than K.
+    """
+
+    places: Any
+    words: Any
+
+    __repr__ = brief
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskedTexts:
+    """Texts with hidden wordpieces, in batches.
+
+    Attributes:
+      batches: The batches. `Batch.example` counts rows; a text has one, or several if its
+        wordpieces are hidden one at a time.
+      text: [R] The number of the text of each row.
+      hidden: [R] The number of hidden wordpieces of each row.
+    """
+
+    batches: Sequence[MaskedBatch]
+    text: Int[np.ndarray, ' R']
+    hidden: Int[np.ndarray, ' R']
+
+    __repr__ = brief
+
+
+def mask_words(
+    tokenizer,
+    texts: Sequence[Text],
+    *,
+    masking: Masking | None = None,
+    max_length: int = 128,
+    tokens_per_batch: int = 2048,
+    buckets: Sequence[int] = BUCKETS,
+    batch_multiple: int = 1,
+) -> MaskedTexts:
+    """Tokenise texts, replace some wordpieces by [MASK], and group the texts into batches.
+
+    Special tokens and [UNK] are never hidden: a model is not asked for them.
+
+    Args:
+      tokenizer: A fast tokenizer of `transformers`.
+      texts: Strings, pairs of strings or `Example`s, as in `encode`.
+      masking: Which wordpieces are hidden; None takes the defaults of `Masking`.
+      max_length, tokens_per_batch, buckets, batch_multiple: As in `encode`.
+
+    Raises:
+      TypeError: The texts or the tokenizer are something else.
+      ValueError: The tokenizer has no [MASK], there are no texts, or a text has no wordpiece that
+        could be hidden. The error names it.
+    """
+    masking = masking or Masking()
+    mask = getattr(tokenizer, 'mask_token_id', None)
+    encoded = tokenize(tokenizer, texts, max_length=max_length)
+    if mask is None:
+        raise ValueError('The tokenizer has no mask_token: name it in tokenizer_config.json.')
+    kept = (encoded.text >= 0) & ~encoded.special
+    if tokenizer.unk_token_id is not None:
+        kept &= encoded.input_ids != tokenizer.unk_token_id
+    if not kept.any(axis=1).all():
+        example = as_examples(texts)[int(np.flatnonzero(~kept.any(axis=1))[0])]
+        raise ValueError(
+            f'{example.place or repr(example.text_a)} has no wordpiece that can be hidden, only '
+            'special ones and [UNK]: leave it out, or look at the tokenizer.'
+        )
+    if masking.one_at_a_time:
+        text, places = np.nonzero(kept)
+        places, hidden = places[:, None], np.ones(len(text), int)
+    else:
+        text = np.arange(len(kept))
+        drawn = [_draw(masking, number, row) for number, row in enumerate(kept)]
+        hidden = np.array([len(each) for each in drawn])
+        places = np.full((len(drawn), hidden.max()), -1)
+        for row, each in enumerate(drawn):
+            places[row, : len(each)] = each
+    words = np.where(places >= 0, np.take_along_axis(encoded.input_ids[text], places, axis=1), -1)
+    input_ids = encoded.input_ids[text].copy()
+    rows, columns = np.nonzero(places >= 0)
+    input_ids[rows, places[rows, columns]] = mask
+    batches = bucket(
+        _rows_of(encoded, text, input_ids),
+        max_length=max_length,
+        tokens_per_batch=tokens_per_batch,
+        buckets=buckets,
+        batch_multiple=batch_multiple,
+    )
+    return MaskedTexts(
+        [_with_words(batch, places, words, masking.share) for batch in batches], text, hidden
+    )
+
+
+def _draw(masking: Masking, number: int, kept: np.ndarray) -> np.ndarray:
+    """Return the positions that are hidden in a text, in ascending order."""
+    places = np.flatnonzero(kept)
+    count = max(1, round(masking.share * len(places)))
+    rng = np.random.default_rng([masking.seed, number])
+    return np.sort(rng.choice(places, count, replace=False))
+
+
+def _rows_of(encoded: Encoded, text: np.ndarray, input_ids: np.ndarray) -> Encoded:
+    """Return a tokenised example for each row, with its wordpieces replaced."""
+    return dataclasses.replace(
+        encoded,
+        input_ids=input_ids,
+        token_type_ids=encoded.token_type_ids[text],
+        special=encoded.special[text],
+        lengths=encoded.lengths[text],
+        offsets=encoded.offsets[text],
+        text=encoded.text[text],
+    )
+
+
+def _with_words(batch: Batch, places: np.ndarray, words: np.ndarray, share: float) -> MaskedBatch:
+    """Add what is hidden to a batch; all batches of one length have as many columns."""
+    rows = np.asarray(batch.example)
+    real = (rows >= 0)[:, None]
+    most = min(places.shape[1], math.ceil(share * batch.input_ids.shape[1]))
+    return MaskedBatch(
+        **{field.name: getattr(batch, field.name) for field in dataclasses.fields(Batch)},
+        places=np.where(real, np.maximum(places[rows, :most], 0), 0).astype(np.int32),
+        words=np.where(real, words[rows, :most], -1).astype(np.int32),
+    )

@@ -1,0 +1,274 @@
+"""The loss of a masked LM under masks of heads: as in PyTorch, resumable, and its statistics."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.ablation import resumable
+from bert_secrets_jax.ablation.masked_lm import assess_losses
+from bert_secrets_jax.model import attention
+from tests.conftest import random_params, relative
+
+TEXTS = [
+    'the cat saw a big red house and the dog ran',
+    'she liked it',
+    'a bird chased the small cat , and not the dog .',
+    'he ran',
+    'the old teacher ran and the new friend never liked a big dog or the cat !',
+]
+
+
+@pytest.fixture(scope='module')
+def model_of(config, tokenizer_of):
+    """Return a function that makes a random masked LM of a model type."""
+
+    def make(model_type='bert', **changes):
+        mine = relative(config, model_type)
+        mine = dataclasses.replace(
+            mine,
+            head='masked_lm',
+            label_names=(),
+            add_pooler=mine.family.pools_tokens,
+            **changes,
+        )
+        return bs.Pretrained(bs.Bert(mine), random_params(bs.Bert(mine)), tokenizer_of(model_type))
+
+    return make
+
+
+@pytest.fixture(scope='module')
+def model(model_of):
+    return model_of()
+
+
+def hidden_of(masked):
+    """Return the hidden wordpieces of each row, by its number."""
+    return {
+        int(row): {
+            int(place): int(word)
+            for place, word in zip(batch.places[index], batch.words[index], strict=True)
+            if word >= 0
+        }
+        for batch in masked.batches
+        for index, row in enumerate(batch.example)
+        if row >= 0
+    }
+
+
+def test_what_is_hidden(model):
+    tokenizer = model.tokenizer
+    masked = bs.mask_words(tokenizer, TEXTS, masking=bs.Masking(share=0.3))
+    plain = bs.tokenize(tokenizer, TEXTS)
+    for row, words in hidden_of(masked).items():
+        count = int(known(model, plain)[row].sum())
+        assert len(words) == max(1, round(0.3 * count)) == masked.hidden[row]
+        for place, word in words.items():
+            assert plain.input_ids[row, place] == word and plain.text[row, place] == 0
+    for batch in masked.batches:
+        shown = batch.input_ids == tokenizer.mask_token_id
+        assert shown.sum() == (batch.words >= 0).sum()
+    # The same of each text whatever the batches, and other wordpieces with another seed.
+    again = bs.mask_words(
+        tokenizer, TEXTS, masking=bs.Masking(share=0.3), tokens_per_batch=16, buckets=(8, 16)
+    )
+    assert hidden_of(again) == hidden_of(masked)
+    other = bs.mask_words(tokenizer, TEXTS, masking=bs.Masking(share=0.3, seed=1))
+    assert hidden_of(other) != hidden_of(masked)
+
+
+def known(model, plain):
+    return (plain.text >= 0) & (plain.input_ids != model.tokenizer.unk_token_id)
+
+
+def test_one_at_a_time(model):
+    masked = bs.mask_words(model.tokenizer, TEXTS, masking=bs.Masking(one_at_a_time=True))
+    plain = bs.tokenize(model.tokenizer, TEXTS)
+    assert (masked.hidden == 1).all()
+    np.testing.assert_array_equal(np.bincount(masked.text), known(model, plain).sum(axis=1))
+    hidden = hidden_of(masked)
+    assert len(hidden) == len(masked.text)
+    places = {(int(text), place) for text, row in zip(masked.text, hidden.values(), strict=True)
+              for place in row}  # fmt: skip
+    assert len(places) == len(masked.text)
+
+
+def test_unknown_words_are_not_asked_for(model):
+    unknown = model.tokenizer.unk_token_id
+    masked = bs.mask_words(model.tokenizer, ['the xyz cat'], masking=bs.Masking(one_at_a_time=True))
+    assert len(masked.text) == 2 and unknown not in masked.batches[0].words
+    with pytest.raises(ValueError, match='text/1 has no wordpiece that can be hidden'):
+        bs.mask_words(model.tokenizer, ['the cat', 'xyz'])
+    with pytest.raises(ValueError, match='between 0 and 1'):
+        bs.Masking(share=15.0)
+
+
+@jax.jit
+def log_probabilities(logits):
+    return jax.nn.log_softmax(logits, axis=-1)
+
+
+@pytest.mark.parametrize(
+    ('model_type', 'baseline'),
+    [
+        ('bert', 'uniform'),
+        ('bert', 'resample'),
+        ('roberta', 'zero'),
+        ('albert', 'uniform'),
+        ('electra', 'uniform'),
+        ('esm', 'mean'),
+        ('modernbert', 'uniform'),
+    ],
+)
+def test_losses_equal_those_of_forward_passes(model_of, model_type, baseline):
+    model = model_of(model_type)
+    masking = bs.Masking(share=0.3, seed=2)
+    masks = np.concatenate([np.ones((1, 3, 4)), bs.masks.single_heads(model.config)])
+    replacement = None
+    masked = bs.mask_words(model.tokenizer, TEXTS, masking=masking, max_length=24)
+    if baseline == 'mean':
+        replacement = bs.mean_contexts(model, masked.batches)
+    found = bs.masked_lm_losses(
+        model, TEXTS, masks, masking=masking, baseline=baseline, max_length=24
+    )
+    assert found.losses.shape == (13, 5)
+    np.testing.assert_array_equal(found.hidden, masked.hidden)
+    np.testing.assert_allclose(
+        found.means, found.losses.sum(axis=1) / masked.hidden.sum(), rtol=1e-6
+    )
+    if baseline == 'resample':
+        assert np.abs(found.losses[1:] - found.losses[0]).max() > 1e-3
+        masks = masks[:1]
+    for mask, losses in zip(masks, found.losses, strict=False):
+        for batch in masked.batches:
+            logits = model.bert.apply(
+                {'params': model.params},
+                **batch.inputs,
+                head_mask=mask,
+                baseline='mean'
+                if replacement is not None
+                else 'uniform'
+                if baseline == 'resample'
+                else baseline,
+                replacement=replacement,
+            ).logits
+            likely = np.asarray(log_probabilities(logits))
+            for row, text in enumerate(batch.example):
+                if text >= 0:
+                    words = zip(batch.places[row], batch.words[row], strict=True)
+                    expected = -sum(likely[row, at, word] for at, word in words if word >= 0)
+                    np.testing.assert_allclose(losses[text], expected, rtol=2e-5)
+
+
+def test_pseudo_log_likelihood(model):
+    """Added up over all wordpieces of a text, each hidden alone."""
+    masks = np.ones((1, 3, 4))
+    found = bs.masked_lm_losses(model, TEXTS, masks, masking=bs.Masking(one_at_a_time=True))
+    text = 1
+    ids = model.tokenizer(TEXTS[text])['input_ids']
+    total = 0.0
+    for place in range(1, len(ids) - 1):
+        asked = np.array([ids])
+        asked[0, place] = model.tokenizer.mask_token_id
+        logits = model.bert.apply(
+            {'params': model.params}, asked, np.zeros_like(asked), np.ones_like(asked)
+        ).logits
+        total -= float(log_probabilities(logits)[0, place, ids[place]])
+    np.testing.assert_allclose(found.losses[0, text], total, rtol=1e-5)
+    assert found.hidden[text] == len(ids) - 2
+    with pytest.raises(ValueError, match='copies of the same text'):
+        bs.masked_lm_losses(
+            model, TEXTS, masks, masking=bs.Masking(one_at_a_time=True), baseline='resample'
+        )
+
+
+def test_a_killed_run_goes_on(model, tmp_path, monkeypatch):
+    masks = bs.masks.single_heads(model.config)
+    settings = {'masking': bs.Masking(share=0.3), 'tokens_per_batch': 32, 'folder': tmp_path}
+    whole = bs.masked_lm_losses(model, TEXTS, masks, **settings)
+    files = sorted(tmp_path.iterdir())
+    assert len(files) > 1
+    files[0].unlink()
+    computed = []
+    complete = resumable._complete
+    monkeypatch.setattr(resumable, '_complete', lambda *rest: (computed.append(1), complete(*rest)))
+    again = bs.masked_lm_losses(model, TEXTS, masks, **settings)
+    np.testing.assert_array_equal(again.losses, whole.losses)
+    assert len(computed) == 1
+    # What is hidden is part of what a file is for.
+    bs.masked_lm_losses(model, TEXTS, masks, **settings | {'masking': bs.Masking(0.3, seed=5)})
+    assert len(computed) > 1
+
+
+def test_the_head_of_the_model_that_was_tuned(model):
+    tuned = bs.with_classifier(model, ('a', 'b'))
+    changed = jax.tree.map(lambda leaf: leaf * 1.5, tuned.params)
+    tuned = dataclasses.replace(tuned, params=changed)
+    again = bs.with_masked_lm(tuned, model)
+    assert again.config == model.config
+    for name, source in (('layers', tuned), ('embeddings', tuned), ('lm', model)):
+        jax.tree.map(np.testing.assert_array_equal, again.params[name], source.params[name])
+    with pytest.raises(ValueError, match='no head of a masked LM'):
+        bs.with_masked_lm(model, tuned)
+    with pytest.raises(ValueError, match=r'no head of a masked LM.*bs\.with_masked_lm'):
+        bs.masked_lm_losses(tuned, TEXTS, np.ones((1, 3, 4)))
+
+
+def test_another_encoder_is_refused(model, model_of):
+    other = model_of('bert', intermediate_size=48)
+    with pytest.raises(ValueError, match='does not fit'):
+        bs.with_masked_lm(other, model)
+
+
+def world(rng, texts, effects):
+    """Simulate losses of texts: long and short ones, with errors that are skewed and shared."""
+    hidden = rng.integers(1, 25, texts)
+    intact = rng.gamma(2.0, 1.0, texts) * hidden
+    shared = rng.normal(size=texts)
+    noise = rng.exponential(1.0, (len(effects), texts)) - 1 + 0.5 * shared
+    losses = intact + hidden * np.array(effects)[:, None] + 0.3 * np.sqrt(hidden) * noise
+    return losses, intact, hidden
+
+
+def test_intervals_and_errors_in_simulated_worlds():
+    """Just true: found with the power that is stated; just false: found in at most 5 %."""
+    rng = np.random.default_rng(0)
+    rounds, texts, tests = 300, 200, 12
+    covered, any_found = 0, 0
+    for number in range(rounds):
+        found = assess_losses(*world(rng, texts, [0.0] * tests), seed=number)
+        covered += ((found.low <= 0) & (found.high >= 0)).mean()
+        any_found += (found.corrected <= 0.05).any()
+    assert 0.93 <= covered / rounds <= 0.97
+    assert any_found / rounds <= 0.075
+    effect = float(np.median(found.detectable))
+    powers = [
+        assess_losses(*world(rng, texts, [effect] + [0.0] * (tests - 1)), seed=number).corrected[0]
+        <= 0.05
+        for number in range(100)
+    ]
+    assert 0.7 <= np.mean(powers) <= 0.97
+
+
+def test_an_effect_is_counted_by_wordpiece():
+    """A text of many wordpieces weighs more than one of few."""
+    hidden = np.array([1, 3, 2])
+    intact = np.array([2.0, 6.0, 4.0])
+    losses = intact + np.array([[0.5, 0.0, 0.1], [0.0, 0.0, 0.0]])
+    found = assess_losses(losses, intact, hidden)
+    np.testing.assert_allclose(found.difference, [0.1, 0.0])
+    assert found.intact == 2.0 and (found.texts, found.hidden) == (3, 6)
+    assert found.low[1] == found.high[1] == 0 and found.corrected[1] == 1
+    with pytest.raises(ValueError, match='at least 2'):
+        assess_losses(losses[:, :1], intact[:1], hidden[:1])
+    with pytest.raises(FloatingPointError, match='NaN'):
+        assess_losses(losses * np.nan, intact, hidden)
+
+
+@pytest.mark.parametrize('baseline', attention.BASELINES)
+def test_a_plain_batch_is_refused(model, baseline):
+    batches = bs.encode(model.tokenizer, TEXTS)
+    with pytest.raises(ValueError, match='bs.mask_words'):
+        bs.sweep(model, batches, np.ones((1, 3, 4)), baseline=baseline)
