@@ -19,6 +19,7 @@ from bert_secrets_jax.analyses.features import Features, features
 from bert_secrets_jax.analyses.finetuning import Finetuning, finetuning
 from bert_secrets_jax.analyses.frames import Frames, frames
 from bert_secrets_jax.analyses.interactions import Interactions, interactions
+from bert_secrets_jax.analyses.masked_lm_ablation import MaskedLMAblation, masked_lm_ablation
 from bert_secrets_jax.analyses.overview import Overview, overview
 from bert_secrets_jax.analyses.patterns import Patterns, patterns
 from bert_secrets_jax.analyses.relations import Relations, relations
@@ -37,6 +38,7 @@ __all__ = [
     'Finetuning',
     'Frames',
     'Interactions',
+    'MaskedLMAblation',
     'Overview',
     'Patterns',
     'Relations',
@@ -53,6 +55,7 @@ __all__ = [
     'finetuning',
     'frames',
     'interactions',
+    'masked_lm_ablation',
     'overview',
     'patterns',
     'relations',

@@ -109,6 +109,12 @@ def get_config(arg: str = '') -> ConfigDict:
             # Readings of the cosine similarity: 'paper' (real tokens) and 'notebook' (maps padded
             # to 200, as published).
             'change': {'readings': ('paper',)},
+            'masked_lm': {
+                # The share of the wordpieces of each text that are hidden from a masked LM, or all
+                # of them one at a time (pseudo-log-likelihood).
+                'share': 0.15,
+                'one_at_a_time': False,
+            },
             'ablation': {
                 # What is ablated: 'finetuned' (the last checkpoints of this run, the first seed's
                 # in full), or 'model' (model.name as it is, with the classifier it came with).

@@ -34,6 +34,7 @@ NUMBERS: Mapping[str, Range] = types.MappingProxyType(
         'train.clip': Range(0.0, 1e9, whole=False, without=0.0),
         'train.log_every': _COUNT,
         'train.checkpoint_every': _COUNT,
+        'masked_lm.share': Range(0.01, 0.99, whole=False),
         'ablation.max_examples': _COUNT_OR_ALL,
         'ablation.choose_examples': _COUNT_OR_ALL,
         'ablation.seeds': Range(0, 1_000),
@@ -61,6 +62,7 @@ WORDS: Mapping[str, tuple[str, ...]] = types.MappingProxyType(
         'ablation.baseline': ('uniform', 'zero', 'mean', 'resample'),
     }
 )
+_SWITCHES = ('masked_lm.one_at_a_time',)
 _SEVERAL = ('train.starts', 'change.readings', 'ablation.sets')
 _OPTIONAL = (
     'model.revision', 'data.glue_dir', 'data.tfds_dir', 'data.file', 'data.text_b', 'data.label',
@@ -94,6 +96,9 @@ def check(config: ConfigDict) -> None:
         for word in value if several else (value,):
             if word not in allowed:
                 faults.append(f'{name} is {either(allowed)}, not {shortened(word)}')
+    for name in _SWITCHES:
+        if not isinstance(_of(config, name), bool):
+            faults.append(f'{name}={shortened(_of(config, name))} must be True or False')
     for name in _TUPLES_OF_TEXTS:
         value = _of(config, name)
         if not isinstance(value, tuple | list) or not all(isinstance(each, str) for each in value):
@@ -118,7 +123,7 @@ def _texts(settings: Mapping[str, Any], prefix: str = '') -> Iterator[tuple[str,
     for name, value in settings.items():
         if isinstance(value, Mapping):
             yield from _texts(value, f'{prefix}{name}.')
-        elif prefix + name in NUMBERS or prefix + name in WORDS:
+        elif prefix + name in (*NUMBERS, *WORDS, *_SWITCHES):
             continue
         elif prefix + name in _TUPLES_OF_TEXTS:
             if isinstance(value, tuple | list):

@@ -190,6 +190,26 @@ def with_classifier(
     )
 
 
+def without_head(pretrained: Pretrained) -> Pretrained:
+    """Return the encoder alone, as `from_pretrained(..., label_names=())` does, sharing weights.
+
+    Args:
+      pretrained: The model; what stands on its encoder is left out.
+    """
+    config = pretrained.config
+    bare = dataclasses.replace(
+        config,
+        head=SEQUENCES,
+        label_names=(),
+        multi_label=False,
+        tie_word_embeddings=True,
+        add_pooler=config.add_pooler and not config.family.pooler_is_of_classifier,
+    )
+    kept = param_shapes(Bert(bare))
+    params = {name: pretrained.params[name] for name in kept}
+    return Pretrained(Bert(bare), params, pretrained.tokenizer)
+
+
 def with_masked_lm(tuned: Pretrained, pretrained: Pretrained) -> Pretrained:
     """Return a fine-tuned encoder with the masked-LM head of the model that it started from.
 

@@ -35,6 +35,11 @@ from bert_secrets_jax.analyses.features import Features, feature_statistics
 from bert_secrets_jax.analyses.finetuning import Finetuning, finetuning
 from bert_secrets_jax.analyses.frames import Frames, frames
 from bert_secrets_jax.analyses.interactions import Interactions, assess_pairs
+from bert_secrets_jax.analyses.masked_lm_ablation import (
+    DISABLED,
+    MaskedLMAblation,
+    assess_masked_lm,
+)
 from bert_secrets_jax.analyses.models import labels_of, metrics_for
 from bert_secrets_jax.analyses.patterns import (
     ALL_SPECIAL,
@@ -88,6 +93,10 @@ def _needs_seeds(study: Study) -> str:
     if missing or len(study.ablated_seeds) > 1:
         return missing
     return 'several fine-tuned models (settings train.num_seeds and ablation.seeds)'
+
+
+def _needs_masked_lm(study: Study) -> str:
+    return '' if study.is_masked_lm else 'a model with the head of a masked LM'
 
 
 def _wants_nothing(study: Study) -> list[Described]:
@@ -420,6 +429,23 @@ def _ablation_over_seeds(study: Study, _) -> AblationOverSeeds:
     return AblationOverSeeds(study.subject, study.config.ablation.baseline, seeds, sets)
 
 
+def _masked_lm(study: Study, results: Sequence[Result]) -> MaskedLMAblation:
+    before = {name: study.masked_lm_losses('before', name) for name in DISABLED}
+    after = {}
+    # Nothing is fine-tuned only for this.
+    if any(isinstance(result, Finetuning) for result in results):
+        after = {name: study.masked_lm_losses('after', name) for name in DISABLED}
+    baseline, seed = study.config.ablation.baseline, study.config.seed
+    return assess_masked_lm(
+        before,
+        after,
+        masking=study.masking,
+        baseline=baseline,
+        seed=seed,
+        subject=study.subject,
+    )
+
+
 def _interactions(study: Study, _) -> Interactions:
     wanted = study.config.ablation.pairs_of
     heads = None if wanted == 'all' else sorted(set(parse_heads(wanted)))
@@ -496,6 +522,7 @@ SECTIONS: Mapping[str, Section] = {
     ),
     'features': Section(_features, _feature_wants, _feature_wants, needs=_needs_words),
     'cls_tokens': Section(_cls_tokens, _cls_wants, _cls_wants, needs=_needs_words),
+    'masked_lm': Section(_masked_lm, needs=_needs_masked_lm),
     'ablate': Section(_ablation, needs=_needs_classifier),
     'ablate_seeds': Section(_ablation_over_seeds, needs=_needs_seeds),
     'interactions': Section(_interactions, needs=_needs_classifier),
@@ -510,4 +537,5 @@ FILES = {
     'ablate': 'ablation',
     'ablate_seeds': 'ablation_over_seeds',
     'finetune': 'finetuning',
+    'masked_lm': 'masked_lm_ablation',
 }

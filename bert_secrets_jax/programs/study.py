@@ -20,6 +20,7 @@ from absl import logging
 from ml_collections import ConfigDict
 
 from bert_secrets_jax.ablation.donors import check_enough
+from bert_secrets_jax.ablation.masked_lm import MaskedLosses, masked_lm_losses
 from bert_secrets_jax.ablation.masks import disable, parse_heads
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.sweep import Swept
@@ -30,6 +31,7 @@ from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.annotation import Annotation
 from bert_secrets_jax.data.encoding import Encoded, bucket, mark, tokenize
 from bert_secrets_jax.data.linguistics import annotate
+from bert_secrets_jax.data.masking import Masking
 from bert_secrets_jax.data.tasks import Example, draw
 from bert_secrets_jax.files import read_record, write_record
 from bert_secrets_jax.finetune.outcome import is_finished
@@ -52,8 +54,14 @@ from bert_secrets_jax.measure.links import (
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model import hub
 from bert_secrets_jax.model.attention import check_baseline
-from bert_secrets_jax.model.config import BertConfig
-from bert_secrets_jax.model.weights import Pretrained, fingerprint, from_pretrained
+from bert_secrets_jax.model.config import MASKED_LM, BertConfig
+from bert_secrets_jax.model.weights import (
+    Pretrained,
+    fingerprint,
+    from_pretrained,
+    with_masked_lm,
+    without_head,
+)
 from bert_secrets_jax.patterns.classifier import Classifier, load_classifier
 from bert_secrets_jax.programs import inputs
 from bert_secrets_jax.progress import progress
@@ -147,13 +155,33 @@ class Study:
 
     @property
     def pretrained(self) -> Pretrained:
-        """The model that is studied, without any classifier."""
-        return self.once('model', lambda: self._load(label_names=()))
+        """The model that is studied, without any head."""
+        return self.once('model', self._without_head)
 
     @property
-    def with_own_classifier(self) -> Pretrained:
-        """The model with the classifier that it came with."""
-        return self.once('model with classifier', self._load)
+    def with_own_head(self) -> Pretrained:
+        """The model with the head that it came with, such as a classifier or a masked LM.
+
+        Raises:
+          ValueError: The head is none that is implemented.
+        """
+        return self.once('model with its head', self._load)
+
+    def _without_head(self) -> Pretrained:
+        try:
+            return without_head(self.with_own_head)
+        except ValueError:
+            # A head that is not implemented; other faults show again.
+            return self._load(label_names=())
+
+    @property
+    def is_masked_lm(self) -> bool:
+        """Whether the model came with a head that predicts wordpieces."""
+        try:
+            return self.with_own_head.config.head == MASKED_LM
+        except (ValueError, OSError):
+            # Of other faults than the head's, whoever needs the model will say more.
+            return False
 
     def _load(self, **changes) -> Pretrained:
         model = self.config.model
@@ -687,7 +715,7 @@ class Study:
         if self.config.ablation.checkpoint == 'finetuned':
             place = 0 if seed is None else self.seeds.index(seed)
             return self.finetuned('pretrained').models[place]
-        model = self.with_own_classifier
+        model = self.with_own_head
         self._check_classes(model.config)
         return model
 
@@ -774,6 +802,57 @@ class Study:
         if parts.exists() and not self.run.read_only:
             remove(parts)
         return swept
+
+    def masked_lm_losses(self, when: str, name: str) -> MaskedLosses:
+        """Return the losses of the masked LM under a set of masks, computed or read.
+
+        Args:
+          when: 'before' or 'after' fine-tuning (of the first seed).
+          name: The name of the set of masks.
+        """
+        depends_on = self._on_masked_lm(when) | {'set': name}
+        parts = self.run.folder_for(f'unfinished/masked LM, {name}, {when}', depends_on)
+
+        def compute() -> MaskedLosses:
+            model = self.with_own_head
+            if when == 'after':
+                model = with_masked_lm(self.finetuned('pretrained').models[0], model)
+            return masked_lm_losses(
+                model,
+                self.texts,
+                with_intact(SETS[name](model.config)),
+                masking=self.masking,
+                baseline=self.config.ablation.baseline,
+                donor_seed=self.config.seed,
+                max_length=self.config.encoding.max_length,
+                tokens_per_batch=self.config.encoding.tokens_per_batch,
+                chunk_tokens=self.config.ablation.chunk_tokens or None,
+                mesh=self.mesh,
+                folder=parts,
+            )
+
+        found = self.run.keep(f'masked LM, {name}, {when}', MaskedLosses, depends_on, compute)
+        if parts.exists() and not self.run.read_only:
+            remove(parts)
+        return found
+
+    @property
+    def masking(self) -> Masking:
+        """Which wordpieces are hidden from a masked LM."""
+        settings = self.config.masked_lm
+        return Masking(settings.share, settings.one_at_a_time, self.config.seed)
+
+    def _on_masked_lm(self, when: str) -> dict[str, Any]:
+        check_baseline(self.config.ablation.baseline)
+        depends_on = self.on_texts() | {
+            'masking': _plain(dataclasses.asdict(self.masking)),
+            'baseline': self.config.ablation.baseline,
+        }
+        if when == 'after':
+            depends_on['finetuned'] = [self.finetuning_digest('pretrained'), self.seeds[0]]
+        if self.config.ablation.baseline == 'resample':
+            depends_on['donor_seed'] = self.config.seed
+        return depends_on
 
     def _check_classes(self, config: BertConfig) -> None:
         """Refuse a checkpoint whose classes are not those of the labels."""

@@ -66,6 +66,13 @@ def model(bert, tokenizer):
 
 
 @pytest.fixture(scope='package')
+def masked_lm(model):
+    """The same model with a head that predicts wordpieces."""
+    bert = bs.Bert(dataclasses.replace(model.config, head='masked_lm'))
+    return bs.Pretrained(bert, random_params(bert) | model.params, model.tokenizer)
+
+
+@pytest.fixture(scope='package')
 def tuned(model, texts):
     """Two seeds, which learn nothing in four steps."""
     return bs.finetune(
@@ -74,7 +81,7 @@ def tuned(model, texts):
 
 
 @pytest.fixture(scope='package')
-def results(model, tuned, texts, settings):
+def results(model, masked_lm, tuned, texts, settings):
     """Name of an analysis to its result."""
     analyses = bs.analyses
     common = {'settings': settings, 'subject': analyses.Subject('tiny', 'own texts', 'mrpc')}
@@ -104,6 +111,9 @@ def results(model, tuned, texts, settings):
         model, texts, tuned=tuned, count=2, max_length=32,
         tables=found['special_tokens'].tables, **subject,
     )  # fmt: skip
+    found['masked_lm_ablation'] = analyses.masked_lm_ablation(
+        masked_lm, texts, tuned=tuned, max_length=32, **subject
+    )
     found['claims'] = analyses.claims(*found.values(), **subject)
     found['overview'] = analyses.overview({'MRPC': list(found.values()), 'own': []})
     return found

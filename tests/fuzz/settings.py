@@ -12,7 +12,7 @@ from tests.fuzz.target import Target, Unchecked, require
 
 _FILE = 'setting.json'
 # Settings that are one of these names, or several of them.
-_NAMES: Mapping[str, tuple[str, ...]] = {
+_NAMES: Mapping[str, tuple[Any, ...]] = {
     'model.dtype': ('float32', 'bfloat16'),
     'data.source': ('glue', 'corpus', 'file'),
     'data.bad_rows': ('error', 'skip'),
@@ -20,6 +20,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     'train.starts': ('pretrained', 'random'),
     'train.optimizer': ('adamw', 'bert_adam'),
     'change.readings': ('paper', 'notebook'),
+    'masked_lm.one_at_a_time': (False, True),
     'ablation.checkpoint': ('finetuned', 'model'),
     'ablation.sets': ('heads', 'layers', 'one_head_left'),
     'ablation.baseline': ('uniform', 'zero', 'mean', 'resample'),
@@ -30,9 +31,9 @@ _LEAST = {
     'train.num_seeds': 1, 'train.batch_size': 1, 'train.micro_batch': 1, 'train.log_every': 1,
     'train.checkpoint_every': 1, 'train.learning_rate': 5e-324, 'train.clip': 5e-324,
     'patterns.count': 1, 'patterns.side': 32, 'patterns.epochs': 1, 'patterns.folds': 2,
-    'train.epochs': 1,
+    'train.epochs': 1, 'masked_lm.share': 0.01,
 }  # fmt: skip
-_MOST = {'train.warmup': 1}
+_MOST = {'train.warmup': 1, 'masked_lm.share': 0.99}
 # Texts, as after `--set name=`.
 _LITERALS = (
     '0', '1', '-1', '2', '3', '100', '2147483647', '2147483648', str(2**64), '1' + '0' * 400,

@@ -13,7 +13,13 @@ import safetensors.numpy
 
 from bert_secrets_jax.model.bert import Bert, init_params
 from bert_secrets_jax.model.config import BertConfig, read_config
-from bert_secrets_jax.model.weights import Pretrained, fingerprint, from_pretrained, save_pretrained
+from bert_secrets_jax.model.weights import (
+    Pretrained,
+    fingerprint,
+    from_pretrained,
+    save_pretrained,
+    without_head,
+)
 from tests.conftest import RELATIVES, relative
 
 
@@ -77,8 +83,10 @@ def of_type(request, tmp_path, config, tokenizer_of):
 def test_every_model_type_goes_there_and_back(of_type, tmp_path, with_classifier):
     model, directory = of_type
     if not with_classifier:
-        model = from_pretrained(directory, label_names=())
+        model_with_it, model = model, from_pretrained(directory, label_names=())
         assert 'classifier' not in model.params
+        assert_equal(without_head(model_with_it).params, model.params)
+        assert without_head(model_with_it).config == model.config
         # BERT's and ALBERT's pooler is of the model, that of the others of the classifier.
         assert ('pooler' in model.params) == (model.config.model_type in ('bert', 'albert'))
         save_pretrained(model, tmp_path / 'model')

@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+import types
 
 import jax
 import numpy as np
@@ -15,7 +16,8 @@ from bert_secrets_jax.model.attention import BASELINES
 from bert_secrets_jax.programs import sections
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs import store
-from bert_secrets_jax.runs.run import digest
+from bert_secrets_jax.runs.run import NotKept, digest
+from tests.conftest import random_params
 
 
 def kept(study):
@@ -220,3 +222,68 @@ def test_a_text_that_is_ablated_too_is_not_chosen_on(choosing, monkeypatch):
     other = Study(choosing.config, choosing.folder)
     other.config.ablation.choose_examples = 3
     assert other.choosing_texts == left[3:]
+
+
+@pytest.fixture
+def masked_lm(study, tmp_path):
+    """The study, of a model with a head that predicts wordpieces."""
+    model = study.pretrained
+    bert = bs.Bert(dataclasses.replace(model.config, head='masked_lm', label_names=()))
+    params = random_params(bert)
+    bs.save_pretrained(bs.Pretrained(bert, params, model.tokenizer), tmp_path / 'masked')
+    study.release()
+    study.config.model.name = str(tmp_path / 'masked')
+    return study
+
+
+def test_a_model_without_such_a_head_is_not_asked_for_words(study):
+    assert 'masked_lm' not in sections.applicable(study)
+    with pytest.raises(ValueError, match='masked_lm needs a model with the head of a masked LM'):
+        sections.check(study, ['masked_lm'])
+    study.config.model.name = 'no such folder'
+    assert 'masked_lm' not in sections.applicable(study)
+
+
+def test_the_masked_lm_is_asked_as_it_is(masked_lm):
+    """As by the library, kept once, and without the head for everything else."""
+    assert 'masked_lm' in sections.applicable(masked_lm)
+    found = sections.SECTIONS['masked_lm'].answer(masked_lm, [])
+    assert not masked_lm.pretrained.config.has_head and not found.after
+    expected = bs.analyses.masked_lm_ablation(
+        masked_lm.with_own_head, masked_lm.texts, max_length=24, subject=masked_lm.subject
+    )
+    for name in ('heads', 'layers'):
+        for column in ('loss', 'difference', 'low', 'high'):
+            np.testing.assert_allclose(
+                found.frames()[name][column], expected.frames()[name][column], atol=1e-6
+            )
+    assert {name for name in kept(masked_lm) if 'masked' in name} == {
+        'masked_LM__heads__before', 'masked_LM__layers__before',
+    }  # fmt: skip
+    again = sections.SECTIONS['masked_lm'].answer(masked_lm.reading(), [])
+    assert str(again) == str(found) and 'nats' in str(found)
+    # Other wordpieces are another question.
+    masked_lm.config.masked_lm.share = 0.5
+    with pytest.raises(NotKept):
+        sections.SECTIONS['masked_lm'].answer(masked_lm.reading(), [])
+
+
+def test_a_fine_tuned_encoder_is_read_with_the_same_head(masked_lm, monkeypatch):
+    tuned = bs.with_classifier(masked_lm.pretrained, ('no', 'yes'))
+    tuned = dataclasses.replace(
+        tuned,
+        params=tuned.params | {'layers': jax.tree.map(lambda x: 1.2 * x, tuned.params['layers'])},
+    )
+    finetuned = types.SimpleNamespace(models=[tuned])
+    monkeypatch.setattr(Study, 'finetuned', lambda self, start: finetuned)
+    results = [object.__new__(bs.analyses.Finetuning)]
+    found = sections.SECTIONS['masked_lm'].answer(masked_lm, results)
+    model = bs.with_masked_lm(tuned, masked_lm.with_own_head)
+    masks = with_intact(bs.masks.single_layers(model.config))
+    losses = bs.masked_lm_losses(model, masked_lm.texts, masks, max_length=24)
+    np.testing.assert_allclose(
+        found.after['layers'].effects.difference, losses.means[1:] - losses.means[0], atol=1e-6
+    )
+    assert abs(found.tuning.difference[0]) > 1e-3
+    assert set(found.figures()) == {'heads', 'heads_after', 'layers', 'layers_after'}
+    assert 'Fine-tuning changes the loss by' in str(found)
