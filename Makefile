@@ -1,5 +1,6 @@
 # make report   sets everything up in .venv and writes a report on a real BERT, offline
 # make test     sets everything up in .venv and runs all tests
+# make models   adds published models of chemistry and of antibodies, which their own tests need
 # make format   formats and lints
 #
 # With another Python, such as `make test PYTHON=python3.13`, in a folder of its own: .venv-3.13.
@@ -20,7 +21,7 @@ COMMA := ,
 WORKDIR ?= results/quickstart
 BIN := $(VENV)/bin
 
-.PHONY: report test format clean
+.PHONY: report test models format clean
 .DELETE_ON_ERROR:
 
 report: $(VENV)/.report
@@ -28,6 +29,11 @@ report: $(VENV)/.report
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest
+
+# Without what these packages ask for: releases of others that are years old.
+models: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	  rxnmapper==0.4.3 rxnfp==0.1.0 sapiens==1.0.5
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

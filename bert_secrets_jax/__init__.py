@@ -41,6 +41,8 @@ _MEMBERS = {
     'measure.tables': ('to_frame', 'top_heads'),
     'model.bert': ('Bert', 'BertOutput'),
     'model.config': ('BertConfig',),
+    'model.fairseq': ('convert_fairseq',),
+    'model.vocabulary': ('function_tokenizer', 'letter_tokenizer', 'regex_tokenizer'),
     'model.weights': (
         'Pretrained',
         'fingerprint',
@@ -104,6 +106,12 @@ if TYPE_CHECKING:
     from bert_secrets_jax.measure.tables import to_frame, top_heads
     from bert_secrets_jax.model.bert import Bert, BertOutput
     from bert_secrets_jax.model.config import BertConfig
+    from bert_secrets_jax.model.fairseq import convert_fairseq
+    from bert_secrets_jax.model.vocabulary import (
+        function_tokenizer,
+        letter_tokenizer,
+        regex_tokenizer,
+    )
     from bert_secrets_jax.model.weights import (
         Pretrained,
         fingerprint,

@@ -21,9 +21,11 @@ from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.model.config import MASKED_LM
 from bert_secrets_jax.model.weights import Pretrained, check_pretrained
 
-# Fewer texts give no interval that can be relied on.
-_FEWEST = 2
+# Fewer texts give no interval at all, and fewer than the second one a little too narrow.
+_FEWEST, FEW = 2, 50
 _RESAMPLES = 5000
+# The greatest rounding error of sums that are 0, relative to the sum of squares.
+_ROUNDING = 1e-12
 # Numbers in one block of resamples: 8 MB.
 _BLOCK = 1_000_000
 
@@ -190,10 +192,13 @@ def _largest_t(
             - 2 * mean * (drawn @ (linear * share).T)
             + mean**2 * (drawn @ share**2)[:, None]
         )
-        # Rounding may leave a little less than nothing.
-        error = np.sqrt(np.maximum(square, 0) / (count - 1) / count)
+        # Rounding may leave a little less, or more, than nothing.
+        rounding = _ROUNDING * (drawn @ (linear**2).T)
+        error = np.sqrt(np.maximum(square, rounding) / (count - 1) / count)
         t = np.abs(mean) * (weight / count)[:, None] / np.where(error > 0, error, np.inf)
-        largest.append(t.max(axis=1))
+        # Of one and the same text again and again, which happens where there are few, nothing is
+        # known: such a resample speaks against any finding.
+        largest.append(np.where(drawn.max(axis=1) == count, np.inf, t.max(axis=1)))
     return np.concatenate(largest)
 
 
@@ -209,7 +214,8 @@ def assess_losses(
     A difference per wordpiece is a ratio of two sums over texts. Its interval is that of the mean
     of its linear part (Cochran 1977, "Sampling techniques", section 6.3), with Student's t. The
     correction for all masks is by a bootstrap of t and not by flips of signs, because changes of a
-    loss are skewed: with 200 texts, flips found something in 9 % of worlds without any effect.
+    loss are skewed: with 200 texts, flips found something in 9 % of worlds without any effect. In
+    the same worlds, intervals over fewer than `FEW` texts cover 90 to 94 %, not 95.
 
     Args:
       losses: [M, E] The loss of each text under each mask, added up over hidden wordpieces.

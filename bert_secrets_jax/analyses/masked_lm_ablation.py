@@ -19,6 +19,7 @@ from jax.sharding import Mesh
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.ablation import masks as mask_sets
 from bert_secrets_jax.ablation.masked_lm import (
+    FEW,
     LossEffects,
     MaskedLosses,
     assess_losses,
@@ -124,10 +125,17 @@ class MaskedLMAblation(Result):
         return [*found, *self._of_tuning()]
 
     def notes(self):
-        return [
+        said = [
             f'{self._hidden} {instead(self.baseline)} Intervals are paired by text. They are about '
             'texts like these: other texts may need other heads.'
         ]
+        texts = next(iter(self.before.values())).effects.texts
+        if texts < FEW:
+            said.append(
+                f'There are only {texts} texts: intervals over fewer than {FEW} are a little too '
+                'narrow (in simulated worlds of skewed changes they cover 90 to 94 %).'
+            )
+        return said
 
     def head_notes(self):
         return {
@@ -199,7 +207,7 @@ class MaskedLMAblation(Result):
                 low=float(found.low[index]),
                 high=float(found.high[index]),
                 template=(
-                    '{words} {when} is {disabled}: {estimate:+.4f} nats ({low:+.4f} to '
+                    '{words}, the model {when}: {disabled}, {estimate:+.4f} nats ({low:+.4f} to '
                     '{high:+.4f}, p = {p:.2g}, corrected {corrected:.2g}).'
                 ),
                 numbers={

@@ -22,6 +22,8 @@ def get_config(arg: str = '') -> ConfigDict:
                 'revision': config_dict.placeholder(str),
                 # Settings of its config.json to disregard, when loading refused them as unknown.
                 'ignore_config': (),
+                # Whether texts are read even if half of their wordpieces or more become [UNK].
+                'allow_unknown': False,
                 # 'float32', or 'bfloat16' for speed on GPU and TPU.
                 'dtype': 'float32',
             },

@@ -62,7 +62,7 @@ WORDS: Mapping[str, tuple[str, ...]] = types.MappingProxyType(
         'ablation.baseline': ('uniform', 'zero', 'mean', 'resample'),
     }
 )
-_SWITCHES = ('masked_lm.one_at_a_time',)
+_SWITCHES = ('model.allow_unknown', 'masked_lm.one_at_a_time')
 _SEVERAL = ('train.starts', 'change.readings', 'ablation.sets')
 _OPTIONAL = (
     'model.revision', 'data.glue_dir', 'data.tfds_dir', 'data.file', 'data.text_b', 'data.label',

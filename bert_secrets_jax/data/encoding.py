@@ -3,6 +3,7 @@
 Shapes: B rows of a batch, E examples, T positions, P pairs of wordpieces.
 """
 
+import collections
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,8 +19,9 @@ from bert_secrets_jax.data.tasks import Example, Text, as_examples
 
 # Far more than a wordpiece has, so that a beginning of as many has more tokens than are kept.
 _CHARACTERS_PER_TOKEN = 100
-# The share of [UNK] from which on it is told.
-_MANY_UNKNOWN = 0.2
+# The share of [UNK] from which on it is told, and from which on texts are refused.
+_SOME_UNKNOWN = 0.01
+_MOST_UNKNOWN = 0.5
 BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
@@ -189,6 +191,12 @@ def tokenize(tokenizer, texts: Sequence[Text], *, max_length: int = 128) -> Enco
       TypeError: The texts or the tokenizer are something else.
       ValueError: There are no texts, or single sentences are mixed with pairs.
     """
+    if tokenizer is None:
+        raise ValueError(
+            'The model came without a tokenizer, and takes ids and no texts: copy the tokenizer '
+            'files of the model it was fine-tuned from into its folder, or give '
+            'bs.from_pretrained(..., tokenizer=...).'
+        )
     if not hasattr(tokenizer, 'num_special_tokens_to_add'):
         raise TypeError(
             f'{type(tokenizer).__name__} is no tokenizer: what `from_pretrained` returns has one, '
@@ -240,13 +248,15 @@ def tokenize(tokenizer, texts: Sequence[Text], *, max_length: int = 128) -> Enco
         for example, encoding in zip(examples, encoded.encodings, strict=True)
     )
     input_ids, of_text = stack(encoded['input_ids']), stack(texts, fill=-1, dtype=np.int8)
+    offsets = stack(offsets, 2)
     _tell_of_lost(examples, input_ids, of_text, tokenizer.unk_token_id)
+    _tell_of_unknown(examples, input_ids, of_text, offsets, tokenizer)
     return Encoded(
         input_ids=input_ids,
         token_type_ids=stack(encoded.get('token_type_ids', ())),
         special=stack(encoded['special_tokens_mask']) == 1,
         lengths=lengths,
-        offsets=stack(offsets, 2),
+        offsets=offsets,
         text=of_text,
         tokenizer=tokenizer,
     )
@@ -287,12 +297,61 @@ def _tell_of_lost(
                     '%d of %d texts (%s) have %s, the first one in %s: is the tokenizer made for '
                     'them?', which.sum(), len(examples), name, what, first,
                 )  # fmt: skip
-    share = ((of_text >= 0) & ~known).sum() / max((of_text >= 0).sum(), 1)
-    if share > _MANY_UNKNOWN:
-        logging.warning(
-            '%.0f %% of the wordpieces are [UNK]: the tokenizer does not know these words.',
-            100 * share,
+
+
+def knows_words(tokenizer: Any, texts: Sequence[str]) -> bool:
+    """Return whether texts would be encoded: most of their wordpieces are not [UNK].
+
+    Args:
+      tokenizer: A fast tokenizer of `transformers`.
+      texts: Some texts of the kind that is in question.
+    """
+    ids = [
+        each
+        for row in tokenizer(list(texts), add_special_tokens=False)['input_ids']
+        for each in row
+    ]
+    unknown = ids.count(tokenizer.unk_token_id)
+    return bool(tokenizer.init_kwargs.get('allow_unknown')) or unknown < _MOST_UNKNOWN * len(ids)
+
+
+def _tell_of_unknown(
+    examples: Sequence[Example],
+    input_ids: np.ndarray,
+    of_text: np.ndarray,
+    offsets: np.ndarray,
+    tokenizer: Any,
+) -> None:
+    """Log how many wordpieces are [UNK], and refuse texts that mostly are."""
+    unknown = (of_text >= 0) & (input_ids == tokenizer.unk_token_id)
+    count = max(int((of_text >= 0).sum()), 1)
+    share = unknown.sum() / count
+    if share < _SOME_UNKNOWN:
+        return
+    vocabulary = tokenizer.get_vocab()
+    rows, columns = np.nonzero(unknown)
+    written: collections.Counter[str] = collections.Counter()
+    for row, column in zip(rows, columns, strict=True):
+        text = (examples[row].text_a, examples[row].text_b)[of_text[row, column]]
+        start, end = offsets[row, column]
+        written[text[start:end]] += 1
+    there = sum(number for word, number in written.items() if word in vocabulary)
+    often = ', '.join(f'{word[:20]!r}' for word, _ in written.most_common(3))
+    message = (
+        f'{100 * share:.0f} % of the wordpieces ({unknown.sum():,} of {count:,}) are '
+        f'{tokenizer.unk_token}, such as {often}.'
+    )
+    if there:
+        message += (
+            f' {there:,} of them are in the vocabulary as they are written, and become unknown '
+            'because the tokenizer changes texts first, to lower case perhaps.'
         )
+    if share >= _MOST_UNKNOWN and not tokenizer.init_kwargs.get('allow_unknown'):
+        raise ValueError(
+            f'{message} The tokenizer is not made for these texts: give another to '
+            'bs.from_pretrained(tokenizer=...), or allow_unknown=True if this is meant.'
+        )
+    logging.warning('%s Is the tokenizer made for these texts?', message)
 
 
 def _offsets(example: Example, encoding) -> list[tuple[int, int]]:

@@ -391,18 +391,18 @@ _IGNORED = frozenset(
     """_name_or_path _attn_implementation _attn_implementation_autoset attn_implementation
     architectures auto_map bos_token_id eos_token_id sep_token_id cls_token_id mask_token_id
     unk_token_id bad_words_ids begin_suppress_tokens chunk_size_feed_forward
-    cross_attention_hidden_size decoder_start_token_id directionality diversity_penalty do_sample
-    dtype torch_dtype early_stopping encoder_no_repeat_ngram_size exponential_decay_length_penalty
-    finetuning_task forced_bos_token_id forced_eos_token_id gradient_checkpointing id2label label2id
-    length_penalty max_length min_length model_max_length no_repeat_ngram_size num_beam_groups
-    num_beams num_labels num_return_sequences output_attentions output_hidden_states output_past
-    output_scores pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
-    pooler_size_per_head pooler_type prefix problem_type qa_dropout remove_invalid_values
-    repetition_penalty return_dict return_dict_in_generate sentence_transformers summary_activation
-    summary_last_dropout summary_type summary_use_proj suppress_tokens task_specific_params
-    temperature tf_legacy_loss tie_encoder_decoder tie_weights_ tie_word_embeddings tokenizer_class
-    top_k top_p torchscript transformers_version typical_p use_bfloat16 use_cache
-    xla_device""".split()
+    cross_attention_hidden_size decoder_start_token_id eos_token_ids directionality
+    diversity_penalty do_sample dtype torch_dtype early_stopping encoder_no_repeat_ngram_size
+    exponential_decay_length_penalty finetuning_task forced_bos_token_id forced_eos_token_id
+    gradient_checkpointing id2label label2id length_penalty max_length min_length model_max_length
+    no_repeat_ngram_size num_beam_groups num_beams num_labels num_return_sequences output_attentions
+    output_hidden_states output_past output_scores pooler_fc_size pooler_num_attention_heads
+    pooler_num_fc_layers pooler_size_per_head pooler_type prefix problem_type qa_dropout
+    remove_invalid_values repetition_penalty return_dict return_dict_in_generate
+    sentence_transformers summary_activation summary_last_dropout summary_type summary_use_proj
+    suppress_tokens task_specific_params temperature tf_legacy_loss tie_encoder_decoder tie_weights_
+    tie_word_embeddings tokenizer_class top_k top_p torchscript transformers_version typical_p
+    use_bfloat16 use_cache xla_device""".split()
 )
 
 

@@ -13,17 +13,22 @@ from absl import logging
 from bert_secrets_jax.brief import summary
 from bert_secrets_jax.files import read_bytes, read_json, read_text
 from bert_secrets_jax.model.config import BertConfig
+from bert_secrets_jax.model.vocabulary import from_library, letter_tokenizer
 
 # What a tokenizer is made from, beside tokenizer_config.json.
 _TOKENIZER_FILES = (
     'tokenizer.json', 'vocab.txt', 'vocab.json', 'merges.txt', 'special_tokens_map.json',
     'added_tokens.json',
 )  # fmt: skip
+# Characters of an error of another library that are shown.
+_LONGEST_ERROR = 1000
+# The share of wordpieces with capitals from which on it is told that no text can have them.
+_MANY_CAPITALS = 0.01
 _NAMES = ('pad_token', 'unk_token', 'cls_token', 'sep_token', 'mask_token')
 
 
 def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mapping[str, Any]):
-    """Return the fast tokenizer of a checkpoint.
+    """Return the fast tokenizer of a checkpoint; None if it has none, which is told.
 
     Args:
       directory: The folder of the checkpoint.
@@ -31,21 +36,34 @@ def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mappin
       settings: The content of its config.json, which may name the kind of tokenizer.
 
     Raises:
-      FileNotFoundError: There is no tokenizer.
       ValueError: Its files are damaged, it is of an unknown kind, or it does not fit the model.
     """
     if not any(
-        (directory / name).exists() for name in ('tokenizer.json', 'vocab.txt', 'merges.txt')
+        # A link to nothing is a fault of the file, which its reader will name.
+        os.path.lexists(directory / name)
+        for name in ('tokenizer.json', 'vocab.txt', 'merges.txt')
     ):
-        raise FileNotFoundError(
-            f'{directory} has no tokenizer (tokenizer.json, vocab.txt, or vocab.json with '
-            'merges.txt): copy the files of the model it was fine-tuned from into it.'
-        )
+        logging.warning(
+            '%s has no tokenizer (tokenizer.json, vocab.txt, or vocab.json with merges.txt): the '
+            'model takes ids and no texts. Copy the files of the model it was fine-tuned from into '
+            'it, or give from_pretrained(tokenizer=...).', directory,
+        )  # fmt: skip
+        return None
     try:
         with tempfile.TemporaryDirectory() as plain:
             content = _copy_tokenizer(directory, pathlib.Path(plain), config.model_type, settings)
-            tokenizer = _auto_tokenizer().from_pretrained(
-                plain, use_fast=True, trust_remote_code=False
+            if config.model_type == 'esm' and not content:
+                # Its class in `transformers` is not a fast one.
+                tokenizer = letter_tokenizer(directory / 'vocab.txt')
+            else:
+                tokenizer = _auto_tokenizer().from_pretrained(
+                    plain, use_fast=True, trust_remote_code=False
+                )
+        if not tokenizer.is_fast:
+            raise ValueError(
+                f'{type(tokenizer).__name__} is no fast tokenizer, which tells where tokens stand '
+                'in a text. bs.regex_tokenizer, bs.letter_tokenizer and bs.function_tokenizer make '
+                'fast ones, for from_pretrained(tokenizer=...).'
             )
         tokenizer.name_or_path = str(directory)
         vocabulary = tokenizer.get_vocab()
@@ -57,9 +75,7 @@ def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mappin
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
             raise
-        raise ValueError(
-            f'The tokenizer in {directory} was not loaded: {summary(error)}'
-        ) from error
+        raise ValueError(f'The tokenizer in {directory} was not loaded: {_whole(error)}') from error
     if lacking:
         raise ValueError(
             f'The vocabulary of the tokenizer in {directory} lacks {", ".join(lacking)}: is '
@@ -87,15 +103,76 @@ def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mappin
             'damaged?'
         )
     _check_names(directory, tokenizer, content)
+    _check_size(f'The tokenizer in {directory}', vocabulary, config)
+    _tell_of_vocabulary(directory, vocabulary, config, lines)
+    _tell_of_capitals(directory, tokenizer)
+    return tokenizer
+
+
+def own_tokenizer(given: Any, config: BertConfig):
+    """Return a tokenizer that a user gives, as a fast tokenizer of `transformers`.
+
+    Args:
+      given: A `PreTrainedTokenizerFast`, or a `tokenizers.Tokenizer`.
+      config: The hyperparameters of the model that is to read its tokens.
+
+    Raises:
+      TypeError: It is something else.
+      ValueError: It lacks a special token, or has more tokens than the model.
+    """
+    import tokenizers
+
+    if isinstance(given, tokenizers.Tokenizer):
+        given = from_library(given)
+    if not getattr(given, 'is_fast', False):
+        raise TypeError(
+            f'tokenizer={type(given).__name__} must be a fast tokenizer of transformers or of '
+            'tokenizers. bs.regex_tokenizer, bs.letter_tokenizer and bs.function_tokenizer make '
+            'one from a vocabulary.'
+        )
+    lacking = [name for name in _NAMES[:4] if getattr(given, name) is None]
+    if lacking:
+        raise ValueError(f'The tokenizer names no {", ".join(lacking)}: set them.')
+    _check_size('The tokenizer', given.get_vocab(), config)
+    return given
+
+
+def _check_size(what: str, vocabulary: Mapping[str, int], config: BertConfig) -> None:
+    """Refuse tokens for which the model has no embedding."""
     largest = max(vocabulary, key=vocabulary.get)
     if vocabulary[largest] >= config.vocab_size:
         raise ValueError(
-            f'The tokenizer in {directory} has {len(vocabulary)} wordpieces, the model '
+            f'{what} has {len(vocabulary)} wordpieces, the model '
             f'{config.vocab_size}: {largest!r} is number {vocabulary[largest]}, counted from 0. '
             'It belongs to another model, or lines of its vocabulary occur twice.'
         )
-    _tell_of_vocabulary(directory, vocabulary, config, lines)
-    return tokenizer
+
+
+def _whole(error: BaseException) -> str:
+    """Return all lines of an error as one, but not thousands of them."""
+    text = ' '.join(str(error).split()) or summary(error)
+    return text if len(text) <= _LONGEST_ERROR else f'{text[:_LONGEST_ERROR]}...'
+
+
+def _tell_of_capitals(directory: pathlib.Path, tokenizer: Any) -> None:
+    """Log that a tokenizer writes all in lower case although its vocabulary has capitals."""
+    normalizer = tokenizer.backend_tokenizer.normalizer
+    if normalizer is None or normalizer.normalize_str('A') != 'a':
+        return
+    special = set(tokenizer.all_special_tokens)
+    words = [
+        token
+        for token in tokenizer.get_vocab()
+        if token not in special and not token.startswith('[unused')
+    ]
+    capitals = sorted(token for token in words if token != token.lower())
+    if len(capitals) > _MANY_CAPITALS * len(words):
+        logging.warning(
+            'The tokenizer in %s writes texts in lower case, and %d of its %d wordpieces have '
+            'capitals, such as %r, so that no text can have them: set do_lower_case to false in '
+            'tokenizer_config.json if texts are to keep their case.',
+            directory, len(capitals), len(words), capitals[0],
+        )  # fmt: skip
 
 
 def _copy_tokenizer(
@@ -111,7 +188,7 @@ def _copy_tokenizer(
     """
     content = {}
     for name in _TOKENIZER_FILES:
-        if (directory / name).exists():
+        if os.path.lexists(directory / name):
             data = read_bytes(directory / name)
             if b'\0' in data:
                 raise ValueError(f'{directory / name} has bytes that are no text.')

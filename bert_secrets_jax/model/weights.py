@@ -41,7 +41,7 @@ from bert_secrets_jax.model.config import (
 from bert_secrets_jax.model.encoder import frequencies_of
 from bert_secrets_jax.model.families import FAMILIES, Family
 from bert_secrets_jax.model.layouts import LAYOUTS, Layout
-from bert_secrets_jax.model.tokenizer import load_tokenizer
+from bert_secrets_jax.model.tokenizer import load_tokenizer, own_tokenizer
 
 # Where classifiers are, of whatever kind.
 _CLASSIFIERS = ('classifier.', 'pre_classifier.', 'head.')
@@ -64,7 +64,7 @@ class Pretrained:
       params: Nested dictionary of float32 arrays. Layers are stacked on a leading axis and heads
         have an axis of their own: `layers/attention/query/kernel` is [L, D, N, H] and
         `layers/attention/output/kernel` is [L, N, H, D].
-      tokenizer: The fast tokenizer of `transformers`.
+      tokenizer: The fast tokenizer of `transformers`; None for a model that came without one.
     """
 
     bert: Bert
@@ -78,10 +78,8 @@ class Pretrained:
 
     def __repr__(self) -> str:
         count = sum(leaf.size for leaf in jax.tree.leaves(self.params))
-        return (
-            f'Pretrained({self.config.summary}, {count:,} parameters, '
-            f'{type(self.tokenizer).__name__})'
-        )
+        reads = 'no tokenizer' if self.tokenizer is None else type(self.tokenizer).__name__
+        return f'Pretrained({self.config.summary}, {count:,} parameters, {reads})'
 
 
 def check_pretrained(*models: Pretrained) -> None:
@@ -103,6 +101,8 @@ def from_pretrained(
     dtype: ComputeDtype = 'float32',
     revision: str | None = None,
     ignore_config: tuple[str, ...] = (),
+    tokenizer: Any = None,
+    allow_unknown: bool = False,
 ) -> Pretrained:
     """Load a BERT, or a relative with a `model_type` in `config.FAMILIES`, from disk or the hub.
 
@@ -122,6 +122,10 @@ def from_pretrained(
       dtype: Type in which matrix products are computed, 'float32' or 'bfloat16'.
       revision: Branch, tag or commit on the hub.
       ignore_config: Keys of config.json to disregard, if loading refused them as unknown.
+      tokenizer: A `PreTrainedTokenizerFast` or a `tokenizers.Tokenizer`, such as `regex_tokenizer`,
+        `letter_tokenizer` or `function_tokenizer` makes from a vocabulary. None takes that of the
+        checkpoint; if it has none, this is told, and the model takes ids and no texts.
+      allow_unknown: Whether texts are encoded even if half of their tokens or more become [UNK].
 
     Raises:
       FileNotFoundError: There is no such directory, and the hub has no such model or is out of
@@ -145,7 +149,14 @@ def from_pretrained(
     params = params_from_tensors(config, tensors, initial=initial, fresh=fresh, source=str(file))
     if fresh:
         logging.info('%s: freshly initialised (seed %d): %s.', file, seed, ', '.join(fresh))
-    return Pretrained(bert, params, load_tokenizer(directory, config, values))
+    if tokenizer is None:
+        tokenizer = load_tokenizer(directory, config, values)
+    else:
+        tokenizer = own_tokenizer(tokenizer, config)
+    if allow_unknown and tokenizer is not None:
+        # Written and read again with the tokenizer's settings.
+        tokenizer.init_kwargs['allow_unknown'] = True
+    return Pretrained(bert, params, tokenizer)
 
 
 def with_classifier(
@@ -254,13 +265,27 @@ def save_pretrained(pretrained: Pretrained, directory: str | pathlib.Path) -> No
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as partial:
-        for file in map(pathlib.Path, pretrained.tokenizer.save_pretrained(partial)):
+        for file in map(pathlib.Path, _tokenizer_files(pretrained.tokenizer, partial)):
             write_atomically(directory / file.name, file.read_bytes())
     tensors = tensors_from_params(pretrained.config, pretrained.params)
     text = json.dumps(write_config(pretrained.config), indent=2, sort_keys=True) + '\n'
     write_atomically(directory / 'config.json', text.encode())
     data = safetensors.numpy.save(tensors, metadata={'format': 'pt'})
     write_atomically(directory / 'model.safetensors', data)
+
+
+def _tokenizer_files(tokenizer: Any, folder: str) -> Sequence[str]:
+    """Write a tokenizer, and return the names of its files."""
+    if tokenizer is None:
+        return ()
+    try:
+        return tokenizer.save_pretrained(folder)
+    # The library, which is not written in Python, raises nothing more particular.
+    except Exception as error:
+        raise ValueError(
+            f'The tokenizer cannot be written: {error}. One that a function of Python splits texts '
+            'for has no file; bs.regex_tokenizer makes one that has.'
+        ) from error
 
 
 def params_from_tensors(
@@ -666,7 +691,13 @@ def _label_names(
             '[classes, hidden_size] is needed.'
         )
     count = len(classifier)
-    names = values.get('id2label') or {str(index): f'LABEL_{index}' for index in range(count)}
+    placeholders = {str(index): f'LABEL_{index}' for index in range(count)}
+    names = values.get('id2label') or placeholders
+    if isinstance(names, dict) and all(
+        re.fullmatch(r'LABEL_\d+', str(name)) for name in names.values()
+    ):
+        # Old releases wrote those of two classes, however many there are.
+        names = placeholders
     if not isinstance(names, dict) or set(names) != set(map(str, range(count))):
         raise ValueError(
             f'{file} classifies into {count} classes, and id2label in its config.json names '

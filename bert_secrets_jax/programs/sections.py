@@ -51,6 +51,7 @@ from bert_secrets_jax.analyses.patterns import (
 from bert_secrets_jax.analyses.relations import Relations, assemble, relation_statistics
 from bert_secrets_jax.analyses.special_tokens import STATISTICS, SpecialTokens
 from bert_secrets_jax.analyses.tables import describe
+from bert_secrets_jax.data.encoding import knows_words
 from bert_secrets_jax.data.framenet import framenet_sample, read_framenet, read_framenet_sample
 from bert_secrets_jax.measure.catalogue import RELATIONS, Described, named
 from bert_secrets_jax.patterns.classifier import pattern_comparisons
@@ -66,6 +67,21 @@ def _needs_nothing(study: Study) -> str:
 
 def _needs_words(study: Study) -> str:
     return '' if study.has_words else 'a spaCy pipeline (setting linguistics.pipeline)'
+
+
+def _needs_english(study: Study) -> str:
+    """The embedded sentences are English, and say nothing of a model of something else."""
+    if study.config.frames.sample:
+        return ''
+    examples, _ = framenet_sample()
+    try:
+        known = knows_words(study.pretrained.tokenizer, [each.text_a for each in examples])
+    except (ValueError, OSError, TypeError):
+        # Whoever needs the model will say what is wrong with it.
+        return ''
+    if known:
+        return ''
+    return 'sentences that the tokenizer knows (setting frames.sample), or model.allow_unknown'
 
 
 def _needs_training(study: Study) -> str:
@@ -514,7 +530,7 @@ def _cls_wants(study: Study) -> list[Described]:
 SECTIONS: Mapping[str, Section] = {
     'special_tokens': Section(_special_tokens, _special_wants),
     'relations': Section(_relations, _relation_wants, needs=_needs_words),
-    'frames': Section(_frames),
+    'frames': Section(_frames, needs=_needs_english),
     'finetune': Section(_finetuning, needs=_needs_training),
     'patterns': Section(_patterns, _pattern_wants, _pattern_compares),
     'attention_change': Section(

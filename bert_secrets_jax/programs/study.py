@@ -190,6 +190,7 @@ class Study:
             dtype=model.dtype,
             revision=model.revision,
             ignore_config=tuple(model.ignore_config),
+            allow_unknown=model.allow_unknown,
             **changes,
         )
 

@@ -252,6 +252,16 @@ def test_intervals_and_errors_in_simulated_worlds():
     assert 0.7 <= np.mean(powers) <= 0.97
 
 
+@pytest.mark.parametrize('texts', [2, 4, 10])
+def test_few_texts_find_nothing_where_there_is_nothing(texts):
+    """Resamples of few texts repeat one of them, which tells nothing."""
+    rng = np.random.default_rng(1)
+    found = [assess_losses(*world(rng, texts, [0.0] * 12), seed=seed) for seed in range(100)]
+    assert np.mean([(each.corrected <= 0.05).any() for each in found]) <= 0.1
+    if texts == 2:
+        assert min(each.corrected.min() for each in found) > 0.4
+
+
 def test_an_effect_is_counted_by_wordpiece():
     """A text of many wordpieces weighs more than one of few."""
     hidden = np.array([1, 3, 2])

@@ -339,7 +339,7 @@ def test_texts_of_nothing_but_unknown_words_are_told(tokenizer, monkeypatch):
     lines = told(monkeypatch)
     tokenize(tokenizer, [('the cat', '\u4e2d \u6587'), ('the', 'dog')])
     assert '1 of 2 texts (text_b) have no wordpiece but [UNK], the first one in text/0' in lines[0]
-    assert '% of the wordpieces are [UNK]' in lines[1]
+    assert 'of the wordpieces (2 of 6) are [UNK]' in lines[1]
     lines.clear()
     tokenize(tokenizer, ['the cat', 'a dog'])
     assert not lines

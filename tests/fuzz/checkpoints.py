@@ -204,7 +204,7 @@ def load(folder: pathlib.Path):
     import bert_secrets_jax as bs
 
     _remember_shapes()
-    return bs.from_pretrained(folder)
+    return bs.from_pretrained(folder, allow_unknown=True)
 
 
 @functools.cache

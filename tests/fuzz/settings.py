@@ -12,7 +12,7 @@ from tests.fuzz.target import Target, Unchecked, require
 
 _FILE = 'setting.json'
 # Settings that are one of these names, or several of them.
-_NAMES: Mapping[str, tuple[Any, ...]] = {
+_NAMES: Mapping[str, tuple[str, ...]] = {
     'model.dtype': ('float32', 'bfloat16'),
     'data.source': ('glue', 'corpus', 'file'),
     'data.bad_rows': ('error', 'skip'),
@@ -20,7 +20,6 @@ _NAMES: Mapping[str, tuple[Any, ...]] = {
     'train.starts': ('pretrained', 'random'),
     'train.optimizer': ('adamw', 'bert_adam'),
     'change.readings': ('paper', 'notebook'),
-    'masked_lm.one_at_a_time': (False, True),
     'ablation.checkpoint': ('finetuned', 'model'),
     'ablation.sets': ('heads', 'layers', 'one_head_left'),
     'ablation.baseline': ('uniform', 'zero', 'mean', 'resample'),
@@ -119,6 +118,8 @@ def _oracle(folder: pathlib.Path) -> Any:
         require(value is None or '\x00' not in value)
         if value is not None:
             value.encode()
+    elif isinstance(default, bool):
+        require(isinstance(value, bool), value)
     elif isinstance(default, tuple):
         require(isinstance(value, list | tuple), value)
         require(all(isinstance(each, str) and '\x00' not in each for each in value), value)

@@ -446,8 +446,7 @@ def test_files_that_are_not_there_or_damaged(directory, tmp_path):
             read(directory)
     file.write_bytes(data)
     (directory / 'tokenizer.json').unlink()
-    with pytest.raises(FileNotFoundError, match='has no tokenizer'):
-        from_pretrained(directory)
+    assert from_pretrained(directory).tokenizer is None
     (directory / 'tokenizer.json').write_text('{"version": ')
     with pytest.raises(ValueError, match=r'The tokenizer in .* was not loaded'):
         from_pretrained(directory)

@@ -22,4 +22,5 @@ def study(checkpoint, glue_dir, tmp_path):  # noqa: F811
     config.model.name, config.data.glue_dir = str(checkpoint), str(glue_dir)
     config.encoding.max_length = 24
     config.linguistics.pipeline = ''
+    config.model.allow_unknown = True
     return Study(config, tmp_path / 'run')

@@ -136,7 +136,7 @@ def test_your_own_table_from_the_command_line(checkpoint, tmp_path):
     given = (
         f'--model={checkpoint}', f'--texts={tmp_path / "mine.csv"}', '--text-a=text',
         f'--out={tmp_path / "out"}', '--set=encoding.max_length=24', '--set=maps.examples=1',
-        '--set=linguistics.pipeline=',
+        '--set=linguistics.pipeline=', '--set=model.allow_unknown=True',
     )  # fmt: skip
     result = run('cli', 'report', *given, package='bert_secrets_jax.programs')
     page = (tmp_path / 'out' / 'report.html').read_text()

@@ -1,0 +1,190 @@
+"""Published checkpoints of other fields, from ordinary packages, beside PyTorch.
+
+They are not installed by `make test`, because their packages ask for old releases of others:
+`make models` installs them without these. Nothing of the packages is imported or run.
+"""
+
+import argparse
+import functools
+import importlib.util
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+
+import bert_secrets_jax as bs
+
+# As in Schwaller et al. 2019, "Molecular transformer", and the code of both packages.
+SMILES = (
+    r'(\%\([0-9]{3}\)|\[[^\]]+]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\||\(|\)|\.|=|#|-|\+|\\|\/|:|~|@|'
+    r'\?|>>?|\*|\$|\%[0-9]{2}|[0-9])'
+)
+# Esterification, amide formation, reduction, and a substitution.
+REACTIONS = [
+    'CC(=O)O.OCC>>CC(=O)OCC',
+    'NCc1ccccc1.O=C(Cl)c1ccncc1>>O=C(NCc1ccccc1)c1ccncc1',
+    'CC(=O)c1ccccc1.[BH4-].[Na+]>>CC(O)c1ccccc1',
+    'Brc1ccccc1.N#C[Cu]>>N#Cc1ccccc1',
+]
+MODELS = {
+    'rxnmapper': ('rxnmapper', 'albert_heads_8_uspto_all_1310k', 'AlbertForMaskedLM'),
+    'rxnfp, pre-trained': ('rxnfp', 'bert_pretrained', 'BertForMaskedLM'),
+    'rxnfp, fine-tuned': ('rxnfp', 'bert_ft', 'BertModel'),
+    'rxnfp, classifier': ('rxnfp', 'bert_ft_10k_25s', 'BertForSequenceClassification'),
+}
+
+
+def folder_of(package: str) -> pathlib.Path:
+    """Return the folder of a package, without importing it."""
+    found = importlib.util.find_spec(package)
+    if found is None:
+        pytest.skip(f'{package} is not installed: make models')
+    return pathlib.Path(found.origin).parent
+
+
+@pytest.fixture(scope='module', params=MODELS)
+def chemistry(request):
+    """A model, its PyTorch twin in float32 and float64, and inputs."""
+    torch, transformers = pytest.importorskip('torch'), pytest.importorskip('transformers')
+    package, name, kind = MODELS[request.param]
+    directory = folder_of(package) / 'models' / 'transformers' / name
+    ours = bs.from_pretrained(
+        directory, tokenizer=bs.regex_tokenizer(directory / 'vocab.txt', SMILES)
+    )
+    values = {
+        key: value
+        for key, value in transformers.PretrainedConfig.get_config_dict(directory)[0].items()
+        if key not in ('id2label', 'label2id')
+    }
+    settings = transformers.AutoConfig.for_model(
+        **{'model_type': 'bert'} | values, attn_implementation='eager'
+    )
+    settings.num_labels = ours.config.num_labels or 2
+    model = getattr(transformers, kind)
+    options = {'config': settings, 'output_loading_info': True}
+    theirs, report = model.from_pretrained(directory, **options)
+    assert not report['mismatched_keys'] and not report['missing_keys'] - {
+        'bert.pooler.dense.weight', 'bert.pooler.dense.bias', 'cls.predictions.decoder.bias',
+        'predictions.decoder.bias',
+    }  # fmt: skip
+    (batch,) = bs.encode(ours.tokenizer, REACTIONS, fewest=9)
+    given = {name: torch.tensor(array).long() for name, array in batch.inputs.items()}
+
+    def said(model):
+        with torch.no_grad():
+            output = model.eval()(**given, output_hidden_states=True, output_attentions=True)
+        found = {
+            'hidden_states': np.stack([each.numpy() for each in output.hidden_states], axis=1),
+            'attentions': np.stack([each.numpy() for each in output.attentions], axis=1),
+        }
+        return found | ({'logits': output.logits.numpy()} if 'logits' in output else {})
+
+    float32 = said(theirs)
+    return ours, batch, float32, said(theirs.double())
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def forward(bert, params, inputs):
+    return bert.apply({'params': params}, **inputs)
+
+
+def test_equals_pytorch(chemistry, optimized):
+    """No further from the exact result, in float64, than PyTorch is in float32.
+
+    Scores of these models reach dozens, so that rounding moves maps by 1e-5 in either library.
+    """
+    ours, batch, float32, float64 = chemistry
+    output = forward(ours.bert, ours.params, batch.inputs)
+    real = batch.attention_mask.astype(bool)
+    for name, expected in float32.items():
+        found, exact = np.asarray(getattr(output, name)), float64[name]
+        assert found.shape == expected.shape
+        if name == 'hidden_states':
+            # What padding holds is nothing that anyone reads.
+            found, expected, exact = (
+                np.moveaxis(each, 1, 2)[real] for each in (found, expected, exact)
+            )
+        scale = max(1, np.abs(exact).max())
+        theirs, mine = (np.abs(each - exact).max() / scale for each in (expected, found))
+        assert mine <= 3 * theirs + 1e-6 and mine < 5e-5, (name, mine, theirs, scale)
+
+
+def test_the_sweep_reads_them(chemistry, optimized):
+    """The last layer's heads, and one of each layer, beside forward passes."""
+    ours, batch, *_ = chemistry
+    config = ours.config
+    masks = bs.masks.single_heads(config)[:: config.num_attention_heads + 1]
+    if config.head == 'masked_lm':
+        found = bs.masked_lm_losses(ours, REACTIONS, masks)
+        (masked,) = bs.mask_words(ours.tokenizer, REACTIONS).batches[:1]
+        for mask, losses in list(zip(masks, found.losses, strict=True))[:3]:
+            output = ours.bert.apply({'params': ours.params}, **masked.inputs, head_mask=mask)
+            likely = np.asarray(jax.nn.log_softmax(output.logits))
+            for row, text in enumerate(masked.example):
+                words = zip(masked.places[row], masked.words[row], strict=True)
+                expected = -sum(likely[row, place, word] for place, word in words if word >= 0)
+                np.testing.assert_allclose(losses[text], expected, rtol=1e-4, atol=1e-5)
+    elif config.num_labels:
+        swept = bs.sweep(ours, [batch], masks)
+        for mask, logits in list(zip(masks, swept.logits, strict=True))[:3]:
+            output = ours.bert.apply({'params': ours.params}, **batch.inputs, head_mask=mask)
+            order = np.argsort(batch.example)
+            np.testing.assert_allclose(logits, output.logits[order], atol=1e-4)
+    else:
+        with pytest.raises(ValueError, match='no classifier'):
+            bs.sweep(ours, [batch], masks)
+
+
+# The variable domain of the heavy chain of trastuzumab, a published antibody.
+ANTIBODY = (
+    'EVQLVESGGGLVQPGGSLRLSCAASGFNIKDTYIHWVRQAPGKGLEWVARIYPTNGYTRYADSVKGRFTISADTSKNTAYLQMNSLRAEDTAVYYC'
+    'SRWGGDGFYAMDYWGQGTLVTVSS'
+)
+
+
+@pytest.mark.parametrize('chain', ['vh', 'vl'])
+def test_a_model_of_antibodies_from_fairseq(tmp_path, optimized, chain):
+    """Converted without running code of the file; it knows what stands in an antibody."""
+    transformers = pytest.importorskip('transformers')
+    torch = pytest.importorskip('torch')
+    source = folder_of('sapiens') / 'models' / 'v1'
+    bs.convert_fairseq(source / f'checkpoint_{chain}.pt', source / 'dict.txt', tmp_path)
+    ours = bs.from_pretrained(tmp_path)
+    assert (ours.config.num_hidden_layers, ours.config.num_attention_heads) == (4, 8)
+    masked = bs.mask_words(ours.tokenizer, [ANTIBODY], masking=bs.Masking(one_at_a_time=True))
+    theirs = transformers.RobertaForMaskedLM.from_pretrained(tmp_path).eval()
+    right = []
+    for batch in masked.batches:
+        output = forward(ours.bert, ours.params, batch.inputs)
+        with torch.no_grad():
+            expected = theirs(
+                torch.tensor(batch.input_ids).long(), torch.tensor(batch.attention_mask).long()
+            ).logits
+        real = batch.attention_mask.astype(bool)
+        scale = np.abs(expected.numpy()).max()
+        np.testing.assert_allclose(
+            np.asarray(output.logits)[real], expected.numpy()[real], rtol=0, atol=5e-6 * scale
+        )
+        guessed = np.take_along_axis(
+            np.asarray(output.logits).argmax(axis=-1), batch.places, axis=1
+        )
+        right += (guessed == batch.words)[batch.example >= 0].ravel().tolist()
+    assert len(right) == len(ANTIBODY) == 120
+    # The model of heavy chains knows most residues of one; that of light chains does not.
+    assert (np.mean(right) > 0.75) == (chain == 'vh'), np.mean(right)
+
+
+def test_what_is_no_checkpoint_of_fairseq(tmp_path):
+    torch = pytest.importorskip('torch')
+    file = tmp_path / 'model.pt'
+    torch.save({'weights': torch.ones(2)}, file)
+    with pytest.raises(ValueError, match='no "model" and "args"'):
+        bs.convert_fairseq(file, tmp_path / 'dict.txt', tmp_path / 'out')
+    torch.save({'model': {'a.weight': torch.ones(2)}, 'args': argparse.Namespace(x=1)}, file)
+    with pytest.raises(ValueError, match=r'no RoBERTa of fairseq: it has a\.weight besides'):
+        bs.convert_fairseq(file, tmp_path / 'dict.txt', tmp_path / 'out')
+    torch.save({'model': {}, 'args': pathlib.PurePosixPath('x')}, file)
+    with pytest.raises(ValueError, match='was not read'):
+        bs.convert_fairseq(file, tmp_path / 'dict.txt', tmp_path / 'out')
+    assert not (tmp_path / 'out').exists()

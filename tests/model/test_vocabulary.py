@@ -1,0 +1,209 @@
+"""Tokenizers from a vocabulary, tokenizers of a user's own, and models without one."""
+
+import logging
+import re
+
+import numpy as np
+import pytest
+import tokenizers
+from tokenizers import models, pre_tokenizers
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.model.weights import from_pretrained, save_pretrained
+
+# As in Schwaller et al. 2019, "Molecular transformer".
+SMILES = (
+    r'(\[[^\]]+]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|\/|:|~|@|\?|>>?|\*|\$|'
+    r'\%[0-9]{2}|[0-9])'
+)
+CHEMISTRY = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'C', 'Cl', 'c', 'N', 'O', '=', '(',
+             ')', '1', '>>', '.', '[nH]']  # fmt: skip
+PROTEIN = ['<cls>', '<pad>', '<eos>', '<unk>', 'A', 'L', 'G', '<mask>']
+
+
+def pieces(tokenizer, *texts):
+    return tokenizer.convert_ids_to_tokens(tokenizer(*texts)['input_ids'])
+
+
+def test_a_regular_expression_over_a_vocabulary():
+    tokenizer = bs.regex_tokenizer(CHEMISTRY, SMILES)
+    assert pieces(tokenizer, 'CCl.c1c[nH]1>>ClC(=O)') == [
+        '[CLS]', 'C', 'Cl', '.', 'c', '1', 'c', '[nH]', '1', '>>', 'Cl', 'C', '(', '=', 'O', ')',
+        '[SEP]',
+    ]  # fmt: skip
+    # What no match covers is unknown, and not left out; offsets are those of the text.
+    encoded = bs.tokenize(tokenizer, ['C üü Br N', 'N'])
+    assert tokenizer.convert_ids_to_tokens(encoded.input_ids[0]) == [
+        '[CLS]', 'C', '[UNK]', '[UNK]', 'N', '[SEP]',
+    ]  # fmt: skip
+    assert encoded.offsets[0].tolist() == [[0, 0], [0, 1], [2, 4], [5, 7], [8, 9], [0, 0]]
+
+
+def test_pairs_have_segments():
+    tokenizer = bs.regex_tokenizer(CHEMISTRY, SMILES)
+    encoded = bs.tokenize(tokenizer, [('CN', 'O')])
+    assert encoded.token_type_ids[0].tolist() == [0, 0, 0, 0, 1, 1]
+    assert encoded.text[0].tolist() == [-1, 0, 0, -1, 1, -1]
+
+
+def test_letters():
+    tokenizer = bs.letter_tokenizer(PROTEIN)
+    assert pieces(tokenizer, 'AL<mask>GX') == [
+        '<cls>', 'A', 'L', '<mask>', 'G', '<unk>', '<eos>',
+    ]  # fmt: skip
+    masked = bs.mask_words(tokenizer, ['ALG', 'GGAL'], masking=bs.Masking(one_at_a_time=True))
+    assert masked.text.tolist() == [0] * 3 + [1] * 4
+
+
+@pytest.mark.parametrize(
+    'split',
+    [lambda text: re.findall(SMILES, text), lambda text: re.sub(SMILES, r'\1 ', text).split()],
+)
+def test_a_function_does_what_the_expression_does(split):
+    by_pattern = bs.regex_tokenizer(CHEMISTRY, SMILES)
+    by_function = bs.function_tokenizer(CHEMISTRY, split)
+    for text in ('CCl.c1c[nH]1>>ClC(=O)', 'N', 'C N'):
+        first, second = (bs.tokenize(each, [text]) for each in (by_pattern, by_function))
+        np.testing.assert_array_equal(first.input_ids, second.input_ids)
+        np.testing.assert_array_equal(first.offsets, second.offsets)
+
+
+def test_a_function_that_invents_is_refused():
+    tokenizer = bs.function_tokenizer(CHEMISTRY, lambda text: ['O'])
+    with pytest.raises(Exception, match="'O', which does not stand in 'CC'"):
+        tokenizer('CC')
+
+
+def test_what_is_made_of_an_expression_goes_to_files_and_back(bert, params, tmp_path):
+    words = CHEMISTRY + [f'[unused{number}]' for number in range(60 - len(CHEMISTRY))]
+    tokenizer = bs.regex_tokenizer(words, SMILES)
+    save_pretrained(bs.Pretrained(bert, params, tokenizer), tmp_path)
+    loaded = from_pretrained(tmp_path).tokenizer
+    assert pieces(loaded, 'CCl>>[nH]') == pieces(tokenizer, 'CCl>>[nH]')
+    mine = bs.function_tokenizer(words, list)
+    with pytest.raises(ValueError, match=r'cannot be written.*bs\.regex_tokenizer'):
+        save_pretrained(bs.Pretrained(bert, params, mine), tmp_path / 'mine')
+
+
+def test_a_vocabulary_from_a_file(tmp_path):
+    file = tmp_path / 'vocab.txt'
+    file.write_text('\n'.join(CHEMISTRY) + '\n')
+    for vocabulary in (file, CHEMISTRY, dict(zip(CHEMISTRY, range(99), strict=False))):
+        assert bs.regex_tokenizer(vocabulary, SMILES)('C')['input_ids'] == [2, 5, 3]
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'special', 'match'),
+    [
+        ((CHEMISTRY, '(C'), {}, 'is no regular expression'),
+        ((CHEMISTRY, 'C*'), {}, 'matches the empty text'),
+        ((CHEMISTRY[:1] + CHEMISTRY[2:], 'C'), {}, r'no \[UNK\] or <unk>: give unk_token='),
+        ((CHEMISTRY, 'C'), {'sep_token': 'end'}, 'no end: give sep_token='),
+        (([*CHEMISTRY, 'C'], 'C'), {}, "'C' twice"),
+    ],
+)
+def test_vocabularies_that_do_not_do(arguments, special, match):
+    with pytest.raises(ValueError, match=match):
+        bs.regex_tokenizer(*arguments, **special)
+    with pytest.raises(TypeError, match=r"not \['start'\]"):
+        bs.letter_tokenizer(PROTEIN, start='A')
+
+
+@pytest.fixture
+def folder(bert, params, tokenizer, tmp_path):
+    save_pretrained(bs.Pretrained(bert, params, tokenizer), tmp_path)
+    return tmp_path
+
+
+def test_a_tokenizer_of_ones_own(folder, tokenizer):
+    """Of `transformers` as it is, of `tokenizers` with the special tokens that it spells."""
+    assert from_pretrained(folder, tokenizer=tokenizer).tokenizer is tokenizer
+    bare = tokenizers.Tokenizer(models.WordLevel(tokenizer.get_vocab(), unk_token='[UNK]'))
+    bare.pre_tokenizer = pre_tokenizers.Whitespace()
+    found = from_pretrained(folder, tokenizer=bare).tokenizer
+    assert found.is_fast and found.mask_token == '[MASK]'
+    assert found('the cat', add_special_tokens=False)['input_ids'] == bare.encode('the cat').ids
+    with pytest.raises(TypeError, match=r'tokenizer=str must be a fast tokenizer'):
+        from_pretrained(folder, tokenizer='bert-base-uncased')
+    large = bs.letter_tokenizer([*PROTEIN, *map(chr, range(0x4E00, 0x4E40))])
+    with pytest.raises(ValueError, match='has 72 wordpieces, the model 60'):
+        from_pretrained(folder, tokenizer=large)
+
+
+def test_a_model_without_a_tokenizer_takes_ids(folder, caplog):
+    for name in ('tokenizer.json', 'tokenizer_config.json'):
+        (folder / name).unlink()
+    with caplog.at_level(logging.WARNING):
+        model = from_pretrained(folder)
+    assert 'takes ids and no texts' in caplog.text and 'no tokenizer' in repr(model)
+    ids = np.array([[2, 5, 3]])
+    output = model.bert.apply({'params': model.params}, ids, np.zeros_like(ids), np.ones_like(ids))
+    assert output.attentions.shape == (1, 3, 4, 3, 3)
+    with pytest.raises(ValueError, match=r'came without a tokenizer.*tokenizer=\.\.\.'):
+        bs.encode(model.tokenizer, ['the cat'])
+    save_pretrained(model, folder / 'again')
+    assert from_pretrained(folder / 'again').tokenizer is None
+
+
+def test_mostly_unknown_texts_are_refused_unless_they_are_meant(folder, caplog):
+    model = from_pretrained(folder)
+    strange = ['xyz vwq the', 'qqq']
+    with pytest.raises(ValueError, match=r'75 %.*\(3 of 4\) are \[UNK\], such as .*allow_unknown'):
+        bs.encode(model.tokenizer, strange)
+    allowed = from_pretrained(folder, allow_unknown=True)
+    with caplog.at_level(logging.WARNING):
+        assert len(bs.tokenize(allowed.tokenizer, strange).lengths) == 2
+    assert '75 % of the wordpieces' in caplog.text
+    # Through files, too: a fine-tuned model reads what the model before it read.
+    save_pretrained(allowed, folder / 'again')
+    bs.tokenize(from_pretrained(folder / 'again').tokenizer, strange)
+
+
+def test_words_that_lower_case_makes_unknown_are_told(caplog):
+    from transformers import PreTrainedTokenizerFast
+
+    words = {token: number for number, token in enumerate(CHEMISTRY)}
+    bare = tokenizers.Tokenizer(models.WordLevel(words, unk_token='[UNK]'))
+    bare.normalizer = tokenizers.normalizers.Lowercase()
+    bare.pre_tokenizer = pre_tokenizers.Whitespace()
+    names = {f'{name}_token': f'[{name.upper()}]' for name in ('pad', 'unk', 'cls', 'sep', 'mask')}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bare, **names)
+    with pytest.raises(ValueError, match='2 of them are in the vocabulary as they are written'):
+        bs.tokenize(tokenizer, ['Cl N c'])
+    with caplog.at_level(logging.WARNING):
+        bs.tokenize(tokenizer, ['c c c Cl'])
+    assert '25 % of the wordpieces (1 of 4)' in caplog.text and 'lower case' in caplog.text
+
+
+def test_capitals_that_no_text_can_have_are_told(bert, params, tmp_path, caplog):
+    """As models of chemistry came: with capitals, and without saying that case is kept."""
+    words = CHEMISTRY + [f'[unused{number}]' for number in range(60 - len(CHEMISTRY))]
+    save_pretrained(bs.Pretrained(bert, params, bs.regex_tokenizer(words, SMILES)), tmp_path)
+    for name in ('tokenizer.json', 'tokenizer_config.json'):
+        (tmp_path / name).unlink()
+    (tmp_path / 'vocab.txt').write_text('\n'.join(words))
+    with caplog.at_level(logging.WARNING):
+        from_pretrained(tmp_path)
+    assert "wordpieces have capitals, such as 'C'" in caplog.text
+
+
+def test_proteins_come_with_a_list_of_letters(config, tmp_path):
+    """ESM's published folders have a vocabulary and a class that is not fast."""
+    import dataclasses
+
+    from tests.conftest import random_params, relative
+
+    mine = dataclasses.replace(relative(config, 'esm'), label_names=(), add_pooler=False)
+    bert = bs.Bert(mine)
+    words = ['<cls>', '<pad>', '<eos>', '<unk>', *'LAGVSERTIDPKQNFYMHWCXBUZO.-', '<mask>']
+    words += [f'<null_{number}>' for number in range(60 - len(words))]
+    model = bs.Pretrained(bert, random_params(bert), bs.letter_tokenizer(words))
+    save_pretrained(model, tmp_path)
+    (tmp_path / 'tokenizer.json').unlink()
+    (tmp_path / 'tokenizer_config.json').write_text('{"tokenizer_class": "EsmTokenizer"}')
+    (tmp_path / 'vocab.txt').write_text('\n'.join(words))
+    transformers = pytest.importorskip('transformers')
+    found = from_pretrained(tmp_path).tokenizer
+    theirs = transformers.EsmTokenizer(str(tmp_path / 'vocab.txt'))
+    for text in ('MLAG', 'MK<mask>W', 'LLXA'):
+        assert found(text)['input_ids'] == theirs(text)['input_ids']
