@@ -396,7 +396,7 @@ def _figure_name(name: str, when: str) -> str:
 def _draw(result: MaskedLMAblation, name: str, when: str):
     ablated = dict(result._models(name))[when]
     found = ablated.effects
-    label = 'change of the loss (nats per hidden wordpiece)'
+    label = 'change of the loss (nats)'
     if name == 'heads':
         shape = ablated.masks.shape[1:]
         figure = plots.effect_grid(
@@ -414,8 +414,8 @@ def _draw(result: MaskedLMAblation, name: str, when: str):
         figure = plots.layer_effects(found.difference, found.low, found.high, label=label)
         what = 'without all heads of a layer less that with all; lines are 95 % intervals.'
     figure.caption = (
-        f'Loss of the masked LM {_WHEN[when]} {what} Above 0, they were of use. {result._hidden} '
-        f'{instead(result.baseline)}'
+        f'Loss per hidden wordpiece of the masked LM {_WHEN[when]} {what} Above 0, they were of '
+        f'use. {result._hidden} {instead(result.baseline)}'
     )
     return figure
 

@@ -38,10 +38,15 @@ def get_config(arg: str = '') -> ConfigDict:
                 'tfds_dir': config_dict.placeholder(str),
                 # For 'file': a .tsv, .csv or .jsonl, and the names of its columns.
                 'file': config_dict.placeholder(str),
+                # What the texts are called in sentences and captions, if not by their file.
+                'name': config_dict.placeholder(str),
+                # The names of all columns, if the file has no header.
+                'columns': (),
                 'text_a': 'text_a',
                 'text_b': config_dict.placeholder(str),
-                # Its label, and the names of the classes in the order of their ids if the labels
-                # are words; decimal numbers make it a regression.
+                # Its label, and the names of the classes in the order of their ids: as the file
+                # spells them, or for labels that are 0, 1, and so on. Decimal numbers make it a
+                # regression.
                 'label': config_dict.placeholder(str),
                 'labels': (),
                 # For 'file': the table to train on.

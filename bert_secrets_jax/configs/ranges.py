@@ -65,10 +65,11 @@ WORDS: Mapping[str, tuple[str, ...]] = types.MappingProxyType(
 _SWITCHES = ('model.allow_unknown', 'masked_lm.one_at_a_time')
 _SEVERAL = ('train.starts', 'change.readings', 'ablation.sets')
 _OPTIONAL = (
-    'model.revision', 'data.glue_dir', 'data.tfds_dir', 'data.file', 'data.text_b', 'data.label',
+    'model.revision', 'data.glue_dir', 'data.tfds_dir', 'data.file', 'data.name', 'data.text_b',
+    'data.label',
     'data.train_file', 'frames.folder',
 )  # fmt: skip
-_TUPLES_OF_TEXTS = ('model.ignore_config', 'data.labels', 'statistics')
+_TUPLES_OF_TEXTS = ('model.ignore_config', 'data.columns', 'data.labels', 'statistics')
 
 
 def check(config: ConfigDict) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from absl import logging
 
+from bert_secrets_jax.brief import shortened
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.files import long_fields, open_regular, parse_json
 
@@ -40,6 +41,7 @@ def read_table(
     labels: Sequence[str] | None = None,
     bad_rows: str = 'error',
     name: str | None = None,
+    columns: Sequence[str] | None = None,
 ) -> list[Example]:
     """Read named columns of a table in UTF-8, with or without a byte order mark.
 
@@ -52,13 +54,16 @@ def read_table(
       text_a: The column of the first or only text.
       text_b: The column of the second text, if there is one.
       label: The column of the label; None gives examples without labels.
-      labels: The labels as the file spells them, in the order of their class ids; an empty tuple
-        reads scores (floats). None reads numbers: integers if all labels are, otherwise floats.
+      labels: The labels as the file spells them, in the order of their class ids, or names for
+        labels that are numbers from 0; an empty tuple reads scores (floats). None reads numbers:
+        integers if all labels are, otherwise floats.
       bad_rows: What to do with bad rows: 'error' refuses the file; 'skip' leaves them out and
         warns. A row is bad if it has too few or too many fields, an empty text or label, a label
         that cannot be read, or malformed JSON.
       name: The first part of the ids, by default the file's name without its extension. The ids
         are `{name}/{row}`, where rows count from 0 and include the skipped ones.
+      columns: The names of all columns of a `.tsv` or `.csv` that has no header; None reads them
+        from its first line.
 
     Raises:
       FileNotFoundError: There is no such file; the error says what the folder holds instead.
@@ -78,8 +83,8 @@ def read_table(
         if twice:
             raise ValueError(f'labels has the name {twice[0]!r} twice: each is one class.')
     path = pathlib.Path(path)
-    columns = [column for column in (text_a, text_b, label) if column is not None]
-    rows = list(_read_rows(path, columns))
+    wanted = [column for column in (text_a, text_b, label) if column is not None]
+    rows = list(_read_rows(path, wanted, _checked_header(path, columns)))
     if not rows:
         raise ValueError(f'{path} has no rows.')
     to_label = _label_reader(path, rows, labels) if label is not None else None
@@ -88,7 +93,7 @@ def read_table(
     examples, faults = [], []
     for position, row in enumerate(rows):
         try:
-            _check_row(row, columns)
+            _check_row(row, wanted)
             examples.append(
                 Example(
                     text_a=row.values[0],
@@ -112,6 +117,17 @@ def read_table(
     return examples
 
 
+def _checked_header(path: pathlib.Path, columns: Sequence[str] | None) -> list[str] | None:
+    """Return the header that a user gives for a file that has none; None if it is in the file."""
+    if columns is None:
+        return None
+    if isinstance(columns, str):
+        raise ValueError(f"{columns=} is one text: give a sequence of names, ('text', 'label').")
+    if path.suffix.lower() == '.jsonl':
+        raise ValueError(f'{path}: JSON lines name their columns themselves; leave {columns=} out.')
+    return list(columns)
+
+
 def _check_row(row: _Row, columns: Sequence[str]) -> None:
     if row.fault:
         raise ValueError(row.fault)
@@ -120,13 +136,21 @@ def _check_row(row: _Row, columns: Sequence[str]) -> None:
             raise ValueError(f'{column!r} is empty')
 
 
-def _read_rows(path: pathlib.Path, columns: Sequence[str]) -> Iterator[_Row]:
-    """Choose the reader of a file and check that the file is there."""
+def _read_rows(
+    path: pathlib.Path, columns: Sequence[str], header: list[str] | None
+) -> Iterator[_Row]:
+    """Choose the reader of a file and check that the file is there.
+
+    Args:
+      path: The file.
+      columns: The wanted columns.
+      header: The names of all columns of a file without header; None if it has one.
+    """
     match path.suffix.lower():
         case '.tsv':
-            read = _read_tsv
+            read = functools.partial(_read_tsv, header=header)
         case '.csv':
-            read = _read_csv
+            read = functools.partial(_read_csv, header=header)
         case '.jsonl':
             read = _read_jsonl
         case suffix:
@@ -162,17 +186,21 @@ def _read_lines(path: pathlib.Path) -> Iterator[tuple[int, str]]:
             start += len(raw)
 
 
-def _read_tsv(path: pathlib.Path, columns: Sequence[str]) -> Iterator[_Row]:
+def _read_tsv(
+    path: pathlib.Path, columns: Sequence[str], *, header: list[str] | None
+) -> Iterator[_Row]:
     records = (
         (number, line.removesuffix('\n').removesuffix('\r').split('\t'))
         for number, line in _read_lines(path)
         if line.strip('\r\n')
     )
-    return _pick_columns(path, records, columns)
+    return _pick_columns(path, records, columns, header)
 
 
-def _read_csv(path: pathlib.Path, columns: Sequence[str]) -> Iterator[_Row]:
-    return _pick_columns(path, _split_csv(path), columns)
+def _read_csv(
+    path: pathlib.Path, columns: Sequence[str], *, header: list[str] | None
+) -> Iterator[_Row]:
+    return _pick_columns(path, _split_csv(path), columns, header)
 
 
 def _split_csv(path: pathlib.Path) -> Iterator[tuple[int, list[str]]]:
@@ -199,12 +227,16 @@ def _pick_columns(
     path: pathlib.Path,
     records: Iterator[tuple[int, list[str]]],
     columns: Sequence[str],
+    header: list[str] | None,
 ) -> Iterator[_Row]:
-    """Take the first record for the header; keep the wanted columns of the rest."""
-    _, header = next(records, (0, []))
+    """Keep the wanted columns; without a header, the first record is it."""
+    given = header is not None
+    if header is None:
+        _, header = next(records, (0, []))
     if not header:
         raise ValueError(f'{path} is empty.')
-    _check_columns(path, header, columns)
+    hint = 'These are the given columns.' if given else _NO_HEADER
+    _check_columns(path, header, columns, hint)
     places = [header.index(column) for column in columns]
     for line, fields in records:
         if len(fields) == len(header):
@@ -249,12 +281,21 @@ def _json_text(record: dict, column: str) -> str:
     return text
 
 
-def _check_columns(path: pathlib.Path, header: Sequence[str], columns: Sequence[str]) -> None:
+_NO_HEADER = (
+    'If that is its first row, because it has no header, name all its columns: columns=(...), in '
+    'the programs data.columns.'
+)
+
+
+def _check_columns(
+    path: pathlib.Path, header: Sequence[str], columns: Sequence[str], hint: str = ''
+) -> None:
     for column in columns:
         if header.count(column) != 1:
             how = 'no' if column not in header else 'more than one'
-            names = ', '.join(repr(name) for name in header)
-            raise ValueError(f'{path} has {how} column {column!r}; it has: {names}.')
+            names = ', '.join(shortened(name) for name in header)
+            message = f'{path} has {how} column {column!r}; it has: {names}. {hint}'
+            raise ValueError(message.rstrip())
 
 
 def _label_reader(
@@ -266,6 +307,11 @@ def _label_reader(
         return _number_reader(path, texts)
     if not labels:
         return _score
+    texts = {row.values[-1].strip() for row in rows if row.values}
+    numbers = {str(index) for index in range(len(labels))}
+    if texts and texts <= numbers and not texts & set(labels):
+        # The file has numbers, and these are their names.
+        return int
     return functools.partial(_class_id, {label: index for index, label in enumerate(labels)})
 
 

@@ -47,6 +47,7 @@ def read_texts(data: ConfigDict, split: str) -> list[Example]:
                 label=data.label,
                 labels=data.labels or None,
                 bad_rows=data.bad_rows,
+                columns=data.columns or None,
             )
 
 
@@ -63,7 +64,10 @@ def text_name(data: ConfigDict, split: str) -> str:
         case 'corpus':
             return f'embedded corpus, {split}'
         case _:
-            return pathlib.PurePath(_file(data, split)).name
+            file = pathlib.PurePath(_file(data, split)).name
+            if data.name is None:
+                return file
+            return f'{data.name}, train' if split == 'train' else data.name
 
 
 def label_names(data: ConfigDict) -> tuple[str, ...] | None:

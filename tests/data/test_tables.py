@@ -268,6 +268,45 @@ def test_missing_column_lists_those_found(tmp_path, name, text):
         tables.read_table(path, text_a='sentence')
 
 
+@pytest.mark.parametrize(('name', 'separator'), [('x.tsv', '\t'), ('x.csv', ',')])
+def test_a_file_without_a_header(tmp_path, name, separator):
+    """Its columns are named, and its first line is an example; without names the error says how."""
+    path = write(
+        tmp_path / name,
+        separator.join(['id7', 'Words', '1\n']) + separator.join(['id8', 'More', '0\n']),
+    )
+    columns = ('id', 'sentence', 'label')
+    found = tables.read_table(path, text_a='sentence', label='label', columns=columns)
+    assert [(each.text_a, each.label) for each in found] == [('Words', 1), ('More', 0)]
+    assert found[0].where == f'{path}, line 1' and found[0].id == 'x/0'
+    hint = r"it has: 'id7', 'Words', '1'\. If that is its first row, .* columns=\(\.\.\.\)"
+    with pytest.raises(ValueError, match=hint):
+        tables.read_table(path, text_a='sentence')
+    with pytest.raises(ValueError, match=r"no column 'text'; .* These are the given columns\."):
+        tables.read_table(path, text_a='text', columns=columns)
+    with pytest.raises(ValueError, match='2 bad rows: line 1: 3 fields, expected 2'):
+        tables.read_table(path, text_a='sentence', columns=('sentence', 'label'))
+    with pytest.raises(ValueError, match='columns=.* is one text'):
+        tables.read_table(path, text_a='s', columns='s')
+
+
+def test_json_lines_name_their_columns(tmp_path):
+    path = write(tmp_path / 'x.jsonl', '{"s": "Words"}\n')
+    with pytest.raises(ValueError, match='JSON lines name their columns themselves'):
+        tables.read_table(path, text_a='s', columns=('s',))
+
+
+def test_names_for_labels_that_are_numbers(tmp_path):
+    path = write(tmp_path / 'x.tsv', 's\ty\nOne\t1\nTwo\t0\n')
+    found = tables.read_table(path, text_a='s', label='y', labels=('no', 'yes'))
+    assert [each.label for each in found] == [1, 0]
+    # Where a name is spelt like a number, labels are names.
+    found = tables.read_table(path, text_a='s', label='y', labels=('1', '0'))
+    assert [each.label for each in found] == [0, 1]
+    with pytest.raises(ValueError, match="unknown label '1', expected one of no"):
+        tables.read_table(path, text_a='s', label='y', labels=('no',))
+
+
 def test_ambiguous_column(tmp_path):
     path = write(tmp_path / 'x.tsv', 's\ts\nWords\tOther words\n')
     with pytest.raises(ValueError, match="more than one column 's'"):

@@ -13,7 +13,7 @@ from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses.ablation import with_intact
 from bert_secrets_jax.measure.catalogue import named
 from bert_secrets_jax.model.attention import BASELINES
-from bert_secrets_jax.programs import sections
+from bert_secrets_jax.programs import inputs, sections
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs import store
 from bert_secrets_jax.runs.run import NotKept, digest
@@ -287,3 +287,19 @@ def test_a_fine_tuned_encoder_is_read_with_the_same_head(masked_lm, monkeypatch)
     assert abs(found.tuning.difference[0]) > 1e-3
     assert set(found.figures()) == {'heads', 'heads_after', 'layers', 'layers_after'}
     assert 'Fine-tuning changes the loss by' in str(found)
+
+
+def test_own_texts_are_called_as_the_user_says(study, tmp_path):
+    """A file without header, whose labels are numbers with names."""
+    (tmp_path / 'dev.tsv').write_text('1\tthe cat saw a dog\t1\n2\tshe ran\t0\n')
+    data = study.config.data
+    data.source, data.file, data.text_a = 'file', str(tmp_path / 'dev.tsv'), 'text'
+    data.columns, data.label, data.labels = ('id', 'text', 'y'), 'y', ('no', 'yes')
+    assert study.subject.texts == 'dev.tsv' and study.subject.task is None
+    data.name = 'reviews'
+    assert study.subject.texts == 'reviews'
+    assert [(each.text_a, each.label) for each in study.texts] == [
+        ('the cat saw a dog', 1), ('she ran', 0),
+    ]  # fmt: skip
+    data.train_file = data.file
+    assert inputs.text_name(data, 'train') == 'reviews, train'
