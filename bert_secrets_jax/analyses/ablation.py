@@ -687,9 +687,10 @@ def _draw_heads(result: Ablation):
         likely=grid(found.benjamini_hochberg <= 0.05),
     )
     figure.caption = (
-        'Score without each head less score with all (Figure 8). Filled circles: significant at '
-        '5 % after correction for all heads (Holm); of the filled and the open ones together, at '
-        f'most 5 % are expected to be chance (Benjamini-Hochberg). {result.meaning}'
+        f'Score without each head less score with all ({result.subject.as_in("Figure 8")}). Filled '
+        'circles: significant at 5 % after correction for all heads (Holm); of the filled and the '
+        'open ones together, at most 5 % are expected to be chance (Benjamini-Hochberg). '
+        f'{result.meaning}'
     )
     return figure
 
@@ -706,8 +707,8 @@ def _draw_layers(result: Ablation):
         published_name='paper: BERT-base',
     )
     figure.caption = (
-        'Score without all heads of a layer less score with all (Figure 9); lines are 95 % '
-        f'intervals. {result.meaning}'
+        'Score without all heads of a layer less score with all '
+        f'({result.subject.as_in("Figure 9")}); lines are 95 % intervals. {result.meaning}'
     )
     return figure
 

@@ -284,8 +284,8 @@ def _draw_heads(result: AttentionChange):
     lowest = float(np.floor(10 * min(grid.min() for grid in grids.values()))) / 10
     figure = plots.head_grids(grids, label=UNIT, limits=(lowest, 1.0))
     figure.caption = (
-        'Cosine similarity of the maps before and after fine-tuning (Figure 5): low is much '
-        'changed. Mean over examples and seeds.'
+        'Cosine similarity of the maps before and after fine-tuning '
+        f'({result.subject.as_in("Figure 5")}): low is much changed. Mean over examples and seeds.'
     )
     return figure
 

@@ -209,6 +209,7 @@ def _draw(result: ClsTokens):
     )
     figure.caption = (
         'Attention of [CLS] in the last layer: the greatest of the tokens of a type, mean over '
-        'examples that have any (Figure 7; its colours end at 0.5, too).'
+        f'examples that have any ({result.subject.as_in("Figure 7")}, whose colours end at 0.5, '
+        'too).'
     )
     return figure

@@ -311,7 +311,7 @@ def _draw_special(result: Features):
     )
     figure.caption = (
         'Attention to [CLS] and [SEP] in the fine-tuned model by layer: mean over heads, and the '
-        'range of the heads (Figure 6).'
+        f'range of the heads ({result.subject.as_in("Figure 6")}).'
     )
     for name, grid in published.items():
         rank = paper.rank_correlation(after[name].mean, grid)

@@ -176,8 +176,8 @@ class Finetuning(Result):
         return framed(
             ('', 'pre-trained, not fine-tuned', 'fine-tuned from random weights', 'fine-tuned'),
             rows,
-            f'Table 1: {"/".join(TITLES[name] for name in self.metrics)} x 100 (mean ± standard '
-            'deviation over seeds).',
+            f'{"/".join(TITLES[name] for name in self.metrics)} x 100 (mean ± standard deviation '
+            f'over seeds; {self.subject.as_in("Table 1")}).',
         )
 
 

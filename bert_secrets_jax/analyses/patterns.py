@@ -519,7 +519,10 @@ def _draw_shares(result: Patterns):
         theirs = np.array([published[name] for name in CLASSES])
         bars = {'paper: BERT-base, fine-tuned': theirs} | bars
     figure = plots.class_shares(bars, TITLES)
-    figure.caption = 'Share of maps of each class, over all heads and examples (Figure 2).'
+    figure.caption = (
+        'Share of maps of each class, over all heads and examples '
+        f'({result.subject.as_in("Figure 2")}).'
+    )
     return figure
 
 
@@ -545,6 +548,6 @@ def _draw_examples(result: Patterns):
     figure = plots.class_examples(panels)
     figure.caption = (
         'For each class the maps that are most clearly of it, of all heads on a few examples, '
-        'pre-trained (Figure 1). Each on a scale of its own.'
+        f'pre-trained ({result.subject.as_in("Figure 1")}). Each on a scale of its own.'
     )
     return figure

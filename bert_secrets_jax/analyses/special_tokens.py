@@ -45,7 +45,7 @@ _TOGETHER = {
 _CAPTIONS = {
     'special_tokens': (
         'Attention to [CLS] and to [SEP] by layer and head: mean over query tokens; with two [SEP] '
-        'the greater one; mean over examples (Figure 6 of the paper).'
+        'the greater one; mean over examples ({figure}).'
     ),
     'neighbours': 'Attention to the token itself, the previous and the next one (Clark et al. '
     '2019).',
@@ -82,7 +82,8 @@ class SpecialTokens(Result):
         drawings, shown = {}, set()
         for name, together in _TOGETHER.items():
             if set(together) <= set(self.tables):
-                drawings[name] = functools.partial(_draw_grids, self, together, _CAPTIONS[name])
+                caption = _CAPTIONS[name].format(figure=self.subject.as_in('Figure 6'))
+                drawings[name] = functools.partial(_draw_grids, self, together, caption)
                 shown |= set(together)
                 if name == 'special_tokens':
                     drawings[f'{name}_by_layer'] = functools.partial(_draw_layers, self, together)

@@ -40,6 +40,14 @@ class Subject:
     texts: str = 'the texts'
     task: str | None = None
 
+    def as_in(self, figure: str) -> str:
+        """Return how a caption refers to a figure of the paper, whose texts may be others.
+
+        Args:
+          figure: The figure or table, such as 'Figure 8'.
+        """
+        return f'in the manner of {figure}' if self.task is None else figure
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finding:

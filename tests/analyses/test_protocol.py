@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 import string
 
 import numpy as np
@@ -47,6 +48,23 @@ def test_figures_are_drawn_when_asked_for(results, name, tmp_path):
     assert set(figures.shown()) <= set(figures)
     with pytest.raises(KeyError, match='There is no figure'):
         figures['none such']
+
+
+def test_captions_speak_of_figures_of_the_paper_where_the_texts_are_its_own(results):
+    """Of other texts there is no Figure 8, only something in its manner."""
+    said = 0
+    for name in ('special_tokens', 'ablation', 'patterns', 'attention_change', 'cls_tokens'):
+        ours = results[name]
+        other = dataclasses.replace(ours, subject=bs.analyses.Subject('tiny', 'mine'))
+        for title in ours.figures():
+            published, mine = (each.figures()[title].caption for each in (ours, other))
+            assert 'manner' not in published
+            if 'Figure' in published:
+                said += 1
+                assert re.search(r'in the manner of Figure \d', mine), title
+    assert said >= 7
+    frame = results['finetuning'].frames()['table1']
+    assert 'deviation over seeds; Table 1)' in frame.attrs['caption']
 
 
 @pytest.mark.parametrize('name', NAMES)
