@@ -790,12 +790,7 @@ class Study:
                 model,
                 examples,
                 with_intact(make_masks(model.config)),
-                baseline=self.config.ablation.baseline,
-                donor_seed=self.config.seed,
-                max_length=self.config.encoding.max_length,
-                tokens_per_batch=self.config.encoding.tokens_per_batch,
-                chunk_tokens=self.config.ablation.chunk_tokens or None,
-                mesh=self.mesh,
+                **self._sweeping,
                 folder=parts,
             )
 
@@ -803,6 +798,18 @@ class Study:
         if parts.exists() and not self.run.read_only:
             remove(parts)
         return swept
+
+    @property
+    def _sweeping(self) -> dict[str, Any]:
+        """The settings of every sweep, by the names of its arguments."""
+        return {
+            'baseline': self.config.ablation.baseline,
+            'donor_seed': self.config.seed,
+            'max_length': self.config.encoding.max_length,
+            'tokens_per_batch': self.config.encoding.tokens_per_batch,
+            'chunk_tokens': self.config.ablation.chunk_tokens or None,
+            'mesh': self.mesh,
+        }
 
     def masked_lm_losses(self, when: str, name: str) -> MaskedLosses:
         """Return the losses of the masked LM under a set of masks, computed or read.
@@ -823,12 +830,7 @@ class Study:
                 self.texts,
                 with_intact(SETS[name](model.config)),
                 masking=self.masking,
-                baseline=self.config.ablation.baseline,
-                donor_seed=self.config.seed,
-                max_length=self.config.encoding.max_length,
-                tokens_per_batch=self.config.encoding.tokens_per_batch,
-                chunk_tokens=self.config.ablation.chunk_tokens or None,
-                mesh=self.mesh,
+                **self._sweeping,
                 folder=parts,
             )
 
