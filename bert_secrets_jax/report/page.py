@@ -187,6 +187,13 @@ def _frame(frame: 'pandas.DataFrame') -> str:
     shown = frame[frame.attrs['shown']] if 'shown' in frame.attrs else frame
     rows = [[_cell(value) for value in row] for row in shown.itertuples(index=False, name=None)]
     columns = [str(column).replace('_', ' ') for column in shown.columns]
+    # A column without any value, such as that of runs that there are not, is in its file alone.
+    told = [
+        place
+        for place in range(len(columns))
+        if not rows or any(row[place] not in ('', '–') for row in rows)
+    ]
+    columns, *rows = ([row[place] for place in told] for row in (columns, *rows))
     return _table(frame.attrs.get('caption', ''), columns, rows)
 
 

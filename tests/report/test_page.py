@@ -174,6 +174,13 @@ def test_long_tables_are_files_and_hidden_columns_stay_in_them(tmp_path):
     assert file_name('toy', 'toy_short') == 'toy_short' and file_name('toy', 'x') == 'toy_x'
 
 
+def test_columns_without_any_value_are_not_shown(tmp_path):
+    rows = [('a', math.nan, '', 0.0), ('b', math.nan, '–', math.nan)]
+    page = written(tmp_path, [Part('a', Shown({'t': framed(rows, ('x', 'none', 'no', 'some'))}))])
+    assert re.findall('<th scope="col">(.*?)</th>', page) == ['x', 'some']
+    assert '<tr><td>b</td><td>–</td></tr>' in page
+
+
 def test_the_explorer_knows_what_the_others_found_of_the_same_task(tmp_path):
     maps = TokenMaps(['[CLS]', 'so', '[SEP]'], np.full((1, 2, 3, 3), 1 / 3))
     here = Shown(known={'effect': np.array([['a', 'b']])}, maps={'it': [maps]})
