@@ -64,6 +64,8 @@ setuptools.setup(
         'absl-py>=2',
         # tensorflow-datasets needs array_record and importlib_resources, and declares neither.
         'array_record>=0.5',
+        # Words with tags: files of Universal Dependencies, and the F1 score of spans.
+        'conllu>=6',
         'flax>=0.12.8,<0.13',
         'huggingface_hub>=1',
         'importlib_resources>=6',
@@ -72,6 +74,7 @@ setuptools.setup(
         'jaxtyping>=0.3',
         'matplotlib>=3.9',
         'ml_collections>=1',
+        'nervaluate>=1.2',
         'numpy>=2',
         'optax>=0.2.8',
         # Its version 1 has another interface; finetune/checkpoints.py alone would change.

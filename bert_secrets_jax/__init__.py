@@ -32,7 +32,9 @@ _MEMBERS = {
     'data.glue': ('prepare_tfds', 'read_glue', 'read_tfds'),
     'data.linguistics': ('annotate',),
     'data.masking': ('MaskedBatch', 'Masking', 'mask_words'),
+    'data.questions': ('Question', 'read_questions'),
     'data.tables': ('read_table',),
+    'data.tagged': ('Tagged', 'read_conllu', 'read_tagged'),
     'data.tasks': ('GLUE', 'Example', 'Task', 'get_task'),
     'finetune.train': ('Finetuned', 'finetune'),
     'measure.catalogue': ('Described', 'measure', 'measure_change'),
@@ -96,7 +98,9 @@ if TYPE_CHECKING:
     from bert_secrets_jax.data.glue import prepare_tfds, read_glue, read_tfds
     from bert_secrets_jax.data.linguistics import annotate
     from bert_secrets_jax.data.masking import MaskedBatch, Masking, mask_words
+    from bert_secrets_jax.data.questions import Question, read_questions
     from bert_secrets_jax.data.tables import read_table
+    from bert_secrets_jax.data.tagged import Tagged, read_conllu, read_tagged
     from bert_secrets_jax.data.tasks import GLUE, Example, Task, get_task
     from bert_secrets_jax.finetune.train import Finetuned, finetune
     from bert_secrets_jax.measure import catalogue, links, statistics

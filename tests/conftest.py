@@ -24,6 +24,7 @@ if 'JAX_COMPILATION_CACHE_DIR' not in os.environ:
     os.environ['JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES'] = '-1'
 
 import jax
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -168,6 +169,14 @@ def random_inputs(config, *, lengths, length, seed) -> dict[str, np.ndarray]:
         'token_type_ids': ((positions >= lengths // 2) & real).astype(np.int32),
         'attention_mask': real.astype(np.int32),
     }
+
+
+@pytest.fixture
+def untyped():
+    """Call functions as users do: annotated types are checked in tests alone."""
+    jaxtyping.config.update('jaxtyping_disable', True)
+    yield
+    jaxtyping.config.update('jaxtyping_disable', False)
 
 
 @pytest.fixture(scope='session')

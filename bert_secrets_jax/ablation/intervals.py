@@ -1,55 +1,68 @@
-"""Intervals and tests of differences of accuracy or F1 that hold where few predictions change.
+"""Intervals and tests of differences between scores of classes that hold where few predictions
+change.
 
 A bootstrap repeats the examples that it has. Where only a few of some hundred predictions change,
 it misses what these few happen to lack, and its intervals cover too seldom (an interval of none is
 [0, 0]). So the differences are counted, and a score test is inverted: Tango's (1998) for accuracy,
-and the same idea for F1. The variance is that of the distribution which fits the counts best among
-those that have the difference in question, so that changes which never occurred count, too.
+and the same idea for any function of the confusion matrix, by its derivative. The variance is that
+of the distribution which fits the counts best among those that have the difference in question, so
+that changes which never occurred count, too.
 
-Axes: M masks, C kinds of examples that a score can tell apart.
+Axes: M masks, K kinds of examples (true class, answer of the intact model, answer of the mask) of
+those that occur, C classes.
 """
 
 import dataclasses
+import functools
 
 import numpy as np
 import scipy.stats
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from bert_secrets_jax.ablation.scores import PerExample, PerMask, Predictions, check
+from bert_secrets_jax.measure import confusion
 
 # Halvings of an interval: its ends are exact to 2 / 2**32.
 _HALVINGS = 32
 # What keeps a division by 0 from being one.
 _TINY = 1e-300
+# The statistic of a difference that no distribution of the examples could have.
+_IMPOSSIBLE = 1e9
+_ENDS = tuple(functools.partial(function, axis=(1, 2)) for function in (np.min, np.max))
 
 
 @dataclasses.dataclass(frozen=True)
 class Counted:
     """How often the intact model and each mask do what to an example.
 
-    A score is the sum of numerators over the sum of denominators: of 1 for each right answer over 1
-    for each example (accuracy), or of 2 for each true positive over 2 for each true positive and 1
-    for each wrong answer about class 1 (F1).
-
     Attributes:
-      counts: [M, C] The number of examples of each kind.
-      numerators: [2, C] What an example of each kind adds to the numerator of the intact model and
-        of the mask.
-      denominators: [2, C] The same for the denominator.
+      metric: One of `measure.confusion.METRICS`.
+      counts: [M, K] The number of examples of each kind.
+      kinds: [K, 3] The true class of each kind, the intact model's answer and the mask's. With a
+        kind, the one with both answers swapped is here, too.
+      classes: The number of classes C.
     """
 
-    counts: Float[np.ndarray, 'M C']
-    numerators: Float[np.ndarray, '2 C']
-    denominators: Float[np.ndarray, '2 C']
+    metric: str
+    counts: Float[np.ndarray, 'M K']
+    kinds: Int[np.ndarray, 'K 3']
+    classes: int
+
+    @property
+    def confusions(self) -> Float[np.ndarray, '2 M C C']:
+        """The shares of examples by class and answer, of the intact model and of each mask."""
+        labels, *answers = self.kinds.T
+        shares = self.counts / self.counts.sum(axis=1, keepdims=True)
+        found = np.zeros((2, len(shares), self.classes, self.classes))
+        for matrix, answer in zip(found, answers, strict=True):
+            np.add.at(matrix, (slice(None), labels, answer), shares)
+        return found
 
     @property
     def differences(self) -> PerMask:
-        """The score of each mask minus that of the intact model [M]; 0 of nothing counts as 0."""
-        scores = [
-            _ratio(self.counts @ numerator, self.counts @ denominator)
-            for numerator, denominator in zip(self.numerators, self.denominators, strict=True)
-        ]
-        return scores[1] - scores[0]
+        """The score of each mask minus that of the intact model [M]."""
+        intact, masked = confusion.score(self.metric, self.confusions)
+        return masked - intact
 
 
 def count(
@@ -58,7 +71,7 @@ def count(
     """Count the kinds of examples.
 
     Args:
-      metric: 'accuracy' or 'f1'.
+      metric: One of `measure.confusion.METRICS`.
       predictions: [M, E] The predictions under each mask.
       baseline: [E] The predictions of the intact model.
       labels: [E] The true labels.
@@ -67,31 +80,41 @@ def count(
       ValueError: The metric is another one, or the shapes do not fit.
     """
     check(metric, predictions, labels, baseline)
-    if metric == 'accuracy':
-        intact, masked = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
-        kinds = 2 * (baseline == labels) + (predictions == labels)
-        numerators, denominators = np.stack([intact, masked]), np.ones((2, 4))
+    if metric not in confusion.METRICS:
+        raise ValueError(
+            f'Only metrics of classes are counted ({", ".join(confusion.METRICS)}), not {metric!r}.'
+        )
+    if metric in ('accuracy', 'f1_micro'):
+        # Nothing but right and wrong matters.
+        predictions, baseline = predictions == labels, baseline == labels
+        labels = np.ones(labels.shape, int)
     elif metric == 'f1':
-        label, intact, masked = np.indices((2, 2, 2)).reshape(3, 8)
-        kinds = 4 * (labels == 1) + 2 * (baseline == 1) + (predictions == 1)
-        numerators = 2 * label * np.stack([intact, masked])
-        denominators = numerators + (np.stack([intact, masked]) != label)
-    else:
-        raise ValueError(f"Only 'accuracy' and 'f1' are counted, not {metric!r}.")
-    counts = np.stack([np.bincount(row, minlength=numerators.shape[1]) for row in kinds])
-    return Counted(*(each.astype(np.float64) for each in (counts, numerators, denominators)))
+        predictions, baseline, labels = (each == 1 for each in (predictions, baseline, labels))
+    names, numbers = np.unique(
+        np.concatenate([labels, baseline, predictions.ravel()]), return_inverse=True
+    )
+    if metric in ('accuracy', 'f1_micro', 'f1'):
+        names, numbers = np.arange(2), names[numbers].astype(int)
+    classes = len(names)
+    labels, baseline, predictions = np.split(numbers, [len(labels), 2 * len(labels)])
+    predictions = predictions.reshape(-1, len(labels))
+    codes = (labels * classes + baseline) * classes + predictions
+    swapped = (labels * classes + predictions) * classes + baseline
+    occurring = np.union1d(codes, swapped)
+    places = np.searchsorted(occurring, codes)
+    counts = np.stack([np.bincount(row, minlength=len(occurring)) for row in places])
+    kinds = np.stack(np.unravel_index(occurring, (classes,) * 3), axis=1)
+    return Counted(metric, counts.astype(np.float64), kinds, classes)
 
 
 def score_statistics(counted: Counted, differences: PerMask, *, half: bool = False) -> PerMask:
     """Return how far the counts lie above a hypothetical difference, in standard errors.
 
-    With S for the score of the intact model and d for the difference, the sample mean of
-
-        (numerator - (S + d) denominator) of the mask
-        - (numerator - S denominator) of the intact model
-
-    is expected to be 0. It is divided by its standard error under the distribution over all C kinds
-    that has this mean and the greatest likelihood. For accuracy, this is Tango's statistic.
+    The difference of the scores, as a function of the shares of all C^3 kinds of examples, is
+    replaced by its tangent at the counts: the difference found, plus the mean of the influences of
+    the kinds. The sample mean of difference found + influence - hypothetical difference is divided
+    by its standard error under the distribution over all kinds that has the mean 0 and the greatest
+    likelihood. For accuracy, this is Tango's statistic.
 
     Args:
       counted: The counts.
@@ -103,35 +126,7 @@ def score_statistics(counted: Counted, differences: PerMask, *, half: bool = Fal
       The statistics [M], approximately standard normal if the hypothesis is true. They are 0 where
       no score is defined, because no example and no prediction is of class 1.
     """
-    examples = counted.counts.sum(axis=1)
-    shares = counted.counts / examples[:, None]
-    (of_intact, of_mask), (per_intact, per_mask) = counted.numerators, counted.denominators
-    score = _ratio(shares @ of_intact, shares @ per_intact)[:, None]
-    values = (of_mask - (score + differences[:, None]) * per_mask) - (
-        of_intact - score * per_intact
-    )
-    # The greatest likelihood under the constraint divides each share by 1 + tilt * value; the right
-    # tilt makes the mean 0. Bounds keep all shares positive. Where even these leave a mean, a kind
-    # that never occurred takes what is missing from 1.
-    greatest, least = values.max(axis=1), values.min(axis=1)
-    defined = (greatest > 0) & (least < 0)
-    low = -1 / np.where(defined, greatest, 1)
-    high = -1 / np.where(defined, least, -1)
-    for _ in range(_HALVINGS):
-        tilt = (low + high) / 2
-        tilted = shares / np.maximum(1 + tilt[:, None] * values, _TINY)
-        above = (tilted * values).sum(axis=1) > 0
-        low, high = np.where(above, tilt, low), np.where(above, high, tilt)
-    extreme = np.where(tilt < 0, greatest, least)
-    missing = np.maximum(1 - tilted.sum(axis=1), 0)
-    variance = (tilted * values**2).sum(axis=1) + missing * extreme**2
-    mean = (shares * values).sum(axis=1)
-    if half:
-        changed = (of_intact != of_mask) | (per_intact != per_mask)
-        step = np.abs(values * changed).max(axis=1) / 2 / examples
-        mean = np.sign(mean) * np.maximum(np.abs(mean) - step, 0)
-    known = defined & (variance > 0)
-    return np.where(known, mean * np.sqrt(examples / np.where(known, variance, 1)), 0)
+    return _statistics(counted, _tangent(counted), differences, half=half)
 
 
 def score_limits(counted: Counted, *, below: float, above: float) -> tuple[PerMask, PerMask]:
@@ -148,11 +143,13 @@ def score_limits(counted: Counted, *, below: float, above: float) -> tuple[PerMa
     # Both ends at once: first all lower ones, then all upper ones.
     masks = len(counted.counts)
     twice = dataclasses.replace(counted, counts=np.tile(counted.counts, (2, 1)))
+    tangent = _tangent(twice)
     limits = np.repeat(scipy.stats.norm.isf([below, above]), masks)
-    inside, outside = twice.differences, np.repeat([-1.0, 1.0], masks)
+    furthest = 2.0 if counted.metric == 'matthews' else 1.0
+    inside, outside = tangent.difference, np.repeat([-furthest, furthest], masks)
     for _ in range(_HALVINGS):
         middle = (inside + outside) / 2
-        within = np.abs(score_statistics(twice, middle)) <= limits
+        within = np.abs(_statistics(twice, tangent, middle)) <= limits
         inside, outside = np.where(within, middle, inside), np.where(within, outside, middle)
     return inside[:masks], inside[masks:]
 
@@ -173,5 +170,74 @@ def score_equivalence(counted: Counted, margin: float) -> PerMask:
     return scipy.stats.norm.sf(np.minimum(above, -below))
 
 
-def _ratio(numerator, denominator) -> np.ndarray:
-    return numerator / np.where(denominator > 0, denominator, 1)
+@dataclasses.dataclass(frozen=True)
+class _Tangent:
+    """The difference of the scores near the counts.
+
+    Attributes:
+      difference: [M] The difference found.
+      influences: [M, K] What one example of each kind adds to it, times the number of examples.
+      least, greatest: [M] The ends of the range of influences, over all C^3 kinds.
+      least_changed, greatest_changed: [M] The same over kinds with two different answers.
+    """
+
+    difference: PerMask
+    influences: Float[np.ndarray, 'M K']
+    least: PerMask
+    greatest: PerMask
+    least_changed: PerMask
+    greatest_changed: PerMask
+
+
+def _tangent(counted: Counted) -> _Tangent:
+    labels, intact, masked = counted.kinds.T
+    of_intact, of_mask = confusion.gradient(counted.metric, counted.confusions)
+    same = np.eye(counted.classes, dtype=bool)
+    ends = []
+    for label in range(counted.classes):
+        of_label = of_mask[:, label, None, :] - of_intact[:, label, :, None]
+        changed = (np.where(same, end, of_label) for end in (np.inf, -np.inf))
+        least, greatest = (function(each) for function, each in zip(_ENDS, changed, strict=True))
+        ends.append([_ENDS[0](of_label), _ENDS[1](of_label), least, greatest])
+    least, greatest, least_changed, greatest_changed = np.swapaxes(ends, 0, 1)
+    return _Tangent(
+        difference=counted.differences,
+        influences=of_mask[:, labels, masked] - of_intact[:, labels, intact],
+        least=least.min(axis=0),
+        greatest=greatest.max(axis=0),
+        least_changed=least_changed.min(axis=0),
+        greatest_changed=greatest_changed.max(axis=0),
+    )
+
+
+def _statistics(counted: Counted, tangent: _Tangent, differences: PerMask, *, half: bool = False):
+    """Return what `score_statistics` returns, from a tangent that several differences share."""
+    examples = counted.counts.sum(axis=1)
+    shares = counted.counts / examples[:, None]
+    ahead = tangent.difference - differences
+    values = tangent.influences + ahead[:, None]
+    greatest, least = tangent.greatest + ahead, tangent.least + ahead
+    # The greatest likelihood under the constraint divides each share by 1 + tilt * value; the right
+    # tilt makes the mean 0. Bounds keep all shares positive. Where even these leave a mean, a kind
+    # that never occurred takes what is missing from 1.
+    possible = (greatest > 0) & (least < 0)
+    low = -1 / np.where(possible, greatest, 1)
+    high = -1 / np.where(possible, least, -1)
+    for _ in range(_HALVINGS):
+        tilt = (low + high) / 2
+        tilted = shares / np.maximum(1 + tilt[:, None] * values, _TINY)
+        above = (tilted * values).sum(axis=1) > 0
+        low, high = np.where(above, tilt, low), np.where(above, high, tilt)
+    extreme = np.where(tilt < 0, greatest, least)
+    missing = np.maximum(1 - tilted.sum(axis=1), 0)
+    variance = (tilted * values**2).sum(axis=1) + missing * extreme**2
+    mean = (shares * values).sum(axis=1)
+    if half:
+        step = np.maximum(tangent.greatest_changed + ahead, -tangent.least_changed - ahead)
+        step = step / 2 / examples
+        mean = np.sign(mean) * np.maximum(np.abs(mean) - step, 0)
+    possible &= variance > 0
+    found = mean * np.sqrt(examples / np.where(possible, variance, 1))
+    # Without any influence, no score is defined.
+    impossible = np.where(tangent.greatest > tangent.least, np.sign(mean) * _IMPOSSIBLE, 0)
+    return np.where(possible, found, impossible)

@@ -4,7 +4,7 @@ That a test finds nothing says little where it could hardly have found anything.
 how little: the smallest difference that it calls significant, and the one that it finds with a
 given probability (the minimal detectable effect), both after correction for all tests.
 
-Axes: M masks, C kinds of examples that a score can tell apart.
+Axes: M masks, C classes.
 """
 
 import numpy as np
@@ -12,6 +12,7 @@ import scipy.stats
 
 from bert_secrets_jax.ablation.intervals import Counted
 from bert_secrets_jax.ablation.scores import PerMask
+from bert_secrets_jax.measure import confusion
 
 # Halvings of an interval of shares.
 _HALVINGS = 40
@@ -31,7 +32,11 @@ def critical_of_mcnemar(counted: Counted, *, level: float) -> PerMask:
       The changes [M] as shares of all examples; NaN where the examples are too few for any.
     """
     examples = counted.counts.sum(axis=1)
-    fewer, kept = np.unique(counted.counts[:, 1:3].min(axis=1), return_inverse=True)
+    _, intact, masked = counted.kinds.T
+    to_and_fro = [
+        counted.counts[:, each].sum(axis=1) for each in (intact < masked, intact > masked)
+    ]
+    fewer, kept = np.unique(np.minimum(*to_and_fro), return_inverse=True)
     more = fewer.copy()
     for index, number in enumerate(fewer):
         while 2 * scipy.stats.binom.cdf(number, number + more[index], 0.5) > level:
@@ -41,7 +46,7 @@ def critical_of_mcnemar(counted: Counted, *, level: float) -> PerMask:
 
 
 def smallest_effects(counted: Counted, *, level: float, power: float) -> tuple[PerMask, PerMask]:
-    """Return the losses of accuracy or F1 that a paired test calls significant, and that it finds.
+    """Return the losses of a score that a paired test calls significant, and that it finds.
 
     The loss is that of a mask which changes as many predictions to and fro as the one in question,
     and, beside these, makes some right predictions wrong, those of every class alike. The test
@@ -59,33 +64,35 @@ def smallest_effects(counted: Counted, *, level: float, power: float) -> tuple[P
       finds with the given probability; NaN where not even a mask without a right prediction is
       found so often.
     """
-    examples = counted.counts.sum(axis=1, keepdims=True)
-    shares = counted.counts / examples
-    (of_intact, of_mask), (per_intact, per_mask) = counted.numerators, counted.denominators
-    numerator, denominator = shares @ of_intact, shares @ per_intact
-    score = numerator / np.where(denominator > 0, denominator, 1)
-    # What one example of each kind takes from the score, to first order and times the denominator.
-    loss = (of_intact - of_mask) - score[:, None] * (per_intact - per_mask)
-    kinds = np.arange(counted.counts.shape[1])
-    # The lowest two bits of a kind say what the intact model and the mask answer.
-    swapped = (kinds & ~3) | (kinds & 1) << 1 | (kinds & 2) >> 1
-    to_and_fro = np.where(kinds != swapped, np.minimum(shares, shares[:, swapped]), 0)
-    intact_right = shares + shares[:, kinds ^ 1]
-    turned = np.where((kinds != swapped) & (loss > 0), intact_right, 0)
+    examples = counted.counts.sum(axis=1)
+    whole, _ = counted.confusions
+    score = confusion.score(counted.metric, whole)
+    influence = confusion.gradient(counted.metric, whole)
+    # Every right answer may become any wrong one. Wrong answers of one class are alike.
+    right = np.einsum('MCC->MC', whole)
+    wrong = ~np.eye(counted.classes, dtype=bool)
+    lost = np.einsum('MCC->MC', influence)[..., None] - influence
+    turned = np.where(wrong & (lost > 0), right[..., None], 0) / max(counted.classes - 1, 1)
+    # What changes to and fro: pairs of kinds that differ in who gives which answer.
+    labels, intact, masked = counted.kinds.T
+    code = np.ravel_multi_index((labels, intact, masked), (counted.classes,) * 3)
+    swapped = np.ravel_multi_index((labels, masked, intact), (counted.classes,) * 3)
+    there = np.minimum(counted.counts, counted.counts[:, np.searchsorted(code, swapped)])
+    to_and_fro = np.where(intact < masked, there, 0) / examples[:, None]
+    moved = influence[:, labels, intact] - influence[:, labels, masked]
 
     def sums(share, order):
         """Return the expected sums of the losses to a power, with the signs of odd powers."""
-        both = share[:, None] * turned + (1 + (-1) ** order) * to_and_fro
-        return examples[:, 0] * (both * np.abs(loss) ** order * (turned > 0)).sum(axis=1)
+        both = (1 + (-1) ** order) * (to_and_fro * np.abs(moved) ** order).sum(axis=1)
+        return examples * (share * (turned * lost**order).sum(axis=(1, 2)) + both)
 
     def ahead(share, wanted):
         """Return whether a share of lost right predictions is found as often as wanted."""
         one, two, three, four = (sums(share, order) for order in (1, 2, 3, 4))
         two = np.where(two > 0, two, 1)
-        count = examples[:, 0]
-        variance = two - one**2 / count
-        with_two = three - one * two / count
-        of_two = four - two**2 / count
+        variance = two - one**2 / examples
+        with_two = three - one * two / examples
+        of_two = four - two**2 / examples
         # The ratio one / sqrt(two) by the delta method.
         spread = (variance - one * with_two / two + (one / two) ** 2 * of_two / 4) / two
         reached = one / np.sqrt(two) - scipy.stats.norm.isf(level / 2)
@@ -93,16 +100,15 @@ def smallest_effects(counted: Counted, *, level: float, power: float) -> tuple[P
 
     found = []
     for wanted in (0.5, power):
-        low, high = np.zeros(len(shares)), np.ones(len(shares))
+        low, high = np.zeros(len(whole)), np.ones(len(whole))
         possible = ahead(high, wanted)
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
             enough = ahead(middle, wanted)
             low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-        fewer = numerator - high * (turned @ (of_intact - of_mask))
-        less = denominator - high * (turned @ (per_intact - per_mask))
-        after = fewer / np.where(less > 0, less, 1)
-        found.append(np.where(possible, score - after, np.nan))
+        away = high[:, None, None] * turned
+        after = whole + away - away.sum(axis=2)[..., None] * ~wrong
+        found.append(np.where(possible, score - confusion.score(counted.metric, after), np.nan))
     return found[0], found[1]
 
 

@@ -3,7 +3,8 @@
 Axes: M masks (each makes one ablated model), E examples, R resamples, F sums from which a metric is
 computed.
 
-Predictions are class ids for 'accuracy' and 'f1', values for 'pearson' and 'spearman'.
+Predictions are class ids for the metrics of `measure.confusion`, values for 'pearson' and
+'spearman'.
 """
 
 import warnings
@@ -11,7 +12,9 @@ import warnings
 import numpy as np
 from jaxtyping import Bool, Float, Real
 
-METRICS = ('accuracy', 'f1', 'pearson', 'spearman')
+from bert_secrets_jax.measure import confusion
+
+METRICS = (*confusion.METRICS, 'pearson', 'spearman')
 
 # Numbers in one block of resamples or masks: 8 MB, for any number of examples.
 _BLOCK = 1_000_000
@@ -57,7 +60,8 @@ def weighted_scores(
     for start, stop in blocks(*predictions.shape):
         block = predictions[start:stop]
         features = summands(metric, block, labels, block.mean(axis=1, keepdims=True))
-        scores.append(score_of_sums(metric, [weights @ feature.T for feature in features]))
+        sums = [weights @ feature.T.astype(np.float64, copy=False) for feature in features]
+        scores.append(score_of_sums(metric, sums))
     return np.concatenate(scores, axis=1)
 
 
@@ -127,30 +131,25 @@ def differences(metric, predictions, baseline, labels, weights) -> np.ndarray:
 
 
 def summands(metric, predictions, labels, centre) -> list[np.ndarray]:
-    """Return F arrays, [M, E] or [1, E], from whose sums over examples the metric follows."""
+    """Return F arrays, [M, E] or [1, E], from whose sums over examples the metric follows.
+
+    They may be booleans, which NumPy multiplies without BLAS, and slowly: make them floats first.
+    """
     x, y = predictions, labels[None]
-    every = np.ones(y.shape)
-    if metric == 'accuracy':
-        features = every, x == y
-    elif metric == 'f1':
-        features = (x == 1) & (y == 1), (x == 1) != (y == 1)
+    if metric in confusion.METRICS:
+        features = confusion.summands(metric, predictions, labels)
     else:
         # Without centring, the variances below would be small differences of large numbers.
         x, y = x.astype(np.float64) - centre, y - y.mean(dtype=np.float64)
-        features = every, x, y, x * x, y * y, x * y
-    # NumPy multiplies booleans without BLAS, which is slow.
-    return [feature.astype(np.float64, copy=False) for feature in features]
+        features = np.ones(y.shape), x, y, x * x, y * y, x * y
+    return list(features)
 
 
 def score_of_sums(metric, sums) -> np.ndarray:
     """Return the metric from the sums of its features, for any number of models at a time."""
+    if metric in confusion.METRICS:
+        return confusion.score_of_sums(metric, sums)
     with np.errstate(divide='ignore', invalid='ignore'):
-        if metric == 'accuracy':
-            count, right = sums
-            return right / count
-        if metric == 'f1':
-            right, wrong = sums
-            return np.where(right > 0, 2 * right / (2 * right + wrong), 0)
         count, x, y, xx, yy, xy = sums
         variance_x, variance_y = xx - x * x / count, yy - y * y / count
         found = (xy - x * y / count) / np.sqrt(variance_x * variance_y)

@@ -21,6 +21,7 @@ from bert_secrets_jax.ablation.scores import (
     resampled_differences,
     weighted_scores,
 )
+from bert_secrets_jax.measure import confusion
 
 FOLDS = 10
 
@@ -254,7 +255,7 @@ def _limits(
 ) -> tuple[float, float]:
     """Return the interval of a single mask with these probabilities of missing on either side."""
     given = metric, predictions, baseline, labels
-    if metric in ('accuracy', 'f1'):
+    if metric in confusion.METRICS:
         low, high = score_limits(count(*given), below=below, above=above)
         return low[0], high[0]
     # Tails as thin as those of a corrected interval would need millions of resamples. So only the

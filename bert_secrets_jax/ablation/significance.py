@@ -3,9 +3,10 @@
 Axes: M masks (each makes one ablated model), E examples, R resamples or rounds, F sums from which a
 metric is computed, Q quantities. The "baseline" is the intact model here.
 
-Predictions are class ids for 'accuracy' and 'f1', values for 'pearson' and 'spearman'. All tests
-are paired: every mask and the baseline answer the same examples. A difference is the mask's score
-minus the baseline's. Where a correlation is undefined, its difference and p-value are NaN.
+Predictions are class ids for the metrics of `measure.confusion`, values for 'pearson' and
+'spearman'. All tests are paired: every mask and the baseline answer the same examples. A difference
+is the mask's score minus the baseline's. Where a correlation is undefined, its difference and
+p-value are NaN.
 """
 
 import dataclasses
@@ -39,6 +40,7 @@ from bert_secrets_jax.ablation.selection import ChosenElsewhere as ChosenElsewhe
 from bert_secrets_jax.ablation.selection import SelectedGain as SelectedGain
 from bert_secrets_jax.ablation.selection import gain_of_choice as gain_of_choice
 from bert_secrets_jax.ablation.selection import selected_gain as selected_gain
+from bert_secrets_jax.measure import confusion
 from bert_secrets_jax.measure.flips import sign_flip_test as sign_flip_test
 
 # The chance of any false discovery among all tests that is accepted.
@@ -57,8 +59,8 @@ class Assessment:
       baseline_score: The score of the intact model.
       score: [M] The score of each mask.
       difference: [M] `score` minus `baseline_score`.
-      low: [M] The lower end of the 95 % interval of `difference`: a score interval for accuracy and
-        F1 (see `intervals`), which holds where few predictions change, too, and a bootstrap
+      low: [M] The lower end of the 95 % interval of `difference`: a score interval for metrics
+        of classes (see `intervals`), which holds where few predictions change, too, and a bootstrap
         interval for correlations.
       high: [M] The upper end of this interval.
       changed: [M] The number of examples that the mask answers otherwise than the intact model.
@@ -143,7 +145,7 @@ def assess(
     scores = weighted_scores(metric, models, labels, np.ones((1, len(labels))))[0]
     difference = scores[1:] - scores[0]
     level = LEVEL / len(predictions)
-    if metric in ('accuracy', 'f1'):
+    if metric in confusion.METRICS:
         counted = count(*given)
         low, high = score_limits(counted, below=0.025, above=0.025)
         critical, detectable = smallest_effects(counted, level=level, power=POWER)
@@ -158,7 +160,7 @@ def assess(
         # A mask without any effect has no error, and is equivalent.
         inside = (MARGIN - np.abs(difference)) / np.maximum(error, ROUNDING)
         tost = scipy.stats.t.sf(inside, len(labels) - 1)
-    if metric == 'accuracy':
+    if metric in ('accuracy', 'f1_micro'):
         test, p_value = 'exact McNemar', mcnemar(*given[1:])
         critical = critical_of_mcnemar(counted, level=level)
     else:
@@ -197,9 +199,10 @@ def paired_bootstrap(
     All masks and the baseline are scored on the same resamples, so that the interval of a mask does
     not depend on the other masks. Resamples in which a difference is undefined are left out.
 
-    For accuracy and F1, such an interval covers too seldom where few predictions change, because it
-    only repeats the changes that it has: in 80 to 83 % of samples of some hundred examples if 0.5 %
-    change. `assess` gives those metrics the intervals of `intervals.score_limits`.
+    For metrics of classes, such an interval covers too seldom where few predictions change, because
+    it only repeats the changes that it has: that of accuracy and F1 in 80 to 83 % of samples of
+    some hundred examples if 0.5 % change. `assess` gives those metrics the intervals of
+    `intervals.score_limits`.
 
     Args:
       metric, predictions, baseline, labels, resamples, seed: As in `assess`.
@@ -384,7 +387,8 @@ def _swapped_difference(metric, pair, labels, swaps) -> np.ndarray:
         return score(*pair) - score(*pair[::-1])
     # The sums of the other metrics are linear in the swaps. Mask and baseline are centred alike, so
     # that swapping does not change a value.
-    features = np.stack(np.broadcast_arrays(*summands(metric, pair, labels, pair.mean())))
+    features = summands(metric, pair, labels, pair.mean())
+    features = np.stack(np.broadcast_arrays(*features)).astype(np.float64, copy=False)
     mask, baseline = features.sum(axis=2).T[..., None]  # [F, 1] each
     change = (features[:, 1] - features[:, 0])[:, differs]
     moved = np.zeros((len(features), len(swaps)))

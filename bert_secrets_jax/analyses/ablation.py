@@ -36,7 +36,7 @@ from bert_secrets_jax.analyses.models import labels_of, metrics_for, one_model
 from bert_secrets_jax.analyses.verdicts import unseen_change
 from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.data.tasks import Example, Text
-from bert_secrets_jax.finetune.metrics import TITLES, accuracy, check_metrics, pearson
+from bert_secrets_jax.finetune.metrics import METRICS, TITLES, check_metrics, tested
 from bert_secrets_jax.finetune.outcome import p_learnt
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.attention import check_baseline
@@ -97,11 +97,12 @@ class Ablated:
       unseen: The possible change of the score through examples of a kind that the sample lacks (see
         `verdicts.unseen_change`).
       examples: The number of examples.
-      reached: The accuracy of the intact model or, in a regression, Pearson's correlation.
-      larger_class: The share of the more frequent class; NaN in a regression.
+      tested: The metric by which it is tested whether the intact model has learnt anything.
+      reached: Its value.
+      larger_class: The share of the more frequent class; NaN where a correlation is tested.
     """
 
-    FORMAT: ClassVar[int] = 2
+    FORMAT: ClassVar[int] = 3
 
     masks: np.ndarray
     assessed: Mapping[str, Assessment]
@@ -110,6 +111,7 @@ class Ablated:
     average: MeanEffect
     unseen: float
     examples: int
+    tested: str
     reached: float
     larger_class: float
 
@@ -197,7 +199,7 @@ class Ablation(Result):
         if self.learnt:
             return findings
         first = next(iter(self.sets.values()))
-        tested = first.reached, first.larger_class, first.p_learnt, first.examples
+        tested = first.tested, first.reached, first.larger_class, first.p_learnt, first.examples
         return [not_learnt('the intact model', *tested), *findings]
 
     @property
@@ -562,7 +564,7 @@ def assess(
         for metric in metrics
     }
     first = next(iter(assessed))
-    regression = swept.logits.shape[-1] == 1
+    tested, reached, larger_class = what_is_tested(metrics, swept.logits.shape[-1], intact, labels)
     return Ablated(
         masks=swept.masks[1:],
         assessed=assessed,
@@ -573,11 +575,29 @@ def assess(
         average=mean_effect(first, predictions, intact, labels, seed=seed),
         unseen=unseen_change(first, intact, labels),
         examples=len(labels),
-        reached=pearson(intact, labels) if regression else accuracy(intact, labels),
-        larger_class=math.nan
-        if regression
-        else np.unique_counts(labels).counts.max() / len(labels),
+        tested=tested,
+        reached=reached,
+        larger_class=larger_class,
     )
+
+
+def what_is_tested(
+    metrics: Sequence[str], classes: int, predictions: np.ndarray, labels: np.ndarray
+) -> tuple[str, float, float]:
+    """Return the metric by which it is tested whether a model has learnt anything.
+
+    Args:
+      metrics: The names of the metrics, the most important first.
+      classes: The number of classes; 1 means regression.
+      predictions: What the model predicts of each example [E].
+      labels: The label of each example [E].
+
+    Returns:
+      Its name, its value, and the share of the more frequent class (NaN for a correlation).
+    """
+    name = tested(metrics, classes)
+    larger = np.unique_counts(labels).counts.max() / len(labels)
+    return name, METRICS[name](predictions, labels), larger if name == 'accuracy' else math.nan
 
 
 def instead(baseline: str, corpus: str = 'these texts') -> str:

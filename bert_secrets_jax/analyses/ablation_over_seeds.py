@@ -8,7 +8,6 @@ Shapes: S seeds, M masks, L layers, N heads, E examples.
 
 import dataclasses
 import functools
-import math
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
@@ -31,6 +30,7 @@ from bert_secrets_jax.analyses.ablation import (
     assessed_metrics,
     instead,
     named_masks,
+    what_is_tested,
     with_intact,
 )
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
@@ -42,7 +42,7 @@ from bert_secrets_jax.analyses.populations import (
     population,
 )
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.finetune.metrics import TITLES, accuracy, check_metrics, pearson
+from bert_secrets_jax.finetune.metrics import TITLES, check_metrics
 from bert_secrets_jax.finetune.outcome import p_learnt
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
@@ -62,17 +62,18 @@ class SetOverSeeds:
       found: The effects over seeds, by the name of the metric. The task's own metric comes first.
       averages: The effect on that metric in each seed, on average over the masks.
       examples: The number of examples, E.
-      reached: The accuracy of each seed's intact model [S] or, in a regression, Pearson's
-        correlation.
-      larger_class: The share of the most frequent class; NaN in a regression.
+      tested: The metric by which it is tested whether a model has learnt anything.
+      reached: Its value for each seed's intact model [S].
+      larger_class: The share of the most frequent class; NaN where a correlation is tested.
     """
 
-    FORMAT: ClassVar[int] = 2
+    FORMAT: ClassVar[int] = 3
 
     masks: np.ndarray
     found: Mapping[str, OverSeeds]
     averages: tuple[MeanEffect, ...]
     examples: int
+    tested: str
     reached: np.ndarray
     larger_class: float
 
@@ -213,7 +214,9 @@ class AblationOverSeeds(Result):
             if learnt_nothing(p):
                 which = f'with seed {self.seeds[place]}, the fine-tuned model'
                 reached = float(first.reached[place])
-                yield not_learnt(which, reached, first.larger_class, float(p), first.examples)
+                yield not_learnt(
+                    which, first.tested, reached, first.larger_class, float(p), first.examples
+                )
                 return
 
     def _of_set(self, name: str, found: SetOverSeeds) -> Iterator[Finding]:
@@ -459,8 +462,8 @@ def ablation_over_seeds(
       masks: The names of sets of masks, or masks of your own, as in `ablation`.
       baseline: What a disabled head does, as in `ablation`; for 'mean', the mean is that over the
         examples.
-      metrics: The names of the metrics, the most important first: 'accuracy', 'f1' or 'pearson'.
-        None takes those of `ablation`.
+      metrics: The names of the metrics, the most important first: any but 'spearman'. None takes
+        those of `ablation`.
       seed: The seed of the bootstrap and the randomization test of each model by itself and, for
         'resample', of the draw of other examples.
       max_length, tokens_per_batch, chunk_tokens, mesh: As in `ablation`.
@@ -521,7 +524,7 @@ def assess_over_seeds(
         raise ValueError('The models were swept with different masks.')
     predictions = np.stack([each.predictions for each in swept])  # [S, 1 + M, E]
     intact, masked = predictions[:, 0], predictions[:, 1:]
-    regression = swept[0].logits.shape[-1] == 1
+    tested = [what_is_tested(metrics, swept[0].logits.shape[-1], each, labels) for each in intact]
     found = {}
     for metric in metrics:
         alone = [
@@ -541,12 +544,9 @@ def assess_over_seeds(
             for of_mask, whole in zip(masked, intact, strict=True)
         ),
         examples=len(labels),
-        reached=np.array(
-            [pearson(each, labels) if regression else accuracy(each, labels) for each in intact]
-        ),
-        larger_class=math.nan
-        if regression
-        else float(np.unique_counts(labels).counts.max() / len(labels)),
+        tested=tested[0][0],
+        reached=np.array([reached for _, reached, _ in tested]),
+        larger_class=float(tested[0][2]),
     )
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -52,9 +52,12 @@ class Finetuning(Result):
       metrics: The names of the metrics, the task's own first.
       larger_class: The share of the most frequent class among the dev examples; NaN for a
         regression.
+      tested: The metric by which it is tested whether a model has learnt anything.
       starts: The runs from each start, 'pretrained' or 'random'; one from which there are none is
         left out.
     """
+
+    FORMAT: ClassVar[int] = 2
 
     subject: Subject
     train_texts: str
@@ -62,6 +65,7 @@ class Finetuning(Result):
     dev_examples: int
     metrics: tuple[str, ...]
     larger_class: float
+    tested: str
     starts: Mapping[str, Start]
 
     @property
@@ -144,11 +148,10 @@ class Finetuning(Result):
         start = self.starts['pretrained']
         place = start.seeds.index(self.unlearnt[0])
         row, seed = start.last[place], self.unlearnt[0]
-        # What was tested, whichever metrics the task has.
-        value = row['accuracy' if np.isfinite(self.larger_class) else 'pearson']
         which = f'with seed {seed}, the fine-tuned model'
         p = start.p_learnt[place]
-        return [not_learnt(which, value, self.larger_class, p, self.dev_examples)]
+        tested = self.tested, row[self.tested], self.larger_class, p, self.dev_examples
+        return [not_learnt(which, *tested)]
 
     def _table1(self):
         pretrained, random = self.starts.get('pretrained'), self.starts.get('random')
@@ -208,6 +211,7 @@ def finetuning(
         dev_examples=first.dev_examples,
         metrics=tuple(first.metrics),
         larger_class=float(first.larger_class),
+        tested=first.tested,
         starts={
             each.start: Start(
                 seeds=tuple(each.seeds),

@@ -1,10 +1,19 @@
 """The warning about a model that has learnt nothing: whatever is said of its heads is noise."""
 
-import math
-
 from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.finetune.outcome import LEVEL
 from bert_secrets_jax.runs.result import Finding
+
+_SOURCES = {
+    'accuracy': 'exact binomial test',
+    'word_accuracy': "Student's t-test over texts",
+    'answer_f1': "Student's t-test over texts",
+}
+_BARS = {
+    'accuracy': "the larger class's share of {:.1f}",
+    'word_accuracy': "the most frequent tag's share of {:.1f}",
+    'answer_f1': 'that of answers at the same places in other texts',
+}
 
 
 def learnt_nothing(p: float) -> bool:
@@ -16,26 +25,27 @@ def learnt_nothing(p: float) -> bool:
     return not p <= LEVEL
 
 
-def not_learnt(which: str, value: float, larger_class: float, p: float, examples: int) -> Finding:
+def not_learnt(
+    which: str, metric: str, value: float, larger_class: float, p: float, examples: int
+) -> Finding:
     """Return the warning, which stands before everything else.
 
     Args:
       which: The beginning of the sentence after 'Not learnt: ', such as 'with seed 0, the
         fine-tuned model'.
-      value: The accuracy of the model or, in a regression, Pearson's correlation.
-      larger_class: The share of the more frequent class; NaN in a regression.
+      metric: The metric that is tested (`finetune.metrics.tested`).
+      value: Its value.
+      larger_class: The share of the more frequent class.
       p: The p-value from `finetune.outcome.p_learnt`.
       examples: The number of examples.
     """
-    regression = math.isnan(larger_class)
-    name = 'pearson' if regression else 'accuracy'
     return Finding(
         name='the task was not learnt',
         warning=True,
         estimate=100 * value,
-        unit=f'{TITLES[name]} x 100',
+        unit=f'{TITLES[metric]} x 100',
         sample=examples,
-        source='test of a zero correlation' if regression else 'exact binomial test',
+        source=_SOURCES.get(metric, 'test of a zero correlation'),
         template=(
             'Not learnt: {which} has {title} {estimate:.1f} on {sample:,} examples, which is not '
             'significantly above {bar} (p = {p:.2g}). Whatever is said below of fine-tuning and of '
@@ -43,10 +53,8 @@ def not_learnt(which: str, value: float, larger_class: float, p: float, examples
         ),
         numbers={
             'which': which,
-            'title': TITLES[name],
+            'title': TITLES[metric],
             'p': p,
-            'bar': 'zero'
-            if regression
-            else f"the larger class's share of {100 * larger_class:.1f}",
+            'bar': _BARS.get(metric, 'zero').format(100 * larger_class),
         },
     )

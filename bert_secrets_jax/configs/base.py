@@ -29,14 +29,16 @@ def get_config(arg: str = '') -> ConfigDict:
             },
             'data': {
                 # 'glue' (the original TSV files in glue_dir, or else what tensorflow-datasets
-                # has prepared in tfds_dir), 'corpus' (embedded), or 'file' (your own table).
+                # has prepared in tfds_dir), 'corpus' (embedded), 'file' (your own table), 'tags'
+                # (words with tags, .conllu or .jsonl), or 'questions' (SQuAD's layout or .jsonl).
                 'source': 'glue',
                 # One task, or several with commas between them.
                 'task': 'mrpc',
                 'split': 'dev',
                 'glue_dir': config_dict.placeholder(str),
                 'tfds_dir': config_dict.placeholder(str),
-                # For 'file': a .tsv, .csv or .jsonl, and the names of its columns.
+                # For 'file': a .tsv, .csv or .jsonl, and the names of its columns. For 'tags',
+                # text_a is the list of words ('tokens'), and label that of tags ('tags', 'upos').
                 'file': config_dict.placeholder(str),
                 # What the texts are called in sentences and captions, if not by their file.
                 'name': config_dict.placeholder(str),
@@ -49,6 +51,11 @@ def get_config(arg: str = '') -> ConfigDict:
                 # regression.
                 'label': config_dict.placeholder(str),
                 'labels': (),
+                # What models are scored by, the first above all, with commas between: 'accuracy',
+                # 'f1' (of class 1), 'f1_macro', 'f1_micro', 'matthews', 'pearson' or 'spearman'; of
+                # tags 'span_f1', 'word_accuracy' or 'f1_macro'; of answers 'exact_match' or
+                # 'answer_f1'. '' takes those of the task.
+                'metrics': '',
                 # For 'file': the table to train on.
                 'train_file': config_dict.placeholder(str),
                 # 'error' refuses a file with malformed rows, 'skip' leaves them out.

@@ -51,7 +51,7 @@ NUMBERS: Mapping[str, Range] = types.MappingProxyType(
 WORDS: Mapping[str, tuple[str, ...]] = types.MappingProxyType(
     {
         'model.dtype': ('float32', 'bfloat16'),
-        'data.source': ('glue', 'corpus', 'file'),
+        'data.source': ('glue', 'corpus', 'file', 'tags', 'questions'),
         'data.bad_rows': ('error', 'skip'),
         'frames.reading': ('paper', 'notebook'),
         'train.starts': ('pretrained', 'random'),
@@ -62,6 +62,15 @@ WORDS: Mapping[str, tuple[str, ...]] = types.MappingProxyType(
         'ablation.baseline': ('uniform', 'zero', 'mean', 'resample'),
     }
 )
+# Of settings that are names with commas between them, or ''.
+_LISTED: Mapping[str, tuple[str, ...]] = types.MappingProxyType(
+    {
+        'data.metrics': (
+            'accuracy', 'f1', 'f1_macro', 'f1_micro', 'matthews', 'pearson', 'spearman',
+            'span_f1', 'word_accuracy', 'exact_match', 'answer_f1',
+        )
+    }
+)  # fmt: skip
 _SWITCHES = ('model.allow_unknown', 'masked_lm.one_at_a_time')
 _SEVERAL = ('train.starts', 'change.readings', 'ablation.sets')
 _OPTIONAL = (
@@ -95,6 +104,11 @@ def check(config: ConfigDict) -> None:
         if value in ((), []) and name != 'ablation.sets':
             faults.append(f'{name}=() must have at least one of {either(allowed)}')
         for word in value if several else (value,):
+            if word not in allowed:
+                faults.append(f'{name} is {either(allowed)}, not {shortened(word)}')
+    for name, allowed in _LISTED.items():
+        value = _of(config, name)
+        for word in value.split(',') if isinstance(value, str) and value else ():
             if word not in allowed:
                 faults.append(f'{name} is {either(allowed)}, not {shortened(word)}')
     for name in _SWITCHES:

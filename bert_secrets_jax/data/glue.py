@@ -44,6 +44,7 @@ def read_glue(
         labels=task.labels,
         bad_rows=bad_rows,
         name=f'{task.name}/{split}',
+        columns=task.columns or None,
     )
 
 

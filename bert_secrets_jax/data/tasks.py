@@ -1,9 +1,10 @@
-"""Texts to analyse, and the seven GLUE tasks of the paper: columns, classes, metrics and names."""
+"""Texts to analyse, and the tasks of GLUE: columns, classes, metrics and names."""
 
 import dataclasses
 import numbers
 import types
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 from absl import logging
@@ -79,13 +80,16 @@ def as_examples(texts: Sequence[Text]) -> list[Example]:
     return examples
 
 
+Drawn = TypeVar('Drawn')
+
+
 def draw(
-    examples: Sequence[Example], wanted: int, seed: int, *, setting: str = 'max_examples'
-) -> list[Example]:
+    examples: Sequence[Drawn], wanted: int, seed: int, *, setting: str = 'max_examples'
+) -> list[Drawn]:
     """Draw examples at random, and return them in their original order.
 
     Args:
-      examples: The examples.
+      examples: The examples, of any kind.
       wanted: The greatest number of examples to return; 0 returns all.
       seed: The seed of the draw.
       setting: The name of the setting that `wanted` comes from, for the error.
@@ -127,7 +131,7 @@ class Task:
 
     Attributes:
       name: The short name, such as 'sst-2'.
-      title: The name as printed in the paper, which is also the folder in GLUE's original layout.
+      title: The name as it is printed, which is also the folder in GLUE's original layout.
       text_columns: One or two column names in the header of the TSV file.
       label_column: The column of the label in the same header.
       labels: The labels as the TSV file spells them. The position of a label is its class id, the
@@ -138,6 +142,8 @@ class Task:
       tfds_config: The name after 'glue/' in tensorflow-datasets.
       tfds_text_features: The names of the texts in tensorflow-datasets.
       tfds_dev_split: The name of the development split in tensorflow-datasets.
+      columns: All columns of the TSV file, if it has no header.
+      in_paper: Whether the task is in the paper, which left out CoLA and WNLI.
     """
 
     name: str
@@ -151,6 +157,8 @@ class Task:
     tfds_config: str
     tfds_text_features: tuple[str, ...]
     tfds_dev_split: str = 'validation'
+    columns: tuple[str, ...] = ()
+    in_paper: bool = True
 
     @property
     def is_pair(self) -> bool:
@@ -245,6 +253,29 @@ GLUE: Mapping[str, Task] = types.MappingProxyType(
                 tfds_text_features=('premise', 'hypothesis'),
                 tfds_dev_split='validation_matched',
             ),
+            Task(
+                name='cola',
+                title='CoLA',
+                text_columns=('sentence',),
+                label_column='is_acceptable',
+                labels=('0', '1'),
+                metrics=('matthews',),
+                tfds_config='cola',
+                tfds_text_features=('sentence',),
+                columns=('source', 'is_acceptable', 'star', 'sentence'),
+                in_paper=False,
+            ),
+            Task(
+                name='wnli',
+                title='WNLI',
+                text_columns=('sentence1', 'sentence2'),
+                label_column='label',
+                labels=('0', '1'),
+                metrics=('accuracy',),
+                tfds_config='wnli',
+                tfds_text_features=('sentence1', 'sentence2'),
+                in_paper=False,
+            ),
         )
     }
 )
@@ -260,7 +291,7 @@ def get_task(name: str | Task) -> Task:
       name: The name of a task, or a task, which is returned as it is.
 
     Raises:
-      ValueError: The paper has no such task.
+      ValueError: There is no such task.
     """
     if isinstance(name, Task):
         return name
@@ -269,11 +300,6 @@ def get_task(name: str | Task) -> Task:
         if _plain(task.name) == wanted:
             return task
     known = ', '.join(GLUE)
-    if wanted in ('cola', 'wnli'):
-        raise ValueError(
-            f'The paper excluded CoLA and WNLI from its tasks, so {name!r} is not '
-            f'here; known: {known}.'
-        )
     raise ValueError(f'Unknown task {name!r}; known: {known}.')
 
 

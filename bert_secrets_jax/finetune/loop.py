@@ -26,9 +26,10 @@ from jaxtyping import Array, Float, Float32, Int, Key, Num
 from bert_secrets_jax.data.encoding import BUCKETS, Batch, Encoded, in_order, padded_lengths
 from bert_secrets_jax.finetune import optimizers
 from bert_secrets_jax.finetune.checkpoints import Checkpoints, Memory
-from bert_secrets_jax.finetune.losses import loss_per_example
+from bert_secrets_jax.finetune.losses import NONE, loss_per_example, terms
 from bert_secrets_jax.finetune.metrics import accuracy, evaluate, pearson, predictions
-from bert_secrets_jax.model.bert import Bert, all_layers, own_layers
+from bert_secrets_jax.model.bert import Bert, all_layers, check_finite, own_layers
+from bert_secrets_jax.model.config import QUESTIONS, SEQUENCES, TOKENS
 from bert_secrets_jax.progress import progress
 
 # A checkpoint is written when the last one is this old, whatever the step, ...
@@ -127,11 +128,15 @@ class Data:
 
     Attributes:
       train: The tokenised training examples.
-      train_labels: The class ids of the training examples, or the values of a regression [E].
+      train_labels: The class ids of the training examples, or the values of a regression [E]; of
+        single tokens or of answers what `losses.loss_per_example` takes [E, T] or [E, 2].
       train_ids: The ids of the training examples, for error messages.
       dev: The batches of the dev examples.
-      dev_labels: The class ids or values of the dev examples, in the order of `Batch.example`.
+      dev_labels: The same of the dev examples, in the order of `Batch.example`.
       metrics: The names of the metrics that the dev examples are scored with.
+      head: What stands on the encoder, one of `model.config.HEADS`.
+      evaluate: A function of the metrics and the logits [E, T, C] that returns their values, their
+        mean 'score' and what the test of a model needs; None for labels of whole examples.
     """
 
     train: Encoded
@@ -140,6 +145,24 @@ class Data:
     dev: Sequence[Batch]
     dev_labels: np.ndarray
     metrics: tuple[str, ...]
+    head: str = SEQUENCES
+    evaluate: Callable[[Sequence[str], np.ndarray], dict[str, float]] | None = None
+
+    def labels(self, rows: Int[np.ndarray, 'G B'], length: int) -> np.ndarray:
+        """Return the labels of examples that are padded to a length."""
+        labels = self.train_labels[rows]
+        if self.head == TOKENS:
+            labels = labels[..., :length]
+            missing = length - labels.shape[-1]
+            labels = np.pad(labels, [(0, 0), (0, 0), (0, missing)], constant_values=NONE)
+        return labels.astype(np.float32)
+
+    def terms(self, rows: Int[np.ndarray, 'G B']) -> Float32[np.ndarray, ' G']:
+        """Return over how many labels the loss of a step is the mean; -1 is no example."""
+        each = np.ones(rows.shape)
+        if self.head != SEQUENCES:
+            each = terms(self.train_labels[rows], head=self.head)
+        return np.maximum(np.where(rows >= 0, each, 0).sum(axis=1), 1).astype(np.float32)
 
 
 @flax.struct.dataclass
@@ -261,7 +284,7 @@ def _step(bert, optimizer, at_once, state, data, config, step, per_epoch, shardi
         ]
     )
     keys = _keys(np.array(config.seeds), step)
-    counts = (rows >= 0).sum(axis=1).astype(np.float32)
+    counts = data.terms(rows)
     gradients, losses = None, 0
     for batch, labels in _micro_batches(data, rows, config):
         batch, labels = jax.device_put((batch, labels), sharding)
@@ -312,8 +335,10 @@ def predict(
     at_once: bool = False,
     show_progress: bool = False,
     compiles: bool = True,
-) -> Float32[np.ndarray, 'G E C']:
+) -> Float32[np.ndarray, 'G E *tokens C']:
     """Return the logits of every seed on all examples, in the order of the examples [G, E, C].
+
+    Those of single tokens are [G, E, T, C], 0 beyond the padded length of an example.
 
     Args:
       bert: The model.
@@ -332,6 +357,11 @@ def predict(
     if show_progress:
         shown = progress(batches, 'Evaluating', size=examples_in, compiles=compiles)
     logits = [np.asarray(_predict(bert, at_once, params, batch)) for batch in shown]
+    if bert.config.head != SEQUENCES:
+        longest = max(each.shape[2] for each in logits)
+        logits = [
+            np.pad(each, [(0, 0), (0, 0), (0, longest - each.shape[2]), (0, 0)]) for each in logits
+        ]
     return in_order([batch.example for batch in batches], logits, axis=1)
 
 
@@ -341,7 +371,7 @@ def _gradients(
     at_once,
     params,
     batch,
-    labels: Float[Array, 'G B'],
+    labels: Float[Array, 'G B *tokens'],
     keys: Key[Array, ' G'],
     counts: Float[Array, ' G'],
 ):
@@ -355,7 +385,9 @@ def _gradients(
             rngs={'dropout': key},
             example_ids=batch.example,
         )
-        each = loss_per_example(output.logits, labels)
+        each = loss_per_example(
+            output.logits, labels, head=bert.config.head, real=batch.marks['token']
+        )
         return jnp.where(batch.example >= 0, each, 0).sum() / count
 
     return _over_seeds(jax.value_and_grad(loss), at_once, params, batch, labels, keys, counts)
@@ -375,7 +407,7 @@ def _update(optimizer, state, gradients):
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _predict(bert, at_once, params, batch) -> Float[Array, 'G B C']:
+def _predict(bert, at_once, params, batch) -> Float[Array, 'G B *tokens C']:
     def forward(params):
         return bert.apply({'params': all_layers(bert.config, params)}, **batch.inputs).logits
 
@@ -429,7 +461,7 @@ def _micro_batches(
         length = int(edges[np.searchsorted(edges, longest)])
         batches = [data.train.batch(of_seed, length) for of_seed in rows[:, part]]
         batch = jax.tree.map(lambda *arrays: np.stack(arrays), *batches)
-        yield batch, data.train_labels[rows[:, part]].astype(np.float32)
+        yield batch, data.labels(rows[:, part], length)
 
 
 def _checked(
@@ -492,18 +524,30 @@ def _evaluate(
         bert, state.params, data.dev, at_once=at_once, show_progress=large, compiles=epoch == 0
     )
     rows = []
+    real = None
+    if data.head == QUESTIONS:
+        lengths = in_order([each.example for each in data.dev], [each.lengths for each in data.dev])
+        real = np.arange(logits.shape[2]) < lengths[:, None]
     for index, seed in enumerate(config.seeds):
         former = [row['score'] for row in history if row['split'] == 'dev' and row['seed'] == seed]
-        loss = loss_per_example(jnp.asarray(logits[index]), jnp.asarray(data.dev_labels))
+        labels = data.dev_labels
+        loss = loss_per_example(
+            jnp.asarray(logits[index]), jnp.asarray(labels), head=data.head, real=real
+        )
+        count = len(labels) if data.head == SEQUENCES else terms(labels, head=data.head).sum()
         row = {
             'split': 'dev',
             'seed': seed,
             'step': int(state.step),
             'epoch': epoch,
-            'loss': float(loss.mean()),
-            **evaluate(data.metrics, logits[index], data.dev_labels),
+            'loss': float(loss.sum() / count),
         }
-        rows.append(row | _tested(logits[index], data.dev_labels))
+        if data.evaluate is not None:
+            check_finite(logits[index])
+            row |= data.evaluate(data.metrics, logits[index])
+        else:
+            row |= evaluate(data.metrics, logits[index], labels) | _tested(logits[index], labels)
+        rows.append(row)
         # Before training there is nothing to keep: epoch 0 is the model that one started from.
         if epoch and not any(_rank(score) >= _rank(row['score']) for score in former[1:]):
             save(seed, 'best', _select(bert, state.params, index))

@@ -3,18 +3,59 @@
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Num
+from jaxtyping import Array, Bool, Float, Int, Num
+
+from bert_secrets_jax.model.config import QUESTIONS, TOKENS
+
+# The label of a token, or the place of an answer, that has no part in the loss.
+NONE = -1
 
 
 def loss_per_example(
-    logits: Float[Array | np.ndarray, 'B C'], labels: Num[Array | np.ndarray, ' B']
+    logits: Float[Array | np.ndarray, 'B *tokens C'],
+    labels: Num[Array | np.ndarray, 'B *labels'],
+    *,
+    head: str = 'sequence_classification',
+    real: Bool[Array | np.ndarray, 'B T'] | None = None,
 ) -> Float[Array, ' B']:
     """Return the loss of each example: the cross entropy, or the squared error of a regression.
 
     Args:
       logits: The class scores [B, C]; a single column has the predicted values of a regression.
-      labels: The class ids [B], or the values of a regression.
+        Of single tokens [B, T, C], where the last two are the scores of the first and the last
+        token of an answer.
+      labels: The class ids [B], or the values of a regression; the class ids of tokens [B, T], over
+        which the loss is summed; or the places of an answer's first and last token [B, 2], over
+        which the loss is the mean. NONE has no loss.
+      head: What stands on the encoder, one of `model.config.HEADS`.
+      real: [B, T] Which tokens are no padding; an answer is looked for among them.
     """
+    if head == QUESTIONS:
+        # Otherwise the loss would depend on how far an example is padded.
+        logits = jnp.where(real[..., None], logits, jnp.finfo(jnp.float32).min)
+        both = _cross_entropy(jnp.swapaxes(logits, 1, 2), labels)
+        return both.mean(axis=1)
+    if head == TOKENS:
+        return _cross_entropy(logits, labels).sum(axis=1)
     if logits.shape[-1] == 1:
         return (logits[:, 0] - labels) ** 2
     return optax.softmax_cross_entropy_with_integer_labels(logits, labels.astype(jnp.int32))
+
+
+def terms(
+    labels: Num[np.ndarray, '*examples labels'], *, head: str
+) -> Int[np.ndarray, '*examples']:
+    """Return over how many labels each example's loss is summed.
+
+    Args:
+      labels: The labels of tokens or the places of answers, as in `loss_per_example`.
+      head: What stands on the encoder.
+    """
+    known = labels != NONE
+    return known.sum(axis=-1) if head == TOKENS else known.all(axis=-1).astype(int)
+
+
+def _cross_entropy(logits, labels) -> Float[Array, '...']:
+    classes = jnp.maximum(labels.astype(jnp.int32), 0)
+    each = optax.softmax_cross_entropy_with_integer_labels(logits, classes)
+    return jnp.where(labels == NONE, 0, each)

@@ -1,11 +1,13 @@
-"""GLUE's metrics, computed from the logits of all examples together."""
+"""Metrics by name, computed from the logits of all examples together."""
 
-from collections.abc import Sequence
+import types
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import scipy.stats
 from jaxtyping import Float, Num, Shaped
 
+from bert_secrets_jax.measure import confusion
 from bert_secrets_jax.model.bert import check_finite
 
 
@@ -19,9 +21,26 @@ def f1(predicted: Shaped[np.ndarray, ' E'], labels: Shaped[np.ndarray, ' E']) ->
 
     It is 0 if class 1 is never predicted correctly.
     """
-    right = np.sum((predicted == 1) & (labels == 1))
-    wrong = np.sum((predicted == 1) != (labels == 1))
-    return float(2 * right / (2 * right + wrong)) if right else 0.0
+    return _of_classes('f1', predicted, labels)
+
+
+def f1_macro(predicted: Num[np.ndarray, ' E'], labels: Num[np.ndarray, ' E']) -> float:
+    """Return the mean F1 score of all classes that occur in the labels."""
+    return _of_classes('f1_macro', predicted, labels)
+
+
+def f1_micro(predicted: Num[np.ndarray, ' E'], labels: Num[np.ndarray, ' E']) -> float:
+    """Return the F1 score of all classes together: where an example has one class, the accuracy."""
+    return _of_classes('f1_micro', predicted, labels)
+
+
+def matthews(predicted: Num[np.ndarray, ' E'], labels: Num[np.ndarray, ' E']) -> float:
+    """Return Matthews' correlation coefficient, which GLUE uses for CoLA (Matthews 1975).
+
+    With more than two classes it is Gorodkin's (2004). It is 0 where predictions or labels are all
+    the same, as in scikit-learn.
+    """
+    return _of_classes('matthews', predicted, labels)
 
 
 def pearson(predicted: Num[np.ndarray, ' E'], labels: Num[np.ndarray, ' E']) -> float:
@@ -34,6 +53,11 @@ def spearman(predicted: Num[np.ndarray, ' E'], labels: Num[np.ndarray, ' E']) ->
     return _correlation(scipy.stats.spearmanr, predicted, labels)
 
 
+def _of_classes(metric: str, predicted: np.ndarray, labels: np.ndarray) -> float:
+    sums = [each.sum(dtype=np.float64) for each in confusion.summands(metric, predicted, labels)]
+    return float(confusion.score_of_sums(metric, sums))
+
+
 def _correlation(function, predicted: np.ndarray, labels: np.ndarray) -> float:
     # Values that are all the same have no correlation. SciPy is not asked for it: it would warn.
     if np.all(predicted == predicted[:1]) or np.all(labels == labels[:1]):
@@ -41,13 +65,41 @@ def _correlation(function, predicted: np.ndarray, labels: np.ndarray) -> float:
     return float(function(predicted.astype(np.float64), labels.astype(np.float64)).statistic)
 
 
-_METRICS = {'accuracy': accuracy, 'f1': f1, 'pearson': pearson, 'spearman': spearman}
+# The metrics by name.
+METRICS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = types.MappingProxyType(
+    {
+        'accuracy': accuracy,
+        'f1': f1,
+        'f1_macro': f1_macro,
+        'f1_micro': f1_micro,
+        'matthews': matthews,
+        'pearson': pearson,
+        'spearman': spearman,
+    }
+)
 # How the metrics are written for people.
-TITLES = {'accuracy': 'accuracy', 'f1': 'F1', 'pearson': "Pearson's r", 'spearman': "Spearman's ρ"}
+TITLES = {
+    'accuracy': 'accuracy',
+    'f1': 'F1',
+    'f1_macro': 'macro F1',
+    'f1_micro': 'micro F1',
+    'matthews': "Matthews' r",
+    'pearson': "Pearson's r",
+    'spearman': "Spearman's ρ",
+    'span_f1': 'span F1',
+    'word_accuracy': 'accuracy of words',
+    'exact_match': 'exact match',
+    'answer_f1': 'F1 of the words of answers',
+}
+
+
+# Metrics of what is said of single tokens.
+OF_TAGS = ('span_f1', 'word_accuracy', 'f1_macro')
+OF_ANSWERS = ('exact_match', 'answer_f1')
 
 
 def metrics_for(classes: int) -> tuple[str, ...]:
-    """Return the names of the metrics that GLUE reports for a task with this many classes.
+    """Return the names of the metrics that GLUE reports for most tasks with this many classes.
 
     Args:
       classes: The number of classes; 1 means regression.
@@ -61,24 +113,60 @@ def metrics_for(classes: int) -> tuple[str, ...]:
             return ('accuracy',)
 
 
-def check_metrics(metrics: Sequence[str], classes: int) -> None:
+def usable_metrics(classes: int) -> tuple[str, ...]:
+    """Return the names of all metrics for this many classes.
+
+    Args:
+      classes: The number of classes; 1 means regression.
+    """
+    if classes == 1:
+        return ('pearson', 'spearman')
+    return tuple(name for name in confusion.METRICS if classes == 2 or name != 'f1')
+
+
+def tested(metrics: Sequence[str], classes: int) -> str:
+    """Return the name of the metric by which it is tested whether a model has learnt anything.
+
+    It is Pearson's correlation for a regression, Matthews' where that is the first metric of two
+    classes (of which it is Pearson's correlation), and else the accuracy.
+
+    Args:
+      metrics: The names of the metrics, the most important first.
+      classes: The number of classes; 1 means regression.
+    """
+    if classes == 1:
+        return 'pearson'
+    return 'matthews' if classes == 2 and tuple(metrics[:1]) == ('matthews',) else 'accuracy'
+
+
+def check_metrics(
+    metrics: Sequence[str], classes: int, *, usable: Sequence[str] | None = None
+) -> None:
     """Refuse metrics that are unknown, or not defined for the number of classes.
 
     Args:
       metrics: The names of the metrics.
       classes: The number of classes; 1 means regression.
+      usable: The names of all metrics; None takes those of whole examples.
 
     Raises:
       ValueError: There are no metrics, or one does not fit. The error names it and the metrics that
         do.
     """
-    usable = metrics_for(classes) if classes <= 2 else ('accuracy',)
     kind = 'a regression' if classes == 1 else f'{classes} classes'
+    if usable is None:
+        usable = usable_metrics(classes)
+    elif OF_ANSWERS[0] in usable:
+        kind = 'answers to questions'
+    else:
+        kind = f'these {classes} tags of words'
     if isinstance(metrics, str) or not metrics:
         raise ValueError(f'{metrics=} must be a sequence of at least one name, such as {usable}.')
     for name in metrics:
         if name not in usable:
-            raise ValueError(f'The metric {name!r} is not for {kind}; choose among {usable}.')
+            raise ValueError(
+                f'The metric {name!r} is not for {kind}; choose among {tuple(usable)}.'
+            )
 
 
 def predictions(logits: Float[np.ndarray, 'E C']) -> Num[np.ndarray, ' E']:
@@ -106,5 +194,15 @@ def evaluate(
       labels: The class ids [E], or the values of a regression.
     """
     predicted = predictions(logits)
-    values = {name: _METRICS[name](predicted, labels) for name in metrics}
+    values = {name: METRICS[name](predicted, labels) for name in metrics}
     return values | {'score': float(np.mean(list(values.values())))}
+
+
+def p_above_zero(values: Num[np.ndarray, ' E']) -> float:
+    """Return the one-sided p-value of a mean of at most 0 (Student's t-test); 1 for one value."""
+    if len(values) < 2:
+        return 1.0
+    error = values.std(ddof=1) / np.sqrt(len(values))
+    if error == 0:
+        return 0.0 if values[0] > 0 else 1.0
+    return float(scipy.stats.t.sf(values.mean() / error, len(values) - 1))

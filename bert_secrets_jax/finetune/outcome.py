@@ -12,7 +12,8 @@ import scipy.stats
 
 from bert_secrets_jax.files import checksums, differing, read_record, write_record
 from bert_secrets_jax.finetune.loop import best_rows
-from bert_secrets_jax.model.config import ComputeDtype
+from bert_secrets_jax.finetune.metrics import tested
+from bert_secrets_jax.model.config import QUESTIONS, SEQUENCES, TOKENS, ComputeDtype
 from bert_secrets_jax.model.weights import Pretrained, from_pretrained, save_pretrained
 
 # The greatest p-value at which a model counts as having learnt something.
@@ -38,6 +39,8 @@ class Finetuned:
         'score', and always 'accuracy' or, for a regression, 'pearson'. Epoch 0 is before training.
       folder: The folder of the models, the curves and the checkpoints; None if all is in memory.
       dtype: The type of number in which the models compute matrix products.
+      head: What was learnt: 'sequence_classification' (or a regression), 'token_classification' or
+        'question_answering'.
       in_memory: The models of a fine-tuning without a folder; otherwise empty.
     """
 
@@ -51,6 +54,7 @@ class Finetuned:
     history: list[dict[str, Any]] = dataclasses.field(repr=False)
     folder: pathlib.Path | None = None
     dtype: ComputeDtype = 'float32'
+    head: str = SEQUENCES
     in_memory: tuple[Pretrained, ...] = dataclasses.field(default=(), repr=False, compare=False)
 
     @functools.cached_property
@@ -105,9 +109,18 @@ class Finetuned:
         The hypothesis is that the model is right no more often than by always answering the most
         frequent class (one-sided exact binomial test), or that the values which it predicts in a
         regression are not positively correlated with the true ones (one-sided test of Pearson's r;
-        1 where all predictions are the same).
+        1 where all predictions are the same). Where Matthews' correlation of two classes is the
+        first metric, it is tested as the correlation is. Tags of words are tested against always
+        answering the most frequent one, and answers against the part of each text at which the
+        model sees the answer to another question (Student's t-test over texts).
         """
         return tuple(self._p_value(row) for row in self.scores)
+
+    @property
+    def tested(self) -> str:
+        """The metric by which it is tested whether the models have learnt anything."""
+        of_tokens = {TOKENS: 'word_accuracy', QUESTIONS: 'answer_f1'}
+        return of_tokens.get(self.head) or tested(self.metrics, len(self.label_names))
 
     @property
     def learnt(self) -> bool:
@@ -128,7 +141,7 @@ class Finetuned:
                 f'{folder} holds no finished fine-tuning: call bs.finetune(..., folder=...).'
             )
         try:
-            values = read_record(folder / _FILE)
+            values = {'head': SEQUENCES} | read_record(folder / _FILE)
             for name, is_right in _KINDS.items():
                 if not is_right(values[name]):
                     raise ValueError(f'{name} is of another kind')
@@ -153,10 +166,10 @@ class Finetuned:
         return sorted(rows, key=lambda row: self.seeds.index(row['seed']))
 
     def _p_value(self, row: dict[str, Any]) -> float:
-        regression = len(self.label_names) == 1
-        value = row['pearson' if regression else 'accuracy']
-        larger_class = math.nan if regression else self.larger_class
-        return p_learnt(value, larger_class, self.dev_examples)
+        if self.head != SEQUENCES:
+            return row['p_learnt']
+        larger_class = self.larger_class if self.tested == 'accuracy' else math.nan
+        return p_learnt(row[self.tested], larger_class, self.dev_examples)
 
 
 def _is_number(value: Any) -> bool:
@@ -197,6 +210,7 @@ _KINDS: Mapping[str, Callable[[Any], bool]] = types.MappingProxyType(
         'larger_class': _is_number,
         'history': _list_of(_is_row),
         'dtype': lambda value: value in ('float32', 'bfloat16'),
+        'head': lambda value: value in (SEQUENCES, TOKENS, QUESTIONS),
     }
 )
 
@@ -205,8 +219,8 @@ def p_learnt(value: float, larger_class: float, examples: int) -> float:
     """Return the p-value of the hypothesis that a model has learnt nothing (`Finetuned.p_learnt`).
 
     Args:
-      value: The accuracy of the model or, in a regression, Pearson's correlation.
-      larger_class: The share of the more frequent class; NaN in a regression.
+      value: The value of the metric that is tested (`metrics.tested`).
+      larger_class: The share of the more frequent class; NaN for a correlation.
       examples: The number of examples.
     """
     if math.isnan(larger_class):
@@ -217,13 +231,13 @@ def p_learnt(value: float, larger_class: float, examples: int) -> float:
     return float(test.pvalue)
 
 
-def _p_correlation(pearson: float, count: int) -> float:
+def _p_correlation(found: float, count: int) -> float:
     """Return the one-sided p-value of no positive correlation between normal variables."""
-    if math.isnan(pearson) or count < 3:
+    if math.isnan(found) or count < 3:
         return 1.0
-    if abs(pearson) >= 1:
-        return 0.0 if pearson > 0 else 1.0
-    t = pearson * math.sqrt((count - 2) / (1 - pearson**2))
+    if abs(found) >= 1:
+        return 0.0 if found > 0 else 1.0
+    t = found * math.sqrt((count - 2) / (1 - found**2))
     return float(scipy.stats.t.sf(t, count - 2))
 
 

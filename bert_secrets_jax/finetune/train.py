@@ -18,11 +18,22 @@ import numpy as np
 from absl import logging
 from jax.sharding import Mesh
 
-from bert_secrets_jax.data.encoding import Batch, Encoded, encode, padded_lengths, tokenize
+from bert_secrets_jax.data.encoding import (
+    Batch,
+    Encoded,
+    bucket,
+    encode,
+    padded_lengths,
+    tokenize,
+)
+from bert_secrets_jax.data.questions import Question
+from bert_secrets_jax.data.tagged import Tagged
 from bert_secrets_jax.data.tasks import MOST_CLASSES, Example, as_examples, draw
 from bert_secrets_jax.files import read_record, write_record
+from bert_secrets_jax.finetune.answers import answers_of
 from bert_secrets_jax.finetune.loop import Data, FinetuneConfig, train_runs
-from bert_secrets_jax.finetune.metrics import check_metrics, metrics_for
+from bert_secrets_jax.finetune.losses import NONE
+from bert_secrets_jax.finetune.metrics import OF_ANSWERS, OF_TAGS, check_metrics, metrics_for
 from bert_secrets_jax.finetune.outcome import (
     Finetuned,
     check_model,
@@ -33,8 +44,9 @@ from bert_secrets_jax.finetune.outcome import (
     save_model,
     write_outcome,
 )
+from bert_secrets_jax.finetune.tags import check_tags, is_of_spans, names_of, tags_of
 from bert_secrets_jax.model.bert import init_params
-from bert_secrets_jax.model.config import BertConfig
+from bert_secrets_jax.model.config import ANSWER, QUESTIONS, SEQUENCES, TOKENS, BertConfig
 from bert_secrets_jax.model.weights import (
     Pretrained,
     check_pretrained,
@@ -48,8 +60,8 @@ _INPUTS = 'inputs.json'
 
 def finetune(
     pretrained: Pretrained,
-    train: Sequence[Example],
-    dev: Sequence[Example],
+    train: Sequence[Example] | Sequence[Tagged] | Sequence[Question],
+    dev: Sequence[Example] | Sequence[Tagged] | Sequence[Question],
     *,
     seeds: int | Sequence[int] = (0,),
     start: str = 'pretrained',
@@ -72,6 +84,10 @@ def finetune(
 ) -> Finetuned:
     """Fine-tune a model on labelled texts, once per seed, all seeds at the same time.
 
+    What is learnt follows from the examples: classes or values of whole texts (`bs.Example`), the
+    tags of words (`bs.Tagged`), or where in a text the answer to a question stands
+    (`bs.Question`).
+
     The defaults are the settings of the paper. With a folder, the fine-tuning can be interrupted at
     any time: the same call goes on from the last checkpoint and gives the same bits. Once the
     fine-tuning is finished, the same call reads its outcome.
@@ -79,17 +95,21 @@ def finetune(
     Args:
       pretrained: The model to start from. If it has a classifier, a fresh one replaces it.
       train: The examples to learn from. Their labels are class ids, counted from 0, or values of a
-        regression.
+        regression. Or texts with tagged words, or questions.
       dev: The examples that the model is evaluated on before training and after every epoch.
       seeds: The seeds. One model is trained per seed, which determines the fresh classifier, the
         order of the data and dropout. A number n stands for the seeds 0, 1, ..., n - 1.
       start: The weights to start from: 'pretrained' for those of the given model, 'random' for
         weights drawn anew (normal distribution; Table 1 of the paper has both).
-      metrics: The names of the metrics that the dev examples are scored with: 'accuracy' and 'f1',
-        or 'pearson' and 'spearman'. Their mean chooses the best epoch. None takes 'f1' and
-        'accuracy' for two classes, 'accuracy' for more, and both correlations for a regression.
+      metrics: The names of the metrics that the dev examples are scored with, whose mean chooses
+        the best epoch: 'accuracy', 'f1' (of class 1), 'f1_macro', 'f1_micro' or 'matthews';
+        'pearson' or 'spearman'; of tags 'span_f1', 'word_accuracy' or 'f1_macro'; of answers
+        'exact_match' or 'answer_f1'. None takes 'f1' and 'accuracy' for two classes, 'accuracy' for
+        more, both correlations for a regression, the accuracy of words and the F1 score of spans
+        (or, where tags are not such as 'B-PER', macro F1), and both metrics of answers.
       label_names: The names of the classes. A single name means regression. None takes ('score',)
-        if a training label is a float, and otherwise 'LABEL_0', 'LABEL_1' and so on.
+        if a training label is a float, and otherwise 'LABEL_0', 'LABEL_1' and so on; for tags,
+        those of the training texts. Answers take none.
       epochs: The number of passes over the training examples.
       batch_size: The number of examples per step and seed.
       micro_batch: The number of examples per forward and backward pass; it must divide
@@ -142,13 +162,8 @@ def finetune(
     )
     if start not in ('pretrained', 'random'):
         raise ValueError(f"start={start!r} must be 'pretrained' or 'random'.")
-    train, dev = _labelled(train, 'Training'), _labelled(dev, 'Dev')
-    names = _names_from(train) if label_names is None else _checked_names(label_names)
-    _check_labels(train, len(names), 'Training')
-    _check_labels(dev, len(names), 'Dev')
-    metrics = metrics_for(len(names)) if metrics is None else metrics
-    check_metrics(metrics, len(names))
-    metrics = tuple(metrics)
+    head = _head_for(train, dev)
+    train, dev, names, metrics = _checked(train, dev, head, label_names, metrics)
     dev = draw(dev, max_dev_examples, config.seeds[0], setting='max_dev_examples')
     if folder is not None:
         folder = pathlib.Path(folder)
@@ -157,14 +172,16 @@ def finetune(
             'metrics': metrics,
             'label_names': names,
         }
+        if head != SEQUENCES:
+            settings['head'] = head
         # How often checkpoints are written changes no result.
         del settings['checkpoint_every']
         _claim(folder, settings, _digests(pretrained, train, dev, start))
         finished = _finished(folder)
         if finished is not None:
             return finished
-    data = _encoded(pretrained, train, dev, config, metrics)
-    initial = [_initial(pretrained, names, start, seed) for seed in config.seeds]
+    data, larger_class = _encoded(pretrained, train, dev, config, metrics, head, names)
+    initial = [_initial(pretrained, names, head, start, seed) for seed in config.seeds]
     bert, tokenizer = initial[0].bert, pretrained.tokenizer
     in_memory = {}
 
@@ -187,10 +204,11 @@ def finetune(
         label_names=names,
         train_examples=len(train),
         dev_examples=len(dev),
-        larger_class=_share_of_larger_class(data.dev_labels) if len(names) > 1 else math.nan,
+        larger_class=larger_class,
         history=history,
         folder=folder,
         dtype=bert.config.dtype,
+        head=head,
         in_memory=tuple(in_memory.values()),
     )
     if folder is not None:
@@ -241,10 +259,10 @@ def remove_unknown(folder: pathlib.Path) -> None:
 
 
 def _initial(
-    pretrained: Pretrained, label_names: Sequence[str], start: str, seed: int
+    pretrained: Pretrained, label_names: Sequence[str], head: str, start: str, seed: int
 ) -> Pretrained:
     """Return the model that a seed starts from."""
-    model = with_classifier(pretrained, label_names, seed=seed)
+    model = with_classifier(pretrained, label_names, head=head, seed=seed)
     if start == 'pretrained':
         return model
     return dataclasses.replace(model, params=init_params(model.bert, seed))
@@ -252,12 +270,16 @@ def _initial(
 
 def _encoded(
     pretrained: Pretrained,
-    train: Sequence[Example],
-    dev: Sequence[Example],
+    train: Sequence[Any],
+    dev: Sequence[Any],
     config: FinetuneConfig,
     metrics: Sequence[str],
-) -> Data:
-    """Tokenise the examples and collect their labels."""
+    head: str,
+    names: tuple[str, ...],
+) -> tuple[Data, float]:
+    """Tokenise the examples and collect their labels; the share of the most frequent is second."""
+    if head != SEQUENCES:
+        return _of_tokens(pretrained, train, dev, config, metrics, head, names)
     if (train[0].text_b is None) != (dev[0].text_b is None):
         raise ValueError(
             'Training examples and dev examples must both be single texts or both be pairs: '
@@ -267,14 +289,46 @@ def _encoded(
     encoded = tokenize(tokenizer, train, max_length=max_length)
     batches = encode(tokenizer, dev, max_length=max_length)
     _check_lengths(pretrained.config, config, encoded, batches)
-    return Data(
+    dev_labels = np.array([example.label for example in dev])
+    data = Data(
         train=encoded,
         train_labels=np.array([example.label for example in train]),
         train_ids=[example.id for example in train],
         dev=batches,
-        dev_labels=np.array([example.label for example in dev]),
+        dev_labels=dev_labels,
         metrics=tuple(metrics),
     )
+    return data, _share_of_larger_class(dev_labels) if len(names) > 1 else math.nan
+
+
+def _of_tokens(pretrained, train, dev, config, metrics, head, names) -> tuple[Data, float]:
+    """Tokenise texts with tags, or questions, and find their labels."""
+    max_length, encoded, found = config.max_length, [], []
+    for split, examples in (('Training', train), ('Dev', dev)):
+        texts = [each.example for each in examples]
+        encoded.append(tokenize(pretrained.tokenizer, texts, max_length=max_length))
+        if head == TOKENS:
+            found.append(tags_of(encoded[-1], examples, names, split))
+        else:
+            found.append(answers_of(encoded[-1], examples, split))
+    batches = bucket(encoded[1], max_length=max_length)
+    _check_lengths(pretrained.config, config, encoded[0], batches)
+    longest = max(batch.input_ids.shape[1] for batch in batches)
+    labels = [each.labels if head == TOKENS else each.places for each in found]
+    if head == TOKENS:
+        missing = longest - labels[1].shape[1]
+        labels[1] = np.pad(labels[1], [(0, 0), (0, missing)], constant_values=NONE)
+    data = Data(
+        train=encoded[0],
+        train_labels=labels[0],
+        train_ids=[each.id for each in train],
+        dev=batches,
+        dev_labels=labels[1],
+        metrics=tuple(metrics),
+        head=head,
+        evaluate=found[1].evaluate,
+    )
+    return data, found[1].share_of_commonest if head == TOKENS else math.nan
 
 
 def _check_lengths(
@@ -291,6 +345,59 @@ def _check_lengths(
             f'Examples are padded to {longest} tokens, and the model has {model.max_length} '
             f'positions: give max_length={model.max_length}, not {config.max_length}.'
         )
+
+
+def _head_for(train: Sequence[Any], dev: Sequence[Any]) -> str:
+    """Return what stands on the encoder that learns from examples of this kind."""
+    heads = {Tagged: TOKENS, Question: QUESTIONS}
+    found = {
+        heads.get(type(example), SEQUENCES)
+        for examples in (train, dev)
+        if not isinstance(examples, str | Example | Tagged | Question)
+        for example in examples
+    }
+    if len(found) > 1:
+        raise TypeError(
+            'Examples of several kinds are mixed: give texts with labels, bs.Tagged, or '
+            'bs.Question, for training and dev alike.'
+        )
+    return found.pop() if found else SEQUENCES
+
+
+def _checked(
+    train: Sequence[Any],
+    dev: Sequence[Any],
+    head: str,
+    label_names: Sequence[str] | None,
+    metrics: Sequence[str] | None,
+) -> tuple[list, list, tuple[str, ...], tuple[str, ...]]:
+    """Return the examples, the names of the classes and the metrics; refuse what does not fit."""
+    usable = None
+    for split, examples in (('Training', train), ('Dev', dev)):
+        if not len(examples):
+            raise ValueError(f'{split} examples: there are none.')
+    if head == SEQUENCES:
+        train, dev = _labelled(train, 'Training'), _labelled(dev, 'Dev')
+        names = _names_from(train) if label_names is None else _checked_names(label_names)
+        _check_labels(train, len(names), 'Training')
+        _check_labels(dev, len(names), 'Dev')
+        default = metrics_for(len(names))
+    elif head == TOKENS:
+        names = names_of(train) if label_names is None else _checked_names(label_names)
+        if len(names) < 2:
+            raise ValueError(f'All words have the tag {names[0]!r}: at least two are needed.')
+        check_tags(train, names, 'Training')
+        check_tags(dev, names, 'Dev')
+        usable = tuple(each for each in OF_TAGS if each != 'span_f1' or is_of_spans(names))
+        default = usable[:2]
+    else:
+        if label_names is not None:
+            raise ValueError(f'{label_names=}: answers to questions have no classes.')
+        names, default = ANSWER, OF_ANSWERS
+        usable = OF_ANSWERS
+    metrics = default if metrics is None else metrics
+    check_metrics(metrics, len(names), usable=usable)
+    return list(train), list(dev), names, tuple(metrics)
 
 
 def _labelled(texts: Sequence[Example], split: str) -> list[Example]:
@@ -396,12 +503,19 @@ def _claim(folder: pathlib.Path, settings: dict[str, Any], digests: dict[str, st
 
 
 def _digests(
-    pretrained: Pretrained, train: Sequence[Example], dev: Sequence[Example], start: str
+    pretrained: Pretrained, train: Sequence[Any], dev: Sequence[Any], start: str
 ) -> dict[str, str]:
     """Return digests of model and texts."""
     model = hashlib.sha256()
     # The classifier is fresh, so one that is there has no part in the results.
-    config = dataclasses.replace(pretrained.config, label_names=('any',), add_pooler=True)
+    config = dataclasses.replace(
+        pretrained.config,
+        head=SEQUENCES,
+        label_names=('any',),
+        multi_label=False,
+        tie_word_embeddings=True,
+        add_pooler=True,
+    )
     model.update(repr(config).encode())
     if start == 'pretrained':
         params = {name: part for name, part in pretrained.params.items() if name != 'classifier'}
@@ -420,9 +534,14 @@ def _digests(
     }
 
 
-def _content(examples: Sequence[Example]) -> list[tuple]:
+def _content(examples: Sequence[Any]) -> list[tuple]:
     """Return what a model sees of examples, which does not include where they come from."""
-    return [(example.text_a, example.text_b, float(example.label)) for example in examples]
+    content = {
+        Example: lambda each: (each.text_a, each.text_b, float(each.label)),
+        Tagged: lambda each: (each.words, each.tags),
+        Question: lambda each: (each.question, each.context, each.answers),
+    }
+    return [content[type(example)](example) for example in examples]
 
 
 def _digest(value: Any) -> str:

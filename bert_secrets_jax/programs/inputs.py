@@ -6,7 +6,9 @@ from ml_collections import ConfigDict
 
 from bert_secrets_jax.data.corpus import LABELS, read_corpus
 from bert_secrets_jax.data.glue import read_glue, read_tfds
+from bert_secrets_jax.data.questions import Question, read_questions
 from bert_secrets_jax.data.tables import read_table
+from bert_secrets_jax.data.tagged import Tagged, read_conllu, read_tagged
 from bert_secrets_jax.data.tasks import Example, Task, get_task
 
 
@@ -15,8 +17,8 @@ def glue_task(data: ConfigDict) -> Task | None:
     return get_task(data.task) if data.source == 'glue' else None
 
 
-def read_texts(data: ConfigDict, split: str) -> list[Example]:
-    """Read all texts of a split.
+def read_texts(data: ConfigDict, split: str) -> list[Example] | list[Tagged] | list[Question]:
+    """Read all texts of a split, with what is to be learnt from them.
 
     Args:
       data: The settings `data`.
@@ -39,6 +41,10 @@ def read_texts(data: ConfigDict, split: str) -> list[Example]:
                     'Name the folder of the original TSV files (setting data.glue_dir), or prepare '
                     f'them: {error}'
                 ) from error
+        case 'tags':
+            return _read_tags(_file(data, split), data)
+        case 'questions':
+            return read_questions(_file(data, split), bad_rows=data.bad_rows)
         case _:
             return read_table(
                 _file(data, split),
@@ -51,6 +57,19 @@ def read_texts(data: ConfigDict, split: str) -> list[Example]:
             )
 
 
+def _read_tags(file: str, data: ConfigDict) -> list[Tagged]:
+    if file.endswith('.conllu'):
+        return read_conllu(file, column=data.label or 'upos', bad_rows=data.bad_rows)
+    return read_tagged(
+        file,
+        # The default is the name of a text, and not of a list of words.
+        words='tokens' if data.text_a == 'text_a' else data.text_a,
+        tags=data.label or 'tags',
+        names=data.labels or None,
+        bad_rows=data.bad_rows,
+    )
+
+
 def text_name(data: ConfigDict, split: str) -> str:
     """Return the name of the texts of a split, for sentences and captions.
 
@@ -60,7 +79,8 @@ def text_name(data: ConfigDict, split: str) -> str:
     """
     match data.source:
         case 'glue':
-            return f'{get_task(data.task).title} {split}'
+            task = get_task(data.task)
+            return f'{task.title} {split}' + ('' if task.in_paper else ' (not in the paper)')
         case 'corpus':
             return f'embedded corpus, {split}'
         case _:
@@ -68,6 +88,11 @@ def text_name(data: ConfigDict, split: str) -> str:
             if data.name is None:
                 return file
             return f'{data.name}, train' if split == 'train' else data.name
+
+
+def metrics(data: ConfigDict) -> tuple[str, ...]:
+    """Return the names of the metrics that the settings `data` name; none stand for the task's."""
+    return tuple(data.metrics.split(',')) if data.metrics else ()
 
 
 def label_names(data: ConfigDict) -> tuple[str, ...] | None:
@@ -84,16 +109,18 @@ def label_names(data: ConfigDict) -> tuple[str, ...] | None:
             return LABELS
         case 'glue':
             return get_task(data.task).labels or ('score',)
-    if data.label is None:
+    if data.source == 'questions':
+        return None
+    if data.label is None and data.source != 'tags':
         raise ValueError('Fine-tuning needs labels: name their column (setting data.label).')
     return tuple(data.labels) or None
 
 
 def _file(data: ConfigDict, split: str) -> str:
     """Return the table that a split is read from."""
-    if data.source != 'file':
-        raise ValueError(f"data.source is 'glue', 'corpus' or 'file', not {data.source!r}.")
     name = 'train_file' if split == 'train' else 'file'
     if data[name] is None:
-        raise ValueError(f'The setting data.{name} is not given: name a .tsv, .csv or .jsonl.')
+        kinds = {'tags': '.conllu or .jsonl', 'questions': '.json or .jsonl'}
+        kind = kinds.get(data.source, '.tsv, .csv or .jsonl')
+        raise ValueError(f'The setting data.{name} is not given: name a {kind}.')
     return data[name]

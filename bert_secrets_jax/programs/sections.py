@@ -11,6 +11,7 @@ from absl import logging
 
 from bert_secrets_jax.ablation.interactions import single_and_pair_masks
 from bert_secrets_jax.ablation.masks import all_heads, disable, parse_heads
+from bert_secrets_jax.ablation.seeds import METRICS as METRICS_OVER_SEEDS
 from bert_secrets_jax.ablation.selection import Answers
 from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses.ablation import (
@@ -19,7 +20,6 @@ from bert_secrets_jax.analyses.ablation import (
     Ablation,
     answers,
     assess,
-    assessed_metrics,
     is_chosen_from,
 )
 from bert_secrets_jax.analyses.ablation_over_seeds import (
@@ -40,7 +40,7 @@ from bert_secrets_jax.analyses.masked_lm_ablation import (
     MaskedLMAblation,
     assess_masked_lm,
 )
-from bert_secrets_jax.analyses.models import labels_of, metrics_for
+from bert_secrets_jax.analyses.models import labels_of
 from bert_secrets_jax.analyses.patterns import (
     ALL_SPECIAL,
     ClassExample,
@@ -94,6 +94,8 @@ def _needs_training(study: Study) -> str:
 
 
 def _needs_classifier(study: Study) -> str:
+    if study.config.data.source in ('tags', 'questions'):
+        return 'one label of each text (settings data.source=file and data.label)'
     if study.config.ablation.checkpoint != 'model':
         return _needs_training(study)
     data = study.config.data
@@ -105,7 +107,7 @@ def _needs_classifier(study: Study) -> str:
 def _needs_seeds(study: Study) -> str:
     if study.config.ablation.checkpoint == 'model':
         return 'models that this run fine-tunes (setting ablation.checkpoint=finetuned)'
-    missing = _needs_training(study)
+    missing = _needs_classifier(study)
     if missing or len(study.ablated_seeds) > 1:
         return missing
     return 'several fine-tuned models (settings train.num_seeds and ablation.seeds)'
@@ -382,7 +384,7 @@ def _ablation(study: Study, _) -> Ablation:
         depends_on = study.on_ablated() | _of_masks(study, name)
         swept = study.swept(name, study.masks(name), depends_on)
         classes = swept.logits.shape[-1]
-        metrics = assessed_metrics(classes, study.task)
+        metrics = study.metrics(classes)
         on_others = chosen if is_chosen_from(name, swept.masks[1:]) else {}
 
         def compute(name=name, swept=swept, metrics=metrics, on_others=on_others) -> Ablated:
@@ -414,7 +416,12 @@ def _answers_elsewhere(study: Study, name: str, on_others: Mapping[str, str]) ->
 
 def _ablation_over_seeds(study: Study, _) -> AblationOverSeeds:
     seeds = study.ablated_seeds
-    sets = {}
+    chosen, sets = inputs.metrics(study.config.data), {}
+    if len(seeds) > 1 and chosen and not set(chosen) & set(METRICS_OVER_SEEDS):
+        raise ValueError(
+            f'data.metrics={study.config.data.metrics} has nothing that is offered over seeds: add '
+            f'one of {", ".join(METRICS_OVER_SEEDS)}, or analyse one seed (train.num_seeds=1).'
+        )
     for name in _masks_to_sweep(study):
         of_seed = {seed: study.on_ablated(seed) | _of_masks(study, name) for seed in seeds}
 
@@ -422,7 +429,9 @@ def _ablation_over_seeds(study: Study, _) -> AblationOverSeeds:
             return study.swept(name, study.masks(name), of_seed[seed], seed)
 
         classes = swept(seeds[0]).logits.shape[-1]
-        metrics = assessed_metrics(classes, study.task)
+        metrics = study.metrics(classes)
+        if len(seeds) > 1:
+            metrics = tuple(each for each in metrics if each in METRICS_OVER_SEEDS)
 
         def compute(name=name, swept=swept, metrics=metrics) -> SetOverSeeds:
             # Each sweep is kept by itself: a run that is killed goes on with the next one.
@@ -471,7 +480,7 @@ def _interactions(study: Study, _) -> Interactions:
         lambda config: single_and_pair_masks(config, all_heads(config) if heads is None else heads),
         depends_on,
     )
-    metric = metrics_for(swept.logits.shape[-1], study.task)[0]
+    metric = study.metrics(swept.logits.shape[-1])[0]
     found = study.run.keep(
         'interactions',
         Interactions,

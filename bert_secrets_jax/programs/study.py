@@ -24,7 +24,7 @@ from bert_secrets_jax.ablation.masked_lm import MaskedLosses, masked_lm_losses
 from bert_secrets_jax.ablation.masks import disable, parse_heads
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.sweep import Swept
-from bert_secrets_jax.analyses.ablation import SETS, with_intact
+from bert_secrets_jax.analyses.ablation import SETS, assessed_metrics, with_intact
 from bert_secrets_jax.analyses.attention_change import for_reading
 from bert_secrets_jax.analyses.models import labels_of, metrics_for
 from bert_secrets_jax.analyses.texts import TextSettings
@@ -32,8 +32,11 @@ from bert_secrets_jax.data.annotation import Annotation
 from bert_secrets_jax.data.encoding import Encoded, bucket, mark, tokenize
 from bert_secrets_jax.data.linguistics import annotate
 from bert_secrets_jax.data.masking import Masking
+from bert_secrets_jax.data.questions import Question
+from bert_secrets_jax.data.tagged import Tagged
 from bert_secrets_jax.data.tasks import Example, draw
 from bert_secrets_jax.files import read_record, write_record
+from bert_secrets_jax.finetune.metrics import check_metrics
 from bert_secrets_jax.finetune.outcome import is_finished
 from bert_secrets_jax.finetune.train import Finetuned, finetune, remove_unknown
 from bert_secrets_jax.measure.catalogue import (
@@ -145,6 +148,20 @@ class Study:
         task = inputs.glue_task(self.config.data)
         return None if task is None else task.name
 
+    def metrics(self, classes: int) -> tuple[str, ...]:
+        """Return the names of the metrics that heads are judged by: those chosen, or the task's.
+
+        Args:
+          classes: The number of classes; 1 means regression.
+
+        Raises:
+          ValueError: A metric of the settings is not for so many classes.
+        """
+        chosen = inputs.metrics(self.config.data)
+        if chosen:
+            check_metrics(chosen, classes)
+        return chosen or assessed_metrics(classes, self.task)
+
     @property
     def subject(self) -> Subject:
         """The names of the model and the texts, for sentences and captions."""
@@ -197,21 +214,26 @@ class Study:
     @property
     def texts(self) -> list[Example]:
         """The texts that are analysed: `data.max_examples` of `dev`."""
-        return self.once('texts', lambda: self._drawn(self.dev, self.config.data.max_examples))
+        return self.once('texts', self._texts)
+
+    def _texts(self) -> list[Example]:
+        drawn = self._drawn(self.dev, self.config.data.max_examples)
+        # Tags and answers are for learning alone.
+        return [each if isinstance(each, Example) else each.example for each in drawn]
 
     @property
-    def dev(self) -> list[Example]:
-        """All examples of `data.split`."""
+    def dev(self) -> list[Example] | list[Tagged] | list[Question]:
+        """All examples of `data.split`, with what is to be learnt from them."""
         return self.once('dev', lambda: self._read(self.config.data.split))
 
     @property
-    def train(self) -> list[Example]:
+    def train(self) -> list[Example] | list[Tagged] | list[Question]:
         """The training examples: `train.max_examples` of them."""
         wanted = self.config.train.max_examples
         return self.once('train', lambda: self._drawn(self._all_train, wanted))
 
     @property
-    def _all_train(self) -> list[Example]:
+    def _all_train(self) -> list[Any]:
         return self.once('all train', lambda: self._read('train'))
 
     @property
@@ -249,10 +271,10 @@ class Study:
         wanted = self.config.ablation.max_examples
         return self.once('ablated texts', lambda: self._drawn(self.dev, wanted))
 
-    def _read(self, split: str) -> list[Example]:
+    def _read(self, split: str) -> list[Any]:
         return inputs.read_texts(self.config.data, split)
 
-    def _drawn(self, examples: list[Example], wanted: int) -> list[Example]:
+    def _drawn(self, examples: list[Any], wanted: int) -> list[Any]:
         return draw(examples, wanted, self.config.seed)
 
     @property
@@ -296,6 +318,8 @@ class Study:
     def has_training(self) -> bool:
         """Whether there are texts to fine-tune on."""
         data = self.config.data
+        if data.source in ('tags', 'questions'):
+            return data.train_file is not None
         return data.source != 'file' or (data.label is not None and data.train_file is not None)
 
     @property
@@ -642,6 +666,7 @@ class Study:
                 'task': self.task,
                 'labels': inputs.label_names(self.config.data),
             }
+            | ({'metrics': self.config.data.metrics} if self.config.data.metrics else {})
         )
 
     def finetuned(self, start: str) -> Finetuned:
@@ -671,6 +696,7 @@ class Study:
                 logging.warning('%s', error)
         self.run.check_may_compute('Fine-tuning')
         names = inputs.label_names(self.config.data)
+        of_task = None if self.task is None else metrics_for(0, self.task)
         with self.run.alone(folder):
             remove_unknown(folder)
             # If another process has finished it in the meantime, this only reads it.
@@ -680,7 +706,7 @@ class Study:
                 self.dev,
                 seeds=self.seeds,
                 start=start,
-                metrics=None if self.task is None else metrics_for(0, self.task),
+                metrics=inputs.metrics(self.config.data) or of_task,
                 label_names=names,
                 max_length=self.config.encoding.max_length,
                 max_dev_examples=self.config.train.max_dev_examples,
@@ -775,8 +801,9 @@ class Study:
           texts: A function that returns the examples; None takes those that ablation scores. It
             is called only if something must be computed.
         """
+        parts = self.run.folder_for(f'unfinished/{name}', depends_on)
 
-        def compute(folder: pathlib.Path) -> Swept:
+        def compute() -> Swept:
             # A head that does not exist shows before anything is trained, and so do too few texts.
             make_masks(self.pretrained.config)
             examples = self.ablated_texts if texts is None else texts()
@@ -790,33 +817,13 @@ class Study:
                 examples,
                 with_intact(make_masks(model.config)),
                 **self._sweeping,
-                folder=folder,
+                folder=parts,
             )
 
-        return self._kept_whole(f'swept {name}', name, Swept, depends_on, compute)
-
-    def _kept_whole(
-        self,
-        title: str,
-        unfinished: str,
-        kind: type,
-        depends_on: Mapping[str, Any],
-        compute: Callable[[pathlib.Path], Any],
-    ) -> Any:
-        """Return a result that is computed in parts, which are removed when it is whole.
-
-        Args:
-          title: The name under which the result is kept.
-          unfinished: The name of the folder of its parts.
-          kind: The class of the result.
-          depends_on: Everything that it depends on.
-          compute: A function of the folder of the parts that computes it.
-        """
-        parts = self.run.folder_for(f'unfinished/{unfinished}', depends_on)
-        found = self.run.keep(title, kind, depends_on, lambda: compute(parts))
+        swept = self.run.keep(f'swept {name}', Swept, depends_on, compute)
         if parts.exists() and not self.run.read_only:
             remove(parts)
-        return found
+        return swept
 
     @property
     def _sweeping(self) -> dict[str, Any]:
@@ -838,8 +845,9 @@ class Study:
           name: The name of the set of masks.
         """
         depends_on = self._on_masked_lm(when) | {'set': name}
+        parts = self.run.folder_for(f'unfinished/masked LM, {name}, {when}', depends_on)
 
-        def compute(folder: pathlib.Path) -> MaskedLosses:
+        def compute() -> MaskedLosses:
             model = self.with_own_head
             if when == 'after':
                 model = with_masked_lm(self.finetuned('pretrained').models[0], model)
@@ -849,11 +857,13 @@ class Study:
                 with_intact(SETS[name](model.config)),
                 masking=self.masking,
                 **self._sweeping,
-                folder=folder,
+                folder=parts,
             )
 
-        title = f'masked LM, {name}, {when}'
-        return self._kept_whole(title, title, MaskedLosses, depends_on, compute)
+        found = self.run.keep(f'masked LM, {name}, {when}', MaskedLosses, depends_on, compute)
+        if parts.exists() and not self.run.read_only:
+            remove(parts)
+        return found
 
     @property
     def masking(self) -> Masking:

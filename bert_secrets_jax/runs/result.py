@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from bert_secrets_jax import plots
+from bert_secrets_jax import paper, plots
 from bert_secrets_jax.names import visible
 from bert_secrets_jax.runs import store
 
@@ -46,7 +46,7 @@ class Subject:
         Args:
           figure: The figure or table, such as 'Figure 8'.
         """
-        return f'in the manner of {figure}' if self.task is None else figure
+        return figure if paper.title(self.task) else f'in the manner of {figure}'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

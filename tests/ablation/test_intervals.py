@@ -1,4 +1,4 @@
-"""Intervals of differences of accuracy and F1: by definition, and where few predictions change."""
+"""Intervals of differences of scores: by definition, and where few predictions change."""
 
 import numpy as np
 import pytest
@@ -6,9 +6,11 @@ import scipy.stats
 
 from bert_secrets_jax.ablation import intervals, significance
 from bert_secrets_jax.finetune import metrics
+from bert_secrets_jax.measure import confusion
 
 LABEL, INTACT, MASKED = np.indices((2, 2, 2)).reshape(3, 8)
 DRAWS = 10_000
+OF_TWO = ('accuracy', 'f1', 'f1_macro', 'matthews')
 # Who changes what: right positives and right negatives that are lost, wrong ones that are mended.
 MIXES = {
     'to and fro': {(1, 1): 0.25, (0, 0): 0.25, (1, 0): 0.25, (0, 1): 0.25},
@@ -41,11 +43,10 @@ def answers(counts):
 
 def counted(metric, counts):
     """Counts [M, 8] of the kinds of examples, as `intervals.count` returns them."""
-    kinds = intervals.count(metric, *answers(np.ones(8)))
+    kinds = np.stack([LABEL, INTACT, MASKED], axis=1)
     if metric == 'accuracy':
-        which = 2 * (INTACT == LABEL) + (MASKED == LABEL)
-        counts = counts @ np.eye(4)[which]
-    return intervals.Counted(counts.astype(float), kinds.numerators, kinds.denominators)
+        kinds = np.stack([np.ones(8, int), INTACT == LABEL, MASKED == LABEL], axis=1)
+    return intervals.Counted(metric, counts.astype(float), kinds, 2)
 
 
 def drawn(metric, shares, examples, seed, draws=DRAWS):
@@ -54,11 +55,12 @@ def drawn(metric, shares, examples, seed, draws=DRAWS):
     return counted(metric, counts), float(counted(metric, shares[None]).differences[0])
 
 
-@pytest.mark.parametrize('metric', ['accuracy', 'f1'])
-def test_counts_have_the_scores_of_the_answers(metric):
+@pytest.mark.parametrize('classes', [2, 4])
+@pytest.mark.parametrize('metric', confusion.METRICS)
+def test_counts_have_the_scores_of_the_answers(metric, classes):
     rng = np.random.default_rng(0)
-    labels, baseline = rng.integers(0, 2, (2, 50))
-    predictions = rng.integers(0, 2, (20, 50))
+    labels, baseline = rng.integers(0, 2 if metric == 'f1' else classes, (2, 50))
+    predictions = rng.integers(0, classes, (20, 50))
     found = intervals.count(metric, predictions, baseline, labels)
     score = getattr(metrics, metric)
     expected = [score(row, labels) - score(baseline, labels) for row in predictions]
@@ -72,17 +74,16 @@ def test_classes_of_any_number_count_as_right_or_wrong():
     found = intervals.count('accuracy', np.array([[1, 1, 0, 0]]), baseline, labels)
     # The last example is wrong both times, though otherwise.
     np.testing.assert_array_equal(found.counts, [[1, 1, 1, 1]])
+    np.testing.assert_array_equal(found.kinds, [[1, 0, 0], [1, 0, 1], [1, 1, 0], [1, 1, 1]])
 
 
 @pytest.mark.parametrize('gained, lost', [(0, 0), (3, 0), (0, 4), (2, 9), (30, 31)])
 def test_statistic_of_accuracy_is_that_of_tango(gained, lost):
     """His closed form (1998): the share lost in truth solves a quadratic equation."""
     examples = 150
-    table = intervals.Counted(
-        np.array([[20.0, gained, lost, examples - 20 - gained - lost]]),
-        np.array([[0.0, 0, 1, 1], [0, 1, 0, 1]]),
-        np.ones((2, 4)),
-    )
+    counts = np.array([[20.0, gained, lost, examples - 20 - gained - lost]])
+    kinds = np.array([[1, 0, 0], [1, 0, 1], [1, 1, 0], [1, 1, 1]])
+    table = intervals.Counted('accuracy', counts, kinds, 2)
     for difference in (-0.2, -0.03, -0.005, 0.01, 0.1):
         b = -gained - lost + (2 * examples - gained + lost) * difference
         c = -lost * difference * (1 - difference)
@@ -93,7 +94,7 @@ def test_statistic_of_accuracy_is_that_of_tango(gained, lost):
         assert found[0] == pytest.approx(expected, abs=1e-5)
 
 
-@pytest.mark.parametrize('metric', ['accuracy', 'f1'])
+@pytest.mark.parametrize('metric', OF_TWO)
 def test_ends_are_where_the_test_turns(metric):
     table, _ = drawn(metric, world('mostly lost', 0.03), 400, seed=1, draws=40)
     low, high = intervals.score_limits(table, below=0.025, above=0.1)
@@ -129,7 +130,7 @@ def test_nothing_of_class_one_leaves_everything_open(labels, baseline):
         assert (low[0], high[0]) == pytest.approx((-1, 1))
 
 
-@pytest.mark.parametrize('metric', ['accuracy', 'f1'])
+@pytest.mark.parametrize('metric', OF_TWO)
 @pytest.mark.parametrize('mix', MIXES)
 @pytest.mark.parametrize('changed', [0.005, 0.01, 0.02, 0.05])
 def test_coverage_where_few_predictions_change(metric, mix, changed):
@@ -143,7 +144,7 @@ def test_coverage_where_few_predictions_change(metric, mix, changed):
 
 def test_coverage_on_average_over_worlds():
     """Near .95 where some examples change; with two expected, counts are too coarse for that."""
-    for metric in ('accuracy', 'f1'):
+    for metric in OF_TWO:
         found = {}
         for changed in (0.005, 0.01, 0.02, 0.05):
             for mix in MIXES:
@@ -156,7 +157,7 @@ def test_coverage_on_average_over_worlds():
         assert 0.94 <= means[0.02] <= 0.97 and 0.94 <= means[0.05] <= 0.96, means
 
 
-@pytest.mark.parametrize('metric', ['accuracy', 'f1'])
+@pytest.mark.parametrize('metric', OF_TWO)
 def test_the_bootstrap_covers_too_seldom_where_few_predictions_change(metric):
     """Which is why it is not used there, and what the score interval costs in width."""
     shares, examples, runs = world('mostly lost', 0.006), 277, 300
@@ -172,10 +173,11 @@ def test_the_bootstrap_covers_too_seldom_where_few_predictions_change(metric):
     covers = lambda low, high: np.mean((low <= truth) & (truth <= high))
     assert covers(*of_bootstrap.T) < 0.88
     assert covers(low, high) > 0.95
-    assert np.mean(high - low) < 0.035
+    # Matthews' r has twice the range.
+    assert np.mean(high - low) < (0.075 if metric == 'matthews' else 0.035)
 
 
-@pytest.mark.parametrize('metric', ['accuracy', 'f1'])
+@pytest.mark.parametrize('metric', OF_TWO)
 def test_with_many_changes_it_is_the_interval_of_the_bootstrap(metric):
     shares = world('mostly lost', 0.2, wrong=0.25)
     eight = np.random.default_rng(5).multinomial(872, shares, size=6)
@@ -210,7 +212,7 @@ def at_the_border(metric, mix, margin, sign):
     return moved(high)
 
 
-@pytest.mark.parametrize('metric', ['accuracy', 'f1'])
+@pytest.mark.parametrize('metric', OF_TWO)
 @pytest.mark.parametrize('examples', [277, 560, 872, 1500, 4000])
 def test_equivalence_is_seldom_claimed_at_the_border(metric, examples):
     error = 3 * np.sqrt(0.05 * 0.95 / DRAWS)
@@ -241,5 +243,7 @@ def test_equivalence_is_that_of_the_interval_of_90_percent():
 
 
 def test_other_metrics_are_not_counted(untyped):
-    with pytest.raises(ValueError, match="Only 'accuracy' and 'f1' are counted, not 'pearson'"):
+    with pytest.raises(
+        ValueError, match=r"Only metrics of classes are counted \(accuracy, .*\), not 'pearson'"
+    ):
         intervals.count('pearson', np.zeros((1, 3)), np.zeros(3), np.zeros(3))

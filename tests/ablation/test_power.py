@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 
 from bert_secrets_jax.ablation import power, significance
-from bert_secrets_jax.ablation.intervals import Counted, count
+from bert_secrets_jax.ablation.intervals import Counted
 
 HEADS = 144
 
@@ -14,9 +14,8 @@ def of_accuracy(examples, gained, lost, right=0.7):
     """Counts [1, 4] of a mask that gains and loses so many examples."""
     both = round(right * examples) - lost
     counts = [examples - both - gained - lost, gained, lost, both]
-    return Counted(
-        np.array([counts], float), np.array([[0.0, 0, 1, 1], [0, 1, 0, 1]]), np.ones((2, 4))
-    )
+    kinds = np.array([[1, 0, 0], [1, 0, 1], [1, 1, 0], [1, 1, 1]])
+    return Counted('accuracy', np.array([counts], float), kinds, 2)
 
 
 def test_rte_and_mcnemar_by_hand():
@@ -71,7 +70,8 @@ def test_accuracy_is_found_as_often_as_it_says(examples, share):
 
 
 @pytest.mark.parametrize('share', [0.004, 0.03])
-def test_f1_is_found_as_often_as_it_says(share):
+@pytest.mark.parametrize('metric', ['f1', 'f1_macro', 'matthews'])
+def test_others_are_found_as_often_as_they_say(metric, share):
     rng = np.random.default_rng(1)
     examples, tests, runs = 408, 10, 150
     label, intact, masked = np.indices((2, 2, 2)).reshape(3, 8)
@@ -80,17 +80,15 @@ def test_f1_is_found_as_often_as_it_says(share):
     changed = shares[np.arange(8) ^ 1]  # what could change
     rare = np.where(intact != masked, share * 0.25, 0)
     shares = np.where(intact == masked, shares - share * 0.25, 0) + rare
-    kinds = count('f1', masked[None], intact, label)
-    table = Counted(examples * shares[None], kinds.numerators, kinds.denominators)
+    kinds = np.stack([label, intact, masked], axis=1)
+    table = Counted(metric, examples * shares[None], kinds, 2)
     _, effect = power.smallest_effects(table, level=0.05 / tests, power=0.8)
     lost = np.where((intact != masked) & (label == intact), changed, 0)
 
     def after(part):
         return shares + part * lost - part * lost[np.arange(8) ^ 1]
 
-    score = lambda shares: Counted(shares[None], kinds.numerators, kinds.denominators).differences[
-        0
-    ]
+    score = lambda shares: Counted(metric, shares[None], kinds, 2).differences[0]
     low, high = 0.0, 1.0
     for _ in range(40):
         middle = (low + high) / 2
@@ -99,7 +97,7 @@ def test_f1_is_found_as_often_as_it_says(share):
     for seed in range(runs):
         which = rng.choice(8, size=examples, p=after(high))
         p_values = significance.randomization_test(
-            'f1', masked[which][None], intact[which], label[which], rounds=1500, seed=seed
+            metric, masked[which][None], intact[which], label[which], rounds=1500, seed=seed
         )
         found.append(p_values[0] <= 0.05 / tests)
     assert 0.69 <= np.mean(found) <= 0.9

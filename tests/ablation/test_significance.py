@@ -15,6 +15,7 @@ import sklearn.metrics
 from bert_secrets_jax.ablation import scores, significance
 from bert_secrets_jax.ablation.significance import METRICS
 from bert_secrets_jax.finetune import metrics
+from bert_secrets_jax.measure import confusion
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -22,7 +23,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 def examples(metric, *, masks, size, seed, changed=0.2):
     """Predictions [M, E], baseline [E] and labels [E], with ties among values."""
     rng = np.random.default_rng(seed)
-    if metric in ('accuracy', 'f1'):
+    if metric in confusion.METRICS:
         labels = rng.integers(0, 2, size)
         baseline = flip(labels, 0.25, rng)
         return flip(np.tile(baseline, (masks, 1)), changed, rng), baseline, labels
@@ -283,7 +284,7 @@ def test_undefined_p_values_count_as_tests(adjust):
 
 def null(metric, *, masks, size, rng):
     """Masks as good as the baseline: each changes what both have from one model by chance."""
-    if metric in ('accuracy', 'f1'):
+    if metric in confusion.METRICS:
         labels = rng.integers(0, 2, size)
         core = flip(labels, 0.2, rng)
         models = flip(np.tile(core, (masks + 1, 1)), 0.1, rng)
@@ -413,7 +414,8 @@ def test_assessment_finds_large_effects(metric):
     predictions, baseline, labels = null(metric, masks=4, size=100, rng=rng)
     predictions[0], predictions[1] = labels, 1 - labels
     found = significance.assess(metric, predictions, baseline, labels, resamples=200, rounds=400)
-    assert found.test == ('exact McNemar' if metric == 'accuracy' else 'paired randomization')
+    of_right = metric in ('accuracy', 'f1_micro')
+    assert found.test == ('exact McNemar' if of_right else 'paired randomization')
     score = getattr(metrics, metric)
     assert found.baseline_score == pytest.approx(score(baseline, labels))
     assert found.score == pytest.approx(np.array([score(row, labels) for row in predictions]))
@@ -476,7 +478,7 @@ def test_shapes_are_executed():
 @pytest.mark.parametrize(
     'change, message',
     [
-        ({'metric': 'matthews'}, "Unknown metric 'matthews'"),
+        ({'metric': 'bleu'}, "Unknown metric 'bleu'"),
         ({'predictions': np.zeros((2, 5))}, r'Predictions must be \[M, 6\].*got \[2, 5\]'),
         ({'predictions': np.zeros(6)}, r'Predictions must be'),
         ({'predictions': np.zeros((0, 6))}, r'at least one mask'),

@@ -227,8 +227,8 @@ def answered(rng, gains, losses, examples) -> claims.Effects:
     gained, lost = (rng.binomial(examples, np.asarray(each)) for each in (gains, losses))
     difference, changed = (gained - lost) / examples, gained + lost
     counts = np.stack([0 * gained, gained, lost, examples - changed], axis=1).astype(float)
-    kinds = np.array([[0, 0, 1, 1], [0, 1, 0, 1]], float)
-    low, high = score_limits(Counted(counts, kinds, np.ones((2, 4))), below=0.025, above=0.025)
+    kinds = np.array([[1, 0, 0], [1, 0, 1], [1, 1, 0], [1, 1, 1]])
+    low, high = score_limits(Counted('accuracy', counts, kinds, 2), below=0.025, above=0.025)
     p_value = np.minimum(2 * scipy.stats.binom.cdf(np.minimum(gained, lost), changed, 0.5), 1)
     return claims.Effects(
         names=[head_name(0, head) for head in range(len(difference))],

@@ -90,6 +90,22 @@ LAYOUTS = {
         + '\tcontradiction\n',
         [('He sold it.', 'It was his.', 1), ('He sold it.', 'He kept it.', 2)],
     ),
+    # Without a header.
+    'cola': (
+        'CoLA/dev.tsv',
+        'gj04\t1\t\tThe ship sank slowly.\nks08\t0\t*\tShe slept the "bed.\n',
+        [('The ship sank slowly.', None, 1), ('She slept the "bed.', None, 0)],
+    ),
+    'wnli': (
+        'WNLI/dev.tsv',
+        'index\tsentence1\tsentence2\tlabel\n'
+        '0\tThe jug fell off the shelf as it was round.\tThe jug was round.\t1\n'
+        '1\tThe jug fell off the shelf as it was round.\tThe shelf was round.\t0\n',
+        [
+            ('The jug fell off the shelf as it was round.', 'The jug was round.', 1),
+            ('The jug fell off the shelf as it was round.', 'The shelf was round.', 0),
+        ],
+    ),
 }
 
 

@@ -24,6 +24,26 @@ def test_classification(predicted, labels):
     )
 
 
+@hypothesis.given(
+    predicted=npst.arrays(np.int32, 20, elements=st.integers(0, 3)),
+    labels=npst.arrays(np.int32, 20, elements=st.integers(0, 3)),
+)
+def test_many_classes(predicted, labels):
+    # Of a single class, scikit-learn warns.
+    hypothesis.assume(len(np.union1d(predicted, labels)) > 1)
+    assert metrics.matthews(predicted, labels) == pytest.approx(
+        sklearn.metrics.matthews_corrcoef(labels, predicted)
+    )
+    theirs = lambda average: sklearn.metrics.f1_score(
+        labels, predicted, labels=np.unique(labels), average=average, zero_division=0
+    )
+    assert metrics.f1_macro(predicted, labels) == pytest.approx(theirs('macro'))
+    # With all classes, not only those of the labels, precision and recall are both the accuracy.
+    assert metrics.f1_micro(predicted, labels) == pytest.approx(
+        sklearn.metrics.f1_score(labels, predicted, average='micro')
+    )
+
+
 @hypothesis.given(predicted=VALUES, labels=VALUES)
 def test_regression(predicted, labels):
     hypothesis.assume(np.ptp(predicted) > 0 and np.ptp(labels) > 0)

@@ -14,7 +14,7 @@ _FILE = 'setting.json'
 # Settings that are one of these names, or several of them.
 _NAMES: Mapping[str, tuple[str, ...]] = {
     'model.dtype': ('float32', 'bfloat16'),
-    'data.source': ('glue', 'corpus', 'file'),
+    'data.source': ('glue', 'corpus', 'file', 'tags', 'questions'),
     'data.bad_rows': ('error', 'skip'),
     'frames.reading': ('paper', 'notebook'),
     'train.starts': ('pretrained', 'random'),
@@ -24,6 +24,13 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     'ablation.sets': ('heads', 'layers', 'one_head_left'),
     'ablation.baseline': ('uniform', 'zero', 'mean', 'resample'),
 }
+# Settings that are several of these names with commas between them.
+_LISTED: Mapping[str, tuple[str, ...]] = {
+    'data.metrics': (
+        'accuracy', 'f1', 'f1_macro', 'f1_micro', 'matthews', 'pearson', 'spearman',
+        'span_f1', 'word_accuracy', 'exact_match', 'answer_f1',
+    ),
+}  # fmt: skip
 # The least values of numbers that cannot be 0.
 _LEAST = {
     'encoding.max_length': 1, 'encoding.tokens_per_batch': 1, 'links.draws': 1,
@@ -43,7 +50,8 @@ _LITERALS = (
     '__import__("os").system("x")',
     '(' * 5000, '[' * 200 + ']' * 200, '-' * 5000 + '1', '1_000', '0x10', 'b"a"', '1j', '{1: 2}',
     'paper', 'float32', 'adamw', "('paper', 'notebook')", "('random',)", 'float16', 'x' * 100_000,
-    '../..', '/dev/zero', "('',)", '((1,),)', '{"a"}', '...', 'file', 'L1-H1', 'skip',
+    '../..', '/dev/zero', 'matthews', 'f1,accuracy', 'f1,',
+    "('',)", '((1,),)', '{"a"}', '...', 'file', 'L1-H1', 'skip',
 )  # fmt: skip
 # Values, as a program may give them.
 _VALUES = (
@@ -131,6 +139,8 @@ def _oracle(folder: pathlib.Path) -> Any:
     if name in _NAMES:
         chosen = [value] if isinstance(value, str) else value
         require(set(chosen) <= set(_NAMES[name]) and chosen, value)
+    if name in _LISTED and value:
+        require(set(value.split(',')) <= set(_LISTED[name]), value)
     return name, _plain(value)
 
 

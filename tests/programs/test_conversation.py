@@ -37,13 +37,17 @@ def fails(checkpoint, glue_dir, tmp_path):
 @pytest.mark.parametrize(
     ('name', 'value', 'message'),
     [
-        ('data.task', 'cola', 'error: The paper excluded CoLA and WNLI'),
         ('data.task', 'nonsense', "error: Unknown task 'nonsense'; known: mrpc, sts-b"),
         ('data.task', 'mrpc,rte,MRPC', 'error: A task is given twice: mrpc,rte,MRPC.'),
-        ('data.task', 'mrpc,cola', 'error: The paper excluded CoLA and WNLI'),
+        ('data.task', 'mrpc,snli', "error: Unknown task 'snli'; known: mrpc, sts-b"),
+        ('data.metrics', 'bleu', "error: data.metrics is 'accuracy', 'f1'"),
         ('data.split', 'test', "error: Unknown split 'test'"),
         ('data.glue_dir', '/nowhere', 'error: /nowhere has no folder MRPC'),
-        ('data.source', 'web', "error: data.source is 'glue', 'corpus' or 'file'"),
+        (
+            'data.source',
+            'web',
+            "error: data.source is 'glue', 'corpus', 'file', 'tags' or 'questions'",
+        ),
         ('model.name', '/nowhere', "error: '/nowhere' is no directory here"),
         ('data.max_examples', -1, 'error: data.max_examples=-1 must be a whole number from 0'),
         ('encoding.max_length', 2, 'error: encoding.max_length=2 must be a whole number from 5'),

@@ -1,6 +1,7 @@
 """What a study measures together, and what the names of its results depend on."""
 
 import dataclasses
+import json
 import sys
 import types
 
@@ -303,3 +304,80 @@ def test_own_texts_are_called_as_the_user_says(study, tmp_path):
     ]  # fmt: skip
     data.train_file = data.file
     assert inputs.text_name(data, 'train') == 'reviews, train'
+
+
+def test_tags_are_learnt(study, tmp_path):
+    """From CoNLL-U; the attention of the same texts can be analysed, disabling heads cannot."""
+    line = '{number}\t{word}\t_\t{tag}\t_\t_\t0\troot\t_\t_\n'
+    sentence = ''.join(
+        line.format(number=number, word=word, tag=tag)
+        for number, (word, tag) in enumerate(
+            [('the', 'DET'), ('cat', 'NOUN'), ('liked', 'VERB')], 1
+        )
+    )
+    (tmp_path / 'few.conllu').write_text(f'{sentence}\n' * 9)
+    data = study.config.data
+    data.source, data.file = 'tags', str(tmp_path / 'few.conllu')
+    assert not study.has_training and study.texts[0].text_a == 'the cat liked'
+    data.train_file = data.file
+    study.config.train.num_seeds, study.config.train.epochs = 1, 1
+    assert study.has_training
+    result = sections.SECTIONS['finetune'].answer(study, [])
+    assert result.metrics == ('word_accuracy', 'f1_macro')
+    assert study.finetuned('pretrained').label_names == ('DET', 'NOUN', 'VERB')
+    for name in ('ablate', 'ablate_seeds', 'interactions'):
+        assert 'one label of each text' in sections.SECTIONS[name].needs(study)
+
+
+def test_answers_are_learnt(study, tmp_path):
+    row = {
+        'question': 'dog', 'context': 'the cat saw a dog',
+        'answers': {'text': ['dog'], 'answer_start': [14]},
+    }  # fmt: skip
+    (tmp_path / 'few.jsonl').write_text(f'{json.dumps(row)}\n' * 9)
+    data = study.config.data
+    data.source, data.file = 'questions', str(tmp_path / 'few.jsonl')
+    data.train_file, data.metrics = data.file, 'answer_f1'
+    study.config.train.num_seeds, study.config.train.epochs = 1, 1
+    assert study.texts[0].texts == ('dog', 'the cat saw a dog')
+    result = sections.SECTIONS['finetune'].answer(study, [])
+    assert result.metrics == ('answer_f1',) and result.tested == 'answer_f1'
+    # All answers stand at one place: nothing but the place need have been learnt.
+    assert 'answers at the same places in other texts' in str(result)
+
+
+def test_metrics_of_the_settings(study):
+    data = study.config.data
+    assert study.metrics(2) == ('f1', 'accuracy')
+    data.metrics = 'matthews,f1_macro'
+    assert study.metrics(2) == ('matthews', 'f1_macro')
+    digest = study.finetuning_digest('pretrained')
+    study.config.train.num_seeds, study.config.train.epochs = 1, 1
+    result = sections.SECTIONS['ablate'].answer(study, [])
+    assert list(result.sets['heads'].assessed) == ['matthews', 'f1_macro']
+    assert result.sets['heads'].tested == 'matthews'
+    assert study.finetuned('pretrained').metrics == ('matthews', 'f1_macro')
+    assert "Matthews' r" in str(result)
+    data.metrics = ''
+    assert study.finetuning_digest('pretrained') != digest
+    data.metrics = 'pearson'
+    with pytest.raises(ValueError, match="'pearson' is not for 2 classes; choose among"):
+        study.metrics(2)
+
+
+def test_spearman_alone_is_refused_over_seeds(study):
+    study.config.data.metrics = 'spearman'
+    with pytest.raises(ValueError, match='nothing that is offered over seeds: add one of accuracy'):
+        sections.SECTIONS['ablate_seeds'].answer(study, [])
+
+
+def test_cola_is_marked_as_not_in_the_paper(study, tmp_path):
+    for split in ('train', 'dev'):
+        file = tmp_path / 'CoLA' / f'{split}.tsv'
+        file.parent.mkdir(exist_ok=True)
+        file.write_text('gj04\t1\t\tthe cat ran .\ngj04\t0\t*\tran cat the .\n' * 4)
+    study.config.data.task, study.config.data.glue_dir = 'cola', str(tmp_path)
+    assert study.subject.texts == 'CoLA dev (not in the paper)'
+    assert study.subject.as_in('Figure 8') == 'in the manner of Figure 8'
+    assert study.metrics(2) == ('matthews',)
+    assert [example.label for example in study.texts[:2]] == [1, 0]

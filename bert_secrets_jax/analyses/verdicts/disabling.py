@@ -33,6 +33,7 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
     over_runs,
     verdict_of,
 )
+from bert_secrets_jax.measure import confusion
 
 # No data can tell whether an effect is exactly 0; below this bound it has no practical size. Half a
 # point of a score: the paper's gains of single heads are 0.1 to 1.2 points.
@@ -442,7 +443,7 @@ def unseen_change(metric: str, baseline: np.ndarray, labels: np.ndarray) -> floa
       baseline: The predictions of the intact model [E].
       labels: The true labels [E].
     """
-    if metric not in ('accuracy', 'f1'):
+    if metric not in confusion.METRICS:
         return 0.0 if len(labels) >= _FEWEST_FOR_CORRELATIONS else np.inf
     counted = count(metric, baseline[None], baseline, labels)
     low, high = score_limits(counted, below=LEVEL / 2, above=LEVEL / 2)

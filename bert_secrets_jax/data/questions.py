@@ -1,0 +1,137 @@
+"""Questions whose answers stand in a text, as in SQuAD."""
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int32
+
+from bert_secrets_jax.data.encoding import Encoded
+from bert_secrets_jax.data.rows import good_rows, numbered_lines, object_of
+from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.files import read_json
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """A question about a text, with its answers: parts of the text, any of which is right.
+
+    Attributes:
+      question: The question.
+      context: The text.
+      answers: The right answers, each with the place of its first character in the text.
+      id: The origin of the question.
+      where: The file and the place in it, for errors; it makes no difference between questions.
+    """
+
+    question: str
+    context: str
+    answers: tuple[tuple[str, int], ...]
+    id: str = ''
+    where: str = dataclasses.field(default='', repr=False, compare=False)
+
+    def __post_init__(self):
+        for name in ('question', 'context'):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not value.strip():
+                raise ValueError(f'{name}={value!r} must be a text that is not empty.')
+        answers = tuple((text, start) for text, start in self.answers)
+        object.__setattr__(self, 'answers', answers)
+        if not answers:
+            raise ValueError(
+                'There is no answer. Questions without one (SQuAD 2) cannot be learnt: leave them '
+                'out.'
+            )
+        for text, start in answers:
+            there = isinstance(start, int) and start >= 0 and isinstance(text, str)
+            if not there or not text or self.context[start : start + len(text)] != text:
+                raise ValueError(f'The answer {text!r} does not stand at character {start!r}.')
+
+    @property
+    def place(self) -> str:
+        """Where a person finds the question: its file, or else its id."""
+        return self.where or self.id
+
+    @property
+    def example(self) -> Example:
+        """The pair that a model reads: question and text."""
+        return Example(self.question, self.context, id=self.id, where=self.where)
+
+
+def read_questions(path: str | os.PathLike[str], *, bad_rows: str = 'error') -> list[Question]:
+    """Read questions in the layout of SQuAD 1.1 (`.json`), or as JSON lines (`.jsonl`).
+
+    Each line has 'question', 'context' and 'answers', an object with the lists 'text' and
+    'answer_start', as data sets of Hugging Face have them.
+
+    Args:
+      path: The file.
+      bad_rows: What to do with questions that have no answer, or one that does not stand in the
+        text: 'error' refuses the file, 'skip' leaves them out and warns.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      ValueError: Some questions are bad, or the file is of another layout.
+    """
+    path = pathlib.Path(path)
+    match path.suffix.lower():
+        case '.json':
+            rows = _of_squad(path)
+        case '.jsonl':
+            rows = numbered_lines(path)
+        case _:
+            raise ValueError(f'{path} is no .json of SQuAD and no .jsonl.')
+
+    def read(row: dict[str, Any] | str, identity: str, where: str) -> Question:
+        row = object_of(row) if isinstance(row, str) else row
+        answers = tuple(_answers(row['answers']))
+        return Question(row['question'], row['context'], answers, identity, where)
+
+    return good_rows(path, rows, read, bad_rows)
+
+
+def _of_squad(path: pathlib.Path) -> list[tuple[str, dict[str, Any]]]:
+    try:
+        articles = read_json(path)['data']
+        return [
+            (f'question {asked.get("id", number)}', asked | {'context': paragraph['context']})
+            for article in articles
+            for paragraph in article['paragraphs']
+            for number, asked in enumerate(paragraph['qas'])
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f'{path} is not laid out as SQuAD is: {error!r}.') from error
+
+
+def _answers(answers: Any) -> Iterator[tuple[str, int]]:
+    """Yield texts and places from either layout, each answer once."""
+    if isinstance(answers, dict):
+        pairs = zip(answers['text'], answers['answer_start'], strict=True)
+    else:
+        pairs = ((answer['text'], answer['answer_start']) for answer in answers)
+    yield from dict.fromkeys(pairs)
+
+
+def answer_places(encoded: Encoded, questions: list[Question]) -> Int32[np.ndarray, 'E 2']:
+    """Return the first and the last wordpiece of the first answer of each question.
+
+    Args:
+      encoded: The pairs of question and text, tokenised in the same order.
+      questions: The questions.
+
+    Returns:
+      -1 and -1 where the answer, or a part of it, was cut off.
+    """
+    found = np.full((len(questions), 2), -1, np.int32)
+    for row, question in enumerate(questions):
+        text, start = question.answers[0]
+        in_text = encoded.text[row] == 1
+        first, last = encoded.offsets[row].T
+        inside = np.flatnonzero(in_text & (last > start) & (first < start + len(text)))
+        # A text that was cut ends before the answer does.
+        if inside.size and last[in_text].max() >= start + len(text.rstrip()):
+            found[row] = inside[0], inside[-1]
+    return found

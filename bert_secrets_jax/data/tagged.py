@@ -1,0 +1,176 @@
+"""Texts whose words have tags, such as parts of speech or names: from CoNLL-U and JSON lines."""
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int32
+
+from bert_secrets_jax.brief import shortened
+from bert_secrets_jax.data.encoding import Encoded
+from bert_secrets_jax.data.rows import good_rows, numbered_lines, object_of
+from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.files import read_text
+
+# The columns of CoNLL-U that hold one tag of each word.
+COLUMNS = ('upos', 'xpos', 'deprel')
+_LISTS = ('feats', 'misc')
+
+
+@dataclasses.dataclass(frozen=True)
+class Tagged:
+    """The words of a text, each with its tag.
+
+    Attributes:
+      words: The words.
+      tags: The tag of each word: for names of things 'B-PER', 'I-PER', 'O' and so on (IOB2).
+      id: The origin of the text, such as 'dev/17'.
+      where: The file and the place in it, for errors; it makes no difference between texts.
+    """
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+    id: str = ''
+    where: str = dataclasses.field(default='', repr=False, compare=False)
+
+    def __post_init__(self):
+        for name in ('words', 'tags'):
+            values = getattr(self, name)
+            if isinstance(values, str) or not all(isinstance(each, str) for each in values):
+                raise TypeError(f'{name}={shortened(values)} must be a sequence of texts.')
+            object.__setattr__(self, name, tuple(values))
+        if len(self.words) != len(self.tags):
+            raise ValueError(f'{len(self.words)} words have {len(self.tags)} tags.')
+        if not self.words or not all(word.strip() for word in self.words):
+            raise ValueError('There are no words, or a word is empty.')
+
+    @property
+    def text(self) -> str:
+        """The words with spaces between them, as a model reads them."""
+        return ' '.join(self.words)
+
+    @property
+    def place(self) -> str:
+        """Where a person finds the text: its file, or else its id."""
+        return self.where or self.id
+
+    @property
+    def example(self) -> Example:
+        """The text without its tags."""
+        return Example(self.text, id=self.id, where=self.where)
+
+
+def read_conllu(
+    path: str | os.PathLike[str], *, column: str = 'upos', bad_rows: str = 'error'
+) -> list[Tagged]:
+    """Read the words of a CoNLL-U file with one of its columns as tags.
+
+    Words are those with a number of their own: of a contraction ("1-2 du") its parts are read, and
+    words that are not written ("8.1") are left out.
+
+    Args:
+      path: The file.
+      column: 'upos', 'xpos' or 'deprel', or an item of another column such as 'feats.Number' or
+        'misc.NER'. A word without that item has the tag 'O'.
+      bad_rows: What to do with sentences in which a word has no tag: 'error' refuses the file,
+        'skip' leaves them out and warns.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      ValueError: The column is unknown, a sentence is bad, or the file is no CoNLL-U.
+    """
+    import conllu
+
+    field, _, item = column.partition('.')
+    if not (column in COLUMNS or (field in _LISTS and item)):
+        raise ValueError(
+            f'{column=} must be one of {", ".join(COLUMNS)}, or such as feats.Number or misc.NER.'
+        )
+    path = pathlib.Path(path)
+    try:
+        sentences = conllu.parse(read_text(path))
+    except conllu.exceptions.ParseException as error:
+        raise ValueError(f'{path} is no CoNLL-U: {error}') from error
+
+    def read(sentence, identity: str, where: str) -> Tagged:
+        words = [token for token in sentence if isinstance(token['id'], int)]
+        tags = [_in_column(word, field, item) for word in words]
+        return Tagged(tuple(word['form'] for word in words), tuple(tags), identity, where)
+
+    rows = ((f'sentence {number}', each) for number, each in enumerate(sentences, 1))
+    return good_rows(path, rows, read, bad_rows)
+
+
+def _in_column(word, field: str, item: str) -> str:
+    if item:
+        return str((word.get(field) or {}).get(item, 'O'))
+    tag = word.get(field)
+    if tag in (None, '_'):
+        raise ValueError(f'{word["form"]!r} has no {field}')
+    return str(tag)
+
+
+def read_tagged(
+    path: str | os.PathLike[str],
+    *,
+    words: str = 'tokens',
+    tags: str = 'tags',
+    names: Sequence[str] | None = None,
+    bad_rows: str = 'error',
+) -> list[Tagged]:
+    """Read JSON lines, each with a list of words and a list of their tags.
+
+    Args:
+      path: The file.
+      words: The name of the list of words.
+      tags: The name of the list of tags.
+      names: The names of tags that are numbers, which count from 0; None if they are texts.
+      bad_rows: What to do with bad rows: 'error' refuses the file, 'skip' leaves them out and
+        warns.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      ValueError: A row is bad, or there is none.
+    """
+    path = pathlib.Path(path)
+
+    def read(line: str, identity: str, where: str) -> Tagged:
+        row = object_of(line)
+        if not all(isinstance(row.get(name), list) for name in (words, tags)):
+            raise ValueError(f'there are no lists {words!r} and {tags!r}')
+        named = tuple(_named(tag, names) for tag in row[tags])
+        return Tagged(tuple(row[words]), named, identity, where)
+
+    return good_rows(path, numbered_lines(path), read, bad_rows)
+
+
+def _named(tag: Any, names: Sequence[str] | None) -> str:
+    if names is None:
+        if not isinstance(tag, str):
+            raise ValueError(f'the tag {tag!r} is a number: give names for them')
+        return tag
+    if isinstance(tag, bool) or not isinstance(tag, int) or not 0 <= tag < len(names):
+        raise ValueError(f'the tag {tag!r} is no number from 0 to {len(names) - 1}')
+    return names[tag]
+
+
+def first_pieces(encoded: Encoded, texts: Sequence[Tagged]) -> Int32[np.ndarray, 'E T']:
+    """Return, for each wordpiece that is the first of a word, the number of the word; else -1.
+
+    Args:
+      encoded: The texts, tokenised in the same order.
+      texts: The texts.
+    """
+    found = np.full(encoded.input_ids.shape, -1, np.int32)
+    for row, text in enumerate(texts):
+        ends = np.cumsum([len(word) + 1 for word in text.words])
+        places = np.flatnonzero(
+            (encoded.text[row] == 0) & (np.ptp(encoded.offsets[row], axis=1) > 0)
+        )
+        words = np.searchsorted(ends, encoded.offsets[row, places, 0], side='right')
+        words, first = np.unique(words, return_index=True)
+        found[row, places[first]] = words
+    return found

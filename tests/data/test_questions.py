@@ -1,0 +1,86 @@
+"""Questions and answers: what is read and refused, and the wordpieces of an answer."""
+
+import json
+
+import numpy as np
+import pytest
+
+from bert_secrets_jax.data import questions
+from bert_secrets_jax.data.encoding import tokenize
+
+CONTEXT = 'The cat ran and the old dog saw the house.'
+LINE = {
+    'question': 'Who saw the house?',
+    'context': CONTEXT,
+    'answers': {'text': ['the old dog', 'the old dog', 'dog'], 'answer_start': [16, 16, 24]},
+}
+
+
+def squad(*asked):
+    return {'data': [{'paragraphs': [{'context': CONTEXT, 'qas': list(asked)}]}]}
+
+
+def test_both_layouts_are_the_same(tmp_path):
+    (tmp_path / 'q.jsonl').write_text(json.dumps(LINE) + '\n\n')
+    pairs = zip(LINE['answers']['text'], LINE['answers']['answer_start'], strict=True)
+    answers = [{'text': text, 'answer_start': start} for text, start in pairs]
+    asked = {'id': 'x', 'question': LINE['question'], 'answers': answers}
+    (tmp_path / 'q.json').write_text(json.dumps(squad(asked)))
+    (one,), (other,) = (questions.read_questions(tmp_path / f'q.{e}') for e in ('jsonl', 'json'))
+    assert one == other
+    assert one.answers == (('the old dog', 16), ('dog', 24)) and one.id == 'q/0'
+    assert other.place.endswith('q.json, question x')
+
+
+@pytest.mark.parametrize(
+    ('change', 'fault'),
+    [
+        ({'answers': {'text': [], 'answer_start': []}}, r'line 2: There is no answer.*SQuAD 2'),
+        (
+            {'answers': {'text': ['dog'], 'answer_start': [3]}},
+            "'dog' does not stand at character 3",
+        ),
+        ({'answers': {'text': ['dog'], 'answer_start': []}}, 'line 2'),
+        ({'answers': None}, 'line 2'),
+        ({'question': ''}, "line 2: question='' must be a text"),
+        ({'context': 3}, 'line 2: context=3 must be a text'),
+    ],
+)
+def test_bad_questions_are_named(tmp_path, change, fault, untyped):
+    path = tmp_path / 'q.jsonl'
+    path.write_text(f'{json.dumps(LINE)}\n{json.dumps(LINE | change)}\n')
+    with pytest.raises(ValueError, match=fault):
+        questions.read_questions(path)
+    assert len(questions.read_questions(path, bad_rows='skip')) == 1
+
+
+def test_other_files(tmp_path):
+    (tmp_path / 'q.json').write_text('{"data": 3}')
+    with pytest.raises(ValueError, match=r'q\.json is not laid out as SQuAD'):
+        questions.read_questions(tmp_path / 'q.json')
+    with pytest.raises(ValueError, match=r'no \.json of SQuAD and no \.jsonl'):
+        questions.read_questions(tmp_path / 'q.txt')
+
+
+def test_the_wordpieces_of_an_answer(tokenizer):
+    asked = questions.Question('she?', CONTEXT, (('the old dog', 16),))
+    last = questions.Question('he?', CONTEXT, (('the house.', CONTEXT.index('the house')),))
+    encoded = tokenize(tokenizer, [asked.example, last.example])
+    found = questions.answer_places(encoded, [asked, last])
+    for row, (first, end) in enumerate(found):
+        text, start = (asked, last)[row].answers[0]
+        assert encoded.offsets[row, first, 0] == start
+        assert encoded.offsets[row, end, 1] == start + len(text)
+        assert encoded.text[row, first] == encoded.text[row, end] == 1
+
+
+def test_an_answer_that_was_cut_off_has_no_place(tokenizer):
+    asked = questions.Question('she?', CONTEXT, (('old dog', 20),))
+    whole = tokenize(tokenizer, [asked.example])
+    first, last = questions.answer_places(whole, [asked])[0]
+    for length in range(int(first), int(last) + 3):
+        # [SEP] takes the place of a wordpiece.
+        cut = tokenize(tokenizer, [asked.example], max_length=max(length, 8))
+        found = questions.answer_places(cut, [asked])
+        kept = (cut.text[0] == 1).sum() >= last - np.flatnonzero(whole.text[0] == 1)[0] + 1
+        assert (found[0] >= 0).all() == kept

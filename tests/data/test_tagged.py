@@ -1,0 +1,137 @@
+"""Words with tags: what is read, what is refused, and which wordpiece is a word's first."""
+
+import json
+
+import numpy as np
+import pytest
+
+from bert_secrets_jax.data import tagged
+from bert_secrets_jax.data.encoding import tokenize
+
+CONLLU = """\
+# sent_id = 1
+1-2\tdu\t_\t_\t_\t_\t_\t_\t_\t_
+1\tde\tde\tADP\tIN\t_\t2\tcase\t_\tNER=O
+2\tle\tle\tDET\tDT\tNumber=Sing\t0\troot\t_\tNER=B-LOC
+2.1\tsees\tsee\tVERB\tVB\t_\t_\t_\t_\t_
+
+1\tYes\tyes\tINTJ\tUH\t_\t0\troot\t_\t_
+
+"""
+
+
+@pytest.fixture
+def conllu(tmp_path):
+    path = tmp_path / 'tiny.conllu'
+    path.write_text(CONLLU)
+    return path
+
+
+@pytest.mark.parametrize(
+    ('column', 'tags'),
+    [
+        ('upos', [('ADP', 'DET'), ('INTJ',)]),
+        ('xpos', [('IN', 'DT'), ('UH',)]),
+        ('deprel', [('case', 'root'), ('root',)]),
+        ('feats.Number', [('O', 'Sing'), ('O',)]),
+        ('misc.NER', [('O', 'B-LOC'), ('O',)]),
+    ],
+)
+def test_reads_each_column(conllu, column, tags):
+    found = tagged.read_conllu(conllu, column=column)
+    assert [text.words for text in found] == [('de', 'le'), ('Yes',)]
+    assert [text.tags for text in found] == tags
+    assert [text.id for text in found] == ['tiny/0', 'tiny/1']
+    assert found[1].text == 'Yes' and 'sentence 2' in found[1].place
+
+
+def test_columns_that_are_none(conllu):
+    with pytest.raises(ValueError, match=r"column='feats' must be one of upos.*feats\.Number"):
+        tagged.read_conllu(conllu, column='feats')
+
+
+def test_a_word_without_a_tag_is_named_or_left_out(conllu):
+    conllu.write_text(CONLLU.replace('INTJ', '_'))
+    with pytest.raises(ValueError, match=r"1 bad: sentence 2: 'Yes' has no upos.*bad_rows='skip'"):
+        tagged.read_conllu(conllu)
+    assert len(tagged.read_conllu(conllu, bad_rows='skip')) == 1
+
+
+def test_other_files_are_no_conllu(tmp_path):
+    path = tmp_path / 'wrong.conllu'
+    path.write_text('The cat\n')
+    with pytest.raises(ValueError, match=r'wrong\.conllu is no CoNLL-U'):
+        tagged.read_conllu(path)
+    path.write_text('')
+    with pytest.raises(ValueError, match='nothing to read'):
+        tagged.read_conllu(path)
+    with pytest.raises(FileNotFoundError):
+        tagged.read_conllu(tmp_path / 'none.conllu')
+
+
+def write(path, rows):
+    path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
+    return path
+
+
+def test_json_lines(tmp_path):
+    rows = [{'tokens': ['A', 'cat'], 'tags': ['DET', 'NOUN']}]
+    assert tagged.read_tagged(write(tmp_path / 'a.jsonl', rows)) == [
+        tagged.Tagged(('A', 'cat'), ('DET', 'NOUN'), 'a/0')
+    ]
+    rows = [{'words': ['A', 'cat'], 'ner_tags': [0, 1]}]
+    (found,) = tagged.read_tagged(
+        write(tmp_path / 'b.jsonl', rows), words='words', tags='ner_tags', names=('O', 'B-PET')
+    )
+    assert found.tags == ('O', 'B-PET')
+
+
+@pytest.mark.parametrize(
+    ('row', 'fault'),
+    [
+        ({'tokens': ['A'], 'tags': ['DET', 'X']}, 'line 2: 1 words have 2 tags'),
+        ({'tokens': ['A']}, "line 2: there are no lists 'tokens' and 'tags'"),
+        ({'tokens': 'A', 'tags': 'D'}, 'line 2: there are no lists'),
+        ({'tokens': ['A'], 'tags': [3]}, 'line 2: the tag 3 is a number: give names'),
+        ({'tokens': [' '], 'tags': ['X']}, 'line 2: There are no words, or a word is empty'),
+        ({'tokens': [], 'tags': []}, 'line 2: There are no words'),
+        ({'tokens': [1], 'tags': ['X']}, 'line 2: words=.* must be a sequence of texts'),
+        ([1], 'line 2: .* is no object'),
+    ],
+)
+def test_bad_lines_are_named(tmp_path, row, fault, untyped):
+    path = write(tmp_path / 'c.jsonl', [{'tokens': ['A'], 'tags': ['D']}, row])
+    with pytest.raises(ValueError, match=fault):
+        tagged.read_tagged(path)
+    assert len(tagged.read_tagged(path, bad_rows='skip')) == 1
+
+
+def test_numbers_beyond_the_names(tmp_path):
+    path = write(tmp_path / 'd.jsonl', [{'tokens': ['A'], 'tags': [2]}])
+    with pytest.raises(ValueError, match='the tag 2 is no number from 0 to 1'):
+        tagged.read_tagged(path, names=('a', 'b'))
+
+
+def test_first_wordpieces(tokenizer):
+    """As transformers aligns words that it is given as words."""
+    texts = [
+        tagged.Tagged(('the', 'unbelievable', 'cat'), ('D', 'A', 'N')),
+        tagged.Tagged(('dogs', '!', "don't"), ('N', 'P', 'V')),
+    ]
+    encoded = tokenize(tokenizer, [text.example for text in texts])
+    found = tagged.first_pieces(encoded, texts)
+    for row, text in enumerate(texts):
+        theirs = tokenizer(list(text.words), is_split_into_words=True).word_ids()
+        first = [
+            -1 if word is None or word in theirs[:place] else word
+            for place, word in enumerate(theirs)
+        ]
+        np.testing.assert_array_equal(found[row, : len(first)], first)
+        assert (found[row, len(first) :] == -1).all()
+
+
+def test_first_wordpieces_of_a_text_that_was_cut(tokenizer):
+    text = tagged.Tagged(('cat',) * 20, ('N',) * 20)
+    encoded = tokenize(tokenizer, [text.example], max_length=8)
+    found = tagged.first_pieces(encoded, [text])
+    assert found.max() < 19 and (np.diff(found[0][found[0] >= 0]) == 1).all()

@@ -1,0 +1,322 @@
+"""Fine-tuning on tags of words and on answers: losses, scores, and that something is learnt."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.finetune import answers, losses, tags, train
+from bert_secrets_jax.model.bert import Bert, init_params
+from bert_secrets_jax.model.config import MASKED_LM, QUESTIONS, TOKENS
+from bert_secrets_jax.model.weights import Pretrained
+from tests.conftest import WORDS
+
+SETTINGS = {
+    'epochs': 8, 'batch_size': 8, 'micro_batch': 8, 'learning_rate': 5e-3, 'max_length': 16,
+}  # fmt: skip
+PLAIN = [word for word in WORDS if word.isalpha()]
+
+
+@pytest.fixture(scope='module')
+def pretrained(config, tokenizer):
+    """A model without a classifier."""
+    bert = Bert(dataclasses.replace(config, label_names=()))
+    return Pretrained(bert, init_params(bert, 7), tokenizer)
+
+
+def tagged(count, seed=0):
+    """Names are 'cat dog', and what stands before 'dog' alone is none."""
+    rng = np.random.default_rng(seed)
+    others = [word for word in PLAIN if word not in ('cat', 'dog')]
+    texts = []
+    for number in range(count):
+        words, names = [], []
+        for _ in range(rng.integers(2, 5)):
+            if rng.random() < 0.4:
+                words += ['cat', 'dog']
+                names += ['B-PET', 'I-PET']
+            else:
+                words.append(str(rng.choice(others)))
+                names.append('O')
+        texts.append(bs.Tagged(tuple(words), tuple(names), f'toy/{number}'))
+    return texts
+
+
+def asked(count, seed=0):
+    """The answer is 'dog', wherever it stands."""
+    rng = np.random.default_rng(seed)
+    others = [word for word in PLAIN if word not in ('cat', 'dog')]
+    found = []
+    for number in range(count):
+        words = list(map(str, rng.choice(others, rng.integers(3, 7))))
+        place = int(rng.integers(len(words) + 1))
+        words.insert(place, 'dog')
+        start = len(' '.join([*words[:place], '']))
+        found.append(bs.Question('cat', ' '.join(words), (('dog', start),), f'toy/{number}'))
+    return found
+
+
+# Losses
+
+
+def test_the_loss_of_tags_is_pytorchs():
+    torch = pytest.importorskip('torch')
+    rng = np.random.default_rng(0)
+    logits, labels = rng.normal(size=(3, 7, 5)).astype(np.float32), rng.integers(0, 5, (3, 7))
+    labels[rng.random((3, 7)) < 0.4] = losses.NONE
+    found = losses.loss_per_example(jnp.asarray(logits), jnp.asarray(labels), head=TOKENS)
+    theirs = torch.nn.functional.cross_entropy(
+        torch.tensor(logits).view(-1, 5), torch.tensor(labels).view(-1), ignore_index=losses.NONE
+    )
+    mean = found.sum() / losses.terms(labels, head=TOKENS).sum()
+    assert float(mean) == pytest.approx(float(theirs), rel=1e-6)
+
+
+def test_the_loss_of_answers_is_pytorchs_and_ignores_padding():
+    torch = pytest.importorskip('torch')
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(3, 7, 2)).astype(np.float32)
+    places = np.array([[1, 2], [0, 6], [losses.NONE, losses.NONE]])
+    real = np.ones((3, 7), bool)
+    found = losses.loss_per_example(logits, places, head=QUESTIONS, real=real)
+    theirs = [
+        torch.nn.functional.cross_entropy(
+            torch.tensor(logits[:2, :, end]), torch.tensor(places[:2, end])
+        )
+        for end in (0, 1)
+    ]
+    assert float(found[:2].mean()) == pytest.approx(float(sum(theirs)) / 2, rel=1e-6)
+    assert found[2] == 0
+    np.testing.assert_array_equal(losses.terms(places, head=QUESTIONS), [1, 1, 0])
+    more = np.concatenate([logits, 9 + logits], axis=1)
+    real = np.concatenate([real, ~real], axis=1)
+    padded = losses.loss_per_example(more, places, head=QUESTIONS, real=real)
+    np.testing.assert_allclose(padded, found, rtol=1e-6)
+
+
+@pytest.mark.parametrize('kind', ['tags', 'answers'])
+def test_gradients_do_not_depend_on_micro_batches(pretrained, kind):
+    """Micro-batches are padded to lengths of their own, and add up to the mean over a step."""
+    examples = (tagged if kind == 'tags' else asked)(16)
+    one, other = (
+        bs.finetune(
+            pretrained, examples, examples[:6],
+            **SETTINGS | {'epochs': 1, 'micro_batch': micro, 'learning_rate': 1e-4},
+        ).models[0].params
+        for micro in (8, 2)
+    )  # fmt: skip
+    # Dropout is drawn by example and position, and does not change with the batch either.
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), one, other)
+
+
+# Scores
+
+
+def conll(true, predicted):
+    """Right spans, spans that there are, and spans that were predicted."""
+
+    def spans(row):
+        found, start = set(), None
+        for place, tag in enumerate([*row, 'O']):
+            if start is not None and (tag[:2] != 'I-' or tag[2:] != row[start][2:]):
+                found.add((start, place, row[start][2:]))
+                start = None
+            if tag != 'O' and start is None:
+                start = place
+        return found
+
+    pairs = [(spans(a), spans(b)) for a, b in zip(true, predicted, strict=True)]
+    right = sum(len(a & b) for a, b in pairs)
+    return 2 * right / max(sum(len(a) + len(b) for a, b in pairs), 1)
+
+
+def test_scores_of_tags_are_those_by_hand():
+    rng = np.random.default_rng(0)
+    names = ('O', 'B-A', 'I-A', 'B-B', 'I-B')
+    texts = [bs.Tagged(('w',) * 9, tuple(rng.choice(names, 9)), f'text/{row}') for row in range(40)]
+    words = np.tile(np.arange(9), (40, 1)).astype(np.int32)
+    labels = np.array([[names.index(tag) for tag in text.tags] for text in texts], np.int32)
+    logits = rng.normal(size=(40, 9, 5)) + 1.5 * np.eye(5)[labels]
+    predicted = logits.argmax(axis=-1)
+    made = tags.Tags(texts, names, words, labels)
+    found = made.evaluate(('span_f1', 'word_accuracy', 'f1_macro'), logits)
+    assert found['span_f1'] == pytest.approx(
+        conll([text.tags for text in texts], [[names[each] for each in row] for row in predicted])
+    )
+    assert found['word_accuracy'] == pytest.approx((predicted == labels).mean())
+    expected = np.mean([found[name] for name in ('span_f1', 'word_accuracy', 'f1_macro')])
+    assert found['score'] == pytest.approx(expected)
+    commonest = np.bincount(labels.ravel()).argmax()
+    ahead = (predicted == labels).sum(axis=1) - (labels == commonest).sum(axis=1)
+    test = scipy.stats.ttest_1samp(ahead, 0, alternative='greater')
+    assert found['p_learnt'] == pytest.approx(test.pvalue)
+
+
+def test_words_that_were_cut_off_count_as_wrong():
+    text = bs.Tagged(('a', 'b', 'c', 'd'), ('O', 'O', 'B-A', 'O'))
+    words = np.array([[-1, 0, 1, -1]], np.int32)
+    made = tags.Tags([text], ('O', 'B-A'), words, np.array([[-1, 0, 0, -1]], np.int32))
+    logits = np.zeros((1, 4, 2))
+    logits[..., 0] = 1
+    found = made.evaluate(('word_accuracy', 'span_f1'), logits)
+    assert found['word_accuracy'] == 0.5 and found['span_f1'] == 0
+
+
+@pytest.mark.parametrize(
+    ('answer', 'right', 'exact', 'f1'),
+    [
+        ('The Old mat!', 'old mat', 1, 1),
+        ('old mat', 'mat', 0, 2 / 3),
+        ('an old old mat', 'the old mat', 0, 4 / 5),
+        ('door', 'mat', 0, 0),
+        ('', 'mat', 0, 0),
+    ],
+)
+def test_scores_of_answers(answer, right, exact, f1):
+    assert answers.exact_match(answer, right) == exact
+    assert answers.word_f1(answer, right) == pytest.approx(f1)
+
+
+def test_the_best_answer_is_in_the_text_and_not_too_long(tokenizer):
+    question = bs.Question('cat', 'the dog ran and the bird', (('dog', 4),))
+    encoded = bs.tokenize(tokenizer, [question.example])
+    made = answers.answers_of(encoded, [question], 'Dev')
+    logits = np.zeros((1, encoded.input_ids.shape[1], 2))
+    # The greatest scores are at [CLS] and in the question; an end before its beginning counts less.
+    logits[0, :2] = 9
+    first, last = made.places[0]
+    logits[0, first, 0], logits[0, last, 1], logits[0, first - 1, 1] = 2, 2, 3
+    assert made.evaluate(('exact_match',), logits)['exact_match'] == 1
+
+
+# All together
+
+
+@pytest.fixture(scope='module')
+def learnt(pretrained, tmp_path_factory):
+    folder = tmp_path_factory.mktemp('tags')
+    return bs.finetune(pretrained, tagged(64), tagged(24, 1), seeds=2, folder=folder, **SETTINGS)
+
+
+def test_tags_are_learnt(learnt, tmp_path):
+    assert learnt.head == TOKENS and learnt.metrics == ('span_f1', 'word_accuracy')
+    assert learnt.label_names == ('O', 'B-PET', 'I-PET')
+    assert learnt.learnt and min(row['span_f1'] for row in learnt.scores) > 0.9
+    assert 0.3 < learnt.larger_class < 0.9
+    model = learnt.models[0]
+    assert model.config.head == TOKENS and model.config.label_names == learnt.label_names
+    again = bs.Finetuned.load(learnt.folder)
+    assert again.scores == learnt.scores and again.p_learnt == learnt.p_learnt
+    report = bs.analyses.finetuning(learnt)
+    assert 'span F1' in str(report)
+
+
+def test_what_is_exported_is_read_by_transformers(learnt):
+    torch = pytest.importorskip('torch')
+    import transformers
+
+    theirs = transformers.AutoModelForTokenClassification.from_pretrained(learnt.checkpoint(0))
+    model = learnt.models[0]
+    (batch,) = bs.encode(model.tokenizer, [tagged(1, 5)[0].text])
+    inputs = {
+        name: torch.tensor(np.asarray(each), dtype=torch.long)
+        for name, each in batch.inputs.items()
+    }
+    ours = model.bert.apply({'params': model.params}, **batch.inputs).logits
+    with torch.no_grad():
+        expected = theirs.eval()(**inputs).logits.numpy()
+    real = batch.marks['token']
+    np.testing.assert_allclose(np.asarray(ours)[real], expected[real], atol=2e-5)
+    assert theirs.config.id2label == {0: 'O', 1: 'B-PET', 2: 'I-PET'}
+
+
+def test_a_killed_training_goes_on_with_the_same_bits(pretrained, learnt, tmp_path, monkeypatch):
+    class Killed(Exception):
+        pass
+
+    evaluate = tags.Tags.evaluate
+    calls = []
+
+    def dies(self, *args):
+        calls.append(1)
+        if len(calls) > 8:
+            raise Killed
+        return evaluate(self, *args)
+
+    arguments = pretrained, tagged(64), tagged(24, 1)
+    monkeypatch.setattr(tags.Tags, 'evaluate', dies)
+    with pytest.raises(Killed):
+        bs.finetune(*arguments, seeds=2, folder=tmp_path, **SETTINGS)
+    monkeypatch.undo()
+    again = bs.finetune(*arguments, seeds=2, folder=tmp_path, **SETTINGS)
+    assert again.history == learnt.history
+
+
+def test_answers_are_learnt(pretrained, tmp_path):
+    found = bs.finetune(pretrained, asked(96), asked(24, 1), folder=tmp_path, **SETTINGS)
+    assert found.head == QUESTIONS and found.metrics == ('exact_match', 'answer_f1')
+    assert found.learnt and found.scores[0]['exact_match'] > 0.8
+    assert found.models[0].config.label_names == ('start', 'end')
+    assert 'exact match' in str(bs.analyses.finetuning(bs.Finetuned.load(tmp_path)))
+
+
+def test_without_learning_nothing_is_learnt(pretrained):
+    """Also where the place alone gives a good answer: of ten models that see noise, few learn."""
+    rng = np.random.default_rng(0)
+
+    def shuffled(examples):
+        return [
+            bs.Tagged(text.words, tuple(rng.permutation(text.tags)), text.id) for text in examples
+        ]
+
+    found = bs.finetune(
+        pretrained, shuffled(tagged(32)), shuffled(tagged(24, 1)), seeds=5,
+        **SETTINGS | {'epochs': 1},
+    )  # fmt: skip
+    assert sum(p <= 0.05 for p in found.p_learnt) <= 1
+
+
+@pytest.mark.parametrize(
+    ('change', 'error', 'message'),
+    [
+        ({'dev': [bs.Tagged(('a',), ('B-X',))]}, ValueError, "'B-X', which is none of those"),
+        ({'dev': [bs.Example('a', None, 1)]}, TypeError, 'several kinds are mixed'),
+        ({'dev': []}, ValueError, 'Dev examples: there are none'),
+        ({'metrics': ['accuracy']}, ValueError, "'accuracy' is not for these 3 tags of words"),
+        ({'label_names': ('O', 'B-PET')}, ValueError, "'I-PET', which is none of those"),
+        ({'train': [bs.Tagged(('a',), ('O',))]}, ValueError, "All words have the tag 'O'"),
+    ],
+)
+def test_what_does_not_fit_is_named(pretrained, change, error, message, untyped):
+    given = {'train': tagged(8), 'dev': tagged(4, 1)} | change
+    with pytest.raises(error, match=message):
+        bs.finetune(pretrained, **given)
+
+
+def test_span_f1_needs_tags_of_spans(pretrained):
+    texts = [bs.Tagged(('cat', 'sat'), ('NOUN', 'VERB'), f'{n}') for n in range(4)]
+    with pytest.raises(ValueError, match="'span_f1' is not for these 2 tags"):
+        bs.finetune(pretrained, texts, texts, metrics=['span_f1'])
+    _, _, names, metrics = train._checked(texts, texts, TOKENS, None, None)
+    assert names == ('NOUN', 'VERB') and metrics == ('word_accuracy', 'f1_macro')
+
+
+def test_answers_take_no_names_and_must_not_all_be_cut_off(pretrained):
+    with pytest.raises(ValueError, match='answers to questions have no classes'):
+        bs.finetune(pretrained, asked(4), asked(4), label_names=('a', 'b'))
+    context = ' '.join(['cat'] * 40)
+    late = [bs.Question('dog', f'{context} mat', (('mat', len(context) + 1),), 'late')]
+    with pytest.raises(ValueError, match='cut before the answer in all of them'):
+        bs.finetune(pretrained, late, late, max_length=16)
+
+
+def test_a_masked_lm_can_be_finetuned_in_a_folder(pretrained, tmp_path):
+    """It has no classes, and another head takes the place of its own."""
+    bert = Bert(dataclasses.replace(pretrained.config, head=MASKED_LM, label_names=()))
+    model = dataclasses.replace(pretrained, bert=bert, params=init_params(bert, 0))
+    found = bs.finetune(model, tagged(8), tagged(4, 1), folder=tmp_path, **SETTINGS | {'epochs': 1})
+    assert found.models[0].config.head == TOKENS
