@@ -133,7 +133,7 @@ class MaskedLMAblation(Result):
         if texts < FEW:
             said.append(
                 f'There are only {texts} texts: intervals over fewer than {FEW} are a little too '
-                'narrow (in simulated worlds of skewed changes they cover 90 to 94 %).'
+                'narrow where changes are skewed.'
             )
         return said
 

@@ -801,9 +801,8 @@ class Study:
           texts: A function that returns the examples; None takes those that ablation scores. It
             is called only if something must be computed.
         """
-        parts = self.run.folder_for(f'unfinished/{name}', depends_on)
 
-        def compute() -> Swept:
+        def compute(folder: pathlib.Path) -> Swept:
             # A head that does not exist shows before anything is trained, and so do too few texts.
             make_masks(self.pretrained.config)
             examples = self.ablated_texts if texts is None else texts()
@@ -817,13 +816,33 @@ class Study:
                 examples,
                 with_intact(make_masks(model.config)),
                 **self._sweeping,
-                folder=parts,
+                folder=folder,
             )
 
-        swept = self.run.keep(f'swept {name}', Swept, depends_on, compute)
+        return self._kept_whole(f'swept {name}', name, Swept, depends_on, compute)
+
+    def _kept_whole(
+        self,
+        title: str,
+        unfinished: str,
+        kind: type,
+        depends_on: Mapping[str, Any],
+        compute: Callable[[pathlib.Path], Any],
+    ) -> Any:
+        """Return a result that is computed in parts, which are removed when it is whole.
+
+        Args:
+          title: The name under which the result is kept.
+          unfinished: The name of the folder of its parts.
+          kind: The class of the result.
+          depends_on: Everything that it depends on.
+          compute: A function of the folder of the parts that computes it.
+        """
+        parts = self.run.folder_for(f'unfinished/{unfinished}', depends_on)
+        found = self.run.keep(title, kind, depends_on, lambda: compute(parts))
         if parts.exists() and not self.run.read_only:
             remove(parts)
-        return swept
+        return found
 
     @property
     def _sweeping(self) -> dict[str, Any]:
@@ -845,9 +864,8 @@ class Study:
           name: The name of the set of masks.
         """
         depends_on = self._on_masked_lm(when) | {'set': name}
-        parts = self.run.folder_for(f'unfinished/masked LM, {name}, {when}', depends_on)
 
-        def compute() -> MaskedLosses:
+        def compute(folder: pathlib.Path) -> MaskedLosses:
             model = self.with_own_head
             if when == 'after':
                 model = with_masked_lm(self.finetuned('pretrained').models[0], model)
@@ -857,13 +875,11 @@ class Study:
                 with_intact(SETS[name](model.config)),
                 masking=self.masking,
                 **self._sweeping,
-                folder=parts,
+                folder=folder,
             )
 
-        found = self.run.keep(f'masked LM, {name}, {when}', MaskedLosses, depends_on, compute)
-        if parts.exists() and not self.run.read_only:
-            remove(parts)
-        return found
+        title = f'masked LM, {name}, {when}'
+        return self._kept_whole(title, title, MaskedLosses, depends_on, compute)
 
     @property
     def masking(self) -> Masking:
