@@ -41,6 +41,7 @@ _MEMBERS = {
     'measure.collect': ('HeadTable', 'collect', 'compare'),
     'measure.maps': ('TokenMaps', 'attention_maps', 'to_bertviz'),
     'measure.tables': ('to_frame', 'top_heads'),
+    'measure.words': ('named_words', 'word_maps', 'word_numbers'),
     'model.bert': ('Bert', 'BertOutput'),
     'model.config': ('BertConfig',),
     'model.fairseq': ('convert_fairseq',),
@@ -108,6 +109,7 @@ if TYPE_CHECKING:
     from bert_secrets_jax.measure.collect import HeadTable, collect, compare
     from bert_secrets_jax.measure.maps import TokenMaps, attention_maps, to_bertviz
     from bert_secrets_jax.measure.tables import to_frame, top_heads
+    from bert_secrets_jax.measure.words import named_words, word_maps, word_numbers
     from bert_secrets_jax.model.bert import Bert, BertOutput
     from bert_secrets_jax.model.config import BertConfig
     from bert_secrets_jax.model.fairseq import convert_fairseq

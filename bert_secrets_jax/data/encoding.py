@@ -89,6 +89,8 @@ class Encoded:
         links and random links [E, P, 3] under 'random'. The batches have them all.
       classes: [E, T] int8 The number of the part of speech of each wordpiece, -1 on those without;
         None if the annotations have none.
+      word: [E, T] int32 The number of the word that a wordpiece belongs to, as the tokenizer
+        divides its text into words; -1 on special tokens and padding. None if it is not known.
     """
 
     input_ids: np.ndarray
@@ -100,6 +102,7 @@ class Encoded:
     tokenizer: Any = dataclasses.field(repr=False)
     marks: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     classes: np.ndarray | None = None
+    word: np.ndarray | None = None
 
     __repr__ = brief
 
@@ -243,6 +246,10 @@ def tokenize(tokenizer, texts: Sequence[Text], *, max_length: int = 128) -> Enco
         [-1 if text is None else text for text in encoding.sequence_ids]
         for encoding in encoded.encodings
     )
+    words = (
+        [-1 if word is None else word for word in encoding.word_ids]
+        for encoding in encoded.encodings
+    )
     offsets = (
         _offsets(example, encoding)
         for example, encoding in zip(examples, encoded.encodings, strict=True)
@@ -259,6 +266,7 @@ def tokenize(tokenizer, texts: Sequence[Text], *, max_length: int = 128) -> Enco
         offsets=offsets,
         text=of_text,
         tokenizer=tokenizer,
+        word=stack(words, fill=-1),
     )
 
 

@@ -1,0 +1,100 @@
+"""Maps of words, from maps of wordpieces (Clark et al. 2019, section 4.1).
+
+The attention to a word that is split is the sum over its wordpieces, and the attention from it is
+their mean. So rows still sum to 1.
+
+Axes: T positions, W words.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Int32
+
+from bert_secrets_jax.data.encoding import Encoded
+
+
+def word_maps(
+    maps: Float[Array | np.ndarray, '*any T T'],
+    words: Int[Array | np.ndarray, ' T'],
+    *,
+    count: int | None = None,
+) -> Float[Array, '*any W W']:
+    """Return maps between words of one text, or pair of texts.
+
+    Args:
+      maps: Maps between wordpieces, such as those of all layers and heads of one example.
+      words: The number of the word that each wordpiece belongs to, from 0 (`word_numbers`); a
+        negative number belongs to none, as padding does.
+      count: The number of words W; None takes the greatest number and 1. Within `jax.jit` it must
+        be given.
+
+    Returns:
+      The maps between words. Rows of numbers that no wordpiece has are 0.
+
+    Raises:
+      ValueError: The maps are no squares of as many positions as there are numbers.
+    """
+    if maps.ndim < 2 or maps.shape[-2:] != (len(words),) * 2:
+        raise ValueError(
+            f'Maps must be [..., {len(words)}, {len(words)}], as many positions as numbers of '
+            f'words, got {list(maps.shape)}.'
+        )
+    if count is None:
+        count = int(np.max(words, initial=-1)) + 1
+    maps = jnp.asarray(maps)
+    member = jax.nn.one_hot(jnp.asarray(words), count, dtype=maps.dtype)
+    to_words = jnp.einsum('...TS,SW->...TW', maps, member)
+    share = member / jnp.maximum(member.sum(axis=0, keepdims=True), 1)
+    return jnp.einsum('TV,...TW->...VW', share, to_words)
+
+
+def word_numbers(encoded: Encoded) -> Int32[np.ndarray, 'E T']:
+    """Return the number of the word of each wordpiece, as the tokenizer divides texts into words.
+
+    [CLS] and [SEP] are words of their own, and the words of the second text go on counting. A mark
+    of punctuation is a word where the tokenizer takes it for one.
+
+    Args:
+      encoded: The tokenised texts.
+
+    Returns:
+      The numbers, from 0 in each example; -1 on padding.
+
+    Raises:
+      ValueError: The words are not known.
+    """
+    if encoded.word is None:
+        raise ValueError('Which words these are is not known: give what bs.tokenize returns.')
+    length = encoded.input_ids.shape[1]
+    real = np.arange(length) < encoded.lengths[:, None]
+    before = np.roll(encoded.word, 1, axis=1)
+    # A word begins wherever the tokenizer's number changes, and with every special token.
+    begins = (encoded.word != before) | encoded.special
+    begins[:, 0] = True
+    begins |= np.roll(encoded.text, 1, axis=1) != encoded.text
+    return np.where(real, np.cumsum(begins, axis=1) - 1, -1).astype(np.int32)
+
+
+def named_words(encoded: Encoded, example: int, texts: tuple[str, str | None]) -> list[str]:
+    """Return the words of one example, as they are written, for the axes of a map.
+
+    Args:
+      encoded: The tokenised texts.
+      example: The number of the example.
+      texts: Its texts.
+    """
+    numbers = word_numbers(encoded)[example]
+    tokens: list[Any] = encoded.tokenizer.convert_ids_to_tokens(encoded.input_ids[example].tolist())
+    found = []
+    for number in range(int(numbers.max(initial=-1)) + 1):
+        places = np.flatnonzero(numbers == number)
+        which = encoded.text[example, places[0]]
+        if which < 0:
+            found.append(tokens[places[0]])
+            continue
+        start, end = encoded.offsets[example, places[0], 0], encoded.offsets[example, places[-1], 1]
+        found.append(texts[which][start:end])
+    return found

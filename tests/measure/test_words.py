@@ -1,0 +1,96 @@
+"""Maps of words: by definition, rows sum to 1, and words are those of the tokenizer."""
+
+import hypothesis
+import hypothesis.strategies as st
+import jax
+import numpy as np
+import pytest
+
+import bert_secrets_jax as bs
+
+
+def by_hand(maps, words):
+    """To a word the sum over its wordpieces, from it their mean."""
+    count = max(words) + 1
+    to_words = np.stack(
+        [maps[..., [t for t, each in enumerate(words) if each == w]].sum(-1) for w in range(count)],
+        axis=-1,
+    )
+    return np.stack(
+        [
+            to_words[..., [t for t, each in enumerate(words) if each == w], :].mean(-2)
+            for w in range(count)
+        ],
+        axis=-2,
+    )
+
+
+@hypothesis.settings(deadline=None, max_examples=30)
+@hypothesis.given(
+    sizes=st.lists(st.integers(1, 4), min_size=1, max_size=6), seed=st.integers(0, 99)
+)
+def test_rows_still_sum_to_one(sizes, seed):
+    rng = np.random.default_rng(seed)
+    words = np.repeat(np.arange(len(sizes)), sizes)
+    maps = rng.dirichlet(np.ones(len(words)), (2, 3, len(words))).astype(np.float32)
+    found = np.asarray(bs.word_maps(maps, words))
+    np.testing.assert_allclose(found, by_hand(maps, words.tolist()), atol=1e-6)
+    np.testing.assert_allclose(found.sum(axis=-1), 1, atol=1e-5)
+    # Padding changes nothing.
+    wider = np.pad(maps, [(0, 0), (0, 0), (0, 2), (0, 2)])
+    padded = jax.jit(bs.word_maps, static_argnames='count')(
+        wider, np.pad(words, (0, 2), constant_values=-1), count=len(sizes)
+    )
+    np.testing.assert_allclose(padded, found, atol=1e-6)
+
+
+def test_words_that_are_not_split_are_their_wordpieces():
+    maps = np.random.default_rng(0).dirichlet(np.ones(5), 5)
+    np.testing.assert_allclose(bs.word_maps(maps, np.arange(5)), maps, atol=1e-6)
+
+
+def test_words_are_those_of_the_tokenizer(tokenizer):
+    texts = [('unlikely cats ran .', 'she liked it'), ('the dog', "don't")]
+    encoded = bs.tokenize(tokenizer, texts)
+    numbers = bs.word_numbers(encoded)
+    for row, pair in enumerate(texts):
+        given = tokenizer(*pair)
+        theirs, last, count = [], None, -1
+        for place, word in enumerate(given.word_ids()):
+            key = (given.sequence_ids()[place], word)
+            count += word is None or key != last
+            theirs.append(count)
+            last = key
+        np.testing.assert_array_equal(numbers[row, : len(theirs)], theirs)
+        assert (numbers[row, len(theirs) :] == -1).all()
+    assert bs.named_words(encoded, 0, texts[0]) == [
+        '[CLS]', 'unlikely', 'cats', 'ran', '.', '[SEP]', 'she', 'liked', 'it', '[SEP]',
+    ]  # fmt: skip
+
+
+def test_maps_of_a_model_between_words(model_and_texts):
+    model, texts = model_and_texts
+    encoded = bs.tokenize(model.tokenizer, texts)
+    (batch,) = bs.encode(model.tokenizer, texts, fewest=9)
+    output = model.bert.apply({'params': model.params}, **batch.inputs)
+    for row, example in enumerate(batch.example):
+        if example >= 0:
+            length = batch.input_ids.shape[1]
+            words = np.full(length, -1)
+            of_example = bs.word_numbers(encoded)[example][:length]
+            words[: len(of_example)] = of_example
+            found = bs.word_maps(output.attentions[row], words)
+            assert found.shape[-1] == len(
+                bs.named_words(encoded, int(example), (texts[example], None))
+            )
+            np.testing.assert_allclose(found.sum(axis=-1), 1, atol=1e-5)
+
+
+@pytest.fixture
+def model_and_texts(bert, params, tokenizer):
+    return bs.Pretrained(bert, params, tokenizer), ['unlikely cats ran .', 'she liked it']
+
+
+def test_what_does_not_fit_is_named(untyped):
+    with pytest.raises(ValueError, match=r'Maps must be \[\.\.\., 3, 3\].*got \[2, 4, 4\]'):
+        bs.word_maps(np.zeros((2, 4, 4)), np.arange(3))
