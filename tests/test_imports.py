@@ -107,14 +107,6 @@ def test_a_function_stays_a_function_whatever_is_imported(name, order):
     )
 
 
-def test_an_extra_that_is_missing_is_named(monkeypatch):
-    from bert_secrets_jax.patterns import train
-
-    monkeypatch.setitem(sys.modules, 'sklearn', None)
-    with pytest.raises(ImportError, match=r"pip install 'bert_secrets_jax\[patterns\]'"):
-        train._scikit_learn()
-
-
 def test_a_name_has_one_home():
     with pytest.raises(ValueError, match='two homes'):
         lazy.attach('package', members={'a': ('x',), 'b': ('x',)})

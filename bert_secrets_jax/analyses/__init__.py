@@ -14,6 +14,7 @@ from bert_secrets_jax.analyses.ablation_over_seeds import AblationOverSeeds, abl
 from bert_secrets_jax.analyses.attention_change import AttentionChange, attention_change
 from bert_secrets_jax.analyses.claims import Claims, claims
 from bert_secrets_jax.analyses.cls_tokens import ClsTokens, cls_tokens
+from bert_secrets_jax.analyses.clusters import Clusters, clusters
 from bert_secrets_jax.analyses.example_maps import ExampleMaps, example_maps
 from bert_secrets_jax.analyses.features import Features, features
 from bert_secrets_jax.analyses.finetuning import Finetuning, finetuning
@@ -33,6 +34,7 @@ __all__ = [
     'AttentionChange',
     'Claims',
     'ClsTokens',
+    'Clusters',
     'ExampleMaps',
     'Features',
     'Finetuning',
@@ -50,6 +52,7 @@ __all__ = [
     'attention_change',
     'claims',
     'cls_tokens',
+    'clusters',
     'example_maps',
     'features',
     'finetuning',

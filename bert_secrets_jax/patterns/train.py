@@ -329,7 +329,9 @@ def _by_network(config, known, labels, unlabelled) -> np.ndarray:
 
 
 def _by_regression(config, known, labels, unlabelled) -> np.ndarray:
-    sklearn = _scikit_learn()
+    # Loaded where it is used, since it takes a second.
+    import sklearn.linear_model
+
     model = sklearn.linear_model.LogisticRegression(C=0.05, max_iter=2000)
     center, scale = known.seen.mean(axis=0), known.seen.std(axis=0) + 1e-6
     standard, others = (
@@ -339,19 +341,6 @@ def _by_regression(config, known, labels, unlabelled) -> np.ndarray:
     found = np.full((len(others), len(CLASSES)), -np.inf)
     found[:, model.classes_] = model.predict_log_proba(others)
     return found
-
-
-def _scikit_learn():
-    """Import scikit-learn, which only the comparison with other classifiers needs."""
-    try:
-        import sklearn.linear_model
-        import sklearn.model_selection
-    except ImportError as error:
-        raise ImportError(
-            'Cross-validation of the classifier of patterns needs scikit-learn: '
-            "pip install 'bert_secrets_jax[patterns]'"
-        ) from error
-    return sklearn
 
 
 def _majority(config, known, labels, unlabelled) -> np.ndarray:
@@ -439,7 +428,9 @@ def cross_validate(
     least = 2 if leave_out == 'model' else folds
     if found < least:
         raise ValueError(f'{least} folds need as many {leave_out}s, and the maps are of {found}.')
-    splitter = _scikit_learn().model_selection
+    import sklearn.model_selection
+
+    splitter = sklearn.model_selection
     if leave_out == 'model':
         splits = splitter.LeaveOneGroupOut()
     else:

@@ -77,6 +77,7 @@ def programs() -> dict[str, str]:
         'attention_change': 'what fine-tuning changes in attention',
         'features': 'attention to nouns, verbs, negation, before and after fine-tuning',
         'cls_tokens': 'what [CLS] attends to in the last layer',
+        'clusters': 'which heads do alike, and whether those of one layer do',
         'masked_lm': 'which heads a masked LM needs as it is, without fine-tuning',
         'ablate': 'disabling heads and layers, and what of it is real',
         'ablate_seeds': 'the same in several fine-tunings: what holds for any of them',

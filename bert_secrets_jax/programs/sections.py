@@ -30,6 +30,7 @@ from bert_secrets_jax.analyses.ablation_over_seeds import (
 from bert_secrets_jax.analyses.attention_change import AttentionChange, change_statistics
 from bert_secrets_jax.analyses.claims import Claims, claims
 from bert_secrets_jax.analyses.cls_tokens import ClsTokens, cls_statistics
+from bert_secrets_jax.analyses.clusters import Clusters, cluster_statistics, from_tables
 from bert_secrets_jax.analyses.example_maps import ExampleMaps, example_maps, telling_heads
 from bert_secrets_jax.analyses.features import Features, feature_statistics
 from bert_secrets_jax.analyses.finetuning import Finetuning, finetuning
@@ -189,6 +190,17 @@ def _special_wants(study: Study) -> list[Described]:
 def _special_tokens(study: Study, _) -> SpecialTokens:
     wanted = _special_wants(study)
     return SpecialTokens(study.subject, describe(wanted), study.before(wanted))
+
+
+def _clusters(study: Study, _) -> Clusters:
+    wanted = cluster_statistics()
+    tables = study.before(wanted)
+    return study.run.keep(
+        'clusters',
+        Clusters,
+        study.on_texts() | {'seed': study.config.seed},
+        lambda: from_tables(tables, seed=study.config.seed, subject=study.subject),
+    )
 
 
 def _features(study: Study, _) -> Features:
@@ -530,6 +542,10 @@ def _feature_wants(study: Study) -> list[Described]:
     return feature_statistics()
 
 
+def _cluster_wants(study: Study) -> list[Described]:
+    return cluster_statistics()
+
+
 def _cls_wants(study: Study) -> list[Described]:
     return cls_statistics()
 
@@ -547,6 +563,7 @@ SECTIONS: Mapping[str, Section] = {
     ),
     'features': Section(_features, _feature_wants, _feature_wants, needs=_needs_words),
     'cls_tokens': Section(_cls_tokens, _cls_wants, _cls_wants, needs=_needs_words),
+    'clusters': Section(_clusters, _cluster_wants),
     'masked_lm': Section(_masked_lm, needs=_needs_masked_lm),
     'ablate': Section(_ablation, needs=_needs_classifier),
     'ablate_seeds': Section(_ablation_over_seeds, needs=_needs_seeds),

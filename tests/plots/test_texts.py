@@ -66,6 +66,15 @@ DRAWINGS = {
         plots.interaction_matrix(with_texts(some(1, 2), SQUARE[:9, :9]), NASTY[9:18], label='a_b'),
         [*some(1, 2), *NASTY[9:18], 'a_b'],
     ),
+    'planes': lambda: (
+        plots.planes(
+            SQUARE[:6, :2],
+            layers=np.repeat([1, 2], 3),
+            kinds=[NASTY[0], NASTY[1]] * 3,
+            order=[*NASTY[:2], 'none'],
+        ),
+        ['by layer', 'by what they mostly do', *(f'{each} (3)' for each in NASTY[:2])],
+    ),
     'feature_matrices': lambda: (
         plots.feature_matrices(
             with_texts(some(1, 3), SQUARE[:2, :12]), some(12, 30), label='שלום: x'

@@ -1,0 +1,318 @@
+"""Which heads do alike: divergences between all heads, and a plane of them (Clark et al. 2019)."""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from bert_secrets_jax import plots
+from bert_secrets_jax.analyses.tables import Tables
+from bert_secrets_jax.analyses.texts import TextSettings, batches_of
+from bert_secrets_jax.data.tasks import Text
+from bert_secrets_jax.measure.catalogue import Described, measure, named
+from bert_secrets_jax.measure.divergence import head_divergences, uniform_entropy
+from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.names import head_name
+from bert_secrets_jax.progress import progress
+from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+
+SOURCE = 'Clark et al. 2019, section 6, Figure 6'
+DIVERGENCE = 'divergence between heads'
+UNIFORM = 'entropy of even attention'
+# The statistics by which a head is said to do mostly one thing, and the least share that is mostly:
+# the thresholds of the published code.
+BEHAVIOURS = {'next token': 0.5, 'previous token': 0.5, '[CLS]': 0.6, '[SEP]': 0.6}
+BROAD = 'broad'
+OTHER = 'none of these'
+# "Broad" there is an entropy above 3.8 nats, of 4.85 that even attention to 128 tokens has.
+_BROAD_SHARE = 3.8 / np.log(128)
+# Placements of the heads that are tried, and steps of each, as published.
+_STARTS, _STEPS = 5, 1000
+
+
+def cluster_statistics() -> list[Described]:
+    """Return the statistics that `clusters` is made from."""
+    return [
+        Described(
+            DIVERGENCE,
+            'Jensen-Shannon divergence from each head',
+            head_divergences,
+            unit='nats',
+            limits=(0.0, float(np.log(2))),
+            source=SOURCE,
+        ),
+        Described(
+            UNIFORM,
+            'entropy of even attention',
+            uniform_entropy,
+            unit='nats',
+            source='Clark et al. 2019, section 3.3',
+        ),
+        *map(named, (*BEHAVIOURS, 'entropy (nats)')),
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Layers:
+    """Whether heads of one layer are closer to each other than heads of different layers.
+
+    Attributes:
+      within: The mean divergence of two heads of one layer.
+      between: The mean divergence of two heads of different layers.
+      p_value: The share of random assignments of heads to layers in which the difference is at
+        least as great (permutation test, one-sided).
+    """
+
+    within: float
+    between: float
+    p_value: float
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class Clusters(Result):
+    """The divergences between all heads, and what follows from them.
+
+    Attributes:
+      subject: The names of the model, the texts and the task.
+      tables: The tables of the statistics, by their names.
+      positions: The place of each head on a plane [H, 2], where distances are about the
+        divergences (metric multidimensional scaling).
+      stress: How much of the divergences the plane misses, between 0 and 1 (Kruskal's stress-1).
+      layers: The comparison of heads of one layer with others.
+    """
+
+    subject: Subject
+    tables: Tables
+    positions: Float[np.ndarray, 'H 2']
+    stress: float
+    layers: Layers
+
+    @property
+    def title(self) -> str:
+        return 'Which heads do alike'
+
+    @property
+    def divergences(self) -> Float[np.ndarray, 'H H']:
+        """The mean divergence of each pair of heads per token, in nats; layer by layer."""
+        return _symmetric(self.tables[DIVERGENCE].mean)
+
+    @property
+    def behaviours(self) -> Sequence[str]:
+        """What each head [H] mostly does, of `BEHAVIOURS`; 'broad'; or 'none of these'."""
+        found = np.full(len(self.positions), OTHER, object)
+        entropy = self.tables['entropy (nats)'].mean / self.tables[UNIFORM].mean
+        found[entropy.ravel() > _BROAD_SHARE] = BROAD
+        for name, least in BEHAVIOURS.items():
+            found[self.tables[name].mean.ravel() > least] = name
+        return found.tolist()
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of the heads [H], such as 'L1-H2'."""
+        layers, heads = self.tables[DIVERGENCE].mean.shape[:2]
+        return [head_name(*head) for head in itertools.product(range(layers), range(heads))]
+
+    def frames(self):
+        layers, heads = self.tables[DIVERGENCE].mean.shape[:2]
+        divergences, names = self.divergences, self.names
+        apart = divergences + np.diag(np.full(len(names), np.inf))
+        nearest = apart.argmin(axis=1)
+        places = itertools.product(range(1, layers + 1), range(1, heads + 1))
+        rows = [
+            (layer, head, *self.positions[row], what, names[near], apart[row, near])
+            for row, ((layer, head), what, near) in enumerate(
+                zip(places, self.behaviours, nearest, strict=True)
+            )
+        ]
+        columns = ('layer', 'head', 'x', 'y', 'mostly', 'nearest_head', 'divergence_from_it')
+        pairs = np.triu_indices(len(names), 1)
+        closest = sorted(zip(divergences[pairs], *pairs, strict=True))
+        return {
+            'heads': framed(columns, rows, 'The place of each head on the plane, in nats.'),
+            'nearest': framed(
+                ('heads', 'divergence'),
+                [(f'{names[a]} and {names[b]}', value) for value, a, b in closest[:10]],
+                'The ten most similar pairs of heads: Jensen-Shannon divergence per token, in nats '
+                '(0 for equal maps, 0.69 for maps that share no token).',
+            ),
+            'divergences': framed(
+                ('first', 'second', 'divergence'),
+                [(names[a], names[b], divergences[a, b]) for a, b in zip(*pairs, strict=True)],
+                'The divergence of every pair of heads.',
+            ),
+        }
+
+    def figures(self):
+        return Figures({'clusters': functools.partial(_draw, self)})
+
+    def findings(self):
+        table, layers = self.tables[DIVERGENCE], self.layers
+        divergences = self.divergences
+        pairs = np.triu_indices(len(divergences), 1)
+        first = int(divergences[pairs].argmin())
+        return [
+            Finding(
+                name='heads of one layer',
+                estimate=layers.between - layers.within,
+                unit='nats',
+                sample=len(divergences),
+                source=SOURCE,
+                template=(
+                    'Heads of one layer are {verdict} than heads of different layers: a divergence '
+                    'of {within:.3f} nats per token against {between:.3f} (p = {p:.2g}, random '
+                    'layers for heads). Measured in {model} on {tokens:,} tokens of {texts}.'
+                ),
+                numbers={
+                    'verdict': 'more alike' if layers.p_value <= 0.05 else 'not clearly more alike',
+                    'within': layers.within,
+                    'between': layers.between,
+                    'p': layers.p_value,
+                    'model': self.subject.model,
+                    'tokens': int(table.count),
+                    'texts': self.subject.texts,
+                },
+            ),
+            Finding(
+                name='most similar heads',
+                estimate=float(divergences[pairs][first]),
+                unit='nats',
+                sample=int(table.count),
+                source=SOURCE,
+                template=(
+                    'Most alike are {one} and {other}, {estimate:.3f} nats apart; the median of '
+                    'all pairs is {median:.3f}.'
+                ),
+                numbers={
+                    'one': self.names[pairs[0][first]],
+                    'other': self.names[pairs[1][first]],
+                    'median': float(np.median(divergences[pairs])),
+                },
+            ),
+        ]
+
+
+def clusters(
+    pretrained: Pretrained,
+    texts: Sequence[Text],
+    *,
+    seed: int = 0,
+    settings: TextSettings | None = None,
+    subject: Subject | None = None,
+) -> Clusters:
+    """Compare all heads with all heads, and lay them out on a plane.
+
+    Args:
+      pretrained: The model, with at least three heads.
+      texts: The texts that the model reads.
+      seed: The seed of the placements on the plane, and of the permutation test.
+      settings: The settings for encoding the texts; None takes the defaults.
+      subject: The names of the model, the texts and the task, for sentences and captions.
+
+    Raises:
+      ValueError: The model has fewer than three heads.
+    """
+    settings = settings or TextSettings()
+    batches = batches_of(pretrained, texts, settings, annotated=False)
+    shown = progress(batches, 'Clusters', size=lambda batch: batch.size)
+    tables = measure(pretrained, shown, cluster_statistics(), mesh=settings.mesh)
+    return from_tables(tables, seed=seed, subject=subject or Subject())
+
+
+def from_tables(tables: Tables, *, seed: int, subject: Subject) -> Clusters:
+    """Return the result from the tables of `cluster_statistics`.
+
+    Args:
+      tables: The tables, by the names of the statistics.
+      seed, subject: As in `clusters`.
+
+    Raises:
+      ValueError: The model has fewer than three heads.
+    """
+    # Loaded where it is used, since it takes a second.
+    from sklearn.manifold import MDS
+
+    means = tables[DIVERGENCE].mean
+    divergences = _symmetric(means)
+    if len(divergences) < 3:
+        raise ValueError(f'{len(divergences)} heads are too few to be compared: three are needed.')
+    scaling = MDS(
+        metric='precomputed',
+        n_init=_STARTS,
+        max_iter=_STEPS,
+        init='random',
+        random_state=seed,
+        normalized_stress=False,
+    )
+    positions = scaling.fit_transform(divergences)
+    apart = np.linalg.norm(positions[:, None] - positions[None], axis=-1)
+    stress = np.sqrt(((apart - divergences) ** 2).sum() / (divergences**2).sum())
+    return Clusters(
+        subject=subject,
+        tables=tables,
+        positions=positions,
+        stress=float(stress),
+        layers=compare_layers(divergences, heads=means.shape[1], seed=seed),
+    )
+
+
+def compare_layers(
+    divergences: Float[np.ndarray, 'H H'], *, heads: int, seed: int, rounds: int = 10_000
+) -> Layers:
+    """Test whether heads of one layer are closer to each other than heads of different layers.
+
+    Args:
+      divergences: The distance of each pair of heads, layer by layer.
+      heads: The number of heads of a layer.
+      seed: The seed of the random assignments.
+      rounds: Their number.
+    """
+    count = len(divergences)
+    of_layer = np.arange(count) // heads
+    first, second = np.triu_indices(count, 1)
+    values = divergences[first, second]
+    same = of_layer[first] == of_layer[second]
+    total, inside = values.sum(), same.sum()
+    if inside in (0, len(values)):
+        return Layers(
+            *(float(values.mean()) if each else np.nan for each in (inside, not inside)), 1.0
+        )
+
+    def lead(of_layer: np.ndarray) -> float:
+        within = values[of_layer[first] == of_layer[second]].sum()
+        return (total - within) / (len(values) - inside) - within / inside
+
+    found = lead(of_layer)
+    rng = np.random.default_rng(seed)
+    as_great = sum(lead(rng.permutation(of_layer)) >= found - 1e-12 for _ in range(rounds))
+    return Layers(
+        within=float(values[same].mean()),
+        between=float(values[~same].mean()),
+        p_value=(1 + as_great) / (1 + rounds),
+    )
+
+
+def _symmetric(means: np.ndarray) -> Float[np.ndarray, 'H H']:
+    """Return the divergences of all pairs; rounding makes the two of a pair differ a little."""
+    matrix = means.reshape(-1, means.shape[-1]).astype(np.float64)
+    matrix = (matrix + matrix.T) / 2
+    np.fill_diagonal(matrix, 0)
+    return matrix
+
+
+def _draw(result: Clusters):
+    layers, heads = result.tables[DIVERGENCE].mean.shape[:2]
+    figure = plots.planes(
+        result.positions,
+        layers=np.repeat(np.arange(1, layers + 1), heads),
+        kinds=result.behaviours,
+        order=(*BEHAVIOURS, BROAD, OTHER),
+    )
+    figure.caption = (
+        'All heads on a plane where distances are about their Jensen-Shannon divergences (metric '
+        f'multidimensional scaling; stress {result.stress:.2f}), by layer and by what a head '
+        f'mostly does (in the manner of {SOURCE}).'
+    )
+    return figure

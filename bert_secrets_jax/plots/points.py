@@ -1,0 +1,48 @@
+"""Heads as points of a plane."""
+
+from collections.abc import Sequence
+
+import matplotlib
+import numpy as np
+
+from bert_secrets_jax.plots.figure import COLOURS, STYLE, Figure
+
+_MARKERS = 'osD^vPX*'
+
+
+def planes(
+    positions: np.ndarray, *, layers: np.ndarray, kinds: Sequence[str], order: Sequence[str]
+) -> Figure:
+    """Draw the heads twice, coloured by layer and by kind (Clark et al. 2019, Figure 6).
+
+    Args:
+      positions: The places of the heads [H, 2].
+      layers: The layer of each head [H], from 1.
+      kinds: The kind of each head.
+      order: All kinds, in the order of the legend; the last one is drawn in grey.
+    """
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(7.6, 3.4), layout='constrained')
+        by_layer, by_kind = figure.subplots(1, 2, sharex=True, sharey=True)
+        points = by_layer.scatter(*positions.T, c=layers, cmap='viridis', s=16)
+        bar = figure.colorbar(points, ax=by_layer, label='layer', shrink=0.9, pad=0.01)
+        bar.set_ticks(np.unique(layers))
+        for index, kind in enumerate(order):
+            chosen = [row for row, each in enumerate(kinds) if each == kind]
+            if chosen:
+                by_kind.scatter(
+                    *positions[chosen].T,
+                    s=16,
+                    marker=_MARKERS[index % len(_MARKERS)],
+                    color='0.7' if kind == order[-1] else COLOURS[index % len(COLOURS)],
+                    label=f'{kind} ({len(chosen)})',
+                )
+        by_kind.legend(fontsize=6, loc='best', frameon=False)
+        for axis in (by_layer, by_kind):
+            # Directions mean nothing, distances do.
+            axis.set_aspect('equal', adjustable='box')
+            axis.set_xticks([])
+            axis.set_yticks([])
+        by_layer.set_title('by layer')
+        by_kind.set_title('by what they mostly do')
+        return figure

@@ -1,0 +1,128 @@
+"""Divergences between heads beside SciPy's, the plane, and the test of layers."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.spatial.distance
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.analyses.clusters import (
+    BROAD,
+    DIVERGENCE,
+    OTHER,
+    UNIFORM,
+    compare_layers,
+    from_tables,
+)
+from bert_secrets_jax.measure.divergence import SMOOTHING, head_divergences, uniform_entropy
+from bert_secrets_jax.measure.tables import HeadTable
+
+
+def maps(rng, shape, real):
+    found = rng.dirichlet(np.full(real, 0.3), shape[:-1])
+    return np.pad(found, [(0, 0)] * (len(shape) - 1) + [(0, shape[-1] - real)])
+
+
+def test_divergences_are_scipys():
+    rng = np.random.default_rng(0)
+    attentions = maps(rng, (2, 3, 9, 9), 7).astype(np.float32)
+    token = np.arange(9) < 7
+    # What padding attends to is nothing that anyone reads.
+    attentions[:, :, 7:] = rng.random((2, 3, 2, 9))
+    found, count = head_divergences(jnp.asarray(attentions), {'token': jnp.asarray(token)})
+    rows = (1 - SMOOTHING) * attentions.reshape(6, 9, 9)[:, :7, :7] + SMOOTHING / 7
+    expected = [
+        [np.mean(scipy.spatial.distance.jensenshannon(a, b, axis=-1) ** 2) for b in rows]
+        for a in rows
+    ]
+    assert count == 7
+    np.testing.assert_allclose(found.reshape(6, 6), expected, atol=2e-6)
+    uniform, _ = uniform_entropy(jnp.asarray(attentions), {'token': jnp.asarray(token)})
+    np.testing.assert_allclose(uniform, np.log(7), rtol=1e-6)
+
+
+def test_a_corpus_is_a_mean_over_tokens(model, texts, settings):
+    """A long example counts for more than a short one, whatever the batches and the padding."""
+    result = bs.analyses.clusters(model, texts, settings=settings)
+    total, tokens = 0, 0
+    for example in texts:
+        (batch,) = bs.encode(model.tokenizer, [example], max_length=32)
+        output = model.bert.apply({'params': model.params}, **batch.inputs)
+        marks = {name: jnp.asarray(mark[0]) for name, mark in batch.marks.items()}
+        value, count = head_divergences(output.attentions[0], marks)
+        total, tokens = total + np.asarray(value) * count, tokens + count
+    expected = (total / tokens).reshape(12, 12)
+    np.testing.assert_allclose(result.divergences, (expected + expected.T) / 2, atol=2e-6)
+    assert result.tables[DIVERGENCE].count == tokens
+    assert (np.diag(result.divergences) == 0).all()
+
+
+def tables_of(divergences, *, layers, **behaviours):
+    heads = len(divergences) // layers
+    shape = layers, heads
+    table = lambda mean: HeadTable(mean, np.zeros_like(mean), 10.0, None)
+    means = dict.fromkeys(('next token', 'previous token', '[CLS]', '[SEP]'), np.zeros(shape))
+    means |= {'entropy (nats)': np.full(shape, 1.0), UNIFORM: np.full(shape, np.log(128))}
+    means |= {name.replace('_', ' '): each for name, each in behaviours.items()}
+    means[DIVERGENCE] = divergences.reshape(*shape, -1)
+    return {name: table(np.asarray(mean, float)) for name, mean in means.items()}
+
+
+def test_a_plane_gives_back_distances_that_lie_in_one():
+    rng = np.random.default_rng(1)
+    points = rng.random((12, 2)) * 0.3
+    apart = np.linalg.norm(points[:, None] - points[None], axis=-1)
+    found = from_tables(tables_of(apart, layers=3), seed=0, subject=bs.analyses.Subject())
+    again = np.linalg.norm(found.positions[:, None] - found.positions[None], axis=-1)
+    np.testing.assert_allclose(again, apart, atol=0.01)
+    assert found.stress < 0.02
+    np.testing.assert_array_equal(
+        found.positions, from_tables(found.tables, seed=0, subject=found.subject).positions
+    )
+
+
+def test_what_heads_mostly_do():
+    rng = np.random.default_rng(2)
+    apart = np.abs(rng.normal(size=(4, 4)))
+    found = from_tables(
+        tables_of(
+            apart + apart.T,
+            layers=2,
+            next_token=[[0.6, 0.4], [0, 0]],
+            **{'[SEP]': np.array([[0, 0], [0.7, 0]]), 'entropy (nats)': [[1, 1], [1, 4.0]]},
+        ),
+        seed=0,
+        subject=bs.analyses.Subject(),
+    )
+    assert found.behaviours == ['next token', OTHER, '[SEP]', BROAD]
+    assert found.names == ['L1-H1', 'L1-H2', 'L2-H1', 'L2-H2']
+
+
+def worlds(rng, lead, *, layers=4, heads=6):
+    """Distances of heads that scatter about the middle of their layer."""
+    middles = np.repeat(lead * rng.normal(size=(layers, 3)), heads, axis=0)
+    points = middles + rng.normal(size=(layers * heads, 3))
+    return np.linalg.norm(points[:, None] - points[None], axis=-1)
+
+
+def test_error_rate_and_power_of_the_test_of_layers():
+    rng = np.random.default_rng(3)
+
+    def rejected(lead, runs):
+        return np.mean(
+            [
+                compare_layers(worlds(rng, lead), heads=6, seed=run, rounds=199).p_value <= 0.05
+                for run in range(runs)
+            ]
+        )
+
+    assert rejected(0, 300) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 300)
+    assert rejected(1, 40) >= 0.9
+
+
+def test_one_layer_and_two_heads():
+    rng = np.random.default_rng(4)
+    alone = compare_layers(worlds(rng, 0, layers=1), heads=6, seed=0)
+    assert alone.p_value == 1 and np.isnan(alone.between)
+    with pytest.raises(ValueError, match='2 heads are too few'):
+        from_tables(tables_of(np.zeros((2, 2)), layers=1), seed=0, subject=bs.analyses.Subject())
