@@ -6,7 +6,9 @@ it misses what these few happen to lack, and its intervals cover too seldom (an 
 [0, 0]). So the differences are counted, and a score test is inverted: Tango's (1998) for accuracy,
 and the same idea for any function of the confusion matrix, by its derivative. The variance is that
 of the distribution which fits the counts best among those that have the difference in question, so
-that changes which never occurred count, too.
+that changes which never occurred count, too. Where a class is rare, a change that never occurred
+could mean much for Matthews' correlation or macro F1, and intervals are wide: with one example in
+twenty, about twice as wide as they need be.
 
 Axes: M masks, K kinds of examples (true class, answer of the intact model, answer of the mask) of
 those that occur, C classes.

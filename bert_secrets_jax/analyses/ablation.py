@@ -10,7 +10,7 @@ import functools
 import math
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from jax.sharding import Mesh
@@ -36,7 +36,7 @@ from bert_secrets_jax.analyses.models import labels_of, metrics_for, one_model
 from bert_secrets_jax.analyses.verdicts import unseen_change
 from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.data.tasks import Example, Text
-from bert_secrets_jax.finetune.metrics import METRICS, TITLES, check_metrics, tested
+from bert_secrets_jax.finetune.metrics import METRICS, TITLES, check_metrics, p_matthews, tested
 from bert_secrets_jax.finetune.outcome import p_learnt
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.attention import check_baseline
@@ -100,6 +100,7 @@ class Ablated:
       tested: The metric by which it is tested whether the intact model has learnt anything.
       reached: Its value.
       larger_class: The share of the more frequent class; NaN where a correlation is tested.
+      p_learnt: The p-value under the hypothesis that the intact model has learnt nothing.
     """
 
     FORMAT: ClassVar[int] = 3
@@ -114,6 +115,7 @@ class Ablated:
     tested: str
     reached: float
     larger_class: float
+    p_learnt: float
 
     @property
     def metric(self) -> str:
@@ -139,11 +141,6 @@ class Ablated:
     def worst(self) -> int:
         """The index of the mask with the lowest score, where undefined scores come last."""
         return int(np.argmin(np.where(np.isnan(self.found.difference), np.inf, self._known)))
-
-    @property
-    def p_learnt(self) -> float:
-        """The p-value under the hypothesis that the intact model has learnt nothing."""
-        return p_learnt(self.reached, self.larger_class, self.examples)
 
     @property
     def _known(self) -> np.ndarray:
@@ -564,7 +561,7 @@ def assess(
         for metric in metrics
     }
     first = next(iter(assessed))
-    tested, reached, larger_class = what_is_tested(metrics, swept.logits.shape[-1], intact, labels)
+    test = what_is_tested(metrics, swept.logits.shape[-1], intact, labels)
     return Ablated(
         masks=swept.masks[1:],
         assessed=assessed,
@@ -575,16 +572,14 @@ def assess(
         average=mean_effect(first, predictions, intact, labels, seed=seed),
         unseen=unseen_change(first, intact, labels),
         examples=len(labels),
-        tested=tested,
-        reached=reached,
-        larger_class=larger_class,
+        **test,
     )
 
 
 def what_is_tested(
     metrics: Sequence[str], classes: int, predictions: np.ndarray, labels: np.ndarray
-) -> tuple[str, float, float]:
-    """Return the metric by which it is tested whether a model has learnt anything.
+) -> dict[str, Any]:
+    """Return by what it is tested whether a model has learnt anything, and how it comes out.
 
     Args:
       metrics: The names of the metrics, the most important first.
@@ -593,11 +588,17 @@ def what_is_tested(
       labels: The label of each example [E].
 
     Returns:
-      Its name, its value, and the share of the more frequent class (NaN for a correlation).
+      The fields `tested`, `reached`, `larger_class` and `p_learnt` of `Ablated`.
     """
     name = tested(metrics, classes)
     larger = np.unique_counts(labels).counts.max() / len(labels)
-    return name, METRICS[name](predictions, labels), larger if name == 'accuracy' else math.nan
+    larger = float(larger) if name == 'accuracy' else math.nan
+    value = METRICS[name](predictions, labels)
+    if name == 'matthews':
+        p_value = p_matthews(predictions, labels)
+    else:
+        p_value = p_learnt(value, larger, len(labels))
+    return {'tested': name, 'reached': value, 'larger_class': larger, 'p_learnt': p_value}
 
 
 def instead(baseline: str, corpus: str = 'these texts') -> str:

@@ -43,7 +43,6 @@ from bert_secrets_jax.analyses.populations import (
 )
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.metrics import TITLES, check_metrics
-from bert_secrets_jax.finetune.outcome import p_learnt
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
 # The columns of a mask: in points, and as they are.
@@ -65,6 +64,7 @@ class SetOverSeeds:
       tested: The metric by which it is tested whether a model has learnt anything.
       reached: Its value for each seed's intact model [S].
       larger_class: The share of the most frequent class; NaN where a correlation is tested.
+      p_learnt: The p-value of each seed [S] under the hypothesis that its model has learnt nothing.
     """
 
     FORMAT: ClassVar[int] = 3
@@ -76,6 +76,7 @@ class SetOverSeeds:
     tested: str
     reached: np.ndarray
     larger_class: float
+    p_learnt: np.ndarray
 
     @property
     def metric(self) -> str:
@@ -91,11 +92,6 @@ class SetOverSeeds:
     def names(self) -> list[str]:
         """The name of the heads or the layer that each mask disables [M], such as 'L1-H2'."""
         return [mask_sets.describe(mask) for mask in self.masks]
-
-    @property
-    def p_learnt(self) -> np.ndarray:
-        """The p-value of each seed [S] under the hypothesis that its model has learnt nothing."""
-        return np.array([p_learnt(each, self.larger_class, self.examples) for each in self.reached])
 
     @property
     def significant(self) -> np.ndarray:
@@ -524,7 +520,7 @@ def assess_over_seeds(
         raise ValueError('The models were swept with different masks.')
     predictions = np.stack([each.predictions for each in swept])  # [S, 1 + M, E]
     intact, masked = predictions[:, 0], predictions[:, 1:]
-    tested = [what_is_tested(metrics, swept[0].logits.shape[-1], each, labels) for each in intact]
+    tests = [what_is_tested(metrics, swept[0].logits.shape[-1], each, labels) for each in intact]
     found = {}
     for metric in metrics:
         alone = [
@@ -544,9 +540,10 @@ def assess_over_seeds(
             for of_mask, whole in zip(masked, intact, strict=True)
         ),
         examples=len(labels),
-        tested=tested[0][0],
-        reached=np.array([reached for _, reached, _ in tested]),
-        larger_class=float(tested[0][2]),
+        tested=tests[0]['tested'],
+        reached=np.array([each['reached'] for each in tests]),
+        larger_class=tests[0]['larger_class'],
+        p_learnt=np.array([each['p_learnt'] for each in tests]),
     )
 
 

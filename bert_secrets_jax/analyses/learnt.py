@@ -5,6 +5,7 @@ from bert_secrets_jax.finetune.outcome import LEVEL
 from bert_secrets_jax.runs.result import Finding
 
 _SOURCES = {
+    'matthews': "Fisher's exact test",
     'accuracy': 'exact binomial test',
     'word_accuracy': "Student's t-test over texts",
     'answer_f1': "Student's t-test over texts",

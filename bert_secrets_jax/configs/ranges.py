@@ -108,7 +108,10 @@ def check(config: ConfigDict) -> None:
                 faults.append(f'{name} is {either(allowed)}, not {shortened(word)}')
     for name, allowed in _LISTED.items():
         value = _of(config, name)
-        for word in value.split(',') if isinstance(value, str) and value else ():
+        words = [word.strip() for word in value.split(',')] if isinstance(value, str) else []
+        for word in words if value else ():
+            if words.count(word) > 1:
+                faults.append(f'{name} has {shortened(word)} twice')
             if word not in allowed:
                 faults.append(f'{name} is {either(allowed)}, not {shortened(word)}')
     for name in _SWITCHES:

@@ -308,11 +308,13 @@ def _label_reader(
     if not labels:
         return _score
     texts = {row.values[-1].strip() for row in rows if row.values}
-    numbers = {str(index) for index in range(len(labels))}
-    if texts and texts <= numbers and not texts & set(labels):
+    numbers = {str(index): index for index in range(len(labels))}
+    if texts & numbers.keys() and not texts & set(labels):
         # The file has numbers, and these are their names.
-        return int
-    return functools.partial(_class_id, {label: index for index, label in enumerate(labels)})
+        return functools.partial(_class_id, numbers, f'{", ".join(labels)}, or a number from 0')
+    return functools.partial(
+        _class_id, {label: index for index, label in enumerate(labels)}, ', '.join(labels)
+    )
 
 
 def _number_reader(path: pathlib.Path, texts: Iterable[str]) -> Callable[[str], int | float]:
@@ -341,10 +343,12 @@ def _score(text: str) -> float:
     return score
 
 
-def _class_id(ids: dict[str, int], text: str) -> int:
-    if text not in ids:
-        raise ValueError(f'unknown label {text!r}, expected one of {", ".join(ids)}')
-    return ids[text]
+def _class_id(ids: dict[str, int], expected: str, text: str) -> int:
+    # Numbers may have spaces around them, names are to the letter.
+    found = ids.get(text, ids.get(text.strip()) if text.strip().isdecimal() else None)
+    if found is None:
+        raise ValueError(f'unknown label {text!r}, expected one of {expected}')
+    return found
 
 
 def _shorten(items: Sequence[str], limit: int, separator: str) -> str:

@@ -44,8 +44,8 @@ class Tagged:
             object.__setattr__(self, name, tuple(values))
         if len(self.words) != len(self.tags):
             raise ValueError(f'{len(self.words)} words have {len(self.tags)} tags.')
-        if not self.words or not all(word.strip() for word in self.words):
-            raise ValueError('There are no words, or a word is empty.')
+        if not self.words or not all(each.strip() for each in (*self.words, *self.tags)):
+            raise ValueError('There are no words, or a word or a tag is empty.')
 
     @property
     def text(self) -> str:
@@ -106,7 +106,10 @@ def read_conllu(
 
 def _in_column(word, field: str, item: str) -> str:
     if item:
-        return str((word.get(field) or {}).get(item, 'O'))
+        tag = (word.get(field) or {}).get(item, 'O')
+        if not tag:
+            raise ValueError(f'{word["form"]!r} has {field}.{item} without a value')
+        return str(tag)
     tag = word.get(field)
     if tag in (None, '_'):
         raise ValueError(f'{word["form"]!r} has no {field}')
@@ -127,7 +130,8 @@ def read_tagged(
       path: The file.
       words: The name of the list of words.
       tags: The name of the list of tags.
-      names: The names of tags that are numbers, which count from 0; None if they are texts.
+      names: The names of all tags, in the order of their numbers, which count from 0; None if they
+        are texts.
       bad_rows: What to do with bad rows: 'error' refuses the file, 'skip' leaves them out and
         warns.
 
@@ -148,10 +152,12 @@ def read_tagged(
 
 
 def _named(tag: Any, names: Sequence[str] | None) -> str:
-    if names is None:
-        if not isinstance(tag, str):
-            raise ValueError(f'the tag {tag!r} is a number: give names for them')
+    if isinstance(tag, str):
+        if names is not None and tag not in names:
+            raise ValueError(f'the tag {tag!r} is not among the names {", ".join(names)}')
         return tag
+    if names is None:
+        raise ValueError(f'the tag {tag!r} is no text: give names for numbers')
     if isinstance(tag, bool) or not isinstance(tag, int) or not 0 <= tag < len(names):
         raise ValueError(f'the tag {tag!r} is no number from 0 to {len(names) - 1}')
     return names[tag]

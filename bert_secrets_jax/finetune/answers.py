@@ -44,8 +44,8 @@ class Answers:
         """Return the named metrics, 'answer_f1', and the p-value of having learnt nothing.
 
         The answer is the part of the text of at most LONGEST wordpieces with the greatest sum of
-        both scores. Nothing is learnt if it is no better than the part of the text at which the
-        answer to the question before stands: the place alone.
+        both scores. Nothing is learnt if it is no better than the part of the text at the place
+        where the answer to the question before stands in its text: the place alone.
 
         Args:
           metrics: The names of the metrics: 'exact_match' or 'answer_f1'.
@@ -53,7 +53,7 @@ class Answers:
         """
         spans = [self._best(row, each) for row, each in enumerate(logits)]
         scores = np.array([self._scores(row, span) for row, span in enumerate(spans)])
-        elsewhere = [self._scores(row, spans[row - 1])[1] for row in range(len(spans))]
+        elsewhere = [self._scores(row, self._moved(row, spans))[1] for row in range(len(spans))]
         found = dict(zip(('exact_match', 'answer_f1'), scores.mean(axis=0).tolist(), strict=True))
         values = {name: found[name] for name in metrics}
         return values | {
@@ -73,13 +73,25 @@ class Answers:
         first, last = places[list(np.unravel_index(both.argmax(), both.shape))].tolist()
         return first, last
 
+    def _moved(self, row: int, spans: Sequence[tuple[int, int]]) -> tuple[int, int]:
+        """Return the place, in the text of a question, of the answer to the question before.
+
+        Places count from the first wordpiece of a text, because questions differ in length.
+        """
+        starts = [(self.encoded.text[each] == 1).argmax() for each in (row, row - 1)]
+        shift = int(starts[0] - starts[1])
+        first, last = spans[row - 1]
+        return first + shift, last + shift
+
     def _scores(self, row: int, span: tuple[int, int]) -> tuple[float, float]:
         """Return exact match and F1 of the best of the right answers."""
         question = self.questions[row]
         of_text = np.append(self.encoded.text[row], -1) == 1
         first, last = (min(each, len(of_text) - 1) for each in span)
         answer = ''
-        if of_text[first] and of_text[last]:
+        # An answer that reaches beyond a shorter text ends with it.
+        if of_text[first]:
+            last = np.flatnonzero(of_text[: last + 1])[-1]
             offsets = self.encoded.offsets[row]
             answer = question.context[offsets[first, 0] : offsets[last, 1]]
         right = [text for text, _ in question.answers]

@@ -27,7 +27,14 @@ from bert_secrets_jax.data.encoding import BUCKETS, Batch, Encoded, in_order, pa
 from bert_secrets_jax.finetune import optimizers
 from bert_secrets_jax.finetune.checkpoints import Checkpoints, Memory
 from bert_secrets_jax.finetune.losses import NONE, loss_per_example, terms
-from bert_secrets_jax.finetune.metrics import accuracy, evaluate, pearson, predictions
+from bert_secrets_jax.finetune.metrics import (
+    accuracy,
+    evaluate,
+    p_matthews,
+    pearson,
+    predictions,
+    tested,
+)
 from bert_secrets_jax.model.bert import Bert, all_layers, check_finite, own_layers
 from bert_secrets_jax.model.config import QUESTIONS, SEQUENCES, TOKENS
 from bert_secrets_jax.progress import progress
@@ -546,7 +553,8 @@ def _evaluate(
             check_finite(logits[index])
             row |= data.evaluate(data.metrics, logits[index])
         else:
-            row |= evaluate(data.metrics, logits[index], labels) | _tested(logits[index], labels)
+            row |= evaluate(data.metrics, logits[index], labels)
+            row |= _tested(data.metrics, logits[index], labels)
         rows.append(row)
         # Before training there is nothing to keep: epoch 0 is the model that one started from.
         if epoch and not any(_rank(score) >= _rank(row['score']) for score in former[1:]):
@@ -554,12 +562,17 @@ def _evaluate(
     return rows
 
 
-def _tested(logits: Float[np.ndarray, 'E C'], labels: Num[np.ndarray, ' E']) -> dict[str, Any]:
+def _tested(
+    metrics: Sequence[str], logits: Float[np.ndarray, 'E C'], labels: Num[np.ndarray, ' E']
+) -> dict[str, Any]:
     """Return what the test of a model needs (`Finetuned.p_learnt`), whichever metrics it has."""
     predicted = predictions(logits)
     if logits.shape[1] == 1:
         return {'pearson': pearson(predicted, labels)}
-    return {'accuracy': accuracy(predicted, labels)}
+    found = {'accuracy': accuracy(predicted, labels)}
+    if tested(metrics, logits.shape[1]) == 'matthews':
+        found['p_learnt'] = p_matthews(predicted, labels)
+    return found
 
 
 def _shardings(mesh: Mesh | None, seeds: int, micro_batch: int):

@@ -163,6 +163,8 @@ def check_metrics(
     if isinstance(metrics, str) or not metrics:
         raise ValueError(f'{metrics=} must be a sequence of at least one name, such as {usable}.')
     for name in metrics:
+        if list(metrics).count(name) > 1:
+            raise ValueError(f'The metric {name!r} is named twice.')
         if name not in usable:
             raise ValueError(
                 f'The metric {name!r} is not for {kind}; choose among {tuple(usable)}.'
@@ -198,11 +200,25 @@ def evaluate(
     return values | {'score': float(np.mean(list(values.values())))}
 
 
+def p_matthews(predicted: Num[np.ndarray, ' E'], labels: Num[np.ndarray, ' E']) -> float:
+    """Return the one-sided p-value of no positive association of two classes (Fisher 1922).
+
+    Fisher's exact test, which also holds where one class is rare.
+    """
+    table = [[np.sum((predicted == a) & (labels == b)) for b in (1, 0)] for a in (1, 0)]
+    return float(scipy.stats.fisher_exact(table, alternative='greater').pvalue)
+
+
 def p_above_zero(values: Num[np.ndarray, ' E']) -> float:
-    """Return the one-sided p-value of a mean of at most 0 (Student's t-test); 1 for one value."""
+    """Return the one-sided p-value of a mean of at most 0 (Student's t-test); 1 for one value.
+
+    It is never below that of as many fair coins which all fall alike: some values that happen to be
+    the same have no spread, and prove little.
+    """
     if len(values) < 2:
         return 1.0
     error = values.std(ddof=1) / np.sqrt(len(values))
     if error == 0:
-        return 0.0 if values[0] > 0 else 1.0
-    return float(scipy.stats.t.sf(values.mean() / error, len(values) - 1))
+        return 0.5 ** len(values) if values[0] > 0 else 1.0
+    found = scipy.stats.t.sf(values.mean() / error, len(values) - 1)
+    return max(float(found), 0.5 ** len(values))

@@ -110,7 +110,7 @@ class Finetuned:
         frequent class (one-sided exact binomial test), or that the values which it predicts in a
         regression are not positively correlated with the true ones (one-sided test of Pearson's r;
         1 where all predictions are the same). Where Matthews' correlation of two classes is the
-        first metric, it is tested as the correlation is. Tags of words are tested against always
+        first metric, it is tested by Fisher's exact test. Tags of words are tested against always
         answering the most frequent one, and answers against the part of each text at which the
         model sees the answer to another question (Student's t-test over texts).
         """
@@ -166,7 +166,7 @@ class Finetuned:
         return sorted(rows, key=lambda row: self.seeds.index(row['seed']))
 
     def _p_value(self, row: dict[str, Any]) -> float:
-        if self.head != SEQUENCES:
+        if 'p_learnt' in row:
             return row['p_learnt']
         larger_class = self.larger_class if self.tested == 'accuracy' else math.nan
         return p_learnt(row[self.tested], larger_class, self.dev_examples)

@@ -42,8 +42,9 @@ def check_tags(texts: Sequence[Tagged], names: Sequence[str], split: str) -> Non
         for tag in text.tags:
             if tag not in names:
                 raise ValueError(
-                    f'{split} text {text.place} has the tag {tag!r}, which is none of those of the '
-                    f'training texts ({", ".join(names)}): give all as label_names.'
+                    f'{split} text {text.place} has the tag {tag!r}, none of those of the '
+                    f'training texts ({", ".join(names)}): give all as label_names, in the '
+                    'programs as data.labels.'
                 )
 
 

@@ -349,11 +349,18 @@ def _check_lengths(
 
 def _head_for(train: Sequence[Any], dev: Sequence[Any]) -> str:
     """Return what stands on the encoder that learns from examples of this kind."""
+    for examples in (train, dev):
+        if isinstance(examples, Tagged | Question):
+            raise TypeError(
+                f'Examples are several, and this is a single {type(examples).__name__}: give a '
+                'list, [example], for one of them.'
+            )
     heads = {Tagged: TOKENS, Question: QUESTIONS}
     found = {
         heads.get(type(example), SEQUENCES)
         for examples in (train, dev)
-        if not isinstance(examples, str | Example | Tagged | Question)
+        # Whatever is no list is refused by whoever reads it.
+        if isinstance(examples, list | tuple)
         for example in examples
     }
     if len(found) > 1:
@@ -374,7 +381,7 @@ def _checked(
     """Return the examples, the names of the classes and the metrics; refuse what does not fit."""
     usable = None
     for split, examples in (('Training', train), ('Dev', dev)):
-        if not len(examples):
+        if head != SEQUENCES and not len(examples):
             raise ValueError(f'{split} examples: there are none.')
     if head == SEQUENCES:
         train, dev = _labelled(train, 'Training'), _labelled(dev, 'Dev')
@@ -383,6 +390,7 @@ def _checked(
         _check_labels(dev, len(names), 'Dev')
         default = metrics_for(len(names))
     elif head == TOKENS:
+        train, dev = _numbered(train, 'train'), _numbered(dev, 'dev')
         names = names_of(train) if label_names is None else _checked_names(label_names)
         if len(names) < 2:
             raise ValueError(f'All words have the tag {names[0]!r}: at least two are needed.')
@@ -393,11 +401,20 @@ def _checked(
     else:
         if label_names is not None:
             raise ValueError(f'{label_names=}: answers to questions have no classes.')
+        train, dev = _numbered(train, 'train'), _numbered(dev, 'dev')
         names, default = ANSWER, OF_ANSWERS
         usable = OF_ANSWERS
     metrics = default if metrics is None else metrics
     check_metrics(metrics, len(names), usable=usable)
     return list(train), list(dev), names, tuple(metrics)
+
+
+def _numbered(examples: Sequence[Any], split: str) -> list[Any]:
+    """Return examples that all have an id, for errors."""
+    return [
+        each if each.id else dataclasses.replace(each, id=f'{split}/{row}')
+        for row, each in enumerate(examples)
+    ]
 
 
 def _labelled(texts: Sequence[Example], split: str) -> list[Example]:

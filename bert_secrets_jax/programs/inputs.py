@@ -42,8 +42,10 @@ def read_texts(data: ConfigDict, split: str) -> list[Example] | list[Tagged] | l
                     f'them: {error}'
                 ) from error
         case 'tags':
+            _refuse(data, 'text_b', 'columns')
             return _read_tags(_file(data, split), data)
         case 'questions':
+            _refuse(data, 'text_b', 'columns', 'label', 'labels')
             return read_questions(_file(data, split), bad_rows=data.bad_rows)
         case _:
             return read_table(
@@ -57,9 +59,28 @@ def read_texts(data: ConfigDict, split: str) -> list[Example] | list[Tagged] | l
             )
 
 
+def _refuse(data: ConfigDict, *names: str) -> None:
+    """Refuse settings that mean nothing for this source."""
+    for name in names:
+        if data[name]:
+            raise ValueError(
+                f'The setting data.{name} means nothing with data.source={data.source}: leave it '
+                'out.'
+            )
+
+
 def _read_tags(file: str, data: ConfigDict) -> list[Tagged]:
-    if file.endswith('.conllu'):
-        return read_conllu(file, column=data.label or 'upos', bad_rows=data.bad_rows)
+    match pathlib.PurePath(file).suffix.lower():
+        case '.conllu':
+            return read_conllu(file, column=data.label or 'upos', bad_rows=data.bad_rows)
+        case '.jsonl':
+            pass
+        case suffix:
+            raise ValueError(
+                f'{file}: words with tags are read from .jsonl and .conllu (Universal '
+                'Dependencies, other tags in a column such as misc.NER), not from '
+                f'{suffix or "a file without an ending"}.'
+            )
     return read_tagged(
         file,
         # The default is the name of a text, and not of a list of words.
@@ -77,6 +98,8 @@ def text_name(data: ConfigDict, split: str) -> str:
       data: The settings `data`.
       split: The name of the split.
     """
+    if data.name is not None:
+        return f'{data.name}, train' if split == 'train' else data.name
     match data.source:
         case 'glue':
             task = get_task(data.task)
@@ -84,15 +107,12 @@ def text_name(data: ConfigDict, split: str) -> str:
         case 'corpus':
             return f'embedded corpus, {split}'
         case _:
-            file = pathlib.PurePath(_file(data, split)).name
-            if data.name is None:
-                return file
-            return f'{data.name}, train' if split == 'train' else data.name
+            return pathlib.PurePath(_file(data, split)).name
 
 
 def metrics(data: ConfigDict) -> tuple[str, ...]:
     """Return the names of the metrics that the settings `data` name; none stand for the task's."""
-    return tuple(data.metrics.split(',')) if data.metrics else ()
+    return tuple(name.strip() for name in data.metrics.split(',')) if data.metrics else ()
 
 
 def label_names(data: ConfigDict) -> tuple[str, ...] | None:

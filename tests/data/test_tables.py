@@ -305,6 +305,14 @@ def test_names_for_labels_that_are_numbers(tmp_path):
     assert [each.label for each in found] == [0, 1]
     with pytest.raises(ValueError, match="unknown label '1', expected one of no"):
         tables.read_table(path, text_a='s', label='y', labels=('no',))
+    # A label that is neither is the only bad one.
+    path = write(tmp_path / 'y.tsv', 's\ty\nOne\t1\nTwo\t?\nThree\t 0\n')
+    with pytest.raises(
+        ValueError, match=r"1 bad row: line 3: unknown label '\?', expected one of no, yes, or a"
+    ):
+        tables.read_table(path, text_a='s', label='y', labels=('no', 'yes'))
+    found = tables.read_table(path, text_a='s', label='y', labels=('no', 'yes'), bad_rows='skip')
+    assert [each.label for each in found] == [1, 0]
 
 
 def test_ambiguous_column(tmp_path):

@@ -57,6 +57,20 @@ def test_a_word_without_a_tag_is_named_or_left_out(conllu):
     assert len(tagged.read_conllu(conllu, bad_rows='skip')) == 1
 
 
+def test_an_item_without_a_value_is_no_tag(conllu):
+    for item in ('NER', 'NER='):
+        conllu.write_text(CONLLU.replace('NER=B-LOC', item))
+        with pytest.raises(ValueError, match=r"sentence 1: 'le' has misc\.NER without a value"):
+            tagged.read_conllu(conllu, column='misc.NER')
+
+
+def test_names_of_tags_that_are_texts(tmp_path):
+    path = write(tmp_path / 'e.jsonl', [{'tokens': ['A'], 'tags': ['B-X']}])
+    assert tagged.read_tagged(path, names=('O', 'B-X'))[0].tags == ('B-X',)
+    with pytest.raises(ValueError, match="the tag 'B-X' is not among the names O, I-X"):
+        tagged.read_tagged(path, names=('O', 'I-X'))
+
+
 def test_other_files_are_no_conllu(tmp_path):
     path = tmp_path / 'wrong.conllu'
     path.write_text('The cat\n')
@@ -92,8 +106,11 @@ def test_json_lines(tmp_path):
         ({'tokens': ['A'], 'tags': ['DET', 'X']}, 'line 2: 1 words have 2 tags'),
         ({'tokens': ['A']}, "line 2: there are no lists 'tokens' and 'tags'"),
         ({'tokens': 'A', 'tags': 'D'}, 'line 2: there are no lists'),
-        ({'tokens': ['A'], 'tags': [3]}, 'line 2: the tag 3 is a number: give names'),
-        ({'tokens': [' '], 'tags': ['X']}, 'line 2: There are no words, or a word is empty'),
+        ({'tokens': ['A'], 'tags': [3]}, 'line 2: the tag 3 is no text: give names'),
+        (
+            {'tokens': [' '], 'tags': ['X']},
+            'line 2: There are no words, or a word or a tag is empty',
+        ),
         ({'tokens': [], 'tags': []}, 'line 2: There are no words'),
         ({'tokens': [1], 'tags': ['X']}, 'line 2: words=.* must be a sequence of texts'),
         ([1], 'line 2: .* is no object'),

@@ -68,3 +68,25 @@ def test_evaluate_by_task():
     )
     assert found['spearman'] == 1 and found['pearson'] < 1
     assert found['score'] == pytest.approx((1 + found['pearson']) / 2)
+
+
+@pytest.mark.parametrize(
+    ('table', 'p_value'),
+    [([[1, 1], [0, 18]], 0.1), ([[2, 0], [0, 2]], 1 / 6), ([[5, 5], [5, 5]], 0.67)],
+)
+def test_an_association_of_few_examples_proves_little(table, p_value):
+    """Where Pearson's t-test would have .0004, 0 and .5."""
+    labels = np.repeat([1, 0, 1, 0], np.ravel(table))
+    predicted = np.repeat([1, 1, 0, 0], np.ravel(table))
+    assert metrics.p_matthews(predicted, labels) == pytest.approx(p_value, abs=0.01)
+
+
+def test_a_random_model_is_seldom_learnt():
+    rng = np.random.default_rng(0)
+    for size, share in ((20, 0.05), (60, 0.3), (400, 0.5)):
+        found = [
+            metrics.p_matthews(*(1 * (rng.random(size) < each) for each in (2 * share, share)))
+            <= 0.05
+            for _ in range(400)
+        ]
+        assert np.mean(found) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 400)

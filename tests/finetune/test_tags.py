@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.finetune import answers, losses, tags, train
+from bert_secrets_jax.finetune import answers, losses, metrics, tags, train
 from bert_secrets_jax.model.bert import Bert, init_params
 from bert_secrets_jax.model.config import MASKED_LM, QUESTIONS, TOKENS
 from bert_secrets_jax.model.weights import Pretrained
@@ -193,6 +193,33 @@ def test_the_best_answer_is_in_the_text_and_not_too_long(tokenizer):
     assert made.evaluate(('exact_match',), logits)['exact_match'] == 1
 
 
+def test_an_answer_at_the_place_of_others_proves_nothing(tokenizer):
+    """Questions of different lengths, and the answer is always the first word of the text."""
+    rng = np.random.default_rng(0)
+    questions = []
+    for row in range(40):
+        words = [PLAIN[each] for each in rng.choice(len(PLAIN), 6, replace=False)]
+        asked_for = ' '.join(['big'] * (1 + row % 5))
+        questions.append(bs.Question(asked_for, ' '.join(words), ((words[0], 0),), f'{row}'))
+    encoded = bs.tokenize(tokenizer, [each.example for each in questions])
+    made = answers.answers_of(encoded, questions, 'Dev')
+    logits = np.zeros((40, encoded.input_ids.shape[1], 2))
+    for row, (first, last) in enumerate(made.places):
+        logits[row, first, 0] = logits[row, last, 1] = 9
+    found = made.evaluate(('answer_f1',), logits)
+    assert found['answer_f1'] == 1 and found['p_learnt'] == 1
+
+
+def test_few_texts_that_are_alike_prove_little():
+    assert metrics.p_above_zero(np.array([3.0, 3.0])) == 0.25
+    assert metrics.p_above_zero(np.array([1.0, 1.0, 1.1])) == 0.125
+    assert metrics.p_above_zero(np.array([5.0])) == metrics.p_above_zero(np.zeros(9)) == 1
+    rng = np.random.default_rng(0)
+    values = rng.normal(0.4, 1, size=30)
+    expected = scipy.stats.ttest_1samp(values, 0, alternative='greater').pvalue
+    assert metrics.p_above_zero(values) == pytest.approx(expected)
+
+
 # All together
 
 
@@ -283,12 +310,19 @@ def test_without_learning_nothing_is_learnt(pretrained):
 @pytest.mark.parametrize(
     ('change', 'error', 'message'),
     [
-        ({'dev': [bs.Tagged(('a',), ('B-X',))]}, ValueError, "'B-X', which is none of those"),
+        (
+            {'dev': [bs.Tagged(('a',), ('B-X',))]},
+            ValueError,
+            "Dev text dev/0 has the tag 'B-X', none of those",
+        ),
         ({'dev': [bs.Example('a', None, 1)]}, TypeError, 'several kinds are mixed'),
         ({'dev': []}, ValueError, 'Dev examples: there are none'),
         ({'metrics': ['accuracy']}, ValueError, "'accuracy' is not for these 3 tags of words"),
-        ({'label_names': ('O', 'B-PET')}, ValueError, "'I-PET', which is none of those"),
+        ({'label_names': ('O', 'B-PET')}, ValueError, "'I-PET', none of those"),
         ({'train': [bs.Tagged(('a',), ('O',))]}, ValueError, "All words have the tag 'O'"),
+        ({'train': bs.Tagged(('a',), ('O',))}, TypeError, 'this is a single Tagged: give a list'),
+        ({'train': None, 'dev': None}, TypeError, 'A NoneType is no list of texts'),
+        ({'metrics': ['span_f1', 'span_f1']}, ValueError, "'span_f1' is named twice"),
     ],
 )
 def test_what_does_not_fit_is_named(pretrained, change, error, message, untyped):

@@ -140,7 +140,8 @@ def _oracle(folder: pathlib.Path) -> Any:
         chosen = [value] if isinstance(value, str) else value
         require(set(chosen) <= set(_NAMES[name]) and chosen, value)
     if name in _LISTED and value:
-        require(set(value.split(',')) <= set(_LISTED[name]), value)
+        words = [word.strip() for word in value.split(',')]
+        require(set(words) <= set(_LISTED[name]) and len(set(words)) == len(words), value)
     return name, _plain(value)
 
 
