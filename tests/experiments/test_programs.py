@@ -52,6 +52,7 @@ def test_results_are_files(finished):
         'relations',
         'relations_distances',
         'cls_tokens',
+        'clusters',
         'frames',
         'frames1',
         'ablation_heads',
@@ -73,7 +74,7 @@ def test_results_are_files(finished):
     # One pass for all sections, and one for each fine-tuned model.
     assert log.count('Attention: 20/20 examples') == 1
     assert log.count('Change (seed 0): 20/20') == log.count('Change (seed 1): 20/20') == 1
-    assert 'Section 12 of 12: claims' in log and 'failed' not in log
+    assert 'Section 13 of 13: claims' in log and 'failed' not in log
     page = (workdir / 'report.html').read_text()
     assert 'on 20 examples of MRPC dev' in page and 'the paper, digitised' in page
     assert '87.9 / 82.3' in page and 'fine-tuned on 20 examples of MRPC train' in page
@@ -376,6 +377,7 @@ def test_a_changed_setting_computes_its_dependents_alone(copied, checkpoint, glu
         'Token to token',
         'Frames',
         'Fine-tuning',
+        'Which heads do alike',
         'Maps of example sentences',
     ]
     left = {file.name.partition('_')[0].partition('.')[0] for file in copied.glob('*.csv')}

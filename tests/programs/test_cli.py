@@ -146,6 +146,7 @@ def test_your_own_table_from_the_command_line(checkpoint, tmp_path):
         'Attention to special tokens and neighbours',
         'Frames',
         'Patterns of attention',
+        'Which heads do alike',
         'Maps of example sentences',
     ]
     frames = bs.read_results(tmp_path / 'out')
