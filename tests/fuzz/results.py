@@ -306,7 +306,10 @@ def _plain_outcome(folder: pathlib.Path) -> Any:
     values = plain_json((folder / 'outcome.json').read_bytes())
     # The checksum is the package's own.
     values.pop('sha256', None)
+    # Files of the time before there were others.
+    values.setdefault('head', _HEADS[0])
     require(set(values) == _OUTCOME, values)
+    require(values['head'] in _HEADS)
     require(values['start'] in ('pretrained', 'random'))
     require(values['dtype'] in ('float32', 'bfloat16'))
     seeds = [integer(seed) for seed in values['seeds']]
@@ -335,8 +338,9 @@ def _plain_outcome(folder: pathlib.Path) -> Any:
 
 _OUTCOME = {
     'start', 'seeds', 'metrics', 'label_names', 'train_examples', 'dev_examples', 'larger_class',
-    'history', 'dtype',
+    'history', 'dtype', 'head',
 }  # fmt: skip
+_HEADS = ('sequence_classification', 'token_classification', 'question_answering')
 
 
 def _change_finetuned(rng: random.Random, folder: pathlib.Path, name: str) -> str:
