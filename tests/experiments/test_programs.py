@@ -381,7 +381,7 @@ def test_a_changed_setting_computes_its_dependents_alone(copied, checkpoint, glu
         'Maps of example sentences',
     ]
     left = {file.name.partition('_')[0].partition('.')[0] for file in copied.glob('*.csv')}
-    assert left == {'special', 'relations', 'frames', 'finetuning', 'claims'}
+    assert left == {'special', 'relations', 'frames', 'finetuning', 'clusters', 'claims'}
     figures = {file.name.partition('_')[0] for file in (copied / 'figures').iterdir()}
     assert not {'ablation', 'attention', 'patterns', 'features', 'cls'} & figures
     assert not (copied / 'findings' / 'ablation.csv').exists()
