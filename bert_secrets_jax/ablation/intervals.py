@@ -193,7 +193,9 @@ class _Tangent:
 
 def _tangent(counted: Counted) -> _Tangent:
     labels, intact, masked = counted.kinds.T
-    of_intact, of_mask = confusion.gradient(counted.metric, counted.confusions)
+    confusions = counted.confusions
+    whole, without = confusion.score(counted.metric, confusions)
+    of_intact, of_mask = confusion.gradient(counted.metric, confusions)
     same = np.eye(counted.classes, dtype=bool)
     ends = []
     for label in range(counted.classes):
@@ -203,7 +205,7 @@ def _tangent(counted: Counted) -> _Tangent:
         ends.append([_ENDS[0](of_label), _ENDS[1](of_label), least, greatest])
     least, greatest, least_changed, greatest_changed = np.swapaxes(ends, 0, 1)
     return _Tangent(
-        difference=counted.differences,
+        difference=without - whole,
         influences=of_mask[:, labels, masked] - of_intact[:, labels, intact],
         least=least.min(axis=0),
         greatest=greatest.max(axis=0),

@@ -380,9 +380,8 @@ def _checked(
 ) -> tuple[list, list, tuple[str, ...], tuple[str, ...]]:
     """Return the examples, the names of the classes and the metrics; refuse what does not fit."""
     usable = None
-    for split, examples in (('Training', train), ('Dev', dev)):
-        if head != SEQUENCES and not len(examples):
-            raise ValueError(f'{split} examples: there are none.')
+    if head != SEQUENCES:
+        train, dev = _numbered(train, 'Training'), _numbered(dev, 'Dev')
     if head == SEQUENCES:
         train, dev = _labelled(train, 'Training'), _labelled(dev, 'Dev')
         names = _names_from(train) if label_names is None else _checked_names(label_names)
@@ -390,7 +389,6 @@ def _checked(
         _check_labels(dev, len(names), 'Dev')
         default = metrics_for(len(names))
     elif head == TOKENS:
-        train, dev = _numbered(train, 'train'), _numbered(dev, 'dev')
         names = names_of(train) if label_names is None else _checked_names(label_names)
         if len(names) < 2:
             raise ValueError(f'All words have the tag {names[0]!r}: at least two are needed.')
@@ -401,7 +399,6 @@ def _checked(
     else:
         if label_names is not None:
             raise ValueError(f'{label_names=}: answers to questions have no classes.')
-        train, dev = _numbered(train, 'train'), _numbered(dev, 'dev')
         names, default = ANSWER, OF_ANSWERS
         usable = OF_ANSWERS
     metrics = default if metrics is None else metrics
@@ -410,9 +407,11 @@ def _checked(
 
 
 def _numbered(examples: Sequence[Any], split: str) -> list[Any]:
-    """Return examples that all have an id, for errors."""
+    """Return examples that all have an id, for errors; refuse none at all."""
+    if not examples:
+        raise ValueError(f'{split} examples: there are none.')
     return [
-        each if each.id else dataclasses.replace(each, id=f'{split}/{row}')
+        each if each.id else dataclasses.replace(each, id=f'{split.lower()}/{row}')
         for row, each in enumerate(examples)
     ]
 
