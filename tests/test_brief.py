@@ -33,7 +33,7 @@ def test_arrays_are_shown_by_type_and_shape(shown, expected):
 def test_many_marks_are_counted(tokenizer):
     encoded = bs.tokenize(tokenizer, ['the cat ran'])
     (batch,) = bs.bucket(encoded)
-    assert repr(encoded).endswith('marks={}, classes=None)') and len(repr(encoded)) < 200
+    assert 'marks={}, classes=None' in repr(encoded) and len(repr(encoded)) < 200
     assert 'marks={token, cls, sep}' in repr(batch)
     here = {f'mark{number}': batch.marks['cls'] for number in range(7)}
     many = bs.Batch(batch.input_ids, batch.input_ids, batch.input_ids, here, batch.example)
