@@ -22,6 +22,8 @@ _CHARACTERS_PER_TOKEN = 100
 # The share of [UNK] from which on it is told, and from which on texts are refused.
 _SOME_UNKNOWN = 0.01
 _MOST_UNKNOWN = 0.5
+# The mark that says to which word each wordpiece belongs.
+WORD = 'word'
 BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
@@ -39,7 +41,8 @@ class Batch:
       marks: Arrays by name. 'token' (all real tokens), 'cls' and 'sep' are always there, [B, T]
         bool. Annotations add features [B, T] bool and relations [B, P, 3] int32, and under
         'notebook' a dictionary of the same features and relations in the notebook's reading: see
-        `annotation.align`.
+        `annotation.align`. `with_words` and treebanks add 'word' [B, T] int32, the number of the
+        word of each wordpiece; -1 where there is none.
       example: [B] int32 The number of the example in each row; -1 in a filler row.
     """
 
@@ -124,7 +127,8 @@ class Encoded:
 
         def take(mark):
             if mark.ndim == 2:
-                return cut(mark) & real
+                # Features, or numbers of words.
+                return cut(mark) & real if mark.dtype == bool else np.where(real, cut(mark), -1)
             return _no_links(mark[examples], examples < 0)
 
         return Batch(
@@ -380,6 +384,8 @@ def _offsets(example: Example, encoding) -> list[tuple[int, int]]:
 def mark(encoded: Encoded, annotations: Sequence[Annotation]) -> Encoded:
     """Return the same examples with their annotations as marks: see `annotation.align`.
 
+    They take the place of other annotations; the numbers of words stay.
+
     Args:
       encoded: The tokenised examples.
       annotations: The annotations of the same examples in the same order.
@@ -395,7 +401,8 @@ def mark(encoded: Encoded, annotations: Sequence[Annotation]) -> Encoded:
         unknown=encoded.tokenizer.unk_token_id,
     )
     classes = align_classes(annotations, offsets=encoded.offsets, text=encoded.text)
-    return dataclasses.replace(encoded, marks=marks, classes=classes)
+    words = {WORD: encoded.marks[WORD]} if WORD in encoded.marks else {}
+    return dataclasses.replace(encoded, marks=marks | words, classes=classes)
 
 
 def padded_lengths(buckets: Sequence[int], max_length: int) -> np.ndarray:

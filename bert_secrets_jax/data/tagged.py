@@ -13,7 +13,7 @@ from bert_secrets_jax.brief import shortened
 from bert_secrets_jax.data.encoding import Encoded
 from bert_secrets_jax.data.rows import good_rows, numbered_lines, object_of
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.files import read_text
+from bert_secrets_jax.data.treebank import read_sentences
 
 # The columns of CoNLL-U that hold one tag of each word.
 COLUMNS = ('upos', 'xpos', 'deprel')
@@ -82,26 +82,18 @@ def read_conllu(
       FileNotFoundError: There is no such file.
       ValueError: The column is unknown, a sentence is bad, or the file is no CoNLL-U.
     """
-    import conllu
-
     field, _, item = column.partition('.')
     if not (column in COLUMNS or (field in _LISTS and item)):
         raise ValueError(
             f'{column=} must be one of {", ".join(COLUMNS)}, or such as feats.Number or misc.NER.'
         )
-    path = pathlib.Path(path)
-    try:
-        sentences = conllu.parse(read_text(path))
-    except conllu.exceptions.ParseException as error:
-        raise ValueError(f'{path} is no CoNLL-U: {error}') from error
 
     def read(sentence, identity: str, where: str) -> Tagged:
         words = [token for token in sentence if isinstance(token['id'], int)]
         tags = [_in_column(word, field, item) for word in words]
         return Tagged(tuple(word['form'] for word in words), tuple(tags), identity, where)
 
-    rows = ((f'sentence {number}', each) for number, each in enumerate(sentences, 1))
-    return good_rows(path, rows, read, bad_rows)
+    return good_rows(pathlib.Path(path), read_sentences(path), read, bad_rows)
 
 
 def _in_column(word, field: str, item: str) -> str:

@@ -7,6 +7,8 @@ left out. `marks` is a dictionary with
 
 - types of tokens, `[T]`: whether each position is of the type. `marks['token']` are the real
   tokens. Rows and columns of padding never count;
+- `marks['word']`, `[T]`: the number of the word of each wordpiece, -1 where there is none, if the
+  texts came with words (`measure/words.py`);
 - relations, `[P, 3]`: a row for each pair of linked wordpieces, (query position, key position,
   number of the link that the pair belongs to). Rows with the number -1 are filler;
 - `marks['notebook']`: the same features and relations as the authors' notebook read them
@@ -42,7 +44,7 @@ Names = str | tuple[str, ...]
 # How words are found among the wordpieces: as the paper says, or as its authors' notebook did.
 Reading = Literal['paper', 'notebook']
 READINGS = ('paper', 'notebook')
-Mark = Bool[Array, ' T'] | Int[Array, '... 3']
+Mark = Bool[Array, ' T'] | Int[Array, ' T'] | Int[Array, '... 3']
 Marks = Mapping[str, Mark | Mapping[str, Mark | Mapping[str, Mark]]]
 Result = tuple[Float[Array, 'L N ...'], Float[Array, '...']]
 Statistic = Callable[[Maps, Marks], Result]

@@ -6,6 +6,7 @@ their mean. So rows still sum to 1.
 Axes: T positions, W words.
 """
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Int32
 
-from bert_secrets_jax.data.encoding import Encoded
+from bert_secrets_jax.data.encoding import WORD, Encoded
 
 
 def word_maps(
@@ -76,6 +77,18 @@ def word_numbers(encoded: Encoded) -> Int32[np.ndarray, 'E T']:
     begins[:, 0] = True
     begins |= np.roll(encoded.text, 1, axis=1) != encoded.text
     return np.where(real, np.cumsum(begins, axis=1) - 1, -1).astype(np.int32)
+
+
+def with_words(encoded: Encoded) -> Encoded:
+    """Return the same texts with the numbers of their words as a mark, for `statistics.of_words`.
+
+    Args:
+      encoded: The tokenised texts.
+
+    Raises:
+      ValueError: The words are not known.
+    """
+    return dataclasses.replace(encoded, marks={**encoded.marks, WORD: word_numbers(encoded)})
 
 
 def named_words(encoded: Encoded, example: int, texts: tuple[str, str | None]) -> list[str]:

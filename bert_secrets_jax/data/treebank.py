@@ -1,0 +1,206 @@
+"""Sentences with dependency trees, from files in CoNLL-U (Universal Dependencies).
+
+Shapes: E sentences, T positions of wordpieces.
+"""
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from absl import logging
+from jaxtyping import Int32
+
+from bert_secrets_jax.data.annotation import Annotation, Link, Span
+from bert_secrets_jax.data.encoding import WORD, Encoded, tokenize
+from bert_secrets_jax.data.rows import good_rows
+from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.files import read_text
+
+# The relations that Clark et al. leave out: the root has no head, and punctuation hangs anywhere.
+LEFT_OUT = ('root', 'punct')
+
+
+@dataclasses.dataclass(frozen=True)
+class Parse:
+    """A sentence and its dependency tree. Words count from 0.
+
+    Attributes:
+      example: The text of the sentence.
+      words: The characters of each word in the text.
+      forms: Each word as the treebank writes it: of "don't", 'do' and "n't".
+      heads: The word that governs each word; -1 for the root.
+      relations: The relation of each word to its head, such as 'nsubj' or 'nsubj:pass'.
+      classes: The part of speech (UPOS) of each word, such as 'NOUN'.
+    """
+
+    example: Example
+    words: tuple[Span, ...]
+    forms: tuple[str, ...]
+    heads: tuple[int, ...]
+    relations: tuple[str, ...]
+    classes: tuple[str, ...]
+
+    def __post_init__(self):
+        count = len(self.words)
+        for name in ('forms', 'heads', 'relations', 'classes'):
+            if len(getattr(self, name)) != count:
+                raise ValueError(f'{count} words have {len(getattr(self, name))} {name}')
+        for word, head in enumerate(self.heads):
+            if not -1 <= head < count or head == word:
+                raise ValueError(f'{self.forms[word]!r} has the head {head + 1} of {count} words')
+
+    @property
+    def annotation(self) -> Annotation:
+        """The relations as links from each word to its head, and the word classes."""
+        links: dict[str, list[Link]] = {}
+        for word, (head, relation) in enumerate(zip(self.heads, self.relations, strict=True)):
+            if head >= 0 and relation not in LEFT_OUT:
+                link = Link((self.words[word],), (self.words[head],))
+                links.setdefault(relation, []).append(link)
+        classes: dict[str, list[Span]] = {}
+        for span, name in zip(self.words, self.classes, strict=True):
+            classes.setdefault(name, []).append(span)
+        return Annotation(
+            {},
+            {name: tuple(found) for name, found in links.items()},
+            {name: tuple(spans) for name, spans in classes.items()},
+        )
+
+
+def read_sentences(path: str | os.PathLike[str]) -> list[tuple[str, Any]]:
+    """Read the sentences of a CoNLL-U file, each behind words for where it stands.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      ValueError: It is not UTF-8, or no CoNLL-U.
+    """
+    import conllu
+
+    try:
+        sentences = conllu.parse(read_text(pathlib.Path(path)))
+    except conllu.exceptions.ParseException as error:
+        raise ValueError(f'{path} is no CoNLL-U: {error}') from error
+    return [(f'sentence {number}', each) for number, each in enumerate(sentences, 1)]
+
+
+def read_treebank(path: str | os.PathLike[str], *, bad_rows: str = 'error') -> list[Parse]:
+    """Read sentences with their dependency trees from a file in CoNLL-U.
+
+    The text of a sentence is put together from its tokens, with a space after each that is not
+    marked SpaceAfter=No. A contraction ("2-3 don't") is written as it stands, and its words share
+    its letters: each has its own where they add up to it, as 'do' and "n't" do, and otherwise all
+    have all. Words that are not written ("8.1") are left out.
+
+    Args:
+      path: The file.
+      bad_rows: What to do with sentences without a whole tree: 'error' refuses the file, 'skip'
+        leaves them out and warns.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      ValueError: A word has no head or no relation, or the file is no CoNLL-U.
+    """
+    return good_rows(pathlib.Path(path), read_sentences(path), _parse, bad_rows)
+
+
+def _parse(sentence, identity: str, where: str) -> Parse:
+    words = [token for token in sentence if isinstance(token['id'], int)]
+    numbers = [word['id'] for word in words]
+    if numbers != list(range(1, len(words) + 1)):
+        raise ValueError(f'its words are numbered {numbers}, not from 1 to {len(words)}')
+    for word in words:
+        for name in ('head', 'deprel'):
+            if word.get(name) in (None, '_'):
+                raise ValueError(f'{word["form"]!r} has no {name}')
+    text, spans = _laid_out(sentence)
+    return Parse(
+        example=Example(text, id=identity, where=where),
+        words=tuple(spans),
+        forms=tuple(word['form'] for word in words),
+        heads=tuple(word['head'] - 1 for word in words),
+        relations=tuple(word['deprel'] for word in words),
+        classes=tuple(word.get('upos') or 'X' for word in words),
+    )
+
+
+def _laid_out(sentence) -> tuple[str, list[Span]]:
+    """Return the text of a sentence, and the characters of each word in it."""
+    text, last = '', 0
+    spans: list[Span] = []
+    for token in sentence:
+        number, form = token['id'], token['form']
+        if isinstance(number, int):
+            if number <= last:
+                # It is part of a contraction, which is written already.
+                continue
+            forms = [form]
+        elif number[1] == '-':
+            first, _, last = number
+            words = (each for each in sentence if isinstance(each['id'], int))
+            forms = [each['form'] for each in words if first <= each['id'] <= last]
+        else:
+            continue
+        spans += _divided(len(text), form, forms)
+        text += form
+        if (token['misc'] or {}).get('SpaceAfter') != 'No':
+            text += ' '
+    return text.rstrip(' '), spans
+
+
+def _divided(start: int, form: str, words: Sequence[str]) -> Iterable[Span]:
+    """Divide what is written among its words, if they add up to it; else all have all of it."""
+    if ''.join(words) != form:
+        return [Span(start, start + len(form))] * len(words)
+    ends = start + np.cumsum([len(word) for word in words])
+    return [Span(int(end) - len(word), int(end)) for word, end in zip(words, ends, strict=True)]
+
+
+def encode_parses(tokenizer, parses: Sequence[Parse], *, max_length: int = 128) -> Encoded:
+    """Tokenise sentences, with the number of its word as a mark of each wordpiece.
+
+    The words are those of the treebank, as in Clark et al. 2019, section 4.1. A wordpiece that
+    several words share belongs to the first of them.
+
+    Args:
+      tokenizer: A fast tokenizer of `transformers`.
+      parses: The sentences.
+      max_length: The greatest number of tokens.
+
+    Returns:
+      The tokenised sentences with the mark 'word': the number of the word that each wordpiece
+      belongs to, from 0; -1 on special tokens and padding. Words that were cut off have no
+      wordpiece, nor have those that share all their wordpieces with a word before; a log line says
+      how many there are.
+    """
+    encoded = tokenize(tokenizer, [parse.example for parse in parses], max_length=max_length)
+    words = words_of_spans(encoded, [parse.words for parse in parses])
+    total = sum(len(parse.words) for parse in parses)
+    found = sum(len(np.unique(row[row >= 0])) for row in words)
+    if found < total:
+        logging.info(
+            '%d of %d words have no wordpiece of their own (cut off, or written as one with the '
+            'word before), and are left out.', total - found, total,
+        )  # fmt: skip
+    return dataclasses.replace(encoded, marks={**encoded.marks, WORD: words})
+
+
+def words_of_spans(encoded: Encoded, spans: Sequence[Sequence[Span]]) -> Int32[np.ndarray, 'E T']:
+    """Return the number of the word that each wordpiece belongs to, of given words; else -1.
+
+    Args:
+      encoded: The tokenised texts.
+      spans: The characters of the words of each text. A wordpiece that overlaps several belongs to
+        the first of them.
+    """
+    words = np.full(encoded.input_ids.shape, -1, np.int32)
+    for row, of_text in enumerate(spans):
+        # From the last to the first, so that the first has what it shares.
+        for number in reversed(range(len(of_text))):
+            span = of_text[number]
+            start, end = encoded.offsets[row, :, 0], encoded.offsets[row, :, 1]
+            inside = (start < span.end) & (span.start < end) & (encoded.text[row] == span.text)
+            words[row, inside] = number
+    return words

@@ -1,0 +1,119 @@
+"""Dependency trees: texts as they were written, words in their places, faults by name."""
+
+import numpy as np
+import pytest
+
+from bert_secrets_jax.data.treebank import encode_parses, read_treebank
+
+# A contraction that is divided into its words, one that is not, and a word that is not written.
+SENTENCES = """\
+# sent_id = 1
+1	"	"	PUNCT	_	_	4	punct	_	SpaceAfter=No
+2-3	Don't	_	_	_	_	_	_	_	_
+2	Do	do	AUX	_	_	4	aux	_	_
+3	n't	not	PART	_	_	4	advmod	_	_
+4	run	run	VERB	_	_	0	root	_	SpaceAfter=No
+5	"	"	PUNCT	_	_	4	punct	_	SpaceAfter=No
+6	.	.	PUNCT	_	_	4	punct	_	_
+
+1-2	du	_	_	_	_	_	_	_	_
+1	de	de	ADP	_	_	3	case	_	_
+2	le	le	DET	_	_	3	det	_	_
+3	cats	cat	NOUN	_	_	0	root	_	_
+3.1	ran	run	VERB	_	_	_	_	_	_
+
+"""
+
+
+@pytest.fixture
+def treebank(tmp_path):
+    def write(text=SENTENCES):
+        path = tmp_path / 'some.conllu'
+        path.write_text(text, encoding='utf-8')
+        return path
+
+    return write
+
+
+def test_sentences_are_read_as_they_were_written(treebank):
+    first, second = read_treebank(treebank())
+    assert first.example.text_a == '"Don\'t run".'
+    written = [first.example.text_a[span.start : span.end] for span in first.words]
+    assert written == ['"', 'Do', "n't", 'run', '"', '.'] == list(first.forms)
+    assert first.heads == (3, 3, 3, -1, 3, 3) and first.relations[1:3] == ('aux', 'advmod')
+    assert first.classes[2] == 'PART'
+    # "du" is neither "dele" nor divided: both of its words are all of it.
+    assert second.example.text_a == 'du cats' and second.forms == ('de', 'le', 'cats')
+    assert [(span.start, span.end) for span in second.words] == [(0, 2), (0, 2), (3, 7)]
+
+
+def test_the_annotation_has_a_link_from_each_word_to_its_head(treebank):
+    first, second = (parse.annotation for parse in read_treebank(treebank()))
+    # Neither punctuation nor the root.
+    assert first.relations.keys() == {'aux', 'advmod'}
+    (link,) = first.relations['aux']
+    assert (link.source, link.target) == ((first.classes['AUX'][0],), (first.classes['VERB'][0],))
+    assert second.relations.keys() == {'case', 'det'}
+
+
+def test_wordpieces_have_the_numbers_of_their_words(treebank, tokenizer):
+    parses = read_treebank(treebank())
+    encoded = encode_parses(tokenizer, parses)
+    batch = encoded.batch(np.array([1, 0, -1]), encoded.input_ids.shape[1] + 2)
+    words = batch.marks['word']
+    assert words.dtype == np.int32
+    for row, parse in ((0, parses[1]), (1, parses[0])):
+        pieces = tokenizer(parse.example.text_a, return_offsets_mapping=True)
+        for place, ((start, end), text) in enumerate(
+            zip(pieces['offset_mapping'], pieces.sequence_ids(), strict=True)
+        ):
+            overlapped = [
+                number
+                for number, span in enumerate(parse.words)
+                if text is not None and start < span.end and span.start < end
+            ]
+            assert words[row, place] == (overlapped[0] if overlapped else -1)
+        assert (words[row, place + 1 :] == -1).all()
+    assert (words[2] == -1).all()
+
+
+def test_words_without_wordpieces_are_told(treebank, tokenizer, caplog):
+    caplog.set_level('INFO')
+    encode_parses(tokenizer, read_treebank(treebank())[1:])
+    assert '1 of 3 words have no wordpiece of their own' in caplog.text
+
+
+@pytest.mark.parametrize(
+    ('line', 'message'),
+    [
+        (
+            '1	ran	run	VERB	_	_	_	root	_	_',
+            "sentence 1: 'ran' has no head",
+        ),
+        (
+            '1	ran	run	VERB	_	_	0	_	_	_',
+            "sentence 1: 'ran' has no deprel",
+        ),
+        (
+            '1	ran	run	VERB	_	_	7	obj	_	_',
+            "'ran' has the head 7 of 1 words",
+        ),
+        (
+            '1	ran	run	VERB	_	_	1	obj	_	_',
+            "'ran' has the head 1 of 1 words",
+        ),
+        (
+            '2	ran	run	VERB	_	_	0	root	_	_',
+            r'numbered \[2\], not from 1 to 1',
+        ),
+        ('ran away', 'no CoNLL-U'),
+    ],
+)
+def test_a_sentence_without_a_tree_is_named(treebank, line, message):
+    with pytest.raises(ValueError, match=message):
+        read_treebank(treebank(f'{line}\n\n'))
+
+
+def test_bad_sentences_can_be_left_out(treebank):
+    bad = '1	ran	run	VERB	_	_	7	obj	_	_\n\n'
+    assert len(read_treebank(treebank(bad + SENTENCES), bad_rows='skip')) == 2
