@@ -33,8 +33,8 @@ def test_arrays_are_shown_by_type_and_shape(shown, expected):
 def test_many_marks_are_counted(tokenizer):
     encoded = bs.tokenize(tokenizer, ['the cat ran'])
     (batch,) = bs.bucket(encoded)
-    assert 'marks={}, classes=None' in repr(encoded) and len(repr(encoded)) < 200
-    assert 'marks={token, cls, sep}' in repr(batch)
+    assert 'marks={word}, classes=None)' in repr(encoded) and len(repr(encoded)) < 200
+    assert 'marks={word, token, cls, sep}' in repr(batch)
     here = {f'mark{number}': batch.marks['cls'] for number in range(7)}
     many = bs.Batch(batch.input_ids, batch.input_ids, batch.input_ids, here, batch.example)
     assert 'marks={mark0, mark1, mark2, mark3, mark4 and 2 more}' in repr(many)

@@ -170,10 +170,10 @@ def encode_parses(tokenizer, parses: Sequence[Parse], *, max_length: int = 128) 
       max_length: The greatest number of tokens.
 
     Returns:
-      The tokenised sentences with the mark 'word': the number of the word that each wordpiece
-      belongs to, from 0; -1 on special tokens and padding. Words that were cut off have no
-      wordpiece, nor have those that share all their wordpieces with a word before; a log line says
-      how many there are.
+      The tokenised sentences, whose mark 'word' is the number of the word in the treebank that
+      each wordpiece belongs to, from 0; -1 on special tokens and padding. Words that were cut off
+      have no wordpiece, nor have those that share all their wordpieces with a word before; a log
+      line says how many there are.
     """
     encoded = tokenize(tokenizer, [parse.example for parse in parses], max_length=max_length)
     words = words_of_spans(encoded, [parse.words for parse in parses])

@@ -7,8 +7,7 @@ left out. `marks` is a dictionary with
 
 - types of tokens, `[T]`: whether each position is of the type. `marks['token']` are the real
   tokens. Rows and columns of padding never count;
-- `marks['word']`, `[T]`: the number of the word of each wordpiece, -1 where there is none, if the
-  texts came with words (`measure/words.py`);
+- `marks['word']`, `[T]`: the number of the word of each wordpiece, -1 where there is none;
 - relations, `[P, 3]`: a row for each pair of linked wordpieces, (query position, key position,
   number of the link that the pair belongs to). Rows with the number -1 are filler;
 - `marks['notebook']`: the same features and relations as the authors' notebook read them

@@ -52,7 +52,7 @@ def test_words_that_are_not_split_are_their_wordpieces():
 def test_words_are_those_of_the_tokenizer(tokenizer):
     texts = [('unlikely cats ran .', 'she liked it'), ('the dog', "don't")]
     encoded = bs.tokenize(tokenizer, texts)
-    numbers = bs.word_numbers(encoded)
+    numbers = encoded.marks['word']
     for row, pair in enumerate(texts):
         given = tokenizer(*pair)
         theirs, last, count = [], None, -1
@@ -77,7 +77,7 @@ def test_maps_of_a_model_between_words(model_and_texts):
         if example >= 0:
             length = batch.input_ids.shape[1]
             words = np.full(length, -1)
-            of_example = bs.word_numbers(encoded)[example][:length]
+            of_example = encoded.marks['word'][example][:length]
             words[: len(of_example)] = of_example
             found = bs.word_maps(output.attentions[row], words)
             assert found.shape[-1] == len(
