@@ -36,7 +36,7 @@ _MEMBERS = {
     'data.tables': ('read_table',),
     'data.tagged': ('Tagged', 'read_conllu', 'read_tagged'),
     'data.tasks': ('GLUE', 'Example', 'Task', 'get_task'),
-    'data.treebank': ('Parse', 'encode_parses', 'read_treebank'),
+    'data.treebank': ('Parse', 'encode_parses', 'read_treebank', 'treebank_sample'),
     'finetune.train': ('Finetuned', 'finetune'),
     'measure.catalogue': ('Described', 'measure', 'measure_change'),
     'measure.collect': ('HeadTable', 'collect', 'compare'),
@@ -104,7 +104,12 @@ if TYPE_CHECKING:
     from bert_secrets_jax.data.tables import read_table
     from bert_secrets_jax.data.tagged import Tagged, read_conllu, read_tagged
     from bert_secrets_jax.data.tasks import GLUE, Example, Task, get_task
-    from bert_secrets_jax.data.treebank import Parse, encode_parses, read_treebank
+    from bert_secrets_jax.data.treebank import (
+        Parse,
+        encode_parses,
+        read_treebank,
+        treebank_sample,
+    )
     from bert_secrets_jax.finetune.train import Finetuned, finetune
     from bert_secrets_jax.measure import catalogue, links, statistics
     from bert_secrets_jax.measure.catalogue import Described, measure, measure_change

@@ -7,6 +7,7 @@ import dataclasses
 import os
 import pathlib
 from collections.abc import Iterable, Sequence
+from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -104,6 +105,24 @@ def read_treebank(path: str | os.PathLike[str], *, bad_rows: str = 'error') -> l
       ValueError: A word has no head or no relation, or the file is no CoNLL-U.
     """
     return good_rows(pathlib.Path(path), read_sentences(path), _parse, bad_rows)
+
+
+def treebank_sample(split: str = 'dev') -> list[Parse]:
+    """Read a split of the embedded treebank: 180 sentences, written and annotated for this project.
+
+    They are news, mail, reports and instructions as people write them, of 10 to 21 words, by the
+    guidelines of Universal Dependencies 2 for English. Apache-2.0, like the rest of the project.
+
+    Args:
+      split: The name of the split: 'train' (100 sentences) or 'dev' (80).
+
+    Raises:
+      ValueError: There is no such split.
+    """
+    if split not in ('train', 'dev'):
+        raise ValueError(f"The embedded treebank has the splits 'train' and 'dev', not {split!r}.")
+    with resources.as_file(resources.files(__package__) / 'trees' / f'{split}.conllu') as path:
+        return read_treebank(path)
 
 
 def _parse(sentence, identity: str, where: str) -> Parse:

@@ -114,6 +114,8 @@ def results(model, masked_lm, tuned, texts, settings):
     found['masked_lm_ablation'] = analyses.masked_lm_ablation(
         masked_lm, texts, tuned=tuned, max_length=32, **subject
     )
+    annotated = (texts, settings.annotations)
+    found['syntax_heads'] = analyses.syntax_heads(model, annotated, annotated, draws=9, **common)
     found['clusters'] = analyses.clusters(model, texts, **common)
     found['claims'] = analyses.claims(*found.values(), **subject)
     found['overview'] = analyses.overview({'MRPC': list(found.values()), 'own': []})

@@ -48,6 +48,13 @@ from bert_secrets_jax.analyses.verdicts.patterns import (
     MOST,
     few_are_heterogeneous,
 )
+from bert_secrets_jax.analyses.verdicts.syntax import (
+    NO_HEAD_FOR_ALL,
+    PRACTICAL_LEAD,
+    RELATION_HEADS,
+    no_head_for_all,
+    relations_have_heads,
+)
 from bert_secrets_jax.analyses.verdicts.together import corrected
 from bert_secrets_jax.analyses.verdicts.tokens import (
     FEATURES,
@@ -102,12 +109,15 @@ __all__ = [
     'NEGLIGIBLE',
     'NOT_MEASURED',
     'NOUN_PRONOUN',
+    'NO_HEAD_FOR_ALL',
     'PRACTICAL_GAIN',
+    'PRACTICAL_LEAD',
     'PRACTICAL_SHARE',
     'PRACTICAL_SIMILARITY',
     'PRACTICAL_TREND',
     'PRETRAINING',
     'RANDOM_HEAD_HELPS',
+    'RELATION_HEADS',
     'SAME_HEADS',
     'THESE_MODELS',
     'THIS_MODEL',
@@ -131,10 +141,12 @@ __all__ = [
     'heads_follow_links',
     'in_all_runs',
     'last_layers_change_most',
+    'no_head_for_all',
     'not_measured',
     'position_explains',
     'pretraining_helps',
     'published_gain',
+    'relations_have_heads',
     'same_heads_are_needed',
     'some_mask_helps',
     'unseen_change',
