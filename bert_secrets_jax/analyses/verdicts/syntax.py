@@ -49,7 +49,7 @@ def relations_have_heads(gains: Mapping[str, tuple[float, float, int]]) -> Verdi
         number of texts with such links. Relations in fewer than FEWEST texts do not count.
     """
     known = {name: gain for name, gain in gains.items() if gain[2] >= FEWEST}
-    sample = max((texts for _, _, texts in gains.values()), default=0)
+    sample = float(max((texts for _, _, texts in gains.values()), default=0))
     if len(known) < 2:
         return nothing_to_test(
             RELATION_HEADS,
