@@ -95,6 +95,15 @@ def get_config(arg: str = '') -> ConfigDict:
                 'reading': 'paper',
                 'per_unit': 0,
             },
+            # Sentences with dependency trees, two files in CoNLL-U: heads are chosen, and probes
+            # trained, on the one, and measured on the other. '' is the embedded sample.
+            'treebank': {
+                'train': '',
+                'dev': '',
+                # Draws so many sentences of each; 0 is all.
+                'max_train': 0,
+                'max_dev': 0,
+            },
             # How many examples have their maps drawn.
             'maps': {'examples': 3},
             'train': {
@@ -185,6 +194,8 @@ def shrink(config: ConfigDict) -> ConfigDict:
     config.data.max_examples = 12
     config.maps.examples = 1
     config.ablation.max_examples = 12
+    config.treebank.max_train = 30
+    config.treebank.max_dev = 30
     config.train.max_examples = 16
     config.train.max_dev_examples = 64
     config.train.epochs = 1

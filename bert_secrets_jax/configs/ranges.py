@@ -21,6 +21,8 @@ NUMBERS: Mapping[str, Range] = types.MappingProxyType(
         'encoding.tokens_per_batch': Range(1, 100_000_000),
         'links.draws': Range(1, 100_000),
         'frames.per_unit': _COUNT_OR_ALL,
+        'treebank.max_train': _COUNT_OR_ALL,
+        'treebank.max_dev': _COUNT_OR_ALL,
         'maps.examples': Range(0, 1_000),
         'train.num_seeds': Range(1, 1_000),
         'train.max_examples': _COUNT_OR_ALL,

@@ -51,9 +51,12 @@ from bert_secrets_jax.analyses.patterns import (
 )
 from bert_secrets_jax.analyses.relations import Relations, assemble, relation_statistics
 from bert_secrets_jax.analyses.special_tokens import STATISTICS, SpecialTokens
+from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads, syntax_heads
 from bert_secrets_jax.analyses.tables import describe
 from bert_secrets_jax.data.encoding import knows_words
 from bert_secrets_jax.data.framenet import framenet_sample, read_framenet, read_framenet_sample
+from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.data.treebank import treebank_sample
 from bert_secrets_jax.measure.catalogue import RELATIONS, Described, named
 from bert_secrets_jax.patterns.classifier import pattern_comparisons
 from bert_secrets_jax.programs import inputs
@@ -72,17 +75,30 @@ def _needs_words(study: Study) -> str:
 
 def _needs_english(study: Study) -> str:
     """The embedded sentences are English, and say nothing of a model of something else."""
-    if study.config.frames.sample:
-        return ''
-    examples, _ = framenet_sample()
-    try:
-        known = knows_words(study.pretrained.tokenizer, [each.text_a for each in examples])
-    except (ValueError, OSError, TypeError):
-        # Whoever needs the model will say what is wrong with it.
-        return ''
-    if known:
+    if study.config.frames.sample or _knows(study, framenet_sample()[0]):
         return ''
     return 'sentences that the tokenizer knows (setting frames.sample), or model.allow_unknown'
+
+
+def _needs_trees(study: Study) -> str:
+    treebank = study.config.treebank
+    if bool(treebank.train) != bool(treebank.dev):
+        return 'both parts of a treebank (settings treebank.train and treebank.dev)'
+    if treebank.dev or _knows(study, [parse.example for parse in treebank_sample('dev')]):
+        return ''
+    return (
+        'a treebank that the tokenizer knows (settings treebank.train and treebank.dev), or '
+        'model.allow_unknown'
+    )
+
+
+def _knows(study: Study, examples: Sequence[Example]) -> bool:
+    """Return whether the tokenizer knows the words of English examples."""
+    try:
+        return knows_words(study.pretrained.tokenizer, [each.text_a for each in examples])
+    except (ValueError, OSError, TypeError):
+        # Whoever needs the model will say what is wrong with it.
+        return True
 
 
 def _needs_training(study: Study) -> str:
@@ -201,6 +217,31 @@ def _clusters(study: Study, _) -> Clusters:
         study.on_texts() | {'seed': study.config.seed},
         lambda: from_tables(tables, seed=study.config.seed, subject=study.subject),
     )
+
+
+def _syntax_heads(study: Study, _) -> SyntaxHeads:
+    depends_on = {
+        'weights': study.input('weights'),
+        'treebank': study.input('treebank'),
+        'max_length': study.config.encoding.max_length,
+        'links': [study.config.links.draws, study.config.seed],
+    }
+    train, dev = study.treebank
+    found = study.run.keep(
+        'syntax heads',
+        SyntaxHeads,
+        depends_on,
+        lambda: syntax_heads(
+            study.pretrained,
+            train,
+            dev,
+            draws=study.config.links.draws,
+            seed=study.config.seed,
+            settings=study.settings,
+        ),
+    )
+    subject = dataclasses.replace(study.subject, texts=study.treebank_name, task=None)
+    return dataclasses.replace(found, subject=subject)
 
 
 def _features(study: Study, _) -> Features:
@@ -563,7 +604,8 @@ SECTIONS: Mapping[str, Section] = {
     ),
     'features': Section(_features, _feature_wants, _feature_wants, needs=_needs_words),
     'cls_tokens': Section(_cls_tokens, _cls_wants, _cls_wants, needs=_needs_words),
-    'clusters': Section(_clusters, _cluster_wants),
+    'cluster': Section(_clusters, _cluster_wants),
+    'syntax_heads': Section(_syntax_heads, needs=_needs_trees),
     'masked_lm': Section(_masked_lm, needs=_needs_masked_lm),
     'ablate': Section(_ablation, needs=_needs_classifier),
     'ablate_seeds': Section(_ablation_over_seeds, needs=_needs_seeds),
@@ -576,6 +618,7 @@ SECTIONS: Mapping[str, Section] = {
 ONLY_ON_REQUEST = ('interactions',)
 # The beginning of the names of a section's files, if it is not the name of the section.
 FILES = {
+    'cluster': 'clusters',
     'ablate': 'ablation',
     'ablate_seeds': 'ablation_over_seeds',
     'finetune': 'finetuning',

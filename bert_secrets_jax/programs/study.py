@@ -35,6 +35,7 @@ from bert_secrets_jax.data.masking import Masking
 from bert_secrets_jax.data.questions import Question
 from bert_secrets_jax.data.tagged import Tagged
 from bert_secrets_jax.data.tasks import Example, draw
+from bert_secrets_jax.data.treebank import Parse, read_treebank, treebank_sample
 from bert_secrets_jax.files import read_record, write_record
 from bert_secrets_jax.finetune.metrics import check_metrics
 from bert_secrets_jax.finetune.outcome import is_finished
@@ -288,6 +289,27 @@ class Study:
             'annotations', lambda: annotate(self.texts, pipeline=pipeline, cache=cache)
         )
 
+    @property
+    def treebank(self) -> tuple[list[Parse], list[Parse]]:
+        """The sentences with trees, of both parts: `treebank.max_train` and `treebank.max_dev`."""
+        return self.once('treebank', self._treebank)
+
+    def _treebank(self) -> tuple[list[Parse], list[Parse]]:
+        settings = self.config.treebank
+        return tuple(
+            self._drawn(read_treebank(path) if path else treebank_sample(part), wanted)
+            for part, path, wanted in (
+                ('train', settings.train, settings.max_train),
+                ('dev', settings.dev, settings.max_dev),
+            )
+        )
+
+    @property
+    def treebank_name(self) -> str:
+        """The name of the treebank, for sentences and captions."""
+        path = self.config.treebank.dev
+        return pathlib.PurePath(path).stem if path else 'the embedded treebank'
+
     @functools.cached_property
     def mesh(self) -> jax.sharding.Mesh | None:
         """All devices along an axis `data`; None if there is only one."""
@@ -338,7 +360,7 @@ class Study:
 
         Args:
           name: The name of the input: 'weights', 'texts' (those that are analysed), 'dev', 'train',
-            'ablated texts', 'choosing texts', 'annotations', 'classifier' or 'frames'.
+            'ablated texts', 'choosing texts', 'annotations', 'classifier', 'frames' or 'treebank'.
 
         Raises:
           FileNotFoundError: The input is not there, and the run has noted no digest of it.
@@ -375,6 +397,7 @@ class Study:
             'annotations': lambda: _digest_of(self.annotations),
             'classifier': self._digest_of_classifier,
             'frames': self._digest_of_frames,
+            'treebank': lambda: _digest_of([*self.treebank[0], *self.treebank[1]]),
         }
 
     def _sources(self, name: str) -> Any:
@@ -394,6 +417,7 @@ class Study:
             'annotations': [*texts, config.linguistics.to_dict()],
             'classifier': config.patterns.classifier,
             'frames': config.frames.to_dict(),
+            'treebank': [config.treebank.to_dict(), config.seed],
         }
         return sources.get(name, texts)
 

@@ -1,9 +1,9 @@
 """Which heads do alike: divergences between all heads, on a plane (Clark et al. 2019, section 6).
 
-python -m experiments.clusters --config=configs/quickstart.py --workdir=results/quickstart
+python -m experiments.cluster --config=configs/quickstart.py --workdir=results/quickstart
 """
 
 from bert_secrets_jax.programs import launch
 
 if __name__ == '__main__':
-    launch.launch_section('clusters')
+    launch.launch_section('cluster')
