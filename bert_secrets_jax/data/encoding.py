@@ -180,6 +180,35 @@ def listed(batches: Iterable[Batch]) -> Iterable[Batch]:
     return batches
 
 
+def check_tokenizer(tokenizer, max_length: int) -> None:
+    """Refuse what is no tokenizer, one without [CLS], [SEP] or [PAD], and lengths without room.
+
+    Args:
+      tokenizer: A fast tokenizer of `transformers`.
+      max_length: The greatest number of tokens that it is to make of a text or a pair.
+
+    Raises:
+      TypeError: It is something else.
+      ValueError: It is missing or lacks one of these tokens, or a pair does not fit.
+    """
+    if tokenizer is None:
+        raise ValueError(
+            'The model came without a tokenizer, and takes ids and no texts: copy the tokenizer '
+            'files of the model it was fine-tuned from into its folder, or give '
+            'bs.from_pretrained(..., tokenizer=...).'
+        )
+    if not hasattr(tokenizer, 'num_special_tokens_to_add'):
+        raise TypeError(
+            f'{type(tokenizer).__name__} is no tokenizer: what `from_pretrained` returns has one, '
+            '.tokenizer.'
+        )
+    for name in ('cls_token', 'sep_token', 'pad_token'):
+        if getattr(tokenizer, name) is None:
+            raise ValueError(f'The tokenizer has no {name}: name it in tokenizer_config.json.')
+    if max_length < tokenizer.num_special_tokens_to_add(pair=True) + 2:
+        raise ValueError(f'{max_length=} has no room for [CLS] A [SEP] B [SEP].')
+
+
 def tokenize(tokenizer, texts: Sequence[Text], *, max_length: int = 128) -> Encoded:
     """Tokenise texts.
 
@@ -194,25 +223,10 @@ def tokenize(tokenizer, texts: Sequence[Text], *, max_length: int = 128) -> Enco
       TypeError: The texts or the tokenizer are something else.
       ValueError: There are no texts, or single sentences are mixed with pairs.
     """
-    if tokenizer is None:
-        raise ValueError(
-            'The model came without a tokenizer, and takes ids and no texts: copy the tokenizer '
-            'files of the model it was fine-tuned from into its folder, or give '
-            'bs.from_pretrained(..., tokenizer=...).'
-        )
-    if not hasattr(tokenizer, 'num_special_tokens_to_add'):
-        raise TypeError(
-            f'{type(tokenizer).__name__} is no tokenizer: what `from_pretrained` returns has one, '
-            '.tokenizer.'
-        )
+    check_tokenizer(tokenizer, max_length)
     examples = as_examples(texts)
     if not examples:
         raise ValueError('There are no examples to encode.')
-    for name in ('cls_token', 'sep_token', 'pad_token'):
-        if getattr(tokenizer, name) is None:
-            raise ValueError(f'The tokenizer has no {name}: name it in tokenizer_config.json.')
-    if max_length < tokenizer.num_special_tokens_to_add(pair=True) + 2:
-        raise ValueError(f'{max_length=} has no room for [CLS] A [SEP] B [SEP].')
     singles = [example.id for example in examples if example.text_b is None]
     if 0 < len(singles) < len(examples):
         raise ValueError(
