@@ -22,6 +22,9 @@ _CHARACTERS_PER_TOKEN = 100
 # The share of [UNK] from which on it is told, and from which on texts are refused.
 _SOME_UNKNOWN = 0.01
 _MOST_UNKNOWN = 0.5
+# A full stop and a comma as tokenizers spell them: a part of the word before or not (WordPiece),
+# with or without the space before them (byte-level BPE, SentencePiece).
+_STOPS = tuple(f'{before}{stop}' for before in ('', '##', 'Ġ', '▁') for stop in '.,')
 BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
@@ -36,10 +39,10 @@ class Batch:
       token_type_ids: [B, T] int32 0 up to the first [SEP] and 1 after it; always 0 if the tokenizer
         has no token types.
       attention_mask: [B, T] int32 1 on real tokens, 0 on padding.
-      marks: Arrays by name. 'token' (all real tokens), 'cls' and 'sep' are always there, [B, T]
-        bool. Annotations add features [B, T] bool and relations [B, P, 3] int32, and under
-        'notebook' a dictionary of the same features and relations in the notebook's reading: see
-        `annotation.align`.
+      marks: Arrays by name. 'token' (all real tokens), 'cls', 'sep' and 'period_comma' (wordpieces
+        that are a full stop or a comma) are always there, [B, T] bool. Annotations add features [B,
+        T] bool and relations [B, P, 3] int32, and under 'notebook' a dictionary of the same
+        features and relations in the notebook's reading: see `annotation.align`.
       example: [B] int32 The number of the example in each row; -1 in a filler row.
     """
 
@@ -136,9 +139,16 @@ class Encoded:
                 'token': real,
                 'cls': special & (input_ids == self.tokenizer.cls_token_id),
                 'sep': special & (input_ids == self.tokenizer.sep_token_id),
+                'period_comma': real & ~special & np.isin(input_ids, _stops(self.tokenizer)),
             },
             example=examples,
         )
+
+
+def _stops(tokenizer) -> list[int]:
+    """Return the ids of a full stop and a comma; none if the tokenizer has neither."""
+    ids = tokenizer.convert_tokens_to_ids(list(_STOPS))
+    return [each for each in ids if each is not None and each != tokenizer.unk_token_id]
 
 
 def _for_each(function: Callable[[np.ndarray], np.ndarray], marks: Mapping[str, Any]) -> dict:
