@@ -27,6 +27,8 @@ HIDDEN, CLASSES, REGRESSION = (
     'the cross entropy of the task',
     'the squared error of the task',
 )
+# Gradients take about as many times the memory of a forward pass.
+_MEMORY = 4
 _UNITS = {HIDDEN: 'nats', CLASSES: 'nats', REGRESSION: 'squared error'}
 
 
@@ -96,10 +98,13 @@ def gradients_of(
       ValueError: The model has no such loss; or as `mask_words` and `encode`.
     """
     settings = settings or TextSettings()
+    # The way back needs all maps of a batch, and the scores of all wordpieces.
+    fewer = max(settings.tokens_per_batch // _MEMORY, 1)
+    settings = dataclasses.replace(settings, tokens_per_batch=fewer)
     name = loss_of(pretrained, examples)
     if name == HIDDEN:
-        options = settings.bucketing
-        batches = mask_words(pretrained.tokenizer, examples, masking=masking, **options).batches
+        masked = mask_words(pretrained.tokenizer, examples, masking=masking, **settings.bucketing)
+        batches = masked.batches
     else:
         labels = labels_of(examples, pretrained.config)
         plain = batches_of(pretrained, examples, settings, annotated=False)

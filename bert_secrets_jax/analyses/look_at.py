@@ -53,8 +53,8 @@ STATISTICS = (
 COUNTED = ('self', 'previous token', 'next token', '[CLS]', 'all [SEP]', 'period or comma')
 # The panels of the figure of attention, by title.
 _PANELS = {
-    'all tokens to': ('[CLS]', 'all [SEP]', 'period or comma'),
-    'to [SEP]': ('other tokens to [SEP]', '[SEP] to [SEP]'),
+    'attention of all tokens': ('[CLS]', 'all [SEP]', 'period or comma'),
+    'attention to [SEP]': ('other tokens to [SEP]', '[SEP] to [SEP]'),
 }
 _PUBLISHED = 'Clark et al.: BERT-base'
 
@@ -418,8 +418,8 @@ def _draw_entropies(result: LookAt):
     means = {ENTROPY: published['entropy, smoothed (nats)']} if published else {}
     figure = plots.head_points(
         {
-            'of all tokens': {ENTROPY: result.tables[ENTROPY].mean},
-            'of [CLS]': {OF_CLS: result.tables[OF_CLS].mean},
+            'attention of all tokens': {ENTROPY: result.tables[ENTROPY].mean},
+            'attention of [CLS]': {OF_CLS: result.tables[OF_CLS].mean},
         },
         label='entropy (nats)',
         levels={f'even attention ({uniform:.2f})': uniform},
@@ -438,7 +438,7 @@ def _draw_gradients(result: LookAt):
     gradients = result.gradients
     figure = plots.head_points(
         {
-            'gradient at attention to': {
+            f'gradient of {gradients.loss}': {
                 name: table.mean for name, table in gradients.tables.items() if table.count
             }
         },

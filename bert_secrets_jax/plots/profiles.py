@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import matplotlib
 import numpy as np
+from matplotlib.lines import Line2D
 
 from bert_secrets_jax.plots.figure import COLOURS, STYLE, Figure
 
@@ -65,8 +66,8 @@ def head_points(
         in all panels.
       label: The label of the vertical axis, with the unit.
       levels: Values by their names that are drawn as dashed lines in all panels; None draws none.
-      published: Published means of layers [L] by the name of ours, drawn as crosses; NaN where
-        nothing was published. None draws none.
+      published: Published means of layers [L] by the name of ours, drawn as crosses of its colour;
+        NaN where nothing was published. None draws none.
       published_name: The name of the published means in the legend.
     """
     published, levels = published or {}, levels or {}
@@ -90,17 +91,17 @@ def head_points(
                     layers, values.mean(axis=1), 'o-', color=colour, markersize=3, linewidth=1.2
                 )
                 if name in published:
-                    (cross,) = axis.plot(
-                        layers, published[name], 'x', color=colour, markersize=5,
-                        markeredgecolor='k',
-                    )  # fmt: skip
+                    axis.plot(
+                        layers, published[name], 'x', color=colour, markersize=6, markeredgewidth=2
+                    )
                     if published_name:
-                        entries[published_name] = cross
+                        entries[published_name] = Line2D([], [], color='k', marker='x', ls='')
             for name, level in levels.items():
                 entries[name] = axis.axhline(level, color='0.4', linestyle='--', linewidth=0.9)
-            axis.set(title=title, xlabel='layer', xticks=layers, ylim=(0, None))
+            axis.set(title=title, xlabel='layer', xticks=layers)
             axis.grid(axis='y', alpha=0.3)
-        axes[0].set_ylabel(label)
+        # The axis is shared: its limits are known when all panels are drawn.
+        axes[0].set(ylabel=label, ylim=(0, None))
         figure.legend(
             entries.values(), entries.keys(), loc='outside lower center', ncols=3, frameon=False,
             fontsize=7,
