@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, TypeVar
@@ -17,13 +18,14 @@ from bert_secrets_jax.analyses.cls_tokens import ClsTokens
 from bert_secrets_jax.analyses.features import Features
 from bert_secrets_jax.analyses.finetuning import Finetuning
 from bert_secrets_jax.analyses.frames import FRAMES_DIRECTION, Frames
+from bert_secrets_jax.analyses.look_at import OF_CLS, LookAt
 from bert_secrets_jax.analyses.patterns import ALL_SPECIAL, NAMES, UPPER, Patterns
 from bert_secrets_jax.analyses.populations import ANY_FINETUNING
 from bert_secrets_jax.analyses.relations import Relations
 from bert_secrets_jax.analyses.special_tokens import SpecialTokens
 from bert_secrets_jax.analyses.tables import Tables
 from bert_secrets_jax.analyses.verdicts import Claim, Verdict
-from bert_secrets_jax.measure.catalogue import FEATURES, RELATIONS, from_cls
+from bert_secrets_jax.measure.catalogue import FEATURES, RELATIONS, UNIFORM, from_cls
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.measure.links import directions
 from bert_secrets_jax.patterns.cnn import CLASSES, TITLES
@@ -93,7 +95,7 @@ class Claims(Result):
                 unit='claims',
                 sample=len(self.verdicts),
                 sample_of='claims',
-                source='Kovaleva et al. 2019',
+                source=', '.join(dict.fromkeys(map(_publication, self.verdicts))),
                 template='{warning}{sample} claims: {counts}.',
                 numbers={'counts': ', '.join(parts), 'warning': warning},
             )
@@ -110,6 +112,12 @@ class Claims(Result):
             f'may differ by more; one for "{verdicts.ANY_FINETUNING}" rests on an interval over '
             'the seeds of several.',
         ]
+
+
+def _publication(verdict: Verdict) -> str:
+    """Return the paper of a claim, whose source names it unless it is the one of this package."""
+    paper_of_others = re.match(r'[A-Z][^,]* \d{4}(?=,)', verdict.claim.source)
+    return paper_of_others[0] if paper_of_others else 'Kovaleva et al. 2019'
 
 
 def verdicts_frame(found: Sequence[Verdict]) -> 'pandas.DataFrame':
@@ -141,6 +149,8 @@ def verdicts_frame(found: Sequence[Verdict]) -> 'pandas.DataFrame':
 def claims(*results: Result, subject: Subject | None = None) -> Claims:
     """Test the claims of the paper on the results of other analyses.
 
+    Those of Clark et al. (2019) are tested if a result of `look_at` is among them.
+
     Args:
       *results: The results of any analyses of `bs.analyses` for one model, in any order; of several
         from one analysis, the first is used. The verdict on a claim that none of them measured is
@@ -159,7 +169,7 @@ def claims(*results: Result, subject: Subject | None = None) -> Claims:
     measured = Measured(tuple(results))
     found = tuple(
         test(measured) or verdicts.not_measured(claim, needs)
-        for claim, (test, needs) in _TESTS.items()
+        for claim, (test, needs) in (_TESTS | _of_looking(measured)).items()
     )
     finetuning = measured.first(Finetuning)
     unlearnt = () if finetuning is None else tuple(finetuning.unlearnt)
@@ -495,6 +505,29 @@ def _few_heterogeneous(measured: Measured) -> Verdict | None:
     return _in_runs(measured.models(Patterns), test)
 
 
+def _of_looking(measured: Measured) -> dict[Claim, tuple[Callable, str]]:
+    """Return the tests of the claims of Clark et al., where what they are about was measured."""
+    return {} if measured.first(LookAt) is None else _LOOKING
+
+
+def _looked(test: Callable[..., Verdict], *names: str) -> Callable[[Measured], Verdict]:
+    """Return the test of a claim on tables of what heads look at."""
+    return lambda measured: test(*(measured.first(LookAt).tables[name] for name in names))
+
+
+def _no_op(measured: Measured) -> Verdict | None:
+    gradients = measured.first(LookAt).gradients
+    if gradients is None:
+        return None
+    return verdicts.sep_is_a_no_op(gradients.tables, loss=gradients.loss)
+
+
+_LOOKING: dict[Claim, tuple[Callable[[Measured], Verdict | None], str]] = {
+    verdicts.SEP_HALF: (_looked(verdicts.heads_look_at_sep, 'all [SEP]'), 'look_at'),
+    verdicts.SEP_TO_SEP: (_looked(verdicts.sep_looks_at_sep, '[SEP] to [SEP]'), 'look_at'),
+    verdicts.BROAD_CLS: (_looked(verdicts.cls_looks_broadly, OF_CLS, UNIFORM), 'look_at'),
+    verdicts.SEP_NO_OP: (_no_op, 'look_at with gradients'),
+}
 _VERB_SUBJECT, _NOUN_PRONOUN = RELATIONS
 # The test of each claim, and the measurements that it needs.
 _TESTS: dict[Claim, tuple[Callable[[Measured], Verdict | None], str]] = {

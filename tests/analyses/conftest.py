@@ -115,6 +115,7 @@ def results(model, masked_lm, tuned, texts, settings):
         masked_lm, texts, tuned=tuned, max_length=32, **subject
     )
     found['clusters'] = analyses.clusters(model, texts, **common)
+    found['look_at'] = analyses.look_at(masked_lm, texts, **common)
     found['claims'] = analyses.claims(*found.values(), **subject)
     found['overview'] = analyses.overview({'MRPC': list(found.values()), 'own': []})
     return found
