@@ -263,6 +263,8 @@ class LookAt(Result):
     def _counts(self):
         rows = []
         for name in COUNTED:
+            if not self.tables[name].count:
+                continue
             found = count_over_half(self.tables[name])
             rows.append(
                 (name, len(found.heads), found.low, found.high, ', '.join(found.heads) or 'none')
@@ -282,6 +284,7 @@ class LookAt(Result):
                 table.count, gradients.unit,
             )
             for name, table in gradients.tables.items()
+            if table.count
             for layer in range(self.layers)
         ]  # fmt: skip
         return framed(
@@ -397,7 +400,8 @@ def _draw_attention(result: LookAt):
     published = _published(result.layers)
     figure = plots.head_points(
         {
-            title: {name: result.tables[name].mean for name in names}
+            # A tokenizer may have neither a full stop nor a comma.
+            title: {name: result.tables[name].mean for name in names if result.tables[name].count}
             for title, names in _PANELS.items()
         },
         label=SHARE,

@@ -106,10 +106,12 @@ class Overview(Result):
         model in place of the task.
         """
         # Those of Clark et al. are only tested where their measurements are.
-        claims = dict.fromkeys(each.claim for of in self.claims.values() for each in of.verdicts)
+        each_claim = dict.fromkeys(
+            verdict.claim for found in self.claims.values() for verdict in found.verdicts
+        )
         tests = [
             (name, verdict)
-            for claim in claims
+            for claim in each_claim
             for name, found in self.claims.items()
             for verdict in found.verdicts
             if verdict.claim == claim
