@@ -186,12 +186,12 @@ class LookAt(Result):
         return Finding(
             name=f'heads on the {name}',
             estimate=count,
-            low=found.low,
-            high=found.high,
+            low=float(found.low),
+            high=float(found.high),
             unit='heads',
             sample=int(table.count),
             source=f'{SOURCE}.1',
-            template='Of {all} heads, {estimate} ({low} to {high}) {give} more than half of '
+            template='Of {all} heads, {estimate} ({low:.0f} to {high:.0f}) {give} more than half of '
             '{their} attention to the {kind}{which}. Clark et al. report {published} of BERT-base.',
             numbers={
                 'all': table.mean.size,
