@@ -35,7 +35,7 @@ def test_many_marks_are_counted(tokenizer):
     encoded = bs.tokenize(tokenizer, ['the cat ran'])
     (batch,) = bs.bucket(encoded)
     assert 'marks={word}, classes=None)' in repr(encoded) and len(repr(encoded)) < 200
-    assert 'marks={word, token, cls, sep}' in repr(batch)
+    assert 'marks={word, token, cls, sep, period_comma}' in repr(batch)
     here = {f'mark{number}': batch.marks['cls'] for number in range(7)}
     many = bs.Batch(batch.input_ids, batch.input_ids, batch.input_ids, here, batch.example)
     assert 'marks={mark0, mark1, mark2, mark3, mark4 and 2 more}' in repr(many)

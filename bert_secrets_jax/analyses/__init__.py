@@ -20,6 +20,7 @@ from bert_secrets_jax.analyses.features import Features, features
 from bert_secrets_jax.analyses.finetuning import Finetuning, finetuning
 from bert_secrets_jax.analyses.frames import Frames, frames
 from bert_secrets_jax.analyses.interactions import Interactions, interactions
+from bert_secrets_jax.analyses.look_at import LookAt, look_at
 from bert_secrets_jax.analyses.masked_lm_ablation import MaskedLMAblation, masked_lm_ablation
 from bert_secrets_jax.analyses.overview import Overview, overview
 from bert_secrets_jax.analyses.patterns import Patterns, patterns
@@ -41,6 +42,7 @@ __all__ = [
     'Finetuning',
     'Frames',
     'Interactions',
+    'LookAt',
     'MaskedLMAblation',
     'Overview',
     'Patterns',
@@ -60,6 +62,7 @@ __all__ = [
     'finetuning',
     'frames',
     'interactions',
+    'look_at',
     'masked_lm_ablation',
     'overview',
     'patterns',

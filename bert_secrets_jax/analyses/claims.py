@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, TypeVar
@@ -17,6 +18,7 @@ from bert_secrets_jax.analyses.cls_tokens import ClsTokens
 from bert_secrets_jax.analyses.features import Features
 from bert_secrets_jax.analyses.finetuning import Finetuning
 from bert_secrets_jax.analyses.frames import FRAMES_DIRECTION, Frames
+from bert_secrets_jax.analyses.look_at import OF_CLS, LookAt
 from bert_secrets_jax.analyses.patterns import ALL_SPECIAL, NAMES, UPPER, Patterns
 from bert_secrets_jax.analyses.populations import ANY_FINETUNING
 from bert_secrets_jax.analyses.relations import Relations
@@ -24,7 +26,7 @@ from bert_secrets_jax.analyses.special_tokens import SpecialTokens
 from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads
 from bert_secrets_jax.analyses.tables import Tables
 from bert_secrets_jax.analyses.verdicts import Claim, Verdict
-from bert_secrets_jax.measure.catalogue import FEATURES, RELATIONS, from_cls
+from bert_secrets_jax.measure.catalogue import FEATURES, RELATIONS, UNIFORM, from_cls
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.measure.links import directions
 from bert_secrets_jax.patterns.cnn import CLASSES, TITLES
@@ -94,7 +96,7 @@ class Claims(Result):
                 unit='claims',
                 sample=len(self.verdicts),
                 sample_of='claims',
-                source='Kovaleva et al. 2019',
+                source=', '.join(dict.fromkeys(map(_publication, self.verdicts))),
                 template='{warning}{sample} claims: {counts}.',
                 numbers={'counts': ', '.join(parts), 'warning': warning},
             )
@@ -111,6 +113,12 @@ class Claims(Result):
             f'may differ by more; one for "{verdicts.ANY_FINETUNING}" rests on an interval over '
             'the seeds of several.',
         ]
+
+
+def _publication(verdict: Verdict) -> str:
+    """Return the paper of a claim, whose source names it unless it is the one of this package."""
+    paper_of_others = re.match(r'[A-Z][^,]* \d{4}(?=,)', verdict.claim.source)
+    return paper_of_others[0] if paper_of_others else 'Kovaleva et al. 2019'
 
 
 def verdicts_frame(found: Sequence[Verdict]) -> 'pandas.DataFrame':
@@ -142,6 +150,8 @@ def verdicts_frame(found: Sequence[Verdict]) -> 'pandas.DataFrame':
 def claims(*results: Result, subject: Subject | None = None) -> Claims:
     """Test the claims of the paper on the results of other analyses.
 
+    Those of Clark et al. (2019) are tested if a result of `look_at` is among them.
+
     Args:
       *results: The results of any analyses of `bs.analyses` for one model, in any order; of several
         from one analysis, the first is used. The verdict on a claim that none of them measured is
@@ -160,7 +170,7 @@ def claims(*results: Result, subject: Subject | None = None) -> Claims:
     measured = Measured(tuple(results))
     found = tuple(
         test(measured) or verdicts.not_measured(claim, needs)
-        for claim, (test, needs) in _TESTS.items()
+        for claim, (test, needs) in _tests(measured).items()
     )
     finetuning = measured.first(Finetuning)
     unlearnt = () if finetuning is None else tuple(finetuning.unlearnt)
@@ -496,6 +506,14 @@ def _few_heterogeneous(measured: Measured) -> Verdict | None:
     return _in_runs(measured.models(Patterns), test)
 
 
+def _tests(measured: Measured) -> dict[Claim, tuple[Callable[[Measured], Verdict | None], str]]:
+    found = dict(_TESTS)
+    for kind, tests in _TESTS_BESIDE.items():
+        if measured.first(kind) is not None:
+            found |= tests
+    return found
+
+
 def _relation_heads(measured: Measured) -> Verdict | None:
     found = measured.first(SyntaxHeads)
     if found is None or found.published_gains is None:
@@ -508,6 +526,18 @@ def _no_head_for_all(measured: Measured) -> Verdict | None:
     if found is None or found.published_gains is None:
         return None
     return verdicts.no_head_for_all(*found.gain_of(len(found.relations) - 1))
+
+
+def _looked(test: Callable[..., Verdict], *names: str) -> Callable[[Measured], Verdict]:
+    """Return the test of a claim on tables of what heads look at."""
+    return lambda measured: test(*(measured.first(LookAt).tables[name] for name in names))
+
+
+def _no_op(measured: Measured) -> Verdict | None:
+    gradients = measured.first(LookAt).gradients
+    if gradients is None:
+        return None
+    return verdicts.sep_is_a_no_op(gradients.tables, loss=gradients.loss)
 
 
 _VERB_SUBJECT, _NOUN_PRONOUN = RELATIONS
@@ -539,6 +569,17 @@ _TESTS: dict[Claim, tuple[Callable[[Measured], Verdict | None], str]] = {
         'ablation of layers',
     ),
     verdicts.FRAME_HEADS: (_frame_heads, 'frames and ablation of heads'),
-    verdicts.RELATION_HEADS: (_relation_heads, 'syntax_heads on a treebank'),
-    verdicts.NO_HEAD_FOR_ALL: (_no_head_for_all, 'syntax_heads on a treebank'),
+}
+# Those of claims of other papers, which are only made where what they are about was measured.
+_TESTS_BESIDE: dict[type[Result], dict[Claim, tuple[Callable[[Measured], Verdict | None], str]]] = {
+    LookAt: {
+        verdicts.SEP_HALF: (_looked(verdicts.heads_look_at_sep, 'all [SEP]'), 'look_at'),
+        verdicts.SEP_TO_SEP: (_looked(verdicts.sep_looks_at_sep, '[SEP] to [SEP]'), 'look_at'),
+        verdicts.BROAD_CLS: (_looked(verdicts.cls_looks_broadly, OF_CLS, UNIFORM), 'look_at'),
+        verdicts.SEP_NO_OP: (_no_op, 'look_at with gradients'),
+    },
+    SyntaxHeads: {
+        verdicts.RELATION_HEADS: (_relation_heads, 'syntax_heads on a treebank'),
+        verdicts.NO_HEAD_FOR_ALL: (_no_head_for_all, 'syntax_heads on a treebank'),
+    },
 }

@@ -12,8 +12,8 @@ from bert_secrets_jax import plots
 from bert_secrets_jax.analyses.tables import Tables
 from bert_secrets_jax.analyses.texts import TextSettings, batches_of
 from bert_secrets_jax.data.tasks import Text
-from bert_secrets_jax.measure.catalogue import Described, measure, named
-from bert_secrets_jax.measure.divergence import head_divergences, uniform_entropy
+from bert_secrets_jax.measure.catalogue import UNIFORM, Described, measure, named
+from bert_secrets_jax.measure.divergence import head_divergences
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.progress import progress
@@ -21,7 +21,6 @@ from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, fram
 
 SOURCE = 'Clark et al. 2019, section 6, Figure 6'
 DIVERGENCE = 'divergence between heads'
-UNIFORM = 'entropy of even attention'
 # The statistics by which a head is said to do mostly one thing, and the least share that is mostly:
 # the thresholds of the published code.
 BEHAVIOURS = {'next token': 0.5, 'previous token': 0.5, '[CLS]': 0.6, '[SEP]': 0.6}
@@ -44,14 +43,7 @@ def cluster_statistics() -> list[Described]:
             limits=(0.0, float(np.log(2))),
             source=SOURCE,
         ),
-        Described(
-            UNIFORM,
-            'entropy of even attention',
-            uniform_entropy,
-            unit='nats',
-            source='Clark et al. 2019, section 3.3',
-        ),
-        *map(named, (*BEHAVIOURS, 'entropy (nats)')),
+        *map(named, (UNIFORM, *BEHAVIOURS, 'entropy (nats)')),
     ]
 
 

@@ -57,10 +57,10 @@ class Overview(Result):
 
     def frames(self):
         corrected = self.corrected
-        by_claim: dict[str, list[str]] = {}
-        for claim, _, verdict, p_value, adjusted, after, _ in corrected:
+        by_claim: dict[str, dict[str, str]] = {}
+        for claim, task, verdict, p_value, adjusted, after, _ in corrected:
             shown = verdict if np.isnan(p_value) else f'{after} (p = {p_value:.2g}; {adjusted:.2g})'
-            by_claim.setdefault(claim, []).append(shown)
+            by_claim.setdefault(claim, {})[task] = shown
         sources = {
             each.claim.text: each.claim.source
             for found in self.claims.values()
@@ -77,7 +77,14 @@ class Overview(Result):
             'tasks': framed(_COLUMNS, self.rows),
             'claims': framed(
                 ('claim', 'source', *self.claims),
-                [(claim, sources[claim], *by_claim[claim]) for claim in sources],
+                [
+                    (
+                        claim,
+                        source,
+                        *(by_claim[claim].get(task, verdicts.NOT_MEASURED) for task in self.claims),
+                    )
+                    for claim, source in sources.items()
+                ],
                 'Which claims of the paper hold, after the correction for all claims and tasks. In '
                 'brackets the p-value of the single test, and the corrected one.',
             ),
@@ -98,10 +105,16 @@ class Overview(Result):
         The tests are in the order of the claims. Those about several tasks are the last, with the
         model in place of the task.
         """
+        # Those of Clark et al. are only tested where their measurements are.
+        each_claim = dict.fromkeys(
+            verdict.claim for found in self.claims.values() for verdict in found.verdicts
+        )
         tests = [
             (name, verdict)
-            for row in zip(*(each.verdicts for each in self.claims.values()), strict=True)
-            for name, verdict in zip(self.claims, row, strict=True)
+            for claim in each_claim
+            for name, found in self.claims.items()
+            for verdict in found.verdicts
+            if verdict.claim == claim
         ]
         tests += [(name, each) for name, found in self.over_tasks.items() for each in found]
         adjusted = verdicts.corrected(

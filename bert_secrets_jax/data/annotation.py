@@ -37,7 +37,7 @@ _TEXTS = ('text_a', 'text_b')
 # The keys, among the marks, of the marks in the notebook's reading and of random links.
 NOTEBOOK, RANDOM = 'notebook', 'random'
 # Names with a meaning of their own: the marks that every batch has, and the two above.
-_TAKEN = ('token', 'cls', 'sep', 'word', NOTEBOOK, RANDOM)
+_TAKEN = ('token', 'cls', 'sep', 'word', 'period_comma', NOTEBOOK, RANDOM)
 
 
 @dataclasses.dataclass(frozen=True)

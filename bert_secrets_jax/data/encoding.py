@@ -24,6 +24,9 @@ _SOME_UNKNOWN = 0.01
 _MOST_UNKNOWN = 0.5
 # The mark that says to which word each wordpiece belongs.
 WORD = 'word'
+# A full stop and a comma as tokenizers spell them: a part of the word before or not (WordPiece),
+# with or without the space before them (byte-level BPE, SentencePiece).
+_STOPS = tuple(f'{before}{stop}' for before in ('', '##', 'Ġ', '▁') for stop in '.,')
 BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
@@ -38,11 +41,11 @@ class Batch:
       token_type_ids: [B, T] int32 0 up to the first [SEP] and 1 after it; always 0 if the tokenizer
         has no token types.
       attention_mask: [B, T] int32 1 on real tokens, 0 on padding.
-      marks: Arrays by name. 'token' (all real tokens), 'cls' and 'sep' are always there, [B, T]
-        bool. 'word', [B, T] int32, is the number of the word that each wordpiece belongs to, -1
-        where there is none. Annotations add features [B, T] bool and relations [B, P, 3] int32, and
-        under 'notebook' a dictionary of the same features and relations in the notebook's reading:
-        see `annotation.align`.
+      marks: Arrays by name. 'token' (all real tokens), 'cls', 'sep' and 'period_comma' (wordpieces
+        that are a full stop or a comma) are always there, [B, T] bool. 'word', [B, T] int32, is the
+        number of the word that each wordpiece belongs to, -1 where there is none. Annotations add
+        features [B, T] bool and relations [B, P, 3] int32, and under 'notebook' a dictionary of the
+        same features and relations in the notebook's reading: see `annotation.align`.
       example: [B] int32 The number of the example in each row; -1 in a filler row.
     """
 
@@ -137,9 +140,16 @@ class Encoded:
                 'token': real,
                 'cls': special & (input_ids == self.tokenizer.cls_token_id),
                 'sep': special & (input_ids == self.tokenizer.sep_token_id),
+                'period_comma': real & ~special & np.isin(input_ids, _stops(self.tokenizer)),
             },
             example=examples,
         )
+
+
+def _stops(tokenizer) -> list[int]:
+    """Return the ids of a full stop and a comma; none if the tokenizer has neither."""
+    ids = tokenizer.convert_tokens_to_ids(list(_STOPS))
+    return [each for each in ids if each is not None and each != tokenizer.unk_token_id]
 
 
 def _for_each(function: Callable[[np.ndarray], np.ndarray], marks: Mapping[str, Any]) -> dict:
@@ -181,6 +191,35 @@ def listed(batches: Iterable[Batch]) -> Iterable[Batch]:
     return batches
 
 
+def check_tokenizer(tokenizer, max_length: int) -> None:
+    """Refuse what is no tokenizer, one without [CLS], [SEP] or [PAD], and lengths without room.
+
+    Args:
+      tokenizer: A fast tokenizer of `transformers`.
+      max_length: The greatest number of tokens that it is to make of a text or a pair.
+
+    Raises:
+      TypeError: It is something else.
+      ValueError: It is missing or lacks one of these tokens, or a pair does not fit.
+    """
+    if tokenizer is None:
+        raise ValueError(
+            'The model came without a tokenizer, and takes ids and no texts: copy the tokenizer '
+            'files of the model it was fine-tuned from into its folder, or give '
+            'bs.from_pretrained(..., tokenizer=...).'
+        )
+    if not hasattr(tokenizer, 'num_special_tokens_to_add'):
+        raise TypeError(
+            f'{type(tokenizer).__name__} is no tokenizer: what `from_pretrained` returns has one, '
+            '.tokenizer.'
+        )
+    for name in ('cls_token', 'sep_token', 'pad_token'):
+        if getattr(tokenizer, name) is None:
+            raise ValueError(f'The tokenizer has no {name}: name it in tokenizer_config.json.')
+    if max_length < tokenizer.num_special_tokens_to_add(pair=True) + 2:
+        raise ValueError(f'{max_length=} has no room for [CLS] A [SEP] B [SEP].')
+
+
 def tokenize(tokenizer, texts: Sequence[Text], *, max_length: int = 128) -> Encoded:
     """Tokenise texts.
 
@@ -195,25 +234,10 @@ def tokenize(tokenizer, texts: Sequence[Text], *, max_length: int = 128) -> Enco
       TypeError: The texts or the tokenizer are something else.
       ValueError: There are no texts, or single sentences are mixed with pairs.
     """
-    if tokenizer is None:
-        raise ValueError(
-            'The model came without a tokenizer, and takes ids and no texts: copy the tokenizer '
-            'files of the model it was fine-tuned from into its folder, or give '
-            'bs.from_pretrained(..., tokenizer=...).'
-        )
-    if not hasattr(tokenizer, 'num_special_tokens_to_add'):
-        raise TypeError(
-            f'{type(tokenizer).__name__} is no tokenizer: what `from_pretrained` returns has one, '
-            '.tokenizer.'
-        )
+    check_tokenizer(tokenizer, max_length)
     examples = as_examples(texts)
     if not examples:
         raise ValueError('There are no examples to encode.')
-    for name in ('cls_token', 'sep_token', 'pad_token'):
-        if getattr(tokenizer, name) is None:
-            raise ValueError(f'The tokenizer has no {name}: name it in tokenizer_config.json.')
-    if max_length < tokenizer.num_special_tokens_to_add(pair=True) + 2:
-        raise ValueError(f'{max_length=} has no room for [CLS] A [SEP] B [SEP].')
     singles = [example.id for example in examples if example.text_b is None]
     if 0 < len(singles) < len(examples):
         raise ValueError(

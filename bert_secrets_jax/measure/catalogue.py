@@ -28,6 +28,7 @@ from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.weights import Pretrained
 
 SHARE = 'share of attention'
+UNIFORM = 'entropy of even attention'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,6 +170,9 @@ def _without_annotations() -> list[Described]:
     share = {'unit': SHARE, 'limits': (0.0, 1.0)}
     to_special = share | {'source': _OF_FEATURES}
     to_neighbour = share | {'source': clark}
+    to_separator = share | {'source': f'{clark}.2'}
+    entropy = {'unit': 'nats', 'limits': (0.0, math.inf), 'source': f'{clark}.3'}
+    focused = entropy | {'least_first': True}
     return [
         Described('[CLS]', 'attention to [CLS]', statistics.to_cls, **to_special),
         Described('[SEP]', 'attention to [SEP]', statistics.to_sep, **to_special),
@@ -186,15 +190,47 @@ def _without_annotations() -> list[Described]:
             **to_neighbour,
         ),
         Described('next token', 'attention to the next token', statistics.to_next, **to_neighbour),
+        Described('entropy (nats)', 'entropy of attention', statistics.entropy, **focused),
         Described(
-            'entropy (nats)',
-            'entropy of attention',
-            statistics.entropy,
-            unit='nats',
-            limits=(0.0, math.inf),
-            least_first=True,
-            source=f'{clark}.3',
+            'all [SEP]', 'attention to all [SEP] together', statistics.to_all_sep, **to_separator
         ),
+        Described(
+            'period or comma',
+            'attention to all full stops and commas together',
+            statistics.to_period_or_comma,
+            **to_separator,
+        ),
+        Described(
+            '[SEP] to [SEP]',
+            'attention of [SEP] to all [SEP] together',
+            statistics.sep_to_sep,
+            **to_separator,
+        ),
+        Described(
+            'other tokens to [SEP]',
+            'attention of other tokens to all [SEP] together',
+            statistics.others_to_sep,
+            **to_separator,
+        ),
+        Described(
+            'entropy of [CLS] (nats)',
+            'entropy of the attention of [CLS]',
+            statistics.entropy_of_cls,
+            **focused,
+        ),
+        Described(
+            'entropy, smoothed (nats)',
+            'entropy of smoothed attention',
+            statistics.smoothed_entropy,
+            **focused,
+        ),
+        Described(
+            'entropy of [CLS], smoothed (nats)',
+            'entropy of the smoothed attention of [CLS]',
+            statistics.smoothed_entropy_of_cls,
+            **focused,
+        ),
+        Described(UNIFORM, UNIFORM, statistics.uniform_entropy, **entropy),
     ]
 
 

@@ -40,12 +40,6 @@ def head_divergences(attentions: Maps, marks: Marks) -> Result:
     return jnp.maximum(values, 0).reshape(layers, heads, -1), token.sum()
 
 
-def uniform_entropy(attentions: Maps, marks: Marks) -> Result:
-    """Entropy of attention that is spread evenly over the real tokens, log(T), for each head."""
-    count = jnp.maximum(marks['token'].sum(), 1).astype(attentions.dtype)
-    return jnp.full(attentions.shape[:2], jnp.log(count)), jnp.float32(1)
-
-
 def _entropies(rows):
     """Return the entropy of each row [..., T] of maps [..., T, S]; 0 log 0 is 0."""
     return -(rows * jnp.log(jnp.maximum(rows, jnp.finfo(rows.dtype).tiny))).sum(axis=-1)

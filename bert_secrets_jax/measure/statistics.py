@@ -6,7 +6,8 @@ have them too. A weight of 0 says that the statistic does not apply to the examp
 left out. `marks` is a dictionary with
 
 - types of tokens, `[T]`: whether each position is of the type. `marks['token']` are the real
-  tokens. Rows and columns of padding never count;
+  tokens; rows and columns of padding never count. 'cls', 'sep' and 'period_comma' (wordpieces that
+  are a full stop or a comma) are there as well, whatever the texts;
 - `marks['word']`, `[T]`: the number of the word of each wordpiece, -1 where there is none;
 - relations, `[P, 3]`: a row for each pair of linked wordpieces, (query position, key position,
   number of the link that the pair belongs to). Rows with the number -1 are filler;
@@ -45,6 +46,8 @@ Names = str | tuple[str, ...]
 # How words are found among the wordpieces: as the paper says, or as its authors' notebook did.
 Reading = Literal['paper', 'notebook']
 READINGS = ('paper', 'notebook')
+# The share of each row that Clark et al.'s code spreads evenly before it takes an entropy.
+_SMOOTHING = 1e-4
 Mark = Bool[Array, ' T'] | Int[Array, ' T'] | Int[Array, '... 3']
 Marks = Mapping[str, Mark | Mapping[str, Mark | Mapping[str, Mark]]]
 Result = tuple[Float[Array, 'L N ...'], Float[Array, '...']]
@@ -94,6 +97,37 @@ to_cls = attention_to('cls')
 to_sep = attention_to('sep')
 
 
+@functools.cache
+def summed_attention(to: str, *, of: str = 'token', other_than: str | None = None) -> Statistic:
+    """Return the statistic "attention of some tokens to all tokens of a type together".
+
+    A query's attention to the tokens of the type is added up, and the mean over queries counts
+    (Clark et al. 2019, section 3). `attention_to` takes the greatest token instead. Examples
+    without such queries or without tokens of the type are left out.
+
+    Args:
+      to: The name of the marks [T] of the keys.
+      of: The name of the marks [T] of the queries.
+      other_than: The name of marks [T] that no query has; None takes all.
+    """
+
+    def statistic(attentions: Maps, marks: Marks) -> Result:
+        queries = marks[of] if other_than is None else marks[of] & ~marks[other_than]
+        # As product and sum, like `_mean_over_queries`.
+        given = (attentions * marks[to][None, None, None, :]).sum(axis=-1)
+        value, _ = _over_queries(given, queries)
+        return value, _has_any(queries) * _has_any(marks[to])
+
+    statistic.__name__ = f'summed_attention_to_{to}'
+    return statistic
+
+
+to_all_sep = summed_attention('sep')
+to_period_or_comma = summed_attention('period_comma')
+sep_to_sep = summed_attention('sep', of='sep')
+others_to_sep = summed_attention('sep', other_than='sep')
+
+
 def to_special(attentions: Maps, marks: Marks) -> Result:
     """Attention to [CLS] and all [SEP] together, averaged over query tokens."""
     score = _mean_over_queries(attentions, marks['token'])
@@ -118,9 +152,10 @@ def cls_to(name: Names, *, reading: Reading = 'paper') -> Statistic:
     _check_reading(reading)
 
     def statistic(attentions: Maps, marks: Marks) -> Result:
-        of_cls = attentions[:, :, jnp.argmax(marks['cls'])]
         marked = _marked(_read(marks, reading), name)
-        return _greatest(of_cls, marked), _has_any(marks['cls']) * _has_any(marked)
+        return _greatest(_of_cls(attentions, marks), marked), _has_any(marks['cls']) * _has_any(
+            marked
+        )
 
     statistic.__name__ = f'cls_to_{name}'
     return statistic
@@ -276,12 +311,34 @@ def entropy(attentions: Maps, marks: Marks) -> Result:
     """Entropy of attention in nats, averaged over tokens (Clark et al. 2019, section 3.3).
 
     It is 0 if all attention is on one token, and log(T) if it is spread evenly. Differs from Clark
-    et al.'s code, which smooths the probabilities by 1e-4 towards uniform to avoid log(0).
+    et al.'s code, which smooths the probabilities to avoid log(0) (`smoothed_entropy`).
     """
-    # 0 log 0 is 0 here: padding has probability 0 and adds nothing. Four times as fast on a CPU as
-    # `jax.scipy.special.entr`, which also looks after negative numbers.
-    terms = -attentions * jnp.log(jnp.maximum(attentions, jnp.finfo(jnp.float32).tiny))
-    return _over_queries(terms.sum(axis=-1), marks['token'])
+    return _over_queries(_entropies(attentions), marks['token'])
+
+
+def entropy_of_cls(attentions: Maps, marks: Marks) -> Result:
+    """Entropy of the attention of [CLS] in nats (Clark et al. 2019, section 3.3, Figure 4)."""
+    return _entropies(_of_cls(attentions, marks)), _has_any(marks['cls'])
+
+
+def smoothed_entropy(attentions: Maps, marks: Marks) -> Result:
+    """Entropy of smoothed attention in nats, averaged over tokens, as in Clark et al.'s code.
+
+    The probabilities are 0.9999 of the attention plus 0.0001 that is spread evenly over the tokens.
+    """
+    return _over_queries(_entropies(_smoothed(attentions, marks)), marks['token'])
+
+
+def smoothed_entropy_of_cls(attentions: Maps, marks: Marks) -> Result:
+    """Entropy of the smoothed attention of [CLS] in nats, as in Clark et al.'s code."""
+    smoothed = _smoothed(_of_cls(attentions, marks), marks)
+    return _entropies(smoothed), _has_any(marks['cls'])
+
+
+def uniform_entropy(attentions: Maps, marks: Marks) -> Result:
+    """Entropy of attention that is spread evenly over the real tokens, log(T), for each head."""
+    count = jnp.maximum(marks['token'].sum(), 1).astype(attentions.dtype)
+    return jnp.full(attentions.shape[:2], jnp.log(count)), jnp.float32(1)
 
 
 def cosine(before: Maps, after: Maps, marks: Marks) -> Result:
@@ -378,6 +435,25 @@ def _at_offset(attentions: Maps, marks: Marks, offset: int) -> Result:
     before, after = max(-offset, 0), max(offset, 0)
     received = jnp.pad(diagonal, ((0, 0), (0, 0), (before, after)))
     return _over_queries(received, marks['token'])
+
+
+def _of_cls(attentions: Maps, marks: Marks) -> Float[Array, 'L N S']:
+    return attentions[:, :, jnp.argmax(marks['cls'])]
+
+
+def _smoothed(rows: Float[Array, 'L N *T S'], marks: Marks) -> Float[Array, 'L N *T S']:
+    """Spread a share of each row evenly over the real tokens."""
+    token = marks['token'].astype(rows.dtype)
+    even = token / jnp.maximum(token.sum(), 1)
+    return (1 - _SMOOTHING) * rows + _SMOOTHING * even.reshape(*[1] * (rows.ndim - 1), -1)
+
+
+def _entropies(rows: Float[Array, 'L N *T S']) -> Float[Array, 'L N *T']:
+    """Return the entropy of each row in nats."""
+    # 0 log 0 is 0 here: padding has probability 0 and adds nothing. Four times as fast on a CPU as
+    # `jax.scipy.special.entr`, which also looks after negative numbers.
+    terms = -rows * jnp.log(jnp.maximum(rows, jnp.finfo(jnp.float32).tiny))
+    return terms.sum(axis=-1)
 
 
 def _over_queries(values: Float[Array, 'L N T'], token: Bool[Array, ' T']) -> Result:

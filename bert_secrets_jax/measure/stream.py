@@ -23,6 +23,16 @@ from bert_secrets_jax.model.attention import MAP_BASELINES, check_baseline
 from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.weights import Pretrained, check_pretrained
 
+# Gives the maps [B, L, N, T, S] of a model, its parameters and a batch, like `learned_maps`.
+MapsOf = Callable[..., Float[Array, 'B L N T S']]
+
+
+def learned_maps(
+    bert: Bert, params: Mapping[str, Any], batch: Batch, **options: Any
+) -> Float[Array, 'B L N T S']:
+    """Return the learned probabilities of a batch; the options are those of `Bert`."""
+    return bert.apply({'params': params}, **batch.inputs, **options).attentions
+
 
 class Reducer(Protocol):
     """Makes something of the values of all examples, on the host."""
@@ -56,6 +66,7 @@ def stream(
     baseline: str = 'uniform',
     keep_values: bool = False,
     mesh: Mesh | None = None,
+    maps_of: MapsOf = learned_maps,
 ) -> dict[Hashable, Any]:
     """Measure statistics of the maps of one model, or of two models together.
 
@@ -65,6 +76,9 @@ def stream(
       statistics: A dictionary from keys to functions. A function takes the maps of each model as
         one argument, and then the marks. A `Reduction` can stand in the place of a function.
       head_mask, baseline, keep_values, mesh: As in `collect`.
+      maps_of: A function like `learned_maps` that gives the maps whose statistics are measured, or
+        what stands in their place, such as gradients. If you pass the same function again, nothing
+        is compiled again.
 
     Returns:
       A dictionary from the same keys to tables, and from the key of a `Reduction` to its result.
@@ -93,7 +107,8 @@ def stream(
         for key, each in statistics.items()
     )
     reduced = tuple(reducer is not None for reducer in reducers)
-    work = Work(tuple(model.bert for model in models), functions, reduced, baseline)
+    bert = tuple(model.bert for model in models)
+    work = Work(bert, functions, reduced, baseline, maps_of)
     state, kept = None, []
     for batch in listed(batches):
         if mesh is not None:
@@ -134,12 +149,14 @@ class Work:
       statistics: Pairs of a key and a function of the maps of all models and the marks.
       reduced: For each of them, whether no moments are needed.
       baseline: The map of masked heads.
+      maps_of: The function that gives the maps.
     """
 
     models: tuple[Bert, ...]
     statistics: tuple[tuple[Hashable, Callable], ...]
     reduced: tuple[bool, ...]
     baseline: str
+    maps_of: MapsOf = learned_maps
 
 
 @flax.struct.dataclass
@@ -181,12 +198,7 @@ def step(
       N, ...], NaN where it does not apply.
     """
     maps = [
-        bert.apply(
-            {'params': of_model},
-            **batch.inputs,
-            head_mask=head_mask,
-            baseline=work.baseline,
-        ).attentions
+        work.maps_of(bert, of_model, batch, head_mask=head_mask, baseline=work.baseline)
         for bert, of_model in zip(work.models, params, strict=True)
     ]
     moments, values = [], []

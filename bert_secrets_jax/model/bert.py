@@ -80,6 +80,7 @@ class Bert(nn.Module):
         head_mask: ArrayLike | None = None,
         baseline: str = 'uniform',
         replacement: ArrayLike | None = None,
+        map_change: ArrayLike | None = None,
         deterministic: bool = True,
         example_ids: ArrayLike | None = None,
     ) -> BertOutput:
@@ -100,13 +101,16 @@ class Bert(nn.Module):
             heads, `contexts` of other passes; needed for 'mean' and 'resample' as soon as there is
             a `head_mask`. `bs.mean_contexts` gives means. The model treats both kinds alike, and
             the outputs are differentiable in it. Dropout does not touch it.
+          map_change: [B, L, N, T, S] What is added to the maps after the mask and before dropout;
+            `attentions` are those without it. The gradient with respect to a change of 0 is that
+            with respect to the maps. None adds nothing.
           deterministic: Whether dropout is off. False needs `rngs={'dropout': key}`.
           example_ids: [B] integers that decide, with the key, what dropout does to each example. By
             default they are the places in the batch.
 
         Raises:
-          ValueError: Shapes do not fit the model, the baseline is unknown, or there is a
-            replacement where the baseline needs none, or none where it needs one.
+          ValueError: Shapes do not fit the model or the inputs, the baseline is unknown, or there
+            is a replacement where the baseline needs none, or none where it needs one.
         """
         config = self.config
         input_ids, token_type_ids, attention_mask = map(
@@ -114,6 +118,7 @@ class Bert(nn.Module):
         )
         _check_inputs(config, input_ids, token_type_ids, attention_mask, head_mask)
         _check_replacement(config, input_ids, head_mask, baseline, replacement)
+        _check_map_change(config, input_ids, map_change)
         if example_ids is None:
             example_ids = jnp.arange(len(input_ids))
         if head_mask is not None:
@@ -124,6 +129,8 @@ class Bert(nn.Module):
             if replacement.ndim == 3:
                 replacement = replacement[None, :, None]
             replacement = jnp.moveaxis(replacement, 1, 0)
+        if map_change is not None:
+            map_change = jnp.moveaxis(jnp.asarray(map_change, jnp.float32), 1, 0)
         embeddings = Embeddings(config, name='embeddings')
         embedded, scopes = embeddings(
             input_ids, token_type_ids, attention_mask, example_ids, deterministic=deterministic
@@ -132,12 +139,12 @@ class Bert(nn.Module):
             Layer,
             variable_axes={'params': 0},
             split_rngs={'params': True, 'dropout': True},
-            in_axes=(0, 0, nn.broadcast, nn.broadcast, 0),
+            in_axes=(0, 0, nn.broadcast, nn.broadcast, 0, 0),
             length=config.num_hidden_layers,
         )(config, baseline, deterministic, name='layers')
         kinds = jnp.array(kinds_of_layers(config))
         hidden, (states, maps, contexts) = layers(
-            embedded, kinds, head_mask, scopes, example_ids, replacement
+            embedded, kinds, head_mask, scopes, example_ids, replacement, map_change
         )
         hidden = encoded(config, hidden)
         pooled = logits = None
@@ -225,6 +232,16 @@ def _check_replacement(config, input_ids, head_mask, baseline, replacement) -> N
             f'replacement must be [layers, heads, width] = {list(one)} or '
             f'[batch, layers, length, heads, width] = {list(each)}, '
             f'got {list(jnp.shape(replacement))}.'
+        )
+
+
+def _check_map_change(config, input_ids, map_change) -> None:
+    batch, length = input_ids.shape
+    maps = (batch, config.num_hidden_layers, config.num_attention_heads, length, length)
+    if map_change is not None and jnp.shape(map_change) != maps:
+        raise ValueError(
+            f'map_change must be [batch, layers, heads, length, length] = {list(maps)}, '
+            f'got {list(jnp.shape(map_change))}.'
         )
 
 

@@ -146,7 +146,16 @@ class SelfAttention(nn.Module):
 
     @nn.compact
     def __call__(
-        self, hidden, head_mask, scope, example_ids, replacement, *, baseline, deterministic
+        self,
+        hidden,
+        head_mask,
+        scope,
+        example_ids,
+        replacement,
+        map_change,
+        *,
+        baseline,
+        deterministic,
     ):
         config = self.config
         precision = matmul_precision(config)
@@ -155,6 +164,8 @@ class SelfAttention(nn.Module):
         used = learned
         if head_mask is not None and replacement is None:
             used = attention.disable_heads(learned, head_mask, scope, baseline=baseline)
+        if map_change is not None:
+            used = used + map_change
         used = Dropout(config.attention_probs_dropout_prob, axes='maps')(
             used, example_ids, deterministic=deterministic
         )
@@ -252,7 +263,9 @@ class Layer(nn.Module):
     deterministic: bool = True
 
     @nn.compact
-    def __call__(self, hidden, kind, head_mask, scopes, example_ids, replacement=None):
+    def __call__(
+        self, hidden, kind, head_mask, scopes, example_ids, replacement=None, map_change=None
+    ):
         config = self.config
         scope = scope_of(scopes, kind)
         dropout = functools.partial(
@@ -266,6 +279,7 @@ class Layer(nn.Module):
             scope,
             example_ids,
             replacement,
+            map_change,
             baseline=self.baseline,
             deterministic=self.deterministic,
         )

@@ -5,6 +5,8 @@ There is one function per table and figure. Those of a task take its title or na
 own, in float64; shares and scores lie between 0 and 1. Table 1 is as printed; figures are
 digitised, and `digitisation_error` says how exactly. All models are BERT-base: 12 layers of 12
 heads.
+
+`what_bert_looks_at` has numbers of Clark et al. (2019).
 """
 
 import dataclasses
@@ -88,6 +90,41 @@ class RankCorrelation:
 
     heads: float
     layers: float
+
+
+@dataclasses.dataclass(frozen=True)
+class LooksAt:
+    """What Clark et al. (2019, section 3) published of pre-trained BERT-base on Wikipedia.
+
+    Attributes:
+      layers: Means over the heads of each layer [12] by the name of the statistic, read from their
+        figures; NaN where no mean was read.
+      entropy_of_last_cls: The entropy of [CLS] in the last layer, in nats, a mean over heads.
+      heads_over_half: The number of heads with more than half of their attention on the 'previous
+        token' and the 'next token'.
+      error: About how far the shares of attention were read wrong.
+      entropy_error: About how far the entropies were read wrong, in nats.
+    """
+
+    layers: dict[str, Float64[np.ndarray, '12']]
+    entropy_of_last_cls: float
+    heads_over_half: dict[str, int]
+    error: float
+    entropy_error: float
+
+
+def what_bert_looks_at() -> LooksAt:
+    """Return what Clark et al. (2019) published of the attention of BERT-base."""
+    found = _published()['clark_2019']
+    return LooksAt(
+        layers={
+            name: np.array(values, np.float64) for name, values in found['layer_means'].items()
+        },
+        entropy_of_last_cls=float(found['entropy_of_last_cls']),
+        heads_over_half=dict(found['heads_over_half']),
+        error=float(found['error']['attention']),
+        entropy_error=float(found['error']['entropy']),
+    )
 
 
 def title(task: str | None) -> str | None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bert_secrets_jax.plots.points import planes, points_by_row
     from bert_secrets_jax.plots.profiles import (
         distance_histograms,
+        head_points,
         layer_effects,
         layer_profiles,
         learning_curves,
@@ -45,6 +46,12 @@ __getattr__, __dir__, __all__ = lazy.attach(
         ),
         'maps': ('head_maps', 'map_grid'),
         'points': ('planes', 'points_by_row'),
-        'profiles': ('distance_histograms', 'layer_effects', 'layer_profiles', 'learning_curves'),
+        'profiles': (
+            'distance_histograms',
+            'head_points',
+            'layer_effects',
+            'layer_profiles',
+            'learning_curves',
+        ),
     },
 )

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import matplotlib
 import numpy as np
+from matplotlib.lines import Line2D
 
 from bert_secrets_jax.plots.figure import COLOURS, STYLE, Figure
 
@@ -47,6 +48,64 @@ def layer_profiles(
         axes[0].set_ylabel(label)
         # Named here: Matplotlib leaves out lines whose label begins with an underscore.
         axes[-1].legend(*zip(*entries, strict=True), frameon=False, fontsize=7, loc='best')
+        return figure
+
+
+def head_points(
+    panels: Mapping[str, Mapping[str, np.ndarray]],
+    *,
+    label: str,
+    levels: Mapping[str, float] | None = None,
+    published: Mapping[str, np.ndarray] | None = None,
+    published_name: str = '',
+) -> Figure:
+    """Draw each head as a point above its layer, and the mean of each layer as a line.
+
+    Args:
+      panels: The values [L, N] by their names, for each panel by its title. A name has one colour
+        in all panels.
+      label: The label of the vertical axis, with the unit.
+      levels: Values by their names that are drawn as dashed lines in all panels; None draws none.
+      published: Published means of layers [L] by the name of ours, drawn as crosses of its colour;
+        NaN where nothing was published. None draws none.
+      published_name: The name of the published means in the legend.
+    """
+    published, levels = published or {}, levels or {}
+    names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(3.7 * len(panels) + 0.4, 3.2), layout='constrained')
+        axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        entries = {}
+        for axis, (title, panel) in zip(axes, panels.items(), strict=True):
+            # Side by side, so that the points of one do not hide those of another.
+            apart = 0.6 / len(panel)
+            for index, (name, values) in enumerate(panel.items()):
+                colour = COLOURS[names.index(name) % len(COLOURS)]
+                layers = np.arange(1, len(values) + 1)
+                shifted = layers + apart * (index - (len(panel) - 1) / 2)
+                axis.scatter(
+                    np.repeat(shifted, values.shape[1]), values, s=6, color=colour, alpha=0.35,
+                    linewidth=0,
+                )  # fmt: skip
+                (entries[name],) = axis.plot(
+                    layers, values.mean(axis=1), 'o-', color=colour, markersize=3, linewidth=1.2
+                )
+                if name in published:
+                    axis.plot(
+                        layers, published[name], 'x', color=colour, markersize=6, markeredgewidth=2
+                    )
+                    if published_name:
+                        entries[published_name] = Line2D([], [], color='k', marker='x', ls='')
+            for name, level in levels.items():
+                entries[name] = axis.axhline(level, color='0.4', linestyle='--', linewidth=0.9)
+            axis.set(title=title, xlabel='layer', xticks=layers)
+            axis.grid(axis='y', alpha=0.3)
+        # The axis is shared: its limits are known when all panels are drawn.
+        axes[0].set(ylabel=label, ylim=(0, None))
+        figure.legend(
+            entries.values(), entries.keys(), loc='outside lower center', ncols=3, frameon=False,
+            fontsize=7,
+        )  # fmt: skip
         return figure
 
 

@@ -117,6 +117,7 @@ def results(model, masked_lm, tuned, texts, settings):
     annotated = (texts, settings.annotations)
     found['syntax_heads'] = analyses.syntax_heads(model, annotated, annotated, draws=9, **common)
     found['clusters'] = analyses.clusters(model, texts, **common)
+    found['look_at'] = analyses.look_at(masked_lm, texts, **common)
     found['claims'] = analyses.claims(*found.values(), **subject)
     found['overview'] = analyses.overview({'MRPC': list(found.values()), 'own': []})
     return found

@@ -10,11 +10,12 @@ from bert_secrets_jax.analyses.clusters import (
     BROAD,
     DIVERGENCE,
     OTHER,
-    UNIFORM,
     compare_layers,
     from_tables,
 )
-from bert_secrets_jax.measure.divergence import SMOOTHING, head_divergences, uniform_entropy
+from bert_secrets_jax.measure.catalogue import UNIFORM
+from bert_secrets_jax.measure.divergence import SMOOTHING, head_divergences
+from bert_secrets_jax.measure.statistics import uniform_entropy
 from bert_secrets_jax.measure.tables import HeadTable
 
 

@@ -114,6 +114,41 @@ def test_the_published_effects_bear_the_paper_out():
     assert claims.same_heads_are_needed({t: read(t) for t in ('STS-B', 'QNLI')}).verdict != HOLDS
 
 
+def test_what_clark_et_al_published_bears_them_out():
+    published = paper.what_bert_looks_at()
+    tables = {}
+    for name in ('all [SEP]', '[SEP] to [SEP]'):
+        means = np.repeat(published.layers[name][:, None], 12, axis=1)
+        tables[name] = HeadTable(means, np.full((12, 12), 1000 * 0.001**2), 1000.0)
+    assert claims.heads_look_at_sep(tables['all [SEP]']).verdict == HOLDS
+    # Their means of [SEP] are read as 0.9 up to layer 9, which is no more than claimed.
+    assert claims.sep_looks_at_sep(tables['[SEP] to [SEP]']).verdict == UNDECIDED
+    cls = HeadTable(np.full((12, 12), published.entropy_of_last_cls), np.ones((12, 12)), 1000.0)
+    even = HeadTable(np.full((12, 12), np.log(128)), np.zeros((12, 12)), 1000.0)
+    assert claims.cls_looks_broadly(cls, even).numbers['share'] == pytest.approx(0.80, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ('layers', 'middle', 'later'),
+    [(12, (5, 10), (4, 12)), (6, (2, 5), (2, 6)), (24, (10, 20), (8, 24)), (1, (0, 1), (0, 1))],
+)
+def test_layers_at_the_same_depth(layers, middle, later):
+    assert claims.layers_between(6, 10, layers) == slice(*middle)
+    assert claims.layers_between(5, 12, layers) == slice(*later)
+
+
+def test_the_layer_that_decides_whether_sep_is_a_no_op():
+    others = by_layer(np.ones(6))
+    sep = by_layer([3.0, 3.0, 0.2, 1.5, 0.2, 0.2])
+    found = claims.sep_is_a_no_op({'[SEP]': sep, 'other tokens': others}, loss='the loss')
+    assert found.verdict == DOES_NOT_HOLD and found.numbers['layer'] == 4
+    assert found.estimate == pytest.approx(-0.5, abs=0.05) and found.numbers['first'] == 3
+    # The first layers are not in the claim.
+    small = by_layer([3.0, 3.0, 0.2, 0.2, 0.2, 0.2])
+    found = claims.sep_is_a_no_op({'[SEP]': small, 'other tokens': others}, loss='the loss')
+    assert found.verdict == HOLDS
+
+
 def test_the_published_gains_bear_the_paper_out():
     gains = {}
     for task, examples in zip(paper.TASKS, (408, 1500, 872, 40430, 277, 5463, 9815), strict=True):
@@ -785,6 +820,13 @@ def every_verdict():
         yield claims.position_explains(claims.VERB_SUBJECT, links)
         yield claims.position_explains(claims.NOUN_PRONOUN, dict([links.popitem(), *links.items()]))
         yield claims.position_explains(claims.NOUN_PRONOUN, links)
+    for looked in (clear, vague, single, by_layer((0.95,) * 12), [clear] * 3):
+        yield claims.heads_look_at_sep(looked)
+        yield claims.sep_looks_at_sep(looked)
+        yield claims.cls_looks_broadly(looked, looked)
+    for at_sep in (clear, vague, rare, by_layer((0.3, 0.3, 0.01), scatter=0.01)):
+        gradients = {'[SEP]': at_sep, 'other tokens': clear}
+        yield claims.sep_is_a_no_op(gradients, loss='the loss of the masked LM')
     for runs in (1, 2, 3, 8):
         scores = 0.01 * rng.random((2, runs)) + [[0.9], [0.8]]
         yield claims.pretraining_helps(*scores.tolist())
@@ -849,7 +891,7 @@ def test_there_are_verdicts_of_every_kind(verdicts):
     outcomes = {HOLDS, DOES_NOT_HOLD, UNDECIDED, TOO_FEW, NOT_MEASURED}
     assert {found.verdict for found in verdicts} == outcomes
     found = [value for value in vars(claims).values() if isinstance(value, claims.Claim)]
-    assert {found.claim for found in verdicts} == set(found) and len(found) == 16
+    assert {found.claim for found in verdicts} == set(found) and len(found) == 20
     for claim in found:
         assert claim.text.endswith('.') and claim.bound.endswith('.')
         assert claim.limits.endswith('.')

@@ -294,6 +294,37 @@ def same_heads(rng, margin):
     )
 
 
+def sep_half(rng, margin):
+    """Of six layers, the third to the fifth have the margin more than half as their mean."""
+    middle = claims.MOSTLY_SEP + margin
+    means = [0.9, 0.1, middle + 0.2, middle - 0.2, middle, 0.9]
+    return claims.heads_look_at_sep(of_layers(rng, means))
+
+
+def sep_to_sep(rng, margin):
+    near = claims.NEARLY_ALL_SEP + margin
+    means = [0.1, 0.1, near, near + 0.05, near - 0.05, 0.1]
+    return claims.sep_looks_at_sep(of_layers(rng, means, scatter=0.02))
+
+
+def broad_cls(rng, margin):
+    """Texts of various lengths: even attention, and that of [CLS] in the last layer."""
+    lengths = np.log(rng.integers(40, 129, (60, 1, 1)))
+    even = table(np.broadcast_to(lengths, (60, 2, 3)))
+    means = claims.BROADLY * lengths + np.array([[-1.0], [margin]])
+    return claims.cls_looks_broadly(table(means + 0.3 * rng.normal(size=(60, 2, 3))), even)
+
+
+def no_op(rng, margin):
+    """From the second of three layers on; the last layer decides. Gradients are skewed."""
+    sep, others = np.array([2.0, 0.4, 1 - margin]), np.ones(3)
+    gradients = {
+        name: of_layers(rng, 1e-3 * means, scatter=2e-4, examples=60)
+        for name, means in (('[SEP]', sep), ('other tokens', others))
+    }
+    return claims.sep_is_a_no_op(gradients, loss='the loss of the masked LM')
+
+
 WORLDS = {
     'last layers': World(claims.LAST_LAYERS, last_layers, 0.1),
     'last layers, seeds': World(claims.LAST_LAYERS, last_layers_of_seeds, 0.2),
@@ -317,6 +348,10 @@ WORLDS = {
     'frame heads': World(claims.FRAME_HEADS, frame_heads, 0.01),
     'random head': World(claims.RANDOM_HEAD_HELPS, random_head, 0.03, draws=100),
     'same heads': World(claims.SAME_HEADS, same_heads, 0.15),
+    'half on [SEP]': World(claims.SEP_HALF, sep_half, 0.06),
+    '[SEP] to [SEP]': World(claims.SEP_TO_SEP, sep_to_sep, 0.03),
+    'broad [CLS]': World(claims.BROAD_CLS, broad_cls, 0.4),
+    'no-op': World(claims.SEP_NO_OP, no_op, 0.3),
 }
 
 

@@ -223,7 +223,9 @@ def test_unequal_names_are_an_error(tokenizer):
         mark(encoded, [Annotation({'noun': ()}, {}), Annotation({}, {})])
 
 
-@pytest.mark.parametrize('name', ['token', 'cls', 'sep', 'word', 'notebook', 'random'])
+@pytest.mark.parametrize(
+    'name', ['token', 'cls', 'sep', 'word', 'period_comma', 'notebook', 'random']
+)
 def test_names_with_a_meaning_are_taken(name):
     with pytest.raises(ValueError, match=f'{name}.* cannot name'):
         Annotation({name: ()}, {})

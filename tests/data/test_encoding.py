@@ -12,7 +12,8 @@ from absl import logging
 
 from bert_secrets_jax.data import encoding
 from bert_secrets_jax.data.annotation import Annotation, Link, Span
-from bert_secrets_jax.data.encoding import encode, listed, tokenize
+from bert_secrets_jax.data.encoding import _stops, encode, listed, tokenize
+from bert_secrets_jax.data.masking import Masking, mask_words
 from bert_secrets_jax.data.tasks import Example
 from tests.conftest import make_byte_tokenizer
 
@@ -166,7 +167,7 @@ def test_marks_follow_their_examples_into_batches(tokenizer):
 
 def test_without_annotations_there_are_the_usual_marks_only(tokenizer):
     (batch,) = encode(tokenizer, [pair('the cat')], max_length=8)
-    assert batch.marks.keys() == {'token', 'cls', 'sep', 'word'}
+    assert batch.marks.keys() == {'token', 'cls', 'sep', 'word', 'period_comma'}
 
 
 def test_links_are_as_many_as_the_longest_example_of_a_bucket_has(tokenizer):
@@ -296,7 +297,7 @@ def test_strings_and_pairs_are_texts(tokenizer):
     np.testing.assert_array_equal(plain.input_ids, whole.input_ids)
     two = tokenize(tokenizer, [('the cat', 'a dog'), ('he', 'she ran')])
     assert two.text[0].tolist() == [-1, 0, 0, -1, 1, 1, -1]
-    assert not plain.marks.keys() - {'token', 'cls', 'sep', 'word'}
+    assert not plain.marks.keys() - {'token', 'cls', 'sep', 'word', 'period_comma'}
 
 
 def test_made_up_ids_name_bad_annotations(tokenizer):
@@ -354,3 +355,38 @@ def test_very_long_texts_have_the_tokens_that_they_have_as_a_whole(tokenizer, mo
     whole = tokenize(tokenizer, [(text, 'a dog'), ('the', text)], max_length=16)
     np.testing.assert_array_equal(found.input_ids, whole.input_ids)
     np.testing.assert_array_equal(found.offsets, whole.offsets)
+
+
+# --- full stops and commas ------------------------------------------------------------------
+
+
+def test_full_stops_and_commas_are_marked(tokenizer):
+    (batch,) = encode(tokenizer, [('the cat , a dog .', 'he ran , ?')], max_length=16)
+    marked = np.flatnonzero(batch.marks['period_comma'][0]).tolist()
+    pieces = tokenizer.convert_ids_to_tokens(batch.input_ids[0].tolist())
+    assert [pieces[place] for place in marked] == [',', '.', ',']
+
+
+@pytest.mark.parametrize('kind', ['tokenizer', 'byte_tokenizer'])
+def test_they_are_all_that_decode_as_such(request, kind):
+    of = request.getfixturevalue(kind)
+    decoded = {number: of.decode([number]).strip() for number in range(len(of))}
+    expected = {number for number, text in decoded.items() if text in ('.', ',')}
+    assert set(_stops(of)) == expected and expected
+
+
+def test_a_hidden_full_stop_is_none(tokenizer):
+    masked = mask_words(tokenizer, ['. . . . . .'], masking=Masking(share=0.5))
+    (batch,) = masked.batches
+    assert batch.marks['period_comma'].sum() == 3
+    hidden = batch.input_ids == tokenizer.mask_token_id
+    assert not (batch.marks['period_comma'] & hidden).any()
+
+
+def test_a_tokenizer_may_have_neither(tmp_path):
+    (tmp_path / 'vocab.txt').write_text('[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nM\nK\n')
+    from transformers import BertTokenizerFast
+
+    of = BertTokenizerFast(str(tmp_path / 'vocab.txt'), do_lower_case=False)
+    (batch,) = encode(of, ['M K . M K M K M'], max_length=16)
+    assert not batch.marks['period_comma'].any() and _stops(of) == []

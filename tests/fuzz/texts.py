@@ -344,7 +344,7 @@ def _plain_annotations(file: pathlib.Path) -> list:
         require(isinstance(features, dict) and isinstance(relations, dict))
         require(not features.keys() & relations.keys())
         for name in [*features, *relations]:
-            taken = ('token', 'cls', 'sep', 'word', 'notebook', 'random')
+            taken = ('token', 'cls', 'sep', 'word', 'period_comma', 'notebook', 'random')
             require(visible(name) not in taken, name)
         linked = {}
         for name, links in relations.items():

@@ -22,11 +22,16 @@ from bert_secrets_jax.measure.collect import collect
 from bert_secrets_jax.measure.stream import stream
 from bert_secrets_jax.model.weights import Pretrained
 
-# Names of heads.csv before there was a catalogue: published results are compared by them.
+# Names of heads.csv: published results are compared by them.
+CLARK = [
+    'all [SEP]', 'period or comma', '[SEP] to [SEP]', 'other tokens to [SEP]',
+    'entropy of [CLS] (nats)', 'entropy, smoothed (nats)', 'entropy of [CLS], smoothed (nats)',
+    'entropy of even attention',
+]  # fmt: skip
 FEATURES = ['noun', 'verb', 'pronoun', 'subject', 'object', 'negation', 'punctuation']
 NAMES = [
     '[CLS]', '[SEP]', '[CLS] and all [SEP]', 'self', 'previous token', 'next token',
-    'entropy (nats)', *FEATURES, *(f'{name} (notebook)' for name in FEATURES[:6]),
+    'entropy (nats)', *CLARK, *FEATURES, *(f'{name} (notebook)' for name in FEATURES[:6]),
     *(f'from [CLS] to {name}' for name in ('[CLS]', '[SEP]', *FEATURES)),
     *(f'from [CLS] to {name} (notebook)' for name in FEATURES[:6]),
     'verb to subject', 'noun to pronoun', 'verb to subject (notebook)',

@@ -116,6 +116,7 @@ OF_FOUR = {
     'noun': [False, True, True, False],
     'verb': [False, True, False, False],
     'negation_substring': [False, False, True, False],
+    'period_comma': [False, True, True, False],
     'nowhere': [False, False, False, False],
     # From x to y; from y to x and [SEP] (two pairs). Numbers need not be without gaps.
     'link': [(1, 2, 0), (2, 1, 3), (2, 3, 3), (0, 0, -1)],
@@ -248,3 +249,89 @@ def test_there_are_two_readings(factory, unchecked):
     assert factory('noun', reading='notebook') is not factory('noun')
     with pytest.raises(ValueError, match="reading is 'paper' or 'notebook', not 'mine'"):
         factory('noun', reading='mine')
+
+
+# --- what Clark et al. (2019) count: two separators, and a padded position ----------------------
+
+# [CLS] x [SEP] y . [SEP] [PAD]
+PAIR = {
+    'token': [True, True, True, True, True, True, False],
+    'cls': [True, False, False, False, False, False, False],
+    'sep': [False, False, True, False, False, True, False],
+    'period_comma': [False, True, False, False, True, False, False],
+    'nowhere': [False] * 7,
+}
+
+
+def pair_maps():
+    rng = np.random.default_rng(2)
+    maps = rng.dirichlet(np.full(6, 0.4), (2, 3, 7)).astype(np.float32)
+    # What [PAD] attends to counts nowhere.
+    return np.pad(maps, [(0, 0)] * 3 + [(0, 1)])
+
+
+def plain_entropy(rows):
+    return -(rows * np.log(rows)).sum(axis=-1)
+
+
+def smooth(rows):
+    return 0.9999 * rows.astype(np.float64) + 0.0001 / 6
+
+
+@pytest.mark.parametrize(
+    ('statistic', 'expected'),
+    [
+        (statistics.to_all_sep, lambda a: a[:, :, :6, [2, 5]].sum(axis=-1).mean(axis=-1)),
+        (statistics.to_period_or_comma, lambda a: a[:, :, :6, [1, 4]].sum(axis=-1).mean(axis=-1)),
+        (statistics.sep_to_sep, lambda a: a[:, :, [2, 5]][..., [2, 5]].sum(axis=(2, 3)) / 2),
+        (
+            statistics.others_to_sep,
+            lambda a: a[:, :, [0, 1, 3, 4]][..., [2, 5]].sum(axis=(2, 3)) / 4,
+        ),
+        (statistics.entropy_of_cls, lambda a: plain_entropy(a[:, :, 0, :6])),
+        (
+            statistics.smoothed_entropy,
+            lambda a: plain_entropy(smooth(a[:, :, :6, :6])).mean(axis=-1),
+        ),
+        (statistics.smoothed_entropy_of_cls, lambda a: plain_entropy(smooth(a[:, :, 0, :6]))),
+        (statistics.uniform_entropy, lambda a: np.full((2, 3), np.log(6))),
+    ],
+    ids=lambda value: getattr(value, '__name__', ''),
+)
+def test_what_clark_et_al_count(statistic, expected):
+    maps = pair_maps()
+    value, weight = statistic(jnp.asarray(maps), arrays(PAIR))
+    np.testing.assert_allclose(value, expected(maps), atol=2e-6)
+    assert weight == 1
+
+
+def test_the_parts_of_attention_to_separators_make_the_whole():
+    maps, marks = jnp.asarray(pair_maps()), arrays(PAIR)
+    whole, of_sep, of_others = (
+        statistic(maps, marks)[0]
+        for statistic in (statistics.to_all_sep, statistics.sep_to_sep, statistics.others_to_sep)
+    )
+    np.testing.assert_allclose(whole, (2 * of_sep + 4 * of_others) / 6, rtol=1e-6)
+    # Of two separators the greater one is less than both.
+    assert (np.asarray(statistics.to_sep(maps, marks)[0]) < np.asarray(whole)).all()
+
+
+def test_smoothing_leaves_no_head_at_zero():
+    """Of attention to one token nothing is left but what is spread evenly."""
+    maps, marks = jnp.asarray(np.eye(7, dtype=np.float32)[None, None]), arrays(PAIR)
+    assert statistics.entropy(maps, marks)[0] == 0
+    row = np.array([0.9999 + 0.0001 / 6, *[0.0001 / 6] * 5])
+    expected = -(row * np.log(row)).sum()
+    for statistic in (statistics.smoothed_entropy, statistics.smoothed_entropy_of_cls):
+        assert float(statistic(maps, marks)[0][0, 0]) == pytest.approx(expected, rel=1e-3)
+
+
+def test_without_tokens_of_the_type_a_sum_does_not_apply():
+    maps, marks = jnp.asarray(pair_maps()), arrays(PAIR)
+    without = marks | {'period_comma': marks['nowhere'], 'sep': marks['nowhere']}
+    for statistic in (
+        statistics.to_period_or_comma, statistics.to_all_sep, statistics.sep_to_sep,
+        statistics.others_to_sep,
+    ):  # fmt: skip
+        value, weight = statistic(maps, without)
+        assert weight == 0 and np.isfinite(value).all()

@@ -302,6 +302,55 @@ def test_one_compilation_serves_every_mask(bert, params, inputs):
     assert logits._cache_size() == 1
 
 
+# --- a change of the maps -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('model_type', ['bert', 'modernbert'])
+def test_a_change_of_zero_is_the_identity(config, inputs, model_type):
+    bert = Bert(relative(config, model_type))
+    params = random_params(bert)
+    plain = run(bert, params, inputs)
+    changed = run(bert, params, inputs, map_change=np.zeros((3, 3, 4, 9, 9)))
+    for name in ('logits', 'pooled', 'hidden_states', 'attentions', 'contexts'):
+        np.testing.assert_array_equal(getattr(changed, name), getattr(plain, name))
+
+
+@pytest.mark.parametrize('baseline', ['uniform', 'zero'])
+def test_a_change_is_added_after_the_mask(bert, params, inputs, baseline):
+    """What is added to a disabled head's map is all that it has besides its baseline."""
+    mask = np.ones((3, 4))
+    mask[1, 2] = 0
+    disabled = run(bert, params, inputs, head_mask=mask, baseline=baseline)
+    plain = run(bert, params, inputs)
+    real = inputs['attention_mask'][:, None, :]
+    uniform = real / real.sum(axis=-1, keepdims=True)
+    change = np.zeros((3, 3, 4, 9, 9), np.float32)
+    change[:, 1, 2] = plain.attentions[:, 1, 2] - (uniform if baseline == 'uniform' else 0)
+    back = run(bert, params, inputs, head_mask=mask, baseline=baseline, map_change=change)
+    assert np.abs(disabled.logits - plain.logits).max() > 1e-4
+    np.testing.assert_allclose(back.logits, plain.logits, atol=2e-6)
+    np.testing.assert_array_equal(back.attentions[:, :2], plain.attentions[:, :2])
+
+
+def test_a_change_that_undoes_a_map_is_that_map_zeroed(bert, params, inputs):
+    plain = run(bert, params, inputs)
+    mask = np.ones((3, 4))
+    mask[0, 1] = 0
+    change = np.zeros((3, 3, 4, 9, 9), np.float32)
+    change[:, 0, 1] = -plain.attentions[:, 0, 1]
+    undone = run(bert, params, inputs, map_change=change)
+    zeroed = run(bert, params, inputs, head_mask=mask, baseline='zero')
+    np.testing.assert_allclose(undone.logits, zeroed.logits, atol=2e-6)
+    # What is reported are the learned maps.
+    np.testing.assert_array_equal(undone.attentions[:, 0], plain.attentions[:, 0])
+
+
+def test_a_change_of_the_wrong_shape_is_named(bert, params, inputs):
+    for shape in ((3, 4, 9, 9), (3, 3, 4, 8, 9), (1, 3, 4, 9, 9)):
+        with pytest.raises(ValueError, match=r'map_change must be .* = \[3, 3, 4, 9, 9\], got'):
+            run(bert, params, inputs, map_change=np.zeros(shape))
+
+
 # --- what is not used is not computed -----------------------------------------------------
 
 

@@ -294,3 +294,18 @@ def test_spearman_leaves_out_what_is_not_known():
     one = np.array([0.1, np.nan, 0.3, 0.2])
     assert paper.spearman(one, np.array([1.0, 9.0, 3.0, 2.0])) == pytest.approx(1)
     assert math.isnan(paper.spearman(one, np.full(4, np.nan)))
+
+
+def test_what_clark_et_al_published():
+    """Their text: over half on [SEP] in layers 6 to 10, and over 90 % from [SEP] to [SEP]."""
+    found = paper.what_bert_looks_at()
+    sep = found.layers['all [SEP]'][5:10]
+    assert sep.mean() > 0.5 and (sep > 0.5 - 2 * found.error).all()
+    assert found.entropy_of_last_cls == 3.89
+    assert found.heads_over_half == {'previous token': 4, 'next token': 5}
+    for means in found.layers.values():
+        assert means.shape == (12,) and means.dtype == np.float64
+        assert np.nanmin(means) >= 0 and np.isfinite(means).any()
+    # The caller's own.
+    found.layers['[CLS]'][:] = 0
+    assert paper.what_bert_looks_at().layers['[CLS]'][1] == 0.25

@@ -46,6 +46,30 @@ def test_layer_profiles_put_the_paper_at_the_same_depth():
     assert second.lines[1].get_xdata()[[0, -1]].tolist() == [1, 6]
 
 
+def test_head_points_are_the_heads_and_the_line_their_mean():
+    rng = np.random.default_rng(0)
+    one, other = rng.random((3, 4)), 2 * rng.random((3, 4))
+    figure = plots.head_points(
+        {'left': {'a': one, 'b': other}, 'right': {'b': other}}, label='share',
+        levels={'even': 1.5}, published={'b': np.array([np.nan, 3.0, np.nan])},
+        published_name='paper',
+    )  # fmt: skip
+    left, right = figure.axes
+    for axis, values in ((left, (one, other)), (right, (other,))):
+        for points, expected in zip(axis.collections, values, strict=True):
+            np.testing.assert_allclose(points.get_offsets()[:, 1], expected.ravel())
+            # Each stands above its own layer.
+            layers = np.rint(points.get_offsets()[:, 0])
+            np.testing.assert_array_equal(layers, np.repeat([1, 2, 3], 4))
+    np.testing.assert_allclose(left.lines[0].get_ydata(), one.mean(axis=1))
+    crosses = next(line for line in right.lines if line.get_marker() == 'x')
+    assert crosses.get_color() == left.lines[1].get_color()
+    # What is published is not cut off, in either panel.
+    assert left.get_ylim()[1] > 3 and left.get_ylim() == right.get_ylim()
+    (legend,) = figure.legends
+    assert {text.get_text() for text in legend.get_texts()} == {'a', 'b', 'paper', 'even'}
+
+
 def test_maps_are_drawn_with_their_tokens():
     maps = np.random.default_rng(0).random((2, 3, 4, 4))
     tokens = ['[CLS]', 'a', 'b', '[SEP]']

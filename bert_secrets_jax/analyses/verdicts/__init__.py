@@ -1,4 +1,4 @@
-"""Which claims of the paper hold for a model: each claim has a test that gives a verdict.
+"""Which claims of the papers hold for a model: each claim has a test that gives a verdict.
 
 A claim holds where the data refute its contrary at 5 %, does not hold where they refute the claim
 itself at 5 %, and is undecided at this sample size otherwise: neither error is made more often than
@@ -42,6 +42,20 @@ from bert_secrets_jax.analyses.verdicts.links import (
     VERB_SUBJECT,
     heads_follow_links,
     position_explains,
+)
+from bert_secrets_jax.analyses.verdicts.looking import (
+    BROAD_CLS,
+    BROADLY,
+    MOSTLY_SEP,
+    NEARLY_ALL_SEP,
+    SEP_HALF,
+    SEP_NO_OP,
+    SEP_TO_SEP,
+    cls_looks_broadly,
+    heads_look_at_sep,
+    layers_between,
+    sep_is_a_no_op,
+    sep_looks_at_sep,
 )
 from bert_secrets_jax.analyses.verdicts.patterns import (
     FEW_HETEROGENEOUS,
@@ -90,6 +104,8 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
 
 __all__ = [
     'ANY_FINETUNING',
+    'BROADLY',
+    'BROAD_CLS',
     'CLS_THEN_SEP',
     'DOES_NOT_HOLD',
     'FEATURES',
@@ -105,7 +121,9 @@ __all__ = [
     'LAYER_HELPS',
     'LEVEL',
     'MOST',
+    'MOSTLY_SEP',
     'NEARLY_ALL',
+    'NEARLY_ALL_SEP',
     'NEGLIGIBLE',
     'NOT_MEASURED',
     'NOUN_PRONOUN',
@@ -119,6 +137,9 @@ __all__ = [
     'RANDOM_HEAD_HELPS',
     'RELATION_HEADS',
     'SAME_HEADS',
+    'SEP_HALF',
+    'SEP_NO_OP',
+    'SEP_TO_SEP',
     'THESE_MODELS',
     'THIS_MODEL',
     'TOO_FEW',
@@ -132,6 +153,7 @@ __all__ = [
     'a_random_head_helps',
     'attention_moves_from_cls_to_sep',
     'cls_attends_most_to_sep',
+    'cls_looks_broadly',
     'corrected',
     'effects_on_examples',
     'features_are_negligible',
@@ -139,15 +161,19 @@ __all__ = [
     'finetuning_gains',
     'heads_are_not_needed',
     'heads_follow_links',
+    'heads_look_at_sep',
     'in_all_runs',
     'last_layers_change_most',
     'no_head_for_all',
+    'layers_between',
     'not_measured',
     'position_explains',
     'pretraining_helps',
     'published_gain',
     'relations_have_heads',
     'same_heads_are_needed',
+    'sep_is_a_no_op',
+    'sep_looks_at_sep',
     'some_mask_helps',
     'unseen_change',
     'vertical_patterns_are_special',

@@ -1,0 +1,122 @@
+"""The loss whose gradients tell what attention is of use, and these gradients, by type of token."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from jaxtyping import Array, Float
+
+from bert_secrets_jax.analyses.models import labels_of
+from bert_secrets_jax.analyses.tables import Tables
+from bert_secrets_jax.analyses.texts import TextSettings, batches_of
+from bert_secrets_jax.data.masking import Masking, mask_words
+from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.finetune.losses import loss_per_example
+from bert_secrets_jax.measure.gradients import (
+    LabelledBatch,
+    gradient_importance,
+    masked_lm_loss,
+    with_labels,
+)
+from bert_secrets_jax.model.bert import BertOutput
+from bert_secrets_jax.model.config import MASKED_LM, SEQUENCES
+from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.progress import progress
+
+HIDDEN, CLASSES, REGRESSION = (
+    'the loss of the masked LM',
+    'the cross entropy of the task',
+    'the squared error of the task',
+)
+# Gradients take about as many times the memory of a forward pass.
+_MEMORY = 4
+_UNITS = {HIDDEN: 'nats', CLASSES: 'nats', REGRESSION: 'squared error'}
+
+
+@dataclasses.dataclass(frozen=True)
+class Gradients:
+    """How much a loss depends on attention to each type of token.
+
+    Attributes:
+      loss: The name of the loss: HIDDEN, CLASSES or REGRESSION.
+      tables: The mean of |d loss / d attention| for each head, by the type of token.
+    """
+
+    loss: str
+    tables: Tables
+
+    @property
+    def unit(self) -> str:
+        """The unit of the gradients."""
+        return f'{_UNITS[self.loss]} per unit of attention'
+
+
+def loss_of(pretrained: Pretrained, examples: Sequence[Example]) -> str:
+    """Return the name of the loss that a model has on texts.
+
+    Args:
+      pretrained: The model.
+      examples: The texts.
+
+    Raises:
+      ValueError: It has none: neither the head of a masked LM, nor a classifier and labels for it.
+        The error says how to get one.
+    """
+    config = pretrained.config
+    if config.head == MASKED_LM:
+        return HIDDEN
+    if config.head != SEQUENCES or not config.num_labels:
+        raise ValueError(
+            f'The model ({config.summary}) has no loss to take gradients of: give one with the '
+            'head of a masked LM, such as a checkpoint of pre-training or '
+            'bs.with_masked_lm(tuned, pretrained), or one that bs.finetune has given a classifier '
+            'of whole texts, and labelled texts.'
+        )
+    labels_of(examples, config)
+    return REGRESSION if config.num_labels == 1 else CLASSES
+
+
+def gradients_of(
+    pretrained: Pretrained,
+    examples: Sequence[Example],
+    *,
+    masking: Masking | None = None,
+    settings: TextSettings | None = None,
+) -> Gradients:
+    """Measure how much the loss of each text depends on attention to each type of token.
+
+    The loss is that of a masked LM, on hidden wordpieces, where the model has its head. Otherwise
+    it is that of the task on labelled texts. `measure.gradients.gradient_importance` says what is
+    averaged.
+
+    Args:
+      pretrained: The model.
+      examples: The texts, with labels if the model has a classifier.
+      masking: Which wordpieces are hidden; None takes the defaults of `Masking`.
+      settings: The settings for encoding the texts; None takes the defaults.
+
+    Raises:
+      ValueError: The model has no such loss; or as `mask_words` and `encode`.
+    """
+    settings = settings or TextSettings()
+    # The way back needs all maps of a batch, and the scores of all wordpieces.
+    fewer = max(settings.tokens_per_batch // _MEMORY, 1)
+    settings = dataclasses.replace(settings, tokens_per_batch=fewer)
+    name = loss_of(pretrained, examples)
+    if name == HIDDEN:
+        masked = mask_words(pretrained.tokenizer, examples, masking=masking, **settings.bucketing)
+        batches = masked.batches
+    else:
+        labels = labels_of(examples, pretrained.config)
+        plain = batches_of(pretrained, examples, settings, annotated=False)
+        batches = [with_labels(batch, labels) for batch in plain]
+    tables = gradient_importance(
+        pretrained,
+        progress(batches, 'Gradients', size=lambda batch: batch.size),
+        masked_lm_loss if name == HIDDEN else _task_loss,
+        mesh=settings.mesh,
+    )
+    return Gradients(name, tables)
+
+
+def _task_loss(output: BertOutput, batch: LabelledBatch) -> Float[Array, ' B']:
+    return loss_per_example(output.logits, batch.labels)

@@ -1,0 +1,456 @@
+"""What heads look at, how evenly, and how much of it matters (Clark et al. 2019, section 3)."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import scipy.stats
+
+from bert_secrets_jax import paper, plots
+from bert_secrets_jax.analyses.gradients import Gradients, gradients_of, loss_of
+from bert_secrets_jax.analyses.tables import (
+    LEVEL,
+    Description,
+    OverRuns,
+    Tables,
+    describe,
+    heads_frame,
+    mean_over_runs,
+    notes_of,
+)
+from bert_secrets_jax.analyses.texts import TextSettings, batches_of
+from bert_secrets_jax.analyses.verdicts.looking import MOSTLY_SEP, layers_between
+from bert_secrets_jax.analyses.verdicts.verdict import layers_named
+from bert_secrets_jax.data.masking import Masking
+from bert_secrets_jax.data.tasks import Text, as_examples
+from bert_secrets_jax.measure.catalogue import SHARE, UNIFORM, measure, named
+from bert_secrets_jax.measure.collect import HeadTable
+from bert_secrets_jax.measure.gradients import OTHERS
+from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.names import head_name
+from bert_secrets_jax.progress import progress
+from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+
+SOURCE = 'Clark et al. 2019, section 3'
+ENTROPY, OF_CLS = 'entropy (nats)', 'entropy of [CLS] (nats)'
+STATISTICS = (
+    'self',
+    'previous token',
+    'next token',
+    '[CLS]',
+    'all [SEP]',
+    'period or comma',
+    '[SEP] to [SEP]',
+    'other tokens to [SEP]',
+    ENTROPY,
+    OF_CLS,
+    'entropy, smoothed (nats)',
+    'entropy of [CLS], smoothed (nats)',
+    UNIFORM,
+)
+# The kinds of tokens of which it is counted how many heads give them more than half.
+COUNTED = ('self', 'previous token', 'next token', '[CLS]', 'all [SEP]', 'period or comma')
+# The panels of the figure of attention, by title.
+_PANELS = {
+    'attention of all tokens': ('[CLS]', 'all [SEP]', 'period or comma'),
+    'attention to [SEP]': ('other tokens to [SEP]', '[SEP] to [SEP]'),
+}
+_PUBLISHED = 'Clark et al.: BERT-base'
+
+
+@dataclasses.dataclass(frozen=True)
+class Count:
+    """The number of heads that give a kind of token more than half of their attention.
+
+    Attributes:
+      heads: The names of the heads whose mean over examples is above half.
+      low, high: The ends of the 95 % interval of their number: how many heads are above half, and
+        how many are not below it, by intervals over examples that hold for all heads together
+        (Bonferroni).
+    """
+
+    heads: tuple[str, ...]
+    low: int
+    high: int
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class LookAt(Result):
+    """What each head attends to, how evenly it does, and how much the loss depends on it.
+
+    Attributes:
+      subject: The names of the model and the texts.
+      statistics: The descriptions of the statistics.
+      tables: The table of all heads for each statistic, by its name.
+      gradients: How much a loss depends on attention to each type of token; None if it was not
+        measured.
+      no_gradients: Why it was not measured, in a sentence; empty if it was.
+    """
+
+    subject: Subject
+    statistics: tuple[Description, ...]
+    tables: Tables
+    gradients: Gradients | None = None
+    no_gradients: str = ''
+
+    @property
+    def title(self) -> str:
+        return 'What heads look at'
+
+    @property
+    def layers(self) -> int:
+        """The number of layers."""
+        return len(self.tables['[CLS]'].mean)
+
+    def frames(self):
+        units = {each.name: each.unit for each in self.statistics}
+        tables, gradients = dict(self.tables), {}
+        if self.gradients is not None:
+            named_so = {f'gradient at {name}': name for name in self.gradients.tables}
+            tables |= {title: self.gradients.tables[name] for title, name in named_so.items()}
+            units |= dict.fromkeys(named_so, self.gradients.unit)
+            gradients = {'gradients': self._gradients()}
+        return {
+            'layers': self._layers(),
+            'counts': self._counts(),
+            **gradients,
+            'heads': heads_frame(tables, units, 'Every statistic of every head.'),
+        }
+
+    def figures(self):
+        drawings = {'attention': _draw_attention, 'entropies': _draw_entropies}
+        if self.gradients is not None:
+            drawings['gradients'] = _draw_gradients
+        return Figures({name: functools.partial(draw, self) for name, draw in drawings.items()})
+
+    def findings(self):
+        found = [
+            self._mean('all [SEP]', 'heads give', 'their', 'half'),
+            *(self._count(name) for name in ('previous token', 'next token')),
+            self._mean('[SEP] to [SEP]', '[SEP] gives', 'its', 'nine tenths'),
+            self._entropy(),
+        ]
+        if self.gradients is not None:
+            found.append(self._no_op(self.gradients))
+        return found
+
+    def notes(self):
+        said = [
+            'Attention to a kind of token is summed over the tokens of the kind and averaged over '
+            'the tokens that attend. Intervals are over examples, and allow for any dependence '
+            'between heads.'
+        ]
+        if self.no_gradients:
+            said.append(f'There are no gradients. {self.no_gradients}')
+        return said
+
+    def head_notes(self):
+        return {
+            each.title: notes_of([self.tables[each.name]])
+            for each in self.statistics
+            if self.tables[each.name].count and each.name != UNIFORM
+        }
+
+    def _mean(self, statistic: str, give: str, their: str, published: str) -> Finding:
+        """Return the mean of a statistic over the heads of layers 6 to 10 of 12."""
+        table = self.tables[statistic]
+        where = layers_between(6, 10, self.layers)
+        mean = mean_over_runs([self.tables], [statistic], where)
+        by_layer = table.mean.mean(axis=1)
+        return _finding(
+            'attention to [SEP]' if statistic == 'all [SEP]' else statistic,
+            mean,
+            sample=int(table.count),
+            source=f'{SOURCE}.2',
+            template='In {layers}, {give} {estimate:.2f}{interval} of {their} attention to [SEP]. '
+            'It is most in layer {layer}: {greatest:.2f}. Clark et al. report more than '
+            f'{published} in {{their_layers}} of BERT-base.{{where}}',
+            numbers={
+                'layers': layers_named(where.start + 1, where.stop),
+                'their_layers': layers_named(6, 10),
+                'give': give,
+                'their': their,
+                'layer': int(by_layer.argmax()) + 1,
+                'greatest': float(by_layer.max()),
+                'where': f' Measured in {self.subject.model} on {table.count:.0f} examples of '
+                f'{self.subject.texts}.'
+                if statistic == 'all [SEP]'
+                else '',
+            },
+        )
+
+    def _count(self, name: str) -> Finding:
+        found, table = count_over_half(self.tables[name]), self.tables[name]
+        count = len(found.heads)
+        return Finding(
+            name=f'heads on the {name}',
+            estimate=count,
+            low=float(found.low),
+            high=float(found.high),
+            unit='heads',
+            sample=int(table.count),
+            source=f'{SOURCE}.1',
+            template='Of {all} heads, {estimate} ({low:.0f} to {high:.0f}) {give} more than half of '
+            '{their} attention to the {kind}{which}. Clark et al. report {published} of BERT-base.',
+            numbers={
+                'all': table.mean.size,
+                'give': 'gives' if count == 1 else 'give',
+                'their': 'its' if count == 1 else 'their',
+                'kind': name,
+                'which': f': {", ".join(found.heads)}' if found.heads else '',
+                'published': paper.what_bert_looks_at().heads_over_half[name],
+            },
+        )
+
+    def _entropy(self) -> Finding:
+        mean = mean_over_runs([self.tables], [OF_CLS], -1)
+        uniform = float(self.tables[UNIFORM].mean.mean())
+        return _finding(
+            'entropy of [CLS]',
+            mean,
+            unit='nats',
+            sample=int(self.tables[OF_CLS].count),
+            source=f'{SOURCE}.3',
+            template='In the last layer, the attention of [CLS] has an entropy of {estimate:.2f} '
+            'nats{interval} as a mean over heads, {share:.2f} of the {uniform:.2f} of even '
+            'attention. Clark et al. report {published:.2f} of BERT-base.',
+            numbers={
+                'uniform': uniform,
+                'share': mean.mean / uniform,
+                'published': paper.what_bert_looks_at().entropy_of_last_cls,
+            },
+        )
+
+    def _no_op(self, gradients: Gradients) -> Finding:
+        where = layers_between(5, 12, self.layers)
+        sep, others = (
+            mean_over_runs([gradients.tables], [name], where) for name in ('[SEP]', OTHERS)
+        )
+        return _finding(
+            'gradient at [SEP]',
+            sep,
+            form='.2g',
+            unit=gradients.unit,
+            sample=int(gradients.tables['[SEP]'].count),
+            source=f'{SOURCE}.2',
+            template='From layer {layer} on, the gradient of {loss} with respect to attention is '
+            '{estimate:.2g}{interval} at [SEP] and {others:.2g}{interval_of_others} at other '
+            'tokens, {ratio:.2f} times as large at [SEP].',
+            numbers={
+                'layer': where.start + 1,
+                'loss': gradients.loss,
+                'others': others.mean,
+                'interval_of_others': _interval(others, '.2g'),
+                'ratio': sep.mean / others.mean,
+            },
+        )
+
+    def _layers(self):
+        columns = {name: table.mean.mean(axis=1) for name, table in self.tables.items()}
+        published = _published(self.layers)
+        columns |= {f'Clark et al.: {name}': means for name, means in published.items()}
+        rows = [
+            (layer, *values) for layer, values in enumerate(zip(*columns.values(), strict=True), 1)
+        ]
+        return framed(
+            ('layer', *columns),
+            rows,
+            'Mean over the heads of a layer; attention as a share, entropies in nats.'
+            + (f' {_read_from_figures()}' if published else ''),
+        )
+
+    def _counts(self):
+        rows = []
+        for name in COUNTED:
+            if not self.tables[name].count:
+                continue
+            found = count_over_half(self.tables[name])
+            rows.append(
+                (name, len(found.heads), found.low, found.high, ', '.join(found.heads) or 'none')
+            )
+        return framed(
+            ('attention to', 'heads', 'at least', 'at most', 'which'),
+            rows,
+            'Heads that give more than half of their attention to a kind of token, by their mean '
+            'over examples, with the 95 % interval of their number.',
+        )
+
+    def _gradients(self):
+        gradients = self.gradients
+        rows = [
+            (
+                layer + 1, name, table.mean[layer].mean(), table.standard_error[layer].mean(),
+                table.count, gradients.unit,
+            )
+            for name, table in gradients.tables.items()
+            if table.count
+            for layer in range(self.layers)
+        ]  # fmt: skip
+        return framed(
+            ('layer', 'type', 'mean', 'standard_error', 'examples', 'unit'),
+            rows,
+            f'Mean over heads of the magnitude of the gradient of {gradients.loss} with respect to '
+            'attention to each type of token. The standard error is at most this.',
+        )
+
+
+def count_over_half(table: HeadTable) -> Count:
+    """Count the heads with a mean above half, with an interval over examples.
+
+    Args:
+      table: A share of attention of all heads.
+    """
+    above = table.mean > MOSTLY_SEP
+    low, high = 0, above.size
+    if table.count > 1:
+        # All heads at once: a pair of bounds for each of them.
+        reach = scipy.stats.t.isf(LEVEL / 2 / above.size, table.count - 1) * table.standard_error
+        low = int((table.mean - reach > MOSTLY_SEP).sum())
+        high = int((table.mean + reach > MOSTLY_SEP).sum())
+    names = (head_name(*map(int, head)) for head in np.argwhere(above))
+    return Count(tuple(names), low, high)
+
+
+def look_at(
+    pretrained: Pretrained,
+    texts: Sequence[Text],
+    *,
+    gradients: bool | None = None,
+    masking: Masking | None = None,
+    settings: TextSettings | None = None,
+    subject: Subject | None = None,
+) -> LookAt:
+    """Measure what heads look at, as Clark et al. (2019, section 3) do.
+
+    Their texts are segments of running text, which `data.segments.read_segments` reads.
+
+    Args:
+      pretrained: The model.
+      texts: The texts that the model reads.
+      gradients: Whether to measure how much a loss depends on attention to each type of token, as
+        `analyses.gradients.gradients_of` does. It takes about three times as long as all else. None
+        measures it if the model has such a loss on these texts, and otherwise says why not.
+      masking: Which wordpieces are hidden for the loss of a masked LM; None takes the defaults.
+      settings: The settings for encoding the texts; None takes the defaults.
+      subject: The names of the model and the texts, for sentences and captions.
+
+    Raises:
+      ValueError: Gradients are asked for and the model has no loss to take them of, or `encode`
+        would refuse the texts.
+    """
+    settings, examples = settings or TextSettings(), as_examples(texts)
+    why = _why_not(pretrained, examples, gradients)
+    statistics = [named(name) for name in STATISTICS]
+    batches = batches_of(pretrained, examples, settings, annotated=False)
+    shown = progress(batches, 'Looking', size=lambda batch: batch.size)
+    tables = measure(pretrained, shown, statistics, mesh=settings.mesh)
+    found = None
+    if not why:
+        found = gradients_of(pretrained, examples, masking=masking, settings=settings)
+    return LookAt(subject or Subject(), describe(statistics), tables, found, why)
+
+
+def _why_not(pretrained: Pretrained, examples: Sequence, gradients: bool | None) -> str:
+    """Return why no gradients are measured; empty if they are."""
+    if gradients is False:
+        return 'They were not asked for.'
+    try:
+        loss_of(pretrained, examples)
+    except ValueError as error:
+        if gradients:
+            raise
+        return str(error)
+    return ''
+
+
+def _finding(
+    name: str, mean: OverRuns, *, form: str = '.2f', numbers: Mapping, **fields
+) -> Finding:
+    """Return a finding about a mean over heads."""
+    return Finding(
+        name=name,
+        estimate=mean.mean,
+        low=mean.low,
+        high=mean.high,
+        numbers=dict(numbers) | {'interval': _interval(mean, form)},
+        **({'unit': SHARE} | fields),
+    )
+
+
+def _interval(mean: OverRuns, form: str) -> str:
+    return '' if np.isnan(mean.low) else f' ({mean.low:{form}} to {mean.high:{form}})'
+
+
+def _published(layers: int) -> dict[str, np.ndarray]:
+    """Return the published means of layers, where the model has as many."""
+    means = paper.what_bert_looks_at().layers
+    return {name: values for name, values in means.items() if len(values) == layers}
+
+
+def _read_from_figures() -> str:
+    published = paper.what_bert_looks_at()
+    return (
+        'Those of Clark et al. are of pre-trained BERT-base on Wikipedia, read from their figures '
+        f'to about {published.error:g} (entropies: {published.entropy_error:g}).'
+    )
+
+
+def _draw_attention(result: LookAt):
+    published = _published(result.layers)
+    figure = plots.head_points(
+        {
+            # A tokenizer may have neither a full stop nor a comma.
+            title: {name: result.tables[name].mean for name in names if result.tables[name].count}
+            for title, names in _PANELS.items()
+        },
+        label=SHARE,
+        published=published,
+        published_name=_PUBLISHED,
+    )
+    figure.caption = (
+        'Attention by layer: each point is a head, a mean over examples, and each line the mean of '
+        f'a layer (in the manner of {SOURCE}, Figure 2). Attention is summed over all tokens of a '
+        f'kind. {_read_from_figures() if published else ""}'
+    ).strip()
+    return figure
+
+
+def _draw_entropies(result: LookAt):
+    uniform = float(result.tables[UNIFORM].mean.mean())
+    published = _published(result.layers)
+    means = {ENTROPY: published['entropy, smoothed (nats)']} if published else {}
+    figure = plots.head_points(
+        {
+            'attention of all tokens': {ENTROPY: result.tables[ENTROPY].mean},
+            'attention of [CLS]': {OF_CLS: result.tables[OF_CLS].mean},
+        },
+        label='entropy (nats)',
+        levels={f'even attention ({uniform:.2f})': uniform},
+        published=means,
+        published_name=_PUBLISHED,
+    )
+    figure.caption = (
+        'Entropy of attention by layer: each point is a head, and each line the mean of a layer '
+        f'(in the manner of {SOURCE}, Figure 4). Dashed: attention that is spread evenly over the '
+        f'tokens of a text. {_read_from_figures() if published else ""}'
+    ).strip()
+    return figure
+
+
+def _draw_gradients(result: LookAt):
+    gradients = result.gradients
+    figure = plots.head_points(
+        {
+            f'gradient of {gradients.loss}': {
+                name: table.mean for name, table in gradients.tables.items() if table.count
+            }
+        },
+        label=gradients.unit,
+    )
+    figure.caption = (
+        f'Magnitude of the gradient of {gradients.loss} with respect to attention, by the type of '
+        'token that is attended to: each point is a head, a mean over examples, and each line the '
+        f'mean of a layer (in the manner of {SOURCE}, Figure 3).'
+    )
+    return figure

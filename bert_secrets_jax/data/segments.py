@@ -1,0 +1,221 @@
+"""Segments of running text, [CLS] A [SEP] B [SEP] (Clark et al. 2019, section 3).
+
+Shapes: W words of a document.
+"""
+
+import bisect
+import dataclasses
+import itertools
+import pathlib
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from absl import logging
+from jaxtyping import Int
+
+from bert_secrets_jax.data.encoding import check_tokenizer
+from bert_secrets_jax.data.tasks import Example, draw
+from bert_secrets_jax.files import read_text
+
+# As many as were published, and as long.
+COUNT = 1000
+_HEADING = re.compile(r'(= )+\S.*( =)+')
+_SPLIT_WORD = re.compile(r' @([-,.])@ ')
+# A word ends at a space. Scripts without spaces have words as long as sentences.
+_WORD = re.compile(r'[^\s。！？]*[。！？]+|[^\s。！？]+')
+_ENDS_SENTENCE = re.compile(r""".*[.!?。！？]["'”’»)\]]*""", re.DOTALL)
+
+
+def read_segments(
+    path: str | pathlib.Path,
+    tokenizer,
+    *,
+    max_length: int = 128,
+    count: int = COUNT,
+    seed: int = 0,
+) -> list[Example]:
+    """Read running text as pairs of texts that follow each other, each pair as long as may be.
+
+    Lines of text are one document until a blank line or a heading of WikiText (` = Title = `). Of
+    each document, a segment takes whole sentences as long as [CLS] A [SEP] B [SEP] has at most
+    `max_length` tokens. It is divided into A and B at the end of a sentence near its middle; if it
+    has no such end inside, between two words. A sentence that is too long to leave room for another
+    one is cut between words, and the next segment goes on where it was cut. What remains of a
+    document and is less than two sentences long is left out, and a log line says how much that was.
+    No segment is truncated when it is encoded with the same tokenizer and `max_length`.
+
+    A sentence ends with a word that ends in a full stop, a question mark or an exclamation mark,
+    unless the next word begins with a small letter: abbreviations before names ('Mr. Smith') end
+    one, too. Of WikiText's spelling, ' @-@ ', ' @,@ ' and ' @.@ ' are undone ('red @-@ tipped'
+    becomes 'red-tipped', '0 @.@ 7' becomes '0.7'). Its spaces before punctuation and around
+    quotation marks are kept, so that a mark that closes a sentence begins the next one. BERT's
+    tokenizer reads the same without these spaces; a byte-level or a SentencePiece tokenizer reads
+    them as they stand.
+
+    Args:
+      path: A file of plain text in UTF-8.
+      tokenizer: A fast tokenizer of `transformers`.
+      max_length: The greatest number of tokens, special ones included.
+      count: The number of segments to draw at random; 0 takes all. The paper took 1000.
+      seed: The seed of the draw.
+
+    Returns:
+      The segments in the order of the text. `Example.where` has the line where a segment begins.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      TypeError: The tokenizer is something else.
+      ValueError: The file is not UTF-8 or has no segment of two parts, the tokenizer lacks special
+        tokens, or `max_length` or `count` is too small.
+    """
+    check_tokenizer(tokenizer, max_length)
+    path = pathlib.Path(path)
+    segments, words, kept = [], 0, 0
+    for document in _documents(read_text(path)):
+        ends = _ends_of_sentences(document)
+        words += len(document.words)
+        for start, middle, end in _cut(document, ends, tokenizer, max_length):
+            kept += end - start
+            segments.append(
+                Example(
+                    document.between(start, middle),
+                    document.between(middle, end),
+                    id=f'{path.stem}/{len(segments)}',
+                    where=f'{path}, line {document.line(start)}',
+                )
+            )
+    if not segments:
+        raise ValueError(
+            f'{path} has no segment of two parts: it needs documents of at least two sentences, '
+            'with a blank line between documents and a full stop at the end of each sentence.'
+        )
+    if kept < words:
+        logging.info(
+            '%d segments of %s. Left out: %d of %d words, at the ends of documents that have no '
+            'other sentence there.', len(segments), path, words - kept, words,
+        )  # fmt: skip
+    return draw(segments, count, seed, setting='count')
+
+
+@dataclasses.dataclass(frozen=True)
+class _Document:
+    """Running text.
+
+    Attributes:
+      text: The text, its lines joined by spaces.
+      words: The first character of each word, and the one after its last.
+      lines: The number of each line of the file, with its first character in the text.
+    """
+
+    text: str
+    words: Sequence[tuple[int, int]]
+    lines: Sequence[tuple[int, int]]
+
+    def between(self, first: int, last: int) -> str:
+        """Return the text from a word up to the one before another."""
+        return self.text[self.words[first][0] : self.words[last - 1][1]]
+
+    def line(self, word: int) -> int:
+        """Return the number of the line of a word, from 1."""
+        place = bisect.bisect_right(self.lines, self.words[word][0], key=lambda line: line[1])
+        return self.lines[place - 1][0]
+
+
+def _documents(text: str) -> Iterator[_Document]:
+    numbered = enumerate(text.split('\n'), start=1)
+    for blank, lines in itertools.groupby(numbered, key=lambda line: _separates(line[1])):
+        if blank:
+            continue
+        parts, places, length = [], [], 0
+        for number, line in lines:
+            part = _SPLIT_WORD.sub(r'\1', line.strip())
+            places.append((number, length))
+            parts.append(part)
+            length += len(part) + 1
+        joined = ' '.join(parts)
+        yield _Document(joined, [word.span() for word in _WORD.finditer(joined)], places)
+
+
+def _separates(line: str) -> bool:
+    """Return whether a line is blank or a heading."""
+    line = line.strip()
+    return not line or _HEADING.fullmatch(line) is not None
+
+
+def _ends_of_sentences(document: _Document) -> Sequence[int]:
+    """Return the numbers of the words before which a sentence ends, in ascending order."""
+    words = [document.text[start:end] for start, end in document.words]
+    followed = itertools.zip_longest(words, words[1:], fillvalue='')
+    return [
+        number
+        for number, (word, after) in enumerate(followed, start=1)
+        if _ENDS_SENTENCE.fullmatch(word) and not after[:1].islower()
+    ]
+
+
+def _cut(
+    document: _Document, ends: Sequence[int], tokenizer, max_length: int
+) -> Iterator[tuple[int, int, int]]:
+    """Yield the segments of a document: their first word, that of B, and the one after the last."""
+    before = np.concatenate([[0], np.cumsum(_tokens(document, tokenizer))])
+    room = max_length - tokenizer.num_special_tokens_to_add(pair=True)
+    start, count = 0, len(document.words)
+    while start < count:
+        fitting = int(np.searchsorted(before, before[start] + room, side='right')) - 1
+        segment = _divided(before, ends, start, fitting, count)
+        # A word may have more tokens at the beginning of a text than it has within one.
+        while segment is not None and _length(document, segment, tokenizer) > max_length:
+            fitting -= 1
+            segment = _divided(before, ends, start, fitting, count)
+        if segment is not None:
+            yield segment
+            start = segment[2]
+        elif fitting == count:
+            return
+        else:
+            # A word that is too long, such as an address, is left out with the one before it.
+            start = fitting + 1
+
+
+def _divided(
+    before: Int[np.ndarray, ' W1'], ends: Sequence[int], start: int, fitting: int, count: int
+) -> tuple[int, int, int] | None:
+    """Return the segment from a word on whose words fit up to another; None if there is none."""
+    inside = ends[bisect.bisect_right(ends, start) : bisect.bisect_right(ends, fitting)]
+    last = inside[-1] if len(inside) > 1 else fitting
+    places = [end for end in inside if end < last]
+    if not places:
+        if fitting == count or last < start + 2:
+            return None
+        places = range(start + 1, last)
+    middle = (before[start] + before[last]) / 2
+    return start, min(places, key=lambda place: abs(before[place] - middle)), last
+
+
+def _tokens(document: _Document, tokenizer) -> Int[np.ndarray, ' W']:
+    """Return the number of tokens of each word."""
+    encoded = tokenizer(
+        document.text,
+        add_special_tokens=False,
+        truncation=False,
+        return_offsets_mapping=True,
+        verbose=False,
+    )
+    # By their last characters: the first one may be the space before the word.
+    lasts = np.array([end for _, end in encoded['offset_mapping']], int) - 1
+    starts = [start for start, _ in document.words]
+    word = np.searchsorted(starts, lasts, side='right') - 1
+    return np.bincount(np.maximum(word, 0), minlength=len(starts))
+
+
+def _length(document: _Document, segment: tuple[int, int, int], tokenizer) -> int:
+    """Return the number of tokens of a segment, special ones included."""
+    start, middle, end = segment
+    encoded = tokenizer(
+        document.between(start, middle),
+        document.between(middle, end),
+        truncation=False,
+        verbose=False,
+    )
+    return len(encoded['input_ids'])

@@ -1,0 +1,149 @@
+"""How much the loss depends on attention: gradients with respect to the maps, by type of token.
+
+Clark et al. (2019, section 3.2, Figure 3) ask how much a loss would change if attention to a token
+changed, and take the magnitude of its gradient with respect to the attention for that, inspired by
+the gradient-based attribution of Sundararajan et al. (2017).
+
+Shapes: B examples, L layers, N heads, T query tokens, S key tokens, K hidden wordpieces.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import Mesh
+from jaxtyping import Array, Float, Shaped
+
+from bert_secrets_jax.brief import brief
+from bert_secrets_jax.data.encoding import Batch
+from bert_secrets_jax.data.masking import MaskedBatch
+from bert_secrets_jax.measure.statistics import Maps, Marks, Result
+from bert_secrets_jax.measure.stream import stream
+from bert_secrets_jax.measure.tables import HeadTable
+from bert_secrets_jax.model.bert import BertOutput
+from bert_secrets_jax.model.weights import Pretrained
+
+# The types of keys, each with the name of its marks. All tokens that are of none are of the last.
+OTHERS = 'other tokens'
+TYPES = ('[CLS]', '[SEP]', 'period or comma', OTHERS)
+_MARKS = ('cls', 'sep', 'period_comma')
+Loss = Callable[[BertOutput, Any], Float[Array, ' B']]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class LabelledBatch(Batch):
+    """A batch with the labels of its examples.
+
+    Attributes:
+      labels: [B] The class ids, or the values of a regression; anything in a filler row.
+    """
+
+    labels: Any
+
+    __repr__ = brief
+
+
+def with_labels(batch: Batch, labels: Shaped[np.ndarray, ' E']) -> LabelledBatch:
+    """Return a batch with the labels of its examples.
+
+    Args:
+      batch: The batch.
+      labels: The labels of all examples, in their order.
+    """
+    fields = {field.name: getattr(batch, field.name) for field in dataclasses.fields(Batch)}
+    return LabelledBatch(**fields, labels=np.asarray(labels)[np.asarray(batch.example)])
+
+
+def masked_lm_loss(output: BertOutput, batch: MaskedBatch) -> Float[Array, ' B']:
+    """Return the loss of a masked LM on each text: the mean over its hidden wordpieces, in nats."""
+    logits = jnp.take_along_axis(output.logits, batch.places[:, :, None], axis=1)  # [B, K, C]
+    hidden = batch.words >= 0
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, jnp.maximum(batch.words, 0))
+    return jnp.where(hidden, losses, 0).sum(axis=1) / jnp.maximum(hidden.sum(axis=1), 1)
+
+
+def gradient_importance(
+    pretrained: Pretrained,
+    batches: Iterable[Batch],
+    loss: Loss,
+    *,
+    keep_values: bool = False,
+    mesh: Mesh | None = None,
+) -> dict[str, HeadTable]:
+    """Measure how much the loss of an example depends on attention to each type of token.
+
+    The importance of a type of token to a head is the mean of |d loss / d attention| over all pairs
+    of a query t and a key s of the example, where s is of the type:
+
+        sum_t sum_(s of the type) |d loss / d alpha_ts| / (number of t * number of such s)
+
+    The loss is that of the example alone, and each alpha is changed by itself: rows need not sum to
+    1. Padding never counts. The importance is averaged over the examples that have the type. Clark
+    et al. do not say how they average; they show means by layer.
+
+    Args:
+      pretrained: The model.
+      batches: The batches with what the loss reads, read once. Gradients take several times the
+        memory of a forward pass; that does not grow with the corpus.
+      loss: A function from the output of the model and a batch to the loss of each example, such as
+        `masked_lm_loss`. If you pass the same function again, nothing is compiled again.
+      keep_values, mesh: As in `collect`.
+
+    Returns:
+      A table [L, N] for each of `TYPES`, by its name.
+
+    Raises:
+      ValueError, TypeError: As in `collect`.
+    """
+    found = stream(
+        (pretrained,), batches, {'gradients': by_type}, keep_values=keep_values, mesh=mesh,
+        maps_of=absolute_gradients(loss),
+    )  # fmt: skip
+    return dict(zip(TYPES, found['gradients'].unstack(), strict=True))
+
+
+@functools.cache
+def absolute_gradients(loss: Loss):
+    """Return a function that gives |d loss / d attention| in the place of the maps of a batch.
+
+    Args:
+      loss: As in `gradient_importance`.
+    """
+
+    def maps_of(bert, params, batch: Batch, **options) -> Float[Array, 'B L N T S']:
+        config = bert.config
+        rows, length = batch.input_ids.shape
+
+        def total(change):
+            output = bert.apply({'params': params}, **batch.inputs, map_change=change, **options)
+            # An example's loss depends on its own maps alone: of the sum, each gets its own
+            # gradient.
+            return jnp.where(batch.example >= 0, loss(output, batch), 0).sum()
+
+        heads = (config.num_hidden_layers, config.num_attention_heads)
+        return jnp.abs(jax.grad(total)(jnp.zeros((rows, *heads, length, length))))
+
+    return maps_of
+
+
+def by_type(gradients: Maps, marks: Marks) -> Result:
+    """Mean of what stands in the place of maps over all real pairs, by the type of the key.
+
+    Returns:
+      The means [L, N, 4] in the order of `TYPES`, and for each type whether the example has it.
+    """
+    token = marks['token']
+    named = jnp.stack([marks[name] for name in _MARKS])
+    types = jnp.concatenate([named, token[None] & ~named.any(axis=0)[None]]).astype(jnp.float32)
+    # As product and sum XLA makes it part of the loop over the maps.
+    received = (gradients * token[None, None, :, None]).sum(axis=-2)
+    sizes = types.sum(axis=-1)
+    total = jnp.einsum('LNS,FS->LNF', received, types)
+    means = total / jnp.maximum(sizes * token.sum(), 1)[None, None]
+    return means, (sizes > 0).astype(jnp.float32)

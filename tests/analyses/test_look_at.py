@@ -1,0 +1,196 @@
+"""What heads look at: the numbers beside plain NumPy's, the loss of gradients, and errors."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.analyses import verdicts
+from bert_secrets_jax.analyses.gradients import CLASSES, HIDDEN, REGRESSION, gradients_of
+from bert_secrets_jax.analyses.look_at import COUNTED, STATISTICS, count_over_half
+from bert_secrets_jax.data.tasks import as_examples
+from bert_secrets_jax.measure.gradients import TYPES
+from bert_secrets_jax.measure.tables import HeadTable
+from tests.conftest import random_params
+
+
+@pytest.fixture(scope='module')
+def looked(results):
+    return results['look_at']
+
+
+def classifier_of(model, names):
+    bert = bs.Bert(dataclasses.replace(model.config, label_names=names))
+    return bs.Pretrained(bert, random_params(bert), model.tokenizer)
+
+
+def test_the_numbers_are_those_of_each_text(looked, masked_lm, texts):
+    """Text by text, without batches or padding."""
+    by_hand = {name: [] for name in STATISTICS}
+    for example in texts:
+        (batch,) = bs.encode(masked_lm.tokenizer, [example], max_length=32)
+        real = int(batch.lengths[0])
+        maps = masked_lm.bert.apply({'params': masked_lm.params}, **batch.inputs).attentions
+        maps = np.asarray(maps, np.float64)[0, :, :, :real, :real]
+        ids = batch.input_ids[0, :real]
+        pieces = np.array(masked_lm.tokenizer.convert_ids_to_tokens(ids.tolist()))
+        sep, stops = pieces == '[SEP]', np.isin(pieces, ['.', ','])
+        entropies = -(maps * np.log(maps)).sum(axis=-1)
+        smoothed = 0.9999 * maps + 0.0001 / real
+        of_smoothed = -(smoothed * np.log(smoothed)).sum(axis=-1)
+        values = {
+            'self': np.trace(maps, axis1=2, axis2=3) / real,
+            'previous token': np.trace(maps, -1, axis1=2, axis2=3) / real,
+            'next token': np.trace(maps, 1, axis1=2, axis2=3) / real,
+            '[CLS]': maps[..., 0].mean(axis=-1),
+            'all [SEP]': maps[..., sep].sum(axis=-1).mean(axis=-1),
+            'period or comma': maps[..., stops].sum(axis=-1).mean(axis=-1),
+            '[SEP] to [SEP]': maps[:, :, sep][..., sep].sum(axis=-1).mean(axis=-1),
+            'other tokens to [SEP]': maps[:, :, ~sep][..., sep].sum(axis=-1).mean(axis=-1),
+            'entropy (nats)': entropies.mean(axis=-1),
+            'entropy of [CLS] (nats)': entropies[:, :, 0],
+            'entropy, smoothed (nats)': of_smoothed.mean(axis=-1),
+            'entropy of [CLS], smoothed (nats)': of_smoothed[:, :, 0],
+            'entropy of even attention': np.full((3, 4), np.log(real)),
+        }
+        for name, value in values.items():
+            by_hand[name].append(value)
+    heads = looked.frames()['heads'].set_index('statistic')
+    for name, values in by_hand.items():
+        expected = np.mean(values, axis=0)
+        np.testing.assert_allclose(looked.tables[name].mean, expected, atol=5e-6)
+        np.testing.assert_allclose(heads.loc[name, 'mean'], expected.ravel(), atol=5e-6)
+        layers = looked.frames()['layers']
+        np.testing.assert_allclose(layers[name], expected.mean(axis=1), atol=5e-6)
+    counts = looked.frames()['counts'].set_index('attention to')
+    for name in COUNTED:
+        assert counts.loc[name, 'heads'] == (np.mean(by_hand[name], axis=0) > 0.5).sum()
+    findings = {finding.name: finding for finding in looked.findings()}
+    # Of three layers, the second is at the depth of layers 6 to 10 of 12.
+    middle = np.mean(by_hand['all [SEP]'], axis=0)[1].mean()
+    assert findings['attention to [SEP]'].estimate == pytest.approx(middle, abs=5e-6)
+    assert findings['attention to [SEP]'].sentence.startswith('In layer 2, heads give ')
+    last = np.mean(by_hand['entropy of [CLS] (nats)'], axis=0)[-1].mean()
+    assert findings['entropy of [CLS]'].estimate == pytest.approx(last, abs=5e-6)
+
+
+def test_gradients_are_of_the_masked_lm_where_there_is_one(looked):
+    assert looked.gradients.loss == HIDDEN and tuple(looked.gradients.tables) == TYPES
+    rows = looked.frames()['gradients']
+    assert len(rows) == 12 and (rows['mean'] > 0).all() and set(rows['examples']) == {24.0}
+    assert set(rows['unit']) == {'nats per unit of attention'}
+    assert 'the gradient of the loss of the masked LM' in str(looked)
+    assert 'gradients' in looked.figures()
+
+
+@pytest.mark.parametrize(('names', 'loss'), [(('no', 'yes'), CLASSES), (('score',), REGRESSION)])
+def test_otherwise_they_are_of_the_task(model, texts, settings, names, loss):
+    found = gradients_of(classifier_of(model, names), texts, settings=settings)
+    assert found.loss == loss and found.unit.endswith('per unit of attention')
+    assert all((table.mean > 0).all() and table.count == 24 for table in found.tables.values())
+    # A loss of other labels has other gradients.
+    others = [dataclasses.replace(example, label=1 - example.label) for example in texts]
+    other = gradients_of(classifier_of(model, names), others, settings=settings)
+    assert np.abs(other.tables['[SEP]'].mean / found.tables['[SEP]'].mean - 1).max() > 0.01
+
+
+def test_without_a_loss_the_result_says_why(model, texts, settings):
+    few = texts[:4]
+    plain = bs.analyses.look_at(model, few, settings=settings_of(settings, 4))
+    assert plain.gradients is None and 'gradients' not in plain.figures()
+    (note,) = [note for note in plain.notes() if 'no gradients' in note]
+    assert 'has no loss to take gradients of: give one with the head of a masked LM' in note
+    assert 'gradients' not in plain.frames()
+    with pytest.raises(ValueError, match='has no loss to take gradients of'):
+        bs.analyses.look_at(model, few, gradients=True, settings=settings_of(settings, 4))
+    without = [(example.text_a, example.text_b) for example in few]
+    with pytest.raises(ValueError, match='has no label'):
+        gradients_of(classifier_of(model, ('no', 'yes')), as_examples(without))
+
+
+def settings_of(settings, count):
+    return dataclasses.replace(settings, annotations=settings.annotations[:count])
+
+
+def test_gradients_need_not_be_measured(masked_lm, texts, settings):
+    found = bs.analyses.look_at(
+        masked_lm, texts[:1], gradients=False, settings=settings_of(settings, 1)
+    )
+    assert found.gradients is None and 'They were not asked for.' in found.notes()[1]
+    # Of a single text there are no intervals.
+    assert 'nan' not in str(found) and '(0 to 12)' in str(found)
+
+
+def test_numbers_of_bert_base_stand_beside_models_as_deep(looked):
+    assert not [name for name in looked.frames()['layers'] if name.startswith('Clark')]
+    deep = {
+        name: HeadTable(
+            *(np.repeat(getattr(table, field), 4, axis=0) for field in ('mean', 'variance')),
+            table.count,
+        )
+        for name, table in looked.tables.items()
+    }
+    layers = dataclasses.replace(looked, tables=deep, gradients=None).frames()['layers']
+    assert layers['Clark et al.: all [SEP]'].tolist()[4:7] == [0.48, 0.54, 0.53]
+    assert 'read from their figures' in layers.attrs['caption']
+
+
+def test_what_no_text_has_is_left_out(looked):
+    """A vocabulary of proteins may have neither a full stop nor a comma."""
+
+    def without(tables):
+        nothing = HeadTable(np.full((3, 4), np.nan), np.full((3, 4), np.nan), 0.0)
+        return {**tables, 'period or comma': nothing}
+
+    gradients = dataclasses.replace(looked.gradients, tables=without(looked.gradients.tables))
+    found = dataclasses.replace(looked, tables=without(looked.tables), gradients=gradients)
+    assert 'period or comma' not in set(found.frames()['counts']['attention to'])
+    assert 'period or comma' not in set(found.frames()['gradients']['type'])
+    for name in ('attention', 'gradients'):
+        (legend,) = found.figures()[name].legends
+        assert 'period or comma' not in {text.get_text() for text in legend.get_texts()}
+    assert 'nan' not in str(found) and not [name for name in found.head_notes() if 'comma' in name]
+
+
+def test_heads_over_half_by_hand():
+    mean = np.array([[0.9, 0.51, 0.49, 0.1]])
+    error = np.array([[0.01, 0.05, 0.05, 0.01]])
+    found = count_over_half(HeadTable(mean, 100 * error**2, 100.0))
+    assert found.heads == ('L1-H1', 'L1-H2') and (found.low, found.high) == (1, 3)
+
+
+def test_the_number_of_heads_over_half_is_in_its_interval():
+    """Twenty heads just above half and twenty just below it, in skewed examples."""
+    rng = np.random.default_rng(0)
+    means = np.repeat([0.51, 0.49], 20).reshape(4, 10)
+    wrong = 0
+    for _ in range(200):
+        values = rng.gamma(4, means / 4, (40, 4, 10))
+        found = count_over_half(HeadTable(values.mean(axis=0), values.var(axis=0, ddof=1), 40.0))
+        wrong += not found.low <= 20 <= found.high
+    assert wrong <= 0.05 * 200 + 3 * np.sqrt(200 * 0.05 * 0.95)
+
+
+def test_claims_are_tested_where_it_was_measured(looked, results):
+    ours = bs.analyses.claims(looked)
+    found = {each.claim: each for each in ours.verdicts}
+    tests = {
+        verdicts.SEP_HALF: verdicts.heads_look_at_sep(looked.tables['all [SEP]']),
+        verdicts.SEP_TO_SEP: verdicts.sep_looks_at_sep(looked.tables['[SEP] to [SEP]']),
+    }
+    for claim, expected in tests.items():
+        assert found[claim] == expected and claim.source.startswith('Clark et al. 2019')
+    assert found[verdicts.SEP_NO_OP].numbers['loss'] == HIDDEN
+    assert ours.findings()[0].source == 'Kovaleva et al. 2019, Clark et al. 2019'
+    without = dataclasses.replace(looked, gradients=None)
+    (no_op,) = [
+        each for each in bs.analyses.claims(without).verdicts if each.claim == verdicts.SEP_NO_OP
+    ]
+    assert no_op.evidence == 'Needs look_at with gradients.'
+    others = bs.analyses.claims(results['special_tokens'])
+    assert not {each.claim for each in others.verdicts} & set(tests)
+    assert others.findings()[0].source == 'Kovaleva et al. 2019'
+    # Of all tasks, some have been looked at.
+    overview = results['overview'].frames()['claims'].set_index('claim')
+    assert overview.loc[verdicts.SEP_HALF.text, 'own'] == verdicts.NOT_MEASURED

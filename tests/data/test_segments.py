@@ -1,0 +1,163 @@
+"""Segments of running text: where they begin and end, what fits, what is left out and refused."""
+
+import itertools
+import logging
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert_secrets_jax.data.segments import read_segments
+
+SENTENCES = ['The cat ran .', 'A dog saw the house .', 'He liked it !', 'She ran ?']
+
+
+def texts_of(segments):
+    return [(segment.text_a, segment.text_b) for segment in segments]
+
+
+def read(tmp_path, text, tokenizer, **options):
+    path = tmp_path / 'own.txt'
+    path.write_text(text, encoding='utf-8')
+    return read_segments(path, tokenizer, **({'max_length': 16, 'count': 0} | options))
+
+
+def test_sentences_go_on_as_long_as_they_fit(tmp_path, tokenizer):
+    # 4 + 6 + 4 + 3 wordpieces and 3 special tokens.
+    (one,) = read(tmp_path, ' '.join(SENTENCES), tokenizer, max_length=20)
+    # The second end, after 10 of 17, is the one that is nearest to the middle.
+    assert texts_of([one]) == [(' '.join(SENTENCES[:2]), ' '.join(SENTENCES[2:]))]
+    (one,) = read(tmp_path, ' '.join(SENTENCES), tokenizer, max_length=19)
+    assert texts_of([one]) == [(SENTENCES[0], ' '.join(SENTENCES[1:3]))]
+
+
+def test_documents_end_at_blank_lines_and_headings(tmp_path, tokenizer):
+    text = f"""
+ = Title =
+
+{SENTENCES[0]}
+{SENTENCES[2]}
+ = = Part = =
+{SENTENCES[3]} {SENTENCES[2]}
+
+Alone it ran .
+"""
+    segments = read(tmp_path, text, tokenizer)
+    assert texts_of(segments) == [(SENTENCES[0], SENTENCES[2]), (SENTENCES[3], SENTENCES[2])]
+    assert [segment.where.rpartition('line ')[2] for segment in segments] == ['4', '7']
+    assert [segment.id for segment in segments] == ['own/0', 'own/1']
+
+
+def test_a_long_sentence_is_cut_between_words(tmp_path, tokenizer):
+    words = ['the', 'cat', 'saw', 'a', 'big', 'dog'] * 4
+    segments = read(tmp_path, ' '.join(words), tokenizer, max_length=13)
+    assert texts_of(segments) == [
+        (' '.join(words[start : start + 5]), ' '.join(words[start + 5 : start + 10]))
+        for start in (0, 10)
+    ]
+
+
+def test_a_sentence_ends_where_the_next_one_begins(tmp_path, tokenizer):
+    (one,) = read(
+        tmp_path, 'It is H. americanus here (or not.) The cat ran.', tokenizer, max_length=32
+    )
+    assert texts_of([one]) == [('It is H. americanus here (or not.)', 'The cat ran.')]
+    (one,) = read(tmp_path, '猫。狗跑。', tokenizer)
+    assert texts_of([one]) == [('猫。', '狗跑。')]
+
+
+def test_marks_of_wikitext(tmp_path, tokenizer):
+    text = 'a red @-@ tipped cat , 1 @,@ 000 @.@ 7 big . It ran .'
+    (one,) = read(tmp_path, text, tokenizer, max_length=32)
+    assert texts_of([one]) == [('a red-tipped cat , 1,000.7 big .', 'It ran .')]
+
+
+def test_what_is_left_out_is_told(tmp_path, tokenizer, caplog):
+    with caplog.at_level(logging.INFO, logger='absl'):
+        read(tmp_path, f'{SENTENCES[0]} {SENTENCES[2]}\n\nIt ran .', tokenizer)
+    assert '1 segments' in caplog.text and '3 of 11 words' in caplog.text
+
+
+def test_what_does_not_fit_is_left_out(tmp_path, tokenizer):
+    address = 'x/' * 20
+    text = f'{SENTENCES[0]} {address} {SENTENCES[2]} {SENTENCES[3]}'
+    assert texts_of(read(tmp_path, text, tokenizer)) == [
+        (SENTENCES[0].removesuffix(' ran .'), 'ran .'),
+        (SENTENCES[2], SENTENCES[3]),
+    ]
+
+
+def test_a_draw_is_of_all_segments(tmp_path, tokenizer):
+    text = '\n\n'.join(f'{a} {b}' for a, b in itertools.permutations(SENTENCES, 2))
+    every = read(tmp_path, text, tokenizer)
+    drawn = read(tmp_path, text, tokenizer, count=5, seed=1)
+    assert len(every) == 12 and len(drawn) == 5
+    assert drawn == [segment for segment in every if segment in drawn]
+    assert drawn == read(tmp_path, text, tokenizer, count=5, seed=1)
+    assert drawn != read(tmp_path, text, tokenizer, count=5, seed=2)
+
+
+WORD = st.sampled_from(['cat', 'unlikely', 'saw', 'Zoë', 'it', '猫', '“', '-', '3.5', 'teachers'])
+SENTENCE = st.tuples(
+    st.lists(WORD, min_size=1, max_size=30).map(' '.join), st.sampled_from([' .', '.', '?”', ''])
+).map(''.join)
+TEXT = st.lists(st.lists(SENTENCE, min_size=1, max_size=6).map(' '.join), min_size=1, max_size=4)
+
+
+@pytest.mark.parametrize('kind', ['tokenizer', 'byte_tokenizer'])
+def test_segments_are_the_text_and_are_never_cut(tmp_path_factory, request, kind):
+    of = request.getfixturevalue(kind)
+    path = tmp_path_factory.mktemp('segments') / 'own.txt'
+
+    @settings(max_examples=40, deadline=None, database=None)
+    @given(paragraphs=TEXT, max_length=st.integers(8, 40))
+    def holds(paragraphs, max_length):
+        path.write_text('\n\n'.join(paragraphs), encoding='utf-8')
+        try:
+            segments = read_segments(path, of, max_length=max_length, count=0)
+        except ValueError as error:
+            assert 'no segment of two parts' in str(error)
+            return
+        whole, start = '\n\n'.join(paragraphs), 0
+        for segment in segments:
+            assert segment.text_a.strip() and segment.text_b.strip()
+            both = [f'{segment.text_a}{gap}{segment.text_b}' for gap in (' ', '')]
+            # Consecutive running text of one document, after that of the segment before.
+            place, length = min(
+                (whole.find(each, start), len(each)) for each in both if each in whole[start:]
+            )
+            start = place + length
+            assert len(of(segment.text_a, segment.text_b)['input_ids']) <= max_length
+
+    holds()
+
+
+@pytest.mark.parametrize(
+    ('text', 'fault'),
+    [
+        ('the cat ran .', r'own\.txt has no segment of two parts: it needs documents of at least'),
+        ('', 'no segment of two parts'),
+        (' = Title = \n', 'no segment of two parts'),
+    ],
+)
+def test_no_segment(tmp_path, tokenizer, text, fault):
+    with pytest.raises(ValueError, match=fault):
+        read(tmp_path, text, tokenizer)
+
+
+def test_other_faults(tmp_path, tokenizer, untyped):
+    path = tmp_path / 'own.txt'
+    with pytest.raises(FileNotFoundError):
+        read_segments(path, tokenizer)
+    path.write_bytes(b'the cat .\n\xff')
+    with pytest.raises(ValueError, match=r'own\.txt: not UTF-8 at line 2'):
+        read_segments(path, tokenizer)
+    path.write_text(' '.join(SENTENCES))
+    with pytest.raises(ValueError, match='max_length=4 has no room'):
+        read_segments(path, tokenizer, max_length=4)
+    with pytest.raises(ValueError, match='count=-1 must be a whole number'):
+        read_segments(path, tokenizer, count=-1)
+    with pytest.raises(TypeError, match='list is no tokenizer'):
+        read_segments(path, [])
+    assert np.ndim(read_segments(path, tokenizer)) == 1

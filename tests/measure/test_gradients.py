@@ -1,0 +1,150 @@
+"""Gradients with respect to attention: beside finite differences, by type, of each text's own."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.data.encoding import encode
+from bert_secrets_jax.data.masking import mask_words
+from bert_secrets_jax.finetune.losses import loss_per_example
+from bert_secrets_jax.measure.gradients import (
+    TYPES,
+    absolute_gradients,
+    by_type,
+    gradient_importance,
+    masked_lm_loss,
+    with_labels,
+)
+from tests.conftest import random_params, relative
+
+PAIRS = [
+    ('the cat saw a dog , and it ran .', 'she liked the small bird .'),
+    ('he ran', 'the old teacher never slept'),
+    ('a red house .', 'the bird saw it , and he ran , too .'),
+]
+
+
+def task_loss(output, batch):
+    return loss_per_example(output.logits, batch.labels)
+
+
+@pytest.fixture(scope='module')
+def masked_lm_of(config, tokenizer):
+    """Return a function that makes a random masked LM of a model type."""
+
+    def make(model_type):
+        mine = dataclasses.replace(
+            relative(config, model_type), head='masked_lm', label_names=(), vocab_size=60,
+            pad_token_id=0, add_pooler=model_type == 'modernbert',
+        )  # fmt: skip
+        bert = bs.Bert(mine)
+        return bs.Pretrained(bert, random_params(bert), tokenizer)
+
+    return make
+
+
+@pytest.mark.parametrize('model_type', ['bert', 'modernbert'])
+def test_gradients_are_slopes(masked_lm_of, model_type):
+    model = masked_lm_of(model_type)
+    (batch,) = mask_words(model.tokenizer, PAIRS, max_length=24, buckets=()).batches
+
+    @jax.jit
+    def losses(change):
+        output = model.bert.apply({'params': model.params}, **batch.inputs, map_change=change)
+        return masked_lm_loss(output, batch)
+
+    found = absolute_gradients(masked_lm_loss)(model.bert, model.params, batch)
+    shape = found.shape
+    rng = np.random.default_rng(0)
+    length = batch.lengths.min()
+    for layer in range(3):
+        place = (layer, rng.integers(4), rng.integers(length), rng.integers(length))
+        step = np.zeros(shape, np.float32)
+        # The same place of each text: its loss changes by its own map alone.
+        step[(slice(None), *place)] = 1e-2
+        slopes = (losses(step) - losses(-step)) / 2e-2
+        np.testing.assert_allclose(
+            found[(slice(None), *place)], np.abs(slopes), rtol=3e-2, atol=3e-4
+        )
+    assert (np.asarray(found).max(axis=(-1, -2)) > 0).all()
+
+
+def test_the_loss_of_a_masked_lm(masked_lm_of):
+    model = masked_lm_of('bert')
+    masked = mask_words(model.tokenizer, PAIRS, max_length=24)
+    (batch,) = masked.batches
+    output = model.bert.apply({'params': model.params}, **batch.inputs)
+    logits = np.asarray(output.logits, np.float64)
+    likely = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    for row, found in enumerate(masked_lm_loss(output, batch)):
+        pairs = zip(batch.places[row], batch.words[row], strict=True)
+        expected = [-likely[row, place, word] for place, word in pairs if word >= 0]
+        assert found == pytest.approx(np.mean(expected), rel=1e-5)
+        assert len(expected) == masked.hidden[batch.example[row]]
+
+
+def test_means_by_type_are_those_of_loops():
+    rng = np.random.default_rng(1)
+    values = np.abs(rng.normal(size=(2, 3, 6, 6))).astype(np.float32)
+    token = np.array([1, 1, 1, 1, 1, 0], bool)
+    marks = {
+        'token': token,
+        'cls': np.array([1, 0, 0, 0, 0, 0], bool),
+        'sep': np.array([0, 0, 1, 0, 1, 0], bool),
+        'period_comma': np.zeros(6, bool),
+    }
+    means, weights = by_type(jnp.asarray(values), jax.tree.map(jnp.asarray, marks))
+    rest = token & ~marks['cls'] & ~marks['sep']
+    for index, of_type in enumerate((marks['cls'], marks['sep'], marks['period_comma'], rest)):
+        pairs = [values[:, :, t, s] for t in range(5) for s in range(5) if of_type[s]]
+        assert weights[index] == bool(pairs)
+        if pairs:
+            np.testing.assert_allclose(means[:, :, index], np.mean(pairs, axis=0), rtol=1e-6)
+    assert np.isfinite(means).all()
+
+
+def test_batches_and_padding_do_not_matter(masked_lm_of):
+    model = masked_lm_of('bert')
+    options = [{'tokens_per_batch': 24, 'buckets': ()}, {'buckets': (16, 24)}, {'max_length': 31}]
+    tables = []
+    for each in options:
+        masked = mask_words(model.tokenizer, PAIRS, **({'max_length': 24} | each))
+        tables.append(gradient_importance(model, masked.batches, masked_lm_loss, keep_values=True))
+    for other in tables[1:]:
+        for name in TYPES:
+            np.testing.assert_allclose(other[name].mean, tables[0][name].mean, rtol=2e-4)
+            np.testing.assert_allclose(other[name].values, tables[0][name].values, rtol=2e-4)
+    # The second text has neither a full stop nor a comma.
+    assert [tables[0][name].count for name in TYPES] == [3, 3, 2, 3]
+    assert np.isnan(tables[0]['period or comma'].values[1]).all()
+
+
+@pytest.mark.parametrize('names', [('no', 'yes', 'perhaps'), ('score',)])
+def test_the_loss_of_a_task(config, tokenizer, names):
+    bert = bs.Bert(dataclasses.replace(config, label_names=names))
+    model = bs.Pretrained(bert, random_params(bert), tokenizer)
+    labels = np.array([1, 0, 2]) if len(names) > 1 else np.array([0.5, -1.0, 3.0])
+    batches = [with_labels(batch, labels) for batch in encode(tokenizer, PAIRS, max_length=24)]
+    found = gradient_importance(model, batches, task_loss, keep_values=True)
+    for row in range(3):
+        # Alone and in a batch of its own.
+        (batch,) = encode(tokenizer, [PAIRS[row]], max_length=24, buckets=())
+
+        def alone(change, batch=batch, row=row):
+            output = bert.apply({'params': model.params}, **batch.inputs, map_change=change)
+            return loss_per_example(output.logits, jnp.asarray(labels[row : row + 1]))[0]
+
+        gradients = np.abs(jax.grad(alone)(jnp.zeros((1, 3, 4, 24, 24))))[0]
+        real, sep = batch.marks['token'][0], batch.marks['sep'][0]
+        expected = gradients[:, :, real][..., sep].mean(axis=(-1, -2))
+        np.testing.assert_allclose(found['[SEP]'].values[row], expected, rtol=2e-4, atol=1e-7)
+    # Though of the last layer only the row of [CLS] is read.
+    assert (found['[SEP]'].mean > 0).all()
+
+
+def test_the_same_loss_is_compiled_once():
+    assert absolute_gradients(task_loss) is absolute_gradients(task_loss)
