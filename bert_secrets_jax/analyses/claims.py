@@ -537,7 +537,7 @@ def _no_op(measured: Measured) -> Verdict | None:
     gradients = measured.first(LookAt).gradients
     if gradients is None:
         return None
-    return verdicts.sep_is_a_no_op(gradients.tables, loss=gradients.loss)
+    return verdicts.sep_is_a_no_op(gradients.tables, loss=gradients.title)
 
 
 _VERB_SUBJECT, _NOUN_PRONOUN = RELATIONS

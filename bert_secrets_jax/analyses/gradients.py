@@ -39,10 +39,17 @@ class Gradients:
     Attributes:
       loss: The name of the loss: HIDDEN, CLASSES or REGRESSION.
       tables: The mean of |d loss / d attention| for each head, by the type of token.
+      of: The model, if it is another than the one that is studied, such as 'fine-tuned, seed 0'.
     """
 
     loss: str
     tables: Tables
+    of: str = ''
+
+    @property
+    def title(self) -> str:
+        """What the gradients are of, as a noun phrase."""
+        return self.loss + (f' ({self.of})' if self.of else '')
 
     @property
     def unit(self) -> str:

@@ -191,8 +191,9 @@ class LookAt(Result):
             unit='heads',
             sample=int(table.count),
             source=f'{SOURCE}.1',
-            template='Of {all} heads, {estimate} ({low:.0f} to {high:.0f}) {give} more than half of '
-            '{their} attention to the {kind}{which}. Clark et al. report {published} of BERT-base.',
+            template='Of {all} heads, {estimate} ({low:.0f} to {high:.0f}) {give} more than half '
+            'of {their} attention to the {kind}{which}. Clark et al. report {published} of '
+            'BERT-base.',
             numbers={
                 'all': table.mean.size,
                 'give': 'gives' if count == 1 else 'give',
@@ -239,7 +240,7 @@ class LookAt(Result):
             'tokens, {ratio:.2f} times as large at [SEP].',
             numbers={
                 'layer': where.start + 1,
-                'loss': gradients.loss,
+                'loss': gradients.title,
                 'others': others.mean,
                 'interval_of_others': _interval(others, '.2g'),
                 'ratio': sep.mean / others.mean,
@@ -290,7 +291,7 @@ class LookAt(Result):
         return framed(
             ('layer', 'type', 'mean', 'standard_error', 'examples', 'unit'),
             rows,
-            f'Mean over heads of the magnitude of the gradient of {gradients.loss} with respect to '
+            f'Mean over heads of the magnitude of the gradient of {gradients.title} with respect to '
             'attention to each type of token. The standard error is at most this.',
         )
 
@@ -442,14 +443,14 @@ def _draw_gradients(result: LookAt):
     gradients = result.gradients
     figure = plots.head_points(
         {
-            f'gradient of {gradients.loss}': {
+            f'gradient of {gradients.title}': {
                 name: table.mean for name, table in gradients.tables.items() if table.count
             }
         },
         label=gradients.unit,
     )
     figure.caption = (
-        f'Magnitude of the gradient of {gradients.loss} with respect to attention, by the type of '
+        f'Magnitude of the gradient of {gradients.title} with respect to attention, by the type of '
         'token that is attended to: each point is a head, a mean over examples, and each line the '
         f'mean of a layer (in the manner of {SOURCE}, Figure 3).'
     )

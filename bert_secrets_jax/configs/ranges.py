@@ -53,7 +53,7 @@ NUMBERS: Mapping[str, Range] = types.MappingProxyType(
 WORDS: Mapping[str, tuple[str, ...]] = types.MappingProxyType(
     {
         'model.dtype': ('float32', 'bfloat16'),
-        'data.source': ('glue', 'corpus', 'file', 'tags', 'questions'),
+        'data.source': ('glue', 'corpus', 'file', 'tags', 'questions', 'segments'),
         'data.bad_rows': ('error', 'skip'),
         'frames.reading': ('paper', 'notebook'),
         'train.starts': ('pretrained', 'random'),

@@ -77,6 +77,7 @@ def programs() -> dict[str, str]:
         'attention_change': 'what fine-tuning changes in attention',
         'features': 'attention to nouns, verbs, negation, before and after fine-tuning',
         'cls_tokens': 'what [CLS] attends to in the last layer',
+        'look_at': 'attention to [SEP], neighbours and punctuation, entropies, gradients',
         'cluster': 'which heads do alike, and whether those of one layer do',
         'syntax_heads': 'heads that find dependency relations, on a treebank',
         'masked_lm': 'which heads a masked LM needs as it is, without fine-tuning',

@@ -1,12 +1,14 @@
 """Texts and labels, read as the settings say."""
 
 import pathlib
+from typing import Any
 
 from ml_collections import ConfigDict
 
 from bert_secrets_jax.data.corpus import LABELS, read_corpus
 from bert_secrets_jax.data.glue import read_glue, read_tfds
 from bert_secrets_jax.data.questions import Question, read_questions
+from bert_secrets_jax.data.segments import read_segments
 from bert_secrets_jax.data.tables import read_table
 from bert_secrets_jax.data.tagged import Tagged, read_conllu, read_tagged
 from bert_secrets_jax.data.tasks import Example, Task, get_task
@@ -57,6 +59,22 @@ def read_texts(data: ConfigDict, split: str) -> list[Example] | list[Tagged] | l
                 bad_rows=data.bad_rows,
                 columns=data.columns or None,
             )
+
+
+def read_running_text(data: ConfigDict, tokenizer: Any, *, max_length: int) -> list[Example]:
+    """Read the segments of a file of running text, as Clark et al. (2019, section 3) took them.
+
+    Args:
+      data: The settings `data`.
+      tokenizer: The model's tokenizer, by which the segments are as long as may be.
+      max_length: The greatest number of tokens.
+
+    Raises:
+      FileNotFoundError: The file is not there.
+      ValueError: It has no segment, or a setting means nothing for it.
+    """
+    _refuse(data, 'text_b', 'columns', 'label', 'labels', 'train_file')
+    return read_segments(_file(data, 'dev'), tokenizer, max_length=max_length, count=0)
 
 
 def _refuse(data: ConfigDict, *names: str) -> None:
@@ -140,7 +158,11 @@ def _file(data: ConfigDict, split: str) -> str:
     """Return the table that a split is read from."""
     name = 'train_file' if split == 'train' else 'file'
     if data[name] is None:
-        kinds = {'tags': '.conllu or .jsonl', 'questions': '.json or .jsonl'}
+        kinds = {
+            'tags': '.conllu or .jsonl',
+            'questions': '.json or .jsonl',
+            'segments': 'file of running text',
+        }
         kind = kinds.get(data.source, '.tsv, .csv or .jsonl')
         raise ValueError(f'The setting data.{name} is not given: name a {kind}.')
     return data[name]

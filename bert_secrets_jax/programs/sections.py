@@ -36,6 +36,8 @@ from bert_secrets_jax.analyses.features import Features, feature_statistics
 from bert_secrets_jax.analyses.finetuning import Finetuning, finetuning
 from bert_secrets_jax.analyses.frames import Frames, frames
 from bert_secrets_jax.analyses.interactions import Interactions, assess_pairs
+from bert_secrets_jax.analyses.look_at import STATISTICS as LOOKED_AT
+from bert_secrets_jax.analyses.look_at import LookAt
 from bert_secrets_jax.analyses.masked_lm_ablation import (
     DISABLED,
     MaskedLMAblation,
@@ -116,7 +118,7 @@ def _needs_classifier(study: Study) -> str:
     if study.config.ablation.checkpoint != 'model':
         return _needs_training(study)
     data = study.config.data
-    if data.source == 'file' and data.label is None:
+    if data.source in ('file', 'segments') and data.label is None:
         return 'labels: name their column (setting data.label)'
     return ''
 
@@ -217,6 +219,14 @@ def _clusters(study: Study, _) -> Clusters:
         study.on_texts() | {'seed': study.config.seed},
         lambda: from_tables(tables, seed=study.config.seed, subject=study.subject),
     )
+
+
+def _look_at(study: Study, results: Sequence[Result]) -> LookAt:
+    wanted = _look_at_wants(study)
+    # Nothing is fine-tuned only for this.
+    tuned = any(isinstance(result, Finetuning) for result in results)
+    gradients, why_not = study.gradients(tuned=tuned)
+    return LookAt(study.subject, describe(wanted), study.before(wanted), gradients, why_not)
 
 
 def _syntax_heads(study: Study, _) -> SyntaxHeads:
@@ -587,6 +597,10 @@ def _cluster_wants(study: Study) -> list[Described]:
     return cluster_statistics()
 
 
+def _look_at_wants(study: Study) -> list[Described]:
+    return [named(name) for name in LOOKED_AT]
+
+
 def _cls_wants(study: Study) -> list[Described]:
     return cls_statistics()
 
@@ -604,6 +618,7 @@ SECTIONS: Mapping[str, Section] = {
     ),
     'features': Section(_features, _feature_wants, _feature_wants, needs=_needs_words),
     'cls_tokens': Section(_cls_tokens, _cls_wants, _cls_wants, needs=_needs_words),
+    'look_at': Section(_look_at, _look_at_wants),
     'cluster': Section(_clusters, _cluster_wants),
     'syntax_heads': Section(_syntax_heads, needs=_needs_trees),
     'masked_lm': Section(_masked_lm, needs=_needs_masked_lm),

@@ -26,6 +26,7 @@ from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses.ablation import SETS, assessed_metrics, with_intact
 from bert_secrets_jax.analyses.attention_change import for_reading
+from bert_secrets_jax.analyses.gradients import Gradients, gradients_of, loss_of
 from bert_secrets_jax.analyses.models import labels_of, metrics_for
 from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.annotation import Annotation
@@ -273,7 +274,12 @@ class Study:
         return self.once('ablated texts', lambda: self._drawn(self.dev, wanted))
 
     def _read(self, split: str) -> list[Any]:
-        return inputs.read_texts(self.config.data, split)
+        data = self.config.data
+        if data.source == 'segments':
+            return inputs.read_running_text(
+                data, self.pretrained.tokenizer, max_length=self.config.encoding.max_length
+            )
+        return inputs.read_texts(data, split)
 
     def _drawn(self, examples: list[Any], wanted: int) -> list[Any]:
         return draw(examples, wanted, self.config.seed)
@@ -342,6 +348,8 @@ class Study:
         data = self.config.data
         if data.source in ('tags', 'questions'):
             return data.train_file is not None
+        if data.source == 'segments':
+            return False
         return data.source != 'file' or (data.label is not None and data.train_file is not None)
 
     @property
@@ -904,6 +912,38 @@ class Study:
 
         title = f'masked LM, {name}, {when}'
         return self._kept_whole(title, title, MaskedLosses, depends_on, compute)
+
+    def gradients(self, *, tuned: bool) -> tuple[Gradients | None, str]:
+        """Return how much a loss depends on attention, or why that is not known.
+
+        The loss is that of the head that the model came with, or else that of the task, of the
+        first fine-tuned model.
+
+        Args:
+          tuned: Whether there are fine-tuned models.
+        """
+        depends_on, of = self.on_texts() | {'masking': _plain(dataclasses.asdict(self.masking))}, ''
+        try:
+            model = self.with_own_head
+            loss_of(model, self.texts)
+        except ValueError as error:
+            if not tuned or 'pretrained' not in self.config.train.starts:
+                return None, str(error)
+            depends_on['finetuned'] = [self.finetuning_digest('pretrained'), self.seeds[0]]
+            of = f'fine-tuned, seed {self.seeds[0]}'
+
+        def compute() -> Gradients:
+            of_task = self.finetuned('pretrained').models[0] if of else model
+            found = gradients_of(of_task, self.texts, masking=self.masking, settings=self.settings)
+            return dataclasses.replace(found, of=of)
+
+        try:
+            return self.run.keep('gradients', Gradients, depends_on, compute), ''
+        except NotKept:
+            raise
+        except ValueError as error:
+            # Such as of a model of tags, or of texts without labels.
+            return None, str(error)
 
     @property
     def masking(self) -> Masking:

@@ -14,7 +14,7 @@ _FILE = 'setting.json'
 # Settings that are one of these names, or several of them.
 _NAMES: Mapping[str, tuple[str, ...]] = {
     'model.dtype': ('float32', 'bfloat16'),
-    'data.source': ('glue', 'corpus', 'file', 'tags', 'questions'),
+    'data.source': ('glue', 'corpus', 'file', 'tags', 'questions', 'segments'),
     'data.bad_rows': ('error', 'skip'),
     'frames.reading': ('paper', 'notebook'),
     'train.starts': ('pretrained', 'random'),

@@ -1,0 +1,12 @@
+"""What do heads look at, how evenly, and how much of it matters? (Clark et al. 2019, section 3)
+
+    python -m experiments.look_at --config=configs/quickstart.py --workdir=results/quickstart
+
+measures the model as it is. `--config.data.source=segments --config.data.file=wiki.txt` takes
+segments of running text, as the paper did.
+"""
+
+from bert_secrets_jax.programs import launch
+
+if __name__ == '__main__':
+    launch.launch_section('look_at')
