@@ -191,8 +191,9 @@ class LookAt(Result):
             unit='heads',
             sample=int(table.count),
             source=f'{SOURCE}.1',
-            template='Of {all} heads, {estimate} ({low:.0f} to {high:.0f}) {give} more than half of '
-            '{their} attention to the {kind}{which}. Clark et al. report {published} of BERT-base.',
+            template='Of {all} heads, {estimate} ({low:.0f} to {high:.0f}) {give} more than half '
+            'of {their} attention to the {kind}{which}. Clark et al. report {published} of '
+            'BERT-base.',
             numbers={
                 'all': table.mean.size,
                 'give': 'gives' if count == 1 else 'give',
