@@ -291,8 +291,8 @@ class LookAt(Result):
         return framed(
             ('layer', 'type', 'mean', 'standard_error', 'examples', 'unit'),
             rows,
-            f'Mean over heads of the magnitude of the gradient of {gradients.title} with respect to '
-            'attention to each type of token. The standard error is at most this.',
+            f'Mean over heads of the magnitude of the gradient of {gradients.title} with respect '
+            'to attention to each type of token. The standard error is at most this.',
         )
 
 

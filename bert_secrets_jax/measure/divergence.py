@@ -25,19 +25,25 @@ def head_divergences(attentions: Maps, marks: Marks) -> Result:
     token = marks['token'].astype(attentions.dtype)
     count = jnp.maximum(token.sum(), 1)
     layers, heads = attentions.shape[:2]
-    rows = attentions.reshape(layers * heads, *attentions.shape[2:])
-    rows = ((1 - SMOOTHING) * rows + SMOOTHING / count) * token[None, None, :]
-    negative = -_entropies(rows)
+    size = layers * heads
+    rows = attentions.reshape(size, *attentions.shape[2:])
+    rows = ((1 - SMOOTHING) * rows + SMOOTHING / count) * (token[:, None] * token[None, :])[None]
+    entropies = _entropies(rows)
+    # Each pair once: every head with the half of all heads that come after it, in a circle.
+    others = jnp.arange(size)[:, None] + jnp.arange(1, size // 2 + 1)[None, :]
+    circle = jnp.concatenate([rows, rows[: size // 2]])
 
-    def from_all(row_and_own):
-        row, own = row_and_own
-        return (negative + own[None]) / 2 + _entropies((rows + row[None]) / 2)
+    def from_others(number):
+        after = jax.lax.dynamic_slice_in_dim(circle, number + 1, size // 2)
+        return _entropies((rows[number][None] + after) / 2)
 
     # One head after the other, so that no array of all pairs of maps is made.
-    values = jax.lax.map(from_all, (rows, negative))
-    values = jnp.einsum('HGT,T->HG', values, token) / count
+    middle = jax.lax.map(from_others, jnp.arange(size))
+    apart = middle - (entropies[:, None] + entropies[others % size]) / 2
     # Rounding makes a divergence of 0 a little less at times.
-    return jnp.maximum(values, 0).reshape(layers, heads, -1), token.sum()
+    found = jnp.maximum(jnp.einsum('HGT,T->HG', apart, token) / count, 0)
+    values = jnp.zeros((size, size)).at[jnp.arange(size)[:, None], others % size].set(found)
+    return jnp.maximum(values, values.T).reshape(layers, heads, size), token.sum()
 
 
 def _entropies(rows):
