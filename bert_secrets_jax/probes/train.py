@@ -18,32 +18,20 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from absl import logging
-from jaxtyping import Array, Float, Float32, Int, Int32
+from jaxtyping import Array, Float, Int
 
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.data.treebank import Parse
-from bert_secrets_jax.measure.words import word_maps
-from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.probes.forms import (
-    ATTENTION,
-    FORMS,
-    READINGS,
-    Form,
-    Params,
-    Sentence,
-    Sizes,
-    candidate_vectors,
-)
-from bert_secrets_jax.probes.sentences import Asked, Part, Words, asked, prepare, right_branching
+from bert_secrets_jax.probes.forms import ATTENTION, FORMS, READINGS, Form, Params, Sizes
+from bert_secrets_jax.probes.maps import among_candidates, maps_of, sentence_of, table_of
+from bert_secrets_jax.probes.sentences import Asked, Words, asked, prepare
 from bert_secrets_jax.probes.vectors import Vectors
 from bert_secrets_jax.progress import progress
 from bert_secrets_jax.ranges import Range
 
-RIGHT_BRANCHING = 'right-branching'
 # Points of a learning curve.
 _POINTS = 50
-_MEGABYTE = 2**20
 RANGES = {
     'epochs': Range(1, 1000),
     'batch_size': Range(1, 4096),
@@ -65,6 +53,7 @@ class Probes:
         from the sentence, as means over P stretches of the training.
       seen: [P] The number of sentences, each time it is read, at the end of each stretch.
       steps: The number of updates.
+      sizes: The sizes of what the probes read.
       asked: How many words there were to learn from.
     """
 
@@ -75,24 +64,7 @@ class Probes:
     curves: Mapping[str, Float[np.ndarray, 'R P']]
     seen: Int[np.ndarray, ' P']
     steps: int
-    asked: Asked
-
-    __repr__ = brief
-
-
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
-class Attachment:
-    """How many heads were found in each sentence.
-
-    Attributes:
-      words: [E] The number of words of each sentence that count.
-      right: [R, E] The number of those whose head was found, by the name of the probe; of
-        'right-branching', R is 1.
-      asked: How many words there were, and why some do not count.
-    """
-
-    words: Float32[np.ndarray, ' E']
-    right: Mapping[str, Float32[np.ndarray, '_ E']]
+    sizes: Sizes
     asked: Asked
 
     __repr__ = brief
@@ -159,7 +131,7 @@ def train_probes(
             raise ValueError(f'{name}={value!r} must be {RANGES[name]}.')
     if reading not in READINGS:
         raise ValueError(f'{reading=} must be one of {", ".join(READINGS)}.')
-    forms = _checked_forms(forms, vectors)
+    forms = checked_forms(forms, vectors)
     seeds = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
     if not seeds or len(set(seeds)) < len(seeds):
         raise ValueError(f'{seeds=} must be one seed or more, each once.')
@@ -177,18 +149,14 @@ def train_probes(
     to_learn = asked(parts, parses)
     if to_learn.words == to_learn.cut + to_learn.headless:
         raise ValueError('No word of these sentences has a head with a wordpiece of its own.')
-    config = pretrained.config
-    sizes = Sizes(
-        config.num_hidden_layers * config.num_attention_heads,
-        0 if vectors is None else vectors.width,
-    )
+    sizes = sizes_of(pretrained, vectors)
     state = _initial(forms, sizes, seeds, learning_rate)
-    table = _table(vectors)
+    table = table_of(vectors)
     work = _Work(forms, batch_size, learning_rate, reading)
-    source = _maps_of(pretrained, parts, cache_mb if epochs > 1 else 0)
-    order_of = [part for _ in range(epochs) for part in rng.permutation(len(parts)).tolist()]
+    source = maps_of(pretrained, parts, cache_mb=cache_mb if epochs > 1 else 0)
+    passes = [part for _ in range(epochs) for part in rng.permutation(len(parts)).tolist()]
     losses, words, sentences = [], [], []
-    for index in progress(order_of, what, size=lambda index: parts[index].size, unit='sentences'):
+    for index in progress(passes, what, size=lambda index: parts[index].size, unit='sentences'):
         part = parts[index]
         before = losses[-1] if losses else None
         state, loss = _learn(work, state, source(index), part.words, table)
@@ -212,69 +180,9 @@ def train_probes(
         curves=curves,
         seen=seen,
         steps=int(jax.device_get(next(iter(state.values()))[1][0].count)[0]),
+        sizes=sizes,
         asked=to_learn,
     )
-
-
-def attach(
-    pretrained: Pretrained,
-    probes: Probes,
-    parses: Sequence[Parse],
-    *,
-    vectors: Vectors | None = None,
-    max_length: int = 128,
-    tokens_per_batch: int = 1024,
-    what: str = 'Heads',
-) -> Attachment:
-    """Find the head of each word, and count those that are right, without punctuation.
-
-    The head is the candidate with the greatest score, whatever the other words have, so that the
-    heads of a sentence need not make a tree (as published). Words without a wordpiece of their own,
-    or whose head has none, do not count.
-
-    Args:
-      pretrained: The model that the probes were trained on.
-      probes: The probes.
-      parses: The sentences.
-      vectors: The word vectors that the probes were trained with.
-      max_length, tokens_per_batch: As in `train_probes`.
-      what: The name of the work in the progress bar.
-
-    Raises:
-      TypeError: The model or the sentences are something else.
-      ValueError: A probe needs vectors and there are none, or no word counts.
-    """
-    _checked_forms(probes.forms, vectors)
-    parts = prepare(
-        pretrained,
-        parses,
-        vectors=vectors,
-        max_length=max_length,
-        tokens_per_batch=tokens_per_batch,
-    )
-    counts = asked(parts, parses)
-    if not counts.counted:
-        raise ValueError('No word of these sentences counts: all are punctuation or were cut off.')
-    source, table = _maps_of(pretrained, parts, 0), _table(vectors)
-    words = np.zeros(len(parses), np.float32)
-    right = {form.name: np.zeros((len(probes.seeds), len(parses)), np.float32)
-             for form in probes.forms}  # fmt: skip
-    right[RIGHT_BRANCHING] = np.zeros((1, len(parses)), np.float32)
-    indices = range(len(parts))
-    for index in progress(indices, what, size=lambda index: parts[index].size, unit='sentences'):
-        part = parts[index]
-        found = _answer(
-            probes.forms, probes.reading, dict(probes.params), source(index), part.words, table
-        )
-        found = {name: np.asarray(each) for name, each in found.items()}
-        found[RIGHT_BRANCHING] = right_branching(part)[None]
-        real = part.batch.example >= 0
-        examples = part.batch.example[real]
-        words[examples] = part.counted[real].sum(axis=-1)
-        for name, heads in found.items():
-            hits = (heads == part.words.heads) & part.counted
-            right[name][:, examples] = hits[:, real].sum(axis=-1)
-    return Attachment(words, right, counts)
 
 
 # What is compiled
@@ -288,16 +196,6 @@ class _Work:
     batch_size: int
     learning_rate: float
     reading: str
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _read(
-    bert: Bert, params: Any, inputs: Mapping[str, Array], pieces: Int32[Array, 'B T']
-) -> Float[Array, 'B M T T']:
-    """Return the maps between words, [CLS] and [SEP] of the sentences of a batch."""
-    maps = bert.apply({'params': params}, **inputs).attentions
-    maps = maps.reshape(maps.shape[0], -1, *maps.shape[3:]).astype(jnp.float32)
-    return jax.vmap(functools.partial(word_maps, count=maps.shape[-1]))(maps, pieces)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -325,7 +223,9 @@ def _learn(
 
     def update(state, few):
         maps, words = few
-        sentences = jax.vmap(functools.partial(_sentence, work.reading, table))(maps, words)
+        sentences = jax.vmap(functools.partial(sentence_of, table=table, reading=work.reading))(
+            maps, words
+        )
         after, losses = {}, {}
         for form in work.forms:
             each_seed = jax.vmap(functools.partial(descend, form, sentences, words.heads))
@@ -348,30 +248,6 @@ def _learn(
     return state, {name: loss.sum(axis=0) for name, loss in losses.items()}
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _answer(
-    forms: tuple[Form, ...],
-    reading: str,
-    params: dict[str, Any],
-    maps: Float[Array, 'B M T T'],
-    words: Words,
-    table: Float[Array, 'U V'],
-) -> dict[str, Int32[Array, 'R B W']]:
-    """Return the candidate with the greatest score for each word."""
-
-    def of_sentence(one):
-        sentence = _sentence(reading, table, *one)
-        heads = {}
-        for form in forms:
-            scores = jax.vmap(form.scores, in_axes=(0, None))(params[form.name], sentence)
-            heads[form.name] = _among(scores, sentence.count).argmax(axis=-1).astype(jnp.int32)
-        return heads
-
-    # One after the other: hidden units of all pairs of all sentences at once take gigabytes.
-    found = jax.lax.map(of_sentence, (maps, words))
-    return {name: jnp.moveaxis(each, 0, 1) for name, each in found.items()}
-
-
 def cross_entropy(
     scores: Float[Array, '*some W J'], heads: Int[Array, '*some W'], count: Int[Array, '*some']
 ) -> Float[Array, '']:
@@ -382,29 +258,24 @@ def cross_entropy(
       heads: The gold heads; -1 where there is none among the candidates.
       count: The number of real words.
     """
-    log_p = jax.nn.log_softmax(_among(scores, count), axis=-1)
+    log_p = jax.nn.log_softmax(among_candidates(scores, count), axis=-1)
     picked = jnp.take_along_axis(log_p, jnp.maximum(heads, 0)[..., None], axis=-1)[..., 0]
     return -jnp.where(heads >= 0, picked, 0).sum()
-
-
-def _among(scores: Float[Array, '*some W J'], count: Int[Array, '*some']):
-    """Return scores in which candidates that are padding have hardly any."""
-    real = jnp.arange(scores.shape[-1]) <= count[..., None, None]
-    return jnp.where(real, scores, jnp.finfo(scores.dtype).min)
-
-
-def _sentence(
-    reading: str, table: Float[Array, 'U V'], maps: Float[Array, 'M T T'], words: Words
-) -> Sentence:
-    vectors = table[words.rows]
-    candidates, named = candidate_vectors(vectors, words.count, reading=reading)
-    return Sentence(maps.astype(jnp.float32), vectors, candidates, named, words.count)
 
 
 # What is made once
 
 
-def _checked_forms(forms: Sequence[Form] | None, vectors: Vectors | None) -> tuple[Form, ...]:
+def checked_forms(forms: Sequence[Form] | None, vectors: Vectors | None) -> tuple[Form, ...]:
+    """Return the probes that can be trained.
+
+    Args:
+      forms: The probes; None takes all published ones that the vectors suffice for.
+      vectors: The word vectors; None if there are none.
+
+    Raises:
+      ValueError: There is no probe, two have one name, or one needs vectors and there are none.
+    """
     if forms is None:
         if vectors is None:
             logging.info('Without word vectors, only the probe of attention alone is trained.')
@@ -421,6 +292,15 @@ def _checked_forms(forms: Sequence[Form] | None, vectors: Vectors | None) -> tup
     return forms
 
 
+def sizes_of(pretrained: Pretrained, vectors: Vectors | None) -> Sizes:
+    """Return the sizes of what probes read: of the maps of a model, and of word vectors."""
+    config = pretrained.config
+    return Sizes(
+        config.num_hidden_layers * config.num_attention_heads,
+        0 if vectors is None else vectors.width,
+    )
+
+
 def _initial(
     forms: Sequence[Form], sizes: Sizes, seeds: Sequence[int], learning_rate: float
 ) -> dict[str, tuple[Any, Any]]:
@@ -431,38 +311,6 @@ def _initial(
         params = jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
         state[form.name] = params, jax.vmap(optax.adam(learning_rate).init)(params)
     return state
-
-
-def _table(vectors: Vectors | None) -> Float[Array, 'U V']:
-    return jnp.zeros((1, 0)) if vectors is None else jnp.asarray(vectors.table)
-
-
-def _maps_of(pretrained: Pretrained, parts: Sequence[Part], cache_mb: float):
-    """Return a function of the number of a batch that returns its maps, kept where they fit."""
-
-    def computed(index: int) -> Float[Array, 'B M T T']:
-        part = parts[index]
-        return _read(pretrained.bert, pretrained.params, part.batch.inputs, part.words.pieces)
-
-    heads = pretrained.config.num_hidden_layers * pretrained.config.num_attention_heads
-    numbers = sum(part.batch.input_ids.size * part.batch.input_ids.shape[1] for part in parts)
-    megabytes = numbers * heads * np.dtype(np.float16).itemsize / _MEGABYTE
-    if not cache_mb:
-        return computed
-    if megabytes > cache_mb:
-        logging.info(
-            'The maps would take %.0f MB, and cache_mb=%g: they are computed in each epoch.',
-            megabytes, cache_mb,
-        )  # fmt: skip
-        return computed
-    kept: dict[int, np.ndarray] = {}
-
-    def once(index: int) -> np.ndarray:
-        if index not in kept:
-            kept[index] = np.asarray(computed(index), np.float16)
-        return kept[index]
-
-    return once
 
 
 def _curves(
