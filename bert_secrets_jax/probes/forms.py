@@ -46,11 +46,11 @@ class Sentence:
       count: [] The number of real words.
     """
 
-    maps: Float[Array, 'M T T']
-    vectors: Float[Array, 'W V']
-    candidates: Float[Array, 'J V']
-    named: Bool[Array, ' J']
-    count: Int[Array, '']
+    maps: Any
+    vectors: Any
+    candidates: Any
+    named: Any
+    count: Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,9 +180,9 @@ def _attention_words_scores(params: Params, sentence: Sentence) -> Float[Array, 
     by_word = jnp.einsum('MIJ,IM->IJ', between, forth) + jnp.einsum('MJI,IM->IJ', between, back)
     by_candidate = jnp.einsum('MIJ,JM->IJ', between, to_forth[1:])
     by_candidate += jnp.einsum('MJI,JM->IJ', between, to_back[1:])
-    root = jnp.einsum('MI,IM->I', root_forth, forth * named[0] + to_forth[0])
-    root += jnp.einsum('MI,IM->I', root_back, back * named[0] + to_back[0])
-    return jnp.concatenate([root[:, None], by_word * named[1:] + by_candidate], axis=1)
+    root = jnp.einsum('MI,IM->I', root_forth, forth * named[0] + to_forth[:1])
+    root += jnp.einsum('MI,IM->I', root_back, back * named[0] + to_back[:1])
+    return jnp.concatenate([root[:, None], by_word * named[None, 1:] + by_candidate], axis=1)
 
 
 def _distances_words_init(key: Array, sizes: Sizes) -> Params:
@@ -205,7 +205,7 @@ def _distances_words_scores(params: Params, sentence: Sentence) -> Float[Array, 
     hidden = distance_features(words, sentence.count) @ distance
     hidden += jnp.einsum('IK,J->IJK', sentence.vectors @ of_word, named)
     hidden += (sentence.candidates @ of_candidate)[None]
-    hidden = jnp.tanh(hidden + params['hidden_bias'])
+    hidden = jnp.tanh(hidden + params['hidden_bias'][None, None])
     return hidden @ params['output'] + params['output_bias']
 
 

@@ -25,7 +25,7 @@ _MEGABYTE = 2**20
 
 
 def maps_of(
-    pretrained: Pretrained, parts: Sequence[Part], *, cache_mb: float = 0
+    pretrained: Pretrained, parts: Sequence[Part], *, cache_mb: float | int = 0
 ) -> Callable[[int], Float[Array | np.ndarray, 'B M T T']]:
     """Return a function of the number of a batch that returns the maps of its sentences.
 
@@ -83,16 +83,16 @@ def sentence_of(
 
 
 def among_candidates(
-    scores: Float[Array, '*some W J'], count: Int[Array, '*some']
+    scores: Float[Array, '*some W J'], count: Int[Array, '']
 ) -> Float[Array, '*some W J']:
-    """Return scores in which padding has the least possible one.
+    """Return the scores of one sentence, in which padding has the least possible one.
 
     Args:
       scores: The scores of the candidates.
       count: The number of real words.
     """
-    real = jnp.arange(scores.shape[-1]) <= count[..., None, None]
-    return jnp.where(real, scores, jnp.finfo(scores.dtype).min)
+    real = jnp.arange(scores.shape[-1]) <= count
+    return jnp.where(jnp.broadcast_to(real, scores.shape), scores, jnp.finfo(scores.dtype).min)
 
 
 @functools.partial(jax.jit, static_argnums=0)

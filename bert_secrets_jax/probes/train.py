@@ -79,12 +79,12 @@ def train_probes(
     seeds: int | Sequence[int] = 3,
     epochs: int = 1,
     batch_size: int = 1,
-    learning_rate: float = 2e-3,
+    learning_rate: float | int = 2e-3,
     reading: str = 'paper',
     order: int = 0,
     max_length: int = 128,
     tokens_per_batch: int = 1024,
-    cache_mb: float = 1024,
+    cache_mb: float | int = 1024,
     what: str = 'Probes',
 ) -> Probes:
     """Train probes to find the head of each word from what a frozen model attends to.
@@ -194,7 +194,7 @@ class _Work:
 
     forms: tuple[Form, ...]
     batch_size: int
-    learning_rate: float
+    learning_rate: float | int
     reading: str
 
 
@@ -235,7 +235,7 @@ def _learn(
     def descend(form, sentences, heads, params, moments):
         def loss_of(params):
             scores = jax.vmap(functools.partial(form.scores, params))(sentences)
-            return cross_entropy(scores, heads, sentences.count)
+            return jax.vmap(cross_entropy)(scores, heads, sentences.count).sum()
 
         loss, gradient = jax.value_and_grad(loss_of)(params)
         updates, moments = optimizer.update(gradient, moments)
@@ -249,7 +249,7 @@ def _learn(
 
 
 def cross_entropy(
-    scores: Float[Array, '*some W J'], heads: Int[Array, '*some W'], count: Int[Array, '*some']
+    scores: Float[Array, 'W J'], heads: Int[Array, ' W'], count: Int[Array, '']
 ) -> Float[Array, '']:
     """Return the cross-entropy of the heads, summed over all words that have one.
 
@@ -259,7 +259,7 @@ def cross_entropy(
       count: The number of real words.
     """
     log_p = jax.nn.log_softmax(among_candidates(scores, count), axis=-1)
-    picked = jnp.take_along_axis(log_p, jnp.maximum(heads, 0)[..., None], axis=-1)[..., 0]
+    picked = jnp.take_along_axis(log_p, jnp.maximum(heads, 0)[:, None], axis=-1)[:, 0]
     return -jnp.where(heads >= 0, picked, 0).sum()
 
 
@@ -302,7 +302,7 @@ def sizes_of(pretrained: Pretrained, vectors: Vectors | None) -> Sizes:
 
 
 def _initial(
-    forms: Sequence[Form], sizes: Sizes, seeds: Sequence[int], learning_rate: float
+    forms: Sequence[Form], sizes: Sizes, seeds: Sequence[int], learning_rate: float | int
 ) -> dict[str, tuple[Any, Any]]:
     """Return the parameters and the moments of each probe, with a leading axis of seeds."""
     state = {}
