@@ -29,6 +29,8 @@ if TYPE_CHECKING:
         layer_effects,
         layer_profiles,
         learning_curves,
+        scores_with_intervals,
+        training_curves,
     )
 
 __getattr__, __dir__, __all__ = lazy.attach(
@@ -45,6 +47,13 @@ __getattr__, __dir__, __all__ = lazy.attach(
         ),
         'maps': ('head_maps', 'map_grid'),
         'points': ('planes',),
-        'profiles': ('distance_histograms', 'layer_effects', 'layer_profiles', 'learning_curves'),
+        'profiles': (
+            'distance_histograms',
+            'layer_effects',
+            'layer_profiles',
+            'learning_curves',
+            'scores_with_intervals',
+            'training_curves',
+        ),
     },
 )

@@ -193,7 +193,6 @@ def _distances_words_init(key: Array, sizes: Sizes) -> Params:
         'hidden': _glorot(hidden, (rows, _HIDDEN), rows + 1, _HIDDEN),
         'hidden_bias': jnp.zeros(_HIDDEN),
         'output': _glorot(output, (_HIDDEN,), _HIDDEN, 1),
-        'output_bias': jnp.zeros(()),
     }
 
 
@@ -206,7 +205,8 @@ def _distances_words_scores(params: Params, sentence: Sentence) -> Float[Array, 
     hidden += jnp.einsum('IK,J->IJK', sentence.vectors @ of_word, named)
     hidden += (sentence.candidates @ of_candidate)[None]
     hidden = jnp.tanh(hidden + params['hidden_bias'][None, None])
-    return hidden @ params['output'] + params['output_bias']
+    # A bias of the output would change no probability.
+    return hidden @ params['output']
 
 
 def _parts(

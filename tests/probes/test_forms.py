@@ -77,7 +77,7 @@ def loop(form, params, one, reading):
             else:
                 read = np.concatenate([features[:, word, candidate], pair])
                 hidden = np.tanh(read @ params['hidden'] + params['hidden_bias'])
-                scores[word, candidate] = hidden @ params['output'] + params['output_bias']
+                scores[word, candidate] = hidden @ params['output']
                 continue
             maps = stacked(one, params['root'])
             scores[word, candidate] = weights @ maps[:, word, candidate]

@@ -251,8 +251,10 @@ def test_each_word_has_the_candidate_of_the_greatest_score(model, vectors):
         one = alone(model, parse, vectors)
         spoken = np.array(parse.classes) != 'PUNCT'
         for form in FORMS:
+            of_form = probes.params[form.name]
             for seed in range(2):
-                params = jax.tree.map(lambda leaf, seed=seed: leaf[seed], probes.params[form.name])
+                of_seed = [jnp.asarray(leaf[seed]) for leaf in jax.tree.leaves(of_form)]
+                params = jax.tree.unflatten(jax.tree.structure(of_form), of_seed)
                 best = np.asarray(form.scores(params, one)).argmax(axis=1) - 1
                 expected = ((best == np.array(parse.heads)) & spoken).sum()
                 assert found.right[form.name][seed, row] == expected
