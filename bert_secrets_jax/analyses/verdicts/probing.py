@@ -21,12 +21,12 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
 from bert_secrets_jax.probes.evaluation import scores
 
 # Points of UAS, about half of the published differences.
-PRACTICAL_LEAD = 10
-PRACTICAL_LEAD_OVER_RANDOM = 15
+PRACTICAL_LEAD = 10.0
+PRACTICAL_LEAD_OVER_RANDOM = 15.0
 
 PROBE_BEYOND_WORDS = Claim(
     'Attention knows more of syntax than words and distances do: a probe of attention and word '
-    f'vectors finds the heads of more words, by more than {PRACTICAL_LEAD} points of UAS, than one '
+    f'vectors finds the heads of more words, by more than {PRACTICAL_LEAD:g} points of UAS, than one '
     'of distances and word vectors.',
     'Clark et al. 2019, section 5, Table 3',
     bound='The lead there is 19 points (77 against 58); the threshold is about half of that.',
@@ -35,7 +35,7 @@ PROBE_BEYOND_WORDS = Claim(
 )
 ATTENTION_BEYOND_RANDOM = Claim(
     'Attention has learnt its syntax in pre-training: a probe of attention alone finds the heads '
-    f'of more words, by more than {PRACTICAL_LEAD_OVER_RANDOM} points of UAS, than one of word '
+    f'of more words, by more than {PRACTICAL_LEAD_OVER_RANDOM:g} points of UAS, than one of word '
     'vectors and the attention of the same model with random weights.',
     'Clark et al. 2019, section 5, Table 3',
     bound='The lead there is 31 points (61 against 30); the threshold is about half of that.',
@@ -67,7 +67,7 @@ def uas_contrasts(
     value, error = scores(right if other is None else right - other, words)
     # A probe that is never wrong has no error, and is right by no more than rounding.
     found = 100 * value - threshold, 100 * (error + ROUNDING)
-    return contrasts(*(each[:, None] for each in found), float(len(words)))
+    return contrasts(*(list(each[:, None]) for each in found), float(len(words)))
 
 
 def probe_leads(
@@ -102,7 +102,7 @@ def probe_leads(
         interval,
         what='UAS of the first probe minus that of the second',
         unit='points',
-        threshold=float(threshold),
+        threshold=threshold,
         population=ANY_PROBE if several else THESE_PROBES,
         sample=found.runs if several else len(words),
         sample_of='runs' if several else 'examples',
