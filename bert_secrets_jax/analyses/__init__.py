@@ -23,6 +23,7 @@ from bert_secrets_jax.analyses.interactions import Interactions, interactions
 from bert_secrets_jax.analyses.masked_lm_ablation import MaskedLMAblation, masked_lm_ablation
 from bert_secrets_jax.analyses.overview import Overview, overview
 from bert_secrets_jax.analyses.patterns import Patterns, patterns
+from bert_secrets_jax.analyses.probing import Probing, probing
 from bert_secrets_jax.analyses.relations import Relations, relations
 from bert_secrets_jax.analyses.special_tokens import SpecialTokens, special_tokens
 from bert_secrets_jax.analyses.texts import TextSettings
@@ -43,6 +44,7 @@ __all__ = [
     'MaskedLMAblation',
     'Overview',
     'Patterns',
+    'Probing',
     'Relations',
     'SpecialTokens',
     'Subject',
@@ -61,6 +63,7 @@ __all__ = [
     'masked_lm_ablation',
     'overview',
     'patterns',
+    'probing',
     'relations',
     'special_tokens',
 ]

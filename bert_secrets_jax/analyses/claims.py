@@ -19,6 +19,7 @@ from bert_secrets_jax.analyses.finetuning import Finetuning
 from bert_secrets_jax.analyses.frames import FRAMES_DIRECTION, Frames
 from bert_secrets_jax.analyses.patterns import ALL_SPECIAL, NAMES, UPPER, Patterns
 from bert_secrets_jax.analyses.populations import ANY_FINETUNING
+from bert_secrets_jax.analyses.probing import Probing
 from bert_secrets_jax.analyses.relations import Relations
 from bert_secrets_jax.analyses.special_tokens import SpecialTokens
 from bert_secrets_jax.analyses.tables import Tables
@@ -495,7 +496,14 @@ def _few_heterogeneous(measured: Measured) -> Verdict | None:
     return _in_runs(measured.models(Patterns), test)
 
 
+def _probes(claim: Claim, measured: Measured) -> Verdict | None:
+    result = measured.first(Probing)
+    return None if result is None else result.verdicts.get(claim)
+
+
 _VERB_SUBJECT, _NOUN_PRONOUN = RELATIONS
+
+
 # The test of each claim, and the measurements that it needs.
 _TESTS: dict[Claim, tuple[Callable[[Measured], Verdict | None], str]] = {
     verdicts.PRETRAINING: (_pretraining, 'fine-tuning from both starts, pre-trained and random'),
@@ -524,4 +532,12 @@ _TESTS: dict[Claim, tuple[Callable[[Measured], Verdict | None], str]] = {
         'ablation of layers',
     ),
     verdicts.FRAME_HEADS: (_frame_heads, 'frames and ablation of heads'),
+    verdicts.PROBE_BEYOND_WORDS: (
+        functools.partial(_probes, verdicts.PROBE_BEYOND_WORDS),
+        'probing with word vectors',
+    ),
+    verdicts.ATTENTION_BEYOND_RANDOM: (
+        functools.partial(_probes, verdicts.ATTENTION_BEYOND_RANDOM),
+        'probing with word vectors and with random weights',
+    ),
 }

@@ -18,12 +18,7 @@ from bert_secrets_jax.analyses.verdicts.probing import (
     probe_leads,
     uas_contrasts,
 )
-from bert_secrets_jax.analyses.verdicts.verdict import (
-    FEWEST_RUNS,
-    Contrasts,
-    Verdict,
-    not_measured,
-)
+from bert_secrets_jax.analyses.verdicts.verdict import FEWEST_RUNS, Claim, Contrasts, Verdict
 from bert_secrets_jax.data.treebank import Parse
 from bert_secrets_jax.model.bert import init_params
 from bert_secrets_jax.model.weights import Pretrained, check_pretrained
@@ -66,6 +61,11 @@ _PAIRS = (
     (ATTENTION_WORDS.name, ATTENTION.name),
     (DISTANCES_WORDS.name, RIGHT_BRANCHING),
 )
+# The claims of the paper, each about a probe and another one.
+_CLAIMS = {
+    PROBE_BEYOND_WORDS: (ATTENTION_WORDS.name, DISTANCES_WORDS.name),
+    ATTENTION_BEYOND_RANDOM: (ATTENTION.name, RANDOM_WORDS),
+}
 _DIRECTIONS = ('from the word to its governor', 'from the governor to the word')
 
 
@@ -118,18 +118,13 @@ class Probing(Result):
         return [name for name in _ORDER if name in self.right]
 
     @property
-    def verdicts(self) -> tuple[Verdict, ...]:
-        """The verdicts on the claims of the paper about probes."""
-        pairs = {
-            PROBE_BEYOND_WORDS: (ATTENTION_WORDS.name, DISTANCES_WORDS.name),
-            ATTENTION_BEYOND_RANDOM: (ATTENTION.name, RANDOM_WORDS),
-        }
-        return tuple(
-            probe_leads(claim, self.words, *(self.right[name] for name in pair))
+    def verdicts(self) -> dict[Claim, Verdict]:
+        """The verdicts on the claims of the paper whose two probes were both trained."""
+        return {
+            claim: probe_leads(claim, self.words, *(self.right[name] for name in pair))
+            for claim, pair in _CLAIMS.items()
             if set(pair) <= self.right.keys()
-            else not_measured(claim, 'probing with word vectors and with random weights')
-            for claim, pair in pairs.items()
-        )
+        }
 
     def uas(self, name: str, other: str | None = None) -> Contrasts:
         """Return the UAS of a probe in points, or what it has more than another one.

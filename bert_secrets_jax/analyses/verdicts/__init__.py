@@ -48,6 +48,13 @@ from bert_secrets_jax.analyses.verdicts.patterns import (
     MOST,
     few_are_heterogeneous,
 )
+from bert_secrets_jax.analyses.verdicts.probing import (
+    ATTENTION_BEYOND_RANDOM,
+    PRACTICAL_LEAD,
+    PRACTICAL_LEAD_OVER_RANDOM,
+    PROBE_BEYOND_WORDS,
+    probe_leads,
+)
 from bert_secrets_jax.analyses.verdicts.together import corrected
 from bert_secrets_jax.analyses.verdicts.tokens import (
     FEATURES,
@@ -83,6 +90,7 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
 
 __all__ = [
     'ANY_FINETUNING',
+    'ATTENTION_BEYOND_RANDOM',
     'CLS_THEN_SEP',
     'DOES_NOT_HOLD',
     'FEATURES',
@@ -103,10 +111,13 @@ __all__ = [
     'NOT_MEASURED',
     'NOUN_PRONOUN',
     'PRACTICAL_GAIN',
+    'PRACTICAL_LEAD',
+    'PRACTICAL_LEAD_OVER_RANDOM',
     'PRACTICAL_SHARE',
     'PRACTICAL_SIMILARITY',
     'PRACTICAL_TREND',
     'PRETRAINING',
+    'PROBE_BEYOND_WORDS',
     'RANDOM_HEAD_HELPS',
     'SAME_HEADS',
     'THESE_MODELS',
@@ -134,6 +145,7 @@ __all__ = [
     'not_measured',
     'position_explains',
     'pretraining_helps',
+    'probe_leads',
     'published_gain',
     'same_heads_are_needed',
     'some_mask_helps',

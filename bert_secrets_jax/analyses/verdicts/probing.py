@@ -26,8 +26,8 @@ PRACTICAL_LEAD_OVER_RANDOM = 15.0
 
 PROBE_BEYOND_WORDS = Claim(
     'Attention knows more of syntax than words and distances do: a probe of attention and word '
-    f'vectors finds the heads of more words, by more than {PRACTICAL_LEAD:g} points of UAS, than one '
-    'of distances and word vectors.',
+    f'vectors finds the heads of more words, by more than {PRACTICAL_LEAD:g} points of UAS, than '
+    'one of distances and word vectors.',
     'Clark et al. 2019, section 5, Table 3',
     bound='The lead there is 19 points (77 against 58); the threshold is about half of that.',
     limits='Trees: heads are chosen for each word alone. Another baseline, such as a parser on the '
