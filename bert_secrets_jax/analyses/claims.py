@@ -502,8 +502,6 @@ def _probes(claim: Claim, measured: Measured) -> Verdict | None:
 
 
 _VERB_SUBJECT, _NOUN_PRONOUN = RELATIONS
-
-
 # The test of each claim, and the measurements that it needs.
 _TESTS: dict[Claim, tuple[Callable[[Measured], Verdict | None], str]] = {
     verdicts.PRETRAINING: (_pretraining, 'fine-tuning from both starts, pre-trained and random'),

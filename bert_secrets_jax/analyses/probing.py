@@ -275,6 +275,11 @@ class Probing(Result):
             notes.append(
                 'Without word vectors, probes and baselines that read words were not trained.'
             )
+        if self.reading == 'notebook':
+            notes.append(
+                'In the reading of the published code, each candidate has the vector of the word '
+                'behind it, and not its own.'
+            )
         if RANDOM_ATTENTION in self.right:
             notes.append(
                 'The random weights are one draw for the whole encoder, as for a fine-tuning from '
@@ -314,8 +319,8 @@ class Probing(Result):
             template=(
                 f'A probe of {name}{" alone" if name == ATTENTION.name else ""} finds the head of '
                 '{estimate:.1f} % of the words ({low:.1f} to {high:.1f}; BERT-base on the Penn '
-                'Treebank: {published:.0f}), {lead:+.1f} points ({lead_low:+.1f} to '
-                f'{{lead_high:+.1f}}) beside right-branching.{where if first else ""}'
+                'Treebank: {published:.0f}), which differs from right-branching by {lead:+.1f} '
+                f'points ({{lead_low:+.1f}} to {{lead_high:+.1f}}).{where if first else ""}'
             ),
             numbers={
                 'published': PUBLISHED[name],
@@ -332,7 +337,8 @@ class Probing(Result):
     def _lead_finding(self, name: str, other: str) -> Finding:
         found = self.uas(name, other)
         estimate, low, high = found.interval(0)
-        published = set((name, other)) <= PUBLISHED.keys()
+        published = {name, other} <= PUBLISHED.keys()
+        beside = '; published: {published:+.0f}' if published else ''
         return Finding(
             name=f'{name} and {other}',
             estimate=estimate,
@@ -343,9 +349,9 @@ class Probing(Result):
             sample_of='sentences',
             source=SOURCE,
             template=(
-                'The probe of {probe} is {estimate:+.1f} points ({low:+.1f} to {high:+.1f}) beside '
-                f'that of {{other}}{" (published: {published:+.0f})" if published else ""}, for '
-                '{population}.'
+                'In UAS, the probe of {probe} differs from that of {other} by {estimate:+.1f} '
+                f'points ({{low:+.1f}} to {{high:+.1f}}{beside}), '
+                'for {population}.'
             ),
             numbers={
                 'probe': name,

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.analyses import probing as module
 from bert_secrets_jax.analyses.probing import (
     RANDOM_ATTENTION,
     RANDOM_WORDS,
@@ -53,7 +52,8 @@ def made(right, words=None, **fields) -> Probing:
 
 
 def test_all_probes_and_baselines(result):
-    assert result.names == list(module._ORDER)
+    assert result.names[0] == RIGHT_BRANCHING and result.names[-1] == 'attention and words'
+    assert len(result.names) == len(result.right) == 6
     frame = result.frames()['uas'].set_index('probe')
     for name in result.names:
         expected = 100 * (result.right[name].sum(axis=1) / result.words.sum()).mean()
@@ -103,7 +103,7 @@ def test_a_finding_beside_the_papers_numbers():
     found = made(right)
     sentences = [each.sentence for each in found.findings()]
     assert 'BERT-base on the Penn Treebank: 77' in sentences[1]
-    assert '(published: +19)' in sentences[2] and '(published: +31)' in sentences[3]
+    assert 'published: +19)' in sentences[2] and 'published: +31)' in sentences[3]
     assert {each.verdict for each in found.verdicts.values()} == {HOLDS}
     assert found.verdicts[PROBE_BEYOND_WORDS].numbers['seeds'] == 3
     judged = {each.claim: each for each in bs.analyses.claims(found).verdicts}
