@@ -31,7 +31,7 @@ from bert_secrets_jax.progress import progress
 from bert_secrets_jax.ranges import Range
 
 # Points of a learning curve.
-_POINTS = 50
+_POINTS = 20
 RANGES = {
     'epochs': Range(1, 1000),
     'batch_size': Range(1, 4096),
