@@ -36,12 +36,13 @@ _MEMBERS = {
     'data.tables': ('read_table',),
     'data.tagged': ('Tagged', 'read_conllu', 'read_tagged'),
     'data.tasks': ('GLUE', 'Example', 'Task', 'get_task'),
+    'data.treebank': ('Parse', 'encode_parses', 'read_treebank', 'treebank_sample'),
     'finetune.train': ('Finetuned', 'finetune'),
     'measure.catalogue': ('Described', 'measure', 'measure_change'),
     'measure.collect': ('HeadTable', 'collect', 'compare'),
     'measure.maps': ('TokenMaps', 'attention_maps', 'to_bertviz'),
     'measure.tables': ('to_frame', 'top_heads'),
-    'measure.words': ('named_words', 'word_maps', 'word_numbers'),
+    'measure.words': ('named_words', 'word_maps'),
     'model.bert': ('Bert', 'BertOutput'),
     'model.config': ('BertConfig',),
     'model.fairseq': ('convert_fairseq',),
@@ -103,13 +104,19 @@ if TYPE_CHECKING:
     from bert_secrets_jax.data.tables import read_table
     from bert_secrets_jax.data.tagged import Tagged, read_conllu, read_tagged
     from bert_secrets_jax.data.tasks import GLUE, Example, Task, get_task
+    from bert_secrets_jax.data.treebank import (
+        Parse,
+        encode_parses,
+        read_treebank,
+        treebank_sample,
+    )
     from bert_secrets_jax.finetune.train import Finetuned, finetune
     from bert_secrets_jax.measure import catalogue, links, statistics
     from bert_secrets_jax.measure.catalogue import Described, measure, measure_change
     from bert_secrets_jax.measure.collect import HeadTable, collect, compare
     from bert_secrets_jax.measure.maps import TokenMaps, attention_maps, to_bertviz
     from bert_secrets_jax.measure.tables import to_frame, top_heads
-    from bert_secrets_jax.measure.words import named_words, word_maps, word_numbers
+    from bert_secrets_jax.measure.words import named_words, word_maps
     from bert_secrets_jax.model.bert import Bert, BertOutput
     from bert_secrets_jax.model.config import BertConfig
     from bert_secrets_jax.model.fairseq import convert_fairseq

@@ -18,7 +18,8 @@ ARRAY = np.zeros((2, 3, 3), np.float32)
         ),
         (
             bs.TokenMaps(['token'] * 50, np.zeros((6, 12, 50, 50), np.float32)),
-            'TokenMaps(tokens=<50 items>, attentions=float32[6, 12, 50, 50], second=None)',
+            'TokenMaps(tokens=<50 items>, attentions=float32[6, 12, 50, 50], second=None, '
+            'word=None, words=None)',
         ),
         (
             bs.Swept(np.ones((2, 3, 4), np.float32), np.ones((2, 5, 1), np.float32)),
@@ -33,8 +34,8 @@ def test_arrays_are_shown_by_type_and_shape(shown, expected):
 def test_many_marks_are_counted(tokenizer):
     encoded = bs.tokenize(tokenizer, ['the cat ran'])
     (batch,) = bs.bucket(encoded)
-    assert 'marks={}, classes=None' in repr(encoded) and len(repr(encoded)) < 200
-    assert 'marks={token, cls, sep}' in repr(batch)
+    assert 'marks={word}, classes=None)' in repr(encoded) and len(repr(encoded)) < 200
+    assert 'marks={word, token, cls, sep}' in repr(batch)
     here = {f'mark{number}': batch.marks['cls'] for number in range(7)}
     many = bs.Batch(batch.input_ids, batch.input_ids, batch.input_ids, here, batch.example)
     assert 'marks={mark0, mark1, mark2, mark3, mark4 and 2 more}' in repr(many)

@@ -26,6 +26,7 @@ from bert_secrets_jax.analyses.patterns import Patterns, patterns
 from bert_secrets_jax.analyses.probing import Probing, probing
 from bert_secrets_jax.analyses.relations import Relations, relations
 from bert_secrets_jax.analyses.special_tokens import SpecialTokens, special_tokens
+from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads, syntax_heads
 from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.runs.result import Subject
 
@@ -48,6 +49,7 @@ __all__ = [
     'Relations',
     'SpecialTokens',
     'Subject',
+    'SyntaxHeads',
     'TextSettings',
     'ablation',
     'ablation_over_seeds',
@@ -66,4 +68,5 @@ __all__ = [
     'probing',
     'relations',
     'special_tokens',
+    'syntax_heads',
 ]

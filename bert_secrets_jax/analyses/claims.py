@@ -22,6 +22,7 @@ from bert_secrets_jax.analyses.populations import ANY_FINETUNING
 from bert_secrets_jax.analyses.probing import Probing
 from bert_secrets_jax.analyses.relations import Relations
 from bert_secrets_jax.analyses.special_tokens import SpecialTokens
+from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads
 from bert_secrets_jax.analyses.tables import Tables
 from bert_secrets_jax.analyses.verdicts import Claim, Verdict
 from bert_secrets_jax.measure.catalogue import FEATURES, RELATIONS, from_cls
@@ -501,6 +502,20 @@ def _probes(claim: Claim, measured: Measured) -> Verdict | None:
     return None if result is None else result.verdicts.get(claim)
 
 
+def _relation_heads(measured: Measured) -> Verdict | None:
+    found = measured.first(SyntaxHeads)
+    if found is None or found.published_gains is None:
+        return None
+    return verdicts.relations_have_heads(found.published_gains)
+
+
+def _no_head_for_all(measured: Measured) -> Verdict | None:
+    found = measured.first(SyntaxHeads)
+    if found is None or found.published_gains is None:
+        return None
+    return verdicts.no_head_for_all(*found.gain_of(len(found.relations) - 1))
+
+
 _VERB_SUBJECT, _NOUN_PRONOUN = RELATIONS
 # The test of each claim, and the measurements that it needs.
 _TESTS: dict[Claim, tuple[Callable[[Measured], Verdict | None], str]] = {
@@ -538,4 +553,6 @@ _TESTS: dict[Claim, tuple[Callable[[Measured], Verdict | None], str]] = {
         functools.partial(_probes, verdicts.ATTENTION_BEYOND_RANDOM),
         'probing with word vectors and with random weights',
     ),
+    verdicts.RELATION_HEADS: (_relation_heads, 'syntax_heads on a treebank'),
+    verdicts.NO_HEAD_FOR_ALL: (_no_head_for_all, 'syntax_heads on a treebank'),
 }

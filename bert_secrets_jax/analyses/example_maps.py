@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -28,6 +29,8 @@ class ExampleMaps(Result):
       telling: The heads that are drawn large, as layer and head counted from 0, by the reason for
         it ('L3-H1: most to [SEP]').
     """
+
+    FORMAT: ClassVar[int] = 2
 
     subject: Subject
     maps: Mapping[str, tuple[TokenMaps, ...]]

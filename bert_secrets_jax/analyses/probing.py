@@ -482,11 +482,12 @@ def probing(
 
 
 def _draw_scores(result: Probing):
-    figure = plots.scores_with_intervals(
-        {name: result.uas(name).interval(0) for name in result.names},
+    published = np.array([PUBLISHED.get(name, math.nan) for name in result.names])
+    ours = np.array([result.uas(name).interval(0) for name in result.names])
+    figure = plots.points_by_row(
+        result.names,
+        {result.subject.model: tuple(ours.T), _PUBLISHED_NAME: (published, None, None)},
         label='UAS (% of words, without punctuation)',
-        published=PUBLISHED,
-        published_name=_PUBLISHED_NAME,
     )
     figure.caption = (
         'The share of the words whose head each probe and each baseline finds, with its 95 % '

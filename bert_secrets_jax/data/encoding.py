@@ -39,10 +39,10 @@ class Batch:
         has no token types.
       attention_mask: [B, T] int32 1 on real tokens, 0 on padding.
       marks: Arrays by name. 'token' (all real tokens), 'cls' and 'sep' are always there, [B, T]
-        bool. Annotations add features [B, T] bool and relations [B, P, 3] int32, and under
-        'notebook' a dictionary of the same features and relations in the notebook's reading: see
-        `annotation.align`. `with_words` and treebanks add 'word' [B, T] int32, the number of the
-        word of each wordpiece; -1 where there is none.
+        bool. 'word', [B, T] int32, is the number of the word that each wordpiece belongs to, -1
+        where there is none. Annotations add features [B, T] bool and relations [B, P, 3] int32, and
+        under 'notebook' a dictionary of the same features and relations in the notebook's reading:
+        see `annotation.align`.
       example: [B] int32 The number of the example in each row; -1 in a filler row.
     """
 
@@ -88,12 +88,10 @@ class Encoded:
         padding.
       text: [E, T] int8 0 in the first text, 1 in the second, -1 on special tokens and padding.
       tokenizer: The tokenizer that made them.
-      marks: The marks that `mark` added, as in `Batch`; `links.with_random_links` adds places of
-        links and random links [E, P, 3] under 'random'. The batches have them all.
+      marks: 'word', and the marks that `mark` added, as in `Batch`; `links.with_random_links` adds
+        places of links and random links [E, P, 3] under 'random'. The batches have them all.
       classes: [E, T] int8 The number of the part of speech of each wordpiece, -1 on those without;
         None if the annotations have none.
-      word: [E, T] int32 The number of the word that a wordpiece belongs to, as the tokenizer
-        divides its text into words; -1 on special tokens and padding. None if it is not known.
     """
 
     input_ids: np.ndarray
@@ -105,7 +103,6 @@ class Encoded:
     tokenizer: Any = dataclasses.field(repr=False)
     marks: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     classes: np.ndarray | None = None
-    word: np.ndarray | None = None
 
     __repr__ = brief
 
@@ -250,10 +247,7 @@ def tokenize(tokenizer, texts: Sequence[Text], *, max_length: int = 128) -> Enco
         [-1 if text is None else text for text in encoding.sequence_ids]
         for encoding in encoded.encodings
     )
-    words = (
-        [-1 if word is None else word for word in encoding.word_ids]
-        for encoding in encoded.encodings
-    )
+    words = (_words(encoding) for encoding in encoded.encodings)
     offsets = (
         _offsets(example, encoding)
         for example, encoding in zip(examples, encoded.encodings, strict=True)
@@ -270,7 +264,7 @@ def tokenize(tokenizer, texts: Sequence[Text], *, max_length: int = 128) -> Enco
         offsets=offsets,
         text=of_text,
         tokenizer=tokenizer,
-        word=stack(words, fill=-1),
+        marks={WORD: stack(words, fill=-1)},
     )
 
 
@@ -366,6 +360,19 @@ def _tell_of_unknown(
     logging.warning('%s Is the tokenizer made for these texts?', message)
 
 
+def _words(encoding) -> list[int]:
+    """Return the number of the word of each token, as the tokenizer divides texts into words.
+
+    [CLS] and [SEP] are words of their own, and the words of the second text go on counting.
+    """
+    number, before, numbers = -1, None, []
+    for text, word in zip(encoding.sequence_ids, encoding.word_ids, strict=True):
+        number += word is None or (text, word) != before
+        before = text, word
+        numbers.append(number)
+    return numbers
+
+
 def _offsets(example: Example, encoding) -> list[tuple[int, int]]:
     """Return the characters of each token, without spaces around them.
 
@@ -384,7 +391,7 @@ def _offsets(example: Example, encoding) -> list[tuple[int, int]]:
 def mark(encoded: Encoded, annotations: Sequence[Annotation]) -> Encoded:
     """Return the same examples with their annotations as marks: see `annotation.align`.
 
-    They take the place of other annotations; the numbers of words stay.
+    They take the place of other annotations.
 
     Args:
       encoded: The tokenised examples.
@@ -401,7 +408,7 @@ def mark(encoded: Encoded, annotations: Sequence[Annotation]) -> Encoded:
         unknown=encoded.tokenizer.unk_token_id,
     )
     classes = align_classes(annotations, offsets=encoded.offsets, text=encoded.text)
-    words = {WORD: encoded.marks[WORD]} if WORD in encoded.marks else {}
+    words = {name: found for name, found in encoded.marks.items() if name == WORD}
     return dataclasses.replace(encoded, marks=marks | words, classes=classes)
 
 

@@ -7,6 +7,7 @@ import dataclasses
 import os
 import pathlib
 from collections.abc import Iterable, Sequence
+from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -106,6 +107,24 @@ def read_treebank(path: str | os.PathLike[str], *, bad_rows: str = 'error') -> l
     return good_rows(pathlib.Path(path), read_sentences(path), _parse, bad_rows)
 
 
+def treebank_sample(split: str = 'dev') -> list[Parse]:
+    """Read a split of the embedded treebank: 180 sentences, written and annotated for this project.
+
+    They are news, mail, reports and instructions as people write them, of 10 to 21 words, by the
+    guidelines of Universal Dependencies 2 for English. Apache-2.0, like the rest of the project.
+
+    Args:
+      split: The name of the split: 'train' (100 sentences) or 'dev' (80).
+
+    Raises:
+      ValueError: There is no such split.
+    """
+    if split not in ('train', 'dev'):
+        raise ValueError(f"The embedded treebank has the splits 'train' and 'dev', not {split!r}.")
+    with resources.as_file(resources.files(__package__) / 'trees' / f'{split}.conllu') as path:
+        return read_treebank(path)
+
+
 def _parse(sentence, identity: str, where: str) -> Parse:
     words = [token for token in sentence if isinstance(token['id'], int)]
     numbers = [word['id'] for word in words]
@@ -170,10 +189,10 @@ def encode_parses(tokenizer, parses: Sequence[Parse], *, max_length: int = 128) 
       max_length: The greatest number of tokens.
 
     Returns:
-      The tokenised sentences with the mark 'word': the number of the word that each wordpiece
-      belongs to, from 0; -1 on special tokens and padding. Words that were cut off have no
-      wordpiece, nor have those that share all their wordpieces with a word before; a log line says
-      how many there are.
+      The tokenised sentences, whose mark 'word' is the number of the word in the treebank that
+      each wordpiece belongs to, from 0; -1 on special tokens and padding. Words that were cut off
+      have no wordpiece, nor have those that share all their wordpieces with a word before; a log
+      line says how many there are.
     """
     encoded = tokenize(tokenizer, [parse.example for parse in parses], max_length=max_length)
     words = words_of_spans(encoded, [parse.words for parse in parses])

@@ -103,6 +103,25 @@ def notebook(name: str) -> str:
     return f'{name} (notebook)'
 
 
+def of_words(statistic: Described) -> Described:
+    """Return a statistic of the maps between words instead of wordpieces.
+
+    >>> of_words(CATALOGUE['previous token']).name
+    'previous token (words)'
+
+    Args:
+      statistic: A statistic of the maps between wordpieces.
+    """
+    return dataclasses.replace(
+        statistic,
+        name=f'{statistic.name}{_WORDS}',
+        title=f'{statistic.title}, between words',
+        function=statistics.of_words(statistic.function),
+        family=None,
+        argument=None,
+    )
+
+
 def from_cls(name: str) -> str:
     """Return the name of the attention of [CLS] to a kind of token."""
     return f'from [CLS] to {name}'
@@ -113,6 +132,8 @@ def change(name: str) -> str:
     return f'change of {name}'
 
 
+# What a name ends with whose statistic is of maps between words.
+_WORDS = ' (words)'
 # The features and relations of the paper, and those that its authors' notebook had.
 FEATURES = ('noun', 'verb', 'pronoun', 'subject', 'object', 'negation', 'punctuation')
 FEATURES_OF_NOTEBOOK = ('noun', 'verb', 'pronoun', 'subject', 'object', 'negation')
@@ -337,13 +358,15 @@ def named(name: str) -> Described:
     Args:
       name: A name in `CATALOGUE`, or 'package.module:name' for a statistic of your own: a function
         of the maps and marks of one example, a function of the maps of two models and the marks, or
-        a `Described`.
+        a `Described`. Any of these with ' (words)' at its end is measured on maps between words.
 
     Raises:
       ValueError: There is no such statistic; the error says what is missing.
     """
     if name in CATALOGUE:
         return CATALOGUE[name]
+    if name.endswith(_WORDS):
+        return of_words(named(name.removesuffix(_WORDS)))
     module, colon, attribute = name.partition(':')
     if not colon:
         close = difflib.get_close_matches(name, CATALOGUE, n=3, cutoff=0.5)

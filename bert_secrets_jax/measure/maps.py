@@ -5,11 +5,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import jax
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int, Shaped
 
 from bert_secrets_jax.brief import brief
-from bert_secrets_jax.data.encoding import Encoded, tokenize
+from bert_secrets_jax.data.encoding import WORD, Encoded, tokenize
 from bert_secrets_jax.data.tasks import Text, as_examples
+from bert_secrets_jax.measure.words import named_words, word_maps
 from bert_secrets_jax.model.weights import Pretrained, check_pretrained
 
 
@@ -21,11 +22,15 @@ class TokenMaps:
       tokens: The T wordpieces.
       attentions: [L, N, T, T] The maps. Rows are queries.
       second: The position of the first token of the second text; None if there is only one text.
+      word: [T] The number of the word that each token belongs to; None if it is not known.
+      words: The words, as they are written; None if they are not known.
     """
 
     tokens: Sequence[str]
     attentions: Shaped[np.ndarray, '...']
     second: int | None = None
+    word: Int[np.ndarray, ' T'] | None = None
+    words: Sequence[str] | None = None
 
     __repr__ = brief
 
@@ -36,6 +41,26 @@ class TokenMaps:
                 f'Maps of {length} tokens must be [layers, heads, {length}, {length}], got '
                 f'{list(self.attentions.shape)}: leave the batch and padding out.'
             )
+        if (self.word is None) != (self.words is None):
+            raise ValueError('Words come with their numbers: give word and words, or neither.')
+        if self.word is not None and (
+            len(self.word) != length or max(self.word, default=-1) >= len(self.words)
+        ):
+            raise ValueError(
+                f'{length} tokens need as many numbers of the {len(self.words)} words.'
+            )
+
+    def of_words(self) -> 'TokenMaps':
+        """Return the maps between words: to a word the sum over its tokens, from it their mean.
+
+        Raises:
+          ValueError: The words are not known.
+        """
+        if self.word is None:
+            raise ValueError('Which words these are is not known: bs.attention_maps finds them.')
+        maps = word_maps(np.asarray(self.attentions), self.word, count=len(self.words))
+        second = None if self.second is None else int(self.word[self.second])
+        return TokenMaps(self.words, np.asarray(maps), second)
 
 
 def attention_maps(
@@ -64,11 +89,14 @@ def attention_maps(
     for example, maps in enumerate(each_map(pretrained, encoded, range(len(examples)))):
         ids = encoded.input_ids[example, : maps.shape[-1]].tolist()
         second = np.flatnonzero(encoded.text[example] == 1)
+        texts = examples[example].text_a, examples[example].text_b
         found.append(
             TokenMaps(
                 tokens=pretrained.tokenizer.convert_ids_to_tokens(ids),
                 attentions=maps,
                 second=int(second[0]) if len(second) else None,
+                word=encoded.marks[WORD][example, : len(ids)],
+                words=named_words(encoded, example, texts),
             )
         )
     return found

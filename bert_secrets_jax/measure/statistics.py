@@ -7,8 +7,7 @@ left out. `marks` is a dictionary with
 
 - types of tokens, `[T]`: whether each position is of the type. `marks['token']` are the real
   tokens. Rows and columns of padding never count;
-- `marks['word']`, `[T]`: the number of the word of each wordpiece, -1 where there is none, if the
-  texts came with words (`measure/words.py`);
+- `marks['word']`, `[T]`: the number of the word of each wordpiece, -1 where there is none;
 - relations, `[P, 3]`: a row for each pair of linked wordpieces, (query position, key position,
   number of the link that the pair belongs to). Rows with the number -1 are filler;
 - `marks['notebook']`: the same features and relations as the authors' notebook read them
@@ -36,6 +35,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from bert_secrets_jax.data.annotation import NOTEBOOK, RANDOM
+from bert_secrets_jax.data.encoding import WORD
+from bert_secrets_jax.measure.words import word_maps
 
 Maps = Float[Array, 'L N T S']
 Links = Int[Array, 'P 3']
@@ -202,6 +203,52 @@ def difference(statistic: Statistic) -> Comparison:
         return value - statistic(before, marks)[0], weight
 
     return compared
+
+
+@functools.cache
+def of_words(statistic: Callable) -> Callable:
+    """Return a statistic of the maps between words instead of wordpieces.
+
+    The attention to a word is the sum over its wordpieces, and that from it their mean (Clark et
+    al. 2019, section 4.1; `words.word_maps`). Marks are those of words: a word is of the types that
+    one of its wordpieces is of, and linked as one of them is.
+
+    Args:
+      statistic: A statistic of one model's maps, or one that compares those of two.
+    """
+
+    def on_words(*maps_and_marks) -> Result:
+        *maps, marks = maps_and_marks
+        words = marks[WORD]
+        return statistic(
+            *(word_maps(each, words, count=len(words)) for each in maps), _of_words(marks, words)
+        )
+
+    on_words.__name__ = f'{getattr(statistic, "__name__", "statistic")}_of_words'
+    return on_words
+
+
+def _of_words(marks: Mapping, words: Int[Array, ' T']) -> Marks:
+    """Return the marks of words, from those of wordpieces."""
+    found = {}
+    for name in marks:
+        mark = marks[name]
+        if isinstance(mark, Mapping):
+            found[name] = _of_words(mark, words)
+        elif name == WORD:
+            numbers = jnp.arange(len(words))
+            found[name] = jnp.where(numbers <= words.max(), numbers, -1)
+        elif mark.ndim == 1:
+            # What belongs to no word, as padding does, is dropped.
+            place = jnp.where(words < 0, len(words), words)
+            found[name] = jnp.zeros_like(mark).at[place].max(mark, mode='drop')
+        else:
+            query, key, number = mark.T
+            linked = jnp.stack([words[query], words[key], number], axis=1)
+            missing = (linked < 0).any(axis=1, keepdims=True)
+            found[name] = jnp.where(missing, jnp.array([0, 0, -1]), linked)
+    # Of the same type, whose error says which names there are.
+    return type(marks)(found)
 
 
 def to_self(attentions: Maps, marks: Marks) -> Result:

@@ -6,13 +6,12 @@ their mean. So rows still sum to 1.
 Axes: T positions, W words.
 """
 
-import dataclasses
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Int32
+from jaxtyping import Array, Float, Int
 
 from bert_secrets_jax.data.encoding import WORD, Encoded
 
@@ -27,8 +26,8 @@ def word_maps(
 
     Args:
       maps: Maps between wordpieces, such as those of all layers and heads of one example.
-      words: The number of the word that each wordpiece belongs to, from 0 (`word_numbers`); a
-        negative number belongs to none, as padding does.
+      words: The number of the word that each wordpiece belongs to, from 0, as `Batch.marks['word']`
+        has it; a negative number belongs to none, as padding does.
       count: The number of words W; None takes the greatest number and 1. Within `jax.jit` it must
         be given.
 
@@ -52,45 +51,6 @@ def word_maps(
     return jnp.einsum('TV,...TW->...VW', share, to_words)
 
 
-def word_numbers(encoded: Encoded) -> Int32[np.ndarray, 'E T']:
-    """Return the number of the word of each wordpiece, as the tokenizer divides texts into words.
-
-    [CLS] and [SEP] are words of their own, and the words of the second text go on counting. A mark
-    of punctuation is a word where the tokenizer takes it for one.
-
-    Args:
-      encoded: The tokenised texts.
-
-    Returns:
-      The numbers, from 0 in each example; -1 on padding.
-
-    Raises:
-      ValueError: The words are not known.
-    """
-    if encoded.word is None:
-        raise ValueError('Which words these are is not known: give what bs.tokenize returns.')
-    length = encoded.input_ids.shape[1]
-    real = np.arange(length) < encoded.lengths[:, None]
-    before = np.roll(encoded.word, 1, axis=1)
-    # A word begins wherever the tokenizer's number changes, and with every special token.
-    begins = (encoded.word != before) | encoded.special
-    begins[:, 0] = True
-    begins |= np.roll(encoded.text, 1, axis=1) != encoded.text
-    return np.where(real, np.cumsum(begins, axis=1) - 1, -1).astype(np.int32)
-
-
-def with_words(encoded: Encoded) -> Encoded:
-    """Return the same texts with the numbers of their words as a mark, for `statistics.of_words`.
-
-    Args:
-      encoded: The tokenised texts.
-
-    Raises:
-      ValueError: The words are not known.
-    """
-    return dataclasses.replace(encoded, marks={**encoded.marks, WORD: word_numbers(encoded)})
-
-
 def named_words(encoded: Encoded, example: int, texts: tuple[str, str | None]) -> list[str]:
     """Return the words of one example, as they are written, for the axes of a map.
 
@@ -99,7 +59,7 @@ def named_words(encoded: Encoded, example: int, texts: tuple[str, str | None]) -
       example: The number of the example.
       texts: Its texts.
     """
-    numbers = word_numbers(encoded)[example]
+    numbers = encoded.marks[WORD][example]
     tokens: list[Any] = encoded.tokenizer.convert_ids_to_tokens(encoded.input_ids[example].tolist())
     found = []
     for number in range(int(numbers.max(initial=-1)) + 1):

@@ -23,13 +23,12 @@ if TYPE_CHECKING:
         interaction_matrix,
     )
     from bert_secrets_jax.plots.maps import head_maps, map_grid
-    from bert_secrets_jax.plots.points import planes
+    from bert_secrets_jax.plots.points import planes, points_by_row
     from bert_secrets_jax.plots.profiles import (
         distance_histograms,
         layer_effects,
         layer_profiles,
         learning_curves,
-        scores_with_intervals,
         training_curves,
     )
 
@@ -46,13 +45,12 @@ __getattr__, __dir__, __all__ = lazy.attach(
             'interaction_matrix',
         ),
         'maps': ('head_maps', 'map_grid'),
-        'points': ('planes',),
+        'points': ('planes', 'points_by_row'),
         'profiles': (
             'distance_histograms',
             'layer_effects',
             'layer_profiles',
             'learning_curves',
-            'scores_with_intervals',
             'training_curves',
         ),
     },

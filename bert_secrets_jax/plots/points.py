@@ -1,6 +1,6 @@
-"""Heads as points of a plane."""
+"""Points: heads on a plane, and values with their intervals in rows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import matplotlib
 import numpy as np
@@ -45,4 +45,39 @@ def planes(
             axis.set_yticks([])
         by_layer.set_title('by layer')
         by_kind.set_title('by what they mostly do')
+        return figure
+
+
+def points_by_row(
+    rows: Sequence[str],
+    points: Mapping[str, tuple[np.ndarray, np.ndarray | None, np.ndarray | None]],
+    *,
+    label: str,
+) -> Figure:
+    """Draw values in rows, several of each row in their own colours, with intervals.
+
+    Args:
+      rows: The names of the R rows.
+      points: By the title in the legend, the values [R] and the lower and upper ends [R] of their
+        intervals; None where they have no intervals. NaN draws nothing.
+      label: The label of the horizontal axis, with the unit.
+    """
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(6.4, 0.24 * len(rows) + 1.2), layout='constrained')
+        axis = figure.subplots()
+        heights = np.arange(len(rows))
+        drawn = []
+        for index, (values, low, high) in enumerate(points.values()):
+            colour = COLOURS[index % len(COLOURS)]
+            if low is not None and high is not None:
+                axis.hlines(heights, low, high, color=colour, linewidth=1)
+            marker = _MARKERS[index % len(_MARKERS)]
+            drawn.append(axis.scatter(values, heights, s=16, color=colour, marker=marker, zorder=3))
+        axis.set_yticks(heights, rows, fontsize=8)
+        axis.invert_yaxis()
+        axis.set(xlabel=label, xlim=(0, None))
+        axis.grid(axis='x', alpha=0.3)
+        # Named here: Matplotlib leaves out points whose label begins with an underscore.
+        figure.legend(drawn, list(points), loc='outside upper center', ncols=len(points),
+                      frameon=False, fontsize=7)  # fmt: skip
         return figure

@@ -121,46 +121,6 @@ def learning_curves(curves: Mapping[str, Sequence[Mapping]], *, label: str) -> F
         return figure
 
 
-def scores_with_intervals(
-    scores: Mapping[str, tuple[float, float, float]],
-    *,
-    label: str,
-    published: Mapping[str, float] | None = None,
-    published_name: str = '',
-) -> Figure:
-    """Draw scores by name, each with its interval, from top to bottom.
-
-    Args:
-      scores: The score and the ends of its interval, by name.
-      label: The label of the horizontal axis, with the unit.
-      published: Published scores by name, drawn as crosses; None draws none.
-      published_name: The name of the published scores in the legend.
-    """
-    published = {name: each for name, each in (published or {}).items() if name in scores}
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(5.6, 0.3 * len(scores) + 0.9), layout='constrained')
-        axis = figure.subplots()
-        names = list(scores)
-        value, low, high = np.array(list(scores.values())).T
-        rows = np.arange(len(names))
-        axis.hlines(rows, low, high, color=COLOURS[0], linewidth=1.6)
-        (ours,) = axis.plot(value, rows, 'o', color=COLOURS[0], markersize=4)
-        entries = [(ours, 'ours')]
-        if published:
-            places = [names.index(name) for name in published]
-            (theirs,) = axis.plot(list(published.values()), places, 'kx', markersize=5)
-            entries.append((theirs, published_name))
-        axis.set_yticks(rows, names, fontsize=8)
-        axis.set(xlabel=label, xlim=(0, None))
-        axis.invert_yaxis()
-        axis.grid(axis='x', alpha=0.3)
-        figure.legend(
-            *zip(*entries, strict=True), loc='outside upper right', ncols=2, frameon=False,
-            fontsize=7,
-        )  # fmt: skip
-        return figure
-
-
 def training_curves(
     curves: Mapping[str, np.ndarray], seen: np.ndarray, *, xlabel: str, label: str
 ) -> Figure:

@@ -19,10 +19,11 @@ class Explorer:
         bs.Explorer({'as it is': bs.attention_maps(pretrained, examples)})
 
     In a notebook this shows all heads of a sentence. A click, or Enter, opens one head with its
-    tokens, its numbers and the notes about it. Nothing is requested from anywhere. A weight is
-    stored in one byte, as a share of the greatest weight of its map. For a second model, the
-    differences from the first are stored in the same way, and its weights are the sums. Errors are
-    at most the stored map's maximum / 510, and / 254 for differences.
+    tokens, its numbers and the notes about it. A switch shows maps between whole words. Nothing is
+    requested from anywhere. A weight is stored in one byte, as a share of the greatest weight of
+    its map. For a second model, the differences from the first are stored in the same way, and its
+    weights are the sums. Errors are at most the stored map's maximum / 510, and / 254 for
+    differences.
 
     Attributes:
       maps: The maps of each sentence, by the name of the model. A second model is compared with the
@@ -83,6 +84,8 @@ class Explorer:
                     'tokens': list(map(visible, of_models[0].tokens)),
                     'maps': [base64.b64encode(_bytes(*each).tobytes()).decode() for each in kept],
                     'greatest': [_greatest(each[0]).ravel().round(6).tolist() for each in kept],
+                    'word': _words(of_models[0]),
+                    'words': list(map(visible, of_models[0].words or ())),
                 }
             )
         data = {
@@ -100,6 +103,13 @@ class Explorer:
 
     def _repr_html_(self) -> str:
         return self.html()
+
+
+def _words(maps: TokenMaps) -> list[int]:
+    """Return the number of the word of each token; none if every token is a word."""
+    if maps.word is None or len(maps.words) == len(maps.tokens):
+        return []
+    return [int(word) for word in maps.word]
 
 
 def _greatest(values: np.ndarray) -> np.ndarray:

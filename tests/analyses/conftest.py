@@ -115,6 +115,8 @@ def results(model, masked_lm, tuned, texts, settings):
     found['masked_lm_ablation'] = analyses.masked_lm_ablation(
         masked_lm, texts, tuned=tuned, max_length=32, **subject
     )
+    annotated = (texts, settings.annotations)
+    found['syntax_heads'] = analyses.syntax_heads(model, annotated, annotated, draws=9, **common)
     found['clusters'] = analyses.clusters(model, texts, **common)
     found['probing'] = analyses.probing(
         model, random_parses(0, 20), random_parses(1, 24), seeds=2, max_length=32, **subject

@@ -333,17 +333,17 @@ WORLDS = {
     'random head': World(claims.RANDOM_HEAD_HELPS, random_head, 0.03, draws=100),
     'probe beyond words': World(
         claims.PROBE_BEYOND_WORDS,
-        probes(claims.PROBE_BEYOND_WORDS, claims.PRACTICAL_LEAD, seeds=3),
+        probes(claims.PROBE_BEYOND_WORDS, claims.LEAD_OVER_WORDS, seeds=3),
         20.0,
     ),
     'probe beyond words, a seed': World(
         claims.PROBE_BEYOND_WORDS,
-        probes(claims.PROBE_BEYOND_WORDS, claims.PRACTICAL_LEAD, seeds=1),
+        probes(claims.PROBE_BEYOND_WORDS, claims.LEAD_OVER_WORDS, seeds=1),
         20.0,
     ),
     'attention beyond random': World(
         claims.ATTENTION_BEYOND_RANDOM,
-        probes(claims.ATTENTION_BEYOND_RANDOM, claims.PRACTICAL_LEAD_OVER_RANDOM, seeds=4),
+        probes(claims.ATTENTION_BEYOND_RANDOM, claims.LEAD_OVER_RANDOM, seeds=4),
         20.0,
     ),
     'same heads': World(claims.SAME_HEADS, same_heads, 0.15),

@@ -166,7 +166,7 @@ def test_marks_follow_their_examples_into_batches(tokenizer):
 
 def test_without_annotations_there_are_the_usual_marks_only(tokenizer):
     (batch,) = encode(tokenizer, [pair('the cat')], max_length=8)
-    assert batch.marks.keys() == {'token', 'cls', 'sep'}
+    assert batch.marks.keys() == {'token', 'cls', 'sep', 'word'}
 
 
 def test_links_are_as_many_as_the_longest_example_of_a_bucket_has(tokenizer):
@@ -296,7 +296,7 @@ def test_strings_and_pairs_are_texts(tokenizer):
     np.testing.assert_array_equal(plain.input_ids, whole.input_ids)
     two = tokenize(tokenizer, [('the cat', 'a dog'), ('he', 'she ran')])
     assert two.text[0].tolist() == [-1, 0, 0, -1, 1, 1, -1]
-    assert not plain.marks.keys() - {'token', 'cls', 'sep'}
+    assert not plain.marks.keys() - {'token', 'cls', 'sep', 'word'}
 
 
 def test_made_up_ids_name_bad_annotations(tokenizer):

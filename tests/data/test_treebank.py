@@ -1,9 +1,11 @@
 """Dependency trees: texts as they were written, words in their places, faults by name."""
 
+from importlib import resources
+
 import numpy as np
 import pytest
 
-from bert_secrets_jax.data.treebank import encode_parses, read_treebank
+from bert_secrets_jax.data.treebank import encode_parses, read_treebank, treebank_sample
 
 # A contraction that is divided into its words, one that is not, and a word that is not written.
 SENTENCES = """\
@@ -117,3 +119,33 @@ def test_a_sentence_without_a_tree_is_named(treebank, line, message):
 def test_bad_sentences_can_be_left_out(treebank):
     bad = '1	ran	run	VERB	_	_	7	obj	_	_\n\n'
     assert len(read_treebank(treebank(bad + SENTENCES), bad_rows='skip')) == 2
+
+
+def test_the_embedded_treebank_has_whole_trees():
+    """Each sentence has one root from which all its words hang, and none is in both splits."""
+    texts = []
+    for split, count in (('train', 100), ('dev', 80)):
+        parses = treebank_sample(split)
+        assert len(parses) == count
+        for parse in parses:
+            assert parse.heads.count(-1) == 1
+            for word in range(len(parse.words)):
+                path = [word]
+                while parse.heads[path[-1]] >= 0:
+                    path.append(parse.heads[path[-1]])
+                    assert len(path) <= len(parse.words)
+            assert (parse.relations[parse.heads.index(-1)]) == 'root'
+            texts.append(parse.example.text_a)
+    assert len(set(texts)) == 180
+    with pytest.raises(ValueError, match="'train' and 'dev', not 'test'"):
+        treebank_sample('test')
+
+
+def test_the_embedded_texts_are_those_of_the_file():
+    path = resources.files('bert_secrets_jax.data') / 'trees' / 'dev.conllu'
+    noted = [
+        line.removeprefix('# text = ')
+        for line in path.read_text('utf-8').splitlines()
+        if line.startswith('# text = ')
+    ]
+    assert [parse.example.text_a for parse in treebank_sample('dev')] == noted

@@ -344,7 +344,8 @@ def _plain_annotations(file: pathlib.Path) -> list:
         require(isinstance(features, dict) and isinstance(relations, dict))
         require(not features.keys() & relations.keys())
         for name in [*features, *relations]:
-            require(visible(name) not in ('token', 'cls', 'sep', 'word', 'notebook', 'random'), name)
+            taken = ('token', 'cls', 'sep', 'word', 'notebook', 'random')
+            require(visible(name) not in taken, name)
         linked = {}
         for name, links in relations.items():
             require(isinstance(links, list), links)

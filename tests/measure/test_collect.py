@@ -336,7 +336,7 @@ def test_names_compared(pretrained, tokenizer, examples):
         ({'statistics': ['[SEP]', '[SEP]']}, ValueError, r"have the name '\[SEP\]'"),
         ({'statistics': ['cosine']}, ValueError, "'cosine' compares two models: bs.compare"),
         ({'statistics': []}, ValueError, 'There are no statistics'),
-        ({'statistics': ['noun']}, ValueError, "no marks 'noun', but cls, sep, token: what words"),
+        ({'statistics': ['noun']}, ValueError, "no marks 'noun', but cls, sep, token, word: what"),
         ({'statistics': ['noun (notebook)']}, ValueError, "no marks 'notebook', but"),
         ({'baseline': 'mean'}, ValueError, "baseline='mean' replaces outputs, not maps"),
     ],

@@ -53,6 +53,29 @@ def test_strings_are_texts(pretrained, bert, unchecked):
         bs.attention_maps(bert, ['the cat'])
 
 
+def test_maps_between_words_have_them_as_they_are_written(pretrained):
+    (maps,) = bs.attention_maps(pretrained, [example('the Unlike cat', 'a dog ran.')])
+    whole = maps.of_words()
+    assert list(whole.tokens) == '[CLS]|the|Unlike|cat|[SEP]|a|dog|ran|.|[SEP]'.split('|')
+    assert whole.tokens[whole.second] == 'a'
+    np.testing.assert_allclose(whole.attentions.sum(axis=-1), 1, atol=1e-5)
+    # "unlike" is two wordpieces.
+    to, back = maps.attentions[..., 1, 2:4].sum(axis=-1), maps.attentions[..., 2:4, 1].mean(axis=-1)
+    np.testing.assert_allclose(whole.attentions[..., 1, 2], to, atol=1e-6)
+    np.testing.assert_allclose(whole.attentions[..., 2, 1], back, atol=1e-6)
+
+
+def test_words_and_their_numbers_come_together():
+    square = np.ones((1, 1, 2, 2))
+    with pytest.raises(ValueError, match='is not known: bs.attention_maps'):
+        bs.TokenMaps(['a', 'b'], square).of_words()
+    with pytest.raises(ValueError, match='give word and words, or neither'):
+        bs.TokenMaps(['a', 'b'], square, word=np.array([0, 0]))
+    for word in ([0], [0, 1]):
+        with pytest.raises(ValueError, match='2 tokens need as many numbers of the 1 words'):
+            bs.TokenMaps(['a', 'b'], square, word=np.array(word), words=['ab'])
+
+
 def test_maps_of_other_tokens_are_refused():
     with pytest.raises(ValueError, match=r'must be \[layers, heads, 2, 2\], got \[1, 2, 3, 3\]'):
         bs.TokenMaps(['a', 'b'], np.ones((1, 2, 3, 3)))

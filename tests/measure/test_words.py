@@ -7,6 +7,9 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
+from bert_secrets_jax import catalogue
+from bert_secrets_jax.data.annotation import Annotation, Link, Span
+from bert_secrets_jax.measure.catalogue import named, relation
 
 
 def by_hand(maps, words):
@@ -52,7 +55,7 @@ def test_words_that_are_not_split_are_their_wordpieces():
 def test_words_are_those_of_the_tokenizer(tokenizer):
     texts = [('unlikely cats ran .', 'she liked it'), ('the dog', "don't")]
     encoded = bs.tokenize(tokenizer, texts)
-    numbers = bs.word_numbers(encoded)
+    numbers = encoded.marks['word']
     for row, pair in enumerate(texts):
         given = tokenizer(*pair)
         theirs, last, count = [], None, -1
@@ -77,7 +80,7 @@ def test_maps_of_a_model_between_words(model_and_texts):
         if example >= 0:
             length = batch.input_ids.shape[1]
             words = np.full(length, -1)
-            of_example = bs.word_numbers(encoded)[example][:length]
+            of_example = encoded.marks['word'][example][:length]
             words[: len(of_example)] = of_example
             found = bs.word_maps(output.attentions[row], words)
             assert found.shape[-1] == len(
@@ -94,3 +97,38 @@ def model_and_texts(bert, params, tokenizer):
 def test_what_does_not_fit_is_named(untyped):
     with pytest.raises(ValueError, match=r'Maps must be \[\.\.\., 3, 3\].*got \[2, 4, 4\]'):
         bs.word_maps(np.zeros((2, 4, 4)), np.arange(3))
+
+
+def test_statistics_can_be_of_words(model_and_texts):
+    """Of the maps between words, whatever a wordpiece is: links, features and neighbours, too."""
+    model, texts = model_and_texts
+    annotations = [
+        Annotation({'noun': (Span(0, 8),)}, {'pair': (Link((Span(0, 8),), (Span(9, 12),)),)})
+        for _ in texts
+    ]
+    batches = bs.encode(model.tokenizer, texts, annotations=annotations, fewest=9)
+    described = [named('previous token'), named('noun'), relation('pair')]
+    found = bs.collect(model, batches, [catalogue.of_words(each) for each in described])
+    assert list(found) == [
+        f'{name} (words)' for name in ('previous token', 'noun', 'pair to target')
+    ]
+    total = np.zeros((3, 3, 4))
+    # The words that the spans are of, after [CLS].
+    for text, nouns, target in zip(texts, ([1], [1, 2]), (2, 3), strict=True):
+        (maps,) = bs.attention_maps(model, [text])
+        whole, size = maps.of_words().attentions, len(maps.words)
+        total += [
+            np.diagonal(whole, -1, 2, 3).sum(axis=-1) / size,
+            whole.mean(axis=2)[:, :, nouns].max(axis=-1),
+            whole[:, :, nouns, target].max(axis=-1),
+        ]
+    for table, expected in zip(found.values(), total, strict=True):
+        np.testing.assert_allclose(table.mean, expected / len(texts), atol=1e-5)
+
+
+def test_a_name_says_that_words_are_meant():
+    described = named('entropy (nats) (words)')
+    assert described.title == 'entropy of attention, between words'
+    assert named('noun (words)').features == ('noun',)
+    with pytest.raises(ValueError, match="no statistic 'nuon'"):
+        named('nuon (words)')

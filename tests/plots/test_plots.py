@@ -161,26 +161,6 @@ def test_matplotlib_is_loaded_for_the_first_figure():
     subprocess.run([sys.executable, '-c', program], check=True)
 
 
-def test_scores_stand_with_their_intervals_beside_published_ones():
-    figure = plots.scores_with_intervals(
-        {'a': (30.0, 25.0, 35.0), 'b': (50.0, 45.0, 60.0)},
-        label='UAS (%)',
-        published={'b': 77.0, 'c': 10.0},
-        published_name='theirs',
-    )
-    (axis,) = figure.axes
-    ours, theirs = axis.lines
-    assert ours.get_xdata().tolist() == [30, 50] and ours.get_ydata().tolist() == [0, 1]
-    # Of a score that is not ours, none is drawn.
-    assert (theirs.get_xdata(), theirs.get_ydata()) == ([77.0], [1])
-    (intervals,) = axis.collections
-    assert [line[:, 0].tolist() for line in intervals.get_segments()] == [[25, 35], [45, 60]]
-    assert [label.get_text() for label in axis.get_yticklabels()] == ['a', 'b']
-    # The first is on top.
-    assert axis.yaxis_inverted() and axis.get_xlim()[0] == 0
-    assert len(plots.scores_with_intervals({'a': (1.0, 0.0, 2.0)}, label='x').axes[0].lines) == 1
-
-
 def test_training_curves_have_a_line_for_each_seed():
     curves = {'a': np.array([[3.0, 2.0], [4.0, 1.0]]), 'b': np.array([[5.0, 5.0]])}
     figure = plots.training_curves(curves, np.array([10, 20]), xlabel='sentences', label='loss')

@@ -132,6 +132,38 @@ def test_a_click_opens_a_head_and_the_pointer_reads_its_weights(visit, pair):
     assert tab.locator('.grid').is_visible()
 
 
+def test_a_switch_puts_wordpieces_together(visit):
+    tokens, words = ['[CLS]', 'un', '##like', 'it', '[SEP]'], ['[CLS]', 'Unlike', 'it', '[SEP]']
+    word = np.array([0, 1, 1, 2, 3])
+    maps = {}
+    for name, seed in (('as it is', 0), ('tuned', 1)):
+        pieces, plain = random_maps(tokens, WORDS, seed=seed)
+        maps[name] = [
+            TokenMaps(tokens, pieces.attentions, word=word, words=words),
+            TokenMaps(WORDS, plain.attentions),
+        ]
+    tab = visit(page(Explorer(maps)), viewport={'width': 1300, 'height': 900})
+    assert tab.locator('.sentence').inner_text() == ' '.join(tokens)
+    tab.get_by_label('whole words').check()
+    assert tab.locator('.sentence').inner_text() == ' '.join(words)
+    tab.get_by_role('button', name='L1-H2').click()
+    before, after = (each[0].of_words().attentions[0, 1] for each in maps.values())
+    for row, column in ((0, 1), (1, 2)):
+        box = tab.locator('svg image').first.bounding_box()
+        step = box['width'] / len(words)
+        tab.mouse.move(box['x'] + (column + 0.5) * step, box['y'] + (row + 0.5) * step)
+        line = tab.locator('output').inner_text()
+        assert line.startswith(f'{words[row]} ({row + 1}) → {words[column]} ({column + 1}): ')
+        expected = before[row, column], after[row, column], (after - before)[row, column]
+        assert numbers(line) == pytest.approx(expected, abs=0.013)
+    tab.keyboard.press('Escape')
+    tab.get_by_label('whole words').uncheck()
+    assert tab.locator('.sentence').inner_text() == ' '.join(tokens)
+    # Where every wordpiece is a word there is nothing to switch.
+    tab.get_by_label('Sentence').select_option(index=1)
+    assert not tab.get_by_label('whole words').is_visible()
+
+
 def test_everything_is_done_by_keyboard(visit, pair):
     tab = visit(page(pair))
     focused = lambda: tab.evaluate('document.activeElement.getAttribute("aria-label")')

@@ -21,12 +21,12 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
 from bert_secrets_jax.probes.evaluation import scores
 
 # Points of UAS, about half of the published differences.
-PRACTICAL_LEAD = 10.0
-PRACTICAL_LEAD_OVER_RANDOM = 15.0
+LEAD_OVER_WORDS = 10.0
+LEAD_OVER_RANDOM = 15.0
 
 PROBE_BEYOND_WORDS = Claim(
     'Attention knows more of syntax than words and distances do: a probe of attention and word '
-    f'vectors finds the heads of more words, by more than {PRACTICAL_LEAD:g} points of UAS, than '
+    f'vectors finds the heads of more words, by more than {LEAD_OVER_WORDS:g} points of UAS, than '
     'one of distances and word vectors.',
     'Clark et al. 2019, section 5, Table 3',
     bound='The lead there is 19 points (77 against 58); the threshold is about half of that.',
@@ -35,15 +35,15 @@ PROBE_BEYOND_WORDS = Claim(
 )
 ATTENTION_BEYOND_RANDOM = Claim(
     'Attention has learnt its syntax in pre-training: a probe of attention alone finds the heads '
-    f'of more words, by more than {PRACTICAL_LEAD_OVER_RANDOM:g} points of UAS, than one of word '
+    f'of more words, by more than {LEAD_OVER_RANDOM:g} points of UAS, than one of word '
     'vectors and the attention of the same model with random weights.',
     'Clark et al. 2019, section 5, Table 3',
     bound='The lead there is 31 points (61 against 30); the threshold is about half of that.',
     limits='Other random weights: a single draw of them is measured.',
 )
 _THRESHOLDS = {
-    PROBE_BEYOND_WORDS: PRACTICAL_LEAD,
-    ATTENTION_BEYOND_RANDOM: PRACTICAL_LEAD_OVER_RANDOM,
+    PROBE_BEYOND_WORDS: LEAD_OVER_WORDS,
+    ATTENTION_BEYOND_RANDOM: LEAD_OVER_RANDOM,
 }
 
 

@@ -1,0 +1,571 @@
+"""Do single heads find dependency relations, or other links between words? (Clark et al. 2019)
+
+For each relation, the best head is chosen on a training part of the texts and reported on another,
+beside the best fixed offset, the same model with random weights, and the places that the analysis
+of links compares with (`measure/links.py`).
+
+Axes: R relations, L layers, N heads, 2 ways along a link.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import scipy.stats
+from jaxtyping import Bool, Float, Int
+
+from bert_secrets_jax import plots
+from bert_secrets_jax.ablation.significance import holm
+from bert_secrets_jax.analyses.texts import TextSettings
+from bert_secrets_jax.data.annotation import Annotation
+from bert_secrets_jax.data.encoding import Encoded, bucket, mark, tokenize
+from bert_secrets_jax.data.tasks import Example, as_examples
+from bert_secrets_jax.data.treebank import Parse, encode_parses
+from bert_secrets_jax.measure.catalogue import relation
+from bert_secrets_jax.measure.links import directions, link_scores, link_tests, with_random_links
+from bert_secrets_jax.measure.stream import Reduction, stream
+from bert_secrets_jax.measure.word_links import (
+    ALL,
+    WAYS,
+    Found,
+    WordLinks,
+    best_offsets,
+    finding,
+    links_of_annotations,
+    links_of_parses,
+    wilson,
+)
+from bert_secrets_jax.model.bert import init_params
+from bert_secrets_jax.model.weights import Pretrained, without_head
+from bert_secrets_jax.names import head_name
+from bert_secrets_jax.paper import clark
+from bert_secrets_jax.progress import progress
+from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+
+SOURCE = 'Clark et al. 2019, section 4.2, Table 1'
+LEVEL = 0.05
+# Relations with fewer links in either part are not looked at alone: no interval would hold.
+FEWEST = 20
+# Links whose places are drawn to compare with: of so many texts, the first ones.
+_NULL_TEXTS = 500
+# Grids that are drawn, and findings that are stated.
+_SHOWN = 6
+_STATED = 5
+
+Annotated = tuple[Sequence[Example], Sequence[Annotation]]
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class SyntaxHeads(Result):
+    """How often the most attended word of a head is the one that a word is linked to.
+
+    Attributes:
+      subject: The names of the model and the texts.
+      relations: The R relations that have enough links; the last one is 'all', of every link.
+      train: What each head finds in the training part.
+      dev: The same in the other part.
+      offsets: [R] The best fixed offset of each relation, chosen on the training part.
+      random: What the best head of each relation finds with random weights, in the other part,
+        chosen like the others: its share and the ends of the 95 % interval [R, 3]. NaN if random
+        weights were not tried.
+      beyond: [R, L, N, 2] The greatest corrected p-value of the comparisons of the attention along
+        the links with other places (`links.LinkTest.familywise`), in the other part; NaN where
+        there are none.
+      kinds: The kinds of places.
+      few: The relations that have too few links to be looked at alone.
+      left_out: The number of links, in both parts, that are left out because an end has no
+        wordpiece of its own.
+    """
+
+    subject: Subject
+    relations: tuple[str, ...]
+    train: Found
+    dev: Found
+    offsets: Int[np.ndarray, ' R']
+    random: Float[np.ndarray, 'R 3']
+    beyond: Float[np.ndarray, 'R L N 2']
+    kinds: tuple[str, ...]
+    few: tuple[str, ...]
+    left_out: int
+
+    @property
+    def title(self) -> str:
+        return 'Heads that find relations between words'
+
+    @property
+    def best(self) -> list[tuple[int, int, int]]:
+        """The layer, the head and the way, from 0, that find most links in the training part."""
+        return chosen_heads(self.train)
+
+    @property
+    def p_values(self) -> Float[np.ndarray, ' R']:
+        """The one-sided p-value of the best head of each relation against the offset."""
+        place = _places(self.best)
+        with np.errstate(divide='ignore', invalid='ignore'):
+            t = self.dev.gain[place] / self.dev.gain_error[place]
+        return scipy.stats.t.sf(np.nan_to_num(t, posinf=np.inf), self.dev.sentences - 1)
+
+    @property
+    def corrected(self) -> Float[np.ndarray, ' R']:
+        """The same, corrected for the number of relations (Holm); 'all' is not one of them."""
+        each = self.p_values
+        return np.append(holm(each[:-1]), each[-1])
+
+    @property
+    def intervals(self) -> tuple[Float[np.ndarray, ' R'], Float[np.ndarray, ' R']]:
+        """The ends of the 95 % intervals of what the best heads find."""
+        place = _places(self.best)
+        dev = self.dev
+        return wilson(dev.right[place], dev.error[place], dev.links, dev.sentences)
+
+    @property
+    def published_gains(self) -> dict[str, tuple[float, float, int]] | None:
+        """What the heads find more than the offset (`gain_of`), of the relations of the paper.
+
+        None if the links are of other kinds.
+        """
+        found = {
+            name: self.gain_of(place)
+            for place, name in enumerate(self.relations)
+            if name in clark.RELATIONS and name != ALL
+        }
+        return found or None
+
+    def gain_of(self, place: int) -> tuple[float, float, int]:
+        """Return a relation's difference of head and offset, its error, and its number of texts.
+
+        Args:
+          place: The number of the relation.
+        """
+        index = (place, *self.best[place])
+        dev = self.dev
+        return float(dev.gain[index]), float(dev.gain_error[index]), int(dev.sentences[place])
+
+    def frames(self):
+        return {'relations': self._relations(), 'heads': self._heads()}
+
+    def figures(self):
+        shown = self._by_gain()[:_SHOWN]
+        drawings = {'syntax_relations': functools.partial(_draw_relations, self)}
+        if shown:
+            drawings['syntax_heads'] = functools.partial(_draw_heads, self, shown)
+        return Figures(drawings)
+
+    def findings(self):
+        better = int((self.corrected[:-1] <= LEVEL).sum())
+        count = len(self.relations) - 1
+        found = []
+        if count:
+            best = self._by_gain()
+            found.append(
+                Finding(
+                    name='relations with a head',
+                    estimate=better,
+                    unit='relations',
+                    sample=int(self.dev.links[-1]),
+                    sample_of='links',
+                    source=SOURCE,
+                    template=(
+                        'Of {count} relations, {estimate} have a head in {model} that finds the '
+                        'other word more often than the best fixed offset does (chosen on other '
+                        'texts; corrected for the number of relations). Measured on {sample:,} '
+                        'links of {texts}.'
+                    ),
+                    numbers={
+                        'count': count,
+                        'model': self.subject.model,
+                        'texts': self.subject.texts,
+                    },
+                )
+            )
+            found += [self._finding(place) for place in best[:_STATED]]
+        return [*found, self._finding(len(self.relations) - 1)]
+
+    def notes(self):
+        notes = [
+            'A head finds a link if, among all other words of the text, its word attends most to '
+            'the word at the other end ("from the word"), or is attended to most by it ("to the '
+            'word"). To a word that is split the attention is summed, from it averaged.',
+            'The best head and the best offset of each relation are chosen on other texts than '
+            'those they are measured on. The published values are of another treebank (Penn '
+            'Treebank, Stanford Dependencies) and another model, and chosen where they were '
+            'measured.',
+        ]
+        if self.kinds:
+            notes.append(
+                'Beyond position and word class is a head whose mean attention along the links is '
+                'above that at other places of every kind; that is another question than how '
+                'often the greatest attention is right.'
+            )
+        if self.few:
+            notes.append(
+                f'Too few links to be looked at alone (fewer than {FEWEST} in a part): '
+                f'{", ".join(self.few)}.'
+            )
+        if self.left_out:
+            notes.append(
+                f'{self.left_out:,} links are left out, for an end has no wordpiece of its own.'
+            )
+        return notes
+
+    def head_notes(self):
+        """The relations that each head finds more often than the offset, with their shares."""
+        dev = self.dev
+        reach = scipy.stats.t.isf(0.025, np.maximum(dev.sentences - 1, 1))
+        above = dev.gain - reach[:, None, None, None] * dev.gain_error > 0
+        texts = np.full(dev.right.shape[1:3], '', object)
+        for layer, head in np.ndindex(texts.shape):
+            texts[layer, head] = ', '.join(
+                f'{name} {dev.right[place, layer, head, way]:.0%} ({WAYS[way]}; offset '
+                f'{dev.baseline[place]:.0%})'
+                for place, name in enumerate(self.relations)
+                for way in range(len(WAYS))
+                if above[place, layer, head, way]
+            )
+        return {'relations found more often than by an offset': texts.astype(str)}
+
+    def _by_gain(self) -> list[int]:
+        """Return the relations, best first by how much their head finds more than the offset."""
+        gain = self.dev.gain[_places(self.best)][:-1]
+        return np.argsort(-gain, kind='stable').tolist()
+
+    def _finding(self, place: int) -> Finding:
+        layer, head, way = self.best[place]
+        low, high = self.intervals
+        dev, name = self.dev, self.relations[place]
+        half = self._half(place)
+        gain = float(dev.gain[place, layer, head, way])
+        random = self.random[place, 0]
+        published = clark.RELATIONS.get(name)
+        return Finding(
+            name=f'{name}: best head',
+            estimate=float(dev.right[place, layer, head, way]),
+            low=float(low[place]),
+            high=float(high[place]),
+            unit='share of links',
+            sample=int(dev.links[place]),
+            sample_of='links',
+            source=SOURCE,
+            template=(
+                '{Relation}, {head} ({way}) finds {estimate:.1%} ({low:.1%} to {high:.1%} of '
+                '{sample:,} links), the best offset ({offset:+d}) {baseline:.1%}: a difference of '
+                '{gain:.1%} ({gain_low:.1%} to {gain_high:.1%}){random_text}{published_text}.'
+            ),
+            numbers={
+                'Relation': 'All relations' if name == ALL else f'Relation {name}',
+                'head': head_name(layer, head),
+                'way': WAYS[way],
+                'offset': int(self.offsets[place]),
+                'baseline': float(dev.baseline[place]),
+                'gain': gain,
+                'gain_low': gain - half,
+                'gain_high': gain + half,
+                'random_text': '' if np.isnan(random) else f'; random weights find {random:.1%}',
+                'published_text': ''
+                if published is None
+                else f'; published for BERT-base: {published.accuracy:.1%} against '
+                f'{published.baseline:.1%}',
+            },
+        )
+
+    def _half(self, place: int) -> float:
+        reach = scipy.stats.t.isf(0.025, max(int(self.dev.sentences[place]) - 1, 1))
+        return float(reach * self.dev.gain_error[(place, *self.best[place])])
+
+    def _relations(self):
+        low, high = self.intervals
+        p_values, corrected, dev = self.p_values, self.corrected, self.dev
+        rows = []
+        for place, name in enumerate(self.relations):
+            layer, head, way = self.best[place]
+            gain, half = dev.gain[place, layer, head, way], self._half(place)
+            published = clark.RELATIONS.get(name)
+            rows.append(
+                (
+                    name, dev.links[place], dev.sentences[place], head_name(layer, head),
+                    WAYS[way], dev.right[place, layer, head, way], low[place], high[place],
+                    self.offsets[place], dev.baseline[place], gain, gain - half, gain + half,
+                    p_values[place], corrected[place], *self.random[place],
+                    self.beyond[place, layer, head, way],
+                    published.head if published else '–',
+                    published.accuracy if published else np.nan,
+                    published.baseline if published else np.nan,
+                )
+            )  # fmt: skip
+        return framed(
+            (
+                'relation', 'links', 'sentences', 'head', 'way', 'share_of_links', 'low', 'high',
+                'offset', 'share_at_offset', 'gain', 'gain_low', 'gain_high', 'p', 'p_corrected',
+                'random_weights', 'random_low', 'random_high', 'p_beyond_other_places',
+                'published_head', 'published_share', 'published_at_offset',
+            ),
+            rows,
+            'The best head of each relation, chosen on other texts, beside the best fixed offset '
+            'and random weights, with 95 % intervals; the p-values are of the difference between '
+            'head and offset, and the greatest of the comparisons with other places.',
+        )  # fmt: skip
+
+    def _heads(self):
+        rows = [
+            (
+                name, layer + 1, head + 1, WAYS[way], self.dev.right[place, layer, head, way],
+                self.dev.error[place, layer, head, way], self.dev.gain[place, layer, head, way],
+                self.dev.gain_error[place, layer, head, way],
+            )
+            for place, name in enumerate(self.relations)
+            for layer, head, way in np.ndindex(self.dev.right.shape[1:])
+        ]  # fmt: skip
+        return framed(
+            (
+                'relation', 'layer', 'head', 'way', 'share_of_links', 'standard_error', 'gain',
+                'gain_standard_error',
+            ),
+            rows,
+            'The share of links that each head finds, and by how much it is above the offset.',
+        )  # fmt: skip
+
+
+def chosen_heads(found: Found) -> list[tuple[int, int, int]]:
+    """Return, for each relation, the layer, the head and the way that find most links."""
+    shape = found.right.shape[1:]
+    flat = np.nan_to_num(found.right, nan=-1).reshape(len(found.right), -1).argmax(axis=1)
+    return [tuple(map(int, np.unravel_index(each, shape))) for each in flat]
+
+
+def _places(best: Sequence[tuple[int, int, int]]) -> tuple[np.ndarray, ...]:
+    """Return the indices of the best heads in arrays [R, L, N, 2]."""
+    return (np.arange(len(best)), *np.array(best).T)
+
+
+def syntax_heads(
+    pretrained: Pretrained,
+    train: Sequence[Parse] | Annotated,
+    dev: Sequence[Parse] | Annotated,
+    *,
+    random_weights: bool = True,
+    draws: int = 100,
+    seed: int = 0,
+    settings: TextSettings | None = None,
+    subject: Subject | None = None,
+) -> SyntaxHeads:
+    """Look for heads whose greatest attention follows a relation between words.
+
+        train, dev = bs.read_treebank('train.conllu'), bs.read_treebank('dev.conllu')
+        bs.analyses.syntax_heads(pretrained, train, dev).frames()['relations']
+
+    Coreference and any other relation come as annotated texts (`bs.read_annotations`), such as
+    `"relations": {"coreference": [{"source": [[12, 18]], "target": [[4, 7], [30, 33]]}]}`: from the
+    head word of a mention to those of its antecedents, any of which is right.
+
+    Args:
+      pretrained: The model.
+      train: The sentences on which heads and offsets are chosen, from `bs.read_treebank`, or texts
+        with annotations, as `bs.read_annotations` returns them.
+      dev: Other ones of the same kind, on which the chosen ones are measured.
+      random_weights: Whether to measure the same model with random weights, too.
+      draws: The number of places to draw for each link, of each kind, to compare attention with (in
+        the first 500 texts of `dev`); 0 does without.
+      seed: The seed of the draws and of the random weights.
+      settings: The settings for encoding the texts; None takes the defaults.
+      subject: The names of the model and the texts, for sentences and captions.
+
+    Raises:
+      ValueError: There are no links, or no relation has links in both parts.
+    """
+    settings = settings or TextSettings()
+    pretrained = without_head(pretrained)
+    of_train, train_links = _linked(pretrained, train, settings)
+    of_dev, dev_links = _linked(pretrained, dev, settings)
+    enough = {
+        name
+        for links in (train_links, dev_links)
+        for name, count in zip(links.names, links.counts, strict=True)
+        if count < FEWEST
+    }
+    known = [name for name in train_links.names if name in dev_links.names]
+    names = (*(name for name in known if name not in enough and name != ALL), ALL)
+    few = sorted({*train_links.names, *dev_links.names} - set(names))
+    train_links, dev_links = train_links.named(names), dev_links.named(names)
+    offsets = best_offsets(train_links)
+
+    def measured(model: Pretrained, what: str) -> tuple[Found, Found]:
+        return tuple(
+            _found(model, encoded, links, offsets, settings, f'{what}, {part}')
+            for encoded, links, part in (
+                (of_train, train_links, 'train'),
+                (of_dev, dev_links, 'dev'),
+            )
+        )
+
+    on_train, on_dev = measured(pretrained, 'Relations')
+    random = np.full((len(names), 3), np.nan)
+    if random_weights:
+        params = init_params(pretrained.bert, seed)
+        untrained = dataclasses.replace(pretrained, params=params)
+        random_train, random_dev = measured(untrained, 'Random weights')
+        place = _places(chosen_heads(random_train))
+        share, error = random_dev.right[place], random_dev.error[place]
+        ends = wilson(share, error, random_dev.links, random_dev.sentences)
+        random = np.stack([share, *ends], axis=1)
+    beyond, kinds = _beyond(pretrained, dev, of_dev, names, on_dev, draws, seed, settings)
+    return SyntaxHeads(
+        subject=subject or Subject(),
+        relations=names,
+        train=on_train,
+        dev=on_dev,
+        offsets=offsets,
+        random=random,
+        beyond=beyond,
+        kinds=kinds,
+        few=tuple(few),
+        left_out=train_links.left_out + dev_links.left_out,
+    )
+
+
+def _linked(
+    pretrained: Pretrained, texts: Sequence[Parse] | Annotated, settings: TextSettings
+) -> tuple[Encoded, WordLinks]:
+    if _is_annotated(texts):
+        examples, annotations = texts
+        encoded = tokenize(
+            pretrained.tokenizer, as_examples(examples), max_length=settings.max_length
+        )
+        encoded = mark(encoded, annotations)
+        return encoded, links_of_annotations(encoded, annotations)
+    if not all(isinstance(each, Parse) for each in texts) or not texts:
+        raise ValueError(
+            'Sentences come from bs.read_treebank, annotated texts from bs.read_annotations.'
+        )
+    encoded = encode_parses(pretrained.tokenizer, texts, max_length=settings.max_length)
+    return encoded, links_of_parses(encoded, texts)
+
+
+def _is_annotated(texts: Sequence[Parse] | Annotated) -> bool:
+    return isinstance(texts, tuple) and len(texts) == 2 and not isinstance(texts[0], Parse)
+
+
+def _found(
+    model: Pretrained,
+    encoded: Encoded,
+    links: WordLinks,
+    offsets: np.ndarray,
+    settings: TextSettings,
+    what: str,
+) -> Found:
+    batches = bucket(encoded, **settings.bucketing)
+    shown = progress(batches, what, size=lambda batch: batch.size)
+    return stream((model,), shown, {'found': finding(links, offsets)}, mesh=settings.mesh)['found']
+
+
+def _beyond(
+    pretrained: Pretrained,
+    dev: Sequence[Parse] | Annotated,
+    encoded: Encoded,
+    names: Sequence[str],
+    found: Found,
+    draws: int,
+    seed: int,
+    settings: TextSettings,
+) -> tuple[Float[np.ndarray, 'R L N 2'], tuple[str, ...]]:
+    """Return the corrected p-values of attention along links against other places, and the kinds.
+
+    Those of all relations together are not known.
+    """
+    p_values = np.full(found.right.shape, np.nan)
+    relations = [name for name in names if name != ALL]
+    if not draws or not relations:
+        return p_values, ()
+    annotations = (
+        list(dev[1]) if _is_annotated(dev) else _with_all([parse.annotation for parse in dev])
+    )
+    encoded = _first(mark(encoded, annotations), _NULL_TEXTS)
+    # A part of the texts may have no such link.
+    relations = [name for name in relations if (encoded.marks[name][..., 2] >= 0).any()]
+    with_random, random = with_random_links(encoded, relations, draws=draws, seed=seed)
+    batches = bucket(with_random, **settings.bucketing)
+    titles = directions(relations)
+    along = {
+        title: relation(each.relation, each.reverse).function for title, each in titles.items()
+    }
+    shown = progress(batches, 'Other places', size=lambda batch: batch.size)
+    statistics: Mapping[object, object | Reduction] = {**along, **random}
+    measured = stream((pretrained,), shown, statistics, mesh=settings.mesh)
+    tests = link_tests(
+        {title: measured[title] for title in titles}, link_scores(encoded, relations, measured)
+    )
+    for title, test in tests.items():
+        name, reverse = titles[title]
+        p_values[names.index(name), :, :, int(reverse)] = test.familywise
+    kinds = next(iter(tests.values())).nulls if tests else ()
+    return p_values, tuple(kinds)
+
+
+def _with_all(annotations: Iterable[Annotation]) -> list[Annotation]:
+    """Return annotations that all have the same relations, empty where a text has none."""
+    annotations = list(annotations)
+    names = sorted({name for each in annotations for name in each.relations})
+    return [
+        dataclasses.replace(each, relations={name: each.relations.get(name, ()) for name in names})
+        for each in annotations
+    ]
+
+
+def _first(encoded: Encoded, count: int) -> Encoded:
+    """Return the first texts."""
+    arrays = ('input_ids', 'token_type_ids', 'special', 'lengths', 'offsets', 'text')
+
+    def cut(marks: Mapping) -> dict:
+        return {
+            name: cut(each) if isinstance(each, Mapping) else each[:count]
+            for name, each in marks.items()
+        }
+
+    changes = {name: getattr(encoded, name)[:count] for name in arrays}
+    classes = None if encoded.classes is None else encoded.classes[:count]
+    return dataclasses.replace(encoded, marks=cut(encoded.marks), classes=classes, **changes)
+
+
+def _draw_relations(result: SyntaxHeads):
+    low, high = result.intervals
+    order = [*result._by_gain(), len(result.relations) - 1]
+    place = _places(result.best)
+    share = result.dev.right[place]
+    points = {'best head': (share[order], low[order], high[order])}
+    points['best fixed offset'] = (result.dev.baseline[order], None, None)
+    if not np.isnan(result.random).all():
+        values, *ends = result.random[order].T
+        points['random weights'] = (values, *ends)
+    published = [clark.RELATIONS.get(result.relations[each]) for each in order]
+    points['published: BERT-base'] = (
+        np.array([np.nan if each is None else each.accuracy for each in published]), None, None,
+    )  # fmt: skip
+    labels = [f'{result.relations[each]} ({head_name(*result.best[each][:2])})' for each in order]
+    figure = plots.points_by_row(labels, points, label='share of links that are found')
+    figure.caption = (
+        'How often the best head of each relation finds the other word (95 % intervals), beside '
+        'the best fixed offset, random weights and the published values, which are of another '
+        f'treebank and model ({SOURCE}). In the order of the difference between head and offset.'
+    )
+    return figure
+
+
+def _draw_heads(result: SyntaxHeads, shown: Sequence[int]):
+    grids, marked = {}, {}
+    for place in shown:
+        layer, head, way = result.best[place]
+        title = f'{result.relations[place]}, {WAYS[way]}'
+        grids[title] = result.dev.right[place, :, :, way]
+        marked[title] = _circle(grids[title].shape, layer, head)
+    figure = plots.head_grids(grids, label='share of links that are found', marked=marked)
+    figure.caption = (
+        'The share of links that every head finds, of the relations whose best head is most above '
+        'the best fixed offset. Circles: the best head, chosen on other texts.'
+    )
+    return figure
+
+
+def _circle(shape: tuple[int, int], layer: int, head: int) -> Bool[np.ndarray, 'L N']:
+    marked = np.zeros(shape, bool)
+    marked[layer, head] = True
+    return marked

@@ -1,0 +1,350 @@
+"""Which word each word attends to most, and how often that is the word it is linked to.
+
+A head finds the links of a relation if, from one end of a link, the most attended other word is the
+other end (Clark et al. 2019, section 4.2). Maps are those between words (`words.py`), and special
+tokens are no words.
+
+Shapes: L layers, N heads, T positions, as many as words at most, W = 2 ways along a link, R
+relations, X links, A words at the end of a link, C sentences with links of a relation.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse
+import scipy.stats
+from jaxtyping import Float, Int
+
+from bert_secrets_jax.data.annotation import Annotation
+from bert_secrets_jax.data.encoding import WORD, Encoded
+from bert_secrets_jax.data.treebank import LEFT_OUT, Parse
+from bert_secrets_jax.measure.statistics import Maps, Marks, Result
+from bert_secrets_jax.measure.stream import Reduction
+from bert_secrets_jax.measure.words import word_maps
+
+# The links of all relations together.
+ALL = 'all'
+# From a word to the one it attends to most, and from it to the one that attends to it most.
+WAYS = ('from the word', 'to the word')
+OFFSETS = (-5, -4, -3, -2, -1, 1, 2, 3, 4, 5)
+
+
+@dataclasses.dataclass(frozen=True)
+class WordLinks:
+    """Links between words of texts. Words, relations and texts count from 0.
+
+    Attributes:
+      names: The names of the R relations. The last one, 'all', has every link once more.
+      relation: [X] The relation of each link.
+      example: [X] The text of each link.
+      source: [X] The word that the link goes from, such as a dependent.
+      target: [X, A] The words that it may go to, such as the head; -1 where there are fewer than A.
+      left_out: The number of links without wordpieces of their own at either end.
+    """
+
+    names: tuple[str, ...]
+    relation: Int[np.ndarray, ' X']
+    example: Int[np.ndarray, ' X']
+    source: Int[np.ndarray, ' X']
+    target: Int[np.ndarray, 'X A']
+    left_out: int = 0
+
+    @property
+    def counts(self) -> Int[np.ndarray, ' R']:
+        """The number of links of each relation."""
+        return np.bincount(self.relation, minlength=len(self.names))
+
+    def at_offset(self, offset: int) -> np.ndarray:
+        """Return whether each link [X] goes from its source to the word at an offset."""
+        return (self.target == (self.source + offset)[:, None]).any(axis=1)
+
+    def named(self, names: Sequence[str]) -> 'WordLinks':
+        """Return the links of some relations, under their numbers in another list of names.
+
+        Args:
+          names: The names; those that these links have none of stay empty.
+        """
+        number = {name: place for place, name in enumerate(names)}
+        numbers = np.array([number.get(name, -1) for name in self.names], int)[self.relation]
+        kept = numbers >= 0
+        return WordLinks(
+            tuple(names),
+            numbers[kept],
+            self.example[kept],
+            self.source[kept],
+            self.target[kept],
+            self.left_out,
+        )
+
+
+def links_of_parses(encoded: Encoded, parses: Sequence[Parse]) -> WordLinks:
+    """Return a link from each word to its head, without roots and punctuation.
+
+    Args:
+      encoded: The sentences as `treebank.encode_parses` returns them.
+      parses: The sentences.
+    """
+    found = [
+        (relation, row, word, (head,))
+        for row, parse in enumerate(parses)
+        for word, (head, relation) in enumerate(zip(parse.heads, parse.relations, strict=True))
+        if head >= 0 and relation not in LEFT_OUT
+    ]
+    return _collected(encoded, found)
+
+
+def links_of_annotations(encoded: Encoded, annotations: Sequence[Annotation]) -> WordLinks:
+    """Return the links of annotations, such as from a mention to its antecedents.
+
+    Args:
+      encoded: The texts with these annotations as marks (`bs.mark`). The words are those of its
+        mark 'word'.
+      annotations: The annotations. The last word of a link's source is its source, and any word of
+        its target is right: mark single words, such as the heads of mentions.
+    """
+    found = []
+    words = encoded.marks[WORD]
+    for name in annotations[0].relations if annotations else ():
+        links = encoded.marks[name]
+        for row, rows in enumerate(links):
+            for number in np.unique(rows[rows[:, 2] >= 0, 2]):
+                pairs = rows[rows[:, 2] == number]
+                source = words[row, pairs[:, 0].max()]
+                targets = {int(word) for word in words[row, pairs[:, 1]]} - {int(source)}
+                if targets:
+                    found.append((name, row, int(source), tuple(sorted(targets))))
+    return _collected(encoded, found)
+
+
+def _collected(
+    encoded: Encoded, found: Sequence[tuple[str, int, int, tuple[int, ...]]]
+) -> WordLinks:
+    written = [set(row.tolist()) for row in encoded.marks[WORD]]
+    kept = []
+    for relation, row, source, targets in found:
+        here = tuple(word for word in targets if word in written[row])
+        if here and source in written[row]:
+            kept.append((relation, row, source, here))
+    if not kept:
+        raise ValueError('The texts have no link between two words: is there a relation in them?')
+    names = sorted({relation for relation, *_ in kept})
+    if ALL in names:
+        raise ValueError(f'No relation can be called {ALL!r}, which stands for all of them.')
+    numbers = {name: number for number, name in enumerate(names)}
+    widest = max(len(targets) for *_, targets in kept)
+    target = np.full((len(kept), widest), -1)
+    for row, (*_, targets) in zip(target, kept, strict=True):
+        row[: len(targets)] = targets
+    relation = np.array([numbers[name] for name, *_ in kept])
+    return WordLinks(
+        names=(*names, ALL),
+        relation=np.concatenate([relation, np.full(len(kept), len(names))]),
+        example=np.tile([row for _, row, *_ in kept], 2),
+        source=np.tile([source for _, _, source, _ in kept], 2),
+        target=np.tile(target, (2, 1)),
+        left_out=len(found) - len(kept),
+    )
+
+
+def most_attended(attentions: Maps, marks: Marks) -> Result:
+    """Return for each word the number of the other word that it attends to most, and the reverse.
+
+    Returns:
+      The numbers [L, N, 2, T]: of the word that each word attends to most, and of the word that
+      attends to it most, among all other words of the text. They mean nothing for numbers that no
+      word has, and in texts of a single word.
+    """
+    words = marks[WORD]
+    length = len(words)
+    # Special tokens may have numbers, too.
+    inside = jnp.where(marks['cls'] | marks['sep'], -1, words)
+    maps = word_maps(attentions, inside, count=length)
+    numbers = jnp.arange(length)
+    written = (inside[:, None] == numbers[None, :]).any(axis=0)
+    possible = written[None, :] & (numbers[:, None] != numbers[None, :])
+    both = jnp.stack([maps, jnp.swapaxes(maps, -1, -2)], axis=2)
+    found = jnp.where(possible[None, None, None], both, -1).argmax(axis=-1)
+    return found.astype(jnp.float32), jnp.float32(1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """How often each head finds the links of each relation.
+
+    Attributes:
+      links: [R] The number of links.
+      sentences: [R] The number of texts with such links.
+      right: [R, L, N, 2] The share of links that a head finds, either way.
+      error: [R, L, N, 2] Its standard error, with texts as the units that are independent.
+      baseline: [R] The share of links that go to the word at the relation's offset.
+      baseline_error: [R] Its standard error.
+      gain: [R, L, N, 2] The difference of `right` and `baseline`.
+      gain_error: [R, L, N, 2] Its standard error.
+    """
+
+    links: Int[np.ndarray, ' R']
+    sentences: Int[np.ndarray, ' R']
+    right: Float[np.ndarray, 'R L N 2']
+    error: Float[np.ndarray, 'R L N 2']
+    baseline: Float[np.ndarray, ' R']
+    baseline_error: Float[np.ndarray, ' R']
+    gain: Float[np.ndarray, 'R L N 2']
+    gain_error: Float[np.ndarray, 'R L N 2']
+
+
+def best_offsets(links: WordLinks) -> Int[np.ndarray, ' R']:
+    """Return the offset, from -5 to 5, at which most links of each relation go.
+
+    Args:
+      links: The links that offsets are chosen on, of the training part.
+    """
+    right = np.stack(
+        [
+            np.bincount(links.relation, links.at_offset(offset), minlength=len(links.names))
+            for offset in OFFSETS
+        ]
+    )
+    return np.array(OFFSETS)[right.argmax(axis=0)]
+
+
+def finding(links: WordLinks, offsets: Int[np.ndarray, ' R']) -> Reduction:
+    """Return what a pass is to make of the most attended words: a `Found`.
+
+    Args:
+      links: The links of the texts of the pass.
+      offsets: The offset of each relation that heads are compared with (`best_offsets`).
+    """
+    return Reduction(most_attended, _counter(links, offsets))
+
+
+def _counter(links: WordLinks, offsets: Int[np.ndarray, ' R']) -> Callable[[], '_Counter']:
+    return lambda: _Counter(links, offsets)
+
+
+class _Counter:
+    """Adds up, text by text, how many links are found. Memory grows with relations alone."""
+
+    def __init__(self, links: WordLinks, offsets: np.ndarray):
+        self._links = links
+        self._right_at_offset = np.zeros(len(links.relation), bool)
+        for offset in np.unique(offsets).tolist():
+            mine = offsets[links.relation] == offset
+            self._right_at_offset[mine] = links.at_offset(offset)[mine]
+        self._order = np.argsort(links.example, kind='stable')
+        self._sorted = links.example[self._order]
+        self._sums: dict[str, np.ndarray] = {}
+
+    def add(self, examples: np.ndarray, values: Float[np.ndarray, 'B L N 2 T']) -> None:
+        """Count the links of some texts."""
+        first, last = (
+            np.searchsorted(self._sorted, examples, side=side) for side in ('left', 'right')
+        )
+        counts = last - first
+        chosen = np.concatenate(
+            [self._order[start:end] for start, end in zip(first, last, strict=True)]
+        )
+        if not len(chosen):
+            return
+        row = np.repeat(np.arange(len(examples)), counts)
+        links = self._links
+        guessed = values[row, ..., links.source[chosen]].reshape(len(chosen), -1)
+        target = links.target[chosen]
+        right = (guessed[:, :, None] == target[:, None, :]).any(axis=2).astype(np.float64)
+        at_offset = self._right_at_offset[chosen].astype(np.float64)
+        # A cluster is what one text has of one relation.
+        keys, cluster = np.unique(
+            np.stack([links.relation[chosen], row]), axis=1, return_inverse=True
+        )
+        ones = np.ones(len(chosen))
+        size = np.bincount(cluster.ravel(), ones)
+        member = _indicator(cluster.ravel(), len(size))
+        right, at_offset = member @ right, member @ at_offset
+        gain = right - at_offset[:, None]
+        relation = _indicator(keys[0], len(links.names))
+        shape = values.shape[1:4]
+
+        def add(name, of_cluster):
+            total = relation @ of_cluster
+            if of_cluster.ndim == 2:
+                total = total.reshape(len(links.names), *shape)
+            self._sums[name] = self._sums.get(name, 0) + total
+
+        add('sentences', np.ones(len(size)))
+        add('links', size)
+        add('links squared', size**2)
+        for name, of_cluster in (('right', right), ('offset', at_offset), ('gain', gain)):
+            add(name, of_cluster)
+            add(f'{name} squared', of_cluster**2)
+            add(
+                f'{name} times links',
+                of_cluster * (size if of_cluster.ndim == 1 else size[:, None]),
+            )
+
+    def result(self) -> Found:
+        """Return the shares and their errors."""
+        if not self._sums:
+            raise ValueError('No text of this pass has a link.')
+        right, error = self._ratio('right')
+        baseline, baseline_error = self._ratio('offset')
+        gain, gain_error = self._ratio('gain')
+        return Found(
+            links=self._sums['links'].astype(int),
+            sentences=self._sums['sentences'].astype(int),
+            right=right,
+            error=error,
+            baseline=baseline,
+            baseline_error=baseline_error,
+            gain=gain,
+            gain_error=gain_error,
+        )
+
+    def _ratio(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return the mean over links, and its linearised standard error over texts."""
+        total, squared, times = (
+            self._sums[f'{name}{of}'] for of in ('', ' squared', ' times links')
+        )
+
+        def wide(values):
+            return values.reshape(-1, *[1] * (total.ndim - 1))
+
+        links, texts = wide(self._sums['links']), wide(self._sums['sentences'])
+        mean = total / np.where(links > 0, links, np.nan)
+        scatter = squared - 2 * mean * times + mean**2 * wide(self._sums['links squared'])
+        # One text says nothing of the scatter over texts.
+        few = np.where(texts > 1, texts / np.maximum(texts - 1, 1), np.nan)
+        return mean, np.sqrt(np.maximum(scatter, 0) * few) / np.where(links > 0, links, np.nan)
+
+
+def _indicator(rows: np.ndarray, height: int) -> scipy.sparse.csr_array:
+    """Return the matrix that adds up values by their rows."""
+    count = len(rows)
+    return scipy.sparse.coo_array(
+        (np.ones(count), (rows, np.arange(count))), shape=(height, count)
+    ).tocsr()
+
+
+def wilson(
+    share: np.ndarray, error: np.ndarray, links: np.ndarray, texts: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ends of 95 % intervals of shares whose links come in texts.
+
+    They are Wilson's score intervals for as many independent links as have the same standard error
+    (Korn and Graubard 1998), with the quantile of Student's t for the number of texts.
+
+    Args:
+      share, error: The shares and their standard errors over texts, of one shape.
+      links: The number of links of each share.
+      texts: The number of texts with such links.
+    """
+    variance = share * (1 - share)
+    with np.errstate(divide='ignore', invalid='ignore'):
+        # Links that are alike in a text count as fewer; never as more than there are.
+        effective = np.where(variance > 0, np.minimum(variance / error**2, links), texts)
+        z = scipy.stats.t.isf(0.025, np.maximum(texts - 1, 1))
+        middle = (share + z**2 / (2 * effective)) / (1 + z**2 / effective)
+        half = (
+            z / (1 + z**2 / effective) * np.sqrt(variance / effective + z**2 / (4 * effective**2))
+        )
+    return np.maximum(middle - half, 0), np.minimum(middle + half, 1)
