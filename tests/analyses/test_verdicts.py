@@ -826,6 +826,11 @@ def every_verdict():
         shares = everywhere(share, scatter=0.01)
         yield claims.few_are_heterogeneous({'block': shares, 'heterogeneous': shares})
         yield claims.few_are_heterogeneous({'block': [shares] * 3}, published=0.32)
+    for seeds, sentences, lead in itertools.product((1, 2, 4), (9, 60), (0, 1, 4)):
+        found = rng.integers(2, 4, (seeds, sentences)).astype(np.float32)
+        words = np.full(sentences, 9, np.float32)
+        for claim in (claims.PROBE_BEYOND_WORDS, claims.ATTENTION_BEYOND_RANDOM):
+            yield claims.probe_leads(claim, words, found + lead, found[:1])
 
 
 def in_runs():
@@ -849,7 +854,7 @@ def test_there_are_verdicts_of_every_kind(verdicts):
     outcomes = {HOLDS, DOES_NOT_HOLD, UNDECIDED, TOO_FEW, NOT_MEASURED}
     assert {found.verdict for found in verdicts} == outcomes
     found = [value for value in vars(claims).values() if isinstance(value, claims.Claim)]
-    assert {found.claim for found in verdicts} == set(found) and len(found) == 16
+    assert {found.claim for found in verdicts} == set(found) and len(found) == 20
     for claim in found:
         assert claim.text.endswith('.') and claim.bound.endswith('.')
         assert claim.limits.endswith('.')
