@@ -24,6 +24,7 @@ from bert_secrets_jax.analyses.look_at import LookAt, look_at
 from bert_secrets_jax.analyses.masked_lm_ablation import MaskedLMAblation, masked_lm_ablation
 from bert_secrets_jax.analyses.overview import Overview, overview
 from bert_secrets_jax.analyses.patterns import Patterns, patterns
+from bert_secrets_jax.analyses.probing import Probing, probing
 from bert_secrets_jax.analyses.relations import Relations, relations
 from bert_secrets_jax.analyses.special_tokens import SpecialTokens, special_tokens
 from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads, syntax_heads
@@ -46,6 +47,7 @@ __all__ = [
     'MaskedLMAblation',
     'Overview',
     'Patterns',
+    'Probing',
     'Relations',
     'SpecialTokens',
     'Subject',
@@ -66,6 +68,7 @@ __all__ = [
     'masked_lm_ablation',
     'overview',
     'patterns',
+    'probing',
     'relations',
     'special_tokens',
     'syntax_heads',

@@ -21,6 +21,7 @@ from bert_secrets_jax.analyses.frames import FRAMES_DIRECTION, Frames
 from bert_secrets_jax.analyses.look_at import OF_CLS, LookAt
 from bert_secrets_jax.analyses.patterns import ALL_SPECIAL, NAMES, UPPER, Patterns
 from bert_secrets_jax.analyses.populations import ANY_FINETUNING
+from bert_secrets_jax.analyses.probing import Probing
 from bert_secrets_jax.analyses.relations import Relations
 from bert_secrets_jax.analyses.special_tokens import SpecialTokens
 from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads
@@ -514,6 +515,11 @@ def _tests(measured: Measured) -> dict[Claim, tuple[Callable[[Measured], Verdict
     return found
 
 
+def _probes(claim: Claim, measured: Measured) -> Verdict | None:
+    result = measured.first(Probing)
+    return None if result is None else result.verdicts.get(claim)
+
+
 def _relation_heads(measured: Measured) -> Verdict | None:
     found = measured.first(SyntaxHeads)
     if found is None or found.published_gains is None:
@@ -581,5 +587,15 @@ _TESTS_BESIDE: dict[type[Result], dict[Claim, tuple[Callable[[Measured], Verdict
     SyntaxHeads: {
         verdicts.RELATION_HEADS: (_relation_heads, 'syntax_heads on a treebank'),
         verdicts.NO_HEAD_FOR_ALL: (_no_head_for_all, 'syntax_heads on a treebank'),
+    },
+    Probing: {
+        verdicts.PROBE_BEYOND_WORDS: (
+            functools.partial(_probes, verdicts.PROBE_BEYOND_WORDS),
+            'probing with word vectors',
+        ),
+        verdicts.ATTENTION_BEYOND_RANDOM: (
+            functools.partial(_probes, verdicts.ATTENTION_BEYOND_RANDOM),
+            'probing with word vectors and with random weights',
+        ),
     },
 }

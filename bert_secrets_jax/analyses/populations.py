@@ -8,6 +8,10 @@ THESE_MODELS = 'these models, on examples like these'
 ANY_FINETUNING = 'any fine-tuning of this recipe, on examples like these'
 # Seeds alone are a sample.
 ANY_FINETUNING_HERE = 'any fine-tuning of this recipe, on these very examples'
+# Several probes were trained on one model: their seeds and sentences are samples.
+ANY_PROBE = 'any such probe of this model, on sentences like these'
+# Too few probes were trained for an interval over seeds.
+THESE_PROBES = 'these probes of this model, on sentences like these'
 
 
 def population(models: int) -> str:

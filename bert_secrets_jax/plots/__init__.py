@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         layer_effects,
         layer_profiles,
         learning_curves,
+        training_curves,
     )
 
 __getattr__, __dir__, __all__ = lazy.attach(
@@ -52,6 +53,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
             'layer_effects',
             'layer_profiles',
             'learning_curves',
+            'training_curves',
         ),
     },
 )

@@ -180,6 +180,30 @@ def learning_curves(curves: Mapping[str, Sequence[Mapping]], *, label: str) -> F
         return figure
 
 
+def training_curves(
+    curves: Mapping[str, np.ndarray], seen: np.ndarray, *, xlabel: str, label: str
+) -> Figure:
+    """Draw losses in the course of training: one colour per name and one line per seed.
+
+    Args:
+      curves: The losses [R, P] of each seed, by name.
+      seen: How much was learnt from at each point [P].
+      xlabel: The label of the horizontal axis.
+      label: The label of the vertical axis, with the unit.
+    """
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(5.6, 2.7), layout='constrained')
+        axis = figure.subplots()
+        for index, (name, of_seeds) in enumerate(curves.items()):
+            colour = COLOURS[index % len(COLOURS)]
+            lines = axis.plot(seen, np.atleast_2d(of_seeds).T, color=colour, linewidth=1, alpha=0.8)
+            lines[0].set_label(name)
+        axis.set(xlabel=xlabel, ylabel=label)
+        axis.grid(axis='y', alpha=0.3)
+        figure.legend(loc='outside right upper', frameon=False, fontsize=7)
+        return figure
+
+
 def distance_histograms(counts: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
     """Draw the share of links by the distance of their tokens, one panel per title.
 

@@ -8,6 +8,7 @@ import pytest
 import bert_secrets_jax as bs
 from bert_secrets_jax.data.annotation import Annotation, Link, Span
 from tests.conftest import WORDS, random_params
+from tests.probes.conftest import random_parses
 
 _TEXTS = (
     ('the cat saw a dog and it ran .', 'she liked the small bird .'),
@@ -118,6 +119,9 @@ def results(model, masked_lm, tuned, texts, settings):
     found['syntax_heads'] = analyses.syntax_heads(model, annotated, annotated, draws=9, **common)
     found['clusters'] = analyses.clusters(model, texts, **common)
     found['look_at'] = analyses.look_at(masked_lm, texts, **common)
+    found['probing'] = analyses.probing(
+        model, random_parses(0, 20), random_parses(1, 24), seeds=2, max_length=32, **subject
+    )
     found['claims'] = analyses.claims(*found.values(), **subject)
     found['overview'] = analyses.overview({'MRPC': list(found.values()), 'own': []})
     return found

@@ -868,6 +868,11 @@ def every_verdict():
         shares = everywhere(share, scatter=0.01)
         yield claims.few_are_heterogeneous({'block': shares, 'heterogeneous': shares})
         yield claims.few_are_heterogeneous({'block': [shares] * 3}, published=0.32)
+    for seeds, sentences, lead in itertools.product((1, 2, 4), (9, 60), (0, 1, 4)):
+        found = rng.integers(2, 4, (seeds, sentences)).astype(np.float32)
+        words = np.full(sentences, 9, np.float32)
+        for claim in (claims.PROBE_BEYOND_WORDS, claims.ATTENTION_BEYOND_RANDOM):
+            yield claims.probe_leads(claim, words, found + lead, found[:1])
 
 
 def in_runs():

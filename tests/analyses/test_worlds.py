@@ -325,6 +325,21 @@ def no_op(rng, margin):
     return claims.sep_is_a_no_op(gradients, loss='the loss of the masked LM')
 
 
+def probes(claim, threshold, *, seeds):
+    """Sentences are easy or hard for both probes, and seeds differ; the margin is in points."""
+
+    def draw(rng, margin):
+        words = rng.integers(1, 12, 60)
+        easy = 0.1 * rng.normal(size=60)
+        own = 0.02 * rng.normal(size=(2, seeds, 1)) * (seeds > 1)
+        lead = (threshold + margin) / 100
+        chance = np.clip(np.array([0.45 + lead, 0.45])[:, None, None] + easy + own, 0, 1)
+        right, other = rng.binomial(words, chance).astype(np.float32)
+        return claims.probe_leads(claim, words.astype(np.float32), right, other)
+
+    return draw
+
+
 WORLDS = {
     'last layers': World(claims.LAST_LAYERS, last_layers, 0.1),
     'last layers, seeds': World(claims.LAST_LAYERS, last_layers_of_seeds, 0.2),
@@ -347,6 +362,21 @@ WORLDS = {
     'layer': World(claims.LAYER_HELPS, mask_helps(claims.LAYER_HELPS), 0.02),
     'frame heads': World(claims.FRAME_HEADS, frame_heads, 0.01),
     'random head': World(claims.RANDOM_HEAD_HELPS, random_head, 0.03, draws=100),
+    'probe beyond words': World(
+        claims.PROBE_BEYOND_WORDS,
+        probes(claims.PROBE_BEYOND_WORDS, claims.LEAD_OVER_WORDS, seeds=3),
+        20.0,
+    ),
+    'probe beyond words, a seed': World(
+        claims.PROBE_BEYOND_WORDS,
+        probes(claims.PROBE_BEYOND_WORDS, claims.LEAD_OVER_WORDS, seeds=1),
+        20.0,
+    ),
+    'attention beyond random': World(
+        claims.ATTENTION_BEYOND_RANDOM,
+        probes(claims.ATTENTION_BEYOND_RANDOM, claims.LEAD_OVER_RANDOM, seeds=4),
+        20.0,
+    ),
     'same heads': World(claims.SAME_HEADS, same_heads, 0.15),
     'half on [SEP]': World(claims.SEP_HALF, sep_half, 0.06),
     '[SEP] to [SEP]': World(claims.SEP_TO_SEP, sep_to_sep, 0.03),

@@ -183,3 +183,12 @@ def test_matplotlib_is_loaded_for_the_first_figure():
         "plots.Figure; assert 'matplotlib' in sys.modules"
     )
     subprocess.run([sys.executable, '-c', program], check=True)
+
+
+def test_training_curves_have_a_line_for_each_seed():
+    curves = {'a': np.array([[3.0, 2.0], [4.0, 1.0]]), 'b': np.array([[5.0, 5.0]])}
+    figure = plots.training_curves(curves, np.array([10, 20]), xlabel='sentences', label='loss')
+    (axis,) = figure.axes
+    assert [line.get_ydata().tolist() for line in axis.lines] == [[3, 2], [4, 1], [5, 5]]
+    assert axis.lines[0].get_color() == axis.lines[1].get_color() != axis.lines[2].get_color()
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ['a', 'b']

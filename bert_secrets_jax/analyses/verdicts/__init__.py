@@ -62,6 +62,13 @@ from bert_secrets_jax.analyses.verdicts.patterns import (
     MOST,
     few_are_heterogeneous,
 )
+from bert_secrets_jax.analyses.verdicts.probing import (
+    ATTENTION_BEYOND_RANDOM,
+    LEAD_OVER_RANDOM,
+    LEAD_OVER_WORDS,
+    PROBE_BEYOND_WORDS,
+    probe_leads,
+)
 from bert_secrets_jax.analyses.verdicts.syntax import (
     NO_HEAD_FOR_ALL,
     PRACTICAL_LEAD,
@@ -104,6 +111,7 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
 
 __all__ = [
     'ANY_FINETUNING',
+    'ATTENTION_BEYOND_RANDOM',
     'BROADLY',
     'BROAD_CLS',
     'CLS_THEN_SEP',
@@ -119,6 +127,8 @@ __all__ = [
     'LAST_CLS',
     'LAST_LAYERS',
     'LAYER_HELPS',
+    'LEAD_OVER_RANDOM',
+    'LEAD_OVER_WORDS',
     'LEVEL',
     'MOST',
     'MOSTLY_SEP',
@@ -134,6 +144,7 @@ __all__ = [
     'PRACTICAL_SIMILARITY',
     'PRACTICAL_TREND',
     'PRETRAINING',
+    'PROBE_BEYOND_WORDS',
     'RANDOM_HEAD_HELPS',
     'RELATION_HEADS',
     'SAME_HEADS',
@@ -169,6 +180,7 @@ __all__ = [
     'not_measured',
     'position_explains',
     'pretraining_helps',
+    'probe_leads',
     'published_gain',
     'relations_have_heads',
     'same_heads_are_needed',

@@ -1,0 +1,520 @@
+"""Probes: how many dependency heads can be read off attention (Clark et al. 2019, section 5)."""
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from absl import logging
+from jaxtyping import Float, Float32, Int
+
+from bert_secrets_jax import plots
+from bert_secrets_jax.analyses.populations import ANY_PROBE, THESE_PROBES
+from bert_secrets_jax.analyses.verdicts.probing import (
+    ATTENTION_BEYOND_RANDOM,
+    PROBE_BEYOND_WORDS,
+    probe_leads,
+    uas_contrasts,
+)
+from bert_secrets_jax.analyses.verdicts.verdict import FEWEST_RUNS, Claim, Contrasts, Verdict
+from bert_secrets_jax.data.treebank import Parse
+from bert_secrets_jax.model.bert import init_params
+from bert_secrets_jax.model.weights import Pretrained, check_pretrained
+from bert_secrets_jax.probes.evaluation import RIGHT_BRANCHING, attach, scores
+from bert_secrets_jax.probes.forms import ATTENTION, ATTENTION_WORDS, DISTANCES_WORDS
+from bert_secrets_jax.probes.sentences import Asked
+from bert_secrets_jax.probes.train import checked_forms, train_probes
+from bert_secrets_jax.probes.vectors import Vectors
+from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+
+SOURCE = 'Clark et al. 2019, section 5, Table 3'
+RANDOM = 'random weights: '
+RANDOM_ATTENTION = RANDOM + ATTENTION.name
+RANDOM_WORDS = RANDOM + ATTENTION_WORDS.name
+# UAS of BERT-base, in %, on the development set of the Penn Treebank with Stanford dependencies.
+PUBLISHED = {
+    RIGHT_BRANCHING: 26.0,
+    DISTANCES_WORDS.name: 58.0,
+    RANDOM_WORDS: 30.0,
+    ATTENTION.name: 61.0,
+    ATTENTION_WORDS.name: 77.0,
+}
+_PUBLISHED_NAME = 'BERT-base, Penn Treebank'
+_ORDER = (
+    RIGHT_BRANCHING,
+    DISTANCES_WORDS.name,
+    RANDOM_ATTENTION,
+    RANDOM_WORDS,
+    ATTENTION.name,
+    ATTENTION_WORDS.name,
+)
+# The differences that are told, each of a probe and another one.
+_PAIRS = (
+    (ATTENTION.name, RIGHT_BRANCHING),
+    (ATTENTION.name, RANDOM_ATTENTION),
+    (ATTENTION.name, RANDOM_WORDS),
+    (ATTENTION.name, DISTANCES_WORDS.name),
+    (ATTENTION_WORDS.name, DISTANCES_WORDS.name),
+    (ATTENTION_WORDS.name, RANDOM_WORDS),
+    (ATTENTION_WORDS.name, ATTENTION.name),
+    (DISTANCES_WORDS.name, RIGHT_BRANCHING),
+)
+# The claims of the paper, each about a probe and another one.
+_CLAIMS = {
+    PROBE_BEYOND_WORDS: (ATTENTION_WORDS.name, DISTANCES_WORDS.name),
+    ATTENTION_BEYOND_RANDOM: (ATTENTION.name, RANDOM_WORDS),
+}
+_DIRECTIONS = ('from the word to its governor', 'from the governor to the word')
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class Probing(Result):
+    """How many heads each probe and each baseline finds.
+
+    Attributes:
+      subject: The names of the model, the texts and the task.
+      seeds: The R seeds of each probe.
+      words: [E] The number of words of each dev sentence that count.
+      right: [R, E] The number of those whose head is found, by the name of the probe; of
+        'right-branching', R is 1.
+      asked: How many words the dev sentences have, and why some do not count.
+      learnt: The same of the training sentences.
+      sentences: The number of training sentences.
+      epochs: The number of passes over them.
+      steps: The number of updates of each probe.
+      weights: [R, 2, L, N] The weights of the probe of attention alone: of the attention from the
+        word to its governor, and of that from the governor to the word.
+      curves: [R, P] The loss per word in the course of training, in nats, by the name of the probe.
+      seen: [P] The number of sentences that were read at each of these points.
+      unknown: The share of the words, training and dev, without a word vector; NaN if there are no
+        vectors.
+      reading: Which vectors candidates have: see `probes.forms.candidate_vectors`.
+    """
+
+    subject: Subject
+    seeds: tuple[int, ...]
+    words: Float32[np.ndarray, ' E']
+    right: Mapping[str, Float32[np.ndarray, '_ E']]
+    asked: Asked
+    learnt: Asked
+    sentences: int
+    epochs: int
+    steps: int
+    weights: Float[np.ndarray, 'R 2 L N']
+    curves: Mapping[str, Float[np.ndarray, 'R P']]
+    seen: Int[np.ndarray, ' P']
+    unknown: float
+    reading: str
+
+    @property
+    def title(self) -> str:
+        return 'Probes: dependency heads from attention alone'
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the probes and baselines, from the weakest in the paper to the best."""
+        return [name for name in _ORDER if name in self.right]
+
+    @property
+    def verdicts(self) -> dict[Claim, Verdict]:
+        """The verdicts on the claims of the paper whose two probes were both trained."""
+        return {
+            claim: probe_leads(claim, self.words, *(self.right[name] for name in pair))
+            for claim, pair in _CLAIMS.items()
+            if set(pair) <= self.right.keys()
+        }
+
+    def uas(self, name: str, other: str | None = None) -> Contrasts:
+        """Return the UAS of a probe in points, or what it has more than another one.
+
+        Args:
+          name: The name of the probe or baseline.
+          other: The name of the other one; None for the UAS itself.
+        """
+        return uas_contrasts(
+            self.words, self.right[name], None if other is None else self.right[other]
+        )
+
+    @property
+    def unlearnt(self) -> list[str]:
+        """The trained probes that are not clearly above right-branching.
+
+        Those of random weights are not among them: they are a baseline.
+        """
+        trained = [name for name in self.names if not name.startswith((RIGHT_BRANCHING, RANDOM))]
+        return [name for name in trained if self.uas(name, RIGHT_BRANCHING).interval(0)[1] <= 0]
+
+    def frames(self):
+        uas = [
+            (
+                name, *self.uas(name).interval(0), PUBLISHED.get(name, math.nan),
+                len(self.right[name]) if name in self.curves else 0,
+            )
+            for name in self.names
+        ]  # fmt: skip
+        pairs = [pair for pair in _PAIRS if set(pair) <= self.right.keys()]
+        seeds = [
+            (name, seed, 100 * value)
+            for name in self.names
+            if name in self.curves
+            for seed, value in zip(self.seeds, scores(self.right[name], self.words)[0], strict=True)
+        ]
+        counts = [(asked.words, asked.cut, asked.headless, asked.punctuation, asked.counted)
+                  for asked in (self.learnt, self.asked)]  # fmt: skip
+        return {
+            'uas': framed(
+                ('probe', 'uas_percent', 'low', 'high', 'published_bert_base', 'seeds'),
+                uas,
+                'Unlabelled attachment score (share of the words whose head is found, punctuation '
+                f'left out) in %, with its 95 % interval over sentences{self._and_seeds}. '
+                'Published: the Penn Treebank.',
+            ),
+            'differences': framed(
+                (
+                    'probe', 'minus', 'difference_points', 'low', 'high',
+                    'published_difference_points',
+                ),
+                [
+                    (
+                        *pair, *self.uas(*pair).interval(0),
+                        math.nan if not set(pair) <= PUBLISHED.keys()
+                        else PUBLISHED[pair[0]] - PUBLISHED[pair[1]],
+                    )
+                    for pair in pairs
+                ],
+                'Differences of UAS on the same sentences, with paired 95 % intervals.',
+            ),
+            'seeds': framed(
+                ('probe', 'seed', 'uas_percent'), seeds, 'The UAS of each seed.'
+            ),
+            'words': framed(
+                (
+                    'sentences', 'words', 'without_wordpiece', 'head_without_wordpiece',
+                    'punctuation', 'counted',
+                ),
+                [
+                    (which, *count)
+                    for which, count in zip(('training', 'dev'), counts, strict=True)
+                ],
+                'Which words are left out, and why. Punctuation counts in training.',
+            ),
+            'weights': self._weights(),
+            'curves': framed(
+                ('probe', 'seed', 'sentences', 'loss_nats_per_word'),
+                [
+                    (name, seed, count, value)
+                    for name, curve in self.curves.items()
+                    for seed, of_seed in zip(self.seeds, curve, strict=True)
+                    for count, value in zip(self.seen, of_seed, strict=True)
+                ],
+                'The loss before the update that learns from a sentence, as means.',
+            ),
+        }  # fmt: skip
+
+    def figures(self):
+        return Figures(
+            {
+                'probes': functools.partial(_draw_scores, self),
+                'probe_weights': functools.partial(_draw_weights, self),
+                'probe_curves': functools.partial(_draw_curves, self),
+            }
+        )
+
+    def findings(self):
+        found = []
+        if self.unlearnt:
+            found.append(
+                Finding(
+                    name='not above right-branching',
+                    estimate=len(self.unlearnt),
+                    unit='probes',
+                    sample=len(self.words),
+                    sample_of='sentences',
+                    source=SOURCE,
+                    template=(
+                        'Nothing is learnt beyond taking the next word: not clearly above '
+                        'right-branching in UAS {verb} {which}, after {steps:,} updates.'
+                    ),
+                    numbers={
+                        'verb': 'is' if len(self.unlearnt) == 1 else 'are',
+                        'which': ' and '.join(f'the probe of {name}' for name in self.unlearnt),
+                        'steps': self.steps,
+                    },
+                    warning=True,
+                )
+            )
+        found.append(self._score_finding(ATTENTION.name, first=True))
+        if ATTENTION_WORDS.name in self.right:
+            found.append(self._score_finding(ATTENTION_WORDS.name))
+        told = (
+            (ATTENTION_WORDS.name, DISTANCES_WORDS.name),
+            (ATTENTION.name, RANDOM_WORDS if RANDOM_WORDS in self.right else RANDOM_ATTENTION),
+        )
+        found += [self._lead_finding(*pair) for pair in told if set(pair) <= self.right.keys()]
+        return found
+
+    def notes(self):
+        notes = [
+            'A probe chooses a head for each word alone, so that the heads of a sentence need not '
+            'make a tree (as published).',
+            'The published scores are of BERT-base on the Penn Treebank with Stanford '
+            'dependencies. Another model, and Universal Dependencies, where function words hang on '
+            'content words, give other scores even of the baselines.',
+            'Left out of the score are words of the class PUNCT; the published code leaves out '
+            'those that hang by the relation punct, and other parsers go by the tags of the Penn '
+            'Treebank. Words that share all their wordpieces with a word before, or were cut off, '
+            'are left out, and words whose head is one of these.',
+            'A weight says what a head adds where all others are given: of two heads that do '
+            'alike, either may have it, and one that attends little needs much.',
+            f'Intervals are over sentences{self._and_seeds}. The seeds of a probe differ in its '
+            'initial weights; all read the sentences in the same order.',
+        ]
+        if math.isnan(self.unknown):
+            notes.append(
+                'Without word vectors, probes and baselines that read words were not trained.'
+            )
+        if self.reading == 'notebook':
+            notes.append(
+                'In the reading of the published code, each candidate has the vector of the word '
+                'behind it, and not its own.'
+            )
+        if RANDOM_ATTENTION in self.right:
+            notes.append(
+                'The random weights are one draw for the whole encoder, as for a fine-tuning from '
+                'random weights.'
+            )
+        return notes
+
+    def head_notes(self):
+        mean = self.weights.mean(axis=0)
+        layers, heads = mean.shape[1:]
+        notes = np.full((layers, heads), '', object)
+        for layer, head in itertools.product(range(layers), range(heads)):
+            forth, back = mean[:, layer, head]
+            notes[layer, head] = f'{forth:+.2f} {_DIRECTIONS[0]}, {back:+.2f} {_DIRECTIONS[1]}'
+        return {'weight in the attention probe': notes}
+
+    @property
+    def _and_seeds(self) -> str:
+        return ' and seeds' if len(self.seeds) >= FEWEST_RUNS else ''
+
+    def _score_finding(self, name: str, *, first: bool = False) -> Finding:
+        estimate, low, high = self.uas(name).interval(0)
+        lead, lead_low, lead_high = self.uas(name, RIGHT_BRANCHING).interval(0)
+        where = (
+            ' Measured in {model} on {words:,} words in {sample:,} sentences of {texts}, after '
+            '{learnt:,} sentences of training.'
+        )
+        return Finding(
+            name=f'UAS of {name}',
+            estimate=estimate,
+            low=low,
+            high=high,
+            unit='% of words',
+            sample=len(self.words),
+            sample_of='sentences',
+            source=SOURCE,
+            template=(
+                f'A probe of {name}{" alone" if name == ATTENTION.name else ""} finds the head of '
+                '{estimate:.1f} % of the words ({low:.1f} to {high:.1f}; BERT-base on the Penn '
+                'Treebank: {published:.0f}), which differs from right-branching by {lead:+.1f} '
+                f'points ({{lead_low:+.1f}} to {{lead_high:+.1f}}).{where if first else ""}'
+            ),
+            numbers={
+                'published': PUBLISHED[name],
+                'lead': lead,
+                'lead_low': lead_low,
+                'lead_high': lead_high,
+                'model': self.subject.model,
+                'texts': self.subject.texts,
+                'words': int(self.words.sum()),
+                'learnt': self.sentences,
+            },
+        )
+
+    def _lead_finding(self, name: str, other: str) -> Finding:
+        found = self.uas(name, other)
+        estimate, low, high = found.interval(0)
+        published = {name, other} <= PUBLISHED.keys()
+        beside = '; published: {published:+.0f}' if published else ''
+        return Finding(
+            name=f'{name} and {other}',
+            estimate=estimate,
+            low=low,
+            high=high,
+            unit='points',
+            sample=len(self.words),
+            sample_of='sentences',
+            source=SOURCE,
+            template=(
+                'In UAS, the probe of {probe} differs from that of {other} by {estimate:+.1f} '
+                f'points ({{low:+.1f}} to {{high:+.1f}}{beside}), '
+                'for {population}.'
+            ),
+            numbers={
+                'probe': name,
+                'other': other,
+                'population': ANY_PROBE if found.runs >= FEWEST_RUNS else THESE_PROBES,
+            }
+            | ({'published': PUBLISHED[name] - PUBLISHED[other]} if published else {}),
+        )
+
+    def _weights(self):
+        mean = self.weights.mean(axis=0)
+        spread = self.weights.std(axis=0, ddof=1) if len(self.weights) > 1 else mean * math.nan
+        layers, heads = mean.shape[1:]
+        rows = [
+            (layer + 1, head + 1, mean[0, layer, head], spread[0, layer, head],
+             mean[1, layer, head], spread[1, layer, head])
+            for layer, head in itertools.product(range(layers), range(heads))
+        ]  # fmt: skip
+        return framed(
+            (
+                'layer', 'head', 'word_to_governor', 'deviation_over_seeds',
+                'governor_to_word', 'deviation_over_seeds_of_it',
+            ),
+            rows,
+            'The weight of each head in the probe of attention alone, mean over seeds.',
+        )  # fmt: skip
+
+
+def probing(
+    pretrained: Pretrained,
+    train: Sequence[Parse],
+    dev: Sequence[Parse],
+    *,
+    vectors: Vectors | None = None,
+    seeds: int | Sequence[int] = 3,
+    epochs: int = 1,
+    batch_size: int = 1,
+    learning_rate: float | int = 2e-3,
+    reading: str = 'paper',
+    random_weights: bool = True,
+    max_length: int = 128,
+    tokens_per_batch: int = 1024,
+    cache_mb: float | int = 1024,
+    subject: Subject | None = None,
+) -> Probing:
+    """Train the probes of Clark et al. 2019 on a frozen model, and count the heads they find.
+
+    Beside the probe of attention alone and that of attention and words, there are three baselines:
+    the next word as head, a network that reads distances and words, and the probes on the same
+    encoder with random weights. Those that read words need vectors.
+
+    Args:
+      pretrained: The model.
+      train: The sentences to learn from, with their trees (`data.treebank.read_treebank`).
+      dev: The sentences to find heads in.
+      vectors: The word vectors (`probes.vectors.read_vectors`); None trains only probes without
+        words.
+      seeds: The seeds of the initial weights. A number n stands for the seeds 0, 1, ..., n - 1.
+      epochs: The number of passes over the training sentences; the paper makes one.
+      batch_size: The number of sentences of an update; the published code takes one.
+      learning_rate: The learning rate of Adam.
+      reading: Which vectors candidates have: see `probes.forms.candidate_vectors`.
+      random_weights: Whether the same encoder with random weights is probed, too. It takes as long
+        again as the rest.
+      max_length: The greatest number of tokens. Longer sentences are cut.
+      tokens_per_batch: The greatest number of rows times padded length that the encoder reads.
+      cache_mb: The most megabytes of maps that are kept for further epochs.
+      subject: The names of the model, the texts and the task, for sentences and captions.
+
+    Raises:
+      TypeError: The model or the sentences are something else.
+      ValueError: A setting is out of range, there is nothing to learn from, or fewer than two dev
+        sentences have words that count.
+    """
+    check_pretrained(pretrained)
+    forms = checked_forms(None, vectors)
+    training = {
+        'seeds': seeds,
+        'epochs': epochs,
+        'batch_size': batch_size,
+        'learning_rate': learning_rate,
+        'reading': reading,
+        'cache_mb': cache_mb,
+    }
+    reads = {'vectors': vectors, 'max_length': max_length, 'tokens_per_batch': tokens_per_batch}
+    probes = train_probes(pretrained, train, forms=forms, **training, **reads)
+    found = attach(pretrained, probes, dev, **reads)
+    right, curves = dict(found.right), dict(probes.curves)
+    if random_weights:
+        drawn = Pretrained(
+            pretrained.bert, init_params(pretrained.bert, seed=0), pretrained.tokenizer
+        )
+        of_maps = [form for form in forms if form.reads_maps]
+        others = train_probes(
+            drawn, train, forms=of_maps, what='Probes (random weights)', **training, **reads
+        )
+        beside = attach(drawn, others, dev, what='Heads (random weights)', **reads)
+        for form in of_maps:
+            right[RANDOM + form.name] = beside.right[form.name]
+            curves[RANDOM + form.name] = others.curves[form.name]
+    counting = found.words > 0
+    if counting.sum() < 2:
+        raise ValueError('Fewer than two dev sentences have words that count: give more of them.')
+    config = pretrained.config
+    weights = np.asarray(probes.params[ATTENTION.name]['maps'], np.float64)
+    unknown = math.nan
+    if vectors is not None:
+        unknown = vectors.unknown(form for parse in (*train, *dev) for form in parse.forms)
+        logging.info('%.1f %% of the words have no vector.', 100 * unknown)
+    return Probing(
+        subject=subject or Subject(),
+        seeds=probes.seeds,
+        words=found.words[counting],
+        right={name: each[:, counting] for name, each in right.items()},
+        asked=found.asked,
+        learnt=probes.asked,
+        sentences=len(train),
+        epochs=epochs,
+        steps=probes.steps,
+        weights=weights.reshape(
+            len(weights), 2, config.num_hidden_layers, config.num_attention_heads
+        ),
+        curves=curves,
+        seen=probes.seen,
+        unknown=unknown,
+        reading=reading,
+    )
+
+
+def _draw_scores(result: Probing):
+    published = np.array([PUBLISHED.get(name, math.nan) for name in result.names])
+    ours = np.array([result.uas(name).interval(0) for name in result.names])
+    figure = plots.points_by_row(
+        result.names,
+        {result.subject.model: tuple(ours.T), _PUBLISHED_NAME: (published, None, None)},
+        label='UAS (% of words, without punctuation)',
+    )
+    figure.caption = (
+        'The share of the words whose head each probe and each baseline finds, with its 95 % '
+        f'interval over sentences{result._and_seeds}, beside that of BERT-base on the Penn '
+        f'Treebank (in the manner of {SOURCE}).'
+    )
+    return figure
+
+
+def _draw_weights(result: Probing):
+    mean = result.weights.mean(axis=0)
+    figure = plots.head_grids(
+        dict(zip(_DIRECTIONS, mean, strict=True)), label='weight', differences=True
+    )
+    figure.caption = (
+        'The weight of each head in the probe of attention alone, in both directions, mean over '
+        'seeds.'
+    )
+    return figure
+
+
+def _draw_curves(result: Probing):
+    figure = plots.training_curves(
+        result.curves, result.seen, xlabel='sentences', label='loss (nats per word)'
+    )
+    figure.caption = (
+        'The loss of each probe in the course of training, before the update that learns from a '
+        'sentence: one line per seed.'
+    )
+    return figure

@@ -1,0 +1,159 @@
+"""Unlabelled attachment scores (UAS) of probes: the share of the words whose head is found.
+
+Shapes: R seeds, B sentences of a batch, M maps, T tokens, W words, U rows of the table of vectors,
+V numbers of a vector, E sentences.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Float32, Int32
+
+from bert_secrets_jax.brief import brief
+from bert_secrets_jax.data.treebank import Parse
+from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.probes.forms import Form
+from bert_secrets_jax.probes.maps import among_candidates, maps_of, sentence_of, table_of
+from bert_secrets_jax.probes.sentences import Asked, Words, asked, prepare, right_branching
+from bert_secrets_jax.probes.train import Probes, checked_forms, sizes_of
+from bert_secrets_jax.probes.vectors import Vectors
+from bert_secrets_jax.progress import progress
+
+RIGHT_BRANCHING = 'right-branching'
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class Attachment:
+    """How many heads were found in each sentence.
+
+    Attributes:
+      words: [E] The number of words of each sentence that count.
+      right: [R, E] The number of those whose head was found, by the name of the probe; of
+        'right-branching', R is 1.
+      asked: How many words there were, and why some do not count.
+    """
+
+    words: Float32[np.ndarray, ' E']
+    right: Mapping[str, Float32[np.ndarray, '_ E']]
+    asked: Asked
+
+    __repr__ = brief
+
+
+def attach(
+    pretrained: Pretrained,
+    probes: Probes,
+    parses: Sequence[Parse],
+    *,
+    vectors: Vectors | None = None,
+    max_length: int = 128,
+    tokens_per_batch: int = 1024,
+    what: str = 'Heads',
+) -> Attachment:
+    """Find the head of each word, and count those that are right, without punctuation.
+
+    The head is the candidate with the greatest score, whatever the other words have, so that the
+    heads of a sentence need not make a tree (as published). Words without a wordpiece of their own,
+    or whose head has none, do not count.
+
+    Args:
+      pretrained: The model that the probes were trained on.
+      probes: The probes.
+      parses: The sentences.
+      vectors: The word vectors that the probes were trained with.
+      max_length, tokens_per_batch: As in `train_probes`.
+      what: The name of the work in the progress bar.
+
+    Raises:
+      TypeError: The model or the sentences are something else.
+      ValueError: A probe needs vectors and there are none, or no word counts.
+    """
+    checked_forms(probes.forms, vectors)
+    sizes = sizes_of(pretrained, vectors)
+    if sizes != probes.sizes:
+        raise ValueError(
+            f'The probes read {probes.sizes.maps} maps and vectors of {probes.sizes.width} '
+            f'numbers, and are given {sizes.maps} and {sizes.width}: give the model and the '
+            'vectors that they were trained with.'
+        )
+    parts = prepare(
+        pretrained,
+        parses,
+        vectors=vectors,
+        max_length=max_length,
+        tokens_per_batch=tokens_per_batch,
+    )
+    counts = asked(parts, parses)
+    if not counts.counted:
+        raise ValueError('No word of these sentences counts: all are punctuation or were cut off.')
+    source, table = maps_of(pretrained, parts), table_of(vectors)
+    words = np.zeros(len(parses), np.float32)
+    right = {form.name: np.zeros((len(probes.seeds), len(parses)), np.float32)
+             for form in probes.forms}  # fmt: skip
+    right[RIGHT_BRANCHING] = np.zeros((1, len(parses)), np.float32)
+    indices = range(len(parts))
+    for index in progress(indices, what, size=lambda index: parts[index].size, unit='sentences'):
+        part = parts[index]
+        found = _heads(
+            probes.forms, probes.reading, dict(probes.params), source(index), part.words, table
+        )
+        found = {name: np.asarray(each) for name, each in found.items()}
+        found[RIGHT_BRANCHING] = right_branching(part)[None]
+        real = part.batch.example >= 0
+        examples = part.batch.example[real]
+        words[examples] = part.counted[real].sum(axis=-1)
+        for name, heads in found.items():
+            hits = (heads == part.words.heads) & part.counted
+            right[name][:, examples] = hits[:, real].sum(axis=-1)
+    return Attachment(words, right, counts)
+
+
+def scores(
+    right: Float32[np.ndarray, 'R E'], words: Float32[np.ndarray, ' E']
+) -> tuple[Float[np.ndarray, ' R'], Float[np.ndarray, ' R']]:
+    """Return the UAS of each seed, and its standard error over sentences (a linearised ratio).
+
+    The words of a sentence are not independent, and sentences are the sample: the score is a ratio
+    of two sums over sentences. Of the difference of two probes, give the difference of the numbers
+    of right heads: both are of the same sentences.
+
+    Args:
+      right: The number of words of each sentence whose head is found.
+      words: The number of words of each sentence that count.
+    """
+    right, words = np.asarray(right, np.float64), np.asarray(words, np.float64)
+    score = right.sum(axis=1) / words.sum()
+    # What a sentence moves the score by, times the number of sentences.
+    influence = (right - score[:, None] * words) / words.mean()
+    return score, influence.std(axis=1, ddof=1) / np.sqrt(len(words))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _heads(
+    forms: tuple[Form, ...],
+    reading: str,
+    params: dict[str, Any],
+    maps: Float[Array, 'B M T T'],
+    words: Words,
+    table: Float[Array, 'U V'],
+) -> dict[str, Int32[Array, 'R B W']]:
+    """Return the candidate with the greatest score for each word."""
+
+    def of_sentence(one):
+        sentence = sentence_of(*one, table, reading=reading)
+        heads = {}
+        for form in forms:
+            scores = jax.vmap(form.scores, in_axes=(0, None))(params[form.name], sentence)
+            heads[form.name] = (
+                among_candidates(scores, sentence.count).argmax(axis=-1).astype(jnp.int32)
+            )
+        return heads
+
+    # One after the other: hidden units of all pairs of all sentences at once take gigabytes.
+    found = jax.lax.map(of_sentence, (maps, words))
+    return {name: jnp.moveaxis(each, 0, 1) for name, each in found.items()}

@@ -1,0 +1,155 @@
+"""Word vectors in the text format of GloVe and word2vec.
+
+Axes: U known words, V numbers of a vector.
+"""
+
+import dataclasses
+import functools
+import gzip
+import lzma
+import os
+import pathlib
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+from absl import logging
+from jaxtyping import Float32, Int32
+
+from bert_secrets_jax.brief import brief, shortened
+from bert_secrets_jax.data.rows import good_rows
+from bert_secrets_jax.files import open_regular
+
+_COMPRESSED = {'.gz': gzip.open, '.xz': lzma.open}
+# More than any word and its vector take.
+_LONGEST_LINE = 2**20
+# From this share of unknown words on, a warning says that the vectors are hardly made for them.
+_MANY_UNKNOWN = 0.2
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class Vectors:
+    """The vectors of some words.
+
+    Attributes:
+      words: The U known words, in lower case where they were read for given words.
+      table: [1 + U, V] The vectors. Row 0, all zeros, stands for unknown words.
+    """
+
+    words: Sequence[str]
+    table: Float32[np.ndarray, '_ V']
+
+    __repr__ = brief
+
+    def __post_init__(self):
+        if self.table.ndim != 2 or len(self.table) != len(self.words) + 1:
+            raise ValueError(
+                f'{len(self.words)} words need a table of as many rows and one more, of zeros, '
+                f'before them; got {list(self.table.shape)}.'
+            )
+        if self.table[0].any():
+            raise ValueError('Row 0 of the table stands for unknown words and must be zeros.')
+
+    @property
+    def width(self) -> int:
+        """The number V of numbers in a vector."""
+        return self.table.shape[1]
+
+    @functools.cached_property
+    def _rows(self) -> dict[str, int]:
+        return {word: row for row, word in enumerate(self.words, 1)}
+
+    def rows(self, words: Sequence[str]) -> Int32[np.ndarray, ' W']:
+        """Return the row of the table for each word, in lower case as in the published code.
+
+        Args:
+          words: The words. An unknown one has row 0.
+        """
+        return np.array([self._rows.get(word.lower(), 0) for word in words], np.int32)
+
+    def unknown(self, words: Iterable[str]) -> float:
+        """Return the share of the words, each as often as it occurs, that has no vector."""
+        rows = self.rows(list(words))
+        return float((rows == 0).mean()) if len(rows) else 0.0
+
+
+def read_vectors(
+    path: str | os.PathLike[str],
+    words: Iterable[str] | None = None,
+    *,
+    bad_rows: str = 'error',
+) -> Vectors:
+    """Read word vectors: lines of a word and its numbers, with spaces between them.
+
+    A first line with the number of words and that of numbers, as word2vec writes it, is allowed.
+
+    Args:
+      path: The file, plain or compressed (.gz, .xz).
+      words: The words that are needed. They are looked up in lower case, as in the published code
+        of Clark et al. 2019, and the other lines are not kept; None keeps all.
+      bad_rows: What to do with lines that are no word with a vector: 'error' refuses the file,
+        'skip' leaves them out and warns.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      ValueError: Some lines are bad, the compression is damaged, or none of the words has a vector.
+    """
+    path = pathlib.Path(path)
+    asked = None if words is None else [word.lower() for word in words]
+    wanted = None if asked is None else set(asked)
+    width = None
+
+    def read(
+        line: bytes, identity: str, where: str
+    ) -> tuple[str, Float32[np.ndarray, ' V']] | None:
+        nonlocal width
+        if len(line) >= _LONGEST_LINE:
+            raise ValueError('the line has no end: is this a text of word vectors?')
+        fields = line.decode().rstrip().split(' ')
+        if width is None:
+            if len(fields) == 2 and all(field.isdecimal() for field in fields):
+                width = int(fields[1])
+                return None
+            width = len(fields) - 1
+        # Some words of GloVe have spaces in them.
+        word = ' '.join(fields[:-width]) if width > 0 else ''
+        if not word:
+            raise ValueError(f'{shortened(fields[0])} has {len(fields) - 1} numbers, not {width}')
+        if wanted is not None and word not in wanted:
+            return None
+        vector = np.array(fields[-width:], np.float32)
+        if not np.isfinite(vector).all():
+            raise ValueError(f'the vector of {shortened(word)} is not finite')
+        return word, vector
+
+    found: dict[str, np.ndarray] = {}
+    for each in good_rows(path, _lines(path), read, bad_rows):
+        if each is not None:
+            found.setdefault(*each)
+    if not found:
+        raise ValueError(
+            f'{path} has no vector of any of the {len(wanted or ()):,} words that are needed: are '
+            'the vectors of another language?'
+        )
+    table = np.stack(list(found.values()))
+    vectors = Vectors(tuple(found), np.concatenate([np.zeros_like(table[:1]), table]))
+    if asked is not None:
+        share = vectors.unknown(asked)
+        log = logging.warning if share >= _MANY_UNKNOWN else logging.info
+        log(
+            '%.1f %% of %d words have no vector in %s, and get one of zeros.',
+            100 * share, len(asked), path,
+        )  # fmt: skip
+    return vectors
+
+
+def _lines(path: pathlib.Path) -> Iterator[tuple[str, bytes]]:
+    opened = _COMPRESSED.get(path.suffix, lambda file: file)
+    try:
+        with open_regular(path) as raw, opened(raw) as file:
+            number = 0
+            while line := file.readline(_LONGEST_LINE):
+                number += 1
+                if line.strip():
+                    yield f'line {number}', line
+    except (lzma.LZMAError, gzip.BadGzipFile, EOFError) as fault:
+        raise ValueError(f'{path} is damaged, or no {path.suffix} file: {fault}') from None

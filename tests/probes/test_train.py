@@ -1,0 +1,335 @@
+"""Training: what is learnt in worlds whose maps are known, and what must change nothing."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from bert_secrets_jax.measure.words import word_maps
+from bert_secrets_jax.probes import evaluation, train
+from bert_secrets_jax.probes.evaluation import RIGHT_BRANCHING, attach, scores
+from bert_secrets_jax.probes.forms import (
+    ATTENTION,
+    ATTENTION_WORDS,
+    FORMS,
+    Sentence,
+    candidate_vectors,
+)
+from bert_secrets_jax.probes.train import cross_entropy, train_probes
+from tests.probes.conftest import LETTERS, parse_of, random_parses
+
+FEW = {'max_length': 32, 'seeds': 2}
+
+
+def world(monkeypatch, *, pointing: float):
+    """Make maps at random; the second head of the first layer has so much of the gold head.
+
+    A word that ROOT governs attends to [SEP] as much.
+    """
+
+    def maps_of(pretrained, parts, *, cache_mb=0):
+        config = pretrained.config
+        heads = config.num_hidden_layers * config.num_attention_heads
+
+        def of_part(index):
+            part = parts[index]
+            rows, length = part.batch.input_ids.shape
+            rng = np.random.default_rng(index)
+            maps = rng.dirichlet(np.ones(length), (rows, heads, length))
+            gold = part.words.heads
+            target = np.where(gold == 0, length - 1, gold - 1)
+            one = np.eye(length)[np.maximum(target, 0)] * (gold >= 0)[..., None]
+            maps[:, 1, : length - 2] += pointing * (one - maps[:, 1, : length - 2])
+            return jnp.asarray(maps, jnp.float32)
+
+        return of_part
+
+    monkeypatch.setattr(train, 'maps_of', maps_of)
+    monkeypatch.setattr(evaluation, 'maps_of', maps_of)
+
+
+def uas(attachment, name):
+    return scores(attachment.right[name], attachment.words)
+
+
+def test_a_head_that_points_at_governors_is_found(monkeypatch, model, vectors):
+    world(monkeypatch, pointing=0.9)
+    settings = {'vectors': vectors, 'max_length': 32}
+    probes = train_probes(model, random_parses(0, 150), learning_rate=0.05, seeds=2, **settings)
+    found = attach(model, probes, random_parses(1, 60), **settings)
+    assert uas(found, 'attention')[0].min() > 0.97
+    assert uas(found, 'attention and words')[0].min() > 0.9
+    # The baseline reads no maps.
+    assert uas(found, 'distances and words')[0].max() < 0.5
+    # It is the head itself, in its direction, that has the weight.
+    weights = probes.params['attention']['maps']
+    assert (np.abs(weights).reshape(2, -1).argmax(axis=1) == 1).all()
+    assert (weights[:, 0, 1] > 1).all()
+    for curve in probes.curves.values():
+        assert (curve[:, -1] < curve[:, 0]).all()
+
+
+def test_nothing_is_found_where_nothing_points(monkeypatch, model, vectors):
+    """As good as a guess among the words, which any constant score gives."""
+    world(monkeypatch, pointing=0.0)
+    settings = {'vectors': vectors, 'max_length': 32}
+    probes = train_probes(model, random_parses(0, 100), seeds=3, **settings)
+    dev = random_parses(1, 300)
+    found = attach(model, probes, dev, **settings)
+    lengths = np.array([len(parse.words) for parse in dev])
+    guess = (found.words / lengths).sum() / found.words.sum()
+    for form in FORMS:
+        score, error = uas(found, form.name)
+        assert score.mean() < guess + 4 * error.max()
+        # A word is a candidate for itself, too, which the maps do not tell from others.
+        assert score.mean() > 0.6 * guess - 4 * error.max()
+
+
+def one_by_one(pretrained, parses, form, vectors, *, seed, learning_rate, order):
+    """Train as the published code does, a sentence at a time and without padding."""
+    rng = np.random.default_rng(order)
+    parses = [parses[index] for index in rng.permutation(len(parses))]
+    state = train._initial((form,), train.sizes_of(pretrained, vectors), (seed,), learning_rate)
+    params = jax.tree.map(lambda leaf: leaf[0], state[form.name][0])
+    optimizer = optax.adam(learning_rate)
+    moments, losses = optimizer.init(params), []
+    for parse in parses:
+        one = alone(pretrained, parse, vectors)
+        heads = jnp.asarray([head + 1 for head in parse.heads])
+
+        def loss_of(params, one=one, heads=heads):
+            return optax.softmax_cross_entropy_with_integer_labels(
+                form.scores(params, one), heads
+            ).sum()
+
+        loss, gradient = jax.value_and_grad(loss_of)(params)
+        updates, moments = optimizer.update(gradient, moments)
+        params = optax.apply_updates(params, updates)
+        losses.append(loss)
+    return params, losses
+
+
+def alone(pretrained, parse, vectors) -> Sentence:
+    """Return what a probe reads of a sentence whose words are wordpieces."""
+    encoded = pretrained.tokenizer(parse.example.text_a, return_tensors='np')
+    inputs = {name: np.asarray(each, np.int32) for name, each in encoded.items()}
+    maps = pretrained.bert.apply({'params': pretrained.params}, **inputs).attentions
+    length = maps.shape[-1]
+    maps = maps.reshape(-1, length, length)
+    # [CLS] comes first, and stands behind the words here.
+    maps = word_maps(maps, np.array([length - 2, *range(length - 2), length - 1]), count=length)
+    of_words = jnp.asarray(vectors.table[vectors.rows(parse.forms)])
+    count = jnp.int32(length - 2)
+    return Sentence(maps, of_words, *candidate_vectors(of_words, count), count)
+
+
+@pytest.mark.parametrize('form', FORMS, ids=lambda form: form.name)
+def test_batches_and_padding_give_what_single_sentences_do(model, vectors, form):
+    """Of sentences of one length, in the same order: the published training."""
+    rng = np.random.default_rng(3)
+    parses = [parse_of(rng.choice(LETTERS, 5).tolist(), [1, -1, 1, 2, 3]) for _ in range(12)]
+    probes = train_probes(
+        model, parses, forms=(form,), vectors=vectors, seeds=(4,), learning_rate=0.01,
+        max_length=32, tokens_per_batch=1024,
+    )  # fmt: skip
+    params, losses = one_by_one(model, parses, form, vectors, seed=4, learning_rate=0.01, order=0)
+    assert probes.steps == 12
+    np.testing.assert_allclose(probes.curves[form.name][0], [np.sum(losses) / 60], rtol=1e-4)
+    for ours, theirs in zip(
+        jax.tree.leaves(probes.params[form.name]), jax.tree.leaves(params), strict=True
+    ):
+        # Adam's first steps are as long whatever the gradient, so that rounding shows.
+        np.testing.assert_allclose(ours[0], theirs, atol=2e-3)
+        assert np.median(np.abs(ours[0] - theirs)) < 1e-5
+
+
+def test_seeds_together_are_seeds_alone(model, vectors):
+    parses = random_parses(0, 20)
+    together = train_probes(model, parses, vectors=vectors, seeds=(3, 8), max_length=32)
+    for row, seed in enumerate((3, 8)):
+        single = train_probes(model, parses, vectors=vectors, seeds=(seed,), max_length=32)
+        for name, curve in single.curves.items():
+            np.testing.assert_allclose(together.curves[name][row], curve[0], rtol=1e-4)
+    assert (
+        np.abs(
+            together.params['attention']['maps'][0] - together.params['attention']['maps'][1]
+        ).max()
+        > 0.1
+    )
+
+
+def test_the_same_seed_gives_the_same_bits(model, vectors):
+    parses = random_parses(0, 20)
+    first, again = (train_probes(model, parses, vectors=vectors, **FEW) for _ in range(2))
+    for ours, theirs in zip(
+        jax.tree.leaves(dict(first.params)), jax.tree.leaves(dict(again.params)), strict=True
+    ):
+        np.testing.assert_array_equal(ours, theirs)
+    other = train_probes(model, parses, vectors=vectors, order=1, **FEW)
+    assert np.abs(first.params['attention']['maps'] - other.params['attention']['maps']).max() > 0
+
+
+def test_probes_do_not_know_of_each_other(model, vectors):
+    parses = random_parses(0, 20)
+    all_together = train_probes(model, parses, vectors=vectors, **FEW)
+    single = train_probes(model, parses, forms=(ATTENTION,), **FEW)
+    np.testing.assert_allclose(
+        all_together.params['attention']['maps'], single.params['attention']['maps'], atol=1e-5
+    )
+    assert list(single.params) == ['attention']
+
+
+def test_without_vectors_only_attention_is_trained(model, caplog):
+    with caplog.at_level('INFO'):
+        probes = train_probes(model, random_parses(0, 8), **FEW)
+    assert probes.forms == (ATTENTION,) and 'Without word vectors' in caplog.text
+
+
+def test_several_sentences_of_an_update(model):
+    """The gradient is that of all of them; a filler row is none of them, and no update."""
+    parses = [parse_of(['cat', 'saw', 'dog'], [1, -1, 1])] * 5
+    probes = train_probes(model, parses, batch_size=2, **FEW)
+    assert probes.steps == 3
+    filled = train_probes(model, parses, batch_size=8, **FEW)
+    assert filled.steps == 1
+    # The first step of Adam has the length of the learning rate.
+    initial = np.stack(
+        [ATTENTION.init(jax.random.key(seed), probes.sizes)['maps'] for seed in (0, 1)]
+    )
+    moved = np.abs(filled.params['attention']['maps'] - initial)
+    np.testing.assert_allclose(moved, 2e-3, rtol=1e-2)
+
+
+def test_kept_maps_are_maps(model):
+    """Of several epochs: kept, or computed anew where they do not fit, to the rounding."""
+    parses = random_parses(0, 16)
+    kept = train_probes(model, parses, epochs=3, **FEW)
+    anew = train_probes(model, parses, epochs=3, cache_mb=0, **FEW)
+    assert kept.steps == anew.steps == 48
+    np.testing.assert_allclose(
+        kept.params['attention']['maps'], anew.params['attention']['maps'], atol=1e-3
+    )
+    assert kept.seen[-1] == 48
+
+
+def test_maps_that_do_not_fit_are_not_kept(model, caplog):
+    with caplog.at_level('INFO'):
+        train_probes(model, random_parses(0, 8), epochs=2, cache_mb=0.001, **FEW)
+    assert 'they are computed in each epoch' in caplog.text
+
+
+def test_words_without_wordpieces(model):
+    """What is cut off is no candidate, and neither it nor what it governs is asked for."""
+    parse = parse_of(['cat'] * 6, [5, 2, -1, 2, 2, 2], ['NOUN'] * 3 + ['PUNCT'] + ['NOUN'] * 2)
+    (part,) = train.prepare(model, [parse], max_length=8, tokens_per_batch=64)
+    assert part.words.count.tolist() == [6]
+    cut = train.prepare(model, [parse], max_length=7, tokens_per_batch=64)
+    (part,) = cut
+    assert part.words.count.tolist() == [5]
+    assert part.words.heads.tolist() == [[-1, 3, 0, 3, 3]]
+    assert part.counted.tolist() == [[False, True, True, False, True]]
+    assert part.words.pieces.tolist() == [[5, 0, 1, 2, 3, 4, 6]]
+    counts = train.asked(cut, [parse])
+    assert dataclasses.astuple(counts) == (6, 1, 1, 1) and counts.counted == 3
+
+
+def test_right_branching(model):
+    parses = [parse_of(['cat', 'saw', 'dog', '.'], [1, 2, -1, 2], [*['NOUN'] * 3, 'PUNCT'])]
+    probes = train_probes(model, parses, **FEW)
+    found = attach(model, probes, parses, max_length=32)
+    assert found.words.tolist() == [3] and found.right[RIGHT_BRANCHING].tolist() == [[2]]
+
+
+def test_each_word_has_the_candidate_of_the_greatest_score(model, vectors):
+    parses = random_parses(2, 6)
+    probes = train_probes(model, random_parses(0, 20), vectors=vectors, **FEW)
+    found = attach(model, probes, parses, vectors=vectors, max_length=32)
+    for row, parse in enumerate(parses):
+        one = alone(model, parse, vectors)
+        spoken = np.array(parse.classes) != 'PUNCT'
+        for form in FORMS:
+            of_form = probes.params[form.name]
+            for seed in range(2):
+                of_seed = [jnp.asarray(leaf[seed]) for leaf in jax.tree.leaves(of_form)]
+                params = jax.tree.unflatten(jax.tree.structure(of_form), of_seed)
+                best = np.asarray(form.scores(params, one)).argmax(axis=1) - 1
+                expected = ((best == np.array(parse.heads)) & spoken).sum()
+                assert found.right[form.name][seed, row] == expected
+        assert found.words[row] == spoken.sum()
+
+
+def test_cross_entropy_is_optaxs():
+    rng = np.random.default_rng(0)
+    some = rng.normal(size=(2, 4, 5)).astype(np.float32)
+    heads = np.array([[1, 0, 2, -1], [-1, 1, -1, -1]])
+    found = sum(map(cross_entropy, jnp.asarray(some), jnp.asarray(heads), jnp.array([3, 1])))
+    expected = optax.softmax_cross_entropy_with_integer_labels(some[0, :3, :4], heads[0, :3]).sum()
+    expected += optax.softmax_cross_entropy_with_integer_labels(some[1, 1, :2], heads[1, 1])
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    'settings, what',
+    [
+        ({'epochs': 0}, 'epochs=0 must be a whole number from 1'),
+        ({'batch_size': 0}, 'batch_size=0 must be'),
+        ({'learning_rate': 0}, 'learning_rate=0 must be'),
+        ({'reading': 'other'}, 'must be one of paper, notebook'),
+        ({'seeds': ()}, 'one seed or more'),
+        ({'seeds': (1, 1)}, 'each once'),
+        ({'forms': ()}, 'one probe or more'),
+        ({'forms': (ATTENTION, ATTENTION)}, 'a name of its own'),
+        ({'forms': (ATTENTION_WORDS,)}, '"attention and words" reads word vectors'),
+        ({'learning_rate': 10.0, 'epochs': 2}, None),
+    ],
+)
+def test_settings_out_of_range(model, settings, what):
+    if what is None:
+        assert np.isfinite(train_probes(model, random_parses(0, 4), **FEW | settings).steps)
+        return
+    with pytest.raises(ValueError, match=what):
+        train_probes(model, random_parses(0, 4), **FEW | settings)
+
+
+def test_nothing_to_learn_from(model, vectors, untyped):
+    with pytest.raises(ValueError, match='no sentences'):
+        train_probes(model, [], **FEW)
+    with pytest.raises(TypeError, match='read_treebank'):
+        train_probes(model, ['the cat ran'], **FEW)
+    marks = [parse_of(['.', '.'], [-1, 0], ['PUNCT', 'PUNCT'])]
+    probes = train_probes(model, marks, **FEW)
+    with pytest.raises(ValueError, match='No word of these sentences counts'):
+        attach(model, probes, marks, max_length=32)
+    with pytest.raises(ValueError, match='12 maps and vectors of 0 numbers, and are'):
+        attach(model, probes, random_parses(0, 3), vectors=vectors, max_length=32)
+
+
+def test_standard_errors_are_those_of_sentences():
+    """Words of a sentence are right or wrong together: the error covers, and that of words not."""
+    rng = np.random.default_rng(0)
+    inside, of_words = 0, 0
+    for _ in range(600):
+        words = rng.integers(1, 20, 80)
+        chance = np.clip(0.6 + 0.25 * rng.normal(size=80) - 0.005 * words, 0, 1)
+        right = rng.binomial(words, chance)[None]
+        (score,), (error,) = scores(right.astype(np.float32), words.astype(np.float32))
+        assert score == pytest.approx(right.sum() / words.sum())
+        of_word = np.sqrt(score * (1 - score) / words.sum())
+        inside += abs(score - TRUE) <= 1.96 * error
+        of_words += abs(score - TRUE) <= 1.96 * of_word
+    assert 0.92 < inside / 600 < 0.975
+    assert of_words / 600 < 0.9
+
+
+def _true() -> float:
+    """The score of the world above in the limit of many sentences."""
+    rng = np.random.default_rng(1)
+    words = rng.integers(1, 20, 2_000_000)
+    chance = np.clip(0.6 + 0.25 * rng.normal(size=len(words)) - 0.005 * words, 0, 1)
+    return float((words * chance).sum() / words.sum())
+
+
+TRUE = _true()

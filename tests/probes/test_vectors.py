@@ -1,0 +1,87 @@
+"""Files of word vectors: their formats, what is kept of them, and faults by name."""
+
+import gzip
+import lzma
+
+import numpy as np
+import pytest
+
+from bert_secrets_jax.probes.vectors import Vectors, read_vectors
+
+TEXT = 'the 0.5 -1 2e-1\n. . 1 2 3\ncat 1 1 1\nthe 9 9 9\nCat 4 4 4\n'
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(text=TEXT, name='some.txt'):
+        path = tmp_path / name
+        data = text if isinstance(text, bytes) else text.encode()
+        path.write_bytes({'.gz': gzip.compress, '.xz': lzma.compress}.get(path.suffix, bytes)(data))
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize('name', ['some.txt', 'some.txt.gz', 'some.txt.xz'])
+@pytest.mark.parametrize('first', ['', '5 3\n'])
+def test_all_formats(written, name, first):
+    vectors = read_vectors(written(first + TEXT, name))
+    assert vectors.words == ('the', '. .', 'cat', 'Cat') and vectors.width == 3
+    # The first of two vectors of one word counts, and row 0 is that of unknown words.
+    np.testing.assert_array_equal(vectors.table[:2], np.float32([[0, 0, 0], [0.5, -1, 0.2]]))
+    assert vectors.table.dtype == np.float32 and len(vectors.table) == 5
+
+
+def test_the_words_that_are_asked_for(written, caplog):
+    asked = ['The', 'dog', 'CAT', 'cat']
+    with caplog.at_level('INFO'):
+        vectors = read_vectors(written(), asked)
+    assert vectors.words == ('the', 'cat')
+    assert vectors.rows(asked).tolist() == [1, 0, 2, 2]
+    assert vectors.unknown(asked) == 0.25 and vectors.unknown([]) == 0
+    assert '25.0 % of 4 words have no vector' in caplog.text
+
+
+@pytest.mark.parametrize(
+    'text, what',
+    [
+        ('the 1 2\ncat 1\n', "line 2: 'cat' has 1 numbers, not 2"),
+        ('the 1 2\ncat 1 x\n', 'line 2: could not convert'),
+        ('the 1 2\ncat 1 nan\n', "line 2: the vector of 'cat' is not finite"),
+        (b'the 1 2\n\xff 1 2\n', "line 2: 'utf-8' codec"),
+        ('', 'has nothing to read'),
+        ('the\n', "line 1: 'the' has 0 numbers"),
+    ],
+)
+def test_bad_lines_are_named(written, text, what):
+    with pytest.raises(ValueError, match=what):
+        read_vectors(written(text))
+
+
+def test_bad_lines_can_be_left_out(written):
+    vectors = read_vectors(written('the 1 2\ncat 1\ndog 3 4\n'), bad_rows='skip')
+    assert vectors.words == ('the', 'dog')
+
+
+def test_other_faults(written, tmp_path):
+    with pytest.raises(ValueError, match='none|no vector of any of the 1 words'):
+        read_vectors(written(), ['zzz'])
+    damaged = tmp_path / 'damaged.xz'
+    damaged.write_bytes(lzma.compress(TEXT.encode())[:-8])
+    with pytest.raises(ValueError, match='is damaged, or no .xz file'):
+        read_vectors(damaged)
+    plain = tmp_path / 'plain.gz'
+    plain.write_text(TEXT)
+    with pytest.raises(ValueError, match='is damaged, or no .gz file'):
+        read_vectors(plain)
+    with pytest.raises(FileNotFoundError):
+        read_vectors(tmp_path / 'none.txt')
+    with pytest.raises(ValueError, match='a folder'):
+        read_vectors(tmp_path)
+
+
+def test_a_table_of_other_shape_is_refused():
+    with pytest.raises(ValueError, match='2 words need a table'):
+        Vectors(('a', 'b'), np.zeros((2, 3), np.float32))
+    with pytest.raises(ValueError, match='must be zeros'):
+        Vectors(('a',), np.ones((2, 3), np.float32))
