@@ -873,6 +873,10 @@ def every_verdict():
         words = np.full(sentences, 9, np.float32)
         for claim in (claims.PROBE_BEYOND_WORDS, claims.ATTENTION_BEYOND_RANDOM):
             yield claims.probe_leads(claim, words, found + lead, found[:1])
+    for gain, error, texts in itertools.product((-0.1, 0.1, 0.4), (1e-3, 0.3), (9, 60)):
+        yield claims.no_head_for_all(gain, error, texts)
+        one, other = (gain, error, texts), (gain + 0.2, error, texts)
+        yield claims.relations_have_heads({'det': one, 'obj': other, 'nmod:poss': one})
 
 
 def in_runs():
@@ -896,7 +900,7 @@ def test_there_are_verdicts_of_every_kind(verdicts):
     outcomes = {HOLDS, DOES_NOT_HOLD, UNDECIDED, TOO_FEW, NOT_MEASURED}
     assert {found.verdict for found in verdicts} == outcomes
     found = [value for value in vars(claims).values() if isinstance(value, claims.Claim)]
-    assert {found.claim for found in verdicts} == set(found) and len(found) == 20
+    assert {found.claim for found in verdicts} == set(found) and len(found) == 24
     for claim in found:
         assert claim.text.endswith('.') and claim.bound.endswith('.')
         assert claim.limits.endswith('.')

@@ -340,6 +340,23 @@ def probes(claim, threshold, *, seeds):
     return draw
 
 
+def gain_of(rng, mean, texts=60):
+    """What a head finds more than an offset: the mean over texts, its error, and their number."""
+    values = rng.normal(mean, 0.4, texts)
+    return float(values.mean()), float(values.std(ddof=1) / texts**0.5), texts
+
+
+def relation_heads(rng, margin):
+    """Two of six relations have a head and three have none; the margin is that of the sixth."""
+    means = {'a': 0.6, 'b': 0.6, 'c': claims.PRACTICAL_LEAD + margin, 'd': -0.3, 'e': -0.3}
+    means['f'] = -0.3
+    return claims.relations_have_heads({name: gain_of(rng, mean) for name, mean in means.items()})
+
+
+def no_head_for_all(rng, margin):
+    return claims.no_head_for_all(*gain_of(rng, claims.PRACTICAL_LEAD - margin))
+
+
 WORLDS = {
     'last layers': World(claims.LAST_LAYERS, last_layers, 0.1),
     'last layers, seeds': World(claims.LAST_LAYERS, last_layers_of_seeds, 0.2),
@@ -362,6 +379,8 @@ WORLDS = {
     'layer': World(claims.LAYER_HELPS, mask_helps(claims.LAYER_HELPS), 0.02),
     'frame heads': World(claims.FRAME_HEADS, frame_heads, 0.01),
     'random head': World(claims.RANDOM_HEAD_HELPS, random_head, 0.03, draws=100),
+    'relation heads': World(claims.RELATION_HEADS, relation_heads, 0.25),
+    'no head for all': World(claims.NO_HEAD_FOR_ALL, no_head_for_all, 0.25),
     'probe beyond words': World(
         claims.PROBE_BEYOND_WORDS,
         probes(claims.PROBE_BEYOND_WORDS, claims.LEAD_OVER_WORDS, seeds=3),
