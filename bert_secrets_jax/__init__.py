@@ -33,6 +33,7 @@ _MEMBERS = {
     'data.linguistics': ('annotate',),
     'data.masking': ('MaskedBatch', 'Masking', 'mask_words'),
     'data.questions': ('Question', 'read_questions'),
+    'data.segments': ('read_segments',),
     'data.tables': ('read_table',),
     'data.tagged': ('Tagged', 'read_conllu', 'read_tagged'),
     'data.tasks': ('GLUE', 'Example', 'Task', 'get_task'),
@@ -55,6 +56,8 @@ _MEMBERS = {
         'with_classifier',
         'with_masked_lm',
     ),
+    'probes.train': ('train_probes',),
+    'probes.vectors': ('Vectors', 'read_vectors'),
     'programs.api': ('Report', 'report'),
     'report.explorer': ('Explorer',),
     'runs.result': ('Finding', 'Result'),
@@ -101,6 +104,7 @@ if TYPE_CHECKING:
     from bert_secrets_jax.data.linguistics import annotate
     from bert_secrets_jax.data.masking import MaskedBatch, Masking, mask_words
     from bert_secrets_jax.data.questions import Question, read_questions
+    from bert_secrets_jax.data.segments import read_segments
     from bert_secrets_jax.data.tables import read_table
     from bert_secrets_jax.data.tagged import Tagged, read_conllu, read_tagged
     from bert_secrets_jax.data.tasks import GLUE, Example, Task, get_task
@@ -133,6 +137,8 @@ if TYPE_CHECKING:
         with_classifier,
         with_masked_lm,
     )
+    from bert_secrets_jax.probes.train import train_probes
+    from bert_secrets_jax.probes.vectors import Vectors, read_vectors
     from bert_secrets_jax.programs.api import Report, report
     from bert_secrets_jax.report.explorer import Explorer
     from bert_secrets_jax.runs.result import Finding, Result

@@ -105,6 +105,18 @@ def get_config(arg: str = '') -> ConfigDict:
                 'max_train': 0,
                 'max_dev': 0,
             },
+            'probe': {
+                # Word vectors in the format of GloVe (.txt, .gz or .xz); '' trains only the probe
+                # that reads no words.
+                'vectors': '',
+                'num_seeds': 3,
+                # Passes over the training sentences; the paper makes one, over 36,000.
+                'epochs': 1,
+                # Whether the same model with random weights is probed, too.
+                'random_weights': True,
+                # The most megabytes of maps that are kept for further epochs.
+                'cache_mb': 1024,
+            },
             # How many examples have their maps drawn.
             'maps': {'examples': 3},
             'train': {

@@ -23,6 +23,9 @@ NUMBERS: Mapping[str, Range] = types.MappingProxyType(
         'frames.per_unit': _COUNT_OR_ALL,
         'treebank.max_train': _COUNT_OR_ALL,
         'treebank.max_dev': _COUNT_OR_ALL,
+        'probe.num_seeds': Range(1, 1_000),
+        'probe.epochs': Range(1, 10_000),
+        'probe.cache_mb': Range(0, 1_000_000),
         'maps.examples': Range(0, 1_000),
         'train.num_seeds': Range(1, 1_000),
         'train.max_examples': _COUNT_OR_ALL,
@@ -73,7 +76,7 @@ _LISTED: Mapping[str, tuple[str, ...]] = types.MappingProxyType(
         )
     }
 )  # fmt: skip
-_SWITCHES = ('model.allow_unknown', 'masked_lm.one_at_a_time')
+_SWITCHES = ('model.allow_unknown', 'masked_lm.one_at_a_time', 'probe.random_weights')
 _SEVERAL = ('train.starts', 'change.readings', 'ablation.sets')
 _OPTIONAL = (
     'model.revision', 'data.glue_dir', 'data.tfds_dir', 'data.file', 'data.name', 'data.text_b',

@@ -80,6 +80,7 @@ def programs() -> dict[str, str]:
         'look_at': 'attention to [SEP], neighbours and punctuation, entropies, gradients',
         'cluster': 'which heads do alike, and whether those of one layer do',
         'syntax_heads': 'heads that find dependency relations, on a treebank',
+        'probe': 'dependency heads from attention alone, by a trained probe',
         'masked_lm': 'which heads a masked LM needs as it is, without fine-tuning',
         'ablate': 'disabling heads and layers, and what of it is real',
         'ablate_seeds': 'the same in several fine-tunings: what holds for any of them',

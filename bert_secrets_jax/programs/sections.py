@@ -51,6 +51,7 @@ from bert_secrets_jax.analyses.patterns import (
     clearest,
     map_statistics,
 )
+from bert_secrets_jax.analyses.probing import Probing, probing
 from bert_secrets_jax.analyses.relations import Relations, assemble, relation_statistics
 from bert_secrets_jax.analyses.special_tokens import STATISTICS, SpecialTokens
 from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads, syntax_heads
@@ -250,8 +251,36 @@ def _syntax_heads(study: Study, _) -> SyntaxHeads:
             settings=study.settings,
         ),
     )
-    subject = dataclasses.replace(study.subject, texts=study.treebank_name, task=None)
-    return dataclasses.replace(found, subject=subject)
+    return dataclasses.replace(found, subject=study.of_treebank)
+
+
+def _probe(study: Study, _) -> Probing:
+    settings = study.config.probe
+    depends_on = {
+        'weights': study.input('weights'),
+        'treebank': study.input('treebank'),
+        'vectors': study.input('vectors'),
+        'encoding': study.config.encoding.to_dict(),
+        'probe': [settings.num_seeds, settings.epochs, settings.random_weights],
+    }
+    train, dev = study.treebank
+    found = study.run.keep(
+        'probes',
+        Probing,
+        depends_on,
+        lambda: probing(
+            study.pretrained,
+            train,
+            dev,
+            vectors=study.vectors,
+            seeds=settings.num_seeds,
+            epochs=settings.epochs,
+            random_weights=settings.random_weights,
+            max_length=study.config.encoding.max_length,
+            cache_mb=settings.cache_mb,
+        ),
+    )
+    return dataclasses.replace(found, subject=study.of_treebank)
 
 
 def _features(study: Study, _) -> Features:
@@ -621,6 +650,7 @@ SECTIONS: Mapping[str, Section] = {
     'look_at': Section(_look_at, _look_at_wants),
     'cluster': Section(_clusters, _cluster_wants),
     'syntax_heads': Section(_syntax_heads, needs=_needs_trees),
+    'probe': Section(_probe, needs=_needs_trees),
     'masked_lm': Section(_masked_lm, needs=_needs_masked_lm),
     'ablate': Section(_ablation, needs=_needs_classifier),
     'ablate_seeds': Section(_ablation_over_seeds, needs=_needs_seeds),
@@ -629,8 +659,8 @@ SECTIONS: Mapping[str, Section] = {
     'maps': Section(_example_maps, _telling),
     'claims': Section(_claims),
 }
-# Pairs of all heads take a day.
-ONLY_ON_REQUEST = ('interactions',)
+# Pairs of all heads take a day, and probes read a large treebank several times.
+ONLY_ON_REQUEST = ('interactions', 'probe')
 # The beginning of the names of a section's files, if it is not the name of the section.
 FILES = {
     'cluster': 'clusters',
@@ -638,4 +668,5 @@ FILES = {
     'ablate_seeds': 'ablation_over_seeds',
     'finetune': 'finetuning',
     'masked_lm': 'masked_lm_ablation',
+    'probe': 'probes',
 }

@@ -68,6 +68,7 @@ from bert_secrets_jax.model.weights import (
     without_head,
 )
 from bert_secrets_jax.patterns.classifier import Classifier, load_classifier
+from bert_secrets_jax.probes.vectors import Vectors, read_vectors
 from bert_secrets_jax.programs import inputs
 from bert_secrets_jax.progress import progress
 from bert_secrets_jax.runs.result import Subject
@@ -311,10 +312,23 @@ class Study:
         )
 
     @property
-    def treebank_name(self) -> str:
-        """The name of the treebank, for sentences and captions."""
+    def of_treebank(self) -> Subject:
+        """The names of the model and the treebank, for sentences and captions."""
         path = self.config.treebank.dev
-        return pathlib.PurePath(path).stem if path else 'the embedded treebank'
+        texts = pathlib.PurePath(path).stem if path else 'the embedded treebank'
+        return Subject(self.model_name, texts)
+
+    @property
+    def vectors(self) -> Vectors | None:
+        """The word vectors of the probes, of the words of the treebank; None without any."""
+        return self.once('vectors', self._vectors)
+
+    def _vectors(self) -> Vectors | None:
+        path = self.config.probe.vectors
+        if not path:
+            return None
+        words = {word for part in self.treebank for parse in part for word in parse.forms}
+        return read_vectors(path, words)
 
     @functools.cached_property
     def mesh(self) -> jax.sharding.Mesh | None:
@@ -368,7 +382,8 @@ class Study:
 
         Args:
           name: The name of the input: 'weights', 'texts' (those that are analysed), 'dev', 'train',
-            'ablated texts', 'choosing texts', 'annotations', 'classifier', 'frames' or 'treebank'.
+            'ablated texts', 'choosing texts', 'annotations', 'classifier', 'frames', 'treebank' or
+            'vectors'.
 
         Raises:
           FileNotFoundError: The input is not there, and the run has noted no digest of it.
@@ -406,6 +421,7 @@ class Study:
             'classifier': self._digest_of_classifier,
             'frames': self._digest_of_frames,
             'treebank': lambda: _digest_of([*self.treebank[0], *self.treebank[1]]),
+            'vectors': self._digest_of_vectors,
         }
 
     def _sources(self, name: str) -> Any:
@@ -426,6 +442,7 @@ class Study:
             'classifier': config.patterns.classifier,
             'frames': config.frames.to_dict(),
             'treebank': [config.treebank.to_dict(), config.seed],
+            'vectors': config.probe.vectors,
         }
         return sources.get(name, texts)
 
@@ -454,6 +471,10 @@ class Study:
             return _of_file(pathlib.Path(frames.sample))
         # FrameNet itself is large, and has versions: its folder stands for it.
         return digest(frames.to_dict())
+
+    def _digest_of_vectors(self) -> str:
+        path = self.config.probe.vectors
+        return _of_file(pathlib.Path(path)) if path else ''
 
     def on_texts(self) -> dict[str, Any]:
         """Return everything that each statistic of the model as it is depends on."""
