@@ -217,8 +217,8 @@ class Probing(Result):
         return Figures(
             {
                 'probes': functools.partial(_draw_scores, self),
-                'probe_weights': functools.partial(_draw_weights, self),
-                'probe_curves': functools.partial(_draw_curves, self),
+                'probes_weights': functools.partial(_draw_weights, self),
+                'probes_curves': functools.partial(_draw_curves, self),
             }
         )
 

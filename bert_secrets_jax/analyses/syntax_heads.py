@@ -147,7 +147,7 @@ class SyntaxHeads(Result):
 
     def figures(self):
         shown = self._by_gain()[:_SHOWN]
-        drawings = {'syntax_relations': functools.partial(_draw_relations, self)}
+        drawings = {'syntax_heads_relations': functools.partial(_draw_relations, self)}
         if shown:
             drawings['syntax_heads'] = functools.partial(_draw_heads, self, shown)
         return Figures(drawings)

@@ -110,8 +110,9 @@ def get_config(arg: str = '') -> ConfigDict:
                 # that reads no words.
                 'vectors': '',
                 'num_seeds': 3,
-                # Passes over the training sentences; the paper makes one, over 36,000.
-                'epochs': 1,
+                # Passes over the training sentences; the paper makes one, over 36,000. 0 makes as
+                # many as give 2,000 updates, and one at least.
+                'epochs': 0,
                 # Whether the same model with random weights is probed, too.
                 'random_weights': True,
                 # The most megabytes of maps that are kept for further epochs.

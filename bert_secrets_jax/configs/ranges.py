@@ -24,7 +24,7 @@ NUMBERS: Mapping[str, Range] = types.MappingProxyType(
         'treebank.max_train': _COUNT_OR_ALL,
         'treebank.max_dev': _COUNT_OR_ALL,
         'probe.num_seeds': Range(1, 1_000),
-        'probe.epochs': Range(1, 10_000),
+        'probe.epochs': Range(0, 10_000),
         'probe.cache_mb': Range(0, 1_000_000),
         'maps.examples': Range(0, 1_000),
         'train.num_seeds': Range(1, 1_000),

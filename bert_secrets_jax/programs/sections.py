@@ -254,6 +254,10 @@ def _syntax_heads(study: Study, _) -> SyntaxHeads:
     return dataclasses.replace(found, subject=study.of_treebank)
 
 
+# Probes learn little from fewer updates: a small treebank is read several times.
+_UPDATES = 2000
+
+
 def _probe(study: Study, _) -> Probing:
     settings = study.config.probe
     depends_on = {
@@ -264,6 +268,7 @@ def _probe(study: Study, _) -> Probing:
         'probe': [settings.num_seeds, settings.epochs, settings.random_weights],
     }
     train, dev = study.treebank
+    epochs = settings.epochs or -(-_UPDATES // len(train))
     found = study.run.keep(
         'probes',
         Probing,
@@ -274,7 +279,7 @@ def _probe(study: Study, _) -> Probing:
             dev,
             vectors=study.vectors,
             seeds=settings.num_seeds,
-            epochs=settings.epochs,
+            epochs=epochs,
             random_weights=settings.random_weights,
             max_length=study.config.encoding.max_length,
             cache_mb=settings.cache_mb,
@@ -659,8 +664,8 @@ SECTIONS: Mapping[str, Section] = {
     'maps': Section(_example_maps, _telling),
     'claims': Section(_claims),
 }
-# Pairs of all heads take a day, and probes read a large treebank several times.
-ONLY_ON_REQUEST = ('interactions', 'probe')
+# Pairs of all heads take a day.
+ONLY_ON_REQUEST = ('interactions',)
 # The beginning of the names of a section's files, if it is not the name of the section.
 FILES = {
     'cluster': 'clusters',

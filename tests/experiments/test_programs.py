@@ -53,6 +53,13 @@ def test_results_are_files(finished):
         'relations_distances',
         'cls_tokens',
         'clusters',
+        'look_at_attention',
+        'look_at_entropies',
+        'look_at_gradients',
+        'syntax_heads_relations',
+        'syntax_heads',
+        'probes',
+        'probes_curves',
         'frames',
         'frames1',
         'ablation_heads',
@@ -74,7 +81,7 @@ def test_results_are_files(finished):
     # One pass for all sections, and one for each fine-tuned model.
     assert log.count('Attention: 20/20 examples') == 1
     assert log.count('Change (seed 0): 20/20') == log.count('Change (seed 1): 20/20') == 1
-    assert 'Section 13 of 13: claims' in log and 'failed' not in log
+    assert 'Section 16 of 16: claims' in log and 'failed' not in log
     page = (workdir / 'report.html').read_text()
     assert 'on 20 examples of MRPC dev' in page and 'the paper, digitised' in page
     assert '87.9 / 82.3' in page and 'fine-tuned on 20 examples of MRPC train' in page
@@ -87,10 +94,12 @@ def test_claims_have_verdicts(finished):
     """Twenty examples of a tiny model decide little; nothing that was measured is missing."""
     workdir, result = finished
     found = {row['claim']: row for row in read(workdir / 'claims.csv')}
-    assert len(found) == 14
+    assert len(found) == 22
     missing = [row for row in found.values() if row['verdict'] == 'not measured']
     assert [row['evidence'] for row in missing] == [
-        'Needs fine-tuning from both starts, pre-trained and random.'
+        'Needs fine-tuning from both starts, pre-trained and random.',
+        'Needs probing with word vectors.',
+        'Needs probing with word vectors and with random weights.',
     ]
     (layers,) = (row for text, row in found.items() if 'attention of the last two layers' in text)
     assert layers['for'] == 'these models, on examples like these'
@@ -343,14 +352,14 @@ def test_a_changed_setting_computes_its_dependents_alone(copied, checkpoint, glu
 
     # More random links: the pass measures these alone, and nothing of a fine-tuned model.
     new, log = again('reproduce', '--config.links.draws=120')
-    assert new == {'frames'} | {
+    assert new == {'frames', 'syntax_heads'} | {
         f'random_links_from_{title}' for title in (
             'verb_to_subject', 'subject_to_verb', 'noun_to_pronoun', 'pronoun_to_noun',
         )
     }  # fmt: skip
     assert 'Change (' not in log and 'Fine-tuning' not in log and 'Ablation' not in log
     sections = re.findall(r'Section \d of \d: (\w+)', log)
-    assert sections == ['relations', 'frames', 'maps', 'claims']
+    assert sections == ['relations', 'frames', 'syntax_heads', 'maps', 'claims']
 
     # Another baseline, and only one section asked for: that is swept, and nothing else is done.
     uniform = read(copied / 'ablation_heads.csv')
@@ -378,10 +387,14 @@ def test_a_changed_setting_computes_its_dependents_alone(copied, checkpoint, glu
         'Frames',
         'Fine-tuning',
         'Which heads do alike',
+        'Heads that find relations between words',
+        'Probes: dependency heads from attention alone',
         'Maps of example sentences',
     ]
     left = {file.name.partition('_')[0].partition('.')[0] for file in copied.glob('*.csv')}
-    assert left == {'special', 'relations', 'frames', 'finetuning', 'clusters', 'claims'}
+    assert left == {
+        'special', 'relations', 'frames', 'finetuning', 'clusters', 'syntax', 'probes', 'claims',
+    }  # fmt: skip
     figures = {file.name.partition('_')[0] for file in (copied / 'figures').iterdir()}
     assert not {'ablation', 'attention', 'patterns', 'features', 'cls'} & figures
     assert not (copied / 'findings' / 'ablation.csv').exists()

@@ -146,7 +146,10 @@ def test_your_own_table_from_the_command_line(checkpoint, tmp_path):
         'Attention to special tokens and neighbours',
         'Frames',
         'Patterns of attention',
+        'What heads look at',
         'Which heads do alike',
+        'Heads that find relations between words',
+        'Probes: dependency heads from attention alone',
         'Maps of example sentences',
     ]
     frames = bs.read_results(tmp_path / 'out')
