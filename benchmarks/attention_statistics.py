@@ -44,11 +44,26 @@ def pytorch_statistics(model, inputs, marks) -> dict[str, torch.Tensor]:
     received = (maps * real[..., None]).sum(3) / length[..., None]
     cls, sep = (marks[name][None, :, None, :] for name in ('cls', 'sep'))
     from_cls = maps[..., 0, :]
+    stops = marks['period_comma'][None, :, None, :]
+    even = real / length
+    smoothed = 0.9999 * maps + 0.0001 * even[:, :, :, None, :]
+    has_stops = stops.any(-1).to(maps.dtype)
+    to_sep = (maps * sep[..., None, :]).sum(-1)
     found = {
         '[CLS]': (received * cls).amax(-1),
         '[SEP]': (received * sep).amax(-1),
         '[CLS] and all [SEP]': (received * (cls | sep)).sum(-1),
         'entropy (nats)': (torch.special.entr(maps).sum(-1) * real).sum(-1) / length,
+        'all [SEP]': (received * sep).sum(-1),
+        # A mean over the examples that have one.
+        'period or comma': (received * stops).sum(-1) * has_stops,
+        '[SEP] to [SEP]': (to_sep * sep).sum(-1) / sep.sum(-1),
+        'other tokens to [SEP]': (to_sep * (real - sep.to(real.dtype))).sum(-1)
+        / (length - sep.sum(-1)),
+        'entropy of [CLS] (nats)': torch.special.entr(from_cls).sum(-1),
+        'entropy, smoothed (nats)': (torch.special.entr(smoothed).sum(-1) * real).sum(-1) / length,
+        'entropy of [CLS], smoothed (nats)': torch.special.entr(smoothed[..., 0, :]).sum(-1),
+        'entropy of even attention': length.log().expand(from_cls.shape[:3]),
         'from [CLS] to [CLS]': (from_cls * cls).amax(-1),
         'from [CLS] to [SEP]': (from_cls * sep).amax(-1),
     }

@@ -208,8 +208,10 @@ def shrink(config: ConfigDict) -> ConfigDict:
     config.data.max_examples = 12
     config.maps.examples = 1
     config.ablation.max_examples = 12
-    config.treebank.max_train = 30
-    config.treebank.max_dev = 30
+    config.treebank.max_train = 12
+    config.treebank.max_dev = 12
+    config.probe.num_seeds = 2
+    config.probe.epochs = 1
     config.train.max_examples = 16
     config.train.max_dev_examples = 64
     config.train.epochs = 1

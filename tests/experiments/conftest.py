@@ -105,6 +105,9 @@ def settings(checkpoint, glue_dir, workdir, config='configs/paper.py:mrpc'):
         '--config.encoding.max_length=24',
         # Sixty wordpieces know few of the embedded sentences.
         '--config.model.allow_unknown=True',
+        '--config.treebank.max_train=40',
+        '--config.treebank.max_dev=40',
+        '--config.probe.epochs=1',
         "--config.train.starts=('pretrained',)",
         '--config.train.num_seeds=2',
         '--config.train.batch_size=8',
