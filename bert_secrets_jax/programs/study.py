@@ -97,6 +97,19 @@ class Measured:
     scores: LinkScores | None = None
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Differentiated:
+    """How much a loss depends on attention, if it is known.
+
+    Attributes:
+      gradients: The gradients; None if the model has no loss on the texts.
+      why_not: Why it has none; empty if it has one.
+    """
+
+    gradients: Gradients | None
+    why_not: str
+
+
 def _nothing(study: 'Study') -> Iterable[Described]:
     return ()
 
@@ -943,28 +956,30 @@ class Study:
         Args:
           tuned: Whether there are fine-tuned models.
         """
-        depends_on, of = self.on_texts() | {'masking': _plain(dataclasses.asdict(self.masking))}, ''
+        depends_on = self.on_texts() | {'masking': _plain(dataclasses.asdict(self.masking))}
+
+        def of_own() -> Differentiated:
+            return self._differentiated(self.with_own_head)
+
+        def of_tuned() -> Differentiated:
+            of = f'fine-tuned, seed {self.seeds[0]}'
+            return self._differentiated(self.finetuned('pretrained').models[0], of)
+
+        found = self.run.keep('gradients', Differentiated, depends_on, of_own)
+        if found.gradients is None and tuned and 'pretrained' in self.config.train.starts:
+            depends_on['finetuned'] = [self.finetuning_digest('pretrained'), self.seeds[0]]
+            title = 'gradients of the fine-tuned model'
+            found = self.run.keep(title, Differentiated, depends_on, of_tuned)
+        return found.gradients, found.why_not
+
+    def _differentiated(self, model: Pretrained, of: str = '') -> Differentiated:
         try:
-            model = self.with_own_head
             loss_of(model, self.texts)
         except ValueError as error:
-            if not tuned or 'pretrained' not in self.config.train.starts:
-                return None, str(error)
-            depends_on['finetuned'] = [self.finetuning_digest('pretrained'), self.seeds[0]]
-            of = f'fine-tuned, seed {self.seeds[0]}'
-
-        def compute() -> Gradients:
-            of_task = self.finetuned('pretrained').models[0] if of else model
-            found = gradients_of(of_task, self.texts, masking=self.masking, settings=self.settings)
-            return dataclasses.replace(found, of=of)
-
-        try:
-            return self.run.keep('gradients', Gradients, depends_on, compute), ''
-        except NotKept:
-            raise
-        except ValueError as error:
             # Such as of a model of tags, or of texts without labels.
-            return None, str(error)
+            return Differentiated(None, str(error))
+        found = gradients_of(model, self.texts, masking=self.masking, settings=self.settings)
+        return Differentiated(dataclasses.replace(found, of=of), '')
 
     @property
     def masking(self) -> Masking:

@@ -386,6 +386,8 @@ def test_a_changed_setting_computes_its_dependents_alone(copied, checkpoint, glu
         'Token to token',
         'Frames',
         'Fine-tuning',
+        # Without gradients, which were those of the former fine-tuned model.
+        'What heads look at',
         'Which heads do alike',
         'Heads that find relations between words',
         'Probes: dependency heads from attention alone',
@@ -393,11 +395,13 @@ def test_a_changed_setting_computes_its_dependents_alone(copied, checkpoint, glu
     ]
     left = {file.name.partition('_')[0].partition('.')[0] for file in copied.glob('*.csv')}
     assert left == {
-        'special', 'relations', 'frames', 'finetuning', 'clusters', 'syntax', 'probes', 'claims',
+        'special', 'relations', 'frames', 'finetuning', 'look', 'clusters', 'syntax', 'probes',
+        'claims',
     }  # fmt: skip
     figures = {file.name.partition('_')[0] for file in (copied / 'figures').iterdir()}
     assert not {'ablation', 'attention', 'patterns', 'features', 'cls'} & figures
     assert not (copied / 'findings' / 'ablation.csv').exists()
+    assert not (copied / 'look_at_gradients.csv').exists()
     verdicts = [row['verdict'] for row in read(copied / 'claims.csv')]
     assert verdicts.count('not measured') > 3
 
