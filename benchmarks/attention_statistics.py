@@ -45,7 +45,7 @@ def pytorch_statistics(model, inputs, marks) -> dict[str, torch.Tensor]:
     cls, sep = (marks[name][None, :, None, :] for name in ('cls', 'sep'))
     from_cls = maps[..., 0, :]
     stops = marks['period_comma'][None, :, None, :]
-    even = real / length
+    even = real / length[..., None]
     smoothed = 0.9999 * maps + 0.0001 * even[:, :, :, None, :]
     has_stops = stops.any(-1).to(maps.dtype)
     to_sep = (maps * sep[..., None, :]).sum(-1)

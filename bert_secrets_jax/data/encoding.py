@@ -234,10 +234,10 @@ def tokenize(tokenizer, texts: Sequence[Text], *, max_length: int = 128) -> Enco
       TypeError: The texts or the tokenizer are something else.
       ValueError: There are no texts, or single sentences are mixed with pairs.
     """
-    check_tokenizer(tokenizer, max_length)
     examples = as_examples(texts)
     if not examples:
         raise ValueError('There are no examples to encode.')
+    check_tokenizer(tokenizer, max_length)
     singles = [example.id for example in examples if example.text_b is None]
     if 0 < len(singles) < len(examples):
         raise ValueError(
