@@ -194,13 +194,15 @@ def training_curves(
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(5.6, 2.7), layout='constrained')
         axis = figure.subplots()
-        for index, (name, of_seeds) in enumerate(curves.items()):
+        drawn = []
+        for index, of_seeds in enumerate(curves.values()):
             colour = COLOURS[index % len(COLOURS)]
             lines = axis.plot(seen, np.atleast_2d(of_seeds).T, color=colour, linewidth=1, alpha=0.8)
-            lines[0].set_label(name)
+            drawn.append(lines[0])
         axis.set(xlabel=xlabel, ylabel=label)
         axis.grid(axis='y', alpha=0.3)
-        figure.legend(loc='outside right upper', frameon=False, fontsize=7)
+        # Named here: Matplotlib leaves out lines whose label begins with an underscore.
+        figure.legend(drawn, list(curves), loc='outside right upper', frameon=False, fontsize=7)
         return figure
 
 

@@ -118,6 +118,26 @@ DRAWINGS = {
         plots.learning_curves(with_texts(some(4, 24), POINTS), label='שלום'),
         ['שלום, x 100', *(f'from {name}' for name in some(4, 24))],
     ),
+    'head_points': lambda: (
+        plots.head_points(
+            {title: with_texts(some(2, 8), GRID) for title in some(2, 10)}, label=NASTY[22],
+            levels=with_texts(some(1, 16), 0.5), published=with_texts(some(1, 8), GRID[:, 0]),
+            published_name='_中',
+        ),
+        [*some(2, 8), *some(2, 10), *some(1, 16), NASTY[22], '_中'],
+    ),
+    'points_by_row': lambda: (
+        plots.points_by_row(
+            some(3, 5), with_texts(some(2, 33), (GRID[0], GRID[0] / 2, GRID[0] * 2)), label='$z$'
+        ),
+        [*some(3, 5), *some(2, 33), '$z$'],
+    ),
+    'training_curves': lambda: (
+        plots.training_curves(
+            with_texts(some(3, 13), GRID), np.arange(3), xlabel='_x', label='שלום'
+        ),
+        [*some(3, 13), '_x', 'שלום'],
+    ),
     'distance_histograms': lambda: (
         plots.distance_histograms(
             with_texts(some(4, 36), (np.array([-1, 2]), np.array([3, 4])))

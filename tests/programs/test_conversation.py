@@ -46,7 +46,7 @@ def fails(checkpoint, glue_dir, tmp_path):
         (
             'data.source',
             'web',
-            "error: data.source is 'glue', 'corpus', 'file', 'tags' or 'questions'",
+            "error: data.source is 'glue', 'corpus', 'file', 'tags', 'questions' or 'segments'",
         ),
         ('model.name', '/nowhere', "error: '/nowhere' is no directory here"),
         ('data.max_examples', -1, 'error: data.max_examples=-1 must be a whole number from 0'),
