@@ -479,7 +479,7 @@ def _beyond(
     annotations = (
         list(dev[1]) if _is_annotated(dev) else _with_all([parse.annotation for parse in dev])
     )
-    encoded = _first(mark(encoded, annotations), _NULL_TEXTS)
+    encoded = mark(encoded, annotations).take(np.arange(min(_NULL_TEXTS, len(encoded.lengths))))
     # A part of the texts may have no such link.
     relations = [name for name in relations if (encoded.marks[name][..., 2] >= 0).any()]
     with_random, random = with_random_links(encoded, relations, draws=draws, seed=seed)
@@ -509,21 +509,6 @@ def _with_all(annotations: Iterable[Annotation]) -> list[Annotation]:
         dataclasses.replace(each, relations={name: each.relations.get(name, ()) for name in names})
         for each in annotations
     ]
-
-
-def _first(encoded: Encoded, count: int) -> Encoded:
-    """Return the first texts."""
-    arrays = ('input_ids', 'token_type_ids', 'special', 'lengths', 'offsets', 'text')
-
-    def cut(marks: Mapping) -> dict:
-        return {
-            name: cut(each) if isinstance(each, Mapping) else each[:count]
-            for name, each in marks.items()
-        }
-
-    changes = {name: getattr(encoded, name)[:count] for name in arrays}
-    classes = None if encoded.classes is None else encoded.classes[:count]
-    return dataclasses.replace(encoded, marks=cut(encoded.marks), classes=classes, **changes)
 
 
 def _draw_relations(result: SyntaxHeads):

@@ -109,6 +109,22 @@ class Encoded:
 
     __repr__ = brief
 
+    def take(self, examples: np.ndarray) -> 'Encoded':
+        """Return some of the examples, in an order of their own; each may come more than once.
+
+        Args:
+          examples: [F] The numbers of the examples.
+        """
+        return dataclasses.replace(
+            self,
+            **{
+                name: getattr(self, name)[examples]
+                for name in ('input_ids', 'token_type_ids', 'special', 'lengths', 'offsets', 'text')
+            },
+            marks=_for_each(lambda mark: mark[examples], self.marks),
+            classes=None if self.classes is None else self.classes[examples],
+        )
+
     def batch(self, examples: np.ndarray, length: int) -> Batch:
         """Return a batch of some of the examples.
 

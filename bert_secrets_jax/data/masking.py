@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Int
 
 from bert_secrets_jax.brief import brief
-from bert_secrets_jax.data.encoding import BUCKETS, Batch, Encoded, bucket, tokenize
+from bert_secrets_jax.data.encoding import BUCKETS, Batch, bucket, tokenize
 from bert_secrets_jax.data.tasks import Text, as_examples
 
 
@@ -128,7 +128,7 @@ def mask_words(
     rows, columns = np.nonzero(places >= 0)
     input_ids[rows, places[rows, columns]] = mask
     batches = bucket(
-        _rows_of(encoded, text, input_ids),
+        dataclasses.replace(encoded.take(text), input_ids=input_ids),
         max_length=max_length,
         tokens_per_batch=tokens_per_batch,
         buckets=buckets,
@@ -145,19 +145,6 @@ def _draw(masking: Masking, number: int, kept: np.ndarray) -> np.ndarray:
     count = max(1, round(masking.share * len(places)))
     rng = np.random.default_rng([masking.seed, number])
     return np.sort(rng.choice(places, count, replace=False))
-
-
-def _rows_of(encoded: Encoded, text: np.ndarray, input_ids: np.ndarray) -> Encoded:
-    """Return a tokenised example for each row, with its wordpieces replaced."""
-    return dataclasses.replace(
-        encoded,
-        input_ids=input_ids,
-        token_type_ids=encoded.token_type_ids[text],
-        special=encoded.special[text],
-        lengths=encoded.lengths[text],
-        offsets=encoded.offsets[text],
-        text=encoded.text[text],
-    )
 
 
 def _with_words(batch: Batch, places: np.ndarray, words: np.ndarray, share: float) -> MaskedBatch:
