@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 import scipy.stats
+from absl import logging
 from jaxtyping import Bool, Float, Int
 
 from bert_secrets_jax.data.annotation import RANDOM
@@ -247,6 +248,7 @@ def with_random_links(
     relations = list(dict.fromkeys(each.relation for each in directions(relations).values()))
     if kinds is None:
         kinds = [kind for kind in KINDS if kind != CLASSES or encoded.classes is not None]
+    kinds = tuple(kinds)
     drawn = {
         (relation, kind): draw_places(
             _relation(encoded, relation), encoded, kind=kind, draws=draws, seed=seed
@@ -254,6 +256,13 @@ def with_random_links(
         for relation in relations
         for kind in kinds
     }
+    for kind in kinds:
+        possible = np.concatenate([drawn[relation, kind].possible for relation in relations])
+        if not possible.all():
+            logging.info(
+                'Random links (%s): %d of %d links have no other place, and are not compared.',
+                kind, (possible == 0).sum(), len(possible),
+            )  # fmt: skip
     # All in one table, so that little is compiled.
     pairs, starts = together(list(drawn.values()))
     first_of = dict(zip(drawn, starts, strict=True))

@@ -22,7 +22,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
-from absl import logging
 from jaxtyping import Bool, Float, Int
 
 from bert_secrets_jax.data.encoding import Encoded
@@ -116,11 +115,6 @@ def draw_places(
             possible[index] = len(examples)
             chosen = rng.choice(len(examples), draws, p=chance)
             drawn[index] = book.numbers(within, examples[chosen], shifts[chosen])
-    if count and not possible.all():
-        logging.info(
-            'Random links (%s): %d of %d links have no other place, and are not compared.',
-            kind, (possible == 0).sum(), count,
-        )  # fmt: skip
     example = np.array([example for example, _ in of_kind.links], np.int64)
     return book.places(example, own, drawn, possible)
 

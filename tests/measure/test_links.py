@@ -156,6 +156,16 @@ def test_links_and_their_tests_in_one_pass(bert, params, tokenizer, encoded):
             assert null.excess.count == 4 and null.links == 4
 
 
+def test_links_without_other_places_are_told_once_for_all_relations(tokenizer, caplog):
+    caplog.set_level('INFO', logger='absl')
+    link = Link((Span(0, 3),), (Span(0, 3),))
+    annotations = [Annotation({}, {'a-b': (link,), 'c-d': (link,)})] * 2
+    encoded = mark(tokenize(tokenizer, ['the', 'the'], max_length=8), annotations)
+    with_random_links(encoded, ['a-b', 'c-d'], kinds=iter(['moved']), draws=4, seed=0)
+    told = [record.getMessage() for record in caplog.records if 'Random links' in record.message]
+    assert told == ['Random links (moved): 4 of 4 links have no other place, and are not compared.']
+
+
 def test_random_links_of_nothing_are_refused(encoded, unchecked):
     with pytest.raises(ValueError, match="no relation 'verb', but file, nothing-here: bs.mark"):
         with_random_links(encoded, ['verb'], draws=1, seed=0)
