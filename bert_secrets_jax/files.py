@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import dataclasses
 import errno
 import hashlib
 import io
@@ -317,6 +318,38 @@ def checksum(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
         content.update(f'{name} {array.dtype} {array.shape}'.encode())
         content.update(np.ascontiguousarray(array).tobytes())
     return content.hexdigest()
+
+
+def fingerprint(*values: Any) -> str:
+    """Return a short name for values, the same for the same arrays, numbers and texts.
+
+    Args:
+      values: Arrays, numbers, texts, None, and dataclasses, mappings and sequences of these.
+
+    Raises:
+      TypeError: Something else is among them.
+    """
+    content = hashlib.sha256()
+
+    def add(value):
+        if dataclasses.is_dataclass(value):
+            value = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+        if isinstance(value, Mapping):
+            value = sorted(value.items())
+        if value is None or isinstance(value, bool | int | float | str):
+            content.update(f'{type(value).__name__} {value!r};'.encode())
+        elif isinstance(value, list | tuple):
+            content.update(f'{len(value)}:'.encode())
+            for each in value:
+                add(each)
+        elif hasattr(value, 'dtype') and (array := np.asarray(value)).dtype != object:
+            content.update(f'{array.dtype} {array.shape}'.encode())
+            content.update(np.ascontiguousarray(array))
+        else:
+            raise TypeError(f'{type(value).__name__} is no array, number or text.')
+
+    add(values)
+    return content.hexdigest()[:16]
 
 
 def write_csv(path: pathlib.Path, columns: Sequence[str], rows: Iterable[Sequence]) -> None:

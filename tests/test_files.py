@@ -1,6 +1,7 @@
 """The file layer: what is read, what is refused, and what is left of a write that failed."""
 
 import csv
+import dataclasses
 import errno
 import json
 import os
@@ -11,6 +12,7 @@ import threading
 import time
 import zipfile
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -182,3 +184,29 @@ def test_an_archive_that_would_fill_the_memory_is_refused(tmp_path):
         files.read_arrays(file)
     files.write_arrays(file, {'x': np.zeros(10**7, np.float32)})
     assert files.read_arrays(file)['x'].shape == (10**7,)
+
+
+@dataclasses.dataclass
+class Pair:
+    """Two values."""
+
+    first: object
+    second: object
+
+
+def test_a_fingerprint_tells_values_apart():
+    array = np.arange(6)
+    values = [
+        array, array.astype(np.int32), array.reshape(2, 3), array[::-1], np.arange(7), 'arange',
+        None, True, 1, 1.0, '1', [1], [[1]], [1, None], {'a': 1}, {'b': 1}, {'a': 2},
+        Pair(array, 1), Pair(1, array), ['ab', 'c'], ['a', 'bc'], [], [[], []],
+    ]  # fmt: skip
+    found = [files.fingerprint(value) for value in values]
+    assert len(set(found)) == len(values)
+    assert found == [files.fingerprint(value) for value in values]
+    assert files.fingerprint({'a': 1, 'b': 2}) == files.fingerprint({'b': 2, 'a': 1})
+    assert files.fingerprint(jnp.arange(3.0)) == files.fingerprint(np.arange(3, dtype=np.float32))
+    assert files.fingerprint(array[::2]) == files.fingerprint(array[::2].copy())
+    for wrong in (object(), np.array([object()]), {1: {2}}, print):
+        with pytest.raises(TypeError, match='no array, number or text'):
+            files.fingerprint(wrong)

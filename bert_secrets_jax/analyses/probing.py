@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import pathlib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -396,6 +397,7 @@ def probing(
     tokens_per_batch: int = 1024,
     cache_mb: float | int = 1024,
     subject: Subject | None = None,
+    folder: str | pathlib.Path | None = None,
 ) -> Probing:
     """Train the probes of Clark et al. 2019 on a frozen model, and count the heads they find.
 
@@ -420,6 +422,7 @@ def probing(
       tokens_per_batch: The greatest number of rows times padded length that the encoder reads.
       cache_mb: The most megabytes of maps that are kept for further epochs.
       subject: The names of the model, the texts and the task, for sentences and captions.
+      folder: The folder of unfinished work, as in `train_probes`.
 
     Raises:
       TypeError: The model or the sentences are something else.
@@ -435,6 +438,7 @@ def probing(
         'learning_rate': learning_rate,
         'reading': reading,
         'cache_mb': cache_mb,
+        'folder': folder,
     }
     reads = {'vectors': vectors, 'max_length': max_length, 'tokens_per_batch': tokens_per_batch}
     probes = train_probes(pretrained, train, forms=forms, **training, **reads)

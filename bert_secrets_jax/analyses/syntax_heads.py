@@ -9,10 +9,12 @@ Axes: R relations, L layers, N heads, 2 ways along a link.
 
 import dataclasses
 import functools
+import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import scipy.stats
+from absl import logging
 from jaxtyping import Bool, Float, Int
 
 from bert_secrets_jax import plots
@@ -22,6 +24,7 @@ from bert_secrets_jax.data.annotation import Annotation
 from bert_secrets_jax.data.encoding import Encoded, bucket, mark, tokenize
 from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.data.treebank import Parse, encode_parses
+from bert_secrets_jax.files import fingerprint
 from bert_secrets_jax.measure.catalogue import relation
 from bert_secrets_jax.measure.links import directions, link_scores, link_tests, with_random_links
 from bert_secrets_jax.measure.stream import Reduction, stream
@@ -41,6 +44,7 @@ from bert_secrets_jax.model.weights import Pretrained, without_head
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.paper import clark
 from bert_secrets_jax.progress import progress
+from bert_secrets_jax.runs import store
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
 SOURCE = 'Clark et al. 2019, section 4.2, Table 1'
@@ -348,6 +352,7 @@ def syntax_heads(
     seed: int = 0,
     settings: TextSettings | None = None,
     subject: Subject | None = None,
+    folder: str | pathlib.Path | None = None,
 ) -> SyntaxHeads:
     """Look for heads whose greatest attention follows a relation between words.
 
@@ -369,6 +374,9 @@ def syntax_heads(
       seed: The seed of the draws and of the random weights.
       settings: The settings for encoding the texts; None takes the defaults.
       subject: The names of the model and the texts, for sentences and captions.
+      folder: The folder of unfinished work: each pass over the texts is kept there until the folder
+        is deleted, and is read when the function is called again with the same arguments. None
+        keeps the work in memory alone.
 
     Raises:
       ValueError: There are no links, or no relation has links in both parts.
@@ -391,7 +399,7 @@ def syntax_heads(
 
     def measured(model: Pretrained, what: str) -> tuple[Found, Found]:
         return tuple(
-            _found(model, encoded, links, offsets, settings, f'{what}, {part}')
+            _found(model, encoded, links, offsets, settings, f'{what}, {part}', folder)
             for encoded, links, part in (
                 (of_train, train_links, 'train'),
                 (of_dev, dev_links, 'dev'),
@@ -452,10 +460,25 @@ def _found(
     offsets: np.ndarray,
     settings: TextSettings,
     what: str,
+    folder: str | pathlib.Path | None,
 ) -> Found:
+    file = None
+    if folder is not None:
+        config = repr(dataclasses.asdict(model.config))
+        texts = encoded.input_ids, encoded.token_type_ids, encoded.lengths, encoded.marks
+        name = fingerprint(config, model.params, texts, links, offsets)
+        file = pathlib.Path(folder) / f'{name}.npz'
+        if file.exists():
+            try:
+                return store.read(file, Found, key=name)
+            except ValueError:
+                logging.warning('%s is damaged: this pass is made again.', file)
     batches = bucket(encoded, **settings.bucketing)
     shown = progress(batches, what, size=lambda batch: batch.size)
-    return stream((model,), shown, {'found': finding(links, offsets)}, mesh=settings.mesh)['found']
+    found = stream((model,), shown, {'found': finding(links, offsets)}, mesh=settings.mesh)['found']
+    if file is not None:
+        store.write(file, found, key=file.stem)
+    return found
 
 
 def _beyond(

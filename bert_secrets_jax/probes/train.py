@@ -10,8 +10,10 @@ word vector, E sentences.
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import pathlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,16 +24,19 @@ from jaxtyping import Array, Float, Int
 
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.data.treebank import Parse
+from bert_secrets_jax.files import fingerprint, read_arrays, write_arrays
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.probes.forms import ATTENTION, FORMS, READINGS, Form, Params, Sizes
 from bert_secrets_jax.probes.maps import among_candidates, maps_of, sentence_of, table_of
-from bert_secrets_jax.probes.sentences import Asked, Words, asked, prepare
+from bert_secrets_jax.probes.sentences import Asked, Part, Words, asked, prepare
 from bert_secrets_jax.probes.vectors import Vectors
 from bert_secrets_jax.progress import progress
 from bert_secrets_jax.ranges import Range
 
 # Points of a learning curve.
 _POINTS = 20
+# Little more than this is lost when a training is killed.
+_SECONDS_BETWEEN_WRITES = 60
 RANGES = {
     'epochs': Range(1, 1000),
     'batch_size': Range(1, 4096),
@@ -86,6 +91,7 @@ def train_probes(
     tokens_per_batch: int = 1024,
     cache_mb: float | int = 1024,
     what: str = 'Probes',
+    folder: str | pathlib.Path | None = None,
 ) -> Probes:
     """Train probes to find the head of each word from what a frozen model attends to.
 
@@ -114,6 +120,9 @@ def train_probes(
       cache_mb: With several epochs, the most megabytes of maps that are kept in memory; they are
         then float16. Where they take more, they are computed in each epoch.
       what: The name of the work in the progress bar.
+      folder: The folder of unfinished work: a training that was killed goes on where it was when it
+        is called again with the same arguments, and loses about a minute. Delete it when the result
+        is saved. None keeps the work in memory alone.
 
     Raises:
       TypeError: The model or the sentences are something else.
@@ -150,22 +159,22 @@ def train_probes(
     if to_learn.words == to_learn.cut + to_learn.headless:
         raise ValueError('No word of these sentences has a head with a wordpiece of its own.')
     sizes = sizes_of(pretrained, vectors)
-    state = _initial(forms, sizes, seeds, learning_rate)
     table = table_of(vectors)
     work = _Work(forms, batch_size, learning_rate, reading)
     source = maps_of(pretrained, parts, cache_mb=cache_mb if epochs > 1 else 0)
     passes = [part for _ in range(epochs) for part in rng.permutation(len(parts)).tolist()]
-    losses, words, sentences = [], [], []
-    for index in progress(passes, what, size=lambda index: parts[index].size, unit='sentences'):
-        part = parts[index]
-        before = losses[-1] if losses else None
-        state, loss = _learn(work, state, source(index), part.words, table)
-        losses.append(loss)
-        words.append(int((part.words.heads >= 0).sum()))
-        sentences.append(part.size)
-        # JAX queues work without limit: what waits holds its maps.
-        jax.block_until_ready(before)
-    curves, seen = _curves(jax.device_get(losses), words, sentences)
+    file = None
+    if folder is not None:
+        inputs = [(part.batch.inputs, part.words) for part in parts]
+        config = repr(dataclasses.asdict(pretrained.config))
+        settings |= {'reading': reading, 'seeds': seeds, 'forms': [form.name for form in forms]}
+        name = fingerprint(config, pretrained.params, inputs, np.asarray(table), passes, settings)
+        file = pathlib.Path(folder) / f'{name}.npz'
+    begun = _Begun(_initial(forms, sizes, seeds, learning_rate), [])
+    state, losses = _pass(work, begun, parts, passes, source, table, what=what, file=file)
+    words = [int((parts[index].words.heads >= 0).sum()) for index in passes]
+    sentences = [parts[index].size for index in passes]
+    curves, seen = _curves(losses, words, sentences)
     for name, curve in curves.items():
         if not np.isfinite(curve).all():
             raise ValueError(
@@ -261,6 +270,78 @@ def cross_entropy(
     log_p = jax.nn.log_softmax(among_candidates(scores, count), axis=-1)
     picked = jnp.take_along_axis(log_p, jnp.maximum(heads, 0)[:, None], axis=-1)[:, 0]
     return -jnp.where(heads >= 0, picked, 0).sum()
+
+
+# Unfinished work
+
+
+class _Begun(NamedTuple):
+    """A training that was begun: its state, and the losses of each batch so far."""
+
+    state: dict[str, tuple[Any, Any]]
+    losses: list[dict[str, Any]]
+
+
+def _pass(
+    work: '_Work',
+    begun: _Begun,
+    parts: Sequence[Part],
+    passes: Sequence[int],
+    source: Callable[[int], Float[Array | np.ndarray, 'B M T T']],
+    table: Float[Array, 'U V'],
+    *,
+    what: str,
+    file: pathlib.Path | None,
+) -> _Begun:
+    """Return the training at its end; with a file, go on from there and write it now and then."""
+    state, losses = begun if file is None else _read(file, begun)
+    done = len(losses)
+    if done:
+        logging.info('%s: %d of %d batches are done.', what, done, len(passes))
+    written = time.monotonic()
+    left = progress(passes[done:], what, size=lambda index: parts[index].size, unit='sentences')
+    for index in left:
+        before = losses[-1] if losses else None
+        state, loss = _learn(work, state, source(index), parts[index].words, table)
+        losses.append(loss)
+        # JAX queues work without limit: what waits holds its maps.
+        jax.block_until_ready(before)
+        if file is not None and time.monotonic() - written >= _SECONDS_BETWEEN_WRITES:
+            _write(file, _Begun(state, losses))
+            written = time.monotonic()
+    if file is not None and done < len(passes):
+        _write(file, _Begun(state, losses))
+    return _Begun(state, jax.device_get(losses))
+
+
+def _write(file: pathlib.Path, begun: _Begun) -> None:
+    leaves = jax.device_get(jax.tree.leaves(begun.state))
+    losses = jax.device_get(begun.losses)
+    arrays = {f'state {place}': np.asarray(leaf) for place, leaf in enumerate(leaves)}
+    arrays |= {f'loss {name}': np.stack([each[name] for each in losses]) for name in losses[0]}
+    write_arrays(file, arrays | {'key': np.array(file.stem)})
+
+
+def _read(file: pathlib.Path, fresh: _Begun) -> _Begun:
+    """Return the training in a file; the fresh one if there is none, or none that fits."""
+    if not file.exists():
+        return fresh
+    try:
+        arrays = read_arrays(file)
+    except ValueError:
+        arrays = {}
+    leaves, structure = jax.tree.flatten(fresh.state)
+    found = [arrays.get(f'state {place}') for place in range(len(leaves))]
+    losses = {name: arrays.get(f'loss {name}') for name in fresh.state}
+    if (
+        str(arrays.get('key')) != file.stem
+        or any(each is None for each in (*found, *losses.values()))
+        or any(each.shape != leaf.shape for each, leaf in zip(found, leaves, strict=True))
+    ):
+        logging.warning('%s is damaged: the probes are trained from the beginning.', file)
+        return fresh
+    steps = [dict(zip(losses, each, strict=True)) for each in zip(*losses.values(), strict=True)]
+    return _Begun(jax.tree.unflatten(structure, map(jnp.asarray, found)), steps)
 
 
 # What is made once

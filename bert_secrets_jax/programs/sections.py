@@ -238,17 +238,18 @@ def _syntax_heads(study: Study, _) -> SyntaxHeads:
         'links': [study.config.links.draws, study.config.seed],
     }
     train, dev = study.treebank
-    found = study.run.keep(
+    found = study.kept_whole(
         'syntax heads',
         SyntaxHeads,
         depends_on,
-        lambda: syntax_heads(
+        lambda folder: syntax_heads(
             study.pretrained,
             train,
             dev,
             draws=study.config.links.draws,
             seed=study.config.seed,
             settings=study.settings,
+            folder=folder,
         ),
     )
     return dataclasses.replace(found, subject=study.of_treebank)
@@ -269,11 +270,11 @@ def _probe(study: Study, _) -> Probing:
     }
     train, dev = study.treebank
     epochs = settings.epochs or -(-_UPDATES // len(train))
-    found = study.run.keep(
+    found = study.kept_whole(
         'probes',
         Probing,
         depends_on,
-        lambda: probing(
+        lambda folder: probing(
             study.pretrained,
             train,
             dev,
@@ -283,6 +284,7 @@ def _probe(study: Study, _) -> Probing:
             random_weights=settings.random_weights,
             max_length=study.config.encoding.max_length,
             cache_mb=settings.cache_mb,
+            folder=folder,
         ),
     )
     return dataclasses.replace(found, subject=study.of_treebank)

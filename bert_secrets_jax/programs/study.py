@@ -885,12 +885,11 @@ class Study:
                 folder=folder,
             )
 
-        return self._kept_whole(f'swept {name}', name, Swept, depends_on, compute)
+        return self.kept_whole(f'swept {name}', Swept, depends_on, compute)
 
-    def _kept_whole(
+    def kept_whole(
         self,
         title: str,
-        unfinished: str,
         kind: type,
         depends_on: Mapping[str, Any],
         compute: Callable[[pathlib.Path], Any],
@@ -898,13 +897,12 @@ class Study:
         """Return a result that is computed in parts, which are removed when it is whole.
 
         Args:
-          title: The name under which the result is kept.
-          unfinished: The name of the folder of its parts.
+          title: The name under which the result and the folder of its parts are kept.
           kind: The class of the result.
           depends_on: Everything that it depends on.
           compute: A function of the folder of the parts that computes it.
         """
-        parts = self.run.folder_for(f'unfinished/{unfinished}', depends_on)
+        parts = self.run.folder_for(f'unfinished/{title}', depends_on)
         found = self.run.keep(title, kind, depends_on, lambda: compute(parts))
         if parts.exists() and not self.run.read_only:
             remove(parts)
@@ -945,7 +943,7 @@ class Study:
             )
 
         title = f'masked LM, {name}, {when}'
-        return self._kept_whole(title, title, MaskedLosses, depends_on, compute)
+        return self.kept_whole(title, MaskedLosses, depends_on, compute)
 
     def gradients(self, *, tuned: bool) -> tuple[Gradients | None, str]:
         """Return how much a loss depends on attention, or why that is not known.

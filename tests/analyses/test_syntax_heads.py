@@ -1,5 +1,6 @@
 """Heads for relations: chosen on one part, measured on the other, beside what explains less."""
 
+import importlib
 import re
 
 import numpy as np
@@ -38,7 +39,7 @@ def treebank(tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def found(model, treebank):
-    train, dev = treebank[:15] * 2, treebank[9:] * 2
+    train, dev = treebank[:15] * 2, treebank[1:18] * 2
     return bs.analyses.syntax_heads(model, train, dev, draws=0)
 
 
@@ -61,7 +62,7 @@ def shares_by_hand(model, parses, name):
 
 
 def test_shares_are_those_of_a_loop_over_sentences(found, model, treebank):
-    dev = treebank[9:] * 2
+    dev = treebank[1:18] * 2
     assert found.relations == ('amod', 'det', 'nsubj', 'obj', ALL)
     for place, name in enumerate(found.relations[:-1]):
         expected, count = shares_by_hand(model, dev, name)
@@ -92,7 +93,7 @@ def test_a_head_that_is_never_chosen_for_what_it_does_in_dev(found):
 
 
 def test_random_weights_are_another_model_and_depend_on_the_seed(found, model, treebank):
-    train, dev = treebank[:15] * 2, treebank[9:] * 2
+    train, dev = treebank[:15] * 2, treebank[1:18] * 2
     again = bs.analyses.syntax_heads(model, train, dev, draws=0)
     np.testing.assert_array_equal(again.random, found.random)
     other = bs.analyses.syntax_heads(model, train, dev, draws=0, seed=1)
@@ -100,6 +101,39 @@ def test_random_weights_are_another_model_and_depend_on_the_seed(found, model, t
     np.testing.assert_array_equal(other.dev.right, found.dev.right)
     without = bs.analyses.syntax_heads(model, train, dev, draws=0, random_weights=False)
     assert np.isnan(without.random).all() and 'random weights find' not in str(without)
+
+
+def test_passes_of_a_killed_analysis_are_not_made_again(
+    found, model, treebank, tmp_path, monkeypatch, caplog
+):
+    train, dev = treebank[:15] * 2, treebank[1:18] * 2
+    module = importlib.import_module(bs.analyses.syntax_heads.__module__)
+    original, passes = module.stream, []
+
+    def stream(*args, **settings):
+        if len(passes) == 3:
+            raise KeyboardInterrupt
+        passes.append(args)
+        return original(*args, **settings)
+
+    monkeypatch.setattr(module, 'stream', stream)
+    with pytest.raises(KeyboardInterrupt):
+        bs.analyses.syntax_heads(model, train, dev, draws=0, folder=tmp_path)
+    passes.clear()
+    files = sorted(tmp_path.iterdir())
+    assert len(files) == 3
+    again = bs.analyses.syntax_heads(model, train, dev, draws=0, folder=tmp_path)
+    assert len(passes) == 1 and str(again) == str(found)
+    np.testing.assert_array_equal(again.dev.right, found.dev.right)
+    np.testing.assert_array_equal(again.random, found.random)
+    # Other texts, and a damaged file.
+    passes.clear()
+    files[0].write_bytes(files[0].read_bytes()[:-200])
+    bs.analyses.syntax_heads(model, train, dev, draws=0, folder=tmp_path)
+    assert len(passes) == 1 and 'is damaged: this pass is made again' in caplog.text
+    passes.clear()
+    bs.analyses.syntax_heads(model, train, dev[1:], draws=0, random_weights=False, folder=tmp_path)
+    assert len(passes) == 1
 
 
 def test_few_links_are_told_and_not_tested(model, treebank):

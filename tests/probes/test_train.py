@@ -172,6 +172,62 @@ def test_the_same_seed_gives_the_same_bits(model, vectors):
     assert np.abs(first.params['attention']['maps'] - other.params['attention']['maps']).max() > 0
 
 
+def stop_at(monkeypatch, batch):
+    """Kill trainings when they ask for the maps of their batch of this number."""
+    original, asked = train.maps_of, []
+
+    def maps_of(*args, **settings):
+        source = original(*args, **settings)
+
+        def counted(index):
+            asked.append(index)
+            if len(asked) > batch:
+                raise KeyboardInterrupt
+            return source(index)
+
+        return counted
+
+    monkeypatch.setattr(train, 'maps_of', maps_of)
+
+
+def test_a_killed_training_goes_on_with_the_same_bits(
+    monkeypatch, model, vectors, tmp_path, caplog
+):
+    settings = {'vectors': vectors, 'epochs': 2, 'tokens_per_batch': 64, **FEW}
+    parses = random_parses(0, 12)
+    whole = train_probes(model, parses, **settings)
+    monkeypatch.setattr(train, '_SECONDS_BETWEEN_WRITES', 0)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        stop_at(patch, 3)
+        train_probes(model, parses, **settings, folder=tmp_path)
+    (file,) = tmp_path.iterdir()
+    with caplog.at_level('INFO'):
+        resumed = train_probes(model, parses, **settings, folder=tmp_path)
+    assert 'Probes: 3 of ' in caplog.text
+    # What is done is read, and nothing is computed.
+    with monkeypatch.context() as patch:
+        stop_at(patch, 0)
+        again = train_probes(model, parses, **settings, folder=tmp_path)
+        # Of another training nothing is.
+        for change in ({'learning_rate': 0.1}, {'seeds': (0, 2)}, {'order': 1}):
+            with pytest.raises(KeyboardInterrupt):
+                train_probes(model, parses, **settings | change, folder=tmp_path)
+    for probes in (resumed, again):
+        assert probes.steps == whole.steps
+        for ours, theirs in zip(
+            jax.tree.leaves((dict(probes.params), probes.curves)),
+            jax.tree.leaves((dict(whole.params), whole.curves)),
+            strict=True,
+        ):
+            np.testing.assert_array_equal(ours, theirs)
+    file.write_bytes(file.read_bytes()[:-200])
+    mended = train_probes(model, parses, **settings, folder=tmp_path)
+    assert 'is damaged: the probes are trained from the beginning' in caplog.text
+    np.testing.assert_array_equal(
+        mended.params['attention']['maps'], whole.params['attention']['maps']
+    )
+
+
 def test_probes_do_not_know_of_each_other(model, vectors):
     parses = random_parses(0, 20)
     all_together = train_probes(model, parses, vectors=vectors, **FEW)
