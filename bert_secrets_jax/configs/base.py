@@ -31,7 +31,8 @@ def get_config(arg: str = '') -> ConfigDict:
                 # 'glue' (the original TSV files in glue_dir, or else what tensorflow-datasets
                 # has prepared in tfds_dir), 'corpus' (embedded), 'file' (your own table), 'tags'
                 # (words with tags, .conllu or .jsonl), 'questions' (SQuAD's layout or .jsonl), or
-                # 'segments' (pairs of running text from any text file, as Clark et al. took them).
+                # 'segments' (pairs of running text, as Clark et al. took them, from the text file
+                # that you name or from the package's own prose).
                 'source': 'glue',
                 # One task, or several with commas between them.
                 'task': 'mrpc',

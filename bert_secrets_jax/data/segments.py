@@ -20,6 +20,7 @@ from bert_secrets_jax.files import read_text
 
 # As many as were published, and as long.
 COUNT = 1000
+_PACKAGED = pathlib.Path(__file__).parent / 'prose' / 'prose.txt'
 _HEADING = re.compile(r'(= )+\S.*( =)+')
 _SPLIT_WORD = re.compile(r' @([-,.])@ ')
 # A word ends at a space. Scripts without spaces have words as long as sentences.
@@ -28,7 +29,7 @@ _ENDS_SENTENCE = re.compile(r""".*[.!?。！？]["'”’»)\]]*""", re.DOTALL)
 
 
 def read_segments(
-    path: str | pathlib.Path,
+    path: str | pathlib.Path | None,
     tokenizer,
     *,
     max_length: int = 128,
@@ -54,7 +55,8 @@ def read_segments(
     them as they stand.
 
     Args:
-      path: A file of plain text in UTF-8.
+      path: A file of plain text in UTF-8. None reads the text that comes with the package: sixteen
+        short pieces of prose, 5,000 words in all.
       tokenizer: A fast tokenizer of `transformers`.
       max_length: The greatest number of tokens, special ones included.
       count: The number of segments to draw at random; 0 takes all. The paper took 1000.
@@ -70,7 +72,7 @@ def read_segments(
         tokens, or `max_length` or `count` is too small.
     """
     check_tokenizer(tokenizer, max_length)
-    path = pathlib.Path(path)
+    path = _PACKAGED if path is None else pathlib.Path(path)
     segments, words, kept = [], 0, 0
     for document in _documents(read_text(path)):
         ends = _ends_of_sentences(document)

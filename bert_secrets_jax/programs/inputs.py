@@ -62,7 +62,9 @@ def read_texts(data: ConfigDict, split: str) -> list[Example] | list[Tagged] | l
 
 
 def read_running_text(data: ConfigDict, tokenizer: Any, *, max_length: int) -> list[Example]:
-    """Read the segments of a file of running text, as Clark et al. (2019, section 3) took them.
+    """Read segments of running text, as Clark et al. (2019, section 3) took them.
+
+    Without a file, they are those of the text that comes with the package.
 
     Args:
       data: The settings `data`.
@@ -74,7 +76,7 @@ def read_running_text(data: ConfigDict, tokenizer: Any, *, max_length: int) -> l
       ValueError: It has no segment, or a setting means nothing for it.
     """
     _refuse(data, 'text_b', 'columns', 'label', 'labels', 'train_file')
-    return read_segments(_file(data, 'dev'), tokenizer, max_length=max_length, count=0)
+    return read_segments(data.file, tokenizer, max_length=max_length, count=0)
 
 
 def _refuse(data: ConfigDict, *names: str) -> None:
@@ -124,6 +126,8 @@ def text_name(data: ConfigDict, split: str) -> str:
             return f'{task.title} {split}' + ('' if task.in_paper else ' (not in the paper)')
         case 'corpus':
             return f'embedded corpus, {split}'
+        case 'segments' if data.file is None:
+            return 'embedded prose'
         case _:
             return pathlib.PurePath(_file(data, split)).name
 
@@ -161,7 +165,6 @@ def _file(data: ConfigDict, split: str) -> str:
         kinds = {
             'tags': '.conllu or .jsonl',
             'questions': '.json or .jsonl',
-            'segments': 'file of running text',
         }
         kind = kinds.get(data.source, '.tsv, .csv or .jsonl')
         raise ValueError(f'The setting data.{name} is not given: name a {kind}.')

@@ -441,6 +441,9 @@ class Study:
         """Return the settings that say where an input is."""
         config = self.config
         texts = [config.data.to_dict(), config.seed]
+        if config.data.source == 'segments':
+            # They are cut to the tokens that fit.
+            texts += [config.model.to_dict(), config.encoding.max_length]
         sources = {
             'weights': config.model.to_dict(),
             'train': [*texts, config.train.max_examples],

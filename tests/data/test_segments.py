@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_secrets_jax.data.segments import read_segments
+import bert_secrets_jax as bs
+from bert_secrets_jax.data.segments import _PACKAGED, read_segments
 
 SENTENCES = ['The cat ran .', 'A dog saw the house .', 'He liked it !', 'She ran ?']
 
@@ -161,3 +162,16 @@ def test_other_faults(tmp_path, tokenizer, untyped):
     with pytest.raises(TypeError, match='list is no tokenizer'):
         read_segments(path, [])
     assert np.ndim(read_segments(path, tokenizer)) == 1
+
+
+def test_prose_comes_with_the_package():
+    """Most of it fits into segments, and each is of one piece."""
+    tokenizer = bs.from_pretrained('all-MiniLM-L6-v2').tokenizer
+    pieces = _PACKAGED.read_text(encoding='utf-8').split('\n\n')
+    segments = read_segments(None, tokenizer, count=0)
+    assert len(pieces) == 16 and len(segments) > 32
+    kept = sum(len(f'{each.text_a} {each.text_b}'.split()) for each in segments)
+    assert kept > 0.9 * len(' '.join(pieces).split())
+    for segment in segments:
+        assert sum(segment.text_a in ' '.join(piece.split()) for piece in pieces) == 1
+        assert len(tokenizer(segment.text_a, segment.text_b)['input_ids']) <= 128

@@ -306,6 +306,28 @@ def test_own_texts_are_called_as_the_user_says(study, tmp_path):
     assert inputs.text_name(data, 'train') == 'reviews, train'
 
 
+def test_segments_of_running_text(study, tmp_path):
+    """Of the package or of a file; what was cut to another length is another text."""
+    data = study.config.data
+    data.source = 'segments'
+    assert study.subject.texts == 'embedded prose' and not study.has_training
+    assert len(study.texts) > 100 and study.texts[0].id == 'prose/0'
+    file = tmp_path / 'wiki.txt'
+    file.write_text('The cat saw a dog . It ran . She liked it . The dog ran .\n')
+    data.file = str(file)
+    again = Study(study.config, study.folder)
+    assert again.subject.texts == 'wiki.txt' and len(again.texts) == 1
+    found = again.input('texts')
+    file.unlink()
+    assert Study(study.config, study.folder).input('texts') == found
+    study.config.encoding.max_length = 16
+    with pytest.raises(FileNotFoundError):
+        Study(study.config, study.folder).input('texts')
+    data.train_file = str(file)
+    with pytest.raises(ValueError, match='train_file'):
+        inputs.read_running_text(data, study.pretrained.tokenizer, max_length=16)
+
+
 def test_tags_are_learnt(study, tmp_path):
     """From CoNLL-U; the attention of the same texts can be analysed, disabling heads cannot."""
     line = '{number}\t{word}\t_\t{tag}\t_\t_\t0\troot\t_\t_\n'
