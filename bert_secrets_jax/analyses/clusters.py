@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float
@@ -23,7 +24,13 @@ SOURCE = 'Clark et al. 2019, section 6, Figure 6'
 DIVERGENCE = 'divergence between heads'
 # The statistics by which a head is said to do mostly one thing, and the least share that is mostly:
 # the thresholds of the published code.
-BEHAVIOURS = {'next token': 0.5, 'previous token': 0.5, '[CLS]': 0.6, '[SEP]': 0.6}
+BEHAVIOURS = {
+    'next token': 0.5,
+    'previous token': 0.5,
+    '[CLS]': 0.6,
+    'all [SEP]': 0.6,
+    'period or comma': 0.6,
+}
 BROAD = 'broad'
 OTHER = 'none of these'
 # "Broad" there is an entropy above 3.8 nats, of 4.85 that even attention to 128 tokens has.
@@ -75,6 +82,8 @@ class Clusters(Result):
       stress: How much of the divergences the plane misses, between 0 and 1 (Kruskal's stress-1).
       layers: The comparison of heads of one layer with others.
     """
+
+    FORMAT: ClassVar[int] = 2
 
     subject: Subject
     tables: Tables
@@ -145,28 +154,12 @@ class Clusters(Result):
         divergences = self.divergences
         pairs = np.triu_indices(len(divergences), 1)
         first = int(divergences[pairs].argmin())
+        alike = []
+        # A single layer, or single heads of layers, leave nothing to compare.
+        if np.isfinite(layers.between - layers.within):
+            alike.append(self._of_layers())
         return [
-            Finding(
-                name='heads of one layer',
-                estimate=layers.between - layers.within,
-                unit='nats',
-                sample=len(divergences),
-                source=SOURCE,
-                template=(
-                    'Heads of one layer are {verdict} than heads of different layers: a divergence '
-                    'of {within:.3f} nats per token against {between:.3f} (p = {p:.2g}, random '
-                    'layers for heads). Measured in {model} on {tokens:,} tokens of {texts}.'
-                ),
-                numbers={
-                    'verdict': 'more alike' if layers.p_value <= 0.05 else 'not clearly more alike',
-                    'within': layers.within,
-                    'between': layers.between,
-                    'p': layers.p_value,
-                    'model': self.subject.model,
-                    'tokens': int(table.count),
-                    'texts': self.subject.texts,
-                },
-            ),
+            *alike,
             Finding(
                 name='most similar heads',
                 estimate=float(divergences[pairs][first]),
@@ -184,6 +177,30 @@ class Clusters(Result):
                 },
             ),
         ]
+
+    def _of_layers(self) -> Finding:
+        layers = self.layers
+        return Finding(
+            name='heads of one layer',
+            estimate=layers.between - layers.within,
+            unit='nats',
+            sample=len(self.positions),
+            source=SOURCE,
+            template=(
+                'Heads of one layer are {verdict} than heads of different layers: a divergence '
+                'of {within:.3f} nats per token against {between:.3f} (p = {p:.2g}, random '
+                'layers for heads). Measured in {model} on {tokens:,} tokens of {texts}.'
+            ),
+            numbers={
+                'verdict': 'more alike' if layers.p_value <= 0.05 else 'not clearly more alike',
+                'within': layers.within,
+                'between': layers.between,
+                'p': layers.p_value,
+                'model': self.subject.model,
+                'tokens': int(self.tables[DIVERGENCE].count),
+                'texts': self.subject.texts,
+            },
+        )
 
 
 def clusters(

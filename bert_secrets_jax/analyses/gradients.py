@@ -125,5 +125,24 @@ def gradients_of(
     return Gradients(name, tables)
 
 
+def gradients_or_why(
+    pretrained: Pretrained,
+    examples: Sequence[Example],
+    *,
+    masking: Masking | None = None,
+    settings: TextSettings | None = None,
+) -> tuple[Gradients | None, str]:
+    """Return what `gradients_of` does, or None and why it cannot.
+
+    Args:
+      pretrained, examples, masking, settings: As in `gradients_of`.
+    """
+    try:
+        return gradients_of(pretrained, examples, masking=masking, settings=settings), ''
+    except ValueError as error:
+        # Such as of a model of tags, of texts without labels, or with nothing that can be hidden.
+        return None, str(error)
+
+
 def _task_loss(output: BertOutput, batch: LabelledBatch) -> Float[Array, ' B']:
     return loss_per_example(output.logits, batch.labels)

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.stats
 
 from bert_secrets_jax import paper, plots
-from bert_secrets_jax.analyses.gradients import Gradients, gradients_of, loss_of
+from bert_secrets_jax.analyses.gradients import Gradients, gradients_of, gradients_or_why
 from bert_secrets_jax.analyses.tables import (
     LEVEL,
     Description,
@@ -337,32 +337,23 @@ def look_at(
       subject: The names of the model and the texts, for sentences and captions.
 
     Raises:
-      ValueError: Gradients are asked for and the model has no loss to take them of, or `encode`
-        would refuse the texts.
+      ValueError: Gradients are asked for and the model has no loss to take them of, or a text has
+        nothing that can be hidden; or `encode` would refuse the texts.
     """
     settings, examples = settings or TextSettings(), as_examples(texts)
-    why = _why_not(pretrained, examples, gradients)
+    options = {'masking': masking, 'settings': settings}
+    # First, since they may be refused.
+    if gradients:
+        found, why = gradients_of(pretrained, examples, **options), ''
+    elif gradients is None:
+        found, why = gradients_or_why(pretrained, examples, **options)
+    else:
+        found, why = None, 'They were not asked for.'
     statistics = [named(name) for name in STATISTICS]
     batches = batches_of(pretrained, examples, settings, annotated=False)
     shown = progress(batches, 'Looking', size=lambda batch: batch.size)
     tables = measure(pretrained, shown, statistics, mesh=settings.mesh)
-    found = None
-    if not why:
-        found = gradients_of(pretrained, examples, masking=masking, settings=settings)
     return LookAt(subject or Subject(), describe(statistics), tables, found, why)
-
-
-def _why_not(pretrained: Pretrained, examples: Sequence, gradients: bool | None) -> str:
-    """Return why no gradients are measured; empty if they are."""
-    if gradients is False:
-        return 'They were not asked for.'
-    try:
-        loss_of(pretrained, examples)
-    except ValueError as error:
-        if gradients:
-            raise
-        return str(error)
-    return ''
 
 
 def _finding(

@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 import scipy.stats
@@ -56,6 +57,8 @@ _NULL_TEXTS = 500
 # Grids that are drawn, and findings that are stated.
 _SHOWN = 6
 _STATED = 5
+# From which share of common texts on, two parts are not two.
+_MOSTLY_SHARED = 0.5
 
 Annotated = tuple[Sequence[Example], Sequence[Annotation]]
 
@@ -80,7 +83,10 @@ class SyntaxHeads(Result):
       few: The relations that have too few links to be looked at alone.
       left_out: The number of links, in both parts, that are left out because an end has no
         wordpiece of its own.
+      shared: The share of the texts of the other part that are in the training part, too.
     """
+
+    FORMAT: ClassVar[int] = 2
 
     subject: Subject
     relations: tuple[str, ...]
@@ -92,6 +98,7 @@ class SyntaxHeads(Result):
     kinds: tuple[str, ...]
     few: tuple[str, ...]
     left_out: int
+    shared: float = 0.0
 
     @property
     def title(self) -> str:
@@ -134,7 +141,16 @@ class SyntaxHeads(Result):
             for place, name in enumerate(self.relations)
             if name in clark.RELATIONS and name != ALL
         }
-        return found or None
+        return found if self._has_published else None
+
+    @property
+    def _has_published(self) -> bool:
+        """Whether the links are of the paper's kinds, and not such as coreference."""
+        return any(name in clark.RELATIONS for name in (*self.relations[:-1], *self.few))
+
+    def _published(self, place: int) -> clark.PublishedRelation | None:
+        """Return what is published of a relation, if anything."""
+        return clark.RELATIONS.get(self.relations[place]) if self._has_published else None
 
     def gain_of(self, place: int) -> tuple[float, float, int]:
         """Return a relation's difference of head and offset, its error, and its number of texts.
@@ -172,12 +188,13 @@ class SyntaxHeads(Result):
                     source=SOURCE,
                     template=(
                         'Of {count} relations, {estimate} have a head in {model} that finds the '
-                        'other word more often than the best fixed offset does (chosen on other '
+                        'other word more often than the best fixed offset does (chosen on {which} '
                         'texts; corrected for the number of relations). Measured on {sample:,} '
                         'links of {texts}.'
                     ),
                     numbers={
                         'count': count,
+                        'which': 'the same' if self.shared > _MOSTLY_SHARED else 'other',
                         'model': self.subject.model,
                         'texts': self.subject.texts,
                     },
@@ -192,10 +209,18 @@ class SyntaxHeads(Result):
             'the word at the other end ("from the word"), or is attended to most by it ("to the '
             'word"). To a word that is split the attention is summed, from it averaged.',
             'The best head and the best offset of each relation are chosen on other texts than '
-            'those they are measured on. The published values are of another treebank (Penn '
-            'Treebank, Stanford Dependencies) and another model, and chosen where they were '
-            'measured.',
+            'those they are measured on.',
         ]
+        if self.shared:
+            notes.append(
+                f'{self.shared:.1%} of the texts that heads are measured on are also among those '
+                'that they were chosen on: what is said of other texts does not hold for these.'
+            )
+        if self._has_published:
+            notes.append(
+                'The published values are of another treebank (Penn Treebank, Stanford '
+                'Dependencies) and another model, and chosen where they were measured.'
+            )
         if self.kinds:
             notes.append(
                 'Beyond position and word class is a head whose mean attention along the links is '
@@ -241,7 +266,8 @@ class SyntaxHeads(Result):
         half = self._half(place)
         gain = float(dev.gain[place, layer, head, way])
         random = self.random[place, 0]
-        published = clark.RELATIONS.get(name)
+        published = self._published(place)
+        known = not np.isnan(low[place])
         return Finding(
             name=f'{name}: best head',
             estimate=float(dev.right[place, layer, head, way]),
@@ -252,9 +278,11 @@ class SyntaxHeads(Result):
             sample_of='links',
             source=SOURCE,
             template=(
-                '{Relation}, {head} ({way}) finds {estimate:.1%} ({low:.1%} to {high:.1%} of '
-                '{sample:,} links), the best offset ({offset:+d}) {baseline:.1%}: a difference of '
-                '{gain:.1%} ({gain_low:.1%} to {gain_high:.1%}){random_text}{published_text}.'
+                '{Relation}, {head} ({way}) finds {estimate:.1%} '
+                f'({"{low:.1%} to {high:.1%} " if known else ""}of {{sample:,}} links), the best '
+                'offset ({offset:+d}) {baseline:.1%}: a difference of {gain:.1%}'
+                f'{" ({gain_low:.1%} to {gain_high:.1%})" if known else ""}'
+                '{random_text}{published_text}.'
             ),
             numbers={
                 'Relation': 'All relations' if name == ALL else f'Relation {name}',
@@ -284,7 +312,7 @@ class SyntaxHeads(Result):
         for place, name in enumerate(self.relations):
             layer, head, way = self.best[place]
             gain, half = dev.gain[place, layer, head, way], self._half(place)
-            published = clark.RELATIONS.get(name)
+            published = self._published(place)
             rows.append(
                 (
                     name, dev.links[place], dev.sentences[place], head_name(layer, head),
@@ -428,6 +456,7 @@ def syntax_heads(
         kinds=kinds,
         few=tuple(few),
         left_out=train_links.left_out + dev_links.left_out,
+        shared=_shared(train, dev),
     )
 
 
@@ -447,6 +476,27 @@ def _linked(
         )
     encoded = encode_parses(pretrained.tokenizer, texts, max_length=settings.max_length)
     return encoded, links_of_parses(encoded, texts)
+
+
+def _shared(train: Sequence[Parse] | Annotated, dev: Sequence[Parse] | Annotated) -> float:
+    """Return the share of the texts of one part that are in the other, too."""
+    seen, asked = (
+        [
+            (each.text_a, each.text_b)
+            for each in (
+                as_examples(part[0]) if _is_annotated(part) else [each.example for each in part]
+            )
+        ]
+        for part in (train, dev)
+    )
+    known = set(seen)
+    share = sum(each in known for each in asked) / len(asked)
+    if share > _MOSTLY_SHARED:
+        logging.warning(
+            '%.0f %% of the texts that heads are measured on are among those that they are chosen '
+            'on: give others.', 100 * share,
+        )  # fmt: skip
+    return share
 
 
 def _is_annotated(texts: Sequence[Parse] | Annotated) -> bool:
@@ -544,16 +594,17 @@ def _draw_relations(result: SyntaxHeads):
     if not np.isnan(result.random).all():
         values, *ends = result.random[order].T
         points['random weights'] = (values, *ends)
-    published = [clark.RELATIONS.get(result.relations[each]) for each in order]
-    points['published: BERT-base'] = (
-        np.array([np.nan if each is None else each.accuracy for each in published]), None, None,
-    )  # fmt: skip
+    published = [result._published(each) for each in order]
+    if any(published):
+        accuracies = [np.nan if each is None else each.accuracy for each in published]
+        points['published: BERT-base'] = (np.array(accuracies), None, None)
+    of_others = f', which is of another treebank ({SOURCE})' if any(published) else ''
     labels = [f'{result.relations[each]} ({head_name(*result.best[each][:2])})' for each in order]
     figure = plots.points_by_row(labels, points, label='share of links that are found')
     figure.caption = (
         'How often the best head of each relation finds the other word (95 % intervals), beside '
-        'the best fixed offset, random weights and the published values, which are of another '
-        f'treebank and model ({SOURCE}). In the order of the difference between head and offset.'
+        f'{", ".join(list(points)[1:])}{of_others}. In the order of the difference between head '
+        'and offset.'
     )
     return figure
 

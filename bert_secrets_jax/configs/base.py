@@ -60,7 +60,8 @@ def get_config(arg: str = '') -> ConfigDict:
                 'metrics': '',
                 # For 'file': the table to train on.
                 'train_file': config_dict.placeholder(str),
-                # 'error' refuses a file with malformed rows, 'skip' leaves them out.
+                # 'error' refuses a file with malformed rows, 'skip' leaves them out; also of the
+                # treebank and of word vectors.
                 'bad_rows': 'error',
                 # The paper analyses at most 1,000 examples of a task, drawn at random; 0 is all.
                 'max_examples': 1000,

@@ -13,7 +13,7 @@ from bert_secrets_jax.brief import shortened
 from bert_secrets_jax.data.encoding import Encoded
 from bert_secrets_jax.data.rows import good_rows, numbered_lines, object_of
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.data.treebank import read_sentences
+from bert_secrets_jax.data.treebank import sentences_of, words_of
 
 # The columns of CoNLL-U that hold one tag of each word.
 COLUMNS = ('upos', 'xpos', 'deprel')
@@ -88,12 +88,12 @@ def read_conllu(
             f'{column=} must be one of {", ".join(COLUMNS)}, or such as feats.Number or misc.NER.'
         )
 
-    def read(sentence, identity: str, where: str) -> Tagged:
-        words = [token for token in sentence if isinstance(token['id'], int)]
+    def read(lines: str, identity: str, where: str) -> Tagged:
+        words = [token for token in words_of(lines) if isinstance(token['id'], int)]
         tags = [_in_column(word, field, item) for word in words]
         return Tagged(tuple(word['form'] for word in words), tuple(tags), identity, where)
 
-    return good_rows(pathlib.Path(path), read_sentences(path), read, bad_rows)
+    return good_rows(pathlib.Path(path), sentences_of(path), read, bad_rows)
 
 
 def _in_column(word, field: str, item: str) -> str:

@@ -6,6 +6,7 @@ Shapes: E sentences, T positions of wordpieces.
 import dataclasses
 import os
 import pathlib
+import re
 from collections.abc import Iterable, Sequence
 from importlib import resources
 from typing import Any
@@ -22,6 +23,8 @@ from bert_secrets_jax.files import read_text
 
 # The relations that Clark et al. leave out: the root has no head, and punctuation hangs anywhere.
 LEFT_OUT = ('root', 'punct')
+# Names the columns of a file that has others, in its first line (CoNLL-U Plus).
+_NAMES = '# global.columns'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,8 +53,10 @@ class Parse:
             if len(getattr(self, name)) != count:
                 raise ValueError(f'{count} words have {len(getattr(self, name))} {name}')
         for word, head in enumerate(self.heads):
-            if not -1 <= head < count or head == word:
+            if not -1 <= head < count:
                 raise ValueError(f'{self.forms[word]!r} has the head {head + 1} of {count} words')
+            if head == word:
+                raise ValueError(f'{self.forms[word]!r} is its own head')
 
     @property
     def annotation(self) -> Annotation:
@@ -71,20 +76,37 @@ class Parse:
         )
 
 
-def read_sentences(path: str | os.PathLike[str]) -> list[tuple[str, Any]]:
-    """Read the sentences of a CoNLL-U file, each behind words for where it stands.
+def sentences_of(path: str | os.PathLike[str]) -> list[tuple[str, str]]:
+    """Return the lines of each sentence of a CoNLL-U file, behind words for where it stands.
 
     Raises:
       FileNotFoundError: There is no such file.
-      ValueError: It is not UTF-8, or no CoNLL-U.
+      ValueError: It is not UTF-8.
+    """
+    text = read_text(pathlib.Path(path))
+    parts = [part for part in re.split(r'\n\s*\n', text) if part.strip()]
+    first = text.partition('\n')[0]
+    if first.startswith(_NAMES):
+        parts = [f'{first}\n{part.removeprefix(first).lstrip()}' for part in parts]
+        parts = [part for part in parts if part.removeprefix(first).strip()]
+    return [(f'sentence {number}', part) for number, part in enumerate(parts, 1)]
+
+
+def words_of(sentence: str) -> Any:
+    """Return the lines of a sentence in CoNLL-U as dictionaries of its columns.
+
+    Raises:
+      ValueError: It is no CoNLL-U, or has no words.
     """
     import conllu
 
     try:
-        sentences = conllu.parse(read_text(pathlib.Path(path)))
+        found = conllu.parse(sentence)
     except conllu.exceptions.ParseException as error:
-        raise ValueError(f'{path} is no CoNLL-U: {error}') from error
-    return [(f'sentence {number}', each) for number, each in enumerate(sentences, 1)]
+        raise ValueError(f'it is no CoNLL-U: {error}') from error
+    if not found or not len(found[0]):
+        raise ValueError('it has no words')
+    return found[0]
 
 
 def read_treebank(path: str | os.PathLike[str], *, bad_rows: str = 'error') -> list[Parse]:
@@ -102,9 +124,10 @@ def read_treebank(path: str | os.PathLike[str], *, bad_rows: str = 'error') -> l
 
     Raises:
       FileNotFoundError: There is no such file.
-      ValueError: A word has no head or no relation, or the file is no CoNLL-U.
+      ValueError: A word has no head or no relation, heads go round in a circle, or the file is no
+        CoNLL-U.
     """
-    return good_rows(pathlib.Path(path), read_sentences(path), _parse, bad_rows)
+    return good_rows(pathlib.Path(path), sentences_of(path), _parse, bad_rows)
 
 
 def treebank_sample(split: str = 'dev') -> list[Parse]:
@@ -125,7 +148,8 @@ def treebank_sample(split: str = 'dev') -> list[Parse]:
         return read_treebank(path)
 
 
-def _parse(sentence, identity: str, where: str) -> Parse:
+def _parse(lines: str, identity: str, where: str) -> Parse:
+    sentence = words_of(lines)
     words = [token for token in sentence if isinstance(token['id'], int)]
     numbers = [word['id'] for word in words]
     if numbers != list(range(1, len(words) + 1)):
@@ -135,7 +159,7 @@ def _parse(sentence, identity: str, where: str) -> Parse:
             if word.get(name) in (None, '_'):
                 raise ValueError(f'{word["form"]!r} has no {name}')
     text, spans = _laid_out(sentence)
-    return Parse(
+    parse = Parse(
         example=Example(text, id=identity, where=where),
         words=tuple(spans),
         forms=tuple(word['form'] for word in words),
@@ -143,6 +167,21 @@ def _parse(sentence, identity: str, where: str) -> Parse:
         relations=tuple(word['deprel'] for word in words),
         classes=tuple(word.get('upos') or 'X' for word in words),
     )
+    _check_tree(parse)
+    return parse
+
+
+def _check_tree(parse: Parse) -> None:
+    """Refuse words from which no way along heads leads to a root."""
+    reached = {-1}
+    for start, form in enumerate(parse.forms):
+        way, word = set(), start
+        while word not in reached:
+            if word in way:
+                raise ValueError(f'the heads go round in a circle from {form!r}')
+            way.add(word)
+            word = parse.heads[word]
+        reached |= way
 
 
 def _laid_out(sentence) -> tuple[str, list[Span]]:
@@ -164,7 +203,7 @@ def _laid_out(sentence) -> tuple[str, list[Span]]:
             continue
         spans += _divided(len(text), form, forms)
         text += form
-        if (token['misc'] or {}).get('SpaceAfter') != 'No':
+        if (token.get('misc') or {}).get('SpaceAfter') != 'No':
             text += ' '
     return text.rstrip(' '), spans
 

@@ -58,12 +58,19 @@ def named_words(encoded: Encoded, example: int, texts: tuple[str, str | None]) -
       encoded: The tokenised texts.
       example: The number of the example.
       texts: Its texts.
+
+    Returns:
+      The words in the order of their numbers; '' for a number that no wordpiece has.
     """
     numbers = encoded.marks[WORD][example]
     tokens: list[Any] = encoded.tokenizer.convert_ids_to_tokens(encoded.input_ids[example].tolist())
     found = []
     for number in range(int(numbers.max(initial=-1)) + 1):
         places = np.flatnonzero(numbers == number)
+        if not len(places):
+            # A word of a treebank that shares its wordpieces with the word before.
+            found.append('')
+            continue
         which = encoded.text[example, places[0]]
         if which < 0:
             found.append(tokens[places[0]])

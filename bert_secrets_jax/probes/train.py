@@ -22,7 +22,7 @@ import optax
 from absl import logging
 from jaxtyping import Array, Float, Int
 
-from bert_secrets_jax.brief import brief
+from bert_secrets_jax.brief import brief, shortened
 from bert_secrets_jax.data.treebank import Parse
 from bert_secrets_jax.files import fingerprint, read_arrays, write_arrays
 from bert_secrets_jax.model.weights import Pretrained
@@ -125,9 +125,9 @@ def train_probes(
         is saved. None keeps the work in memory alone.
 
     Raises:
-      TypeError: The model or the sentences are something else.
-      ValueError: A setting is out of range, a probe needs vectors and there are none, or there is
-        nothing to learn from.
+      TypeError: The model, the sentences, the vectors or the seeds are something else.
+      ValueError: A setting is out of range, a probe needs vectors and there are none, there is
+        nothing to learn from, or a probe of your own is to be kept in a folder.
     """
     settings = {
         'epochs': epochs,
@@ -141,6 +141,8 @@ def train_probes(
     if reading not in READINGS:
         raise ValueError(f'{reading=} must be one of {", ".join(READINGS)}.')
     forms = checked_forms(forms, vectors)
+    if isinstance(seeds, float | str):
+        raise TypeError(f'{seeds=} must be a number of seeds, or a sequence of them.')
     seeds = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
     if not seeds or len(set(seeds)) < len(seeds):
         raise ValueError(f'{seeds=} must be one seed or more, each once.')
@@ -165,6 +167,12 @@ def train_probes(
     passes = [part for _ in range(epochs) for part in rng.permutation(len(parts)).tolist()]
     file = None
     if folder is not None:
+        own = [form.name for form in forms if form not in FORMS]
+        if own:
+            raise ValueError(
+                f'A folder keeps the training of published probes only, which are told apart by '
+                f'their names: train {", ".join(own)} without one.'
+            )
         inputs = [(part.batch.inputs, part.words) for part in parts]
         config = repr(dataclasses.asdict(pretrained.config))
         settings |= {'reading': reading, 'seeds': seeds, 'forms': [form.name for form in forms]}
@@ -355,8 +363,11 @@ def checked_forms(forms: Sequence[Form] | None, vectors: Vectors | None) -> tupl
       vectors: The word vectors; None if there are none.
 
     Raises:
+      TypeError: The vectors are something else.
       ValueError: There is no probe, two have one name, or one needs vectors and there are none.
     """
+    if not isinstance(vectors, Vectors | None):
+        raise TypeError(f'vectors={shortened(vectors)} must be what read_vectors(...) returns.')
     if forms is None:
         if vectors is None:
             logging.info('Without word vectors, only the probe of attention alone is trained.')

@@ -84,8 +84,9 @@ def read_vectors(
 
     Args:
       path: The file, plain or compressed (.gz, .xz).
-      words: The words that are needed. They are looked up in lower case, as in the published code
-        of Clark et al. 2019, and the other lines are not kept; None keeps all.
+      words: The words that are needed, each as often as it occurs. They are looked up in lower
+        case, as in the published code of Clark et al. 2019, and the other lines are not kept; None
+        keeps all.
       bad_rows: What to do with lines that are no word with a vector: 'error' refuses the file,
         'skip' leaves them out and warns.
 
@@ -110,6 +111,11 @@ def read_vectors(
                 width = int(fields[1])
                 return None
             width = len(fields) - 1
+            if not width:
+                raise ValueError(
+                    f'{shortened(fields[0])} has no numbers behind spaces: is this a text of word '
+                    'vectors?'
+                )
         # Some words of GloVe have spaces in them.
         word = ' '.join(fields[:-width]) if width > 0 else ''
         if not word:
@@ -126,9 +132,11 @@ def read_vectors(
         if each is not None:
             found.setdefault(*each)
     if not found:
+        if wanted is None:
+            raise ValueError(f'{path} has no word with a vector.')
         raise ValueError(
-            f'{path} has no vector of any of the {len(wanted or ()):,} words that are needed: are '
-            'the vectors of another language?'
+            f'{path} has no vector of any of the {len(wanted):,} words that are needed: are the '
+            'vectors of another language?'
         )
     table = np.stack(list(found.values()))
     vectors = Vectors(tuple(found), np.concatenate([np.zeros_like(table[:1]), table]))

@@ -26,7 +26,7 @@ from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses.ablation import SETS, assessed_metrics, with_intact
 from bert_secrets_jax.analyses.attention_change import for_reading
-from bert_secrets_jax.analyses.gradients import Gradients, gradients_of, loss_of
+from bert_secrets_jax.analyses.gradients import Gradients, gradients_or_why
 from bert_secrets_jax.analyses.models import labels_of, metrics_for
 from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.annotation import Annotation
@@ -317,7 +317,12 @@ class Study:
     def _treebank(self) -> tuple[list[Parse], list[Parse]]:
         settings = self.config.treebank
         return tuple(
-            self._drawn(read_treebank(path) if path else treebank_sample(part), wanted)
+            self._drawn(
+                read_treebank(path, bad_rows=self.config.data.bad_rows)
+                if path
+                else treebank_sample(part),
+                wanted,
+            )
             for part, path, wanted in (
                 ('train', settings.train, settings.max_train),
                 ('dev', settings.dev, settings.max_dev),
@@ -340,8 +345,8 @@ class Study:
         path = self.config.probe.vectors
         if not path:
             return None
-        words = {word for part in self.treebank for parse in part for word in parse.forms}
-        return read_vectors(path, words)
+        words = [word for part in self.treebank for parse in part for word in parse.forms]
+        return read_vectors(path, words, bad_rows=self.config.data.bad_rows)
 
     @functools.cached_property
     def mesh(self) -> jax.sharding.Mesh | None:
@@ -974,13 +979,10 @@ class Study:
         return found.gradients, found.why_not
 
     def _differentiated(self, model: Pretrained, of: str = '') -> Differentiated:
-        try:
-            loss_of(model, self.texts)
-        except ValueError as error:
-            # Such as of a model of tags, or of texts without labels.
-            return Differentiated(None, str(error))
-        found = gradients_of(model, self.texts, masking=self.masking, settings=self.settings)
-        return Differentiated(dataclasses.replace(found, of=of), '')
+        found, why = gradients_or_why(
+            model, self.texts, masking=self.masking, settings=self.settings
+        )
+        return Differentiated(None if found is None else dataclasses.replace(found, of=of), why)
 
     @property
     def masking(self) -> Masking:

@@ -7,6 +7,7 @@ import scipy.spatial.distance
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.analyses.clusters import (
+    BEHAVIOURS,
     BROAD,
     DIVERGENCE,
     OTHER,
@@ -62,7 +63,7 @@ def tables_of(divergences, *, layers, **behaviours):
     heads = len(divergences) // layers
     shape = layers, heads
     table = lambda mean: HeadTable(mean, np.zeros_like(mean), 10.0, None)
-    means = dict.fromkeys(('next token', 'previous token', '[CLS]', '[SEP]'), np.zeros(shape))
+    means = dict.fromkeys(BEHAVIOURS, np.zeros(shape))
     means |= {'entropy (nats)': np.full(shape, 1.0), UNIFORM: np.full(shape, np.log(128))}
     means |= {name.replace('_', ' '): each for name, each in behaviours.items()}
     means[DIVERGENCE] = divergences.reshape(*shape, -1)
@@ -90,12 +91,12 @@ def test_what_heads_mostly_do():
             apart + apart.T,
             layers=2,
             next_token=[[0.6, 0.4], [0, 0]],
-            **{'[SEP]': np.array([[0, 0], [0.7, 0]]), 'entropy (nats)': [[1, 1], [1, 4.0]]},
+            **{'all [SEP]': np.array([[0, 0], [0.7, 0]]), 'entropy (nats)': [[1, 1], [1, 4.0]]},
         ),
         seed=0,
         subject=bs.analyses.Subject(),
     )
-    assert found.behaviours == ['next token', OTHER, '[SEP]', BROAD]
+    assert found.behaviours == ['next token', OTHER, 'all [SEP]', BROAD]
     assert found.names == ['L1-H1', 'L1-H2', 'L2-H1', 'L2-H2']
 
 
@@ -125,5 +126,8 @@ def test_one_layer_and_two_heads():
     rng = np.random.default_rng(4)
     alone = compare_layers(worlds(rng, 0, layers=1), heads=6, seed=0)
     assert alone.p_value == 1 and np.isnan(alone.between)
+    apart = worlds(rng, 0, layers=1)
+    found = from_tables(tables_of(apart, layers=1), seed=0, subject=bs.analyses.Subject())
+    assert [each.name for each in found.findings()] == ['most similar heads']
     with pytest.raises(ValueError, match='2 heads are too few'):
         from_tables(tables_of(np.zeros((2, 2)), layers=1), seed=0, subject=bs.analyses.Subject())

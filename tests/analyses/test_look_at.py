@@ -109,6 +109,16 @@ def test_without_a_loss_the_result_says_why(model, texts, settings):
         gradients_of(classifier_of(model, ('no', 'yes')), as_examples(without))
 
 
+def test_texts_with_nothing_to_hide_leave_the_gradients_out(masked_lm, texts, settings):
+    given = [*texts[:2], bs.Example('猫', '猫')]
+    plain = dataclasses.replace(settings, annotations=None)
+    found = bs.analyses.look_at(masked_lm, given, settings=plain)
+    assert found.tables['[CLS]'].count == 3 and found.gradients is None
+    assert any('has no wordpiece that can be hidden' in note for note in found.notes())
+    with pytest.raises(ValueError, match='has no wordpiece that can be hidden'):
+        bs.analyses.look_at(masked_lm, given, gradients=True, settings=plain)
+
+
 def settings_of(settings, count):
     return dataclasses.replace(settings, annotations=settings.annotations[:count])
 

@@ -144,13 +144,28 @@ def test_few_links_are_told_and_not_tested(model, treebank):
     assert result.dev.links[-1] == result.dev.links[:-1].sum() + 16
 
 
+def test_texts_of_both_parts_are_told(model, treebank, caplog):
+    result = bs.analyses.syntax_heads(model, treebank, treebank, draws=0, random_weights=False)
+    assert result.shared == 1 and 'chosen on the same texts' in str(result)
+    assert '100 % of the texts that heads are measured on' in caplog.text
+    assert any(note.startswith('100.0% of the texts') for note in result.notes())
+
+
+def test_a_single_text_has_no_interval(model, treebank):
+    result = bs.analyses.syntax_heads(model, treebank, treebank[:1], draws=0, random_weights=False)
+    assert 'nan' not in str(result)
+
+
 def test_coreference_comes_as_annotated_texts(results):
     result = results['syntax_heads']
     assert {'verb-subject', 'noun-pronoun'} < set(result.relations)
     assert np.isfinite(result.beyond[:-1]).any() and result.kinds == (
         'elsewhere', 'moved', 'positions',
     )  # fmt: skip
-    assert result.published_gains is None
+    # Nothing of the paper's relations stands beside other links.
+    assert result.published_gains is None and 'BERT-base' not in str(result)
+    assert result.frames()['relations']['published_share'].isna().all()
+    assert not any('Penn' in note for note in result.notes())
     for name in ('verb-subject', 'noun-pronoun'):
         place = result.relations.index(name)
         assert result.dev.links[place] == 24

@@ -74,7 +74,7 @@ def test_names_of_tags_that_are_texts(tmp_path):
 def test_other_files_are_no_conllu(tmp_path):
     path = tmp_path / 'wrong.conllu'
     path.write_text('The cat\n')
-    with pytest.raises(ValueError, match=r'wrong\.conllu is no CoNLL-U'):
+    with pytest.raises(ValueError, match=r'wrong\.conllu: 1 bad: sentence 1: it is no CoNLL-U'):
         tagged.read_conllu(path)
     path.write_text('')
     with pytest.raises(ValueError, match='nothing to read'):

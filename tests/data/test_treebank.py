@@ -102,13 +102,15 @@ def test_words_without_wordpieces_are_told(treebank, tokenizer, caplog):
         ),
         (
             '1	ran	run	VERB	_	_	1	obj	_	_',
-            "'ran' has the head 1 of 1 words",
+            "'ran' is its own head",
         ),
         (
             '2	ran	run	VERB	_	_	0	root	_	_',
             r'numbered \[2\], not from 1 to 1',
         ),
-        ('ran away', 'no CoNLL-U'),
+        ('1 ran run VERB _ _ 0 root _ _', 'no CoNLL-U'),
+        ('1\tran\trun\tVERB\t_\t_\tx\troot\t_\t_', 'sentence 1: it is no CoNLL-U'),
+        ('# only = a comment', 'sentence 1: it has no words'),
     ],
 )
 def test_a_sentence_without_a_tree_is_named(treebank, line, message):
@@ -116,7 +118,37 @@ def test_a_sentence_without_a_tree_is_named(treebank, line, message):
         read_treebank(treebank(f'{line}\n\n'))
 
 
+def words(*heads):
+    return ''.join(
+        f'{number}\tran\trun\tVERB\t_\t_\t{head}\tdep\t_\t_\n'
+        for number, head in enumerate(heads, 1)
+    )
+
+
+@pytest.mark.parametrize('heads', [(2, 1), (2, 1, 0), (0, 3, 4, 2)])
+def test_heads_in_a_circle_are_no_tree(treebank, heads):
+    with pytest.raises(ValueError, match="the heads go round in a circle from 'ran'"):
+        read_treebank(treebank(words(*heads)))
+
+
+def test_several_roots_hang_on_the_same_root(treebank):
+    (parse,) = read_treebank(treebank(words(0, 1, 0)))
+    assert parse.heads == (-1, 0, -1)
+
+
+def test_columns_that_are_not_read_may_be_missing(treebank):
+    eight = '\n'.join(line.rpartition('\t_\t_')[0] for line in words(0, 1).splitlines())
+    (parse,) = read_treebank(treebank(eight + '\n'))
+    assert parse.example.text_a == 'ran ran'
+    named = '# global.columns = ID FORM HEAD DEPREL UPOS\n'
+    rows = '1\tran\t0\troot\tVERB\n2\tit\t1\tobj\tPRON\n'
+    plus = read_treebank(treebank(f'{named}{rows}\n# text = again\n{rows}\n'))
+    assert [parse.classes for parse in plus] == [('VERB', 'PRON')] * 2
+
+
 def test_bad_sentences_can_be_left_out(treebank):
+    unreadable = '1\tran\trun\tVERB\t_\t_\tx\troot\t_\t_\n\n'
+    assert len(read_treebank(treebank(unreadable + SENTENCES), bad_rows='skip')) == 2
     bad = '1	ran	run	VERB	_	_	7	obj	_	_\n\n'
     assert len(read_treebank(treebank(bad + SENTENCES), bad_rows='skip')) == 2
 

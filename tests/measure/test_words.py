@@ -71,6 +71,20 @@ def test_words_are_those_of_the_tokenizer(tokenizer):
     ]  # fmt: skip
 
 
+def test_a_word_without_wordpieces_has_no_letters(tokenizer, tmp_path):
+    path = tmp_path / 'some.conllu'
+    path.write_text(
+        '1-2\tdog\t_\t_\t_\t_\t_\t_\t_\t_\n'
+        '1\tdo\tdo\tADP\t_\t_\t3\tcase\t_\t_\n'
+        '2\tge\tge\tDET\t_\t_\t3\tdet\t_\t_\n'
+        '3\tcat\tcat\tNOUN\t_\t_\t0\troot\t_\t_\n',
+        encoding='utf-8',
+    )
+    parses = bs.read_treebank(path)
+    encoded = bs.encode_parses(tokenizer, parses)
+    assert bs.named_words(encoded, 0, (parses[0].example.text_a, None)) == ['dog', '', 'cat']
+
+
 def test_maps_of_a_model_between_words(model_and_texts):
     model, texts = model_and_texts
     encoded = bs.tokenize(model.tokenizer, texts)

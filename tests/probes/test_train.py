@@ -228,6 +228,19 @@ def test_a_killed_training_goes_on_with_the_same_bits(
     )
 
 
+def test_a_folder_keeps_published_probes_only(model, tmp_path):
+    mine = dataclasses.replace(ATTENTION, scores=lambda params, words: -params['maps'])
+    with pytest.raises(ValueError, match='published probes only.* train attention without one'):
+        train_probes(model, random_parses(0, 4), forms=[mine], folder=tmp_path, **FEW)
+
+
+def test_arguments_of_other_kinds_are_named(model, untyped):
+    with pytest.raises(TypeError, match="vectors='glove.txt' must be what read_vectors"):
+        train_probes(model, random_parses(0, 4), vectors='glove.txt', **FEW)
+    with pytest.raises(TypeError, match='seeds=2.0 must be a number of seeds'):
+        train_probes(model, random_parses(0, 4), seeds=2.0, max_length=32)
+
+
 def test_probes_do_not_know_of_each_other(model, vectors):
     parses = random_parses(0, 20)
     all_together = train_probes(model, parses, vectors=vectors, **FEW)

@@ -50,7 +50,8 @@ def test_the_words_that_are_asked_for(written, caplog):
         ('the 1 2\ncat 1 nan\n', "line 2: the vector of 'cat' is not finite"),
         (b'the 1 2\n\xff 1 2\n', "line 2: 'utf-8' codec"),
         ('', 'has nothing to read'),
-        ('the\n', "line 1: 'the' has 0 numbers"),
+        ('the\n', "line 1: 'the' has no numbers behind spaces"),
+        ('the\t1\t2\n', 'has no numbers behind spaces'),
     ],
 )
 def test_bad_lines_are_named(written, text, what):
@@ -66,6 +67,8 @@ def test_bad_lines_can_be_left_out(written):
 def test_other_faults(written, tmp_path):
     with pytest.raises(ValueError, match='none|no vector of any of the 1 words'):
         read_vectors(written(), ['zzz'])
+    with pytest.raises(ValueError, match='has no word with a vector'):
+        read_vectors(written('400 2\n'))
     damaged = tmp_path / 'damaged.xz'
     damaged.write_bytes(lzma.compress(TEXT.encode())[:-8])
     with pytest.raises(ValueError, match='is damaged, or no .xz file'):

@@ -9,7 +9,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bert_secrets_jax.analyses.verdicts.verdict import (
+    FEWEST,
+    TOO_FEW,
+    UNDECIDED,
     Claim,
+    Contrasts,
     Verdict,
     all_above,
     as_runs,
@@ -138,6 +142,7 @@ def cls_looks_broadly(
         what='entropy less the claimed share of that of even attention',
         unit='nats',
         threshold=0.0,
+        otherwise=_undecided(found),
         numbers={'entropy': of_cls, 'even': even, 'share': of_cls / even} | numbers,
         **fields,
     )
@@ -174,6 +179,7 @@ def sep_is_a_no_op(gradients: Mapping[str, HeadTable], *, loss: str) -> Verdict:
         what='gradient at other tokens less that at [SEP]',
         unit='share of the gradient at other tokens',
         threshold=0.0,
+        otherwise=_undecided(found),
         numbers={
             'first': where.start + 1,
             'loss': loss,
@@ -183,6 +189,10 @@ def sep_is_a_no_op(gradients: Mapping[str, HeadTable], *, loss: str) -> Verdict:
         | numbers,
         **fields,
     )
+
+
+def _undecided(found: Contrasts) -> str:
+    return TOO_FEW if found.examples < FEWEST else UNDECIDED
 
 
 def _relative(table: HeadTable, to: HeadTable) -> tuple[np.ndarray, np.ndarray]:
@@ -215,6 +225,7 @@ def _above(
         what=what,
         unit='share of attention',
         threshold=threshold,
+        otherwise=_undecided(found),
         numbers={
             'layers': layers_named(where.start + 1, where.stop),
             'greatest_layer': layers.argmax() + 1,
