@@ -22,7 +22,7 @@ def planes(
       order: All kinds, in the order of the legend; the last one is drawn in grey.
     """
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(7.6, 3.4), layout='constrained')
+        figure = Figure(figsize=(7.6, 3.7), layout='constrained')
         by_layer, by_kind = figure.subplots(1, 2, sharex=True, sharey=True)
         points = by_layer.scatter(*positions.T, c=layers, cmap='viridis', s=16)
         bar = figure.colorbar(points, ax=by_layer, label='layer', shrink=0.9, pad=0.01)
@@ -37,7 +37,8 @@ def planes(
                     color='0.7' if kind == order[-1] else COLOURS[index % len(COLOURS)],
                     label=f'{kind} ({len(chosen)})',
                 )
-        by_kind.legend(fontsize=6, loc='best', frameon=False)
+        # Below, where no head is.
+        figure.legend(fontsize=7, loc='outside lower center', ncols=4, frameon=False)
         for axis in (by_layer, by_kind):
             # Directions mean nothing, distances do.
             axis.set_aspect('equal', adjustable='box')
