@@ -1,0 +1,167 @@
+"""How much a loss depends on each head: gradients with respect to the mask of heads.
+
+Michel et al. (2019, section 4.1, equation 2) multiply each head by a number xi, which is 1, and
+call the mean over examples of |d loss / d xi| the importance of the head: how much the loss is
+expected to change if the head were not there.
+
+Shapes: B examples, L layers, N heads, T query tokens, S key tokens, Q query
+tokens or 1.
+"""
+
+import functools
+from collections.abc import Iterable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Array, Float, Shaped
+
+from bert_secrets_jax.data.encoding import Batch
+from bert_secrets_jax.measure.gradients import Loss
+from bert_secrets_jax.measure.statistics import Marks, Result
+from bert_secrets_jax.measure.stream import stream
+from bert_secrets_jax.measure.tables import HeadTable
+from bert_secrets_jax.model.weights import Pretrained
+
+READINGS = ('paper', 'notebook')
+NORMS = ('layer', 'all', 'none')
+
+
+def head_importance(
+    pretrained: Pretrained,
+    batches: Iterable[Batch],
+    loss: Loss,
+    *,
+    head_mask: Shaped[np.ndarray, 'L N'] | None = None,
+    reading: str = 'paper',
+    keep_values: bool = False,
+    mesh: Mesh | None = None,
+) -> HeadTable:
+    """Measure how much the loss of an example depends on each head, as Michel et al. (2019) do.
+
+    Args:
+      pretrained: The model.
+      batches: The batches with what the loss reads, read once.
+      loss: A function from the output of the model and a batch to the loss of each example, as in
+        `gradients.gradient_importance`.
+      head_mask: [L, N] The numbers xi; None stands for 1. Heads with 0 are removed, and what is
+        measured is what the loss depends on without them.
+      reading: 'paper' takes the magnitude of each example's gradient. 'notebook' takes it of what
+        each query token adds to the gradient, as the published code does, and averages it over
+        tokens; in the last layer, where only [CLS] has a gradient, over examples.
+      keep_values, mesh: As in `collect`.
+
+    Returns:
+      A table [L, N] of the importance.
+
+    Raises:
+      ValueError, TypeError: As in `collect`; or the reading is unknown.
+    """
+    if reading not in READINGS:
+        raise ValueError(f'{reading=} must be one of {", ".join(READINGS)}.')
+    statistics, maps_of = {'importance': _magnitude}, mask_gradients(loss)
+    if reading == 'notebook':
+        statistics, maps_of = {'importance': _magnitudes, 'length': _length}, token_gradients(loss)
+    found = stream(
+        (pretrained,), batches, statistics, head_mask=head_mask, baseline='zero',
+        keep_values=keep_values, mesh=mesh, maps_of=maps_of,
+    )  # fmt: skip
+    table = found['importance']
+    if reading == 'paper':
+        return table
+    share = 1 / found['length'].mean
+    share[-1] = 1
+    return HeadTable(
+        mean=table.mean * share,
+        variance=table.variance * share**2,
+        count=table.count,
+        values=None if table.values is None else table.values * share,
+    )
+
+
+def normalised(
+    importance: Float[np.ndarray, '*R L N'], *, norm: str = 'layer'
+) -> Float[np.ndarray, '*R L N']:
+    """Return importance that can be compared between layers.
+
+    Args:
+      importance: The importance of each head.
+      norm: 'layer' divides it by the Euclidean norm of its layer, as published; 'all' by that of
+        all heads; 'none' leaves it as it is.
+
+    Raises:
+      ValueError: The norm is unknown.
+    """
+    if norm not in NORMS:
+        raise ValueError(f'{norm=} must be one of {", ".join(NORMS)}.')
+    if norm == 'none':
+        return importance
+    axes = -1 if norm == 'layer' else (-2, -1)
+    length = np.sqrt((importance**2).sum(axis=axes, keepdims=True))
+    return importance / np.where(length > 0, length, 1)
+
+
+@functools.cache
+def mask_gradients(loss: Loss):
+    """Return a function that gives d loss / d mask in the place of the maps of a batch.
+
+    Args:
+      loss: As in `head_importance`.
+    """
+
+    def maps_of(bert, params, batch: Batch, *, head_mask, baseline) -> Float[Array, 'B L N 1 1']:
+        config = bert.config
+        heads = (config.num_hidden_layers, config.num_attention_heads)
+        mask = jnp.ones(heads) if head_mask is None else head_mask
+
+        def total(mask):
+            output = bert.apply(
+                {'params': params}, **batch.inputs, head_mask=mask, baseline=baseline
+            )
+            # An example's loss depends on its own mask alone: of the sum, each gets its own
+            # gradient.
+            return jnp.where(batch.example >= 0, loss(output, batch), 0).sum()
+
+        rows = len(batch.example)
+        return jax.grad(total)(jnp.broadcast_to(mask, (rows, *heads)))[..., None, None]
+
+    return maps_of
+
+
+@functools.cache
+def token_gradients(loss: Loss):
+    """Return a function that gives what each query token adds to d loss / d mask.
+
+    The context of a token is the sum over keys of attention times value, so that it adds the sum
+    over keys of attention times d loss / d attention.
+
+    Args:
+      loss: As in `head_importance`.
+    """
+
+    def maps_of(bert, params, batch: Batch, **options) -> Float[Array, 'B L N T 1']:
+        config = bert.config
+        rows, length = batch.input_ids.shape
+        heads = (config.num_hidden_layers, config.num_attention_heads)
+
+        def total(change):
+            output = bert.apply({'params': params}, **batch.inputs, map_change=change, **options)
+            return jnp.where(batch.example >= 0, loss(output, batch), 0).sum(), output.attentions
+
+        gradients, maps = jax.grad(total, has_aux=True)(jnp.zeros((rows, *heads, length, length)))
+        return jnp.einsum('BLNTS,BLNTS->BLNT', maps, gradients)[..., None]
+
+    return maps_of
+
+
+def _magnitude(gradients: Float[Array, 'L N Q 1'], marks: Marks) -> Result:
+    return jnp.abs(gradients[..., 0, 0]), jnp.float32(1)
+
+
+def _magnitudes(gradients: Float[Array, 'L N Q 1'], marks: Marks) -> Result:
+    return (jnp.abs(gradients[..., 0]) * marks['token'][None, None]).sum(axis=-1), jnp.float32(1)
+
+
+def _length(gradients: Float[Array, 'L N Q 1'], marks: Marks) -> Result:
+    return jnp.full(gradients.shape[:2], marks['token'].sum(), jnp.float32), jnp.float32(1)

@@ -1,0 +1,139 @@
+"""Importance of heads: beside finite differences of the mask, by example, by token, by layer."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.data.encoding import encode
+from bert_secrets_jax.finetune.losses import loss_per_example
+from bert_secrets_jax.measure.gradients import with_labels
+from bert_secrets_jax.measure.importance import head_importance, normalised, token_gradients
+from tests.conftest import random_params, relative
+
+PAIRS = [
+    ('the cat saw a dog , and it ran .', 'she liked the small bird .'),
+    ('he ran', 'the old teacher never slept'),
+    ('a red house .', 'the bird saw it , and he ran , too .'),
+]
+LABELS = np.array([1, 0, 2])
+
+
+def task_loss(output, batch):
+    return loss_per_example(output.logits, batch.labels)
+
+
+@pytest.fixture(scope='module', params=['bert', 'modernbert'])
+def model(request, config, tokenizer):
+    mine = dataclasses.replace(
+        relative(config, request.param), label_names=('no', 'yes', 'perhaps')
+    )
+    bert = bs.Bert(mine)
+    return bs.Pretrained(bert, random_params(bert), tokenizer)
+
+
+def batches_of(tokenizer, **options):
+    encoded = encode(tokenizer, PAIRS, **({'max_length': 24} | options))
+    return [with_labels(batch, LABELS) for batch in encoded]
+
+
+def slopes(model, batch, mask):
+    """What the loss of each example changes by with each number of the mask [B, L, N]."""
+
+    @jax.jit
+    def losses(mask):
+        output = model.bert.apply(
+            {'params': model.params}, **batch.inputs, head_mask=mask, baseline='zero'
+        )
+        return task_loss(output, batch)
+
+    found = np.zeros((len(batch.example), *mask.shape))
+    for place in np.ndindex(mask.shape):
+        step = np.zeros(mask.shape, np.float32)
+        step[place] = 1e-2
+        found[(slice(None), *place)] = (losses(mask + step) - losses(mask - step)) / 2e-2
+    return found[np.argsort(batch.example)][-len(PAIRS) :]
+
+
+@pytest.mark.parametrize('removed', [False, True])
+def test_importance_is_the_magnitude_of_slopes(model, removed):
+    mask = np.ones((3, 4), np.float32)
+    if removed:
+        mask[0, 1] = mask[2, 3] = 0
+    (batch,) = batches_of(model.tokenizer, buckets=())
+    expected = np.abs(slopes(model, batch, mask))
+    found = head_importance(
+        model, [batch], task_loss, head_mask=mask if removed else None, keep_values=True
+    )
+    np.testing.assert_allclose(found.values, expected, rtol=3e-2, atol=3e-4)
+    np.testing.assert_allclose(found.mean, found.values.mean(axis=0), rtol=1e-5)
+    assert found.count == 3 and (found.mean > 0).all()
+
+
+def test_tokens_add_up_to_the_gradient(model):
+    """The published code takes magnitudes of what each token adds."""
+    batches = batches_of(model.tokenizer, buckets=())
+    (batch,) = batches
+    added = np.asarray(token_gradients(task_loss)(model.bert, model.params, batch)[..., 0])
+    exact = head_importance(model, batches, task_loss, keep_values=True).values
+    np.testing.assert_allclose(np.abs(added.sum(axis=-1)), exact, rtol=2e-3, atol=1e-5)
+    token = np.asarray(batch.marks['token'])
+    sums = (np.abs(added) * token[:, None, None]).sum(axis=-1)
+    expected = sums.sum(axis=0) / token.sum()
+    expected[-1] = sums[:, -1].mean(axis=0)
+    found = head_importance(model, batches, task_loss, reading='notebook', keep_values=True)
+    np.testing.assert_allclose(found.mean, expected, rtol=1e-5)
+    np.testing.assert_allclose(found.values.mean(axis=0), expected, rtol=1e-5)
+
+
+def test_in_the_last_layer_only_the_classified_token_counts(config, tokenizer):
+    bert = bs.Bert(dataclasses.replace(config, label_names=('no', 'yes', 'perhaps')))
+    model = bs.Pretrained(bert, random_params(bert), tokenizer)
+    (batch,) = batches_of(tokenizer, buckets=())
+    added = np.asarray(token_gradients(task_loss)(model.bert, model.params, batch)[..., 0])
+    assert (np.abs(added[:, -1, :, 0]) > 0).all() and not added[:, -1, :, 1:].any()
+    assert (np.abs(added[:, 0]) > 0).mean() > 0.3
+
+
+@pytest.mark.parametrize('reading', ['paper', 'notebook'])
+def test_batches_padding_and_devices_do_not_matter(model, reading):
+    options = [{'buckets': ()}, {'tokens_per_batch': 24, 'buckets': ()}, {'max_length': 31}]
+    tables = [
+        head_importance(
+            model, batches_of(model.tokenizer, **each), task_loss, reading=reading,
+            keep_values=True,
+        )
+        for each in options
+    ]  # fmt: skip
+    mesh = jax.make_mesh((8,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))
+    batches = batches_of(model.tokenizer, batch_multiple=8)
+    tables.append(
+        head_importance(
+            model, batches, task_loss, reading=reading, keep_values=True, mesh=mesh
+        )
+    )  # fmt: skip
+    for table in tables[1:]:
+        np.testing.assert_allclose(table.values, tables[0].values, rtol=2e-3, atol=1e-6)
+
+
+def test_norms():
+    importance = np.random.default_rng(0).random((2, 3, 4))
+    by_layer = normalised(importance)
+    np.testing.assert_allclose((by_layer**2).sum(axis=-1), 1)
+    np.testing.assert_allclose(
+        by_layer / by_layer.max(axis=-1, keepdims=True),
+        importance / importance.max(axis=-1, keepdims=True),
+    )
+    of_all = normalised(importance, norm='all')
+    np.testing.assert_allclose((of_all**2).sum(axis=(1, 2)), 1)
+    assert normalised(importance, norm='none') is importance
+    assert not normalised(np.zeros((3, 4))).any()
+
+
+def test_what_is_refused(model):
+    with pytest.raises(ValueError, match="reading='code' must be one of paper, notebook"):
+        head_importance(model, batches_of(model.tokenizer), task_loss, reading='code')
+    with pytest.raises(ValueError, match="norm='l1' must be one of layer, all, none"):
+        normalised(np.ones((3, 4)), norm='l1')
