@@ -434,7 +434,8 @@ def _draw_gradients(result: LookAt):
     gradients = result.gradients
     figure = plots.head_points(
         {
-            f'gradient of {gradients.title}': {
+            # What of, the caption says: it may be too long for a title.
+            'gradient of the loss': {
                 name: table.mean for name, table in gradients.tables.items() if table.count
             }
         },
