@@ -1,0 +1,348 @@
+"""Which heads a prediction comes from: layer-wise relevance propagation down to their outputs.
+
+The top logit of an example has relevance 1. Step by step, from the logit down, what an output has
+is distributed over the inputs that it was computed from, and nothing is lost on the way (Bach et
+al. 2015, "On pixel-wise explanations for non-linear classifier decisions by layer-wise relevance
+propagation"). What arrives at the output of a head says how much of the prediction came through
+it; Voita et al. (2019, section 4) call this the importance of the head.
+
+The steps of a model are written again below, in such a way that their backward pass carries
+relevance in the place of gradients: `jax.vjp` of a step distributes the relevance of its outputs.
+
+- A linear step distributes it by the rule that `linear` states. These are the dense layers, the
+  average of values by a map, the sum on the residual stream and the mean over tokens.
+- LayerNorm is a linear step: of the input over its standard deviation, which is taken as constant,
+  with the matrix that subtracts the mean and scales.
+- Biases and activations pass on what they get.
+- Maps are taken as constant, so that relevance goes through the values and none through queries
+  and keys. So are the activated factors of gated feed-forward layers.
+
+Shapes: B examples, L layers, N heads, T query tokens, S key tokens, H width of a head, D hidden
+width, C classes. In equations besides: F intermediate width, G the two factors of a gated layer, P
+the summands of a sum.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Array, Float, Shaped
+
+from bert_secrets_jax.data.encoding import Batch
+from bert_secrets_jax.measure.statistics import Marks, Result
+from bert_secrets_jax.measure.stream import stream
+from bert_secrets_jax.measure.tables import HeadTable
+from bert_secrets_jax.model.config import SEQUENCES, TOKENS, BertConfig
+from bert_secrets_jax.model.parts import ACTIVATIONS
+from bert_secrets_jax.model.weights import Pretrained, check_pretrained
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """How a linear step distributes the relevance of an output: the alpha-beta rule.
+
+    Attributes:
+      alpha: The share that goes to inputs with a positive contribution to the output, in proportion
+        to it. The rest, beta, goes to those with a negative contribution. It lies between 0 and 1,
+        so that all relevance stays positive.
+      epsilon: What is added to the sums that contributions are divided by. The contributions of a
+        sign that add up to far less get a share in proportion to their sum.
+    """
+
+    alpha: float = 0.5
+    epsilon: float = 1e-5
+
+    def __post_init__(self):
+        if not 0 < self.alpha < 1:
+            raise ValueError(
+                f'alpha={self.alpha} must lie between 0 and 1: at these, what outputs have whose '
+                'contributions are all of the other sign would be lost.'
+            )
+        if not self.epsilon > 0:
+            raise ValueError(f'epsilon={self.epsilon} must be greater than 0, like 1e-5.')
+
+
+# The settings of the published code.
+PUBLISHED = Rule(alpha=0.5, epsilon=1e-5)
+
+
+def head_relevance(
+    pretrained: Pretrained,
+    batches: Iterable[Batch],
+    *,
+    rule: Rule = PUBLISHED,
+    head_mask: Shaped[np.ndarray, 'L N'] | None = None,
+    keep_values: bool = False,
+    mesh: Mesh | None = None,
+) -> HeadTable:
+    """Measure how much of a model's predictions comes through each head.
+
+    Relevance 1 starts at the top logit of an example, or at the predicted value of a regression;
+    where each token is classified, an equal share starts at the top logit of each real token. The
+    relevance of a head is what arrives at its output before the output projection, summed over
+    tokens and width. The heads of a layer have 1 together, less what went past them on the residual
+    stream. To compare heads of different layers, divide by the sum of the layer, or see
+    `importance.normalised`: the paper normalises over the heads of a layer, too.
+
+    Source: Voita et al. 2019, section 4, and Bach et al. 2015, equation 60. Differs from the
+    published code in these points:
+
+    - Unless told that maps are constant, it also sends relevance through queries and keys, by a
+      first-order expansion of softmax, whose contributions do not add up to the output of a head.
+    - It distributes each bias equally over all inputs. Here biases contribute nothing.
+    - It distributes too little where all contributions have one sign, and then scales what a token
+      has up to what it had. Here each single output distributes all that it has.
+    - Its LayerNorm is expanded to first order, with its standard deviation. All contributions to
+      an output then add up to 0, whatever the output is.
+
+    Args:
+      pretrained: The model, with a classifier of texts or of tokens.
+      batches: The batches, read once.
+      rule: How relevance is distributed.
+      head_mask: [L, N] 0 removes a head; None keeps all. A removed head has no relevance.
+      keep_values, mesh: As in `collect`.
+
+    Returns:
+      A table [L, N] of the relevance.
+
+    Raises:
+      ValueError: As in `collect`; or the model classifies neither texts nor tokens.
+      TypeError: As in `collect`.
+    """
+    check_pretrained(pretrained)
+    config = pretrained.config
+    if config.head not in (SEQUENCES, TOKENS) or not config.num_labels:
+        raise ValueError(
+            f'Relevance starts at the logits of a classifier, and this model has none '
+            f'({config.summary}): give one that classifies texts or tokens, like what '
+            'bs.finetune or bs.from_pretrained(..., label_names=...) returns.'
+        )
+    return stream(
+        (pretrained,), batches, {'relevance': _relevance}, head_mask=head_mask, baseline='zero',
+        keep_values=keep_values, mesh=mesh, maps_of=relevances(rule),
+    )['relevance']  # fmt: skip
+
+
+@functools.cache
+def relevances(rule: Rule):
+    """Return a function that gives the relevance of heads in the place of the maps of a batch.
+
+    Args:
+      rule: How relevance is distributed.
+    """
+
+    def maps_of(bert, params, batch: Batch, **options) -> Float[Array, 'B L N 1 1']:
+        config = bert.config
+        output = bert.apply({'params': params}, **batch.inputs, **options)
+        layers = (
+            params['layers'],
+            _layers_first(output.hidden_states[:, :-1]),
+            _layers_first(output.contexts),
+            _layers_first(output.attentions),
+            jnp.array([kind.normed for kind in config.layer_kinds]),
+        )
+        weights, entered, contexts, _, _ = jax.tree.map(lambda each: each[-1], layers)
+        encoded = after_attention(config, rule, weights, entered, contexts)
+        logits, back = jax.vjp(
+            lambda hidden: classified(config, rule, params, hidden, batch.attention_mask), encoded
+        )
+        (relevance,) = back(_start(config, logits, batch.attention_mask))
+
+        def step(relevance, layer):
+            relevance, of_contexts = through_layer(config, rule, relevance, *layer)
+            return relevance, of_contexts.sum(axis=(1, 3))
+
+        _, of_heads = jax.lax.scan(step, relevance, layers, reverse=True)
+        return jnp.moveaxis(of_heads, 0, 1)[..., None, None]
+
+    return maps_of
+
+
+def through_layer(
+    config: BertConfig,
+    rule: Rule,
+    relevance: Float[Array, 'B T D'],
+    params: Mapping[str, Any],
+    hidden: Float[Array, 'B T D'],
+    contexts: Float[Array, 'B T N H'],
+    maps: Float[Array, 'B N T S'],
+    normed: Shaped[Array, ''],
+) -> tuple[Float[Array, 'B T D'], Float[Array, 'B T N H']]:
+    """Return the relevance of what enters a layer, and that of the outputs of its heads.
+
+    Args:
+      config: The config of the model.
+      rule: How relevance is distributed.
+      relevance: The relevance of what leaves the layer, before any final LayerNorm.
+      params: The parameters of this layer.
+      hidden: What enters the layer.
+      contexts: The outputs of its heads.
+      maps: Their maps.
+      normed: Whether the input of the attention is normalised where LayerNorm comes first.
+    """
+    _, back = jax.vjp(functools.partial(after_attention, config, rule, params), hidden, contexts)
+    of_residual, of_contexts = back(relevance)
+    attention = functools.partial(contexts_of, config, rule, params, maps=maps, normed=normed)
+    _, back = jax.vjp(attention, hidden)
+    (of_values,) = back(of_contexts)
+    return of_residual + of_values, of_contexts
+
+
+def contexts_of(config: BertConfig, rule: Rule, params, hidden, *, maps, normed):
+    """Return the outputs [B, T, N, H] of the heads of a layer; arguments as in `through_layer`."""
+    read = hidden
+    if config.family.norm_first:
+        read = jnp.where(normed, _norm(config, rule, params['attention_norm'], hidden), hidden)
+    values = _dense(rule, '...D,DNH->...NH', params['attention']['value'], read)
+    return linear(rule, 'BSNH,BNTS->BTNH', values, maps)
+
+
+def after_attention(config: BertConfig, rule: Rule, params, hidden, contexts):
+    """Return the output [B, T, D] of a layer; arguments as in `through_layer`."""
+    attended = _dense(rule, '...NH,NHD->...D', params['attention']['output'], contexts)
+    residual = _sum(rule, hidden, attended)
+    if config.family.norm_first:
+        normed = _norm(config, rule, params['output_norm'], residual)
+        return _sum(rule, residual, _feed_forward(config, rule, params, normed))
+    normed = _norm(config, rule, params['attention_norm'], residual)
+    fed = _sum(rule, normed, _feed_forward(config, rule, params, normed))
+    return _norm(config, rule, params['output_norm'], fed)
+
+
+def classified(config: BertConfig, rule: Rule, params, hidden, attention_mask):
+    """Return the logits: [B, C], or [B, T, C] where tokens are classified.
+
+    Args:
+      config: The config of the model.
+      rule: How relevance is distributed.
+      params: The parameters of the model.
+      hidden: [B, T, D] The output of the last layer, before any final LayerNorm.
+      attention_mask: [B, T] 1 on real tokens, 0 on padding.
+    """
+    family, tokens = config.family, hidden
+    if family.norm_first:
+        tokens = _norm(config, rule, params['final_norm'], tokens)
+    if config.head == SEQUENCES and config.classifier_pooling == 'cls':
+        tokens = tokens[:, 0]
+    elif config.head == SEQUENCES:
+        tokens = linear(rule, 'BTD,BT->BD', tokens, _shares(attention_mask))
+    if config.head == SEQUENCES or family.pools_tokens:
+        pooled = _dense(rule, '...D,DF->...F', params['pooler'], tokens)
+        tokens = _unchanged(pooled, ACTIVATIONS[family.pooler_act](pooled))
+        if family.pooler_norm:
+            tokens = _norm(config, rule, params['pooler_norm'], tokens)
+    return _dense(rule, '...D,DC->...C', params['classifier'], tokens)
+
+
+def _start(config: BertConfig, logits, attention_mask):
+    """Return the relevance of the logits."""
+    top = jax.nn.one_hot(logits.argmax(axis=-1), logits.shape[-1])
+    return top if config.head == SEQUENCES else top * _shares(attention_mask)[..., None]
+
+
+def _shares(attention_mask) -> Float[Array, 'B T']:
+    """Return the same share of 1 for each real token."""
+    return attention_mask / jnp.maximum(attention_mask.sum(axis=-1, keepdims=True), 1)
+
+
+def _feed_forward(config: BertConfig, rule: Rule, params, hidden):
+    activation = ACTIVATIONS[config.hidden_act]
+    if config.family.gated:
+        both = _dense(rule, '...D,DGF->...GF', params['intermediate'], hidden)
+        # Which of the two decides is a gate, as maps are: it lets the other through, more or less.
+        wide = _unchanged(both[..., 1, :], activation(both[..., 0, :]) * both[..., 1, :])
+    else:
+        wide = _dense(rule, '...D,DF->...F', params['intermediate'], hidden)
+        wide = _unchanged(wide, activation(wide))
+    return _dense(rule, '...F,FD->...D', params['output'], wide)
+
+
+def _norm(config: BertConfig, rule: Rule, params, x):
+    width = x.shape[-1]
+    deviation = jnp.sqrt(x.var(axis=-1, keepdims=True) + config.layer_norm_eps)
+    centre_and_scale = (jnp.eye(width) - 1 / width) * params['scale'][None]
+    kernel = {'kernel': centre_and_scale, **params}
+    return _dense(rule, '...D,DF->...F', kernel, _unchanged(x, x / deviation))
+
+
+def _dense(rule: Rule, equation: str, params, x):
+    y = linear(rule, equation, x, params['kernel'])
+    return _unchanged(y, y + jnp.broadcast_to(params['bias'], y.shape)) if 'bias' in params else y
+
+
+def _sum(rule: Rule, *summands):
+    return linear(rule, 'P...,P->...', jnp.stack(summands), jnp.ones(len(summands)))
+
+
+def _unchanged(x, y):
+    """Return y, which is made from x element by element and passes its relevance on to it."""
+    return x + jax.lax.stop_gradient(y - x)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def linear(rule: Rule, equation: str, inputs, weights):
+    """Return `einsum(equation, inputs, weights)`, whose backward pass carries relevance.
+
+    With z_ij = x_i w_ij, the contribution of input i to output j, the input receives
+
+        R_i = sum_j (alpha z+_ij / (sum_i z+_ij + eps) + beta z-_ij / (sum_i z-_ij - eps)) R_j / c_j
+
+    where z+ are the positive contributions, z- the negative ones, and c_j makes the shares of an
+    output add up to 1. An output without any contribution has nobody to give its relevance to. The
+    weights receive none.
+
+    Args:
+      rule: How relevance is distributed.
+      equation: The equation of an einsum.
+      inputs: The array that receives relevance.
+      weights: The other array.
+    """
+    return _product(equation, inputs, weights)
+
+
+def _product(equation, inputs, weights):
+    return jnp.einsum(equation, inputs, weights, precision=jax.lax.Precision.HIGHEST)
+
+
+def _forward(rule, equation, inputs, weights):
+    return _product(equation, inputs, weights), (inputs, weights)
+
+
+def _backward(rule, equation, saved, relevance):
+    inputs, weights = saved
+    signed = jnp.maximum(inputs, 0), jnp.minimum(inputs, 0)
+    above, below = jnp.maximum(weights, 0), jnp.minimum(weights, 0)
+
+    def contributed(first, second):
+        """Return the sum of x_i+ first_ij + x_i- second_ij, and its backward pass."""
+        return jax.vjp(
+            lambda up, down: _product(equation, up, first) + _product(equation, down, second),
+            *signed,
+        )
+
+    positive, to_positive = contributed(above, below)
+    negative, to_negative = contributed(below, above)
+    for_positive = rule.alpha / (positive + rule.epsilon)
+    for_negative = (1 - rule.alpha) / (negative - rule.epsilon)
+    total = for_positive * positive + for_negative * negative
+    relevance = jnp.where(total > 0, relevance / jnp.where(total > 0, total, 1), 0)
+    for_above = to_positive(for_positive * relevance)
+    for_below = to_negative(for_negative * relevance)
+    received = jax.tree.map(lambda x, a, b: x * (a + b), signed, for_above, for_below)
+    return sum(received), jnp.zeros_like(weights)
+
+
+linear.defvjp(_forward, _backward)
+
+
+def _layers_first(emitted) -> Float[Array, 'L B ...']:
+    return jnp.moveaxis(emitted, 1, 0).astype(jnp.float32)
+
+
+def _relevance(relevance: Float[Array, 'L N 1 1'], marks: Marks) -> Result:
+    return relevance[..., 0, 0], jnp.float32(1)

@@ -1,0 +1,410 @@
+"""Relevance of heads: beside NumPy with every contribution written out, conserved in every step."""
+
+import dataclasses
+import functools
+import math
+
+import hypothesis
+import hypothesis.extra.numpy as arrays
+import hypothesis.strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.data.encoding import encode
+from bert_secrets_jax.measure import relevance as module
+from bert_secrets_jax.measure.relevance import PUBLISHED, Rule, head_relevance, linear
+from tests.conftest import RELATIVES, random_params, relative
+
+PAIRS = [
+    ('the cat saw a dog , and it ran .', 'she liked the small bird .'),
+    ('he ran', 'the old teacher never slept'),
+    ('a red house .', 'the bird saw it , and he ran , too .'),
+]
+
+
+def distributed(contributions, relevance, rule):
+    """What inputs [I] receive of outputs [O] that have relevance, by contributions [I, O]."""
+    positive, negative = np.maximum(contributions, 0), np.minimum(contributions, 0)
+    shares = rule.alpha * positive / (positive.sum(axis=0) + rule.epsilon)
+    shares += (1 - rule.alpha) * negative / (negative.sum(axis=0) - rule.epsilon)
+    given = shares.sum(axis=0)
+    return (shares / np.where(given, given, 1)) @ relevance
+
+
+class Reference:
+    """The walk down a model, in float64, of one example without padding, token by token."""
+
+    def __init__(self, model, rule, output, example, length):
+        as_float = lambda each: np.asarray(each, np.float64)
+        self.config, self.rule, self.length = model.config, rule, length
+        self.params = jax.tree.map(as_float, model.params)
+        self.states = as_float(output.hidden_states[example, :, :length])
+        self.maps = as_float(output.attentions[example, :, :, :length, :length])
+
+    def relevance(self):
+        """The relevance of all heads [L, N]."""
+        layers = range(self.config.num_hidden_layers)
+        found = np.zeros((len(layers), self.config.num_attention_heads))
+        runs = [self.run_layer(layer) for layer in layers]
+        relevance = self.of_encoder(runs[-1]['left'])
+        for layer in reversed(layers):
+            relevance, found[layer] = self.through(layer, runs[layer], relevance)
+        return found
+
+    # Forward.
+
+    def layer(self, number):
+        return jax.tree.map(lambda each: each[number], self.params['layers'])
+
+    def run_layer(self, number):
+        config, weights, hidden = self.config, self.layer(number), self.states[number]
+        run = {'entered': hidden, 'read': hidden}
+        if config.family.norm_first and config.layer_kinds[number].normed:
+            run['read'] = self.normed(weights['attention_norm'], hidden)
+        value = weights['attention']['value']
+        run['values'] = np.einsum('sd,dnh->snh', run['read'], value['kernel']) + bias(value)
+        run['contexts'] = np.einsum('nts,snh->tnh', self.maps[number], run['values'])
+        output = weights['attention']['output']
+        run['attended'] = np.einsum('tnh,nhd->td', run['contexts'], output['kernel']) + bias(output)
+        run['residual'] = hidden + run['attended']
+        first = 'output_norm' if config.family.norm_first else 'attention_norm'
+        run['fed from'] = self.normed(weights[first], run['residual'])
+        run['wide'] = self.wide(weights, run['fed from'])
+        run['fed'] = run['wide'] @ weights['output']['kernel'] + bias(weights['output'])
+        if config.family.norm_first:
+            run['left'] = run['residual'] + run['fed']
+        else:
+            run['second'] = run['fed from'] + run['fed']
+            run['left'] = self.normed(weights['output_norm'], run['second'])
+        return run
+
+    def wide(self, weights, hidden):
+        layer = weights['intermediate']
+        both = np.tensordot(hidden, layer['kernel'], 1) + bias(layer)
+        gelu = lambda x: x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+        return gelu(both[:, 0]) * both[:, 1] if self.config.family.gated else gelu(both)
+
+    def normed(self, weights, x):
+        return (x - x.mean(axis=-1, keepdims=True)) / self.deviation(x) * weights['scale'] + bias(
+            weights
+        )
+
+    def deviation(self, x):
+        return np.sqrt(x.var(axis=-1, keepdims=True) + self.config.layer_norm_eps)
+
+    # Backward.
+
+    def through(self, number, run, relevance):
+        weights = self.layer(number)
+        if self.config.family.norm_first:
+            residual, fed = self.of_sum(run['residual'], run['fed'], relevance)
+            fed = self.of_feed_forward(weights, run, fed)
+            residual += self.of_norm(weights['output_norm'], run['residual'], fed)
+        else:
+            second = self.of_norm(weights['output_norm'], run['second'], relevance)
+            first, fed = self.of_sum(run['fed from'], run['fed'], second)
+            first += self.of_feed_forward(weights, run, fed)
+            residual = self.of_norm(weights['attention_norm'], run['residual'], first)
+        entered, attended = self.of_sum(run['entered'], run['attended'], residual)
+        contexts = self.of_dense(weights['attention']['output'], run['contexts'], attended)
+        values = np.zeros_like(run['values'])
+        for query, head, place in np.ndindex(contexts.shape):
+            each = self.maps[number, head, query] * run['values'][:, head, place]
+            values[:, head, place] += distributed(
+                each[:, None], contexts[query, head, place, None], self.rule
+            )
+        read = self.of_dense(weights['attention']['value'], run['read'], values)
+        if run['read'] is not run['entered']:
+            read = self.of_norm(weights['attention_norm'], run['entered'], read)
+        return entered + read, contexts.sum(axis=(0, 2))
+
+    def of_encoder(self, hidden):
+        """The relevance of the output of the last layer."""
+        config, params = self.config, self.params
+        tokens = hidden
+        if config.family.norm_first:
+            tokens = self.normed(params['final_norm'], hidden)
+        mean = config.classifier_pooling == 'mean'
+        token = tokens.mean(axis=0) if mean else tokens[0]
+        act = {
+            'tanh': np.tanh,
+            'gelu': lambda x: x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2))),
+        }[config.family.pooler_act]
+        active = act(token @ params['pooler']['kernel'] + bias(params['pooler']))
+        pooled = active
+        if config.family.pooler_norm:
+            pooled = self.normed(params['pooler_norm'], active[None])[0]
+        logits = pooled @ params['classifier']['kernel'] + bias(params['classifier'])
+        top = np.eye(len(logits))[logits.argmax()]
+        relevance = self.of_dense(params['classifier'], pooled[None], top[None])
+        if config.family.pooler_norm:
+            relevance = self.of_norm(params['pooler_norm'], active[None], relevance)
+        relevance = self.of_dense(params['pooler'], token[None], relevance)[0]
+        found = np.zeros_like(tokens)
+        if mean:
+            for place, amount in enumerate(relevance):
+                each = tokens[:, place, None] / self.length
+                found[:, place] = distributed(each, amount[None], self.rule)
+        else:
+            found[0] = relevance
+        if config.family.norm_first:
+            found = self.of_norm(params['final_norm'], hidden, found)
+        return found
+
+    def of_feed_forward(self, weights, run, relevance):
+        wide = self.of_dense(weights['output'], run['wide'], relevance)
+        layer = weights['intermediate']
+        if self.config.family.gated:
+            layer = {'kernel': layer['kernel'][:, 1]}
+        return self.of_dense(layer, run['fed from'], wide)
+
+    def of_dense(self, layer, inputs, relevance):
+        rows = [
+            distributed(
+                x.reshape(-1, 1) * layer['kernel'].reshape(x.size, -1), each.ravel(), self.rule
+            )
+            for x, each in zip(inputs, relevance, strict=True)
+        ]
+        return np.stack(rows).reshape(inputs.shape)
+
+    def of_norm(self, weights, inputs, relevance):
+        width = inputs.shape[-1]
+        kernel = (np.eye(width) - 1 / width) * weights['scale']
+        return self.of_dense({'kernel': kernel}, inputs / self.deviation(inputs), relevance)
+
+    def of_sum(self, first, second, relevance):
+        found = np.zeros((2, *first.shape))
+        for place in np.ndindex(first.shape):
+            each = np.array([[first[place]], [second[place]]])
+            found[:, *place] = distributed(each, relevance[place][None], self.rule)
+        return found
+
+
+def bias(layer):
+    return layer.get('bias', 0)
+
+
+def random_model(config, tokenizer, *, scale=0.2):
+    bert = bs.Bert(config)
+    params = random_params(bert)
+    params = jax.tree_util.tree_map_with_path(
+        lambda path, leaf: leaf * (scale / 0.2) if path[-1].key == 'kernel' else leaf, params
+    )
+    return bs.Pretrained(bert, params, tokenizer)
+
+
+@pytest.fixture(scope='module', params=RELATIVES)
+def model(request, config, tokenizer):
+    return random_model(relative(config, request.param), tokenizer)
+
+
+@pytest.fixture(scope='module')
+def plain(config, tokenizer):
+    return random_model(config, tokenizer)
+
+
+def batches_of(tokenizer, **options):
+    return encode(tokenizer, PAIRS, **({'max_length': 24, 'buckets': ()} | options))
+
+
+def run(model, batch):
+    return jax.jit(model.bert.apply)({'params': model.params}, **batch.inputs)
+
+
+def layers_of(model, output):
+    """The arguments of `through_layer` for each layer."""
+    for number, kind in enumerate(model.config.layer_kinds):
+        yield (
+            jax.tree.map(lambda each, number=number: each[number], model.params['layers']),
+            output.hidden_states[:, number],
+            output.contexts[:, number],
+            output.attentions[:, number],
+            jnp.array(kind.normed),
+        )
+
+
+@pytest.mark.parametrize('model_type', ['bert', 'modernbert'])
+@pytest.mark.parametrize(
+    ('scale', 'rule'), [(0.02, PUBLISHED), (0.3, PUBLISHED), (0.3, Rule(alpha=0.9, epsilon=1e-2))]
+)
+def test_relevance_is_that_of_contributions_written_out(config, tokenizer, scale, model_type, rule):
+    mine = relative(config, model_type)
+    if model_type == 'modernbert':
+        mine = dataclasses.replace(mine, classifier_pooling='mean', label_names=('value',))
+    model = random_model(mine, tokenizer, scale=scale)
+    (batch,) = batches_of(tokenizer)
+    output = run(model, batch)
+    found = head_relevance(model, [batch], rule=rule, keep_values=True)
+    for row, example in enumerate(batch.example):
+        if example >= 0:
+            reference = Reference(model, rule, output, row, int(batch.lengths[row]))
+            np.testing.assert_allclose(found.values[example], reference.relevance(), rtol=2e-5)
+    np.testing.assert_allclose(found.mean, found.values.mean(axis=0), rtol=1e-5)
+    assert found.count == len(PAIRS) and found.mean.std() > 1e-4
+
+
+@hypothesis.settings(max_examples=50, deadline=None)
+@hypothesis.given(
+    arrays.arrays(np.float32, (2, 5), elements=st.floats(-4, 4, width=16)),
+    arrays.arrays(np.float32, (5, 3), elements=st.floats(-4, 4, width=16)),
+    st.floats(0.05, 0.95),
+)
+def test_a_linear_step_hands_on_all_it_has(inputs, weights, alpha):
+    rule = Rule(alpha=alpha)
+    relevance = np.array([[1, 0.5, 2], [0, 3, 1]], np.float32)
+    outputs, back = jax.vjp(
+        functools.partial(linear, rule, 'BI,IO->BO'), jnp.asarray(inputs), jnp.asarray(weights)
+    )
+    np.testing.assert_allclose(outputs, inputs @ weights, rtol=1e-5, atol=1e-5)
+    received, of_weights = back(jnp.asarray(relevance))
+    assert not of_weights.any() and (received >= 0).all()
+    contributions = inputs[:, :, None] * weights[None]
+    expected = np.where((contributions != 0).any(axis=1), relevance, 0)
+    np.testing.assert_allclose(received.sum(axis=1), expected.sum(axis=1), rtol=1e-4)
+    for row in range(2):
+        np.testing.assert_allclose(
+            received[row], distributed(contributions[row].astype(np.float64), relevance[row], rule),
+            rtol=1e-3, atol=1e-5,
+        )  # fmt: skip
+
+
+def test_shares_by_hand():
+    """Contributions 3, 1 and -2: half of the relevance is divided 3 to 1, half goes to the last."""
+    _, back = jax.vjp(lambda x: linear(PUBLISHED, 'I,IO->O', x, jnp.ones((3, 1))),
+                      jnp.array([3.0, 1.0, -2.0]))  # fmt: skip
+    np.testing.assert_allclose(back(jnp.array([8.0]))[0], [3, 1, 4], rtol=1e-4)
+    _, back = jax.vjp(lambda x: linear(PUBLISHED, 'I,IO->O', x, jnp.ones((3, 1))),
+                      jnp.array([3.0, 1.0, 0.0]))  # fmt: skip
+    np.testing.assert_allclose(back(jnp.array([8.0]))[0], [6, 2, 0], rtol=1e-4)
+
+
+def test_the_steps_written_again_are_the_model(model):
+    (batch,) = batches_of(model.tokenizer)
+    output = run(model, batch)
+    config, mask = model.config, batch.attention_mask
+    real = np.asarray(mask, bool)
+    for number, (params, hidden, contexts, maps, normed) in enumerate(layers_of(model, output)):
+        found = module.contexts_of(config, PUBLISHED, params, hidden, maps=maps, normed=normed)
+        np.testing.assert_allclose(found[real], contexts[real], atol=2e-5)
+        left = module.after_attention(config, PUBLISHED, params, hidden, contexts)
+        if number < config.num_hidden_layers - 1:
+            np.testing.assert_allclose(
+                left[real], output.hidden_states[:, number + 1][real], atol=2e-5
+            )
+    logits = module.classified(config, PUBLISHED, model.params, left, mask)
+    np.testing.assert_allclose(logits, output.logits, atol=2e-5)
+
+
+def test_every_layer_conserves_relevance(model):
+    """Token by token up to the heads, and over all tokens through their maps; padding gets none."""
+    (batch,) = batches_of(model.tokenizer)
+    output = run(model, batch)
+    real = np.asarray(batch.attention_mask, bool)
+    random = np.random.default_rng(0).random(output.hidden_states[:, 0].shape, np.float32)
+    relevance = jnp.asarray(random * real[..., None])
+    for params, hidden, contexts, maps, normed in layers_of(model, output):
+        after = functools.partial(module.after_attention, model.config, PUBLISHED, params)
+        residual, of_heads = jax.vjp(after, hidden, contexts)[1](relevance)
+        together = residual.sum(axis=-1) + of_heads.sum(axis=(-2, -1))
+        np.testing.assert_allclose(together, relevance.sum(axis=-1), rtol=1e-4)
+        assert residual.sum() > 0.05 * together.sum() < 20 * of_heads.sum()
+        below, same = module.through_layer(
+            model.config, PUBLISHED, relevance, params, hidden, contexts, maps, normed
+        )
+        np.testing.assert_array_equal(same, of_heads)
+        np.testing.assert_allclose(
+            below.sum(axis=(1, 2)), relevance.sum(axis=(1, 2)), rtol=1e-4
+        )  # fmt: skip
+        assert not below[~real].any() and (below >= 0).all()
+
+
+def test_the_classifier_conserves_relevance(model):
+    (batch,) = batches_of(model.tokenizer)
+    mask = batch.attention_mask
+    hidden = jnp.asarray(run(model, batch).hidden_states[:, -1])
+    logits, back = jax.vjp(
+        lambda hidden: module.classified(model.config, PUBLISHED, model.params, hidden, mask),
+        hidden,
+    )
+    (found,) = back(jnp.eye(3)[logits.argmax(axis=-1)])
+    np.testing.assert_allclose(found.sum(axis=(1, 2)), 1, rtol=1e-4)
+
+
+def test_heads_have_what_does_not_go_past_them(model):
+    found = head_relevance(model, batches_of(model.tokenizer), keep_values=True)
+    assert (found.values > 0).all()
+    of_layers = found.values.sum(axis=-1)
+    assert (of_layers > 0.05).all() and (of_layers < 0.95).all()
+
+
+@pytest.mark.parametrize('model_type', ['bert', 'modernbert'])
+def test_batches_padding_and_devices_do_not_matter(config, tokenizer, model_type):
+    model = random_model(relative(config, model_type), tokenizer)
+    mesh = jax.make_mesh((8,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))
+    whole = batches_of(tokenizer)
+    small = batches_of(tokenizer, tokens_per_batch=24, buckets=(24,))
+    assert len(small) > 1
+    first = head_relevance(model, whole, keep_values=True).values
+    for batches, options in (
+        (small, {}),
+        (small[::-1], {}),
+        (batches_of(tokenizer, buckets=(31,), max_length=31), {}),
+        (batches_of(tokenizer, batch_multiple=8), {'mesh': mesh}),
+    ):
+        again = head_relevance(model, batches, keep_values=True, **options).values
+        np.testing.assert_allclose(again, first, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize('model_type', ['bert', 'modernbert'])
+def test_each_token_starts_an_equal_share(config, tokenizer, model_type):
+    mine = relative(config, model_type)
+    family = mine.family
+    mine = dataclasses.replace(
+        mine, head='token_classification', add_pooler=family.pools_tokens
+    )  # fmt: skip
+    model = random_model(mine, tokenizer)
+    (batch,) = batches_of(tokenizer)
+    mask = batch.attention_mask
+    last = jnp.asarray(run(model, batch).hidden_states[:, -1])
+    logits, back = jax.vjp(
+        lambda hidden: module.classified(mine, PUBLISHED, model.params, hidden, mask), last
+    )
+    (found,) = back(module._start(mine, logits, mask))
+    shares = np.asarray(mask) / np.maximum(np.asarray(mask).sum(axis=1, keepdims=True), 1)
+    np.testing.assert_allclose(found.sum(axis=-1), shares, rtol=1e-4, atol=1e-7)
+    values = head_relevance(model, [batch], keep_values=True).values
+    assert (values > 0).all() and (values.sum(axis=-1) < 0.95).all()
+
+
+def test_removed_heads_have_no_relevance(plain):
+    batches = batches_of(plain.tokenizer)
+    mask = np.ones((3, 4), np.float32)
+    mask[0, 1] = mask[2, 3] = 0
+    whole = head_relevance(plain, batches, head_mask=np.ones((3, 4), int)).mean
+    np.testing.assert_array_equal(whole, head_relevance(plain, batches).mean)
+    left = head_relevance(plain, batches, head_mask=mask).mean
+    np.testing.assert_array_equal(left == 0, mask == 0)
+    assert (np.abs(left - whole)[1] > 1e-5).all()
+
+
+def test_what_is_refused(config, tokenizer, plain, untyped):
+    batches = batches_of(tokenizer)
+    for head, names in (('masked_lm', ()), ('question_answering', ('start', 'end'))):
+        mine = dataclasses.replace(config, head=head, label_names=names, add_pooler=False)
+        with pytest.raises(ValueError, match='classifies texts or tokens'):
+            head_relevance(random_model(mine, tokenizer), batches)
+    mine = dataclasses.replace(config, label_names=())
+    with pytest.raises(ValueError, match=r'none \(bert, 3 layers, 4 heads, width 24\)'):
+        head_relevance(random_model(mine, tokenizer), batches)
+    with pytest.raises(TypeError, match='not a model with weights'):
+        head_relevance(plain.bert, batches)
+    with pytest.raises(ValueError, match='no batches'):
+        head_relevance(plain, [])
+    for alpha in (0, 1, 2, float('nan')):
+        with pytest.raises(ValueError, match='alpha=.* must lie between 0 and 1'):
+            Rule(alpha=alpha)
+    with pytest.raises(ValueError, match='epsilon=0 must be greater than 0'):
+        Rule(epsilon=0)
