@@ -1,0 +1,248 @@
+"""What each head adds to a model: Shapley values of heads, estimated from random permutations.
+
+Held and Yang (2023) let the heads of a model play a game. The value v(S) of a set of heads S is how
+well the model does when it has the heads S alone, and the others are replaced by a baseline. The
+Shapley value of a head is what it adds to v on average when heads come in, one after the other, in
+random order. Unlike the magnitude of a gradient it keeps its sign: a head whose value is negative
+does harm. The values of all heads add up to what the intact model has over the empty one.
+
+The estimator is the average over permutations that are drawn. It is unbiased. Each permutation
+comes with its reverse (antithetic pairs, Mitchell et al. 2022, section 4.1), so that a head is
+early in one of the two and late in the other. Held and Yang stop a permutation before its end
+(truncation), which biases the values by an unknown amount; here every permutation is run whole.
+
+A permutation of n heads costs n - 1 models. In the sweep, neighbours in a permutation share their
+lower layers until a head comes in below: of the n prefixes, those that differ in the first of L
+layers are about n / L.
+
+Shapes: M masks, L layers, N heads, n all heads (L * N), E examples, R permutations, P antithetic
+pairs of permutations (R / 2), K coalitions, C classes.
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Sequence
+
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Float, Int, Num, Real
+
+from bert_secrets_jax.ablation.resumable import sweep_examples
+from bert_secrets_jax.brief import brief
+from bert_secrets_jax.data.tasks import Text, as_examples
+from bert_secrets_jax.finetune.losses import loss_per_example
+from bert_secrets_jax.model.bert import check_finite
+from bert_secrets_jax.model.weights import Pretrained, check_pretrained
+
+# Of logits [M, E, C] and labels [E], how well each model does on each example [M, E].
+Value = Callable[[np.ndarray, np.ndarray], np.ndarray]
+# A standard error needs two pairs.
+_FEWEST = 4
+
+
+def negative_loss(
+    logits: Float[np.ndarray, 'M E C'], labels: Num[np.ndarray, ' E']
+) -> Float[np.ndarray, 'M E']:
+    """Return minus the loss of fine-tuning, in nats or squared units of a regression."""
+    models, examples, classes = logits.shape
+    rows = jnp.asarray(logits.reshape(-1, classes))
+    losses = loss_per_example(rows, np.tile(labels, models))
+    return -np.asarray(losses).reshape(models, examples)
+
+
+def correct(
+    logits: Float[np.ndarray, 'M E C'], labels: Num[np.ndarray, ' E']
+) -> Float[np.ndarray, 'M E']:
+    """Return 1 where the most likely class is the label and 0 elsewhere; its mean is accuracy."""
+    return (logits.argmax(axis=-1) == labels[None]).astype(np.float64)
+
+
+@dataclasses.dataclass(frozen=True)
+class Shapley:
+    """Shapley values of heads, as estimated from permutations.
+
+    Attributes:
+      of_pairs: [P, L, N] The estimate of each pair of permutations, over all examples. The pairs
+        are independent of each other.
+      of_examples: [E, L, N] The estimate of all permutations for each example, whose mean over the
+        examples is `values`. Its spread says how far the values would change with other examples.
+      intact: The mean value of the model with all heads.
+      empty: The mean value of the model with none.
+    """
+
+    of_pairs: Float[np.ndarray, 'P L N']
+    of_examples: Float[np.ndarray, 'E L N']
+    intact: float
+    empty: float
+
+    __repr__ = brief
+
+    @property
+    def values(self) -> Float[np.ndarray, 'L N']:
+        """The Shapley value of each head; together they are `intact` - `empty`."""
+        return self.of_pairs.mean(axis=0)
+
+    @property
+    def errors(self) -> Float[np.ndarray, 'L N']:
+        """The standard error of each value over pairs of permutations, with these examples.
+
+        Two-sided intervals take Student's t with P - 1 degrees of freedom.
+        """
+        return self.of_pairs.std(axis=0, ddof=1) / np.sqrt(len(self.of_pairs))
+
+    @property
+    def permutations(self) -> int:
+        """The number of permutations, of which each second one is the reverse of the first."""
+        return 2 * len(self.of_pairs)
+
+
+def shapley_values(
+    pretrained: Pretrained,
+    examples: Sequence[Text],
+    labels: Num[np.ndarray, ' E'],
+    *,
+    value: Value = negative_loss,
+    permutations: int = 20,
+    seed: int = 0,
+    baseline: str = 'zero',
+    replacement: Float[np.ndarray, 'L N H'] | None = None,
+    donor_seed: int = 0,
+    max_length: int = 128,
+    tokens_per_batch: int = 2048,
+    chunk_tokens: int | None = None,
+    mesh: Mesh | None = None,
+    folder: str | pathlib.Path | None = None,
+) -> Shapley:
+    """Estimate the Shapley value of every head of a model, and show the progress.
+
+    That runs `permutations * (heads - 1) + 2` models on all examples. A subset of the examples
+    therefore costs in proportion less, and so do fewer permutations: the standard errors tell what
+    these leave open.
+
+    Args:
+      pretrained: A model with a classification or regression head.
+      examples: Strings, pairs of strings or `Example`s, all of one kind.
+      labels: The label of each example.
+      value: A function of logits and labels that says how well each model does on each example,
+        such as `negative_loss` or `correct`.
+      permutations: The number of permutations with their reverses: even, and at least 4.
+      seed: The seed of the permutations.
+      baseline, replacement, donor_seed: What replaces the heads that a model does not have, as in
+        `sweep`. 'zero' is published.
+      max_length, tokens_per_batch, chunk_tokens, mesh, folder: As in `sweep_examples`.
+
+    Raises:
+      TypeError: The model is not a `Pretrained`, or the examples are not texts.
+      ValueError: There is not one label per example, the number of permutations is odd or too
+        small, the value is not one number per model and example, or `sweep_examples` would refuse
+        the other arguments.
+      FloatingPointError: Some model predicts NaN or infinity, or has no finite value.
+    """
+    check_pretrained(pretrained)
+    examples, labels = as_examples(examples), np.asarray(labels)
+    if labels.shape != (len(examples),):
+        raise ValueError(
+            f'labels must have one label per example, [{len(examples)}], got {list(labels.shape)}.'
+        )
+    shape = pretrained.config.num_hidden_layers, pretrained.config.num_attention_heads
+    drawn = draw_permutations(shape[0] * shape[1], permutations, seed=seed)
+    swept = sweep_examples(
+        pretrained,
+        examples,
+        coalitions(drawn, shape),
+        baseline=baseline,
+        replacement=replacement,
+        donor_seed=donor_seed,
+        max_length=max_length,
+        tokens_per_batch=tokens_per_batch,
+        chunk_tokens=chunk_tokens,
+        mesh=mesh,
+        folder=folder,
+    )
+    check_finite(swept.logits)
+    found = np.asarray(value(swept.logits, labels))
+    if found.shape != swept.logits.shape[:2]:
+        raise ValueError(
+            'The value must be one number per model and example, '
+            f'{list(swept.logits.shape[:2])}, got {list(found.shape)}.'
+        )
+    return shapley_of(found, drawn, shape)
+
+
+def draw_permutations(heads: int, count: int, *, seed: int) -> Int[np.ndarray, 'R n']:
+    """Draw permutations of the numbers of heads; each second one is the reverse of the one before.
+
+    Args:
+      heads: The number of all heads.
+      count: The number of permutations, reverses included.
+      seed: The seed of the draws. The first permutations of a larger number are the same.
+
+    Raises:
+      ValueError: The number is odd, or less than 4.
+    """
+    if count % 2 or count < _FEWEST:
+        raise ValueError(
+            f'permutations={count} must be even, since each comes with its reverse, and at least '
+            f'{_FEWEST}, since a standard error needs two pairs.'
+        )
+    rng = np.random.default_rng(seed)
+    drawn = np.stack([rng.permutation(heads) for _ in range(count // 2)])
+    return np.stack([drawn, drawn[:, ::-1]], axis=1).reshape(count, heads)
+
+
+def coalitions(
+    permutations: Int[np.ndarray, 'R n'], shape: tuple[int, int]
+) -> Float[np.ndarray, 'K L N']:
+    """Return masks that keep the first heads of each permutation alone.
+
+    Args:
+      permutations: Permutations of the numbers of heads, counted through the layers.
+      shape: The numbers of layers and heads.
+
+    Returns:
+      K = 2 + R * (n - 1) masks: the one that keeps all heads, the one that keeps none, and of each
+      permutation those that keep its first head, its first two, and so on up to all but one.
+    """
+    count, heads = permutations.shape
+    # A head is kept by the prefixes that are longer than its place.
+    places = np.argsort(permutations, axis=1)
+    kept = np.arange(1, heads)[None, :, None] > places[:, None, :]
+    ends = np.stack([np.ones(heads), np.zeros(heads)])
+    masks = np.concatenate([ends, kept.reshape(count * (heads - 1), heads)])
+    return masks.reshape(-1, *shape).astype(np.float32)
+
+
+def shapley_of(
+    values: Real[np.ndarray, 'K E'], permutations: Int[np.ndarray, 'R n'], shape: tuple[int, int]
+) -> Shapley:
+    """Estimate Shapley values from the values of coalitions.
+
+    Args:
+      values: How well the model does with each of the `coalitions` on each example.
+      permutations: The permutations that the coalitions are made from, in pairs.
+      shape: The numbers of layers and heads.
+
+    Raises:
+      FloatingPointError: A value is NaN or infinite.
+    """
+    values = values.astype(np.float64)
+    if not np.isfinite(values).all():
+        raise FloatingPointError(
+            'The value of some model is NaN or infinite: is it defined for all logits and labels?'
+        )
+    count, heads = permutations.shape
+    intact, empty = values[0], values[1]
+    prefixes = values[2:].reshape(count, heads - 1, values.shape[1])
+    of_pairs = np.zeros((count // 2, heads))
+    of_examples = np.zeros((heads, values.shape[1]))
+    for number, (order, inner) in enumerate(zip(permutations, prefixes, strict=True)):
+        added = np.diff(np.concatenate([empty[None], inner, intact[None]]), axis=0)
+        of_pairs[number // 2, order] += added.mean(axis=1) / 2
+        of_examples[order] += added / count
+    return Shapley(
+        of_pairs=of_pairs.reshape(-1, *shape),
+        of_examples=of_examples.T.reshape(-1, *shape),
+        intact=float(intact.mean()),
+        empty=float(empty.mean()),
+    )

@@ -1,0 +1,265 @@
+"""Shapley values: by enumeration, the axioms, and errors that say how far off they are."""
+
+import dataclasses
+import itertools
+import math
+
+import jax
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.pruning.shapley import (
+    coalitions,
+    correct,
+    draw_permutations,
+    negative_loss,
+    shapley_of,
+    shapley_values,
+)
+from tests.conftest import random_params
+
+PAIRS = [
+    ('the cat saw a dog , and it ran .', 'she liked the small bird .'),
+    ('he ran', 'the old teacher never slept'),
+    ('a red house .', 'the bird saw it , and he ran , too .'),
+    ('she never liked it', 'the dog chased the cat .'),
+]
+LABELS = np.array([1, 0, 2, 0])
+
+
+def exact_values(game, heads):
+    """Return the Shapley values [n, ...] of a game over sets of heads, by its formula."""
+    found = []
+    for head in range(heads):
+        others = [other for other in range(heads) if other != head]
+        total = 0
+        for size in range(heads):
+            weight = math.factorial(size) * math.factorial(heads - size - 1) / math.factorial(heads)
+            for members in map(frozenset, itertools.combinations(others, size)):
+                total = total + weight * (game[members | {head}] - game[members])
+        found.append(total)
+    return np.stack(found)
+
+
+def random_game(heads, examples, seed):
+    """A value [E] of every set of heads: what single heads add, and anything else on top."""
+    rng = np.random.default_rng(seed)
+    alone = rng.normal(size=(heads, examples))
+    return {
+        frozenset(members): alone[list(members)].sum(axis=0) + rng.normal(size=examples)
+        for size in range(heads + 1)
+        for members in itertools.combinations(range(heads), size)
+    }
+
+
+def play(game, permutations, shape):
+    masks = coalitions(permutations, shape).reshape(-1, permutations.shape[1])
+    values = np.stack([game[frozenset(np.flatnonzero(mask).tolist())] for mask in masks])
+    return shapley_of(values, permutations, shape)
+
+
+def all_permutations(heads):
+    """All of them, each next to its reverse."""
+    half = [order for order in itertools.permutations(range(heads)) if order[0] < order[-1]]
+    return np.array([each for order in half for each in (order, order[::-1])])
+
+
+def test_all_permutations_give_the_exact_values():
+    """The estimator is the mean over pairs that are equally likely: it is unbiased."""
+    game = random_game(4, 3, seed=0)
+    exact = exact_values(game, 4)
+    found = play(game, all_permutations(4), (2, 2))
+    assert found.permutations == 24
+    np.testing.assert_allclose(found.of_examples, exact.T.reshape(3, 2, 2), atol=1e-12)
+    np.testing.assert_allclose(found.values, exact.mean(axis=1).reshape(2, 2), atol=1e-12)
+    # Single pairs are far from it, or the comparison proves nothing.
+    assert np.abs(found.of_pairs - found.values).max() > 0.3
+
+
+@settings(deadline=None, database=None, max_examples=30)
+@given(seed=st.integers(0, 10**6), layers=st.integers(1, 3), heads=st.integers(1, 2))
+def test_values_add_up_to_what_all_heads_have_over_none(seed, layers, heads):
+    count = layers * heads
+    game = random_game(count, 5, seed)
+    found = play(game, draw_permutations(count, 6, seed=seed), (layers, heads))
+    difference = game[frozenset(range(count))] - game[frozenset()]
+    np.testing.assert_allclose(found.values.sum(), found.intact - found.empty, atol=1e-12)
+    np.testing.assert_allclose(found.of_pairs.sum(axis=(1, 2)), difference.mean(), atol=1e-12)
+    np.testing.assert_allclose(found.of_examples.sum(axis=(1, 2)), difference, atol=1e-12)
+    np.testing.assert_allclose(found.of_examples.mean(axis=0), found.values, atol=1e-12)
+
+
+def test_of_independent_heads_each_pair_is_exact():
+    """Of a head's own share nothing is left to chance; of pairs of heads neither, by reversal."""
+    rng = np.random.default_rng(1)
+    alone, together = rng.normal(size=6), rng.normal(size=(6, 6))
+    game = {
+        frozenset(members): np.array(
+            [alone[list(members)].sum() + together[np.ix_(members, members)].sum()]
+        )
+        for size in range(7)
+        for members in itertools.combinations(range(6), size)
+    }
+    found = play(game, draw_permutations(6, 4, seed=0), (2, 3))
+    expected = alone + (together + together.T).sum(axis=1) / 2
+    np.testing.assert_allclose(found.of_pairs.reshape(2, 6), [expected, expected], atol=1e-12)
+    np.testing.assert_allclose(found.errors, 0, atol=1e-12)
+
+
+def test_errors_cover_and_are_less_than_without_reverses():
+    heads, pairs, rounds = 5, 20, 600
+    # Up to three heads interact, of which the reverse takes no chance away.
+    game = random_game(heads, 1, seed=2)
+    exact = exact_values(game, heads)[:, 0]
+    found = [
+        play(game, draw_permutations(heads, 2 * pairs, seed=seed), (1, heads))
+        for seed in range(rounds)
+    ]
+    values = np.array([each.values[0] for each in found])
+    errors = np.array([each.errors[0] for each in found])
+    reach = scipy.stats.t.ppf(0.975, pairs - 1) * errors
+    covered = (np.abs(values - exact) <= reach).mean(axis=0)
+    assert (np.abs(covered - 0.95) < 0.03).all()
+    standard = values.std(axis=0)
+    np.testing.assert_allclose(np.sqrt((errors**2).mean(axis=0)), standard, rtol=0.1)
+    np.testing.assert_allclose(values.mean(axis=0), exact, atol=4 * standard.max() / rounds**0.5)
+
+
+def test_prefixes_of_permutations():
+    masks = coalitions(np.array([[2, 0, 3, 1], [1, 3, 0, 2]]), (2, 2)).reshape(-1, 4)
+    assert masks.dtype == np.float32
+    assert masks.tolist() == [
+        [1, 1, 1, 1], [0, 0, 0, 0],
+        [0, 0, 1, 0], [1, 0, 1, 0], [1, 0, 1, 1],
+        [0, 1, 0, 0], [0, 1, 0, 1], [1, 1, 0, 1],
+    ]  # fmt: skip
+    drawn = draw_permutations(9, 8, seed=3)
+    assert (np.sort(drawn, axis=1) == np.arange(9)).all()
+    np.testing.assert_array_equal(drawn[::2], drawn[1::2, ::-1])
+    np.testing.assert_array_equal(drawn[:4], draw_permutations(9, 4, seed=3))
+    assert len({tuple(order) for order in drawn}) == 8
+
+
+@pytest.fixture(scope='module')
+def model(config, tokenizer):
+    """Two layers of two heads, so that all 16 models can be run."""
+    mine = dataclasses.replace(config, num_hidden_layers=2, num_attention_heads=2)
+    bert = bs.Bert(mine)
+    return bs.Pretrained(bert, random_params(bert), tokenizer)
+
+
+def enumerated(model, value, baseline='zero'):
+    """Return the exact values [n, E] from a forward pass of each of the 16 models."""
+    (batch,) = bs.encode(model.tokenizer, PAIRS, max_length=24, buckets=())
+    replacement = bs.mean_contexts(model, [batch]) if baseline == 'mean' else None
+    forward = jax.jit(
+        lambda mask: model.bert.apply(
+            {'params': model.params}, **batch.inputs, head_mask=mask, baseline=baseline,
+            replacement=replacement,
+        ).logits[np.argsort(batch.example)]
+    )  # fmt: skip
+    game = {}
+    for kept in itertools.product((0.0, 1.0), repeat=4):
+        logits = np.asarray(forward(np.array(kept, np.float32).reshape(2, 2)))
+        game[frozenset(np.flatnonzero(kept).tolist())] = value(logits[None], LABELS)[0]
+    return exact_values(game, 4)
+
+
+@pytest.mark.parametrize('value', [negative_loss, correct])
+@pytest.mark.parametrize('baseline', ['zero', 'mean'])
+def test_a_model_is_a_game(model, baseline, value, monkeypatch):
+    monkeypatch.setattr(
+        'bert_secrets_jax.pruning.shapley.draw_permutations',
+        lambda heads, count, seed: all_permutations(heads),
+    )
+    found = shapley_values(model, PAIRS, LABELS, value=value, baseline=baseline, max_length=24)
+    exact = enumerated(model, value, baseline)
+    np.testing.assert_allclose(found.of_examples, exact.T.reshape(4, 2, 2), atol=2e-5)
+    np.testing.assert_allclose(found.values.sum(), found.intact - found.empty, atol=1e-12)
+    assert np.ptp(exact) > 0.1
+
+
+def test_drawn_permutations_are_off_by_about_their_errors(model):
+    exact = enumerated(model, negative_loss).mean(axis=1).reshape(2, 2)
+    found = shapley_values(model, PAIRS, LABELS, permutations=40, max_length=24)
+    assert (found.errors > 1e-4).all()
+    assert (np.abs(found.values - exact) < 4 * found.errors).all()
+
+
+def with_kernels(model, change):
+    """Return the model with another output projection [L, N, H, D], and what belongs to it."""
+    params = jax.tree.map(np.array, model.params)
+    change(params['layers']['attention'])
+    return bs.Pretrained(model.bert, params, model.tokenizer)
+
+
+def test_a_head_without_output_gets_nothing(model):
+    def cut(attention):
+        attention['output']['kernel'][0, 1] = 0
+
+    dummy = with_kernels(model, cut)
+    found = shapley_values(dummy, PAIRS, LABELS, permutations=10, max_length=24)
+    # Two models that are the same may be computed in another order.
+    np.testing.assert_allclose(found.of_examples[:, 0, 1], 0, atol=1e-6)
+    assert (np.abs(found.values[[0, 1, 1], [0, 0, 1]]) > 1e-3).all()
+    scored = shapley_values(dummy, PAIRS, LABELS, value=correct, permutations=10, max_length=24)
+    assert not scored.of_pairs[:, 0, 1].any() and scored.values.any()
+
+
+def test_heads_that_are_copies_get_the_same(model):
+    def copy(attention):
+        for name in ('query', 'key', 'value'):
+            attention[name]['kernel'][1, :, 1] = attention[name]['kernel'][1, :, 0]
+            attention[name]['bias'][1, 1] = attention[name]['bias'][1, 0]
+        attention['output']['kernel'][1, 1] = attention['output']['kernel'][1, 0]
+
+    twins = with_kernels(model, copy)
+    found = shapley_values(twins, PAIRS, LABELS, permutations=40, max_length=24)
+    first, second = found.values[1]
+    error = np.std(found.of_pairs[:, 1, 0] - found.of_pairs[:, 1, 1], ddof=1) / np.sqrt(20)
+    assert abs(first - second) < 4 * error + 1e-6
+    before, exact = enumerated(model, negative_loss), enumerated(twins, negative_loss)
+    np.testing.assert_allclose(exact[2], exact[3], atol=1e-5)
+    assert np.abs(before[2] - before[3]).max() > 1e-2
+
+
+def test_equal_models_are_run_once(model, tmp_path):
+    """All and none are shared by all permutations, and so are prefixes that two have in common."""
+    shapley_values(model, PAIRS, LABELS, permutations=10, max_length=24, folder=tmp_path)
+    for part in tmp_path.iterdir():
+        with np.load(part) as arrays:
+            assert (
+                len(arrays['logits'])
+                <= 16
+                < len(coalitions(draw_permutations(4, 10, seed=0), (2, 2)))
+            )
+
+
+def test_values_of_examples():
+    logits = np.array([[[0.0, 1.0], [3.0, 0.0]], [[2.0, 0.0], [0.0, 0.0]]], np.float32)
+    labels = np.array([1, 0])
+    expected = np.log([[1 + np.exp(-1), 1 + np.exp(-3)], [1 + np.exp(2), 2]])
+    np.testing.assert_allclose(negative_loss(logits, labels), -expected, rtol=1e-5)
+    assert correct(logits, labels).tolist() == [[1, 1], [0, 1]]
+    predicted = np.array([[[0.5], [2.0]]], np.float32)
+    found = negative_loss(predicted, np.array([1.0, 4.5]))
+    np.testing.assert_allclose(found, [[-0.25, -6.25]])
+
+
+def test_errors_say_what_is_wrong(model):
+    for count in (2, 3, 7):
+        with pytest.raises(ValueError, match=f'permutations={count} must be even'):
+            shapley_values(model, PAIRS, LABELS, permutations=count)
+    with pytest.raises(ValueError, match=r'one label per example, \[4\], got \[3\]'):
+        shapley_values(model, PAIRS, LABELS[:3])
+    with pytest.raises(ValueError, match=r'one number per model and example, .*, got \['):
+        shapley_values(
+            model, PAIRS, LABELS, permutations=4, max_length=24,
+            value=lambda logits, labels: negative_loss(logits, labels).mean(axis=1),
+        )  # fmt: skip
+    with pytest.raises(FloatingPointError, match='value of some model is NaN'):
+        shapley_of(np.full((8, 3), np.nan), draw_permutations(4, 4, seed=0)[:2], (2, 2))
