@@ -41,7 +41,7 @@ class LabelledBatch(Batch):
     """A batch with the labels of its examples.
 
     Attributes:
-      labels: [B] The class ids, or the values of a regression; anything in a filler row.
+      labels: [B, ...] The class ids, or the values of a regression; anything in a filler row.
     """
 
     labels: Any
@@ -49,12 +49,13 @@ class LabelledBatch(Batch):
     __repr__ = brief
 
 
-def with_labels(batch: Batch, labels: Shaped[np.ndarray, ' E']) -> LabelledBatch:
+def with_labels(batch: Batch, labels: Shaped[np.ndarray, 'E *more']) -> LabelledBatch:
     """Return a batch with the labels of its examples.
 
     Args:
       batch: The batch.
-      labels: The labels of all examples, in their order.
+      labels: The labels of all examples, in their order: one each, or several numbers, such as the
+        logits of another model.
     """
     fields = {field.name: getattr(batch, field.name) for field in dataclasses.fields(Batch)}
     return LabelledBatch(**fields, labels=np.asarray(labels)[np.asarray(batch.example)])

@@ -1,19 +1,18 @@
-"""Optimal constants: beside scipy's minimum of a BERT in NumPy, and what must change nothing."""
+"""Optimal constants: known minima, a BERT in NumPy, and what must change nothing."""
 
 import dataclasses
-import itertools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.optimize
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.finetune.losses import loss_per_example
 from bert_secrets_jax.measure.gradients import with_labels
 from bert_secrets_jax.pruning.constants import optimal_constants
+from bert_secrets_jax.pruning.shapley import negative_loss
 from tests.conftest import random_params
 from tests.model import numpy_bert
 
@@ -25,76 +24,197 @@ PAIRS = [
     ('the old tree', 'he saw it .'),
 ]
 LABELS = np.array([1, 0, 2, 0, 1])
-VALUES = np.array([0.3, -1.0, 0.5, 2.0, -0.2])
 
 
 def task_loss(output, batch):
     return loss_per_example(output.logits, batch.labels)
 
 
-def pretrained_of(config, tokenizer, **changes):
-    bert = bs.Bert(dataclasses.replace(config, **changes))
-    return bs.Pretrained(bert, random_params(bert), tokenizer)
+def distance(output, batch):
+    """From logits that are the labels."""
+    return ((output.logits - batch.labels) ** 2).sum(axis=-1)
+
+
+def distance_of_outputs(output, batch):
+    """From outputs of the heads of the last layer at [CLS] that are the labels."""
+    return ((output.contexts[:, -1, 0] - batch.labels) ** 2).sum(axis=(-2, -1))
 
 
 @pytest.fixture(scope='module')
 def model(config, tokenizer):
-    return pretrained_of(config, tokenizer, num_hidden_layers=2, num_attention_heads=2)
-
-
-@pytest.fixture(scope='module')
-def regression(config, tokenizer):
-    return pretrained_of(
-        config, tokenizer, num_hidden_layers=2, num_attention_heads=2, label_names=('score',)
-    )
+    small = dataclasses.replace(config, num_hidden_layers=2, num_attention_heads=2)
+    bert = bs.Bert(small)
+    return bs.Pretrained(bert, random_params(bert), tokenizer)
 
 
 def batches_of(model, labels=LABELS, **options):
-    settings = {'max_length': 24, 'buckets': ()} | options
-    return [
-        with_labels(batch, labels)
-        for batch in encode(model.tokenizer, PAIRS[: len(labels)], **settings)
-    ]
+    encoded = encode(model.tokenizer, PAIRS, **({'max_length': 24, 'buckets': ()} | options))
+    return [with_labels(batch, labels) for batch in encoded]
 
 
-def loss_in_numpy(model, batch, labels, heads):
-    """The mean squared error with constants in the place of heads, in float64 without JAX."""
-
-    def mean_loss(constants):
-        constants = constants.reshape(len(heads), -1)
-        total = 0.0
-        for row, example in enumerate(np.asarray(batch.example)):
+def logits_in_numpy(model, outputs):
+    """The logits of each pair with `outputs[layer, head]` [H] at every token, in float64."""
+    found = np.zeros((len(PAIRS), 3))
+    for batch in batches_of(model):
+        for row, example in enumerate(batch.example):
             length = int(batch.attention_mask[row].sum())
-            inputs = {name: array[row, :length] for name, array in batch.inputs.items()}
-            outputs = {
-                head: np.tile(constant, (length, 1))
-                for head, constant in zip(heads, constants, strict=True)
-            }
-            logits = numpy_bert.forward(model.config, model.params, **inputs, outputs=outputs)[2]
-            total += (logits[0] - labels[example]) ** 2
-        return total / len(labels)
+            replaced = {head: np.tile(constant, (length, 1)) for head, constant in outputs.items()}
+            found[example] = numpy_bert.forward(
+                model.config,
+                model.params,
+                *(array[row, :length] for array in batch.inputs.values()),
+                outputs=replaced,
+            )[2]
+    return found
 
-    return mean_loss
+
+def test_the_minimum_of_squares_is_the_mean(model):
+    """Of all examples, although each step sees one batch, and these differ in size."""
+    targets = np.random.default_rng(0).normal(size=(5, 2, 12)).astype(np.float32)
+    batches = batches_of(model, targets, tokens_per_batch=60)
+    assert [batch.size for batch in batches] == [2, 2, 1]
+    masks = bs.masks.single_heads(model.config)[2:]
+    found = optimal_constants(model, batches, distance_of_outputs, masks=masks, passes=150)
+    np.testing.assert_allclose(found.outputs[0, 1, 0], targets[:, 0].mean(axis=0), atol=0.03)
+    np.testing.assert_allclose(found.outputs[1, 1, 1], targets[:, 1].mean(axis=0), atol=0.03)
+    np.testing.assert_allclose(found.of_heads()[1], targets.mean(axis=0), atol=0.03)
+    spread = targets.var(axis=0).sum(axis=-1)
+    # The other head of the layer is intact, and adds the same all along.
+    gain = found.start - found.end
+    means = bs.mean_contexts(model, batches)[1]
+    np.testing.assert_allclose(gain, ((means - targets.mean(axis=0)) ** 2).sum(axis=-1), rtol=1e-2)
+    assert (found.end > spread).all() and (found.slope_left < 0.05).all()
 
 
 @pytest.mark.parametrize('heads', [[(1, 1)], [(0, 1)], [(0, 0), (1, 1)]])
-def test_no_constant_is_better(regression, heads):
-    """Nor is any that scipy finds from there."""
-    few = VALUES[:3]
-    (batch,) = batches_of(regression, few)
-    masks = bs.masks.disable(regression.config, [heads])
-    found = optimal_constants(
-        regression, [batch], task_loss, masks=masks, passes=150, learning_rate=0.2
+def test_constants_that_make_the_labels_are_found(model, heads):
+    """The labels are the logits with constants of our own: nothing is better than a loss of 0."""
+    batches = batches_of(model)
+    means = bs.mean_contexts(model, batches)
+    rng = np.random.default_rng(1)
+    planted = {head: means[head] + rng.normal(scale=0.7, size=12) for head in heads}
+    labels = logits_in_numpy(model, planted).astype(np.float32)
+    masks = bs.masks.disable(model.config, [heads])
+    found = optimal_constants(model, batches_of(model, labels), distance, masks=masks, passes=300)
+
+    def loss(outputs):
+        return ((logits_in_numpy(model, outputs) - labels) ** 2).sum(axis=1).mean()
+
+    start = loss({head: means[head] for head in heads})
+    end = loss({head: found.outputs[0][head] for head in heads})
+    np.testing.assert_allclose(found.start, start, rtol=1e-3)
+    np.testing.assert_allclose(found.end, end, rtol=1e-2, atol=1e-5)
+    assert start > 1e-2 and end < 0.01 * start
+    assert found.slope_left[0] < 0.1
+    assert found.curve.shape == (300, 1) and found.curve[-1] < found.curve[0]
+    np.testing.assert_allclose(found.curve[0], found.start, rtol=1e-5)
+    # What is kept has its mean output.
+    kept = masks[0] == 1
+    np.testing.assert_array_equal(found.outputs[0][kept], means[kept])
+
+
+@pytest.fixture(scope='module')
+def found(model):
+    return optimal_constants(model, batches_of(model), task_loss, passes=20)
+
+
+def test_one_array_serves_the_masks_of_single_heads(model, found):
+    """The sweep has the losses that were found, mask by mask and all at once."""
+    batches = batches_of(model)
+    masks = bs.masks.single_heads(model.config)
+    np.testing.assert_array_equal(found.masks, masks)
+    swept = bs.sweep(model, batches, masks, baseline='mean', replacement=found.of_heads())
+    np.testing.assert_allclose(
+        -negative_loss(swept.logits, LABELS).mean(axis=1), found.end, atol=2e-5
     )
-    mean_loss = loss_in_numpy(regression, batch, few, heads)
-    places = tuple(np.transpose(heads))
-    means = bs.mean_contexts(regression, [batch])[places]
-    mine = found.outputs[0][places]
-    np.testing.assert_allclose(mean_loss(means), found.start[0], rtol=1e-4)
-    np.testing.assert_allclose(mean_loss(mine), found.end[0], rtol=1e-3, atol=1e-6)
-    best = scipy.optimize.minimize(mean_loss, mine.ravel().astype(np.float64), method='BFGS')
-    gain = found.start[0] - best.fun
-    # The mean must be worse, or there was nothing to find.
-    assert gain > 0.02 * found.start[0]
-    assert found.end[0] - best.fun < 0.02 * gain
-    assert found.slope_left[0] < 0.05
+    for number, mask in enumerate(masks):
+        alone = bs.sweep(
+            model, batches, mask[None], baseline='mean', replacement=found.outputs[number]
+        )
+        np.testing.assert_allclose(alone.logits[0], swept.logits[number], atol=2e-5)
+    means = bs.sweep(model, batches, masks, baseline='mean')
+    np.testing.assert_allclose(
+        -negative_loss(means.logits, LABELS).mean(axis=1), found.start, atol=2e-5
+    )
+    assert (found.start - found.end > 1e-2).all()
+
+
+@pytest.mark.parametrize('learning_rate', [0.1, 1e4])
+def test_never_worse_than_the_mean(model, learning_rate):
+    """Not even if the steps are absurd: then the means are kept, and it is told."""
+    found = optimal_constants(
+        model, batches_of(model), task_loss, passes=2, learning_rate=learning_rate
+    )
+    assert (found.end <= found.start).all()
+    kept = found.end == found.start
+    means = bs.mean_contexts(model, batches_of(model))
+    assert kept.any() == (learning_rate > 1)
+    np.testing.assert_array_equal(found.outputs[kept], np.tile(means, (kept.sum(), 1, 1, 1)))
+    np.testing.assert_array_equal(found.slope_left[kept], 1)
+
+
+def test_heads_have_nothing_to_do_with_one_another(model, found):
+    for number, mask in enumerate(found.masks):
+        alone = optimal_constants(model, batches_of(model), task_loss, masks=mask[None], passes=20)
+        np.testing.assert_allclose(alone.outputs[0], found.outputs[number], atol=2e-3)
+        np.testing.assert_allclose(alone.end, found.end[number], atol=1e-4)
+    by_one = optimal_constants(model, batches_of(model), task_loss, passes=20, chunk_tokens=1)
+    np.testing.assert_allclose(by_one.outputs, found.outputs, atol=2e-3)
+    moved = np.abs(found.outputs - bs.mean_contexts(model, batches_of(model))[None])
+    assert moved.max() > 0.1
+
+
+def test_padding_and_devices_are_no_matter(model, found):
+    mesh = jax.make_mesh((4,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))
+    for options, on in (({'max_length': 31}, None), ({'batch_multiple': 8}, mesh)):
+        other = optimal_constants(
+            model, batches_of(model, **options), task_loss, passes=20, mesh=on
+        )
+        np.testing.assert_allclose(other.outputs, found.outputs, atol=2e-3)
+        np.testing.assert_allclose(other.curve, found.curve, atol=1e-4)
+        np.testing.assert_allclose(other.slope_left, found.slope_left, atol=1e-2)
+
+
+def test_of_a_head_that_is_constant_no_replacement_changes_anything(model):
+    params = jax.tree.map(np.array, model.params)
+    value = params['layers']['attention']['value']
+    value['kernel'][0, :, 1] = 0
+    value['bias'][0, 1] = np.linspace(-1, 1, 12)
+    constant = dataclasses.replace(model, params=params)
+    batches = batches_of(model)
+    masks = bs.masks.disable(model.config, [[(0, 1)]])
+    intact = bs.sweep(constant, batches, bs.masks.none(model.config)).logits
+    labelled = [with_labels(batch, intact[0]) for batch in batches]
+    found = optimal_constants(constant, labelled, distance, masks=masks, passes=5)
+    np.testing.assert_allclose(found.end, 0, atol=1e-9)
+    np.testing.assert_allclose(found.outputs[0, 0, 1], value['bias'][0, 1], atol=1e-3)
+    for options in (
+        {'baseline': 'mean'},
+        {'baseline': 'resample'},
+        {'baseline': 'mean', 'replacement': found.of_heads()},
+    ):
+        swept = bs.sweep(constant, batches, masks, **options)
+        np.testing.assert_allclose(swept.logits, intact, atol=1e-3)
+    zero = bs.sweep(constant, batches, masks, baseline='zero')
+    assert np.abs(zero.logits - intact).max() > 0.1
+
+
+def test_errors_say_what_is_wrong(model, untyped):
+    batches = batches_of(model)
+    twice = bs.masks.disable(model.config, [[(0, 1)], [(0, 1), (1, 0)]])
+    found = optimal_constants(model, batches, task_loss, masks=twice, passes=1)
+    with pytest.raises(ValueError, match=r'1 heads, such as L1-H2, have a constant'):
+        found.of_heads()
+    for wrong in ({'passes': 0}, {'learning_rate': 0.0}, {'learning_rate': np.inf}):
+        with pytest.raises(ValueError, match='must be above 0'):
+            optimal_constants(model, batches, task_loss, **wrong)
+    with pytest.raises(ValueError, match=r'\[M, 2, 2\] with at least one mask, got \[1, 3, 4\]'):
+        optimal_constants(model, batches, task_loss, masks=np.ones((1, 3, 4)))
+    with pytest.raises(ValueError, match='There are no examples'):
+        optimal_constants(model, [], task_loss)
+    with pytest.raises(TypeError, match='Batches are several'):
+        optimal_constants(model, batches[0], task_loss)
+    with pytest.raises(FloatingPointError, match='loss is NaN or infinite'):
+        optimal_constants(
+            model, batches, lambda output, batch: jnp.log(batch.labels - 1.0), passes=1
+        )
