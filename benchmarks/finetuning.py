@@ -56,10 +56,10 @@ def main(_):
     def our_step(rows):
         nonlocal state
         gradients, counts = None, np.array([32.0], np.float32)
-        keys = loop._keys(np.array([0]), int(rows[0]))
-        for batch, of_batch in loop._micro_batches(data, rows[None], config):
+        keys = loop.keys_of_step(np.array([0]), int(rows[0]))
+        for batch, of_batch in loop.micro_batches(data, rows[None], config):
             _, new = loop._gradients(ours.bert, False, state.params, batch, of_batch, keys, counts)
-            gradients = new if gradients is None else loop._add(gradients, new)
+            gradients = new if gradients is None else loop.add(gradients, new)
         state = loop._update(optimizer, state, gradients)
         jax.block_until_ready(state)
 

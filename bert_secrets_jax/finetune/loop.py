@@ -235,7 +235,7 @@ def train_runs(
     total = per_epoch * config.epochs
     optimizer = _optimizer(config, total)
     at_once = mesh is not None or jax.default_backend() != 'cpu'
-    seed_sharding, batch_sharding = _shardings(mesh, len(config.seeds), config.micro_batch)
+    seed_sharding, batch_sharding = shardings(mesh, len(config.seeds), config.micro_batch)
     # Layers that are one layer are trained as one.
     own = [own_layers(bert.config, each) for each in params]
     stacked = jax.device_put(jax.tree.map(_stack, *own), seed_sharding)
@@ -271,7 +271,7 @@ def train_runs(
                 record.history += _evaluate(
                     bert, at_once, state, data, config, epoch, save, record.history
                 )
-            if is_checkpoint or _is_due(saved_at, took):
+            if is_checkpoint or is_due(saved_at, took):
                 record.pending[:] = _checked(record.pending, data, config, per_epoch)
                 started = time.monotonic()
                 checkpoints.save(state, record)
@@ -286,25 +286,29 @@ def _step(bert, optimizer, at_once, state, data, config, step, per_epoch, shardi
     """Take one step with every seed; returns the new state and the losses [G]."""
     rows = np.stack(
         [
-            _rows(seed, step, len(data.train_labels), config.batch_size, per_epoch)
+            rows_of_step(seed, step, len(data.train_labels), config.batch_size, per_epoch)
             for seed in config.seeds
         ]
     )
-    keys = _keys(np.array(config.seeds), step)
+    keys = keys_of_step(np.array(config.seeds), step)
     counts = data.terms(rows)
     gradients, losses = None, 0
-    for batch, labels in _micro_batches(data, rows, config):
+    for batch, labels in micro_batches(data, rows, config):
         batch, labels = jax.device_put((batch, labels), sharding)
         part, new = _gradients(bert, at_once, state.params, batch, labels, keys, counts)
-        gradients = new if gradients is None else _add(gradients, new)
+        gradients = new if gradients is None else add(gradients, new)
         losses = losses + part
     return _update(optimizer, state, gradients), losses
 
 
-def _is_due(saved_at: float, took: float) -> bool:
+def is_due(saved_at: float, took: float) -> bool:
     """Return whether the last checkpoint, whose writing took so many seconds, is old.
 
     Several processes write a checkpoint together, and their clocks differ: they write by step only.
+
+    Args:
+      saved_at: The time at which it was written (`time.monotonic`).
+      took: How many seconds writing took.
     """
     old = max(CHECKPOINT_SECONDS, took / CHECKPOINT_SHARE)
     return jax.process_count() == 1 and time.monotonic() - saved_at >= old
@@ -397,11 +401,11 @@ def _gradients(
         )
         return jnp.where(batch.example >= 0, each, 0).sum() / count
 
-    return _over_seeds(jax.value_and_grad(loss), at_once, params, batch, labels, keys, counts)
+    return over_seeds(jax.value_and_grad(loss), at_once, params, batch, labels, keys, counts)
 
 
 @functools.partial(jax.jit, donate_argnums=0)
-def _add(gradients, new):
+def add(gradients, new):
     """Add gradients, apart from computing them, which is compiled anew for each padded length."""
     return jax.tree.map(jnp.add, gradients, new)
 
@@ -418,14 +422,19 @@ def _predict(bert, at_once, params, batch) -> Float[Array, 'G B *tokens C']:
     def forward(params):
         return bert.apply({'params': all_layers(bert.config, params)}, **batch.inputs).logits
 
-    return _over_seeds(forward, at_once, params)
+    return over_seeds(forward, at_once, params)
 
 
-def _over_seeds(function, at_once: bool, *arguments):
+def over_seeds(function, at_once: bool, *arguments):
     """Apply a function to every seed: all at once, or one after the other in one program.
 
     On one CPU the latter is many times faster: a batched matrix product of several seeds' weights
     leaves its cache, and XLA does not hand it to the fast routine for a plain one.
+
+    Args:
+      function: The function of what one seed has.
+      at_once: Whether all seeds are computed at once (vmap).
+      *arguments: What it is applied to, with a leading axis G of seeds.
     """
     if at_once:
         return jax.vmap(function)(*arguments)
@@ -433,14 +442,23 @@ def _over_seeds(function, at_once: bool, *arguments):
 
 
 @jax.jit
-def _keys(seeds: Int[Array, ' G'], step) -> Key[Array, ' G']:
+def keys_of_step(seeds: Int[Array, ' G'], step) -> Key[Array, ' G']:
+    """Return a key for every seed, which determines what is random at a step."""
     return jax.vmap(lambda seed: jax.random.fold_in(jax.random.key(seed), step))(seeds)
 
 
-def _rows(
+def rows_of_step(
     seed: int, step: int, count: int, batch_size: int, per_epoch: int
 ) -> Int[np.ndarray, ' B']:
-    """Return the examples that a seed sees at a step; -1 fills the last batch of an epoch up."""
+    """Return the examples that a seed sees at a step; -1 fills the last batch of an epoch up.
+
+    Args:
+      seed: The seed, which determines the order of the examples in each epoch.
+      step: The step, counted from 0.
+      count: The number of training examples.
+      batch_size: The number of examples per step.
+      per_epoch: The number of steps per epoch.
+    """
     epoch, place = divmod(step, per_epoch)
     order = _order(seed, epoch, count)
     rows = order[place * batch_size : (place + 1) * batch_size]
@@ -452,10 +470,16 @@ def _order(seed: int, epoch: int, count: int) -> Int[np.ndarray, ' E']:
     return np.random.default_rng([seed, epoch]).permutation(count)
 
 
-def _micro_batches(
+def micro_batches(
     data: Data, rows: Int[np.ndarray, 'G B'], config: FinetuneConfig
 ) -> Iterator[tuple[Batch, Num[np.ndarray, 'G b']]]:
-    """Yield batches with a leading axis of seeds and their labels, the short examples first."""
+    """Yield batches with a leading axis of seeds and their labels, the short examples first.
+
+    Args:
+      data: The training examples.
+      rows: The examples of each seed at one step; -1 is none.
+      config: The settings of the training.
+    """
     lengths = np.where(rows >= 0, data.train.lengths[rows], 0)
     order = np.argsort(lengths, axis=1, kind='stable')
     rows, lengths = (np.take_along_axis(array, order, axis=1) for array in (rows, lengths))
@@ -482,7 +506,7 @@ def _checked(
         for seed, loss in zip(config.seeds, losses, strict=True):
             if not np.isfinite(loss):
                 rate = float(_schedule(config, per_epoch * config.epochs)(step))
-                rows = _rows(seed, step, count, config.batch_size, per_epoch)
+                rows = rows_of_step(seed, step, count, config.batch_size, per_epoch)
                 names = ', '.join(data.train_ids[row] for row in rows if row >= 0)
                 raise NonFiniteLossError(
                     f'The loss of seed {seed} is {loss} at step {step + 1} (learning rate '
@@ -575,8 +599,18 @@ def _tested(
     return found
 
 
-def _shardings(mesh: Mesh | None, seeds: int, micro_batch: int):
-    """Return how parameters [G, ...] and batches [G, B, ...] lie on the devices."""
+def shardings(mesh: Mesh | None, seeds: int, micro_batch: int, *, what: str = 'seeds'):
+    """Return how parameters [G, ...] and batches [G, B, ...] lie on the devices.
+
+    Args:
+      mesh: The devices, along an axis `data`; None uses one device.
+      seeds: The number of seeds G, or of other runs.
+      micro_batch: The number of examples per forward and backward pass.
+      what: What the error calls the runs.
+
+    Raises:
+      ValueError: Neither the seeds nor the micro-batches can be spread over the devices.
+    """
     if mesh is None:
         return None, None
     devices = mesh.shape['data']
@@ -588,8 +622,8 @@ def _shardings(mesh: Mesh | None, seeds: int, micro_batch: int):
             NamedSharding(mesh, PartitionSpec(None, 'data')),
         )
     raise ValueError(
-        f'Neither {seeds} seeds nor micro-batches of {micro_batch} split over {devices} devices: '
-        f'choose the number of seeds, or micro_batch, as a multiple of {devices}.'
+        f'Neither {seeds} {what} nor micro-batches of {micro_batch} split over {devices} devices: '
+        f'choose the number of {what}, or micro_batch, as a multiple of {devices}.'
     )
 
 

@@ -163,7 +163,7 @@ def finetune(
     if start not in ('pretrained', 'random'):
         raise ValueError(f"start={start!r} must be 'pretrained' or 'random'.")
     head = _head_for(train, dev)
-    train, dev, names, metrics = _checked(train, dev, head, label_names, metrics)
+    train, dev, names, metrics = check_examples(train, dev, head, label_names, metrics)
     dev = draw(dev, max_dev_examples, config.seeds[0], setting='max_dev_examples')
     if folder is not None:
         folder = pathlib.Path(folder)
@@ -176,11 +176,11 @@ def finetune(
             settings['head'] = head
         # How often checkpoints are written changes no result.
         del settings['checkpoint_every']
-        _claim(folder, settings, _digests(pretrained, train, dev, start))
+        claim(folder, settings, digests(pretrained, train, dev, start))
         finished = _finished(folder)
         if finished is not None:
             return finished
-    data, larger_class = _encoded(pretrained, train, dev, config, metrics, head, names)
+    data, larger_class = encode_data(pretrained, train, dev, config, metrics, head, names)
     initial = [_initial(pretrained, names, head, start, seed) for seed in config.seeds]
     bert, tokenizer = initial[0].bert, pretrained.tokenizer
     in_memory = {}
@@ -268,7 +268,7 @@ def _initial(
     return dataclasses.replace(model, params=init_params(model.bert, seed))
 
 
-def _encoded(
+def encode_data(
     pretrained: Pretrained,
     train: Sequence[Any],
     dev: Sequence[Any],
@@ -277,7 +277,17 @@ def _encoded(
     head: str,
     names: tuple[str, ...],
 ) -> tuple[Data, float]:
-    """Tokenise the examples and collect their labels; the share of the most frequent is second."""
+    """Tokenise the examples and collect their labels; the share of the most frequent is second.
+
+    Args:
+      pretrained: The model, for its tokenizer and its greatest length.
+      train, dev, names, metrics: What `check_examples` returns.
+      config: The settings of the training.
+      head: What stands on the encoder, one of `model.config.HEADS`.
+
+    Raises:
+      ValueError: The model has too few positions, or texts and pairs are mixed.
+    """
     if head != SEQUENCES:
         return _of_tokens(pretrained, train, dev, config, metrics, head, names)
     if (train[0].text_b is None) != (dev[0].text_b is None):
@@ -371,14 +381,23 @@ def _head_for(train: Sequence[Any], dev: Sequence[Any]) -> str:
     return found.pop() if found else SEQUENCES
 
 
-def _checked(
+def check_examples(
     train: Sequence[Any],
     dev: Sequence[Any],
     head: str,
     label_names: Sequence[str] | None,
     metrics: Sequence[str] | None,
 ) -> tuple[list, list, tuple[str, ...], tuple[str, ...]]:
-    """Return the examples, the names of the classes and the metrics; refuse what does not fit."""
+    """Return the examples, the names of the classes and the metrics; refuse what does not fit.
+
+    Args:
+      train, dev, label_names, metrics: As in `finetune`.
+      head: What stands on the encoder, one of `model.config.HEADS`.
+
+    Raises:
+      ValueError: There are no examples, or a label or a metric does not fit.
+      TypeError: The examples are something else.
+    """
     usable = None
     if head != SEQUENCES:
         train, dev = _numbered(train, 'Training'), _numbered(dev, 'Dev')
@@ -483,13 +502,16 @@ def _share_of_larger_class(labels: np.ndarray) -> float:
     return max(collections.Counter(labels.tolist()).values()) / len(labels)
 
 
-def _claim(folder: pathlib.Path, settings: dict[str, Any], digests: dict[str, str]) -> None:
+def claim(folder: pathlib.Path, settings: dict[str, Any], digests: dict[str, str]) -> None:
     """Note in the folder what it is for; refuse a folder that is for something else.
 
     Args:
       folder: The folder of the fine-tuning.
       settings: Settings by name.
       digests: Digests of everything else that the results depend on, by what it is.
+
+    Raises:
+      ValueError: The folder is for something else; the error says in what it differs.
     """
     file = folder / _INPUTS
     # NumPy's numbers become plain ones.
@@ -518,23 +540,33 @@ def _claim(folder: pathlib.Path, settings: dict[str, Any], digests: dict[str, st
         raise ValueError(f'{folder} holds a fine-tuning with {"; ".join(others)}: {mend}')
 
 
-def _digests(
+def digests(
     pretrained: Pretrained, train: Sequence[Any], dev: Sequence[Any], start: str
 ) -> dict[str, str]:
-    """Return digests of model and texts."""
+    """Return digests of model and texts.
+
+    Args:
+      pretrained: The model.
+      train: The training examples.
+      dev: The dev examples.
+      start: The weights that are trained further: 'pretrained' for those of the model with a fresh
+        classifier, 'random' for none of its weights, 'tuned' for all of them.
+    """
     model = hashlib.sha256()
-    # The classifier is fresh, so one that is there has no part in the results.
-    config = dataclasses.replace(
-        pretrained.config,
-        head=SEQUENCES,
-        label_names=('any',),
-        multi_label=False,
-        tie_word_embeddings=True,
-        add_pooler=True,
-    )
+    config, params = pretrained.config, pretrained.params
+    if start != 'tuned':
+        # The classifier is fresh, so one that is there has no part in the results.
+        config = dataclasses.replace(
+            config,
+            head=SEQUENCES,
+            label_names=('any',),
+            multi_label=False,
+            tie_word_embeddings=True,
+            add_pooler=True,
+        )
+        params = {name: part for name, part in params.items() if name != 'classifier'}
     model.update(repr(config).encode())
-    if start == 'pretrained':
-        params = {name: part for name, part in pretrained.params.items() if name != 'classifier'}
+    if start != 'random':
         for path, leaf in jax.tree_util.tree_leaves_with_path(params):
             model.update(jax.tree_util.keystr(path).encode())
             model.update(np.ascontiguousarray(leaf).data)

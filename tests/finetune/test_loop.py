@@ -149,7 +149,7 @@ def test_devices_that_divide_nothing_are_named(model, data, tmp_path):
 
 def test_every_example_is_seen_once_an_epoch_in_another_order():
     rows = lambda seed, epoch: np.concatenate(
-        [loop._rows(seed, epoch * 4 + step, 30, 8, 4) for step in range(4)]
+        [loop.rows_of_step(seed, epoch * 4 + step, 30, 8, 4) for step in range(4)]
     )
     for seed, epoch in ((0, 0), (0, 1), (1, 0)):
         seen = rows(seed, epoch)
@@ -215,13 +215,13 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_checkpoint(model, da
     config = dataclasses.replace(CONFIG, checkpoint_every=1, epochs=4)
     poisoned = dataclasses.replace(data, train_labels=data.train_labels.astype(np.float32))
     regression = Bert(dataclasses.replace(model.config, label_names=('score',)))
-    poisoned.train_labels[int(loop._rows(0, 2, 30, 8, 4)[0])] = np.inf
+    poisoned.train_labels[int(loop.rows_of_step(0, 2, 30, 8, 4)[0])] = np.inf
     poisoned = dataclasses.replace(poisoned, metrics=('pearson',))
     with pytest.raises(loop.NonFiniteLossError) as error:
         run(regression, poisoned, tmp_path / 'bad', config)
     message = str(error.value)
     assert 'The loss of seed 0 is inf at step 3 (learning rate ' in message
-    for row in loop._rows(0, 2, 30, 8, 4):
+    for row in loop.rows_of_step(0, 2, 30, 8, 4):
         assert f'toy/{row}' in message
     # The checkpoint of step 2 is there, and finite.
     with Checkpoints(tmp_path / 'bad') as checkpoints:
@@ -288,7 +288,7 @@ def test_killed_and_resumed_it_is_the_same_to_the_bit(
         return take(*arguments)
 
     monkeypatch.setattr(loop, '_step', step)
-    monkeypatch.setattr(loop, '_is_due', lambda *_: True)
+    monkeypatch.setattr(loop, 'is_due', lambda *_: True)
     for error in (KeyboardInterrupt, Killed):
         with pytest.raises(error):
             run(model, data, tmp_path, config)
@@ -386,7 +386,7 @@ def test_steps_equal_pytorch(config, tokenizer_of, tmp_path, model_type):
 
     schedule = transformers.get_linear_schedule_with_warmup(optimizer, 1, 8)
     for step in range(8):
-        rows = loop._rows(0, step, 30, 8, 4)
+        rows = loop.rows_of_step(0, step, 30, 8, 4)
         batch = data.train.batch(rows[rows >= 0], 24)
         inputs = as_torch(batch)
         labels = torch.tensor(data.train_labels[rows[rows >= 0]])

@@ -335,7 +335,7 @@ def test_span_f1_needs_tags_of_spans(pretrained):
     texts = [bs.Tagged(('cat', 'sat'), ('NOUN', 'VERB'), f'{n}') for n in range(4)]
     with pytest.raises(ValueError, match="'span_f1' is not for these 2 tags"):
         bs.finetune(pretrained, texts, texts, metrics=['span_f1'])
-    _, _, names, metrics = train._checked(texts, texts, TOKENS, None, None)
+    _, _, names, metrics = train.check_examples(texts, texts, TOKENS, None, None)
     assert names == ('NOUN', 'VERB') and metrics == ('word_accuracy', 'f1_macro')
 
 

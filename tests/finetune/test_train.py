@@ -293,7 +293,7 @@ def test_killed_it_goes_on_to_the_same_bits(pretrained, tuned, tmp_path, monkeyp
         return take(*arguments)
 
     monkeypatch.setattr(loop, '_step', step)
-    monkeypatch.setattr(loop, '_is_due', lambda *_: True)
+    monkeypatch.setattr(loop, 'is_due', lambda *_: True)
     with pytest.raises(KeyboardInterrupt):
         finetune(pretrained, TRAIN, DEV, folder=tmp_path, **SETTINGS)
     with pytest.raises(FileNotFoundError, match='no finished fine-tuning'):
