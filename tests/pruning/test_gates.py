@@ -1,0 +1,306 @@
+"""Gates have the published distribution, and close where a head is not worth its price."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+import scipy.integrate
+import scipy.special
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.finetune.loop import NonFiniteLossError
+from bert_secrets_jax.model.bert import Bert
+from bert_secrets_jax.pruning import gates
+from bert_secrets_jax.pruning.gates import (
+    probability_open,
+    sample_gates,
+    settled_gates,
+    train_gates,
+)
+from tests.conftest import WORDS, random_params
+
+LEVELS = (-4.0, -1.0, 0.0, 0.7, 3.0)
+# The heads of the world that do anything, as (layer, head) counted from 0.
+ALIVE = ((0, 1), (2, 3))
+HOW = {
+    'epochs': 4, 'batch_size': 16, 'micro_batch': 8, 'max_length': 16, 'gate_learning_rate': 0.5,
+}  # fmt: skip
+
+
+def at(*levels):
+    """Return log alphas of a model of one layer [1, N]."""
+    return np.array([levels], np.float32)
+
+
+def density(s, log_alpha):
+    """The binary Concrete density (Maddison et al. 2017, equation 26)."""
+    beta, alpha = 0.33, np.exp(log_alpha)
+    top = beta * alpha * s ** (-beta - 1) * (1 - s) ** (-beta - 1)
+    return top / (alpha * s**-beta + (1 - s) ** -beta) ** 2
+
+
+def integral(log_alpha, start, stop):
+    return scipy.integrate.quad(density, start, stop, args=(log_alpha,), limit=500)[0]
+
+
+@pytest.mark.parametrize('log_alpha', LEVELS)
+def test_the_probability_of_being_open_is_the_integral_of_the_density(log_alpha):
+    # g > 0 where 1.2 s > 0.1.
+    closed = integral(log_alpha, 0, 0.1 / 1.2)
+    assert float(probability_open(at(log_alpha))[0, 0]) == pytest.approx(1 - closed, abs=1e-5)
+
+
+def test_draws_have_that_density():
+    draws = 20_000
+    log_alpha = np.broadcast_to(at(*LEVELS), (draws, 1, len(LEVELS)))
+    found = np.asarray(sample_gates(jax.random.key(3), log_alpha))[:, 0]
+    assert found.min() == 0 and found.max() == 1
+    for column, level in zip(found.T, LEVELS, strict=True):
+        error = 4 * 0.5 / np.sqrt(draws)
+        assert (column > 0).mean() == pytest.approx(
+            float(probability_open(at(level))[0, 0]), abs=error
+        )
+        for gate in (0.2, 0.5, 0.9):
+            below = integral(level, 0, (gate + 0.1) / 1.2)
+            assert (column < gate).mean() == pytest.approx(below, abs=error)
+
+
+def test_settled_gates_are_those_of_the_published_code():
+    levels = np.linspace(-5, 5, 41, dtype=np.float32)
+    expected = np.clip(scipy.special.expit(levels) * 1.2 - 0.1, 0, 1)
+    found = np.asarray(settled_gates(levels[None]))[0]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    edge = np.log(11)
+    assert (found[levels < -edge] == 0).all() and (found[levels > edge] == 1).all()
+    assert ((found > 0) & (found < 1) == (np.abs(levels) < edge)).all()
+
+
+@settings(deadline=None, database=None, max_examples=50)
+@given(key=st.integers(0, 2**31), low=st.floats(-8, 8, width=32), by=st.floats(0, 4, width=32))
+def test_a_greater_log_alpha_opens_a_gate_whatever_the_noise(key, low, by):
+    draw = lambda level: float(sample_gates(jax.random.key(key), at(level))[0, 0])
+    assert 0 <= draw(low) <= draw(low + by) <= 1
+    assert probability_open(at(low))[0, 0] <= probability_open(at(low + by))[0, 0]
+    assert settled_gates(at(low))[0, 0] <= settled_gates(at(low + by))[0, 0]
+
+
+@pytest.fixture(scope='module')
+def world(config, tokenizer):
+    """A model in which all heads but two put out nothing, and texts labelled by that model."""
+    bert = Bert(dataclasses.replace(config, label_names=('no', 'yes')))
+    params = random_params(bert)
+    output = np.zeros_like(params['layers']['attention']['output']['kernel'])
+    for head in ALIVE:
+        output[head] = 3 * params['layers']['attention']['output']['kernel'][head]
+    params['layers']['attention']['output']['kernel'] = output
+    rng = np.random.default_rng(0)
+    words = [word for word in WORDS if word.isalpha()]
+    texts = [bs.Example(' '.join(rng.choice(words, 6))) for _ in range(96)]
+    model = bs.Pretrained(bert, params, tokenizer)
+    batches = bs.encode(tokenizer, texts, max_length=16)
+    logits = bs.sweep(model, batches, np.ones((1, 3, 4))).logits[0]
+    # Both classes are equally frequent, and the model is sure of them.
+    classifier = params['classifier']
+    middle = np.median(logits[:, 1] - logits[:, 0])
+    scale = 12 / np.std(logits[:, 1] - logits[:, 0])
+    bias = scale * (np.asarray(classifier['bias']) + np.array([middle / 2, -middle / 2]))
+    classifier = {'kernel': scale * classifier['kernel'], 'bias': bias.astype(np.float32)}
+    model = bs.Pretrained(bert, params | {'classifier': classifier}, tokenizer)
+    labels = bs.sweep(model, batches, np.ones((1, 3, 4))).predictions[0]
+    labelled = [
+        dataclasses.replace(text, label=int(label), id=f'world/{row}')
+        for row, (text, label) in enumerate(zip(texts, labels, strict=True))
+    ]
+    return model, labelled[:64], labelled[64:]
+
+
+@pytest.fixture(scope='module')
+def gated(world):
+    return train_gates(*world, coefficients=(0.0, 0.02, 50.0), seeds=2, **HOW | {'epochs': 12})
+
+
+def test_in_the_world_both_heads_matter(world):
+    model, _, dev = world
+    batches = bs.encode(model.tokenizer, dev, max_length=16)
+    masks = np.concatenate(
+        [np.ones((1, 3, 4)), bs.masks.disable(model.config, [[h] for h in ALIVE])]
+    )
+    swept = bs.sweep(model, batches, masks, baseline='zero')
+    labels = np.array([each.label for each in dev])
+    accuracy = (swept.predictions == labels).mean(axis=1)
+    assert accuracy[0] == 1 and (accuracy[1:] < 0.9).all()
+
+
+def test_heads_that_matter_stay_open_and_the_others_close(gated):
+    alive = np.zeros((3, 4), bool)
+    alive[tuple(zip(*ALIVE, strict=True))] = True
+    free, priced, dear = gated.gates.reshape(3, 2, 3, 4)
+    # Nothing pulls at a gate that changes nothing and costs nothing.
+    expected = float(settled_gates(at(2.0))[0, 0])
+    np.testing.assert_allclose(free[:, ~alive], expected, atol=1e-6)
+    assert (free[:, alive] > 0.5).all()
+    assert (priced[:, ~alive] == 0).all() and (priced[:, alive] > 0.5).all()
+    assert (dear == 0).all()
+    np.testing.assert_array_equal(gated.masks.reshape(3, 2, 3, 4)[1, 0], alive)
+    scores = gated.scores(('accuracy',))
+    assert scores['intact'][0]['score'] == 1
+    free, priced, dear = np.array([each['score'] for each in scores['rounded']]).reshape(3, 2)
+    assert (free == 1).all() and (priced == 1).all() and (dear < 0.8).all()
+
+
+def test_the_curves_are_of_what_was_trained(gated):
+    assert gated.coefficients.tolist() == pytest.approx([0, 0, 0.02, 0.02, 50, 50])
+    assert gated.seeds.tolist() == [0, 1] * 3 and gated.models == () and gated.frozen
+    assert gated.steps.tolist() == [*range(5, 49, 5), 48]
+    assert gated.expected_open.shape == gated.losses.shape == (6, 10)
+    expected = scipy.special.expit(gated.log_alpha - 0.33 * np.log(0.1 / 1.1)).sum(axis=(1, 2))
+    np.testing.assert_allclose(gated.expected_open[:, -1], expected, rtol=1e-5)
+    assert (np.diff(gated.expected_open[4:]) < 0).all()
+    assert gated.losses[4, -1] > gated.losses[0, -1] + 0.2
+
+
+def test_what_gated_models_answer_is_a_sweep(world, gated):
+    model, _, dev = world
+    batches = bs.encode(model.tokenizer, dev, max_length=16)
+    one = np.ones((1, 3, 4), np.float32)
+    masks = np.concatenate([one, gated.gates, gated.masks])
+    swept = bs.sweep(model, batches, masks, baseline='zero').logits
+    ours = np.concatenate([gated.intact[None], gated.gated, gated.rounded])
+    np.testing.assert_allclose(ours, swept, atol=2e-4 * np.abs(swept).max())
+
+
+def test_runs_together_equal_each_alone(world):
+    together = train_gates(*world, coefficients=(0.0, 0.02), seeds=(3, 4), **HOW)
+    assert np.abs(together.log_alpha[0] - together.log_alpha[1]).max() > 1e-3
+    for row, (coefficient, seed) in enumerate([(0.0, 3), (0.0, 4), (0.02, 3), (0.02, 4)]):
+        alone = train_gates(*world, coefficients=(coefficient,), seeds=(seed,), **HOW)
+        np.testing.assert_allclose(alone.log_alpha[0], together.log_alpha[row], atol=2e-3)
+
+
+@pytest.mark.parametrize('frozen', [True, False])
+@pytest.mark.parametrize('devices', [2, 4], ids=['runs apart', 'batches apart'])
+def test_several_devices(world, devices, frozen):
+    mesh = jax.sharding.Mesh(jax.devices()[:devices], ('data',))
+    how = HOW | {'frozen': frozen, 'epochs': 1, 'coefficients': (0.0, 0.1)}
+    one, several = train_gates(*world, **how), train_gates(*world, mesh=mesh, **how)
+    np.testing.assert_allclose(one.log_alpha, several.log_alpha, atol=2e-3)
+    np.testing.assert_allclose(one.gated, several.gated, atol=2e-3 * np.abs(one.gated).max())
+
+
+def test_micro_batches_do_not_matter(world):
+    how = HOW | {'epochs': 1, 'coefficients': (0.02,)}
+    one = train_gates(*world, **how)
+    for frozen in (True, False):
+        one = train_gates(*world, frozen=frozen, **how)
+        other = train_gates(*world, frozen=frozen, **how | {'micro_batch': 16})
+        np.testing.assert_allclose(one.log_alpha, other.log_alpha, atol=2e-3)
+
+
+def test_weights_are_trained_with_the_gates_unless_they_are_frozen(world):
+    model, train, dev = world
+    how = HOW | {'frozen': False, 'learning_rate': 1e-3, 'coefficients': (0.0, 0.02)}
+    found = train_gates(model, train, dev, **how)
+    assert len(found.models) == 2 and not found.frozen
+    batches = bs.encode(model.tokenizer, dev, max_length=16)
+    for row, trained in enumerate(found.models):
+        change = jax.tree.map(
+            lambda a, b: np.abs(np.asarray(a) - b).max(), model.params, trained.params
+        )
+        assert 0 < max(jax.tree.leaves(change)) < 0.1
+        swept = bs.sweep(trained, batches, found.gates[row : row + 1], baseline='zero').logits[0]
+        np.testing.assert_allclose(found.gated[row], swept, atol=2e-4 * np.abs(swept).max())
+    intact = bs.sweep(model, batches, np.ones((1, 3, 4))).logits[0]
+    np.testing.assert_allclose(found.intact, intact, atol=2e-4 * np.abs(intact).max())
+
+
+def test_a_folder_changes_nothing_and_killed_it_goes_on(world, tmp_path, monkeypatch):
+    how = HOW | {'coefficients': (0.02, 0.2), 'epochs': 3}
+    for frozen in (True, False):
+        folder = tmp_path / str(frozen)
+        expected = train_gates(*world, frozen=frozen, **how)
+        take, taken = gates._update, []
+
+        def update(*arguments, take=take, taken=taken):
+            if len(taken) == 7:
+                taken.append(None)
+                raise KeyboardInterrupt
+            taken.append(int(arguments[1].step))
+            return take(*arguments)
+
+        monkeypatch.setattr(gates, '_update', update)
+        monkeypatch.setattr(gates, 'is_due', lambda *_: True)
+        with pytest.raises(KeyboardInterrupt):
+            train_gates(*world, frozen=frozen, folder=folder, **how)
+        found = train_gates(*world, frozen=frozen, folder=folder, **how)
+        assert taken == [*range(7), None, *range(7, 12)]
+        again = train_gates(*world, frozen=frozen, folder=folder, **how)
+        assert len(taken) == 13
+        for other in (found, again):
+            for field in dataclasses.fields(expected):
+                if field.name != 'models':
+                    np.testing.assert_array_equal(
+                        getattr(other, field.name), getattr(expected, field.name)
+                    )
+        rows = [json.loads(line) for line in (folder / 'curve.jsonl').read_text().splitlines()]
+        assert [row['open_heads'] for row in rows[-2:]] == found.expected_open[:, -1].tolist()
+        assert rows[-1]['split'] == 'train, lambda 0.2'
+        monkeypatch.undo()
+
+
+def test_a_folder_of_something_else_is_refused(world, tmp_path):
+    model, train, dev = world
+    how = HOW | {'epochs': 1, 'coefficients': (0.1,), 'folder': tmp_path}
+    train_gates(*world, **how)
+    for changes, message in (
+        ({'coefficients': (0.2,)}, r'with coefficients=\[0.1\], not \[0.2\]: choose another'),
+        ({'frozen': False}, 'with frozen=True, not False'),
+    ):
+        with pytest.raises(ValueError, match=message):
+            train_gates(*world, **how | changes)
+    classifier = jax.tree.map(lambda leaf: leaf + 1e-3, model.params['classifier'])
+    other = dataclasses.replace(model, params=model.params | {'classifier': classifier})
+    with pytest.raises(ValueError, match='another model'):
+        train_gates(other, train, dev, **how)
+
+
+@pytest.mark.parametrize(
+    ('changes', 'message'),
+    [
+        ({'coefficients': ()}, 'must be different numbers, each at least 0, at least one'),
+        ({'coefficients': (0.1, 0.1)}, 'must be different numbers'),
+        ({'coefficients': (-0.1,)}, 'must be different numbers, each at least 0'),
+        ({'coefficients': (np.nan,)}, 'must be different numbers'),
+        ({'gate_learning_rate': 0.0}, 'gate_learning_rate=0.0 must be a number that is above 0'),
+        ({'initial': np.inf}, 'initial=inf must be a number that is finite'),
+        ({'epochs': 0}, 'epochs=0 must be a whole number'),
+        ({'seeds': 0}, 'must be different numbers, at least one'),
+    ],
+)
+def test_settings_out_of_range_are_named(world, changes, message):
+    with pytest.raises(ValueError, match=message):
+        train_gates(*world, **{'coefficients': (0.1,)} | changes)
+
+
+def test_what_does_not_fit_is_named(world, config):
+    model, train, dev = world
+    plain = Bert(dataclasses.replace(config, label_names=()))
+    with pytest.raises(ValueError, match='loss of one label per text, and the model .* has none'):
+        train_gates(
+            bs.Pretrained(plain, random_params(plain), model.tokenizer), train, dev,
+            coefficients=(0.1,),
+        )  # fmt: skip
+    three = [dataclasses.replace(train[0], label=2), *train[1:]]
+    with pytest.raises(ValueError, match='Training example .*has the label 2'):
+        train_gates(model, three, dev, coefficients=(0.1,))
+    mesh = jax.sharding.Mesh(jax.devices()[:3], ('data',))
+    with pytest.raises(ValueError, match='Neither 1 runs nor micro-batches of 8 split over 3'):
+        train_gates(model, train, dev, coefficients=(0.1,), mesh=mesh)
+    params = model.params | {'classifier': jax.tree.map(np.inf.__mul__, model.params['classifier'])}
+    with pytest.raises(NonFiniteLossError, match='coefficient 0.1 and seed 0 is nan at step 1'):
+        train_gates(
+            dataclasses.replace(model, params=params), train, dev, coefficients=(0.1,), **HOW
+        )
