@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         interaction_matrix,
     )
     from bert_secrets_jax.plots.maps import head_maps, map_grid
-    from bert_secrets_jax.plots.points import planes, points_by_row
+    from bert_secrets_jax.plots.points import planes, points_by_row, scores_by_heads
     from bert_secrets_jax.plots.profiles import (
         distance_histograms,
         head_points,
@@ -46,7 +46,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
             'interaction_matrix',
         ),
         'maps': ('head_maps', 'map_grid'),
-        'points': ('planes', 'points_by_row'),
+        'points': ('planes', 'points_by_row', 'scores_by_heads'),
         'profiles': (
             'distance_histograms',
             'head_points',

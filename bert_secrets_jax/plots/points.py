@@ -82,3 +82,42 @@ def points_by_row(
         figure.legend(drawn, list(points), loc='outside upper center', ncols=len(points),
                       frameon=False, fontsize=7)  # fmt: skip
         return figure
+
+
+def scores_by_heads(
+    points: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]],
+    *,
+    level: float,
+    level_name: str,
+    most: int,
+    label: str,
+) -> Figure:
+    """Draw scores against the number of heads that a model has, with intervals.
+
+    Args:
+      points: By the title in the legend, the numbers of heads, the scores, and the lower and upper
+        ends of their intervals [K each]. NaN draws nothing.
+      level: The score of the model with all heads, drawn as a dashed line.
+      level_name: The name of this line in the legend.
+      most: The number of all heads.
+      label: The label of the vertical axis.
+    """
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(4.8, 3.0), layout='constrained')
+        axis = figure.subplots()
+        entries = [(axis.axhline(level, color='0.4', linestyle='--', linewidth=0.9), level_name)]
+        for index, (title, (heads, scores, low, high)) in enumerate(points.items()):
+            colour = COLOURS[index % len(COLOURS)]
+            axis.vlines(heads, low, high, color=colour, linewidth=1, alpha=0.6)
+            marker = _MARKERS[index % len(_MARKERS)]
+            drawn = axis.scatter(heads, scores, s=16, color=colour, marker=marker, zorder=3)
+            entries.append((drawn, title))
+        axis.set(xlabel='heads', xlim=(-0.02 * most, 1.02 * most))
+        # Above and not beside the axis, which long names of metrics exceed.
+        axis.set_title(label, loc='left', fontsize=8)
+        axis.xaxis.get_major_locator().set_params(integer=True)
+        axis.grid(axis='y', alpha=0.3)
+        # Named here: Matplotlib leaves out points whose label begins with an underscore.
+        figure.legend(*zip(*entries, strict=True), loc='outside lower right', ncols=3,
+                      frameon=False, fontsize=7)  # fmt: skip
+        return figure

@@ -354,7 +354,7 @@ class _Runs:
 
     @property
     def coefficients(self) -> Float[np.ndarray, ' K']:
-        return np.array([coefficient for coefficient, _ in self.pairs], np.float32)
+        return np.array([coefficient for coefficient, _ in self.pairs])
 
     @property
     def seeds(self) -> Real[np.ndarray, ' K']:
@@ -370,8 +370,8 @@ class _Runs:
 
     @property
     def at_once(self) -> bool:
-        """Whether runs are computed at once (vmap): always, but where each has its own weights."""
-        return self.frozen or self.mesh is not None or jax.default_backend() != 'cpu'
+        """Whether runs are computed at once (vmap), or on one CPU one after the other."""
+        return self.mesh is not None or jax.default_backend() != 'cpu'
 
     def train(self, initial: float, folder: pathlib.Path | None) -> tuple[_State, list[dict]]:
         """Train all runs, from their last checkpoint on; returns the last state and the curves."""

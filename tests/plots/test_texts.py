@@ -132,6 +132,13 @@ DRAWINGS = {
         ),
         [*some(3, 5), *some(2, 33), '$z$'],
     ),
+    'scores_by_heads': lambda: (
+        plots.scores_by_heads(
+            with_texts(some(2, 6), (np.arange(3), GRID[0], GRID[0] - 1, GRID[1] + 1)),
+            level=0.4, level_name='_中 $x$', most=12, label='שלום $y$',
+        ),
+        [*some(2, 6), '_中 $x$', 'שלום $y$'],
+    ),
     'training_curves': lambda: (
         plots.training_curves(
             with_texts(some(3, 13), GRID), np.arange(3), xlabel='_x', label='שלום'
