@@ -19,6 +19,7 @@ from bert_secrets_jax.analyses.example_maps import ExampleMaps, example_maps
 from bert_secrets_jax.analyses.features import Features, features
 from bert_secrets_jax.analyses.finetuning import Finetuning, finetuning
 from bert_secrets_jax.analyses.frames import Frames, frames
+from bert_secrets_jax.analyses.gates import Gates, gates
 from bert_secrets_jax.analyses.interactions import Interactions, interactions
 from bert_secrets_jax.analyses.look_at import LookAt, look_at
 from bert_secrets_jax.analyses.masked_lm_ablation import MaskedLMAblation, masked_lm_ablation
@@ -42,6 +43,7 @@ __all__ = [
     'Features',
     'Finetuning',
     'Frames',
+    'Gates',
     'Interactions',
     'LookAt',
     'MaskedLMAblation',
@@ -63,6 +65,7 @@ __all__ = [
     'features',
     'finetuning',
     'frames',
+    'gates',
     'interactions',
     'look_at',
     'masked_lm_ablation',

@@ -336,7 +336,7 @@ class Gates(Result):
         down, up = self.rounded[self.metric].significant()
         ends = ' with lambda = {least:g}'
         if len(prices) > 1:
-            ends += ' and {estimate:.1f} with lambda = {most:g}'
+            ends += ' and {estimate:.4g} with lambda = {most:g}'
         return self._finding(
             name='heads kept',
             estimate=kept[-1],
@@ -344,9 +344,9 @@ class Gates(Result):
             sample=len(self.kept),
             sample_of='runs',
             template=(
-                f'Of {{heads}} heads, {{first:.1f}} are kept{ends} (gates rounded, mean over '
-                '{seeds} seeds). {metric} is significantly lower than with all heads in {down} of '
-                '{sample} runs and higher in {up}, after correction for all of them (Holm; {test} '
+                f'Of {{heads}} heads, {{first:.4g}} are kept{ends} (gates rounded, mean over '
+                '{seeds} seeds). The score ({metric}) is significantly lower than with all heads in '
+                '{down} of {sample} runs and higher in {up}, after correction for all of them (Holm; {test} '
                 'test, {examples} examples).'
             ),
             numbers={
@@ -390,8 +390,8 @@ class Gates(Result):
             sample=runs,
             sample_of='runs',
             template=(
-                '{estimate} of {heads} heads stay open longest, in {most} of {sample} runs: '
-                '{last}. {closing} close first, open in {least}: {first}.'
+                'Open longest: {estimate} of {heads} heads, in {most} of {sample} runs ({last}). '
+                'First to close: {closing}, open in {least} ({first}).'
             ),
             numbers={
                 'heads': self._heads,

@@ -181,6 +181,20 @@ def get_config(arg: str = '') -> ConfigDict:
                 # as 'L1-H2,L7-H6,L7-H7', or of all.
                 'pairs_of': 'all',
             },
+            'gates': {
+                # What an open head costs, in nats of the loss of an example: prices with commas
+                # between them, all of which the program `gates` tries at the same time.
+                'coefficients': '0.001,0.003,0.01,0.03',
+                # Seeds are seed, seed + 1, ...
+                'num_seeds': 1,
+                # Whether only the gates are learnt, and the weights of the model stay.
+                'frozen': True,
+                'epochs': 10,
+                # Of the gates; their log alpha changes by about this much in a step.
+                'learning_rate': 0.1,
+                # Of the weights, unless they are frozen. Their other settings are those of `train`.
+                'model_learning_rate': 2e-5,
+            },
             'patterns': {
                 # Maps that the program `annotate` draws to be labelled by eye.
                 'count': 100,
@@ -214,6 +228,7 @@ def shrink(config: ConfigDict) -> ConfigDict:
     config.treebank.max_dev = 12
     config.probe.num_seeds = 2
     config.probe.epochs = 1
+    config.gates.epochs = 1
     config.train.max_examples = 16
     config.train.max_dev_examples = 64
     config.train.epochs = 1

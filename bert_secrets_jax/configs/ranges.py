@@ -1,5 +1,6 @@
 """The range of each setting that is a number, and the words that other settings may be."""
 
+import re
 import types
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -44,6 +45,10 @@ NUMBERS: Mapping[str, Range] = types.MappingProxyType(
         'ablation.choose_examples': _COUNT_OR_ALL,
         'ablation.seeds': Range(0, 1_000),
         'ablation.chunk_tokens': Range(0, 100_000_000),
+        'gates.num_seeds': Range(1, 1_000),
+        'gates.epochs': Range(1, 10_000),
+        'gates.learning_rate': Range(0.0, 100.0, whole=False, without=0.0),
+        'gates.model_learning_rate': Range(0.0, 10.0, whole=False, without=0.0),
         'patterns.count': Range(1, 100_000),
         'patterns.side': Range(32, 1_024),
         'patterns.longest': Range(0, 100_000),
@@ -76,7 +81,14 @@ _LISTED: Mapping[str, tuple[str, ...]] = types.MappingProxyType(
         )
     }
 )  # fmt: skip
-_SWITCHES = ('model.allow_unknown', 'masked_lm.one_at_a_time', 'probe.random_weights')
+# Of settings that are numbers with commas between them, each is in this range.
+_NUMBERS_LISTED: Mapping[str, Range] = types.MappingProxyType(
+    {'gates.coefficients': Range(0.0, 1e6, whole=False)}
+)
+_NUMBER = re.compile(r'[0-9]+(\.[0-9]*)?(e-?[0-9]{1,2})?')
+_SWITCHES = (
+    'model.allow_unknown', 'masked_lm.one_at_a_time', 'probe.random_weights', 'gates.frozen',
+)  # fmt: skip
 _SEVERAL = ('train.starts', 'change.readings', 'ablation.sets')
 _OPTIONAL = (
     'model.revision', 'data.glue_dir', 'data.tfds_dir', 'data.file', 'data.name', 'data.text_b',
@@ -119,6 +131,17 @@ def check(config: ConfigDict) -> None:
                 faults.append(f'{name} has {shortened(word)} twice')
             if word not in allowed:
                 faults.append(f'{name} is {either(allowed)}, not {shortened(word)}')
+    for name, allowed in _NUMBERS_LISTED.items():
+        value = _of(config, name)
+        try:
+            found = numbers_in(value)
+        except ValueError:
+            found = ()
+        if not found or len(set(found)) < len(found) or not all(each in allowed for each in found):
+            faults.append(
+                f'{name}={shortened(value)} must be different numbers with commas between them, '
+                f'each {allowed}'
+            )
     for name in _SWITCHES:
         if not isinstance(_of(config, name), bool):
             faults.append(f'{name}={shortened(_of(config, name))} must be True or False')
@@ -139,6 +162,21 @@ def check(config: ConfigDict) -> None:
         faults.append(f'train.micro_batch={micro} must divide train.batch_size={batch}')
     if faults:
         raise ValueError('; '.join(faults) + '.')
+
+
+def numbers_in(text: str) -> tuple[float, ...]:
+    """Return the numbers of a setting that has several, with commas between them.
+
+    >>> numbers_in('0.01, 3e-2')
+    (0.01, 0.03)
+
+    Raises:
+      ValueError: A part of it is no number.
+    """
+    words = [word.strip() for word in text.split(',')] if isinstance(text, str) else ['']
+    if not all(_NUMBER.fullmatch(word) for word in words):
+        raise ValueError(f'{shortened(text)} must be numbers with commas between them.')
+    return tuple(map(float, words))
 
 
 def _texts(settings: Mapping[str, Any], prefix: str = '') -> Iterator[tuple[str, Any]]:

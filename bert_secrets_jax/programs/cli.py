@@ -85,6 +85,7 @@ def programs() -> dict[str, str]:
         'ablate': 'disabling heads and layers, and what of it is real',
         'ablate_seeds': 'the same in several fine-tunings: what holds for any of them',
         'interactions': 'pairs of heads: the effect beyond the sum of two',
+        'gates': 'gates that learn to close: how many heads are needed at which price',
         'maps': 'maps of example sentences, and an explorer of all heads',
         'claims': 'which claims of the paper hold, from what the others found',
         'annotate': 'label attention maps by eye, on a local page',

@@ -35,6 +35,7 @@ from bert_secrets_jax.analyses.example_maps import ExampleMaps, example_maps, te
 from bert_secrets_jax.analyses.features import Features, feature_statistics
 from bert_secrets_jax.analyses.finetuning import Finetuning, finetuning
 from bert_secrets_jax.analyses.frames import Frames, frames
+from bert_secrets_jax.analyses.gates import Gates, assess_gates
 from bert_secrets_jax.analyses.interactions import Interactions, assess_pairs
 from bert_secrets_jax.analyses.look_at import STATISTICS as LOOKED_AT
 from bert_secrets_jax.analyses.look_at import LookAt
@@ -131,6 +132,10 @@ def _needs_seeds(study: Study) -> str:
     if missing or len(study.ablated_seeds) > 1:
         return missing
     return 'several fine-tuned models (settings train.num_seeds and ablation.seeds)'
+
+
+def _needs_gates(study: Study) -> str:
+    return _needs_classifier(study) or _needs_training(study)
 
 
 def _needs_masked_lm(study: Study) -> str:
@@ -596,6 +601,18 @@ def _interactions(study: Study, _) -> Interactions:
     return dataclasses.replace(found, subject=study.subject)
 
 
+def _gates(study: Study, _) -> Gates:
+    gated = study.gated()
+    metrics = study.metrics(gated.intact.shape[-1])
+    found = study.run.keep(
+        'gates',
+        Gates,
+        study.on_gated() | {'metrics': metrics, 'seed': study.config.seed},
+        lambda: assess_gates(gated, metrics, seed=study.config.seed, subject=study.subject),
+    )
+    return dataclasses.replace(found, subject=study.subject)
+
+
 def _labels(study: Study):
     return labels_of(study.ablated_texts, study.ablated_model().config)
 
@@ -662,12 +679,13 @@ SECTIONS: Mapping[str, Section] = {
     'ablate': Section(_ablation, needs=_needs_classifier),
     'ablate_seeds': Section(_ablation_over_seeds, needs=_needs_seeds),
     'interactions': Section(_interactions, needs=_needs_classifier),
+    'gates': Section(_gates, needs=_needs_gates),
     # Shows the findings of the others for each head.
     'maps': Section(_example_maps, _telling),
     'claims': Section(_claims),
 }
-# Pairs of all heads take a day.
-ONLY_ON_REQUEST = ('interactions',)
+# Pairs of all heads take a day, and gates are trained for minutes.
+ONLY_ON_REQUEST = ('interactions', 'gates')
 # The beginning of the names of a section's files, if it is not the name of the section.
 FILES = {
     'cluster': 'clusters',

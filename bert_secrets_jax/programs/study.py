@@ -29,6 +29,7 @@ from bert_secrets_jax.analyses.attention_change import for_reading
 from bert_secrets_jax.analyses.gradients import Gradients, gradients_or_why
 from bert_secrets_jax.analyses.models import labels_of, metrics_for
 from bert_secrets_jax.analyses.texts import TextSettings
+from bert_secrets_jax.configs.ranges import numbers_in
 from bert_secrets_jax.data.annotation import Annotation
 from bert_secrets_jax.data.encoding import Encoded, bucket, mark, tokenize
 from bert_secrets_jax.data.linguistics import annotate
@@ -71,6 +72,7 @@ from bert_secrets_jax.patterns.classifier import Classifier, load_classifier
 from bert_secrets_jax.probes.vectors import Vectors, read_vectors
 from bert_secrets_jax.programs import inputs
 from bert_secrets_jax.progress import progress
+from bert_secrets_jax.pruning.gates import Gated, train_gates
 from bert_secrets_jax.runs.result import Subject
 from bert_secrets_jax.runs.run import NotKept, Run, digest, remove
 
@@ -894,6 +896,45 @@ class Study:
             )
 
         return self.kept_whole(f'swept {name}', Swept, depends_on, compute)
+
+    @property
+    def gate_settings(self) -> dict[str, Any]:
+        """The settings of the training of gates, by the names of `train_gates`."""
+        gates, train = self.config.gates, self.config.train
+        shared = ('batch_size', 'micro_batch', 'warmup', 'weight_decay', 'clip', 'optimizer')
+        return {
+            'coefficients': numbers_in(gates.coefficients),
+            'seeds': tuple(self.config.seed + run for run in range(gates.num_seeds)),
+            'frozen': gates.frozen,
+            'epochs': gates.epochs,
+            'gate_learning_rate': gates.learning_rate,
+            'learning_rate': gates.model_learning_rate,
+            'max_length': self.config.encoding.max_length,
+        } | {name: train[name] for name in shared}
+
+    def on_gated(self) -> dict[str, Any]:
+        """Return everything that gates depend on: a removed head puts out nothing."""
+        ablated = self.on_ablated()
+        return {name: ablated[name] for name in ('model', 'texts')} | {
+            'train': self.input('train'),
+            'settings': _plain(self.gate_settings),
+        }
+
+    def gated(self) -> Gated:
+        """Return the gates of the model that is ablated, trained or read."""
+
+        def compute(folder: pathlib.Path) -> Gated:
+            model = self.ablated_model()
+            # A label that the model does not know shows before anything is trained.
+            labels_of(self.ablated_texts, model.config)
+            found = train_gates(
+                model, self.train, self.ablated_texts, **self.gate_settings,
+                checkpoint_every=self.config.train.checkpoint_every, folder=folder, mesh=self.mesh,
+            )  # fmt: skip
+            # Models with weights of their own are many, and large.
+            return dataclasses.replace(found, models=())
+
+        return self.kept_whole('trained gates', Gated, self.on_gated(), compute)
 
     def kept_whole(
         self,

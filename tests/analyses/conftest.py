@@ -108,6 +108,10 @@ def results(model, masked_lm, tuned, texts, settings):
             tuned, texts, heads=[(0, 0), (1, 2), (2, 3)], max_length=32, **subject
         ),
     }
+    found['gates'] = analyses.gates(
+        tuned, texts, texts, coefficients=(0.0, 0.05), seeds=2, epochs=2, batch_size=8,
+        gate_learning_rate=1.0, max_length=32, **subject,
+    )  # fmt: skip
     found['example_maps'] = analyses.example_maps(
         model, texts, tuned=tuned, count=2, max_length=32,
         tables=found['special_tokens'].tables, **subject,

@@ -17,7 +17,7 @@ from bert_secrets_jax.runs.result import Result
 NAMES = (
     'special_tokens', 'features', 'cls_tokens', 'relations', 'frames', 'patterns',
     'attention_change', 'finetuning', 'ablation', 'ablation_over_seeds', 'interactions',
-    'example_maps', 'masked_lm_ablation', 'clusters', 'look_at', 'syntax_heads', 'probing',
+    'gates', 'example_maps', 'masked_lm_ablation', 'clusters', 'look_at', 'syntax_heads', 'probing',
     'claims',
     'overview',
 )  # fmt: skip

@@ -5,6 +5,7 @@ import json
 import math
 import pathlib
 import random
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,6 +32,8 @@ _LISTED: Mapping[str, tuple[str, ...]] = {
         'span_f1', 'word_accuracy', 'exact_match', 'answer_f1',
     ),
 }  # fmt: skip
+# Settings that are several numbers with commas between them, and the greatest of them.
+_NUMBERS_LISTED = {'gates.coefficients': 1e6}
 # The least values of numbers that cannot be 0.
 _LEAST = {
     'encoding.max_length': 1, 'encoding.tokens_per_batch': 1, 'links.draws': 1,
@@ -38,6 +41,8 @@ _LEAST = {
     'train.checkpoint_every': 1, 'train.learning_rate': 5e-324, 'train.clip': 5e-324,
     'patterns.count': 1, 'patterns.side': 32, 'patterns.epochs': 1, 'patterns.folds': 2,
     'train.epochs': 1, 'masked_lm.share': 0.01, 'probe.num_seeds': 1,
+    'gates.num_seeds': 1, 'gates.epochs': 1, 'gates.learning_rate': 5e-324,
+    'gates.model_learning_rate': 5e-324,
 }  # fmt: skip
 _MOST = {'train.warmup': 1, 'masked_lm.share': 0.99}
 # Texts, as after `--set name=`.
@@ -52,6 +57,7 @@ _LITERALS = (
     'paper', 'float32', 'adamw', "('paper', 'notebook')", "('random',)", 'float16', 'x' * 100_000,
     '../..', '/dev/zero', 'matthews', 'f1,accuracy', 'f1,',
     "('',)", '((1,),)', '{"a"}', '...', 'file', 'L1-H1', 'skip',
+    '0.1,0.2', '0.1,0.10', '1e-3,', '-0.1', '0.1 0.2',
 )  # fmt: skip
 # Values, as a program may give them.
 _VALUES = (
@@ -142,6 +148,12 @@ def _oracle(folder: pathlib.Path) -> Any:
     if name in _LISTED and value:
         words = [word.strip() for word in value.split(',')]
         require(set(words) <= set(_LISTED[name]) and len(set(words)) == len(words), value)
+    if name in _NUMBERS_LISTED:
+        words = [word.strip() for word in value.split(',')]
+        # Written out, without signs, underscores and the digits of other scripts.
+        require(all(re.fullmatch(r'\d+(\.\d*)?(e-?\d\d?)?', each, re.ASCII) for each in words))
+        found = [float(each) for each in words]
+        require(max(found) <= _NUMBERS_LISTED[name] and len(set(found)) == len(found), value)
     return name, _plain(value)
 
 

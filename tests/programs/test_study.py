@@ -347,7 +347,7 @@ def test_tags_are_learnt(study, tmp_path):
     result = sections.SECTIONS['finetune'].answer(study, [])
     assert result.metrics == ('word_accuracy', 'f1_macro')
     assert study.finetuned('pretrained').label_names == ('DET', 'NOUN', 'VERB')
-    for name in ('ablate', 'ablate_seeds', 'interactions'):
+    for name in ('ablate', 'ablate_seeds', 'interactions', 'gates'):
         assert 'one label of each text' in sections.SECTIONS[name].needs(study)
 
 

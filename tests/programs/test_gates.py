@@ -1,0 +1,81 @@
+"""Gates in a run: trained once, kept, and trained anew when what they depend on changes."""
+
+import numpy as np
+import pytest
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.configs import ranges
+from bert_secrets_jax.programs import study as studies
+from bert_secrets_jax.programs.report import write_report
+from bert_secrets_jax.programs.sections import SECTIONS, applicable
+from bert_secrets_jax.programs.study import Study
+from bert_secrets_jax.runs.folder import open_folder
+
+
+@pytest.fixture
+def small(study):
+    config = study.config
+    config.train.starts, config.train.num_seeds = ('pretrained',), 1
+    config.train.epochs, config.train.batch_size = 1, 8
+    config.gates.coefficients, config.gates.epochs = '0.01, 0.1', 1
+    open_folder(study.folder, config.to_dict())
+    return study
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """The coefficients of every training."""
+    calls, train = [], studies.train_gates
+
+    def counted(*arguments, **settings):
+        calls.append(settings['coefficients'])
+        return train(*arguments, **settings)
+
+    monkeypatch.setattr(studies, 'train_gates', counted)
+    return calls
+
+
+def test_gates_are_trained_once(small, trained):
+    write_report([small], ['gates'])
+    assert trained == [(0.01, 0.1)]
+    for name in ('gates_runs.csv', 'gates_heads.csv', 'gates_values.csv', 'gates_course.csv'):
+        assert (small.folder / name).exists()
+    for name in ('gates_scores', 'gates_open', 'gates_course'):
+        assert (small.folder / 'figures' / f'{name}.pdf').exists()
+    assert '<h2>Gates of heads</h2>' in (small.folder / 'report.html').read_text()
+    # Unfinished work is removed.
+    assert not list(small.folder.glob('unfinished/trained*'))
+    ours = SECTIONS['gates'].answer(Study(small.config, small.folder, read_only=True), [])
+    # The same as the library's.
+    theirs = bs.analyses.gates(
+        small.finetuned('pretrained'), small.train, small.dev, coefficients=(0.01, 0.1), epochs=1,
+        batch_size=8, max_length=24, subject=small.subject,
+    )  # fmt: skip
+    np.testing.assert_allclose(ours.log_alpha, theirs.log_alpha, atol=1e-4)
+    assert ours.metric == 'f1' and len(trained) == 1
+    # Other metrics score the same models; another price is another training.
+    small.config.data.metrics = 'accuracy'
+    assert SECTIONS['gates'].answer(Study(small.config, small.folder), []).metric == 'accuracy'
+    small.config.gates.coefficients = '0.1'
+    small.config.data.metrics = ''
+    SECTIONS['gates'].answer(Study(small.config, small.folder), [])
+    assert trained[-1] == (0.1,)
+
+
+def test_they_are_no_part_of_a_report_unless_they_are_asked_for(small):
+    assert 'gates' not in applicable(small) and not SECTIONS['gates'].needs(small)
+    small.config.data.source, small.config.data.file = 'file', 'mine.csv'
+    assert 'labels' in SECTIONS['gates'].needs(small) or 'train' in SECTIONS['gates'].needs(small)
+    small.config.data.label, small.config.ablation.checkpoint = 'label', 'model'
+    assert 'labelled texts to train on' in SECTIONS['gates'].needs(small)
+
+
+@pytest.mark.parametrize('text', ['', ',', '0.1,', 'a', '-1', '0.1,0.10', 'nan', '1e7', '1_0', '٣'])
+def test_prices_that_are_none_are_named(study, text):
+    study.config.gates.coefficients = text
+    with pytest.raises(ValueError, match=r'^gates\.coefficients=.* must be different numbers with'):
+        ranges.check(study.config)
+
+
+def test_prices_are_numbers_with_commas():
+    assert ranges.numbers_in('0, 1e-3,0.5 ,2') == (0, 0.001, 0.5, 2)
