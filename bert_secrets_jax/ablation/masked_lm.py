@@ -1,6 +1,6 @@
 """What masks do to the loss of a masked LM, which needs no labels and no fine-tuning.
 
-Axes: M masks, L layers, N heads, E texts.
+Axes: M masks, L layers, N heads, E texts, R rows of all batches.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from bert_secrets_jax.ablation.resumable import sweep_all, tokens_of_batch
 from bert_secrets_jax.ablation.significance import LEVEL, POWER, benjamini_hochberg
 from bert_secrets_jax.ablation.sweep import Descent
 from bert_secrets_jax.brief import brief
-from bert_secrets_jax.data.masking import Masking, mask_words
+from bert_secrets_jax.data.masking import MaskedTexts, Masking, mask_words
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.model.config import MASKED_LM
 from bert_secrets_jax.model.weights import Pretrained, check_pretrained
@@ -113,13 +113,24 @@ def masked_lm_losses(
     )
     descent = descent.replacing(pretrained, masked.batches, donor_seed=donor_seed, mesh=mesh)
     likely = sweep_all(pretrained, masked.batches, descent, folder=folder)[..., 0]
+    return MaskedLosses(np.asarray(masks, np.float32), *losses_of_texts(likely, masked))
+
+
+def losses_of_texts(
+    likely: Float[np.ndarray, 'M R'], masked: MaskedTexts
+) -> tuple[Float[np.ndarray, 'M E'], Int[np.ndarray, ' E']]:
+    """Return the loss of each text [M, E], and the number of its hidden wordpieces [E].
+
+    Args:
+      likely: [M, R] The sum of the log-probabilities of the hidden wordpieces of each row.
+      masked: The texts, which have several rows where wordpieces are hidden one at a time.
+    """
     count = int(masked.text.max()) + 1
     losses = np.zeros((len(likely), count))
-    # A text has several rows where its wordpieces are hidden one at a time.
     np.add.at(losses, (slice(None), masked.text), -likely.astype(np.float64))
     hidden = np.zeros(count, int)
     np.add.at(hidden, masked.text, masked.hidden)
-    return MaskedLosses(np.asarray(masks, np.float32), losses, hidden)
+    return losses, hidden
 
 
 def check_masked_lm(*models: Pretrained) -> None:

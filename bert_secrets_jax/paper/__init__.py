@@ -6,7 +6,8 @@ own, in float64; shares and scores lie between 0 and 1. Table 1 is as printed; f
 digitised, and `digitisation_error` says how exactly. All models are BERT-base: 12 layers of 12
 heads.
 
-`what_bert_looks_at` has numbers of Clark et al. (2019).
+`what_bert_looks_at` has numbers of Clark et al. (2019), and `outlier_dimensions` those of Kovaleva
+et al. (2021).
 """
 
 import dataclasses
@@ -125,6 +126,21 @@ def what_bert_looks_at() -> LooksAt:
         error=float(found['error']['attention']),
         entropy_error=float(found['error']['entropy']),
     )
+
+
+def outlier_dimensions(model: str) -> tuple[int, ...] | None:
+    """Return the outlier dimensions of a model, from 0, that Kovaleva et al. (2021) published.
+
+    Those of roberta-base are not from the paper itself: `published.json` says where from.
+
+    Args:
+      model: The name of the model on the Hugging Face hub, with or without its owner.
+
+    Returns:
+      The dimensions; None for a model that was not in the paper, or whose numbers are not known.
+    """
+    found = _published()['kovaleva_2021_outliers']['dimensions'].get(model.rpartition('/')[2])
+    return None if found is None else tuple(found)
 
 
 def title(task: str | None) -> str | None:

@@ -15,6 +15,7 @@ from bert_secrets_jax.plots import texts
 # The colour map of attention maps.
 MAPS = 'magma_r'
 COLOURS = ('#1f77b4', '#d62728', '#2ca02c', '#9467bd', '#ff7f0e', '#17becf')
+MARKERS = 'osD^vPX*'
 # A dollar sign is one, whatever the user's own settings say.
 _NO_FORMULAS = {
     'text.usetex': False,

@@ -5,9 +5,7 @@ from collections.abc import Mapping, Sequence
 import matplotlib
 import numpy as np
 
-from bert_secrets_jax.plots.figure import COLOURS, STYLE, Figure
-
-_MARKERS = 'osD^vPX*'
+from bert_secrets_jax.plots.figure import COLOURS, MARKERS, STYLE, Figure
 
 
 def planes(
@@ -33,7 +31,7 @@ def planes(
                 by_kind.scatter(
                     *positions[chosen].T,
                     s=16,
-                    marker=_MARKERS[index % len(_MARKERS)],
+                    marker=MARKERS[index % len(MARKERS)],
                     color='0.7' if kind == order[-1] else COLOURS[index % len(COLOURS)],
                     label=f'{kind} ({len(chosen)})',
                 )
@@ -72,7 +70,7 @@ def points_by_row(
             colour = COLOURS[index % len(COLOURS)]
             if low is not None and high is not None:
                 axis.hlines(heights, low, high, color=colour, linewidth=1)
-            marker = _MARKERS[index % len(_MARKERS)]
+            marker = MARKERS[index % len(MARKERS)]
             drawn.append(axis.scatter(values, heights, s=16, color=colour, marker=marker, zorder=3))
         axis.set_yticks(heights, rows, fontsize=8)
         axis.invert_yaxis()

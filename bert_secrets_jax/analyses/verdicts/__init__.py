@@ -57,6 +57,11 @@ from bert_secrets_jax.analyses.verdicts.looking import (
     sep_is_a_no_op,
     sep_looks_at_sep,
 )
+from bert_secrets_jax.analyses.verdicts.outliers import (
+    LOSS_OF_OUTLIERS,
+    OUTLIERS_NEEDED,
+    outliers_are_needed,
+)
 from bert_secrets_jax.analyses.verdicts.patterns import (
     FEW_HETEROGENEOUS,
     MOST,
@@ -130,6 +135,7 @@ __all__ = [
     'LEAD_OVER_RANDOM',
     'LEAD_OVER_WORDS',
     'LEVEL',
+    'LOSS_OF_OUTLIERS',
     'MOST',
     'MOSTLY_SEP',
     'NEARLY_ALL',
@@ -138,6 +144,7 @@ __all__ = [
     'NOT_MEASURED',
     'NOUN_PRONOUN',
     'NO_HEAD_FOR_ALL',
+    'OUTLIERS_NEEDED',
     'PRACTICAL_GAIN',
     'PRACTICAL_LEAD',
     'PRACTICAL_SHARE',
@@ -178,6 +185,7 @@ __all__ = [
     'layers_between',
     'no_head_for_all',
     'not_measured',
+    'outliers_are_needed',
     'position_explains',
     'pretraining_helps',
     'probe_leads',

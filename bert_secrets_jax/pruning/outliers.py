@@ -1,0 +1,423 @@
+"""Outlier dimensions: a few dimensions whose LayerNorm stands out in many layers.
+
+Kovaleva, Kulshreshtha, Rogers and Rumshisky (2021, "BERT Busters: Outlier dimensions that disrupt
+Transformers") look at the last operation of each layer, which is a LayerNorm in BERT. The same few
+dimensions have a scale or a bias far from that of all others in one layer after the other. To
+disable a dimension is to set both to 0 in all layers.
+
+Dimensions count from 0, as published.
+
+Shapes: L different layers, D hidden width, K outliers, M sets of dimensions, R draws of random
+sets, B examples of a batch, E examples, C classes.
+"""
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Bool, Float, Int, Shaped
+
+from bert_secrets_jax.ablation.contexts import check_split, on_devices
+from bert_secrets_jax.ablation.layers import Setting, read_words
+from bert_secrets_jax.ablation.masked_lm import check_masked_lm, losses_of_texts
+from bert_secrets_jax.ablation.sweep import default_chunk_tokens, one_behind
+from bert_secrets_jax.brief import brief
+from bert_secrets_jax.data.encoding import Batch, encode, in_order
+from bert_secrets_jax.data.masking import Masking, mask_words
+from bert_secrets_jax.data.tasks import Text
+from bert_secrets_jax.model.bert import Bert, own_layers
+from bert_secrets_jax.model.config import MASKED_LM, SEQUENCES, BertConfig
+from bert_secrets_jax.model.weights import Pretrained, check_pretrained, without_head
+from bert_secrets_jax.progress import progress
+
+# How many standard deviations from the mean of its layer a parameter stands out, as published.
+SIGMA = 3.0
+# The expected number of dimensions that chance alone makes outliers.
+_BY_CHANCE = 0.05
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class OutlierDimensions:
+    """The parameters of the output LayerNorm, and the dimensions in which they stand out.
+
+    Attributes:
+      scale: [L, D] The scales of the output LayerNorm of each different layer.
+      bias: [L, D] Its biases.
+      sigma: How many standard deviations from the mean of its layer a parameter stands out.
+      at_least: In how many of these layers the scale or the bias of an outlier stands out. It is
+        more than L where even all layers are too few to tell outliers from chance.
+      by_chance: The number of dimensions that would be called outliers if those that stand out in a
+        layer had nothing to do with those of another; 0 if none can be called so.
+      dimensions: [K] The outliers, those that stand out in most layers first.
+    """
+
+    scale: Float[np.ndarray, 'L D']
+    bias: Float[np.ndarray, 'L D']
+    sigma: float
+    at_least: int
+    by_chance: float
+    dimensions: Int[np.ndarray, ' K']
+
+    __repr__ = brief
+
+    @property
+    def deviations(self) -> dict[str, Float[np.ndarray, 'L D']]:
+        """How far each scale and each bias is from the mean of its layer, in its deviations."""
+        return {'scale': deviations(self.scale), 'bias': deviations(self.bias)}
+
+    @property
+    def stands_out(self) -> dict[str, Bool[np.ndarray, 'L D']]:
+        """Where each scale and each bias stands out."""
+        return {name: np.abs(each) > self.sigma for name, each in self.deviations.items()}
+
+    @property
+    def layers(self) -> Int[np.ndarray, ' D']:
+        """In how many layers the scale or the bias of each dimension stands out."""
+        return np.logical_or(*self.stands_out.values()).sum(axis=0)
+
+
+def output_norm(pretrained: Pretrained) -> tuple[Float[np.ndarray, 'L D'], ...]:
+    """Return the scales and the biases of the LayerNorm that ends each layer.
+
+    Layers that are used several times (ALBERT) are there once.
+
+    Args:
+      pretrained: The model.
+
+    Raises:
+      TypeError: The model is something else.
+      ValueError: The layers of the model do not end with LayerNorm.
+    """
+    check_pretrained(pretrained)
+    config = pretrained.config
+    _check_ends_with_norm(config)
+    norm = own_layers(config, pretrained.params)['layers']['output_norm']
+    return tuple(np.asarray(norm[name], np.float64) for name in ('scale', 'bias'))
+
+
+def ends_with_norm(config: BertConfig) -> bool:
+    """Return whether each layer of a model ends with LayerNorm, and whether that has a bias."""
+    return not config.family.norm_first and config.norm_bias
+
+
+def _check_ends_with_norm(config: BertConfig) -> None:
+    if not ends_with_norm(config):
+        raise ValueError(
+            f'Layers of this model ({config.summary}) do not end with a LayerNorm of scale and '
+            'bias, in which outlier dimensions are looked for: give a model of another family, '
+            "such as 'bert' or 'roberta'."
+        )
+
+
+def deviations(values: Float[np.ndarray, 'L D']) -> Float[np.ndarray, 'L D']:
+    """Return how far values are from the mean of their layer, in its standard deviations.
+
+    Where all values of a layer are the same, none is far.
+
+    Args:
+      values: The values of each layer.
+    """
+    apart = values - values.mean(axis=1, keepdims=True)
+    spread = apart.std(axis=1, keepdims=True)
+    # What is left of equal values is rounding.
+    alike = spread <= 1e-12 * np.abs(values).max(axis=1, keepdims=True)
+    return np.where(alike, 0.0, apart / np.where(alike, 1.0, spread))
+
+
+def least_layers(stands_out: Bool[np.ndarray, 'L D']) -> tuple[int, float]:
+    """Return in how many layers a dimension must stand out to be called an outlier.
+
+    That is at least half of them. In a layer of hundreds of dimensions several stand out by chance,
+    and some of them in the next layer, too. So it is more than half where otherwise 0.05
+    dimensions or more would be expected to be called outliers if layers had nothing to do with each
+    other: if each of the D dimensions were as likely as any other to be one of those that stand out
+    in a layer, whatever happens in other layers. Then any is, in at most one of twenty models.
+
+    Args:
+      stands_out: Where dimensions stand out.
+
+    Returns:
+      The number of layers, L + 1 if none suffices; and how many dimensions are expected to stand
+      out in so many layers by chance.
+    """
+    layers, width = stands_out.shape
+    # The number of layers in which a dimension stands out is a sum of independent coins.
+    chance = functools.reduce(
+        lambda found, share: np.convolve(found, [1 - share, share]),
+        stands_out.mean(axis=1),
+        np.ones(1),
+    )
+    expected = width * np.cumsum(chance[::-1])[::-1]
+    for count in range(-(-layers // 2), layers + 1):
+        if expected[count] <= _BY_CHANCE:
+            return count, float(expected[count])
+    return layers + 1, 0.0
+
+
+def find_outliers(pretrained: Pretrained, *, sigma: float | int = SIGMA) -> OutlierDimensions:
+    """Find outlier dimensions from the weights of a model alone.
+
+    A parameter stands out if it is more than three standard deviations from the mean of its layer,
+    as published. That it does so consistently over layers is not defined there. Here the scale or
+    the bias must stand out in at least half of the layers, and in more where that could be chance
+    (`least_layers`).
+
+    Args:
+      pretrained: The model.
+      sigma: How many standard deviations from the mean a parameter stands out.
+
+    Raises:
+      TypeError: The model is something else.
+      ValueError: The layers of the model do not end with LayerNorm, or `sigma` is not above 0.
+    """
+    if not 0 < sigma < math.inf:
+        raise ValueError(f'{sigma=} must be a number above 0, such as 3.')
+    scale, bias = output_norm(pretrained)
+    empty = np.zeros(0, int)
+    found = OutlierDimensions(scale, bias, float(sigma), 0, 0.0, empty)
+    at_least, by_chance = least_layers(np.logical_or(*found.stands_out.values()))
+    layers = found.layers
+    order = np.argsort(-layers, kind='stable')
+    return dataclasses.replace(
+        found,
+        at_least=at_least,
+        by_chance=by_chance,
+        dimensions=order[layers[order] >= at_least],
+    )
+
+
+def without_dimensions(pretrained: Pretrained, dimensions: Sequence[int]) -> Pretrained:
+    """Return the model with scale and bias of the output LayerNorm 0 in some dimensions.
+
+    Args:
+      pretrained: The model.
+      dimensions: The dimensions, from 0.
+
+    Raises:
+      TypeError: The model is something else.
+      ValueError: The layers of the model do not end with LayerNorm, or it has no such dimensions.
+    """
+    check_pretrained(pretrained)
+    (kept,) = _kept(pretrained.config, [dimensions])
+    return dataclasses.replace(pretrained, params=_disabled(pretrained.params, kept))
+
+
+def _kept(config: BertConfig, sets: Sequence[Sequence[int]]) -> Float[np.ndarray, 'M D']:
+    """Return 0 at the dimensions of each set, and 1 at the others."""
+    _check_ends_with_norm(config)
+    kept = np.ones((len(sets), config.hidden_size), np.float32)
+    for row, dimensions in zip(kept, sets, strict=True):
+        chosen = np.asarray(dimensions, object).reshape(-1).tolist()
+        wrong = [
+            each
+            for each in chosen
+            if isinstance(each, bool)
+            or not isinstance(each, int | np.integer)
+            or not 0 <= each < config.hidden_size
+        ]
+        if wrong or len(set(chosen)) < len(chosen):
+            raise ValueError(
+                f'Dimensions are different whole numbers from 0 to {config.hidden_size - 1}, not '
+                f'{chosen}.'
+            )
+        row[np.array(chosen, int)] = 0
+    return kept
+
+
+def _disabled(params: dict, kept: Shaped[jax.Array, ' D'] | Shaped[np.ndarray, ' D']) -> dict:
+    """Return parameters whose output LayerNorm is multiplied by 0 or 1 in each dimension."""
+    layers = params['layers']
+    norm = {name: each * kept[None] for name, each in layers['output_norm'].items()}
+    return params | {'layers': layers | {'output_norm': norm}}
+
+
+def random_sets(
+    width: int, dimensions: Sequence[int] | Int[np.ndarray, ' K'], *, draws: int, seed: int = 0
+) -> Int[np.ndarray, 'R K']:
+    """Draw different sets of as many dimensions, with none of the given ones.
+
+    Args:
+      width: The number of all dimensions.
+      dimensions: The dimensions that the sets are compared with.
+      draws: The number of sets. Where there are no more than that, each of them is returned.
+      seed: The seed of the draw.
+
+    Raises:
+      ValueError: There are no dimensions, or no such set.
+    """
+    count = len(dimensions)
+    others = np.setdiff1d(np.arange(width), dimensions)
+    if not 0 < count <= len(others):
+        raise ValueError(
+            f'Of {width} dimensions there is no set of {count} to compare {count} others with: '
+            'give at least one, and at most half of them.'
+        )
+    if math.comb(len(others), count) <= draws:
+        return np.array(list(itertools.combinations(others.tolist(), count)))
+    rng, found = np.random.default_rng(seed), {}
+    while len(found) < draws:
+        found[tuple(np.sort(rng.choice(others, count, replace=False)).tolist())] = None
+    return np.array(list(found))
+
+
+def rank_p(effect: float, random: Float[np.ndarray, ' R']) -> float:
+    """Return the p-value of the hypothesis that a set does as much as random sets do.
+
+    It is the share of sets that do at least as much, this one among them. A random set whose effect
+    is not known (NaN) counts as one of these; without an effect of its own there is no p-value.
+
+    Args:
+      effect: The effect of the set.
+      random: The effects of random sets.
+    """
+    if math.isnan(effect):
+        return math.nan
+    return float((1 + (~(random < effect)).sum()) / (1 + len(random)))
+
+
+def losses_without(
+    pretrained: Pretrained,
+    texts: Sequence[Text],
+    sets: Sequence[Sequence[int]],
+    *,
+    masking: Masking | None = None,
+    max_length: int = 128,
+    tokens_per_batch: int = 2048,
+    chunk_tokens: int | None = None,
+    mesh: Mesh | None = None,
+) -> tuple[Float[np.ndarray, 'M E'], Int[np.ndarray, ' E']]:
+    """Compute the loss of a masked LM without each set of dimensions, and show the progress.
+
+    The same wordpieces are hidden for all sets.
+
+    Args:
+      pretrained: A model with the head of a masked LM.
+      texts: Strings, pairs of strings or `Example`s, all of one kind.
+      sets: The sets of dimensions, from 0; an empty one leaves the model as it is.
+      masking: Which wordpieces are hidden; None takes the defaults of `Masking`.
+      max_length, tokens_per_batch: As in `encode`.
+      chunk_tokens: The number of tokens that one call computes; None chooses for the device.
+      mesh: The devices that share the examples of each batch, along an axis `data`.
+
+    Returns:
+      The loss of each text [M, E] in nats, added up over its hidden wordpieces, and their number
+      [E].
+
+    Raises:
+      TypeError: The model or the texts are something else.
+      ValueError: The model is no masked LM, its layers do not end with LayerNorm, a dimension does
+        not exist, or a text has nothing that could be hidden.
+    """
+    check_masked_lm(pretrained)
+    masked = mask_words(
+        pretrained.tokenizer,
+        texts,
+        masking=masking,
+        max_length=max_length,
+        tokens_per_batch=tokens_per_batch,
+        batch_multiple=1 if mesh is None else mesh.shape['data'],
+    )
+    likely = _answers(pretrained, masked.batches, sets, chunk_tokens=chunk_tokens, mesh=mesh)
+    return losses_of_texts(likely[..., 0], masked)
+
+
+def logits_without(
+    pretrained: Pretrained,
+    examples: Sequence[Text],
+    sets: Sequence[Sequence[int]],
+    *,
+    max_length: int = 128,
+    tokens_per_batch: int = 2048,
+    chunk_tokens: int | None = None,
+    mesh: Mesh | None = None,
+) -> Float[np.ndarray, 'M E C']:
+    """Compute the logits of a classifier without each set of dimensions, and show the progress.
+
+    Args:
+      pretrained: A model with a classifier or a regression of whole texts.
+      examples: Strings, pairs of strings or `Example`s, all of one kind.
+      sets, max_length, tokens_per_batch, chunk_tokens, mesh: As in `losses_without`.
+
+    Raises:
+      TypeError: The model or the examples are something else.
+      ValueError: The model has no such head, its layers do not end with LayerNorm, or a dimension
+        does not exist.
+    """
+    check_pretrained(pretrained)
+    config = pretrained.config
+    if config.head != SEQUENCES or not config.num_labels:
+        raise ValueError(
+            f'The model ({config.summary}) has no classifier of whole texts: give one that '
+            'bs.finetune has given one.'
+        )
+    batches = encode(
+        pretrained.tokenizer,
+        examples,
+        max_length=max_length,
+        tokens_per_batch=tokens_per_batch,
+        batch_multiple=1 if mesh is None else mesh.shape['data'],
+    )
+    return _answers(pretrained, batches, sets, chunk_tokens=chunk_tokens, mesh=mesh)
+
+
+def _answers(
+    pretrained: Pretrained,
+    batches: Sequence[Batch],
+    sets: Sequence[Sequence[int]],
+    *,
+    chunk_tokens: int | None,
+    mesh: Mesh | None,
+) -> Float[np.ndarray, 'M E C']:
+    kept = _kept(pretrained.config, sets)
+    params, devices, place = on_devices(pretrained.params, mesh)
+    tokens = devices * (chunk_tokens or default_chunk_tokens())
+    found = []
+    for batch in progress(
+        batches,
+        f'Disabled dimensions ({len(kept)} sets)',
+        size=lambda batch: batch.size * len(kept),
+        unit='sets x examples',
+    ):
+        check_split(batch, devices)
+        at_once = min(max(tokens // batch.input_ids.size, 1), len(kept))
+        placed = place(batch)
+        # The last call repeats its last set: all calls have one shape and one compilation.
+        calls = (
+            np.minimum(np.arange(start, start + at_once), len(kept) - 1)
+            for start in range(0, len(kept), at_once)
+        )
+        answers = one_behind(
+            (None, _answer(pretrained.bert, params, placed, kept[call])) for call in calls
+        )
+        found.append(np.concatenate([answer for _, answer in answers])[: len(kept)])
+    return in_order([batch.example for batch in batches], found, axis=1)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _answer(bert: Bert, params, batch: Batch, kept):
+    """Return the logits [M, B, C] of a batch; of a masked LM as in `sweep`."""
+    config = bert.config
+
+    def without(kept):
+        changed = _disabled(params, kept)
+        if config.head != MASKED_LM:
+            return bert.apply({'params': changed}, **batch.inputs).logits
+        encoder = without_head(Pretrained(bert, changed, None))
+        states = encoder.bert.apply({'params': encoder.params}, **batch.inputs).hidden_states
+        # Scores of all wordpieces are computed for the hidden ones alone.
+        return read_words(
+            Setting(config, 'uniform'),
+            changed,
+            changed['embeddings']['word']['embedding'],
+            states[:, -1],
+            batch.places,
+            batch.words,
+        )
+
+    return jax.vmap(without)(jnp.asarray(kept))
