@@ -60,6 +60,7 @@ _MEMBERS = {
     'probes.vectors': ('Vectors', 'read_vectors'),
     'programs.api': ('Report', 'report'),
     'pruning.gates': ('Gated', 'train_gates'),
+    'pruning.outliers': ('find_outliers', 'without_dimensions'),
     'report.explorer': ('Explorer',),
     'runs.result': ('Finding', 'Result'),
     'runs.results': ('read_results',),
@@ -142,6 +143,7 @@ if TYPE_CHECKING:
     from bert_secrets_jax.probes.vectors import Vectors, read_vectors
     from bert_secrets_jax.programs.api import Report, report
     from bert_secrets_jax.pruning.gates import Gated, train_gates
+    from bert_secrets_jax.pruning.outliers import find_outliers, without_dimensions
     from bert_secrets_jax.report.explorer import Explorer
     from bert_secrets_jax.runs.result import Finding, Result
     from bert_secrets_jax.runs.results import read_results

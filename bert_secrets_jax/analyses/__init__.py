@@ -23,6 +23,7 @@ from bert_secrets_jax.analyses.gates import Gates, gates
 from bert_secrets_jax.analyses.interactions import Interactions, interactions
 from bert_secrets_jax.analyses.look_at import LookAt, look_at
 from bert_secrets_jax.analyses.masked_lm_ablation import MaskedLMAblation, masked_lm_ablation
+from bert_secrets_jax.analyses.outliers import Outliers, outliers
 from bert_secrets_jax.analyses.overview import Overview, overview
 from bert_secrets_jax.analyses.patterns import Patterns, patterns
 from bert_secrets_jax.analyses.probing import Probing, probing
@@ -47,6 +48,7 @@ __all__ = [
     'Interactions',
     'LookAt',
     'MaskedLMAblation',
+    'Outliers',
     'Overview',
     'Patterns',
     'Probing',
@@ -69,6 +71,7 @@ __all__ = [
     'interactions',
     'look_at',
     'masked_lm_ablation',
+    'outliers',
     'overview',
     'patterns',
     'probing',

@@ -19,6 +19,7 @@ from bert_secrets_jax.analyses.features import Features
 from bert_secrets_jax.analyses.finetuning import Finetuning
 from bert_secrets_jax.analyses.frames import FRAMES_DIRECTION, Frames
 from bert_secrets_jax.analyses.look_at import OF_CLS, LookAt
+from bert_secrets_jax.analyses.outliers import Outliers
 from bert_secrets_jax.analyses.patterns import ALL_SPECIAL, NAMES, UPPER, Patterns
 from bert_secrets_jax.analyses.populations import ANY_FINETUNING
 from bert_secrets_jax.analyses.probing import Probing
@@ -520,6 +521,10 @@ def _probes(claim: Claim, measured: Measured) -> Verdict | None:
     return None if result is None else result.verdicts.get(claim)
 
 
+def _outliers_needed(measured: Measured) -> Verdict | None:
+    return measured.first(Outliers).verdict
+
+
 def _relation_heads(measured: Measured) -> Verdict | None:
     found = measured.first(SyntaxHeads)
     if found is None or found.published_gains is None:
@@ -597,5 +602,8 @@ _TESTS_BESIDE: dict[type[Result], dict[Claim, tuple[Callable[[Measured], Verdict
             functools.partial(_probes, verdicts.ATTENTION_BEYOND_RANDOM),
             'probing with word vectors and with random weights',
         ),
+    },
+    Outliers: {
+        verdicts.OUTLIERS_NEEDED: (_outliers_needed, 'outliers of a masked LM'),
     },
 }

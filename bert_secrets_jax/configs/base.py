@@ -154,6 +154,9 @@ def get_config(arg: str = '') -> ConfigDict:
                 'share': 0.15,
                 'one_at_a_time': False,
             },
+            # Outlier dimensions are disabled on so many examples (0 is all); beside them, so many
+            # random sets of dimensions, at least 19.
+            'outliers': {'draws': 39, 'max_examples': 100},
             'ablation': {
                 # What is ablated: 'finetuned' (the last checkpoints of this run, the first seed's
                 # in full), or 'model' (model.name as it is, with the classifier it came with).
@@ -224,6 +227,8 @@ def shrink(config: ConfigDict) -> ConfigDict:
     config.data.max_examples = 12
     config.maps.examples = 1
     config.ablation.max_examples = 12
+    config.outliers.max_examples = 12
+    config.outliers.draws = 19
     config.treebank.max_train = 12
     config.treebank.max_dev = 12
     config.probe.num_seeds = 2

@@ -41,6 +41,9 @@ NUMBERS: Mapping[str, Range] = types.MappingProxyType(
         'train.log_every': _COUNT,
         'train.checkpoint_every': _COUNT,
         'masked_lm.share': Range(0.01, 0.99, whole=False),
+        # Of fewer random sets, none is rarer than one in twenty.
+        'outliers.draws': Range(19, 100_000),
+        'outliers.max_examples': _COUNT_OR_ALL,
         'ablation.max_examples': _COUNT_OR_ALL,
         'ablation.choose_examples': _COUNT_OR_ALL,
         'ablation.seeds': Range(0, 1_000),

@@ -82,6 +82,7 @@ def programs() -> dict[str, str]:
         'syntax_heads': 'heads that find dependency relations, on a treebank',
         'probe': 'dependency heads from attention alone, by a trained probe',
         'masked_lm': 'which heads a masked LM needs as it is, without fine-tuning',
+        'outliers': 'dimensions whose LayerNorm stands out, and the model without them',
         'ablate': 'disabling heads and layers, and what of it is real',
         'ablate_seeds': 'the same in several fine-tunings: what holds for any of them',
         'interactions': 'pairs of heads: the effect beyond the sum of two',

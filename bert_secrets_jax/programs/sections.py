@@ -45,6 +45,7 @@ from bert_secrets_jax.analyses.masked_lm_ablation import (
     assess_masked_lm,
 )
 from bert_secrets_jax.analyses.models import labels_of
+from bert_secrets_jax.analyses.outliers import Outliers, outliers
 from bert_secrets_jax.analyses.patterns import (
     ALL_SPECIAL,
     ClassExample,
@@ -59,12 +60,13 @@ from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads, syntax_heads
 from bert_secrets_jax.analyses.tables import describe
 from bert_secrets_jax.data.encoding import knows_words
 from bert_secrets_jax.data.framenet import framenet_sample, read_framenet, read_framenet_sample
-from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.data.tasks import Example, draw
 from bert_secrets_jax.data.treebank import treebank_sample
 from bert_secrets_jax.measure.catalogue import RELATIONS, Described, named
 from bert_secrets_jax.patterns.classifier import pattern_comparisons
 from bert_secrets_jax.programs import inputs
 from bert_secrets_jax.programs.study import Study
+from bert_secrets_jax.pruning.outliers import ends_with_norm
 from bert_secrets_jax.runs.result import Result
 from bert_secrets_jax.runs.run import NotKept
 
@@ -140,6 +142,15 @@ def _needs_gates(study: Study) -> str:
 
 def _needs_masked_lm(study: Study) -> str:
     return '' if study.is_masked_lm else 'a model with the head of a masked LM'
+
+
+def _needs_output_norm(study: Study) -> str:
+    try:
+        fits = ends_with_norm(study.pretrained.config)
+    except (ValueError, OSError, TypeError):
+        # Whoever needs the model will say what is wrong with it.
+        fits = True
+    return '' if fits else 'a model whose layers end with LayerNorm, such as BERT or RoBERTa'
 
 
 def _wants_nothing(study: Study) -> list[Described]:
@@ -575,6 +586,59 @@ def _masked_lm(study: Study, results: Sequence[Result]) -> MaskedLMAblation:
     )
 
 
+def _outliers(study: Study, results: Sequence[Result]) -> Outliers:
+    settings, seed = study.config.outliers, study.config.seed
+    beside = {'outliers': [settings.draws, settings.max_examples], 'seed': seed}
+
+    def found(texts: Sequence[Example], **given) -> Outliers:
+        model = study.with_own_head if study.is_masked_lm and not given else study.pretrained
+        return outliers(
+            model,
+            draw(texts, settings.max_examples, seed, setting='outliers.max_examples'),
+            draws=settings.draws,
+            masking=study.masking,
+            seed=seed,
+            max_length=study.config.encoding.max_length,
+            tokens_per_batch=study.config.encoding.tokens_per_batch,
+            chunk_tokens=study.config.ablation.chunk_tokens or None,
+            mesh=study.mesh,
+            **given,
+        )
+
+    before = study.run.keep(
+        'outliers',
+        Outliers,
+        study.on_texts() | beside | {'masking': dataclasses.asdict(study.masking)},
+        lambda: found(study.texts),
+    )
+    before = dataclasses.replace(before, subject=study.subject)
+    # Nothing is fine-tuned only for this.
+    tuned = study.config.ablation.checkpoint == 'model' or any(
+        isinstance(result, Finetuning) for result in results
+    )
+    if not before.disabled or not tuned or _needs_classifier(study):
+        return before
+
+    def of_tuned() -> Outliers:
+        model = study.ablated_model()
+        metrics = study.metrics(model.config.num_labels)
+        return found(study.ablated_texts, tuned=model, metrics=metrics)
+
+    after = study.run.keep(
+        'outliers in a fine-tuned model',
+        Outliers,
+        {name: each for name, each in study.on_ablated().items() if name in _OF_SCORES}
+        | beside
+        | {'weights': study.input('weights'), 'metrics': study.config.data.metrics},
+        of_tuned,
+    )
+    return dataclasses.replace(before, scores=after.scores, examples=after.examples)
+
+
+# The part of what a sweep depends on that scores without dimensions depend on, too.
+_OF_SCORES = ('model', 'texts', 'max_length')
+
+
 def _interactions(study: Study, _) -> Interactions:
     wanted = study.config.ablation.pairs_of
     heads = None if wanted == 'all' else sorted(set(parse_heads(wanted)))
@@ -676,6 +740,7 @@ SECTIONS: Mapping[str, Section] = {
     'syntax_heads': Section(_syntax_heads, needs=_needs_trees),
     'probe': Section(_probe, needs=_needs_trees),
     'masked_lm': Section(_masked_lm, needs=_needs_masked_lm),
+    'outliers': Section(_outliers, needs=_needs_output_norm),
     'ablate': Section(_ablation, needs=_needs_classifier),
     'ablate_seeds': Section(_ablation_over_seeds, needs=_needs_seeds),
     'interactions': Section(_interactions, needs=_needs_classifier),

@@ -73,6 +73,18 @@ def masked_lm(model):
     return bs.Pretrained(bert, random_params(bert) | model.params, model.tokenizer)
 
 
+def with_outliers(model, dimensions, seed=0):
+    """Return a model whose output LayerNorm is noise, with outliers in these dimensions."""
+    rng = np.random.default_rng(seed)
+    norm = {}
+    for name, leaf in model.params['layers']['output_norm'].items():
+        noise = 0.05 * rng.normal(size=leaf.shape).astype(np.float32)
+        noise[:, dimensions] = 1
+        norm[name] = np.asarray(leaf) + noise
+    layers = model.params['layers'] | {'output_norm': norm}
+    return dataclasses.replace(model, params=model.params | {'layers': layers})
+
+
 @pytest.fixture(scope='package')
 def tuned(model, texts):
     """Two seeds, which learn nothing in four steps."""
@@ -125,6 +137,9 @@ def results(model, masked_lm, tuned, texts, settings):
     found['look_at'] = analyses.look_at(masked_lm, texts, **common)
     found['probing'] = analyses.probing(
         model, random_parses(0, 20), random_parses(1, 24), seeds=2, max_length=32, **subject
+    )
+    found['outliers'] = analyses.outliers(
+        with_outliers(masked_lm, [5]), texts, tuned=tuned, draws=19, max_length=32, **subject
     )
     found['claims'] = analyses.claims(*found.values(), **subject)
     found['overview'] = analyses.overview({'MRPC': list(found.values()), 'own': []})

@@ -40,7 +40,7 @@ _LEAST = {
     'train.num_seeds': 1, 'train.batch_size': 1, 'train.micro_batch': 1, 'train.log_every': 1,
     'train.checkpoint_every': 1, 'train.learning_rate': 5e-324, 'train.clip': 5e-324,
     'patterns.count': 1, 'patterns.side': 32, 'patterns.epochs': 1, 'patterns.folds': 2,
-    'train.epochs': 1, 'masked_lm.share': 0.01, 'probe.num_seeds': 1,
+    'train.epochs': 1, 'masked_lm.share': 0.01, 'probe.num_seeds': 1, 'outliers.draws': 19,
     'gates.num_seeds': 1, 'gates.epochs': 1, 'gates.learning_rate': 5e-324,
     'gates.model_learning_rate': 5e-324,
 }  # fmt: skip

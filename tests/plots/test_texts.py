@@ -75,6 +75,19 @@ DRAWINGS = {
         ),
         ['by layer', 'by what they mostly do', *(f'{each} (3)' for each in NASTY[:2])],
     ),
+    'dimensions_by_layer': lambda: (
+        plots.dimensions_by_layer(
+            with_texts(some(2, 5), GRID), {each: 1 for each in some(2, 34)}, label='$z$',
+            bound=0.5, xlabel='中',
+        ),
+        [*some(2, 5), *some(2, 34), '$z$', '中'],
+    ),
+    'beside_random': lambda: (
+        plots.beside_random(
+            GRID[0], with_texts(some(3, 11), (0.1, 0.0, 0.2)), label='a_b', random_name='_中'
+        ),
+        [*some(3, 11), 'a_b', '_中'],
+    ),
     'feature_matrices': lambda: (
         plots.feature_matrices(
             with_texts(some(1, 3), SQUARE[:2, :12]), some(12, 30), label='שלום: x'
