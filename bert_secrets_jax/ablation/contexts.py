@@ -15,7 +15,7 @@ from jaxtyping import Float
 from bert_secrets_jax.ablation.layers import Setting, close_intact, embed, open_intact, total
 from bert_secrets_jax.data.encoding import Batch, listed
 from bert_secrets_jax.model.encoder import kinds_of_layers, scope_of
-from bert_secrets_jax.model.weights import Pretrained, check_pretrained
+from bert_secrets_jax.model.weights import Pretrained, check_whole
 
 
 def mean_contexts(
@@ -38,7 +38,7 @@ def mean_contexts(
       TypeError: The model is not a `Pretrained`, or a single batch is given.
       ValueError: There are no examples, or a batch cannot be split over the devices.
     """
-    check_pretrained(pretrained)
+    check_whole(pretrained)
     setting = Setting(pretrained.config, 'mean')
     params, devices, place = on_devices(pretrained.params, mesh)
     layers = layers_of(params)

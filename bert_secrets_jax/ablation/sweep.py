@@ -45,7 +45,7 @@ from bert_secrets_jax.model.attention import OUTPUT_BASELINES, Scope, check_base
 from bert_secrets_jax.model.bert import check_finite
 from bert_secrets_jax.model.config import MASKED_LM, SEQUENCES, BertConfig
 from bert_secrets_jax.model.encoder import kinds_of_layers, scope_of
-from bert_secrets_jax.model.weights import Pretrained, check_pretrained
+from bert_secrets_jax.model.weights import Pretrained, check_whole
 
 
 @dataclasses.dataclass(frozen=True)
@@ -295,7 +295,7 @@ class Descent:
 
         What all examples together give for 'mean' and 'resample' comes from `replacing`.
         """
-        check_pretrained(pretrained)
+        check_whole(pretrained)
         config = pretrained.config
         masks = np.asarray(masks, np.float32)
         expected = (config.num_hidden_layers, config.num_attention_heads)

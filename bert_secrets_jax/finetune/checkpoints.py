@@ -97,7 +97,8 @@ class Checkpoints:
         self._manager.save(
             int(state.step),
             args=args.Composite(
-                state=args.StandardSave(state), record=args.JsonSave(dataclasses.asdict(record))
+                state=args.StandardSave(_with_numbers(state)),
+                record=args.JsonSave(dataclasses.asdict(record)),
             ),
         )
         if jax.process_index() == 0:
@@ -146,7 +147,8 @@ class Checkpoints:
         if step is None:
             return state, Record()
         args = self._orbax.args
-        abstract = jax.tree.map(self._orbax.utils.to_shape_dtype_struct, state)
+        written = _with_numbers(state)
+        abstract = jax.tree.map(self._orbax.utils.to_shape_dtype_struct, written)
         restored = self._manager.restore(
             step,
             args=args.Composite(state=args.StandardRestore(abstract), record=args.JsonRestore()),
@@ -154,7 +156,10 @@ class Checkpoints:
         pending = [(done, losses) for done, losses in restored.record['pending']]
         # A run that was killed after its checkpoint may not have come to them.
         self._write_curves(restored.record['history'])
-        return restored.state, Record(restored.record['history'], pending)
+        full = jax.tree.leaves(restored.state)
+        found = [full.pop(0) if leaf.size else leaf for leaf in jax.tree.leaves(state)]
+        state = jax.tree.unflatten(jax.tree.structure(state), found)
+        return state, Record(restored.record['history'], pending)
 
     def _write_curves(self, history: Sequence[dict[str, Any]]) -> None:
         lines = ''.join(json.dumps(row) + '\n' for row in history)
@@ -169,6 +174,11 @@ class Checkpoints:
                 if name not in _KEYS
             ),
         )
+
+
+def _with_numbers(state: Any) -> Any:
+    """Return a state without empty arrays, those of layers without heads, which Orbax refuses."""
+    return jax.tree.map(lambda leaf: leaf if leaf.size else None, state)
 
 
 def _is_later(name: str, step: str) -> bool:

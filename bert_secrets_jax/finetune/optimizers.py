@@ -80,14 +80,16 @@ def decays(params: Any) -> Any:
 def clip_each(greatest: float) -> optax.GradientTransformation:
     """Return a transformation that clips the norm of each tensor separately.
 
-    Layers are stacked along the first axis; each layer's part of a tensor is clipped separately.
+    Layers are stacked along the first axis, unless they are kept apart under their numbers; each
+    layer's part of a tensor is clipped separately.
 
     Args:
       greatest: The greatest norm of a tensor.
     """
 
     def clip(path, gradient):
-        axes = tuple(range(1 if path[0].key == 'layers' else 0, gradient.ndim))
+        stacked = path[0].key == 'layers' and not path[1].key.isdecimal()
+        axes = tuple(range(1 if stacked else 0, gradient.ndim))
         norm = jnp.sqrt(jnp.sum(gradient**2, axis=axes, keepdims=True))
         return gradient * jnp.minimum(1, greatest / (norm + 1e-6))
 

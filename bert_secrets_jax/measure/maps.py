@@ -11,7 +11,7 @@ from bert_secrets_jax.brief import brief
 from bert_secrets_jax.data.encoding import WORD, Encoded, tokenize
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.measure.words import named_words, word_maps
-from bert_secrets_jax.model.weights import Pretrained, check_pretrained
+from bert_secrets_jax.model.weights import Pretrained, check_whole
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +82,7 @@ def attention_maps(
       TypeError: The model or the texts are something else.
       ValueError: There are no texts, or single sentences are mixed with pairs.
     """
-    check_pretrained(pretrained)
+    check_whole(pretrained)
     examples = as_examples(texts)
     encoded = tokenize(pretrained.tokenizer, examples, max_length=max_length)
     found = []

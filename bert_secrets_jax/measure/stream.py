@@ -21,7 +21,7 @@ from bert_secrets_jax.data.encoding import Batch, in_order, listed
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.attention import MAP_BASELINES, check_baseline
 from bert_secrets_jax.model.bert import Bert
-from bert_secrets_jax.model.weights import Pretrained, check_pretrained
+from bert_secrets_jax.model.weights import Pretrained, check_whole
 
 # Gives the maps [B, L, N, T, S] of a model, its parameters and a batch, like `learned_maps`.
 MapsOf = Callable[..., Float[Array, 'B L N T S']]
@@ -89,7 +89,7 @@ def stream(
         should.
       TypeError: A model or the batches are something else.
     """
-    check_pretrained(*models)
+    check_whole(*models)
     check_baseline(baseline, MAP_BASELINES)
     if not statistics:
         raise ValueError('There are no statistics to measure.')

@@ -16,7 +16,13 @@ from jaxtyping import Float
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.model import attention
 from bert_secrets_jax.model.config import MASKED_LM, QUESTIONS, SEQUENCES, BertConfig
-from bert_secrets_jax.model.encoder import Embeddings, Layer, encoded, kinds_of_layers
+from bert_secrets_jax.model.encoder import (
+    Embeddings,
+    Layer,
+    LayersApart,
+    encoded,
+    kinds_of_layers,
+)
 from bert_secrets_jax.model.heads import (
     MaskedLM,
     classify,
@@ -41,11 +47,13 @@ class BertOutput:
       hidden_states: [B, L+1, T, D] embeddings and the output of every layer; the last is that of
         the encoder, after its final LayerNorm where it has one.
       attentions: [B, L, N, T, S] learned probabilities: after softmax, before head mask and
-        dropout.
+        dropout. A head that was removed (`bs.remove_heads`) has zeros.
       contacts: [B, T, S] probability that two residues of a protein touch, 0 for tokens that are
-        none. None without ESM's contact head.
+        none. None without ESM's contact head. They are read from all maps, also from those of
+        heads that a mask disables; a head that was removed contributes nothing.
       contexts: [B, L, T, N, H] what each head hands to the output projection of its layer: its map
-        times the values, after head mask and dropout. At padding it means nothing.
+        times the values, after head mask and dropout. At padding it means nothing. A head that was
+        removed has zeros.
     """
 
     logits: ArrayLike | None
@@ -110,7 +118,8 @@ class Bert(nn.Module):
 
         Raises:
           ValueError: Shapes do not fit the model or the inputs, the baseline is unknown, or there
-            is a replacement where the baseline needs none, or none where it needs one.
+            is a replacement where the baseline needs none, or none where it needs one; or heads
+            were removed, and something is to be done to single heads.
         """
         config = self.config
         input_ids, token_type_ids, attention_mask = map(
@@ -119,6 +128,8 @@ class Bert(nn.Module):
         _check_inputs(config, input_ids, token_type_ids, attention_mask, head_mask)
         _check_replacement(config, input_ids, head_mask, baseline, replacement)
         _check_map_change(config, input_ids, map_change)
+        if not (head_mask is None and replacement is None and map_change is None):
+            check_has_all_heads(config)
         if example_ids is None:
             example_ids = jnp.arange(len(input_ids))
         if head_mask is not None:
@@ -135,17 +146,21 @@ class Bert(nn.Module):
         embedded, scopes = embeddings(
             input_ids, token_type_ids, attention_mask, example_ids, deterministic=deterministic
         )
-        layers = nn.scan(
-            Layer,
-            variable_axes={'params': 0},
-            split_rngs={'params': True, 'dropout': True},
-            in_axes=(0, 0, nn.broadcast, nn.broadcast, 0, 0),
-            length=config.num_hidden_layers,
-        )(config, baseline, deterministic, name='layers')
-        kinds = jnp.array(kinds_of_layers(config))
-        hidden, (states, maps, contexts) = layers(
-            embedded, kinds, head_mask, scopes, example_ids, replacement, map_change
-        )
+        if config.pruned_heads:
+            layers = LayersApart(config, deterministic, name='layers')
+            hidden, (states, maps, contexts) = layers(embedded, scopes, example_ids)
+        else:
+            layers = nn.scan(
+                Layer,
+                variable_axes={'params': 0},
+                split_rngs={'params': True, 'dropout': True},
+                in_axes=(0, 0, nn.broadcast, nn.broadcast, 0, 0),
+                length=config.num_hidden_layers,
+            )(config, baseline, deterministic, name='layers')
+            kinds = jnp.array(kinds_of_layers(config))
+            hidden, (states, maps, contexts) = layers(
+                embedded, kinds, head_mask, scopes, example_ids, replacement, map_change
+            )
         hidden = encoded(config, hidden)
         pooled = logits = None
         rate = config.classifier_dropout
@@ -179,6 +194,16 @@ class Bert(nn.Module):
             attentions=jnp.moveaxis(maps, 0, 1),
             contexts=jnp.moveaxis(contexts, 0, 1),
             contacts=contacts,
+        )
+
+
+def check_has_all_heads(config: BertConfig) -> None:
+    """Raise ValueError for a model whose layers have lost heads, or are kept apart."""
+    if config.pruned_heads:
+        raise ValueError(
+            f'Heads were removed from this model ({config.summary}), and what is gone cannot be '
+            "asked about: ask the whole model, under a mask with baseline='zero', which computes "
+            'the same as the removal; remove heads for use, once you know which.'
         )
 
 
@@ -261,21 +286,28 @@ def own_layers(config: BertConfig, params: dict) -> dict:
 
     Args:
       config: Hyperparameters of the model.
-      params: Parameters as `Bert` takes them, with all L layers on their leading axis.
+      params: Parameters as `Bert` takes them, with all L layers.
     """
     if config.num_hidden_groups is None:
         return params
     first = np.unique(config.groups, return_index=True)[1]
-    return params | {'layers': jax.tree.map(lambda leaf: leaf[first], params['layers'])}
+    layers = params['layers']
+    if config.pruned_heads:
+        return params | {'layers': {str(layer): layers[str(layer)] for layer in first}}
+    return params | {'layers': jax.tree.map(lambda leaf: leaf[first], layers)}
 
 
 def all_layers(config: BertConfig, params: dict) -> dict:
     """Return the parameters with all L layers: the inverse of `own_layers`."""
-    count = len(jax.tree.leaves(params['layers'])[0])
-    if config.num_hidden_groups is None or count == config.num_hidden_layers:
+    if config.num_hidden_groups is None:
         return params
-    groups = np.array(config.groups)
-    return params | {'layers': jax.tree.map(lambda leaf: leaf[groups], params['layers'])}
+    groups, layers = config.groups, params['layers']
+    if config.pruned_heads:
+        own = {group: layers[str(groups.index(group))] for group in groups}
+        return params | {'layers': {str(at): own[group] for at, group in enumerate(groups)}}
+    if len(jax.tree.leaves(layers)[0]) == config.num_hidden_layers:
+        return params
+    return params | {'layers': jax.tree.map(lambda leaf: leaf[np.array(groups)], layers)}
 
 
 def param_shapes(bert: Bert) -> dict:

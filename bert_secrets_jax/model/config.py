@@ -1,6 +1,7 @@
 """Hyperparameters of BERT and its relatives, as Hugging Face's `config.json` has them."""
 
 import dataclasses
+import re
 import types
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -139,6 +140,9 @@ class BertConfig:
       multi_label: Whether an input may have several of the classes, each with a logistic
         regression of its own.
       tie_word_embeddings: Whether a masked LM predicts by the embeddings of the wordpieces.
+      pruned_heads: [L] The heads that each layer has lost, from 0 on; () where none has. The layers
+        of a model that has lost heads have parameters of their own shapes, and are not stacked. A
+        tuple of L empty ones is a whole model whose layers are kept apart like that.
       dtype: Type in which matrix products are computed. Parameters, softmax and LayerNorm stay
         float32.
     """
@@ -180,6 +184,7 @@ class BertConfig:
     label_names: tuple[str, ...] = ()
     multi_label: bool = False
     tie_word_embeddings: bool = True
+    pruned_heads: tuple[tuple[int, ...], ...] = ()
     dtype: ComputeDtype = 'float32'
 
     def __post_init__(self):
@@ -217,6 +222,7 @@ class BertConfig:
                     f'{name}={shortened(getattr(self, name))} must be {either(choices)}.'
                 )
         self._check_layers()
+        self._check_pruned()
         for name in self.family.defaults:
             if getattr(self, name) is None:
                 raise ValueError(f'{name} must be given with model_type={self.model_type!r}.')
@@ -269,6 +275,28 @@ class BertConfig:
                 f'num_hidden_groups={groups} is more than the {self.num_hidden_layers} layers.'
             )
 
+    def _check_pruned(self) -> None:
+        """Refuse removed heads that the layers do not have."""
+        pruned, layers = self.pruned_heads, self.num_hidden_layers
+        fits = isinstance(pruned, tuple) and len(pruned) in (0, layers)
+        if not fits or not all(isinstance(heads, tuple) for heads in pruned):
+            raise ValueError(
+                f'pruned_heads={shortened(pruned)} must be a tuple of the heads removed from each '
+                f'of the {layers} layers.'
+            )
+        for layer, heads in enumerate(pruned):
+            known = range(self.num_attention_heads)
+            if list(heads) != [head for head in known if head in heads]:
+                raise ValueError(
+                    f'pruned_heads[{layer}]={shortened(heads)} must be ascending numbers of heads, '
+                    f'from 0 to {known[-1]}.'
+                )
+        if len(set(zip(self.groups, pruned, strict=False))) > len(set(self.groups)):
+            raise ValueError(
+                f'pruned_heads={shortened(pruned)} differ between layers that are one layer: with '
+                f'num_hidden_groups={self.num_hidden_groups}, layers share their heads.'
+            )
+
     @property
     def labels_inputs(self) -> bool:
         """Whether the model gives each input one label, or the value of a regression."""
@@ -316,9 +344,14 @@ class BertConfig:
     @property
     def groups(self) -> tuple[int, ...]:
         """The group of each layer: layers of one group are one layer, used several times."""
-        layers = self.num_hidden_layers
-        count = self.num_hidden_groups or layers
-        return tuple(layer * count // layers for layer in range(layers))
+        return _groups(self.num_hidden_layers, self.num_hidden_groups)
+
+    @property
+    def heads_left(self) -> tuple[tuple[int, ...], ...]:
+        """The heads that each layer has, from 0 on."""
+        heads = range(self.num_attention_heads)
+        pruned = self.pruned_heads or ((),) * self.num_hidden_layers
+        return tuple(tuple(head for head in heads if head not in gone) for gone in pruned)
 
     @property
     def head_size(self) -> int:
@@ -332,7 +365,7 @@ class BertConfig:
 
     @property
     def num_heads(self) -> int:
-        """Number of heads in the whole model (L * N)."""
+        """Number of heads in the whole model (L * N), with those that it has lost."""
         return self.num_hidden_layers * self.num_attention_heads
 
     @property
@@ -344,6 +377,9 @@ class BertConfig:
             f'{self.num_attention_heads} heads',
             f'width {self.hidden_size}',
         ]
+        if any(self.pruned_heads):
+            gone = sum(map(len, self.pruned_heads))
+            parts.append(f'{gone} of {self.num_heads} heads removed')
         if self.head in (QUESTIONS, MASKED_LM):
             parts.append({QUESTIONS: 'answers', MASKED_LM: 'masked LM'}[self.head])
         elif self.head == TOKENS:
@@ -355,6 +391,11 @@ class BertConfig:
         elif self.num_labels:
             parts.append(f'{self.num_labels} classes')
         return ', '.join(parts)
+
+
+def _groups(layers: int, count: int | None) -> tuple[int, ...]:
+    """Return the group of each layer, of `count` groups; None is one for each layer."""
+    return tuple(layer * (count or layers) // layers for layer in range(layers))
 
 
 def needs_pooler(family: Family, head: str, label_names: tuple[str, ...]) -> bool:
@@ -370,7 +411,7 @@ def _not_implemented(model_type: Any) -> str:
 # Fields that config.json does not decide alone.
 _ELSEWHERE = (
     'model_type', 'rope_frequencies', 'add_pooler', 'add_contact_head', 'head', 'label_names',
-    'multi_label', 'tie_word_embeddings', 'dtype',
+    'multi_label', 'tie_word_embeddings', 'pruned_heads', 'dtype',
 )  # fmt: skip
 # Keys that would change the arithmetic if they had any other value than these.
 _MUST_BE: Mapping[str, tuple[Any, ...]] = types.MappingProxyType(
@@ -481,14 +522,22 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
     must_be = {
         name: allowed
         for name, allowed in (_MUST_BE | family.must_be).items()
-        if name not in keys.values() and name not in family.ignored
+        if name not in (*keys.values(), *family.ignored, family.pruned_key)
     } | dict(family.must_be)
     for name, allowed in must_be.items():
         if name in values and name not in ignore and values[name] not in allowed:
             problems.append(
                 f'{name}={shortened(values[name])} is not implemented (only {allowed[0]!r} is)'
             )
-    known = {'model_type', *keys.values(), *must_be, *family.ignored, *_IGNORED, *ignore}
+    known = {
+        'model_type',
+        family.pruned_key,
+        *keys.values(),
+        *must_be,
+        *family.ignored,
+        *_IGNORED,
+        *ignore,
+    }
     unknown = sorted(set(values) - known)
     if unknown:
         problems.append(
@@ -519,7 +568,39 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
         for name, key in keys.items()
         if key in values and not (values[key] is None and name in family.defaults)
     }
-    return {'model_type': model_type} | family.fixed | family.defaults | read
+    found = {'model_type': model_type} | family.fixed | family.defaults | read
+    if family.pruned_key in values and family.pruned_key not in ignore:
+        groups = _groups(found['num_hidden_layers'], found['num_hidden_groups'])
+        found['pruned_heads'] = _read_pruned(family.pruned_key, values[family.pruned_key], groups)
+    return found
+
+
+def _read_pruned(key: str, value: Any, groups: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """Return the heads that each layer has lost; () if none has.
+
+    Args:
+      key: The name in config.json.
+      value: A JSON object from numbers of layers to lists of heads; ALBERT's layers are those of
+        the file, which are used several times.
+      groups: The layer of the file that each layer is.
+    """
+    value = {} if value is None else value
+    if not isinstance(value, dict) or not all(
+        re.fullmatch(r'[0-9]{1,9}', str(layer))
+        and isinstance(heads, list)
+        and all(isinstance(head, int) and not isinstance(head, bool) for head in heads)
+        for layer, heads in value.items()
+    ):
+        raise ValueError(
+            f'{key}={shortened(value)} must be an object of layers and their removed heads, such '
+            'as {"0": [2, 3]}.'
+        )
+    lost = {int(layer): tuple(sorted(set(heads))) for layer, heads in value.items()}
+    if not set(lost) <= set(groups):
+        raise ValueError(
+            f'{key}={shortened(value)} must name layers from 0 to {max(groups)} alone.'
+        )
+    return tuple(lost.get(group, ()) for group in groups) if any(lost.values()) else ()
 
 
 def _with_layer_types(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -560,6 +641,12 @@ def write_config(config: BertConfig) -> dict[str, Any]:
     values |= {'model_type': config.model_type, 'dtype': 'float32'}
     if 'position_embedding_type' not in values:
         values['position_embedding_type'] = 'absolute'
+    if any(config.pruned_heads):
+        # ALBERT's layers have the numbers that they have in the file.
+        lost = dict(zip(config.groups, config.pruned_heads, strict=True))
+        values[config.family.pruned_key] = {
+            str(layer): list(heads) for layer, heads in lost.items() if heads
+        }
     ending = CLASSES[config.head] if config.has_head else 'Model'
     values['architectures'] = [f'{config.family.name}{ending}']
     values['tie_word_embeddings'] = config.tie_word_embeddings

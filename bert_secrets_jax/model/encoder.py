@@ -140,9 +140,14 @@ class SelfAttention(nn.Module):
 
     It returns its output [B, T, D], the learned maps [B, N, T, S] and the outputs of the heads [B,
     T, N, H], after the mask, that its output is made from.
+
+    Attributes:
+      config: Hyperparameters of the model.
+      heads: The number of heads that are left; None is all.
     """
 
     config: BertConfig
+    heads: int | None = None
 
     @nn.compact
     def __call__(
@@ -159,7 +164,7 @@ class SelfAttention(nn.Module):
     ):
         config = self.config
         precision = matmul_precision(config)
-        query, key, value = (project(config, name)(hidden) for name in PROJECTIONS)
+        query, key, value = (project(config, name, self.heads)(hidden) for name in PROJECTIONS)
         learned = attention.attention_probabilities(query, key, scope, precision=precision)
         used = learned
         if head_mask is not None and replacement is None:
@@ -175,10 +180,18 @@ class SelfAttention(nn.Module):
         return project_back(config, 'output')(context), learned, context
 
 
-def project(config: BertConfig, name: str | None = None) -> nn.DenseGeneral:
-    """Return the layer that makes queries, keys or values [..., N, H] from [..., D]."""
-    heads = (config.num_attention_heads, config.head_size)
-    return dense(config, heads, name, bias=config.attention_bias)
+def project(
+    config: BertConfig, name: str | None = None, heads: int | None = None
+) -> nn.DenseGeneral:
+    """Return the layer that makes queries, keys or values [..., N, H] from [..., D].
+
+    Args:
+      config: Hyperparameters of the model.
+      name: Name of the layer.
+      heads: The number of heads that are left; None is all.
+    """
+    count = config.num_attention_heads if heads is None else heads
+    return dense(config, (count, config.head_size), name, bias=config.attention_bias)
 
 
 def project_back(config: BertConfig, name: str | None = None) -> nn.DenseGeneral:
@@ -256,11 +269,18 @@ class Layer(nn.Module):
     """One encoder layer as `lax.scan` needs it.
 
     It carries hidden states, and emits them, the maps and the outputs of the heads.
+
+    Attributes:
+      config: Hyperparameters of the model.
+      baseline: What a disabled head does.
+      deterministic: Whether dropout is off.
+      heads: The number of heads that are left; None is all.
     """
 
     config: BertConfig
     baseline: str = 'uniform'
     deterministic: bool = True
+    heads: int | None = None
 
     @nn.compact
     def __call__(
@@ -273,7 +293,7 @@ class Layer(nn.Module):
             example_ids=example_ids,
             deterministic=self.deterministic,
         )
-        attended, maps, contexts = SelfAttention(config, name='attention')(
+        attended, maps, contexts = SelfAttention(config, self.heads, name='attention')(
             attention_input(config, hidden, scope),
             head_mask,
             scope,
@@ -287,6 +307,48 @@ class Layer(nn.Module):
             attended = dropout(attended)
         hidden = rest_of_layer(config, hidden + attended, dropout)
         return hidden, (hidden, maps, contexts)
+
+
+class LayersApart(nn.Module):
+    """All layers, one after the other, each with parameters of its own shapes.
+
+    It returns what the scan over stacked layers does: the last output, and the outputs, maps and
+    contexts of all layers, which are 0 where a head is gone.
+    """
+
+    config: BertConfig
+    deterministic: bool = True
+
+    @nn.compact
+    def __call__(self, hidden, scopes, example_ids):
+        config, each = self.config, []
+        kinds = kinds_of_layers(config)
+        for number, (kind, left) in enumerate(zip(kinds, config.heads_left, strict=True)):
+            heads = np.array(left, int)
+            layer = Layer(
+                config, deterministic=self.deterministic, heads=len(heads), name=str(number)
+            )
+            seen = scopes
+            if scopes.bias is not None:
+                seen = scopes.replace(bias=scopes.bias[:, :, heads])
+            hidden, (state, maps, contexts) = layer(hidden, kind, None, seen, example_ids)
+            count = config.num_attention_heads
+            each.append(
+                (
+                    state,
+                    _spread(maps, heads, count, axis=1),
+                    _spread(contexts, heads, count, axis=2),
+                )
+            )
+        return hidden, jax.tree.map(lambda *layers: jnp.stack(layers), *each)
+
+
+def _spread(x, heads: np.ndarray, count: int, *, axis: int):
+    """Return an array of all heads, in which those that are not given are 0."""
+    if len(heads) == count:
+        return x
+    shape = [*x.shape[:axis], count, *x.shape[axis + 1 :]]
+    return jnp.zeros(shape, x.dtype).at[(slice(None),) * axis + (heads,)].set(x)
 
 
 def encoded(config: BertConfig, hidden):

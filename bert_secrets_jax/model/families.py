@@ -25,6 +25,8 @@ OF_SOME: Mapping[str, Any] = types.MappingProxyType(
         'mask_token_id': None,
     }
 )
+# Removed heads in config.json where `transformers` cannot remove any.
+_OURS = 'bert_secrets_jax_pruned_heads'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,6 +57,8 @@ class Family:
       lm_act: The activation in the masked-LM head; None is that of the feed-forward layers.
       eos_token_id: The number of <eos> in the contact head, which no config.json decides; None
         without such a head.
+      pruned_key: The key in config.json of the heads that each layer has lost: that of
+        `transformers` before release 5 where that could remove heads, or one that is ours alone.
       reads: The fields among `OF_SOME` that its config.json has.
       keys: Our fields that have another name in config.json, and that name.
       defaults: Defaults of fields that config.json may omit; None is not allowed for them.
@@ -81,6 +85,7 @@ class Family:
     pools_tokens: bool = False
     lm_act: str | None = None
     eos_token_id: int | None = None
+    pruned_key: str = 'pruned_heads'
     reads: tuple[str, ...] = ()
     keys: Mapping[str, str] = dataclasses.field(default_factory=dict)
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -157,6 +162,8 @@ FAMILIES: Mapping[str, Family] = types.MappingProxyType(
         'mpnet': Family(
             name='MPNet',
             relative_buckets=32,
+            # Release 4 left the bias of the scores as it was, which then did not fit the heads.
+            pruned_key=_OURS,
             positions_after_padding=True,
             pooler_is_of_classifier=True,
             dropout_before_pooler=True,
@@ -202,6 +209,7 @@ FAMILIES: Mapping[str, Family] = types.MappingProxyType(
             name='ModernBert',
             norm_first=True,
             first_layer_unnormed=True,
+            pruned_key=_OURS,
             gated=True,
             pooler_act='gelu',
             pooler_norm=True,

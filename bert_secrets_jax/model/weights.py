@@ -24,7 +24,7 @@ from bert_secrets_jax.files import (
 )
 from bert_secrets_jax.model import hub, torch_bin
 from bert_secrets_jax.model.attention import rotation_frequencies
-from bert_secrets_jax.model.bert import Bert, init_params, param_shapes
+from bert_secrets_jax.model.bert import Bert, check_has_all_heads, init_params, param_shapes
 from bert_secrets_jax.model.config import (
     ANSWER,
     CLASSES,
@@ -63,7 +63,8 @@ class Pretrained:
       bert: The Linen module. Call it by `bert.apply({'params': params}, ...)`.
       params: Nested dictionary of float32 arrays. Layers are stacked on a leading axis and heads
         have an axis of their own: `layers/attention/query/kernel` is [L, D, N, H] and
-        `layers/attention/output/kernel` is [L, N, H, D].
+        `layers/attention/output/kernel` is [L, N, H, D]. If heads were removed, the layers are
+        apart, with as many heads as are left: `layers/3/attention/query/kernel` is [D, N, H].
       tokenizer: The fast tokenizer of `transformers`; None for a model that came without one.
     """
 
@@ -90,6 +91,13 @@ def check_pretrained(*models: Pretrained) -> None:
                 f'{type(model).__name__} is not a model with weights and tokenizer: give what '
                 'bs.from_pretrained returns, or bs.Pretrained(bert, params, tokenizer).'
             )
+
+
+def check_whole(*models: Pretrained) -> None:
+    """Raise TypeError for anything but a `Pretrained`, ValueError for one that has lost heads."""
+    check_pretrained(*models)
+    for model in models:
+        check_has_all_heads(model.config)
 
 
 def from_pretrained(
@@ -242,7 +250,8 @@ def with_masked_lm(tuned: Pretrained, pretrained: Pretrained) -> Pretrained:
         jax.tree.map(np.shape, {name: model.params[name] for name in ('embeddings', 'layers')})
         for model in (pretrained, tuned)
     )
-    if tuned.config.model_type != config.model_type or theirs != ours:
+    kinds = [(each.config.model_type, each.config.pruned_heads) for each in (pretrained, tuned)]
+    if kinds[0] != kinds[1] or theirs != ours:
         raise ValueError(
             f'A head of {config.summary} does not fit {tuned.config.summary}: give the model that '
             'the other one was fine-tuned from.'
@@ -318,7 +327,8 @@ def params_from_tensors(
         if path.split('/')[0] in fresh:
             result[path] = leaf
             continue
-        shape = _their_shape(path, leaf.shape)
+        path_of_all, shape = _without_number(path, leaf.shape)
+        shape = _their_shape(path_of_all, shape)
         parts = []
         for name in _their_names(config, path):
             used.add(name)
@@ -360,7 +370,8 @@ def tensors_from_params(config: BertConfig, params: Mapping[str, Any]) -> dict[s
     tensors = {}
     for path, leaf in flax.traverse_util.flatten_dict(params, sep='/').items():
         names = _their_names(config, path)
-        shape = _their_shape(path, leaf.shape)
+        path, shape = _without_number(path, leaf.shape)
+        shape = _their_shape(path, shape)
         layers = np.asarray(leaf, np.float32).reshape(len(names), -1)
         for name, layer in zip(names, layers, strict=True):
             if name is None:
@@ -383,8 +394,24 @@ def tensors_from_params(config: BertConfig, params: Mapping[str, Any]) -> dict[s
     return layout.fuse(tensors)
 
 
+def _without_number(path: str, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
+    """Return the path and the shape that parameters of a layer that is kept apart have in a stack.
+
+    >>> _without_number('layers/3/output/bias', (24,))
+    ('layers/output/bias', (1, 24))
+    """
+    found = re.match(r'layers/\d+/', path)
+    return (f'layers/{path[found.end() :]}', (1, *shape)) if found else (path, shape)
+
+
 def _their_names(config: BertConfig, path: str) -> list[str | None]:
-    """Return the names of the tensors of each layer; None where the layer has no such module."""
+    """Return the names of the tensors of each layer; None where the layer has no such module.
+
+    Of a layer that is kept apart, it is the name of its own tensor alone.
+    """
+    found = re.match(r'layers/(\d+)/', path)
+    if found:
+        return [_their_names(config, _without_number(path, ())[0])[int(found[1])]]
     module, leaf = path.rsplit('/', 1)
     modules = LAYOUTS[config.model_type].modules(config.head)
     name = f'{modules[module]}.{_LEAVES[leaf]}'
@@ -472,7 +499,11 @@ def _check_plausible(
         tables.append('max_position_embeddings')
     rows = sum(settings.get(name, getattr(BertConfig, name)) for name in tables)
     of_layer = 4 * width**2 + 2 * width * settings['intermediate_size']
-    wanted = layers * of_layer + rows * (settings['embedding_size'] or width)
+    of_head = 4 * width * width // settings['num_attention_heads']
+    lost = sum(map(len, settings.get('pruned_heads', ()))) / settings['num_hidden_layers']
+    wanted = int(layers * (of_layer - lost * of_head)) + rows * (
+        settings['embedding_size'] or width
+    )
     found = sum(tensor.size for tensor in tensors.values())
     # What is slightly off is named tensor by tensor.
     if wanted > 2 * found:

@@ -16,7 +16,7 @@ from bert_secrets_jax.data.encoding import tokenize
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.files import as_cell, read_arrays, read_bytes, write_arrays
 from bert_secrets_jax.measure.maps import each_map
-from bert_secrets_jax.model.weights import Pretrained, check_pretrained
+from bert_secrets_jax.model.weights import Pretrained, check_whole
 from bert_secrets_jax.patterns.cnn import CLASSES
 
 # Loaded where it is used, since it is slow.
@@ -119,7 +119,7 @@ def draw_maps(
     Raises:
       ValueError: There are fewer texts than maps.
     """
-    check_pretrained(pretrained)
+    check_whole(pretrained)
     examples = as_examples(texts)
     if len(examples) < count:
         raise ValueError(f'{count} maps of {source} need as many examples, got {len(examples)}.')

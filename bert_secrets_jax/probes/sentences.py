@@ -16,7 +16,7 @@ from jaxtyping import Bool, Int32
 
 from bert_secrets_jax.data.encoding import WORD, Batch, bucket
 from bert_secrets_jax.data.treebank import Parse, encode_parses
-from bert_secrets_jax.model.weights import Pretrained, check_pretrained
+from bert_secrets_jax.model.weights import Pretrained, check_whole
 from bert_secrets_jax.probes.vectors import Vectors
 
 # The part of speech that does not count in evaluation.
@@ -109,7 +109,7 @@ def prepare(
       TypeError: The model or the sentences are something else.
       ValueError: There are no sentences.
     """
-    check_pretrained(pretrained)
+    check_whole(pretrained)
     if not all(isinstance(parse, Parse) for parse in parses):
         raise TypeError(
             'Probes learn from sentences with dependency trees: give what '

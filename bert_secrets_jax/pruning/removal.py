@@ -1,0 +1,205 @@
+"""Heads cut out of the weights: the model is smaller, and computes what it computes under a mask.
+
+Shapes: L layers, N heads, D hidden width, H width of a head, B batch, T and S tokens.
+
+A mask saves nothing: masked heads are computed, and then multiplied by 0. `remove_heads` leaves
+them out. Layers then have different numbers of heads, each as many as are left to it; none is
+padded to the number of another.
+
+What `bs.save_pretrained` writes of such a model is read by `bs.from_pretrained`, and by release 4
+of `transformers` (`pruned_heads` in config.json) for BERT, RoBERTa, XLM-R, CamemBERT, ELECTRA,
+DistilBERT (if each layer keeps a head), ALBERT and ESM. Of MPNet and ModernBERT, whose heads it
+could not remove, the files are ours alone. Release 5 cannot remove heads. There are two ways to it:
+
+1. `bs.save_pretrained(bs.restore_heads(cut), directory)` writes an ordinary checkpoint with the
+   same logits, in which the heads that were removed are zeros. Nothing is saved.
+2. Cut the modules of a BERT, and load the smaller weights from the folder `directory`:
+
+    import safetensors.torch
+    import torch
+    import transformers
+
+    config = transformers.AutoConfig.from_pretrained(directory)
+    model = transformers.AutoModelForSequenceClassification.from_config(config)
+    for layer, heads in config.pruned_heads.items():
+        attention = model.base_model.encoder.layer[int(layer)].attention
+        left = config.num_attention_heads - len(heads)
+        width = attention.self.attention_head_size * left
+        for name in ('query', 'key', 'value'):
+            setattr(attention.self, name, torch.nn.Linear(config.hidden_size, width))
+        attention.output.dense = torch.nn.Linear(width, config.hidden_size)
+    model.load_state_dict(safetensors.torch.load_file(f'{directory}/model.safetensors'))
+    model.eval()
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import flax.traverse_util
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Shaped
+
+from bert_secrets_jax.model.bert import Bert
+from bert_secrets_jax.model.config import BertConfig
+from bert_secrets_jax.model.encoder import PROJECTIONS
+from bert_secrets_jax.model.weights import Pretrained, check_pretrained
+from bert_secrets_jax.names import head_name
+
+
+def remove_heads(
+    pretrained: Pretrained, head_mask: Shaped[np.ndarray, 'layers heads']
+) -> Pretrained:
+    """Return the model without the heads that a mask disables; its logits are those under the mask.
+
+    This is what removes heads in Michel et al. (2019, section 4.3) and Voita et al. (2019): their
+    rows of the query, key and value matrices and their columns of the output matrix are left out.
+    The logits equal those of `bert.apply(..., head_mask=head_mask, baseline='zero')` up to the
+    rounding of float32. A layer may lose all its heads; its attention then gives the bias of the
+    output matrix alone.
+
+    The model that is returned can be run, fine-tuned, saved and loaded, and more heads can be
+    removed from it. Its heads cannot be asked about any more (`sweep`, `collect`, `compare`, a
+    `head_mask`): ask the whole model under the mask. ALBERT's layers that are one layer remain so
+    if they lose the same heads; if not, each becomes a layer of its own, and the file grows.
+
+    Args:
+      pretrained: The model; its other weights are shared with the result.
+      head_mask: [L, N] 1 for heads that stay, 0 for those that are removed.
+
+    Raises:
+      TypeError: The model is not a `Pretrained`.
+      ValueError: The mask has another shape or other numbers, or keeps heads that were removed.
+    """
+    check_pretrained(pretrained)
+    config = pretrained.config
+    kept = _checked(config, head_mask)
+    already = heads_left(config)
+    lost = np.argwhere(kept & ~already)
+    if len(lost):
+        raise ValueError(
+            f'head_mask keeps {head_name(*lost[0])}, which this model has lost: give 0 there, or '
+            'remove heads from the whole model.'
+        )
+    if (kept == already).all():
+        return pretrained
+    return cut(restore_heads(pretrained), kept)
+
+
+def restore_heads(pretrained: Pretrained) -> Pretrained:
+    """Return an ordinary model with the same logits, in which heads that were removed are zeros.
+
+    Their queries, keys, values and what is made of their outputs are 0, so that they attend to all
+    tokens alike and add nothing. What they once were is not in the model any more.
+
+    Args:
+      pretrained: The model; one that has lost no heads is returned as it is.
+
+    Raises:
+      TypeError: The model is not a `Pretrained`.
+    """
+    check_pretrained(pretrained)
+    config = pretrained.config
+    if not config.pruned_heads:
+        return pretrained
+    layers = []
+    for layer, left in enumerate(config.heads_left):
+        leaves = flax.traverse_util.flatten_dict(pretrained.params['layers'][str(layer)])
+        layers.append(
+            {
+                path: _filled(leaf, _axis(path), np.array(left, int), config.num_attention_heads)
+                for path, leaf in leaves.items()
+            }
+        )
+    stacked = jax.tree.map(lambda *each: jnp.stack(each), *layers)
+    return _with_layers(
+        pretrained,
+        dataclasses.replace(config, pruned_heads=()),
+        flax.traverse_util.unflatten_dict(stacked),
+    )
+
+
+def cut(pretrained: Pretrained, kept: Bool[np.ndarray, 'layers heads']) -> Pretrained:
+    """Return a whole model with its layers apart, each with the heads that are kept.
+
+    Args:
+      pretrained: The whole model.
+      kept: [L, N] Whether each head stays. If all do, the layers are apart all the same.
+    """
+    config = pretrained.config
+    pruned = tuple(tuple(map(int, np.flatnonzero(~row))) for row in kept)
+    groups = config.num_hidden_groups
+    if groups is not None and len({*zip(config.groups, pruned, strict=True)}) > groups:
+        groups = config.num_hidden_layers
+    stacked = flax.traverse_util.flatten_dict(pretrained.params['layers'])
+    layers = {
+        str(layer): flax.traverse_util.unflatten_dict(
+            {
+                path: _taken(leaf[layer], _axis(path), np.flatnonzero(row))
+                for path, leaf in stacked.items()
+            }
+        )
+        for layer, row in enumerate(kept)
+    }
+    config = dataclasses.replace(config, pruned_heads=pruned, num_hidden_groups=groups)
+    return _with_layers(pretrained, config, layers)
+
+
+def heads_left(config: BertConfig) -> Bool[np.ndarray, 'layers heads']:
+    """Return whether a model has each of its heads, or has lost it.
+
+    Args:
+      config: The hyperparameters of the model.
+    """
+    found = np.zeros((config.num_hidden_layers, config.num_attention_heads), bool)
+    for layer, heads in enumerate(config.heads_left):
+        found[layer, list(heads)] = True
+    return found
+
+
+def _checked(config: BertConfig, head_mask: Any) -> Bool[np.ndarray, 'layers heads']:
+    """Return which heads a mask keeps, or say why it cannot be used."""
+    mask = np.asarray(head_mask)
+    expected = (config.num_hidden_layers, config.num_attention_heads)
+    if mask.shape != expected:
+        raise ValueError(
+            f'head_mask must be [layers, heads] = {list(expected)}, got {list(mask.shape)}.'
+        )
+    if not np.isin(mask, (0, 1)).all():
+        raise ValueError(
+            'head_mask must be 1 for heads that stay and 0 for those that are removed; no other '
+            f'number, such as {mask[~np.isin(mask, (0, 1))][0]}, can be cut out.'
+        )
+    return mask == 1
+
+
+def _axis(path: tuple[str, ...]) -> int | None:
+    """Return the axis of heads in a parameter of one layer; None if it has none."""
+    match path:
+        case ('attention', name, 'kernel') if name in PROJECTIONS:
+            return 1
+        case ('attention', name, 'bias') if name in PROJECTIONS:
+            return 0
+        case ('attention', 'output', 'kernel'):
+            return 0
+    return None
+
+
+def _taken(leaf, axis: int | None, heads: np.ndarray):
+    return leaf if axis is None else jnp.take(leaf, heads, axis=axis)
+
+
+def _filled(leaf, axis: int | None, heads: np.ndarray, count: int):
+    if axis is None:
+        return leaf
+    shape = [*leaf.shape[:axis], count, *leaf.shape[axis + 1 :]]
+    return jnp.zeros(shape, leaf.dtype).at[(slice(None),) * axis + (heads,)].set(leaf)
+
+
+def _with_layers(
+    pretrained: Pretrained, config: BertConfig, layers: Mapping[str, Any]
+) -> Pretrained:
+    params = {**pretrained.params, 'layers': layers}
+    return Pretrained(Bert(config), params, pretrained.tokenizer)
