@@ -61,6 +61,8 @@ _MEMBERS = {
     'programs.api': ('Report', 'report'),
     'pruning.gates': ('Gated', 'train_gates'),
     'pruning.outliers': ('find_outliers', 'without_dimensions'),
+    'pruning.removal': ('remove_heads', 'restore_heads'),
+    'pruning.timing': ('RemovalTimes', 'time_removal'),
     'report.explorer': ('Explorer',),
     'runs.result': ('Finding', 'Result'),
     'runs.results': ('read_results',),
@@ -144,6 +146,8 @@ if TYPE_CHECKING:
     from bert_secrets_jax.programs.api import Report, report
     from bert_secrets_jax.pruning.gates import Gated, train_gates
     from bert_secrets_jax.pruning.outliers import find_outliers, without_dimensions
+    from bert_secrets_jax.pruning.removal import remove_heads, restore_heads
+    from bert_secrets_jax.pruning.timing import RemovalTimes, time_removal
     from bert_secrets_jax.report.explorer import Explorer
     from bert_secrets_jax.runs.result import Finding, Result
     from bert_secrets_jax.runs.results import read_results

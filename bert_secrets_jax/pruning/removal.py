@@ -49,16 +49,13 @@ from bert_secrets_jax.model.weights import Pretrained, check_pretrained
 from bert_secrets_jax.names import head_name
 
 
-def remove_heads(
-    pretrained: Pretrained, head_mask: Shaped[np.ndarray, 'layers heads']
-) -> Pretrained:
+def remove_heads(pretrained: Pretrained, head_mask: Shaped[np.ndarray, 'L N']) -> Pretrained:
     """Return the model without the heads that a mask disables; its logits are those under the mask.
 
-    This is what removes heads in Michel et al. (2019, section 4.3) and Voita et al. (2019): their
-    rows of the query, key and value matrices and their columns of the output matrix are left out.
-    The logits equal those of `bert.apply(..., head_mask=head_mask, baseline='zero')` up to the
-    rounding of float32. A layer may lose all its heads; its attention then gives the bias of the
-    output matrix alone.
+    This is how Michel et al. (2019) measure what pruned heads save: their rows of the query, key
+    and value matrices and their columns of the output matrix are left out. The logits equal those
+    of `bert.apply(..., head_mask=head_mask, baseline='zero')` up to the rounding of float32. A
+    layer may lose all its heads; its attention then gives the bias of the output matrix alone.
 
     The model that is returned can be run, fine-tuned, saved and loaded, and more heads can be
     removed from it. Its heads cannot be asked about any more (`sweep`, `collect`, `compare`, a
@@ -121,7 +118,7 @@ def restore_heads(pretrained: Pretrained) -> Pretrained:
     )
 
 
-def cut(pretrained: Pretrained, kept: Bool[np.ndarray, 'layers heads']) -> Pretrained:
+def cut(pretrained: Pretrained, kept: Bool[np.ndarray, 'L N']) -> Pretrained:
     """Return a whole model with its layers apart, each with the heads that are kept.
 
     Args:
@@ -147,7 +144,7 @@ def cut(pretrained: Pretrained, kept: Bool[np.ndarray, 'layers heads']) -> Pretr
     return _with_layers(pretrained, config, layers)
 
 
-def heads_left(config: BertConfig) -> Bool[np.ndarray, 'layers heads']:
+def heads_left(config: BertConfig) -> Bool[np.ndarray, 'L N']:
     """Return whether a model has each of its heads, or has lost it.
 
     Args:
@@ -159,7 +156,7 @@ def heads_left(config: BertConfig) -> Bool[np.ndarray, 'layers heads']:
     return found
 
 
-def _checked(config: BertConfig, head_mask: Any) -> Bool[np.ndarray, 'layers heads']:
+def _checked(config: BertConfig, head_mask: Any) -> Bool[np.ndarray, 'L N']:
     """Return which heads a mask keeps, or say why it cannot be used."""
     mask = np.asarray(head_mask)
     expected = (config.num_hidden_layers, config.num_attention_heads)

@@ -1,0 +1,170 @@
+"""What the removal of heads saves: time and memory, before and after, measured in turns.
+
+Shapes: W ways to run a model, S sizes of a batch, R rounds; L layers, N heads.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.stats
+from jaxtyping import Float, Int, Shaped
+
+from bert_secrets_jax.brief import brief
+from bert_secrets_jax.model.weights import Pretrained, check_whole
+from bert_secrets_jax.pruning.removal import cut, remove_heads
+
+# The same model in four ways: as it is, under the mask, with its layers apart as a cut model has
+# them but all their heads, and cut.
+WAYS = ('whole', 'masked', 'apart', 'cut')
+# As published.
+BATCH_SIZES, LENGTH = (1, 4, 16, 64), 128
+
+
+@dataclasses.dataclass(frozen=True)
+class RemovalTimes:
+    """Time and memory of a model before and after heads are removed.
+
+    Attributes:
+      head_mask: [L, N] The mask: 0 for heads that are removed.
+      batch_sizes: The numbers of examples per batch.
+      length: The number of tokens of each example.
+      seconds: [W, S, R] The seconds that each way takes for a batch, by round. All ways take turns
+        in a round.
+      weight_bytes: [W] The bytes of the weights.
+      temporary_bytes: [W, S] The bytes that the compiled program needs besides weights, inputs and
+        outputs.
+    """
+
+    head_mask: Shaped[np.ndarray, 'L N']
+    batch_sizes: tuple[int, ...]
+    length: int
+    seconds: Float[np.ndarray, 'W S R']
+    weight_bytes: Int[np.ndarray, ' W']
+    temporary_bytes: Int[np.ndarray, 'W S']
+
+    __repr__ = brief
+
+    @property
+    def examples_per_second(self) -> Float[np.ndarray, 'W S']:
+        """The examples per second of each way, at its median round."""
+        return np.array(self.batch_sizes) / np.median(self.seconds, axis=-1)
+
+    def gains(
+        self, way: str = 'cut', *, over: str = 'whole', confidence: float = 0.95
+    ) -> Float[np.ndarray, 'S 3']:
+        """Return by what share a way is faster than another, with an interval.
+
+        The median over rounds of the ratio of their seconds in the same round, minus 1. The
+        interval comes from the order of the rounds alone (the sign test); it assumes that rounds
+        are independent, not how they are distributed.
+
+        Args:
+          way: One of `WAYS`.
+          over: The way that it is compared with. 'apart' leaves out what is gained, or lost, by
+            layers that are not stacked.
+          confidence: The confidence of the interval.
+
+        Returns:
+          The gain at each size of a batch, and the bounds of its interval, which are NaN where
+          there are too few rounds.
+        """
+        gains = self.seconds[WAYS.index(over)] / self.seconds[WAYS.index(way)] - 1
+        bounds = [scipy.stats.quantile_test(row).confidence_interval(confidence) for row in gains]
+        return np.column_stack([np.median(gains, axis=-1), bounds])
+
+
+def time_removal(
+    pretrained: Pretrained,
+    head_mask: Shaped[np.ndarray, 'L N'],
+    *,
+    batch_sizes: Sequence[int] = BATCH_SIZES,
+    length: int = LENGTH,
+    rounds: int = 15,
+    seed: int = 0,
+) -> RemovalTimes:
+    """Measure a model before and after heads are removed, as Michel et al. (2019) do with BERT.
+
+    A forward pass up to the logits, or up to the last hidden states of a model without head, is
+    compiled for each way and size. The ways take turns, each round in the opposite order of the
+    last, because only what ran side by side compares on a noisy machine; the first round of each
+    size does not count. Examples are random wordpieces without padding.
+
+    Args:
+      pretrained: The whole model.
+      head_mask: [L, N] 1 for heads that stay, 0 for those that are removed.
+      batch_sizes: The numbers of examples per batch.
+      length: The number of tokens of each example.
+      rounds: The number of rounds at each size.
+      seed: The seed of the wordpieces.
+
+    Raises:
+      TypeError: The model is not a `Pretrained`.
+      ValueError: The mask does not fit the model (see `remove_heads`), heads were removed before,
+        there is no size or round, or the model has fewer positions than tokens.
+    """
+    check_whole(pretrained)
+    batch_sizes = tuple(batch_sizes)
+    if rounds < 1 or length < 1 or not batch_sizes or min(batch_sizes) < 1:
+        raise ValueError(
+            f'{batch_sizes=}, {length=} and {rounds=} must be whole numbers, at least 1.'
+        )
+    smaller = remove_heads(pretrained, head_mask)
+    apart = cut(pretrained, np.ones_like(head_mask, bool))
+    models = {'whole': pretrained, 'masked': pretrained, 'apart': apart, 'cut': smaller}
+    seconds = np.zeros((len(WAYS), len(batch_sizes), rounds))
+    temporary = np.zeros((len(WAYS), len(batch_sizes)), int)
+    for at, size in enumerate(batch_sizes):
+        ids = _wordpieces(pretrained, (size, length), seed)
+        ways = []
+        for index, way in enumerate(WAYS):
+            mask = np.asarray(head_mask, np.float32) if way == 'masked' else None
+            run, temporary[index, at] = _compiled(models[way], ids, mask)
+            ways.append((index, run))
+        for number in range(-1, rounds):
+            for index, run in ways if number % 2 else reversed(ways):
+                start = time.perf_counter()
+                run()
+                if number >= 0:
+                    seconds[index, at, number] = time.perf_counter() - start
+    return RemovalTimes(
+        head_mask=np.asarray(head_mask),
+        batch_sizes=batch_sizes,
+        length=length,
+        seconds=seconds,
+        weight_bytes=np.array(
+            [sum(leaf.nbytes for leaf in jax.tree.leaves(models[way].params)) for way in WAYS]
+        ),
+        temporary_bytes=temporary,
+    )
+
+
+def _wordpieces(
+    pretrained: Pretrained, shape: tuple[int, int], seed: int
+) -> Int[np.ndarray, 'B T']:
+    """Return random wordpieces, none of which is [PAD]."""
+    config = pretrained.config
+    found = np.random.default_rng(seed).integers(config.vocab_size - 1, size=shape)
+    return (found + (found >= config.pad_token_id)).astype(np.int32)
+
+
+def _compiled(
+    model: Pretrained, ids: Int[np.ndarray, 'B T'], mask: Float[np.ndarray, 'L N'] | None
+) -> tuple[Callable[[], Any], int]:
+    """Return a function that runs a model to its end, and the temporary bytes of its program."""
+
+    def forward(params, ids, mask):
+        output = model.bert.apply(
+            {'params': params}, ids, jnp.zeros_like(ids), jnp.ones_like(ids),
+            head_mask=mask, baseline='zero',
+        )  # fmt: skip
+        return output.logits if model.config.has_head else output.hidden_states[:, -1]
+
+    program = jax.jit(forward).lower(model.params, ids, mask).compile()
+    arguments = jax.device_put((model.params, ids, mask))
+    memory = program.memory_analysis()
+    return lambda: jax.block_until_ready(program(*arguments)), memory.temp_size_in_bytes

@@ -1,0 +1,493 @@
+"""Heads cut out of the weights: the same logits, smaller files, and the way to and from PyTorch."""
+
+import dataclasses
+import json
+import re
+import textwrap
+
+import jax
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.model.bert import Bert, all_layers, init_params, own_layers
+from bert_secrets_jax.model.config import BertConfig, read_config, write_config
+from bert_secrets_jax.model.weights import without_head
+from bert_secrets_jax.pruning import removal
+from tests.conftest import RELATIVES, WORDS, random_inputs, random_params, relative
+from tests.model import numpy_bert
+
+# Layers of four, two and no heads, in which different heads are left, and of one ALBERT's layer
+# twice the same.
+RAGGED = np.array([[1, 1, 1, 1], [0, 1, 0, 1], [0, 0, 0, 0]])
+SHARED = np.array([[1, 0, 0, 1], [1, 0, 0, 1], [0, 1, 1, 1]])
+
+
+def run(model, inputs, **options):
+    output = model.bert.apply({'params': model.params}, **inputs, **options)
+    return jax.tree.map(np.asarray, output)
+
+
+def assert_equal(a, b):
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+@pytest.fixture(scope='module')
+def whole(bert, params, tokenizer):
+    return bs.Pretrained(bert, params, tokenizer)
+
+
+@pytest.fixture(scope='module', params=RELATIVES)
+def of_type(request, config, tokenizer_of):
+    """A model of each model type, far from uniform attention, and inputs for it."""
+    config = relative(config, request.param)
+    bert = Bert(config)
+    params = random_params(bert)
+    # Fresh biases are 0, and would not show what becomes of them.
+    params = jax.tree_util.tree_map_with_path(
+        lambda path, leaf: leaf + 0.1 if path[-1].key == 'bias' else leaf, params
+    )
+    inputs = random_inputs(config, lengths=(9, 4, 6), length=9, seed=1)
+    return bs.Pretrained(bert, params, tokenizer_of(request.param)), inputs
+
+
+# --- what a cut model computes ------------------------------------------------------------
+
+
+@pytest.mark.parametrize('mask', [RAGGED, SHARED], ids=['ragged', 'shared'])
+def test_it_computes_what_the_masked_model_does(of_type, mask):
+    model, inputs = of_type
+    cut = bs.remove_heads(model, mask)
+    masked = run(model, inputs, head_mask=mask, baseline='zero')
+    found = run(cut, inputs)
+    assert np.abs(masked.logits - run(model, inputs).logits).max() > 1e-3
+    for name in ('logits', 'pooled', 'hidden_states'):
+        np.testing.assert_allclose(
+            getattr(found, name), getattr(masked, name), atol=5e-6, err_msg=name
+        )
+    left = mask[None, :, :, None, None]
+    assert found.attentions.shape == masked.attentions.shape
+    np.testing.assert_allclose(found.attentions, masked.attentions * left, atol=2e-6)
+    # A mask makes contexts 0 as well.
+    np.testing.assert_allclose(found.contexts, masked.contexts, atol=5e-6)
+    assert not found.attentions[:, mask == 0].any()
+
+
+def test_it_equals_a_numpy_reference(whole, inputs):
+    cut = bs.remove_heads(whole, RAGGED)
+    replace = {(layer, head): numpy_bert.zero_map for layer, head in np.argwhere(RAGGED == 0)}
+    found = run(cut, inputs)
+    for index in range(3):
+        states, _, logits = numpy_bert.forward(
+            whole.config, whole.params, *(inputs[name][index] for name in inputs), replace=replace
+        )
+        np.testing.assert_allclose(found.hidden_states[index], states, atol=5e-6)
+        np.testing.assert_allclose(found.logits[index], logits, atol=5e-6)
+
+
+def test_weights_are_those_of_the_heads_that_are_left(whole):
+    cut = bs.remove_heads(whole, RAGGED)
+    layers, attention = cut.params['layers'], whole.params['layers']['attention']
+    assert sorted(layers) == ['0', '1', '2'] and cut.config.pruned_heads == (
+        (),
+        (0, 2),
+        (0, 1, 2, 3),
+    )
+    for name in ('query', 'key', 'value'):
+        assert [layers[layer]['attention'][name]['kernel'].shape[1] for layer in '012'] == [4, 2, 0]
+        for leaf, axis in (('kernel', 1), ('bias', 0)):
+            np.testing.assert_array_equal(
+                layers['1']['attention'][name][leaf],
+                np.take(attention[name][leaf][1], [1, 3], axis=axis),
+            )
+    output = layers['1']['attention']['output']
+    np.testing.assert_array_equal(output['kernel'], attention['output']['kernel'][1][[1, 3]])
+    np.testing.assert_array_equal(output['bias'], attention['output']['bias'][1])
+    # All that a head has, once: H rows of three matrices and biases, and H columns of a fourth.
+    numbers = lambda model: sum(leaf.size for leaf in jax.tree.leaves(model.params))
+    assert numbers(whole) - numbers(cut) == 6 * (3 * (6 * 24 + 6) + 6 * 24)
+    assert '6 of 12 heads removed' in repr(cut)
+
+
+def test_gradients_are_those_of_the_masked_model(whole, inputs):
+    """So that what is trained after the cut is what the mask would have trained."""
+    cut = bs.remove_heads(whole, RAGGED)
+
+    def gradient(model, **options):
+        total = lambda params: (run_in(params) ** 2).sum()
+        run_in = lambda params: model.bert.apply({'params': params}, **inputs, **options).logits
+        return jax.grad(total)(model.params)
+
+    masked = gradient(whole, head_mask=RAGGED, baseline='zero')
+    expected = bs.remove_heads(dataclasses.replace(whole, params=masked), RAGGED).params
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4, rtol=1e-3),
+        gradient(cut), expected,
+    )  # fmt: skip
+
+
+def test_layers_apart_are_the_same_model(of_type):
+    """A whole model whose layers are not stacked, by which removal is judged in `time_removal`."""
+    model, inputs = of_type
+    apart = removal.cut(model, np.ones((3, 4), bool))
+    assert apart.config.pruned_heads == ((), (), ())
+    np.testing.assert_allclose(run(apart, inputs).logits, run(model, inputs).logits, atol=2e-6)
+    assert_equal(bs.restore_heads(apart).params, model.params)
+    assert 'pruned' not in str(write_config(apart.config)) and 'removed' not in repr(apart)
+
+
+def test_only_a_whole_model_is_one_scan(whole, inputs):
+    cut = bs.remove_heads(whole, RAGGED)
+    programs = [
+        str(
+            jax.make_jaxpr(lambda params, m=m: m.bert.apply({'params': params}, **inputs))(m.params)
+        )
+        for m in (whole, cut)
+    ]
+    assert ['scan[' in program for program in programs] == [True, False]
+
+
+# --- more heads, fewer heads --------------------------------------------------------------
+
+
+def test_more_heads_can_be_removed(of_type):
+    model, _ = of_type
+    once = bs.remove_heads(model, RAGGED * SHARED)
+    twice = bs.remove_heads(bs.remove_heads(model, RAGGED), RAGGED * SHARED)
+    assert twice.config == once.config
+    assert_equal(twice.params, once.params)
+
+
+def test_nothing_to_remove_or_to_restore(whole):
+    assert bs.remove_heads(whole, np.ones((3, 4))) is whole
+    assert bs.restore_heads(whole) is whole
+    cut = bs.remove_heads(whole, RAGGED)
+    assert bs.remove_heads(cut, RAGGED.astype(bool)) is cut
+
+
+def test_restored_heads_are_zeros(of_type):
+    model, inputs = of_type
+    cut = bs.remove_heads(model, RAGGED)
+    restored = bs.restore_heads(cut)
+    np.testing.assert_allclose(run(restored, inputs).logits, run(cut, inputs).logits, atol=5e-6)
+    attention = restored.params['layers']['attention']
+    for name in ('query', 'key', 'value'):
+        kernel = np.asarray(attention[name]['kernel'])
+        assert not kernel.transpose(0, 2, 1, 3)[RAGGED == 0].any()
+        assert np.abs(kernel.transpose(0, 2, 1, 3)[RAGGED == 1]).min(axis=(1, 2)).min() >= 0
+    output = np.asarray(attention['output']['kernel'])
+    np.testing.assert_array_equal(output.any(axis=(2, 3)), RAGGED == 1)
+    assert restored.config.pruned_heads == ()
+
+
+def test_layers_that_are_one_layer(config, tmp_path):
+    """ALBERT's layers 1 and 2 are one: they remain so if they lose the same heads."""
+    config = relative(config, 'albert')
+    model = bs.Pretrained(Bert(config), init_params(Bert(config), 0), None)
+    same, different = bs.remove_heads(model, SHARED), bs.remove_heads(model, RAGGED)
+    assert [each.config.num_hidden_groups for each in (model, same, different)] == [2, 2, 3]
+    own = own_layers(same.config, same.params)
+    assert sorted(own['layers']) == ['0', '2']
+    assert_equal(all_layers(same.config, own), same.params)
+    assert_equal(all_layers(different.config, different.params), different.params)
+    with pytest.raises(ValueError, match='differ between layers that are one layer'):
+        dataclasses.replace(different.config, num_hidden_groups=2)
+    for each, count in ((same, 2), (different, 3)):
+        bs.save_pretrained(each, tmp_path)
+        assert len(list(tensors_of(tmp_path, 'attention.query.weight'))) == count
+    fresh = init_params(same.bert, 0)
+    assert_equal(fresh['layers']['0'], fresh['layers']['1'])
+
+
+def test_contacts_are_those_without_the_heads(config):
+    config = dataclasses.replace(
+        relative(config, 'esm'), label_names=(), add_pooler=False, add_contact_head=True
+    )
+    model = bs.Pretrained(Bert(config), random_params(Bert(config)), None)
+    inputs = random_inputs(config, lengths=(9, 4, 6), length=9, seed=1)
+    cut = bs.remove_heads(model, RAGGED)
+    found = run(cut, inputs).contacts
+    np.testing.assert_allclose(run(bs.restore_heads(cut), inputs).contacts, found, atol=5e-6)
+    # Under a mask they are read from the maps of masked heads as well.
+    masked = run(model, inputs, head_mask=RAGGED, baseline='zero').contacts
+    assert np.abs(masked - found).max() > 1e-4
+
+
+# --- files --------------------------------------------------------------------------------
+
+
+def tensors_of(directory, ending):
+    tensors = safetensors.numpy.load_file(directory / 'model.safetensors')
+    return {name: each for name, each in tensors.items() if name.endswith(ending)}
+
+
+@pytest.mark.parametrize('mask', [RAGGED, SHARED], ids=['ragged', 'shared'])
+def test_files_go_there_and_back(of_type, tmp_path, mask):
+    model, _ = of_type
+    cut = bs.remove_heads(model, mask)
+    bs.save_pretrained(cut, tmp_path / 'cut')
+    loaded = bs.from_pretrained(tmp_path / 'cut')
+    assert loaded.config == cut.config
+    assert_equal(loaded.params, cut.params)
+    bs.save_pretrained(loaded, tmp_path / 'again')
+    for file in ('config.json', 'model.safetensors'):
+        assert (tmp_path / 'cut' / file).read_bytes() == (tmp_path / 'again' / file).read_bytes()
+
+
+def test_files_are_those_of_transformers_4(whole, tmp_path):
+    """As its `prune_heads` leaves them: rows of three matrices, columns of the fourth."""
+    bs.save_pretrained(whole, tmp_path / 'whole')
+    bs.save_pretrained(bs.remove_heads(whole, RAGGED), tmp_path / 'cut')
+    values = json.loads((tmp_path / 'cut' / 'config.json').read_text())
+    assert values['pruned_heads'] == {'1': [0, 2], '2': [0, 1, 2, 3]}
+    assert values['num_attention_heads'] == 4
+    before, after = (tensors_of(tmp_path / name, '') for name in ('whole', 'cut'))
+    assert set(before) == set(after)
+    width = 24 // 4
+    for name, tensor in before.items():
+        found = re.search(
+            r'layer\.(\d+)\.attention\.(self\.(?:query|key|value)|output\.dense)', name
+        )
+        if found and not name.endswith('output.dense.bias'):
+            rows = np.flatnonzero(np.repeat(RAGGED[int(found[1])], width))
+            tensor = np.take(tensor, rows, axis=int('output' in name))
+        np.testing.assert_array_equal(after[name], tensor, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ('model_type', 'key', 'lost'),
+    [
+        ('roberta', 'pruned_heads', {'0': [1, 2], '1': [1, 2], '2': [0]}),
+        # The layers of the file are fewer.
+        ('albert', 'pruned_heads', {'0': [1, 2], '1': [0]}),
+        # Those that `transformers` could not remove heads from.
+        ('mpnet', 'bert_secrets_jax_pruned_heads', {'0': [1, 2], '1': [1, 2], '2': [0]}),
+        ('modernbert', 'bert_secrets_jax_pruned_heads', {'0': [1, 2], '1': [1, 2], '2': [0]}),
+    ],
+)
+def test_config_json_names_removed_heads(config, model_type, key, lost):
+    config = dataclasses.replace(relative(config, model_type), pruned_heads=((1, 2), (1, 2), (0,)))
+    values = write_config(config)
+    assert [values[name] for name in values if 'pruned' in name] == [lost]
+    assert values[key] == lost
+    assert read_config(values)['pruned_heads'] == config.pruned_heads
+    # Written by others: numbers as they come, and layers that have lost nothing.
+    other = {int(layer): [*reversed(heads), heads[0]] for layer, heads in lost.items()}
+    assert read_config(values | {key: other})['pruned_heads'] == config.pruned_heads
+    for nothing in ({}, None, {'0': []}):
+        assert not read_config(values | {key: nothing}).get('pruned_heads')
+
+
+@pytest.mark.parametrize(
+    ('value', 'named'),
+    [
+        ([1], r'pruned_heads=\[1\] must be an object'),
+        ({'0': 1}, 'must be an object of layers'),
+        ({'first': [1]}, 'must be an object of layers'),
+        ({'0': [True]}, 'must be an object of layers'),
+        ({'0': [0.5]}, 'must be an object of layers'),
+        ({'-1': [0]}, 'must be an object of layers'),
+        ({'3': [0]}, 'must name layers from 0 to 2 alone'),
+        ({'0': [4]}, r'pruned_heads\[0\]=\(4,\) must be ascending numbers of heads, from 0 to 3'),
+        ({'0': [-1]}, r'pruned_heads\[0\]=\(-1,\)'),
+        # The file holds all heads.
+        ({'0': [1]}, r'query.weight \[24, 24\], expected \[18, 24\]'),
+    ],
+)
+def test_removed_heads_that_do_not_fit_are_named(whole, tmp_path, value, named):
+    bs.save_pretrained(whole, tmp_path)
+    file = tmp_path / 'config.json'
+    file.write_text(json.dumps(json.loads(file.read_text()) | {'pruned_heads': value}))
+    with pytest.raises(ValueError, match=named):
+        bs.from_pretrained(tmp_path)
+    if 'expected' not in named:
+        ignored = bs.from_pretrained(tmp_path, ignore_config=('pruned_heads',))
+        assert_equal(ignored.params, whole.params)
+
+
+@pytest.mark.parametrize(
+    ('pruned', 'named'),
+    [
+        (((0,),), 'for each|from each of the 3 layers'),
+        ([(0,), (), ()], 'must be a tuple'),
+        (([0], (), ()), 'must be a tuple'),
+        (((1, 0), (), ()), r'pruned_heads\[0\]=\(1, 0\) must be ascending'),
+        (((), (1, 1), ()), r'pruned_heads\[1\]=\(1, 1\) must be ascending'),
+    ],
+)
+def test_a_config_refuses_what_layers_do_not_have(config, pruned, named):
+    with pytest.raises(ValueError, match=named):
+        dataclasses.replace(config, pruned_heads=pruned)
+
+
+def test_the_key_of_others_is_refused_where_it_means_nothing(config):
+    values = write_config(relative(config, 'mpnet'))
+    with pytest.raises(ValueError, match='pruned_heads=.*is not implemented'):
+        read_config(values | {'pruned_heads': {'0': [1]}})
+
+
+def test_pytorch_computes_the_same_with_restored_heads(of_type, tmp_path):
+    """In release 5 of `transformers`, which cannot remove heads."""
+    torch, transformers = pytest.importorskip('torch'), pytest.importorskip('transformers')
+    model, inputs = of_type
+    cut = bs.remove_heads(model, RAGGED)
+    bs.save_pretrained(bs.restore_heads(cut), tmp_path)
+    theirs, report = transformers.AutoModelForSequenceClassification.from_pretrained(
+        tmp_path, attn_implementation='eager', output_loading_info=True
+    )
+    assert not report['mismatched_keys']
+    given = {name: torch.tensor(array, dtype=torch.long) for name, array in inputs.items()}
+    if model.config.type_vocab_size < 2:
+        given['token_type_ids'] = torch.zeros_like(given['token_type_ids'])
+        inputs = inputs | {'token_type_ids': np.zeros_like(inputs['token_type_ids'])}
+    if not model.config.type_vocab_size:
+        del given['token_type_ids']
+    with torch.no_grad():
+        expected = theirs.eval()(**given).logits.numpy()
+    np.testing.assert_allclose(run(cut, inputs).logits, expected, atol=5e-6)
+
+
+@pytest.mark.filterwarnings('ignore:Initializing zero-element tensors')
+@pytest.mark.parametrize('mask', [RAGGED, SHARED], ids=['ragged', 'shared'])
+def test_pytorch_computes_the_same_with_modules_that_are_cut(whole, inputs, tmp_path, mask):
+    """The documented lines run, with what we save."""
+    torch = pytest.importorskip('torch')
+    cut = bs.remove_heads(whole, mask)
+    bs.save_pretrained(cut, tmp_path)
+    lines = re.findall(r'^(?: {4}.*|)$', removal.__doc__, flags=re.M)
+    names = {'directory': str(tmp_path)}
+    exec(textwrap.dedent('\n'.join(lines)), names)
+    given = {name: torch.tensor(array, dtype=torch.long) for name, array in inputs.items()}
+    with torch.no_grad():
+        expected = names['model'](**given).logits.numpy()
+    np.testing.assert_allclose(run(cut, inputs).logits, expected, atol=5e-6)
+    count = sum(each.numel() for each in names['model'].parameters())
+    assert count == sum(leaf.size for leaf in jax.tree.leaves(cut.params))
+
+
+# --- use ----------------------------------------------------------------------------------
+
+
+def texts(count):
+    rng = np.random.default_rng(0)
+    words = [word for word in WORDS if word.isalpha()]
+    return [
+        bs.Example(' '.join(rng.choice(words, 5)), None, row % 3, f'toy/{row}')
+        for row in range(count)
+    ]
+
+
+@pytest.mark.parametrize('optimizer', ['adamw', 'bert_adam'])
+def test_it_is_fine_tuned_and_goes_on_after_an_interruption(
+    whole, tmp_path, monkeypatch, optimizer
+):
+    """Checkpoints hold layers without heads, too."""
+    from bert_secrets_jax.finetune import loop
+
+    cut = bs.remove_heads(whole, RAGGED)
+    options = {
+        'seeds': 2, 'epochs': 2, 'batch_size': 4, 'micro_batch': 4, 'learning_rate': 1e-3,
+        'label_names': whole.config.label_names, 'optimizer': optimizer,
+    }  # fmt: skip
+    train, dev = texts(12), texts(6)
+    at_once = bs.finetune(cut, train, dev, **options)
+    step, steps = loop._step, []
+
+    def killed(*arguments):
+        steps.append(arguments)
+        if len(steps) > 4:
+            raise KeyboardInterrupt
+        return step(*arguments)
+
+    monkeypatch.setattr(loop, '_step', killed)
+    with pytest.raises(KeyboardInterrupt):
+        bs.finetune(cut, train, dev, folder=tmp_path, **options)
+    monkeypatch.undo()
+    resumed = bs.finetune(cut, train, dev, folder=tmp_path, **options)
+    for one, other in zip(at_once.models, resumed.models, strict=True):
+        assert one.config.pruned_heads == other.config.pruned_heads == cut.config.pruned_heads
+        assert_equal(jax.device_get(one.params), jax.device_get(other.params))
+        moved = np.abs(
+            one.params['layers']['1']['attention']['query']['kernel']
+            - cut.params['layers']['1']['attention']['query']['kernel']
+        )
+        assert moved.min(axis=(0, 2)).shape == (2,) and moved.max() > 1e-4
+
+
+def test_other_heads_stand_on_it(whole, config):
+    cut = bs.remove_heads(whole, RAGGED)
+    fresh = bs.with_classifier(cut, ('a', 'b'))
+    assert fresh.config.pruned_heads == cut.config.pruned_heads
+    assert_equal(fresh.params['layers'], cut.params['layers'])
+    assert without_head(cut).config.pruned_heads == cut.config.pruned_heads
+    lm = Bert(dataclasses.replace(config, head='masked_lm', label_names=()))
+    masked_lm = bs.Pretrained(lm, init_params(lm, 0), None)
+    both = bs.with_masked_lm(cut, bs.remove_heads(masked_lm, RAGGED))
+    assert_equal(both.params['layers'], cut.params['layers'])
+    for other in (masked_lm, bs.remove_heads(masked_lm, RAGGED[:, ::-1])):
+        with pytest.raises(ValueError, match='does not fit'):
+            bs.with_masked_lm(cut, other)
+
+
+# --- what is refused ----------------------------------------------------------------------
+
+
+ASKED = {
+    'head_mask': lambda model, inputs, _: run(model, inputs, head_mask=np.ones((3, 4))),
+    'replacement': lambda model, inputs, _: run(
+        model, inputs, baseline='mean', replacement=np.zeros((3, 4, 6), np.float32)
+    ),
+    'map_change': lambda model, inputs, _: run(
+        model, inputs, map_change=np.zeros((3, 3, 4, 9, 9), np.float32)
+    ),
+    'sweep': lambda model, _, batches: bs.sweep(model, batches, np.ones((1, 3, 4))),
+    'collect': lambda model, _, batches: bs.collect(model, batches, ['[SEP]']),
+    'compare': lambda model, _, batches: bs.compare(
+        bs.restore_heads(model), model, batches, ['cosine']
+    ),
+    'mean_contexts': lambda model, _, batches: bs.mean_contexts(model, batches),
+    'attention_maps': lambda model, *_: bs.attention_maps(model, ['the cat saw the dog']),
+}
+
+
+@pytest.mark.parametrize('asked', ASKED)
+def test_single_heads_cannot_be_asked_about(whole, inputs, asked):
+    cut = bs.remove_heads(whole, RAGGED)
+    batches = bs.encode(whole.tokenizer, texts(4))
+    ASKED[asked](whole, inputs, batches)
+    with pytest.raises(
+        ValueError, match=r"\(bert, 3 layers, 4 heads, width 24, 6 of 12 heads.*baseline='zero'"
+    ):
+        ASKED[asked](cut, inputs, batches)
+
+
+@pytest.mark.parametrize(
+    ('mask', 'named'),
+    [
+        (np.ones((4, 3)), r'\[layers, heads\] = \[3, 4\], got \[4, 3\]'),
+        (np.ones(4), r'got \[4\]'),
+        (np.full((3, 4), 0.5), 'no other number, such as 0.5'),
+        (np.full((3, 4), np.nan), 'such as nan'),
+        (np.ones((3, 4)), 'keeps L2-H1, which this model has lost'),
+    ],
+)
+def test_masks_that_cannot_be_cut(whole, untyped, mask, named):
+    with pytest.raises(ValueError, match=named):
+        bs.remove_heads(bs.remove_heads(whole, RAGGED), mask)
+
+
+def test_only_models_lose_heads(whole, untyped):
+    for change in (lambda model: bs.remove_heads(model, RAGGED), bs.restore_heads):
+        with pytest.raises(TypeError, match='Bert is not a model with weights'):
+            change(whole.bert)
+
+
+def test_the_config_says_which_heads_are_left():
+    config = BertConfig(
+        num_hidden_layers=2, num_attention_heads=4, hidden_size=8, pruned_heads=((1, 3), ())
+    )
+    assert config.heads_left == ((0, 2), (0, 1, 2, 3))
+    assert dataclasses.replace(config, pruned_heads=()).heads_left == ((0, 1, 2, 3),) * 2
+    assert removal.heads_left(config).astype(int).tolist() == [[1, 0, 1, 0], [1, 1, 1, 1]]
