@@ -62,6 +62,9 @@ _MEMBERS = {
     'pruning.gates': ('Gated', 'train_gates'),
     'pruning.outliers': ('find_outliers', 'without_dimensions'),
     'pruning.removal': ('remove_heads', 'restore_heads'),
+    'pruning.shapley': ('Shapley', 'shapley_values'),
+    'pruning.steps': ('nested_masks',),
+    'pruning.subnetworks': ('without_heads',),
     'pruning.timing': ('RemovalTimes', 'time_removal'),
     'report.explorer': ('Explorer',),
     'runs.result': ('Finding', 'Result'),
@@ -147,6 +150,9 @@ if TYPE_CHECKING:
     from bert_secrets_jax.pruning.gates import Gated, train_gates
     from bert_secrets_jax.pruning.outliers import find_outliers, without_dimensions
     from bert_secrets_jax.pruning.removal import remove_heads, restore_heads
+    from bert_secrets_jax.pruning.shapley import Shapley, shapley_values
+    from bert_secrets_jax.pruning.steps import nested_masks
+    from bert_secrets_jax.pruning.subnetworks import without_heads
     from bert_secrets_jax.pruning.timing import RemovalTimes, time_removal
     from bert_secrets_jax.report.explorer import Explorer
     from bert_secrets_jax.runs.result import Finding, Result

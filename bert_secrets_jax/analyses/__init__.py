@@ -20,6 +20,7 @@ from bert_secrets_jax.analyses.features import Features, features
 from bert_secrets_jax.analyses.finetuning import Finetuning, finetuning
 from bert_secrets_jax.analyses.frames import Frames, frames
 from bert_secrets_jax.analyses.gates import Gates, gates
+from bert_secrets_jax.analyses.importance import Importance, importance
 from bert_secrets_jax.analyses.interactions import Interactions, interactions
 from bert_secrets_jax.analyses.look_at import LookAt, look_at
 from bert_secrets_jax.analyses.masked_lm_ablation import MaskedLMAblation, masked_lm_ablation
@@ -27,8 +28,12 @@ from bert_secrets_jax.analyses.outliers import Outliers, outliers
 from bert_secrets_jax.analyses.overview import Overview, overview
 from bert_secrets_jax.analyses.patterns import Patterns, patterns
 from bert_secrets_jax.analyses.probing import Probing, probing
+from bert_secrets_jax.analyses.pruning import Pruning, pruning
 from bert_secrets_jax.analyses.relations import Relations, relations
+from bert_secrets_jax.analyses.replacements import Replacements, replacements
+from bert_secrets_jax.analyses.roles import Roles, roles
 from bert_secrets_jax.analyses.special_tokens import SpecialTokens, special_tokens
+from bert_secrets_jax.analyses.subnetworks import Subnetworks, subnetworks
 from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads, syntax_heads
 from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.runs.result import Subject
@@ -45,6 +50,7 @@ __all__ = [
     'Finetuning',
     'Frames',
     'Gates',
+    'Importance',
     'Interactions',
     'LookAt',
     'MaskedLMAblation',
@@ -52,9 +58,13 @@ __all__ = [
     'Overview',
     'Patterns',
     'Probing',
+    'Pruning',
     'Relations',
+    'Replacements',
+    'Roles',
     'SpecialTokens',
     'Subject',
+    'Subnetworks',
     'SyntaxHeads',
     'TextSettings',
     'ablation',
@@ -68,6 +78,7 @@ __all__ = [
     'finetuning',
     'frames',
     'gates',
+    'importance',
     'interactions',
     'look_at',
     'masked_lm_ablation',
@@ -75,7 +86,11 @@ __all__ = [
     'overview',
     'patterns',
     'probing',
+    'pruning',
     'relations',
+    'replacements',
+    'roles',
     'special_tokens',
+    'subnetworks',
     'syntax_heads',
 ]

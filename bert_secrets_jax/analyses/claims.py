@@ -23,6 +23,7 @@ from bert_secrets_jax.analyses.outliers import Outliers
 from bert_secrets_jax.analyses.patterns import ALL_SPECIAL, NAMES, UPPER, Patterns
 from bert_secrets_jax.analyses.populations import ANY_FINETUNING
 from bert_secrets_jax.analyses.probing import Probing
+from bert_secrets_jax.analyses.pruning import Pruning
 from bert_secrets_jax.analyses.relations import Relations
 from bert_secrets_jax.analyses.special_tokens import SpecialTokens
 from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads
@@ -525,6 +526,10 @@ def _outliers_needed(measured: Measured) -> Verdict | None:
     return measured.first(Outliers).verdict
 
 
+def _pruned(claim: Claim, measured: Measured) -> Verdict | None:
+    return measured.first(Pruning).verdicts.get(claim)
+
+
 def _relation_heads(measured: Measured) -> Verdict | None:
     found = measured.first(SyntaxHeads)
     if found is None or found.published_gains is None:
@@ -601,6 +606,13 @@ _TESTS_BESIDE: dict[type[Result], dict[Claim, tuple[Callable[[Measured], Verdict
         verdicts.ATTENTION_BEYOND_RANDOM: (
             functools.partial(_probes, verdicts.ATTENTION_BEYOND_RANDOM),
             'probing with word vectors and with random weights',
+        ),
+    },
+    Pruning: {
+        verdicts.HEADS_CAN_GO: (functools.partial(_pruned, verdicts.HEADS_CAN_GO), 'pruning'),
+        verdicts.ORDER_TELLS: (
+            functools.partial(_pruned, verdicts.ORDER_TELLS),
+            'pruning with random orders',
         ),
     },
     Outliers: {

@@ -345,9 +345,9 @@ class Gates(Result):
             sample_of='runs',
             template=(
                 f'Of {{heads}} heads, {{first:.4g}} are kept{ends} (gates rounded, mean over '
-                '{seeds} seeds). The score ({metric}) is significantly lower than with all heads in '
-                '{down} of {sample} runs and higher in {up}, after correction for all of them (Holm; {test} '
-                'test, {examples} examples).'
+                '{seeds} seeds). The score ({metric}) is significantly lower than with all heads '
+                'in {down} of {sample} runs and higher in {up}, after correction for all of them '
+                '(Holm; {test} test, {examples} examples).'
             ),
             numbers={
                 'heads': self._heads,

@@ -512,23 +512,17 @@ def _found(
     what: str,
     folder: str | pathlib.Path | None,
 ) -> Found:
-    file = None
-    if folder is not None:
-        config = repr(dataclasses.asdict(model.config))
-        texts = encoded.input_ids, encoded.token_type_ids, encoded.lengths, encoded.marks
-        name = fingerprint(config, model.params, texts, links, offsets)
-        file = pathlib.Path(folder) / f'{name}.npz'
-        if file.exists():
-            try:
-                return store.read(file, Found, key=name)
-            except ValueError:
-                logging.warning('%s is damaged: this pass is made again.', file)
-    batches = bucket(encoded, **settings.bucketing)
-    shown = progress(batches, what, size=lambda batch: batch.size)
-    found = stream((model,), shown, {'found': finding(links, offsets)}, mesh=settings.mesh)['found']
-    if file is not None:
-        store.write(file, found, key=file.stem)
-    return found
+    config = repr(dataclasses.asdict(model.config))
+    texts = encoded.input_ids, encoded.token_type_ids, encoded.lengths, encoded.marks
+    name = '' if folder is None else fingerprint(config, model.params, texts, links, offsets)
+
+    def compute() -> Found:
+        batches = bucket(encoded, **settings.bucketing)
+        shown = progress(batches, what, size=lambda batch: batch.size)
+        statistics = {'found': finding(links, offsets)}
+        return stream((model,), shown, statistics, mesh=settings.mesh)['found']
+
+    return store.kept(folder, name, Found, compute)
 
 
 def _beyond(

@@ -184,6 +184,32 @@ def get_config(arg: str = '') -> ConfigDict:
                 # as 'L1-H2,L7-H6,L7-H7', or of all.
                 'pairs_of': 'all',
             },
+            'importance': {
+                # How much heads are needed is measured on so many training examples; 0 is all.
+                'max_examples': 200,
+                # Permutations for Shapley values of heads: even, at least 4. Each takes as long as
+                # a pass over these examples for every head, so that 0 leaves them out.
+                'permutations': 0,
+            },
+            'prune': {
+                # Random orders to compare with.
+                'draws': 10,
+                # As good as the full model is one whose score is at most so much lower; 0.01 is a
+                # point.
+                'tolerance': 0.01,
+                # The sparsest such model is timed with so many examples at once, numbers with
+                # commas between them; '' does not time it.
+                'batch_sizes': '1,16',
+            },
+            'replacements': {
+                # Passes over the training examples of `importance.max_examples` for the constants
+                # that best replace heads.
+                'passes': 10,
+            },
+            'subnetworks': {
+                # The good one has the fewest heads that reach this share of the full score.
+                'share': 0.9,
+            },
             'gates': {
                 # What an open head costs, in nats of the loss of an example: prices with commas
                 # between them, all of which the program `gates` tries at the same time.
@@ -234,6 +260,10 @@ def shrink(config: ConfigDict) -> ConfigDict:
     config.probe.num_seeds = 2
     config.probe.epochs = 1
     config.gates.epochs = 1
+    config.importance.max_examples = 12
+    config.prune.draws = 2
+    config.prune.batch_sizes = ''
+    config.replacements.passes = 1
     config.train.max_examples = 16
     config.train.max_dev_examples = 64
     config.train.epochs = 1

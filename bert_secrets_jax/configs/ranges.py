@@ -48,6 +48,12 @@ NUMBERS: Mapping[str, Range] = types.MappingProxyType(
         'ablation.choose_examples': _COUNT_OR_ALL,
         'ablation.seeds': Range(0, 1_000),
         'ablation.chunk_tokens': Range(0, 100_000_000),
+        'importance.max_examples': _COUNT_OR_ALL,
+        'importance.permutations': Range(0, 100_000),
+        'prune.draws': Range(0, 1_000),
+        'prune.tolerance': Range(0.0, 1.0, whole=False, without=1.0),
+        'replacements.passes': Range(1, 10_000),
+        'subnetworks.share': Range(0.01, 0.99, whole=False),
         'gates.num_seeds': Range(1, 1_000),
         'gates.epochs': Range(1, 10_000),
         'gates.learning_rate': Range(0.0, 100.0, whole=False, without=0.0),
@@ -86,8 +92,12 @@ _LISTED: Mapping[str, tuple[str, ...]] = types.MappingProxyType(
 )  # fmt: skip
 # Of settings that are numbers with commas between them, each is in this range.
 _NUMBERS_LISTED: Mapping[str, Range] = types.MappingProxyType(
-    {'gates.coefficients': Range(0.0, 1e6, whole=False)}
+    {
+        'gates.coefficients': Range(0.0, 1e6, whole=False),
+        'prune.batch_sizes': Range(1, 100_000),
+    }
 )
+_NEEDED = ('gates.coefficients',)
 _NUMBER = re.compile(r'[0-9]+(\.[0-9]*)?(e-?[0-9]{1,2})?')
 _SWITCHES = (
     'model.allow_unknown', 'masked_lm.one_at_a_time', 'probe.random_weights', 'gates.frozen',
@@ -136,6 +146,8 @@ def check(config: ConfigDict) -> None:
                 faults.append(f'{name} is {either(allowed)}, not {shortened(word)}')
     for name, allowed in _NUMBERS_LISTED.items():
         value = _of(config, name)
+        if value == '' and name not in _NEEDED:
+            continue
         try:
             found = numbers_in(value)
         except ValueError:
@@ -167,7 +179,7 @@ def check(config: ConfigDict) -> None:
         raise ValueError('; '.join(faults) + '.')
 
 
-def numbers_in(text: str) -> tuple[float, ...]:
+def numbers_in(text: str) -> tuple[float | int, ...]:
     """Return the numbers of a setting that has several, with commas between them.
 
     >>> numbers_in('0.01, 3e-2')
@@ -179,7 +191,7 @@ def numbers_in(text: str) -> tuple[float, ...]:
     words = [word.strip() for word in text.split(',')] if isinstance(text, str) else ['']
     if not all(_NUMBER.fullmatch(word) for word in words):
         raise ValueError(f'{shortened(text)} must be numbers with commas between them.')
-    return tuple(map(float, words))
+    return tuple(int(word) if word.isdigit() else float(word) for word in words)
 
 
 def _texts(settings: Mapping[str, Any], prefix: str = '') -> Iterator[tuple[str, Any]]:

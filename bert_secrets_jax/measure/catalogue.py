@@ -29,6 +29,9 @@ from bert_secrets_jax.model.weights import Pretrained
 
 SHARE = 'share of attention'
 UNIFORM = 'entropy of even attention'
+CONFIDENCE = 'confidence'
+GREATEST_AT_PREVIOUS = 'greatest at previous token'
+GREATEST_AT_NEXT = 'greatest at next token'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,6 +175,11 @@ def _without_annotations() -> list[Described]:
     to_neighbour = share | {'source': clark}
     to_separator = share | {'source': f'{clark}.2'}
     entropy = {'unit': 'nats', 'limits': (0.0, math.inf), 'source': f'{clark}.3'}
+    of_role = {
+        'unit': 'share of tokens',
+        'limits': (0.0, 1.0),
+        'source': 'Voita et al. 2019, section 5.1',
+    }
     focused = entropy | {'least_first': True}
     return [
         Described('[CLS]', 'attention to [CLS]', statistics.to_cls, **to_special),
@@ -231,6 +239,25 @@ def _without_annotations() -> list[Described]:
             **focused,
         ),
         Described(UNIFORM, UNIFORM, statistics.uniform_entropy, **entropy),
+        Described(
+            CONFIDENCE,
+            'greatest attention of a token (confidence)',
+            statistics.confidence,
+            source='Voita et al. 2019, section 4',
+            **share,
+        ),
+        Described(
+            GREATEST_AT_PREVIOUS,
+            'greatest attention at the previous token',
+            statistics.greatest_at_previous,
+            **of_role,
+        ),
+        Described(
+            GREATEST_AT_NEXT,
+            'greatest attention at the next token',
+            statistics.greatest_at_next,
+            **of_role,
+        ),
     ]
 
 

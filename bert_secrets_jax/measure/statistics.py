@@ -335,6 +335,52 @@ def smoothed_entropy_of_cls(attentions: Maps, marks: Marks) -> Result:
     return _entropies(smoothed), _has_any(marks['cls'])
 
 
+def confidence(attentions: Maps, marks: Marks) -> Result:
+    """Greatest attention of a token, averaged over tokens (Voita et al. 2019, section 4).
+
+    The end of a sentence does not count there: attention to [SEP] is left out here, and so are the
+    rows of [SEP].
+    """
+    ends = marks['sep']
+    greatest = jnp.where(ends[None, None, None], 0, attentions).max(axis=-1)
+    return _over_queries(greatest, marks['token'] & ~ends)
+
+
+def greatest_at_previous(attentions: Maps, marks: Marks) -> Result:
+    """Share of tokens whose greatest attention is to the token before (Voita et al. 2019, 5.1).
+
+    [CLS] and [SEP] may receive it, and do not count among the tokens that attend.
+    """
+    return _greatest_at(attentions, marks, -1)
+
+
+def greatest_at_next(attentions: Maps, marks: Marks) -> Result:
+    """Share of tokens whose greatest attention is to the token after (Voita et al. 2019, 5.1).
+
+    [CLS] and [SEP] may receive it, and do not count among the tokens that attend.
+    """
+    return _greatest_at(attentions, marks, 1)
+
+
+@functools.cache
+def greatest_at(name: str) -> Statistic:
+    """Return the share of tokens whose greatest attention is to a token of a type.
+
+    [CLS] and [SEP] may receive it, and do not count among the tokens that attend. Examples without
+    the type are left out.
+
+    Args:
+      name: The name of the type among the marks.
+    """
+
+    def statistic(attentions: Maps, marks: Marks) -> Result:
+        marked, ordinary = marks[name], _ordinary(marks)
+        hit = marked[attentions.argmax(axis=-1)].astype(attentions.dtype)
+        return _over_queries(hit, ordinary)[0], _has_any(marked) * _has_any(ordinary)
+
+    return statistic
+
+
 def uniform_entropy(attentions: Maps, marks: Marks) -> Result:
     """Entropy of attention that is spread evenly over the real tokens, log(T), for each head."""
     count = jnp.maximum(marks['token'].sum(), 1).astype(attentions.dtype)
@@ -435,6 +481,18 @@ def _at_offset(attentions: Maps, marks: Marks, offset: int) -> Result:
     before, after = max(-offset, 0), max(offset, 0)
     received = jnp.pad(diagonal, ((0, 0), (0, 0), (before, after)))
     return _over_queries(received, marks['token'])
+
+
+def _ordinary(marks: Marks) -> Bool[Array, ' T']:
+    """Return which tokens are neither [CLS] nor [SEP]."""
+    return marks['token'] & ~marks['cls'] & ~marks['sep']
+
+
+def _greatest_at(attentions: Maps, marks: Marks, offset: int) -> Result:
+    ordinary = _ordinary(marks)
+    found = attentions.argmax(axis=-1) - jnp.arange(attentions.shape[-2])
+    hit = (found == offset).astype(attentions.dtype)
+    return _over_queries(hit, ordinary)[0], _has_any(ordinary)
 
 
 def _of_cls(attentions: Maps, marks: Marks) -> Float[Array, 'L N S']:

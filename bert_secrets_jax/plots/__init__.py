@@ -24,13 +24,14 @@ if TYPE_CHECKING:
         interaction_matrix,
     )
     from bert_secrets_jax.plots.maps import head_maps, map_grid
-    from bert_secrets_jax.plots.points import planes, points_by_row, scores_by_heads
+    from bert_secrets_jax.plots.points import head_scatter, planes, points_by_row, scores_by_heads
     from bert_secrets_jax.plots.profiles import (
         distance_histograms,
         head_points,
         layer_effects,
         layer_profiles,
         learning_curves,
+        pruning_curves,
         training_curves,
     )
 
@@ -48,13 +49,14 @@ __getattr__, __dir__, __all__ = lazy.attach(
             'interaction_matrix',
         ),
         'maps': ('head_maps', 'map_grid'),
-        'points': ('planes', 'points_by_row', 'scores_by_heads'),
+        'points': ('head_scatter', 'planes', 'points_by_row', 'scores_by_heads'),
         'profiles': (
             'distance_histograms',
             'head_points',
             'layer_effects',
             'layer_profiles',
             'learning_curves',
+            'pruning_curves',
             'training_curves',
         ),
     },

@@ -118,4 +118,27 @@ def scores_by_heads(
         # Named here: Matplotlib leaves out points whose label begins with an underscore.
         figure.legend(*zip(*entries, strict=True), loc='outside lower right', ncols=3,
                       frameon=False, fontsize=7)  # fmt: skip
+
+
+def head_scatter(panels: Mapping[str, np.ndarray], values: np.ndarray, *, label: str) -> Figure:
+    """Draw each head as a point, one panel per title, coloured by layer.
+
+    Args:
+      panels: What is on the horizontal axis of each panel [L, N], by its title.
+      values: What is on the vertical axis of all panels [L, N].
+      label: The label of the vertical axis, with the unit.
+    """
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(2.3 * len(panels) + 0.9, 2.7), layout='constrained')
+        axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        layers = np.repeat(np.arange(1, len(values) + 1), values.shape[1])
+        for axis, (title, each) in zip(axes, panels.items(), strict=True):
+            points = axis.scatter(each.ravel(), values.ravel(), c=layers, cmap='viridis', s=12)
+            axis.axhline(0, color='0.5', linewidth=0.8, zorder=0)
+            axis.set_title(title, fontsize=8)
+            axis.tick_params(labelsize=7)
+            axis.grid(alpha=0.3)
+        axes[0].set_ylabel(label)
+        bar = figure.colorbar(points, ax=axes, label='layer', pad=0.01)
+        bar.set_ticks(np.unique(layers))
         return figure

@@ -206,6 +206,51 @@ def training_curves(
         return figure
 
 
+def pruning_curves(
+    curves: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]],
+    kept: np.ndarray,
+    *,
+    full: float,
+    random: np.ndarray | None = None,
+    label: str,
+) -> Figure:
+    """Draw scores against the share of heads that is left, one line per order.
+
+    Args:
+      curves: The scores [K] and the ends of their intervals [K], by the name of the order.
+      kept: The share of heads that is left at each step [K].
+      full: The score with all heads, drawn as a dashed line.
+      random: The scores in random orders [D, K], drawn as a grey range; None draws none.
+      label: The label of the vertical axis, with the unit.
+    """
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(6.4, 3.6), layout='constrained')
+        axis = figure.subplots()
+        entries = {'all heads': axis.axhline(full, color='0.4', linestyle='--', linewidth=0.9)}
+        share = 100 * kept
+        if random is not None:
+            low, high = random.min(axis=0), random.max(axis=0)
+            axis.fill_between(share, low, high, color='0.85', linewidth=0)
+            (entries['at random'],) = axis.plot(share, random.mean(axis=0), color='0.55')
+        # Side by side, so that the intervals of one order do not hide those of another.
+        apart = 1.4 / max(len(curves), 1)
+        for index, (name, (values, low, high)) in enumerate(curves.items()):
+            colour = COLOURS[index % len(COLOURS)]
+            shifted = share + apart * (index - (len(curves) - 1) / 2)
+            axis.vlines(shifted, low, high, color=colour, linewidth=0.8, alpha=0.6)
+            (entries[name],) = axis.plot(
+                shifted, values, 'o-', color=colour, markersize=3, linewidth=1.2
+            )
+        axis.set(xlabel='heads that are left (%)', ylabel=label)
+        axis.invert_xaxis()
+        axis.grid(axis='y', alpha=0.3)
+        figure.legend(
+            entries.values(), entries.keys(), loc='outside lower center', ncols=3, frameon=False,
+            fontsize=7,
+        )  # fmt: skip
+        return figure
+
+
 def distance_histograms(counts: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
     """Draw the share of links by the distance of their tokens, one panel per title.
 

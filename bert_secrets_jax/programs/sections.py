@@ -5,12 +5,14 @@ An analysis is added to reports and to the command line by one entry in `SECTION
 
 import contextlib
 import dataclasses
+import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from absl import logging
 
 from bert_secrets_jax.ablation.interactions import single_and_pair_masks
-from bert_secrets_jax.ablation.masks import all_heads, disable, parse_heads
+from bert_secrets_jax.ablation.masks import all_heads, disable, parse_heads, single_heads
+from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.seeds import METRICS as METRICS_OVER_SEEDS
 from bert_secrets_jax.ablation.selection import Answers
 from bert_secrets_jax.ablation.sweep import Swept
@@ -21,6 +23,7 @@ from bert_secrets_jax.analyses.ablation import (
     answers,
     assess,
     is_chosen_from,
+    with_intact,
 )
 from bert_secrets_jax.analyses.ablation_over_seeds import (
     AblationOverSeeds,
@@ -36,6 +39,7 @@ from bert_secrets_jax.analyses.features import Features, feature_statistics
 from bert_secrets_jax.analyses.finetuning import Finetuning, finetuning
 from bert_secrets_jax.analyses.frames import Frames, frames
 from bert_secrets_jax.analyses.gates import Gates, assess_gates
+from bert_secrets_jax.analyses.importance import Importance, compare_scores, effects_of
 from bert_secrets_jax.analyses.interactions import Interactions, assess_pairs
 from bert_secrets_jax.analyses.look_at import STATISTICS as LOOKED_AT
 from bert_secrets_jax.analyses.look_at import LookAt
@@ -54,19 +58,30 @@ from bert_secrets_jax.analyses.patterns import (
     map_statistics,
 )
 from bert_secrets_jax.analyses.probing import Probing, probing
+from bert_secrets_jax.analyses.pruning import Pruning, check_pruning, time_sparsest
+from bert_secrets_jax.analyses.pruning import assemble as assemble_pruning
 from bert_secrets_jax.analyses.relations import Relations, assemble, relation_statistics
+from bert_secrets_jax.analyses.replacements import Replacements, replacements
+from bert_secrets_jax.analyses.roles import Roles, role_statistics, with_rarest
+from bert_secrets_jax.analyses.roles import from_results as roles_from
 from bert_secrets_jax.analyses.special_tokens import STATISTICS, SpecialTokens
+from bert_secrets_jax.analyses.subnetworks import Subnetworks, subnetworks
 from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads, syntax_heads
-from bert_secrets_jax.analyses.tables import describe
+from bert_secrets_jax.analyses.tables import Tables, describe
+from bert_secrets_jax.analyses.texts import encoded_of, in_one_pass
+from bert_secrets_jax.configs.ranges import numbers_in
 from bert_secrets_jax.data.encoding import knows_words
 from bert_secrets_jax.data.framenet import framenet_sample, read_framenet, read_framenet_sample
 from bert_secrets_jax.data.tasks import Example, draw
 from bert_secrets_jax.data.treebank import treebank_sample
 from bert_secrets_jax.measure.catalogue import RELATIONS, Described, named
+from bert_secrets_jax.model.weights import save_pretrained
 from bert_secrets_jax.patterns.classifier import pattern_comparisons
 from bert_secrets_jax.programs import inputs
 from bert_secrets_jax.programs.study import Study
+from bert_secrets_jax.pruning.curves import PrunedModel, prune_model
 from bert_secrets_jax.pruning.outliers import ends_with_norm
+from bert_secrets_jax.pruning.removal import remove_heads
 from bert_secrets_jax.runs.result import Result
 from bert_secrets_jax.runs.run import NotKept
 
@@ -136,8 +151,14 @@ def _needs_seeds(study: Study) -> str:
     return 'several fine-tuned models (settings train.num_seeds and ablation.seeds)'
 
 
-def _needs_gates(study: Study) -> str:
+def _needs_both(study: Study) -> str:
     return _needs_classifier(study) or _needs_training(study)
+
+
+def _needs_finetuning(study: Study) -> str:
+    if study.config.ablation.checkpoint == 'model':
+        return 'models that this run fine-tunes (setting ablation.checkpoint=finetuned)'
+    return _needs_both(study)
 
 
 def _needs_masked_lm(study: Study) -> str:
@@ -677,6 +698,189 @@ def _gates(study: Study, _) -> Gates:
     return dataclasses.replace(found, subject=study.subject)
 
 
+def _importance(study: Study, _) -> Importance:
+    depends_on = study.on_scored() | {
+        'ablated': study.input('ablated texts'),
+        'metrics': study.config.data.metrics,
+        'task': study.task,
+    }
+
+    def compute(folder: pathlib.Path) -> Importance:
+        scores, model = study.head_scores(), study.ablated_model()
+        labels = labels_of(study.ablated_texts, model.config)
+        swept = sweep_examples(
+            model,
+            study.ablated_texts,
+            with_intact(single_heads(model.config)),
+            baseline='zero',
+            folder=folder,
+            **study.encoding,
+        )
+        metrics, seed = study.metrics(swept.logits.shape[-1]), study.config.seed
+        effects = effects_of(swept, labels, metrics, seed=seed)
+        return compare_scores(
+            scores, effects, same_examples=False, seed=seed, subject=study.subject
+        )
+
+    found = study.kept_whole('importance', Importance, depends_on, compute)
+    return dataclasses.replace(found, subject=study.subject)
+
+
+def _prune(study: Study, _) -> Pruning:
+    settings, seed = study.config.prune, study.config.seed
+    # Of a model that is ablated as it is there is one.
+    seeds = study.ablated_seeds or (None,)
+
+    def metric_of(classes: int) -> str:
+        metric = study.metrics(classes)[0]
+        check_pruning(metric, len(seeds), draws=settings.draws, tolerance=settings.tolerance)
+        return metric
+
+    def on_seed(own: int | None) -> dict:
+        return study.on_scored(own) | {
+            'ablated': study.input('ablated texts'),
+            'metrics': study.config.data.metrics,
+            'task': study.task,
+            'draws': settings.draws,
+        }
+
+    def of_seed(own: int | None) -> PrunedModel:
+        def compute(folder: pathlib.Path) -> PrunedModel:
+            model = study.ablated_model(own)
+            metric = metric_of(model.config.num_labels)
+            return prune_model(
+                model,
+                study.ablated_texts,
+                study.measured_texts,
+                labels_of(study.measured_texts, model.config),
+                study.head_scores(own),
+                metric,
+                draws=settings.draws,
+                seed=seed + (own or 0),
+                folder=folder,
+                **study.encoding,
+            )
+
+        return study.kept_whole('pruned model', PrunedModel, on_seed(own), compute)
+
+    def compute() -> Pruning:
+        models = []
+        for place, own in enumerate(seeds, 1):
+            logging.info('Pruning: fine-tuning %d of %d', place, len(seeds))
+            models.append(of_seed(own))
+        found = assemble_pruning(
+            models,
+            _labels(study),
+            metric_of(models[0].classes),
+            seeds=[own or 0 for own in seeds],
+            measured_on=len(study.measured_texts),
+            tolerance=settings.tolerance,
+            seed=seed,
+            subject=study.subject,
+        )
+        sizes = numbers_in(settings.batch_sizes) if settings.batch_sizes else ()
+        length = study.config.encoding.max_length
+        times = time_sparsest(study.ablated_model(seeds[0]), found, sizes, max_length=length)
+        return dataclasses.replace(found, times=times)
+
+    depends_on = {
+        'seeds': [on_seed(own) for own in seeds],
+        'tolerance': settings.tolerance,
+        'batch_sizes': settings.batch_sizes,
+        'bootstrap': seed,
+    }
+    found = study.run.keep('pruning', Pruning, depends_on, compute)
+    _write_pruned(study, found, depends_on, seeds[0])
+    return dataclasses.replace(found, subject=study.subject)
+
+
+def _write_pruned(study: Study, found: Pruning, depends_on: Mapping, seed: int | None) -> None:
+    """Write the sparsest model of the first seed, with its heads cut out."""
+    folder = study.run.folder_for('pruned/model', depends_on)
+    mask = found.chosen[0].mask
+    if study.run.read_only or folder.exists() or (mask != 0).all():
+        return
+    with study.run.alone(folder):
+        if not folder.exists():
+            save_pretrained(remove_heads(study.ablated_model(seed), mask), folder)
+    logging.info('%s: the model with %d heads.', folder, found.chosen[0].kept)
+
+
+def _replacements(study: Study, _) -> Replacements:
+    passes, seed = study.config.replacements.passes, study.config.seed
+    depends_on = study.on_scored() | {
+        'ablated': study.input('ablated texts'),
+        'passes': passes,
+    }
+    found = study.kept_whole(
+        'replacements',
+        Replacements,
+        depends_on,
+        lambda folder: replacements(
+            study.ablated_model(),
+            study.ablated_texts,
+            fit_on=study.measured_texts,
+            passes=passes,
+            seed=seed,
+            folder=folder,
+            **study.encoding,
+        ),
+    )
+    return dataclasses.replace(found, subject=study.subject)
+
+
+def _subnetworks(study: Study, _) -> Subnetworks:
+    share = study.config.subnetworks.share
+    training = {k: value for k, value in study.training.items() if k != 'checkpoint_every'}
+    depends_on = {
+        'finetuned': study.finetuning_digest('pretrained'),
+        'ablated': study.input('ablated texts'),
+        'measured': study.input('measured texts'),
+        'share': share,
+    }
+    found = study.kept_whole(
+        'subnetworks',
+        Subnetworks,
+        depends_on,
+        lambda folder: subnetworks(
+            study.pretrained,
+            study.finetuned('pretrained'),
+            study.train,
+            study.ablated_texts,
+            measured_on=study.measured_texts,
+            share=share,
+            training=training,
+            max_length=study.config.encoding.max_length,
+            folder=folder,
+        ),
+    )
+    return dataclasses.replace(found, subject=study.subject)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _OfRoles:
+    """What the roles of heads are read from, as a file keeps it."""
+
+    tables: Tables
+    chance: tuple[float, float]
+
+
+def _roles(study: Study, results: Sequence[Result]) -> Roles:
+    def compute() -> _OfRoles:
+        settings, model = study.settings, study.pretrained
+        encoded = encoded_of(model, study.texts, settings, annotated=False)
+        encoded, chance = with_rarest(encoded)
+        return _OfRoles(in_one_pass(model, encoded, role_statistics(), settings, 'Roles'), chance)
+
+    found = study.run.keep('roles', _OfRoles, study.on_texts(), compute)
+    others = list(results)
+    if not any(isinstance(each, SyntaxHeads) for each in others) and not _needs_trees(study):
+        others.append(_syntax_heads(study, ()))
+    return roles_from(
+        found.tables, found.chance, others, seed=study.config.seed, subject=study.subject
+    )
+
+
 def _labels(study: Study):
     return labels_of(study.ablated_texts, study.ablated_model().config)
 
@@ -744,13 +948,18 @@ SECTIONS: Mapping[str, Section] = {
     'ablate': Section(_ablation, needs=_needs_classifier),
     'ablate_seeds': Section(_ablation_over_seeds, needs=_needs_seeds),
     'interactions': Section(_interactions, needs=_needs_classifier),
-    'gates': Section(_gates, needs=_needs_gates),
+    'importance': Section(_importance, needs=_needs_both),
+    'prune': Section(_prune, needs=_needs_both),
+    'replacements': Section(_replacements, needs=_needs_both),
+    'subnetworks': Section(_subnetworks, needs=_needs_finetuning),
+    'gates': Section(_gates, needs=_needs_both),
+    'roles': Section(_roles),
     # Shows the findings of the others for each head.
     'maps': Section(_example_maps, _telling),
     'claims': Section(_claims),
 }
-# Pairs of all heads take a day, and gates are trained for minutes.
-ONLY_ON_REQUEST = ('interactions', 'gates')
+# Pairs of all heads take a day, and what these train takes minutes to hours.
+ONLY_ON_REQUEST = ('interactions', 'replacements', 'subnetworks', 'gates')
 # The beginning of the names of a section's files, if it is not the name of the section.
 FILES = {
     'cluster': 'clusters',
@@ -759,4 +968,5 @@ FILES = {
     'finetune': 'finetuning',
     'masked_lm': 'masked_lm_ablation',
     'probe': 'probes',
+    'prune': 'pruning',
 }

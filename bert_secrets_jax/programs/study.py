@@ -73,6 +73,7 @@ from bert_secrets_jax.probes.vectors import Vectors, read_vectors
 from bert_secrets_jax.programs import inputs
 from bert_secrets_jax.progress import progress
 from bert_secrets_jax.pruning.gates import Gated, train_gates
+from bert_secrets_jax.pruning.scores import HeadScores, check_permutations, head_scores
 from bert_secrets_jax.runs.result import Subject
 from bert_secrets_jax.runs.run import NotKept, Run, digest, remove
 
@@ -289,6 +290,12 @@ class Study:
         wanted = self.config.ablation.max_examples
         return self.once('ablated texts', lambda: self._drawn(self.dev, wanted))
 
+    @property
+    def measured_texts(self) -> list[Example]:
+        """The training examples that heads are scored on: `importance.max_examples` of `train`."""
+        wanted = self.config.importance.max_examples
+        return self.once('measured texts', lambda: self._drawn(self.train, wanted))
+
     def _read(self, split: str) -> list[Any]:
         data = self.config.data
         if data.source == 'segments':
@@ -402,8 +409,8 @@ class Study:
 
         Args:
           name: The name of the input: 'weights', 'texts' (those that are analysed), 'dev', 'train',
-            'ablated texts', 'choosing texts', 'annotations', 'classifier', 'frames', 'treebank' or
-            'vectors'.
+            'ablated texts', 'choosing texts', 'measured texts', 'annotations', 'classifier',
+            'frames', 'treebank' or 'vectors'.
 
         Raises:
           FileNotFoundError: The input is not there, and the run has noted no digest of it.
@@ -437,6 +444,7 @@ class Study:
             'train': lambda: _digest_of(self.train),
             'ablated texts': lambda: _digest_of(self.ablated_texts),
             'choosing texts': lambda: _digest_of(self.choosing_texts),
+            'measured texts': lambda: _digest_of(self.measured_texts),
             'annotations': lambda: _digest_of(self.annotations),
             'classifier': self._digest_of_classifier,
             'frames': self._digest_of_frames,
@@ -461,6 +469,7 @@ class Study:
                 config.ablation.max_examples,
                 config.ablation.choose_examples,
             ],
+            'measured texts': [*texts, config.train.max_examples, config.importance.max_examples],
             'annotations': [*texts, config.linguistics.to_dict()],
             'classifier': config.patterns.classifier,
             'frames': config.frames.to_dict(),
@@ -903,7 +912,7 @@ class Study:
         gates, train = self.config.gates, self.config.train
         shared = ('batch_size', 'micro_batch', 'warmup', 'weight_decay', 'clip', 'optimizer')
         return {
-            'coefficients': numbers_in(gates.coefficients),
+            'coefficients': tuple(map(float, numbers_in(gates.coefficients))),
             'seeds': tuple(self.config.seed + run for run in range(gates.num_seeds)),
             'frozen': gates.frozen,
             'epochs': gates.epochs,
@@ -918,6 +927,52 @@ class Study:
         return {name: ablated[name] for name in ('model', 'texts')} | {
             'train': self.input('train'),
             'settings': _plain(self.gate_settings),
+        }
+
+    def on_scored(self, seed: int | None = None) -> dict[str, Any]:
+        """Return everything that the scores of heads depend on.
+
+        Args:
+          seed: The seed of the model's fine-tuning; None takes the first.
+        """
+        return {
+            'model': self.on_ablated(seed)['model'],
+            'texts': self.input('measured texts'),
+            'max_length': self.config.encoding.max_length,
+            'permutations': self.config.importance.permutations,
+            'seed': self.config.seed,
+        }
+
+    def head_scores(self, seed: int | None = None) -> HeadScores:
+        """Return how much each head is needed on the training examples, measured or read.
+
+        Args:
+          seed: The seed of the model's fine-tuning; None takes the first.
+        """
+
+        def compute(folder: pathlib.Path) -> HeadScores:
+            model = self.ablated_model(seed)
+            return head_scores(
+                model,
+                self.measured_texts,
+                labels_of(self.measured_texts, model.config),
+                permutations=self.config.importance.permutations,
+                seed=self.config.seed,
+                folder=folder,
+                **self.encoding,
+            )
+
+        check_permutations(self.config.importance.permutations)
+        return self.kept_whole('scores of heads', HeadScores, self.on_scored(seed), compute)
+
+    @property
+    def encoding(self) -> dict[str, Any]:
+        """The settings of every pass over texts, by the names of `sweep_examples`."""
+        return {
+            'max_length': self.config.encoding.max_length,
+            'tokens_per_batch': self.config.encoding.tokens_per_batch,
+            'chunk_tokens': self.config.ablation.chunk_tokens or None,
+            'mesh': self.mesh,
         }
 
     def gated(self) -> Gated:
@@ -963,10 +1018,7 @@ class Study:
         return {
             'baseline': self.config.ablation.baseline,
             'donor_seed': self.config.seed,
-            'max_length': self.config.encoding.max_length,
-            'tokens_per_batch': self.config.encoding.tokens_per_batch,
-            'chunk_tokens': self.config.ablation.chunk_tokens or None,
-            'mesh': self.mesh,
+            **self.encoding,
         }
 
     def masked_lm_losses(self, when: str, name: str) -> MaskedLosses:

@@ -11,10 +11,11 @@ import json
 import pathlib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
+from absl import logging
 
 from bert_secrets_jax.files import checksum, parse_json, read_arrays, write_arrays
 
@@ -75,6 +76,30 @@ def read(path: pathlib.Path, kind: type[T], *, key: str = '') -> T:
     if found[0] == kind.__name__:
         raise ValueError(f'{path} is of another version: delete it to compute it again.')
     raise ValueError(f'{path} holds {found[0]}, not {kind.__name__}.')
+
+
+def kept(
+    folder: str | pathlib.Path | None, name: str, kind: type[T], compute: Callable[[], T]
+) -> T:
+    """Return a dataclass that is computed once, and from then on read from a folder.
+
+    Args:
+      folder: The folder; None computes without keeping.
+      name: A name made of everything that the value depends on (`files.fingerprint`).
+      kind: The dataclass.
+      compute: A function that computes it.
+    """
+    if folder is None:
+        return compute()
+    file = pathlib.Path(folder) / f'{name}.npz'
+    if file.exists():
+        try:
+            return read(file, kind, key=name)
+        except ValueError:
+            logging.warning('%s is damaged: it is computed again.', file)
+    found = compute()
+    write(file, found, key=name)
+    return found
 
 
 def _encode(value: Any, arrays: dict[str, np.ndarray], where: str) -> Any:

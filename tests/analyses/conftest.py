@@ -141,6 +141,32 @@ def results(model, masked_lm, tuned, texts, settings):
     found['outliers'] = analyses.outliers(
         with_outliers(masked_lm, [5]), texts, tuned=tuned, draws=19, max_length=32, **subject
     )
+    few = texts[:12]
+    found['importance'] = analyses.importance(
+        tuned, texts, measured_on=few, permutations=4, max_length=32, **subject
+    )
+    found['pruning'] = analyses.pruning(
+        tuned, texts, measured_on=few, draws=2, shares=(0, 0.5, 0.75), max_length=32, **subject
+    )
+    found['replacements'] = analyses.replacements(
+        tuned, texts, fit_on=few, passes=2, max_length=32, **subject
+    )
+    found['subnetworks'] = analyses.subnetworks(
+        model,
+        tuned,
+        texts,
+        texts,
+        measured_on=few,
+        max_length=32,
+        training={'epochs': 1, 'batch_size': 8, 'learning_rate': 1e-3},
+        **subject,
+    )
+    found['roles'] = analyses.roles(
+        model,
+        texts,
+        results=[found[name] for name in ('syntax_heads', 'patterns', 'pruning')],
+        **common,
+    )
     found['claims'] = analyses.claims(*found.values(), **subject)
     found['overview'] = analyses.overview({'MRPC': list(found.values()), 'own': []})
     return found

@@ -116,7 +116,8 @@ def test_seeds_are_averaged():
     assert sentence(result, 'heads kept') == (
         'Of 6 heads, 4.5 are kept with lambda = 0.1 and 2 with lambda = 0.2 (gates rounded, mean '
         'over 2 seeds). The score (accuracy) is significantly lower than with all heads in 1 of 4 '
-        'runs and higher in 0, after correction for all of them (Holm; exact McNemar test, 400 examples).'
+        'runs and higher in 0, after correction for all of them (Holm; exact McNemar test, 400 '
+        'examples).'
     )
     # Closed in half of the seeds.
     closes = result.frames()['heads']['closes_at_lambda']

@@ -18,8 +18,7 @@ NAMES = (
     'special_tokens', 'features', 'cls_tokens', 'relations', 'frames', 'patterns',
     'attention_change', 'finetuning', 'ablation', 'ablation_over_seeds', 'interactions',
     'gates', 'example_maps', 'masked_lm_ablation', 'clusters', 'look_at', 'syntax_heads', 'probing',
-    'outliers',
-    'claims',
+    'outliers', 'importance', 'pruning', 'replacements', 'subnetworks', 'roles', 'claims',
     'overview',
 )  # fmt: skip
 

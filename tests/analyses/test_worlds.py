@@ -22,6 +22,7 @@ from bert_secrets_jax.measure.links import LinkTest, NullTest
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.patterns.classifier import load_classifier
 from bert_secrets_jax.patterns.correct import corrected
+from bert_secrets_jax.pruning.curves import curve_of, lead_over_random
 
 # Draws just beside the bound, and clearly beside it.
 _DRAWS, _FEW_DRAWS = 200, 30
@@ -357,6 +358,50 @@ def no_head_for_all(rng, margin):
     return claims.no_head_for_all(*gain_of(rng, claims.PRACTICAL_LEAD - margin))
 
 
+def changed(rng, right, loss):
+    """Whether each example [S, E] is still right: mostly so, and less often by a loss."""
+    to_wrong, to_right = 0.1 + np.asarray(loss), 0.1 * right.mean() / (1 - right.mean())
+    chance = np.where(right == 1, 1 - to_wrong / right.mean(), to_right)
+    return (rng.random(right.shape) < np.clip(chance, 0, 1)).astype(int)
+
+
+def can_go(seeds):
+    """Fine-tunings lose about as much as is noticeable, some more and some less."""
+
+    def draw(rng, margin):
+        easy = rng.beta(6, 1.5, 400)
+        right = (rng.random((seeds, 400)) < easy).astype(int)
+        own = 0.01 * rng.normal(size=(seeds, 1)) * (seeds > 1)
+        masked = changed(rng, right, claims.NOTICEABLE - margin + own)
+        curve = curve_of('accuracy', masked[:, None, None], right, np.ones(400, int))
+        change = tuple(float(each[0]) for each in (curve.difference, curve.low, curve.high))
+        return claims.heads_can_go(change, kept=86, heads=144, runs=seeds, examples=400)
+
+    return draw
+
+
+def order(seeds):
+    """Random orders differ; the margin is what another order has over their mean."""
+
+    def draw(rng, margin):
+        right = (rng.random((seeds, 400)) < rng.beta(6, 1.5, 400)).astype(int)
+        own = 0.01 * rng.normal(size=(seeds, 1)) * (seeds > 1)
+        ordered = np.stack([changed(rng, right, 0.05 - margin + own) for _ in range(3)], axis=1)
+        losses = 0.05 + 0.02 * rng.normal(size=10)
+        random = np.stack(
+            [np.stack([changed(rng, right, loss) for _ in range(3)], axis=1) for loss in losses],
+            axis=1,
+        )
+        labels = np.ones(400, int)
+        found = lead_over_random('accuracy', ordered, random, labels)
+        of_draws = random.mean(axis=(0, 2, 3)).var(ddof=1) / 10
+        return claims.order_tells(
+            found, of_draws=float(of_draws), draws=10, runs=seeds, examples=400
+        )
+
+    return draw
+
+
 WORLDS = {
     'last layers': World(claims.LAST_LAYERS, last_layers, 0.1),
     'last layers, seeds': World(claims.LAST_LAYERS, last_layers_of_seeds, 0.2),
@@ -401,6 +446,10 @@ WORLDS = {
     '[SEP] to [SEP]': World(claims.SEP_TO_SEP, sep_to_sep, 0.03),
     'broad [CLS]': World(claims.BROAD_CLS, broad_cls, 0.4),
     'no-op': World(claims.SEP_NO_OP, no_op, 0.3),
+    'heads can go': World(claims.HEADS_CAN_GO, can_go(1), 0.09),
+    'heads can go, seeds': World(claims.HEADS_CAN_GO, can_go(5), 0.09),
+    'order tells': World(claims.ORDER_TELLS, order(1), 0.06),
+    'order tells, seeds': World(claims.ORDER_TELLS, order(5), 0.06),
 }
 
 

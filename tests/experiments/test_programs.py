@@ -66,6 +66,12 @@ def test_results_are_files(finished):
         'ablation_layers',
         'ablation_over_seeds_heads',
         'ablation_over_seeds_layers',
+        'importance',
+        'importance_agreement',
+        'pruning',
+        'pruning_heads',
+        'outliers',
+        'roles',
     ):
         for suffix in ('pdf', 'svg', 'png'):
             assert (workdir / 'figures' / f'{name}.{suffix}').stat().st_size > 1000
@@ -81,7 +87,7 @@ def test_results_are_files(finished):
     # One pass for all sections, and one for each fine-tuned model.
     assert log.count('Attention: 20/20 examples') == 1
     assert log.count('Change (seed 0): 20/20') == log.count('Change (seed 1): 20/20') == 1
-    assert 'Section 16 of 16: claims' in log and 'failed' not in log
+    assert 'Section 20 of 20: claims' in log and 'failed' not in log
     page = (workdir / 'report.html').read_text()
     assert 'on 20 examples of MRPC dev' in page and 'the paper, digitised' in page
     assert '87.9 / 82.3' in page and 'fine-tuned on 20 examples of MRPC train' in page
@@ -94,7 +100,7 @@ def test_claims_have_verdicts(finished):
     """Twenty examples of a tiny model decide little; nothing that was measured is missing."""
     workdir, result = finished
     found = {row['claim']: row for row in read(workdir / 'claims.csv')}
-    assert len(found) == 22
+    assert len(found) == 25
     missing = [row for row in found.values() if row['verdict'] == 'not measured']
     assert [row['evidence'] for row in missing] == [
         'Needs fine-tuning from both starts, pre-trained and random.',

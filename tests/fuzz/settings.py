@@ -33,7 +33,9 @@ _LISTED: Mapping[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 # Settings that are several numbers with commas between them, and the greatest of them.
-_NUMBERS_LISTED = {'gates.coefficients': 1e6}
+_NUMBERS_LISTED = {'gates.coefficients': 1e6, 'prune.batch_sizes': 100_000}
+# Those of them that are whole numbers from 1, or ''.
+_COUNTS_LISTED = ('prune.batch_sizes',)
 # The least values of numbers that cannot be 0.
 _LEAST = {
     'encoding.max_length': 1, 'encoding.tokens_per_batch': 1, 'links.draws': 1,
@@ -42,9 +44,11 @@ _LEAST = {
     'patterns.count': 1, 'patterns.side': 32, 'patterns.epochs': 1, 'patterns.folds': 2,
     'train.epochs': 1, 'masked_lm.share': 0.01, 'probe.num_seeds': 1, 'outliers.draws': 19,
     'gates.num_seeds': 1, 'gates.epochs': 1, 'gates.learning_rate': 5e-324,
-    'gates.model_learning_rate': 5e-324,
+    'gates.model_learning_rate': 5e-324, 'replacements.passes': 1, 'subnetworks.share': 0.01,
 }  # fmt: skip
-_MOST = {'train.warmup': 1, 'masked_lm.share': 0.99}
+_MOST = {
+    'train.warmup': 1, 'masked_lm.share': 0.99, 'subnetworks.share': 0.99, 'prune.tolerance': 1,
+}  # fmt: skip
 # Texts, as after `--set name=`.
 _LITERALS = (
     '0', '1', '-1', '2', '3', '100', '2147483647', '2147483648', str(2**64), '1' + '0' * 400,
@@ -148,12 +152,14 @@ def _oracle(folder: pathlib.Path) -> Any:
     if name in _LISTED and value:
         words = [word.strip() for word in value.split(',')]
         require(set(words) <= set(_LISTED[name]) and len(set(words)) == len(words), value)
-    if name in _NUMBERS_LISTED:
+    if name in _NUMBERS_LISTED and not (value == '' and name in _COUNTS_LISTED):
         words = [word.strip() for word in value.split(',')]
         # Written out, without signs, underscores and the digits of other scripts.
         require(all(re.fullmatch(r'\d+(\.\d*)?(e-?\d\d?)?', each, re.ASCII) for each in words))
         found = [float(each) for each in words]
         require(max(found) <= _NUMBERS_LISTED[name] and len(set(found)) == len(found), value)
+        if name in _COUNTS_LISTED:
+            require(all(re.fullmatch(r'\d+', each, re.ASCII) for each in words) and min(found) >= 1)
     return name, _plain(value)
 
 

@@ -1,0 +1,753 @@
+"""How many heads can go, in what order, and what the model is without them (Michel et al. 2019).
+
+Shapes: S seeds, D draws, K numbers of heads that are removed, L layers, N heads, E examples.
+"""
+
+import dataclasses
+import functools
+import math
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+from absl import logging
+from jax.sharding import Mesh
+
+from bert_secrets_jax import plots
+from bert_secrets_jax.ablation import masks as mask_sets
+from bert_secrets_jax.ablation.seeds import METRICS as METRICS_OVER_SEEDS
+from bert_secrets_jax.ablation.significance import weighted_scores
+from bert_secrets_jax.analyses.ablation import assessed_metrics, what_is_tested
+from bert_secrets_jax.analyses.importance import default_methods
+from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
+from bert_secrets_jax.analyses.models import Models, all_models, labels_of, seeds_of
+from bert_secrets_jax.analyses.populations import population
+from bert_secrets_jax.analyses.verdicts import (
+    HEADS_CAN_GO,
+    ORDER_TELLS,
+    SHARE_THAT_CAN_GO,
+    heads_can_go,
+    order_tells,
+)
+from bert_secrets_jax.analyses.verdicts.verdict import Claim, Verdict
+from bert_secrets_jax.data.tasks import Example, as_examples
+from bert_secrets_jax.finetune.metrics import TITLES as METRIC_TITLES
+from bert_secrets_jax.finetune.metrics import check_metrics
+from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.paper import michel
+from bert_secrets_jax.pruning.curves import (
+    ANEW,
+    RANDOM,
+    Curve,
+    PrunedModel,
+    better_than_random,
+    curve_of,
+    fleiss_kappa,
+    lead_over_random,
+    prune_model,
+    sparsest,
+)
+from bert_secrets_jax.pruning.scores import GRADIENT, SOURCES, TITLES, head_scores
+from bert_secrets_jax.pruning.steps import SHARES, ranks
+from bert_secrets_jax.pruning.timing import WAYS, RemovalTimes, time_removal
+from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+
+SOURCE = 'Michel et al. 2019, section 4.2'
+ORDERS: Mapping[str, str] = {
+    **TITLES,
+    ANEW: 'gradient, measured anew at each step',
+    RANDOM: 'at random',
+}
+# A model is as good as the full one if its score is at most so much lower.
+TOLERANCE = 0.01
+_MEGABYTE = 1e6
+# A step is one at a share of heads if it is not farther from it.
+_NEAR = 0.05
+
+
+@dataclasses.dataclass(frozen=True)
+class Chosen:
+    """The sparsest model that is as good as the full one, chosen on other examples.
+
+    Attributes:
+      order: The order in which heads were removed.
+      mask: [L, N] The heads that it keeps.
+      difference: The score less that of the full model, on the examples.
+      low, high: The ends of its 95 % interval over examples.
+      where_chosen: The difference on the examples that it was chosen on.
+    """
+
+    order: str
+    mask: np.ndarray
+    difference: float
+    low: float
+    high: float
+    where_chosen: float
+
+    @property
+    def kept(self) -> int:
+        """The number of heads that it keeps."""
+        return int((self.mask != 0).sum())
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class Pruning(Result):
+    """What a model does as its heads are removed, step by step.
+
+    Attributes:
+      subject: The names of the model, the texts and the task.
+      seeds: The seed of each fine-tuned model.
+      metric: The name of the metric.
+      intact: [S] The score of each model with all heads.
+      kept: [K] The number of heads that are left at each step.
+      curves: The change of the score at each step, by the name of the order.
+      chosen: The sparsest model of each seed that is as good as the full one.
+      stays: By the name of the order, [S, L, N] the share of steps in which each head is left.
+      examples: The number of examples.
+      measured_on: The number of other examples, from which orders and the sparsest model come.
+      learnt: For each seed what is tested to tell whether the model has learnt anything: the
+        metric, its value, the share of the larger class, and the p-value.
+      tolerance: How much lower the score of a model may be that counts as good as the full one.
+      times: The time and memory of the first seed's sparsest model beside the full one; None if it
+        was not timed, or keeps all heads.
+      lead: The score in the order of the gradient of the mask less that in random orders, on
+        average over steps, with the ends of its 95 % interval; None without both.
+    """
+
+    FORMAT: ClassVar[int] = 1
+
+    subject: Subject
+    seeds: tuple[int, ...]
+    metric: str
+    intact: np.ndarray
+    kept: np.ndarray
+    curves: Mapping[str, Curve]
+    chosen: tuple[Chosen, ...]
+    stays: Mapping[str, np.ndarray]
+    examples: int
+    measured_on: int
+    learnt: tuple[tuple[str, float, float, float], ...]
+    tolerance: float = TOLERANCE
+    times: RemovalTimes | None = None
+    lead: tuple[float, float, float] | None = None
+
+    @property
+    def title(self) -> str:
+        return 'How many heads can go'
+
+    @property
+    def heads(self) -> int:
+        """The number of all heads."""
+        return int(self.kept[0])
+
+    def frames(self):
+        frames = {
+            'curves': framed(
+                ('order', 'heads_kept', 'share_kept', *_POINTS),
+                [
+                    (ORDERS[order], kept, kept / self.heads, *self._points(curve, step))
+                    for order, curve in self.curves.items()
+                    for step, kept in enumerate(self.kept.tolist())
+                ],
+                f'{self._title} in points as heads are removed, its change from that with all '
+                f'heads, and the 95 % interval of the change, for {population(len(self.seeds))}.',
+            ),
+            'chosen': framed(
+                ('seed', 'order', 'heads_kept', 'difference_points', 'low', 'high',
+                 'where_chosen_points', 'heads_removed'),
+                [
+                    (
+                        seed,
+                        ORDERS[each.order],
+                        each.kept,
+                        *(100 * value for value in (each.difference, each.low, each.high)),
+                        100 * each.where_chosen,
+                        mask_sets.describe(each.mask) if each.kept < self.heads else '',
+                    )
+                    for seed, each in zip(self.seeds, self.chosen, strict=True)
+                ],
+                f'The sparsest model within {100 * self.tolerance:g} points of the full one on '
+                f'{self.measured_on:,} other examples, and its change on these.',
+            ),
+            'heads': framed(
+                ('order', 'layer', 'head', 'share_of_steps_kept'),
+                [
+                    (ORDERS[order], layer + 1, head + 1, grid[layer, head])
+                    for order, each in self.stays.items()
+                    for grid in [each.mean(axis=0)]
+                    for layer, head in np.ndindex(grid.shape)
+                ],
+                'The share of steps in which each head is left, mean over models: 1 for those that '
+                'are removed last.',
+            ),
+        }  # fmt: skip
+        if self.times is not None:
+            frames['speed'] = self._speed()
+        if len(self.seeds) > 1:
+            frames['agreement'] = framed(
+                ('order', 'heads_kept', 'fleiss_kappa'),
+                [
+                    (ORDERS[order], kept, self.kappa(order, step))
+                    for order in self.stays
+                    for step, kept in enumerate(self.kept.tolist())
+                    if step
+                ],
+                "How far fine-tunings agree on which heads are left (Fleiss' kappa: 0 is chance).",
+            )
+        return frames
+
+    def figures(self):
+        return Figures(
+            {
+                'pruning': functools.partial(_draw_curves, self),
+                'pruning_heads': functools.partial(_draw_heads, self),
+            }
+        )
+
+    def findings(self):
+        return [
+            *self._not_learnt(),
+            *self._of_chosen(),
+            *self._of_times(),
+            *self._of_orders(),
+            *self._of_agreement(),
+        ]
+
+    def notes(self):
+        notes = [
+            'A head that is removed puts out nothing, and nothing is trained again. Orders come '
+            'from other examples than those on which the score is measured, and so does the choice '
+            'of the sparsest model. A mask saves no time: bs.remove_heads cuts heads out.',
+        ]
+        if len(self.seeds) < 2:
+            notes.append(
+                'Intervals are about this model and examples like these; another fine-tuning may '
+                'need other heads.'
+            )
+        return notes
+
+    def head_notes(self):
+        order = self._best_order
+        grid = self.stays[order].mean(axis=0)
+        texts = [f'{value:.0%} ({ORDERS[order]})' for value in grid.ravel()]
+        return {'share of pruning steps that keep it': np.reshape(texts, grid.shape)}
+
+    @property
+    def verdicts(self) -> dict[Claim, Verdict]:
+        """The verdicts on claims of Michel et al. (2019), on what was measured."""
+        if GRADIENT not in self.curves:
+            return {}
+        sample = {'runs': len(self.seeds), 'examples': self.examples}
+        share = 1 - SHARE_THAT_CAN_GO
+        step, curve = int(np.abs(self.kept / self.heads - share).argmin()), self.curves[GRADIENT]
+        found = {}
+        change = tuple(float(each[step]) for each in (curve.difference, curve.low, curve.high))
+        # Of a few heads, or in other steps, none may be near this share.
+        near = abs(self.kept[step] / self.heads - share) <= _NEAR
+        if near and np.isfinite(change).all():
+            found[HEADS_CAN_GO] = heads_can_go(
+                change, kept=int(self.kept[step]), heads=self.heads, **sample
+            )
+        if self.lead is not None and np.isfinite(self.lead).all():
+            draws = np.nanmean(self.curves[RANDOM].draws, axis=(0, 2))
+            found[ORDER_TELLS] = order_tells(
+                self.lead, of_draws=float(draws.var(ddof=1) / len(draws)), draws=len(draws),
+                **sample,
+            )  # fmt: skip
+        return found
+
+    def kappa(self, order: str, step: int) -> float:
+        """Return how far models agree on the heads that are left (`curves.fleiss_kappa`).
+
+        Args:
+          order: The name of the order.
+          step: The number of the step.
+        """
+        # Masks are nested: a head is left at a step if it is left in more than that many steps.
+        left = self.stays[order] * len(self.kept) > step + 0.5
+        return fleiss_kappa(left.reshape(len(left), -1))
+
+    @property
+    def _title(self) -> str:
+        return METRIC_TITLES[self.metric]
+
+    @property
+    def _best_order(self) -> str:
+        """The order with the highest mean score over all steps."""
+        named = [order for order in self.curves if order != RANDOM]
+        return max(named, key=lambda order: np.nanmean(self.curves[order].difference))
+
+    def _points(self, curve: Curve, step: int) -> tuple[float, ...]:
+        values = curve.difference[step], curve.low[step], curve.high[step]
+        return tuple(100 * value for value in (self.intact.mean() + values[0], *values))
+
+    def _not_learnt(self) -> Iterator[Finding]:
+        for seed, (tested, value, larger, p_value) in zip(self.seeds, self.learnt, strict=True):
+            if learnt_nothing(p_value):
+                which = f'with seed {seed}, the model'
+                found = not_learnt(which, tested, value, larger, p_value, self.examples)
+                yield dataclasses.replace(found, name=f'{found.name}: seed {seed}')
+
+    def _of_chosen(self) -> Iterator[Finding]:
+        first, several = self.chosen[0], len(self.chosen) > 1
+        kept = np.array([each.kept for each in self.chosen])
+        published = michel.PRUNABLE.get(self.subject.task or '')
+        yield Finding(
+            name='sparsest model',
+            estimate=float(kept.mean()),
+            low=float(kept.min()) if several else math.nan,
+            high=float(kept.max()) if several else math.nan,
+            unit='heads',
+            sample=self.examples,
+            source=SOURCE,
+            template=(
+                'The sparsest models that stay within {tolerance:g} points of {metric} of the '
+                'full one on {choosing:,} other examples keep {estimate:.1f} of {heads} heads on '
+                'average ({low:.0f} to {high:.0f} in single fine-tunings).'
+                if several
+                else 'The sparsest model that stays within {tolerance:g} points of {metric} of the '
+                'full one on {choosing:,} other examples keeps {estimate:.0f} of {heads} heads '
+                '(order: {order}). Here, it changes {metric} by {difference:+.2f} points '
+                '({diff_low:+.2f} to {diff_high:+.2f}).'
+            )
+            + (
+                ' Published for BERT-base: {published:.0f} % of its heads can go without a '
+                'noticeable loss.'
+                if published
+                else ''
+            ),
+            numbers={
+                'tolerance': 100 * self.tolerance,
+                'metric': self._title,
+                'choosing': self.measured_on,
+                'heads': self.heads,
+                'order': ORDERS[first.order],
+                'difference': 100 * first.difference,
+                'diff_low': 100 * first.low,
+                'diff_high': 100 * first.high,
+                'published': 100 * (published or 0),
+            },
+        )
+        if several:
+            differences = np.array([each.difference for each in self.chosen])
+            yield Finding(
+                name='sparsest model: change',
+                estimate=100 * float(differences.mean()),
+                unit=f'points of {self._title}',
+                sample=self.examples,
+                source=SOURCE,
+                template=(
+                    'On the {sample:,} examples here, these models change {metric} by '
+                    '{estimate:+.2f} points on average ({least:+.2f} to {most:+.2f} in single '
+                    'fine-tunings).'
+                ),
+                numbers={
+                    'metric': self._title,
+                    'least': 100 * float(differences.min()),
+                    'most': 100 * float(differences.max()),
+                },
+            )
+
+    def _speed(self):
+        times = self.times
+        rates, temporary = times.examples_per_second, times.temporary_bytes / _MEGABYTE
+        first, last = WAYS.index('whole'), WAYS.index('cut')
+        gains = 100 * times.gains()
+        return framed(
+            ('examples_at_once', 'full_per_second', 'cut_per_second', 'gain_percent', 'low', 'high',
+             'published_gain_percent', 'full_temporary_mb', 'cut_temporary_mb'),
+            [
+                (
+                    size,
+                    rates[first, place],
+                    rates[last, place],
+                    *gains[place],
+                    michel.FASTER.get(size, np.nan),
+                    temporary[first, place],
+                    temporary[last, place],
+                )
+                for place, size in enumerate(times.batch_sizes)
+            ],
+            f'Examples of {times.length} tokens per second with all heads, and with the heads cut '
+            f'out of which the sparsest model (seed {self.seeds[0]}) is free, in interleaved '
+            'rounds on one machine: the median gain and its 95 % interval over rounds; and the '
+            'memory of the compiled programs besides weights. Published: BERT-base with half of '
+            'its heads, on a GPU.',
+        )  # fmt: skip
+
+    def _of_times(self) -> Iterator[Finding]:
+        if self.times is None:
+            return
+        weights = self.times.weight_bytes[[WAYS.index('whole'), WAYS.index('cut')]]
+        for size, gain in zip(self.times.batch_sizes, 100 * self.times.gains(), strict=True):
+            known = np.isfinite(gain).all()
+            yield Finding(
+                name=f'speed, {size} at once',
+                estimate=float(gain[0]),
+                low=float(gain[1]),
+                high=float(gain[2]),
+                unit='%',
+                sample=self.times.seconds.shape[-1],
+                sample_of='rounds',
+                source=SOURCE,
+                template=(
+                    'With {kept} of {heads} heads left and the others cut out, the model reads '
+                    '{size} examples of {length} tokens at once {estimate:+.0f} % faster'
+                    + (' ({low:+.0f} to {high:+.0f})' if known else '')
+                    + ', and its weights take {small:.1f} MB instead of {large:.1f}. A mask alone '
+                    'saves nothing.'
+                ),
+                numbers={
+                    'kept': self.chosen[0].kept,
+                    'heads': self.heads,
+                    'size': size,
+                    'length': self.times.length,
+                    'small': weights[1] / _MEGABYTE,
+                    'large': weights[0] / _MEGABYTE,
+                },
+            )
+
+    def _of_orders(self) -> Iterator[Finding]:
+        half = int(np.abs(self.kept - self.heads / 2).argmin())
+        random = self.curves.get(RANDOM)
+        for order in sorted(self.curves, key=lambda each: -_mean(self.curves[each])):
+            curve = self.curves[order]
+            if np.isnan(curve.difference[half]):
+                continue
+            beside, numbers = '', {}
+            if random is not None and order != RANDOM:
+                beside = ' Over all steps it is {better} than {draws} random orders (p = {p:.2g}).'
+                p_value = better_than_random(curve, random)
+                numbers = {
+                    'better': 'better' if p_value <= 0.1 else 'not clearly better',
+                    'draws': random.draws.shape[1],
+                    'p': p_value,
+                }
+            yield Finding(
+                name=f'half of the heads: {ORDERS[order]}',
+                estimate=100 * float(curve.difference[half]),
+                low=100 * float(curve.low[half]),
+                high=100 * float(curve.high[half]),
+                unit=f'points of {self._title}',
+                sample=self.examples,
+                source=SOURCES.get(order, SOURCE),
+                template=(
+                    'With {kept} of {heads} heads left (order: {order}), {metric} changes by '
+                    f'{{estimate:+.2f}} points ({{low:+.2f}} to {{high:+.2f}}).{beside}'
+                ),
+                numbers={
+                    'kept': int(self.kept[half]),
+                    'heads': self.heads,
+                    'order': ORDERS[order],
+                    'metric': self._title,
+                    **numbers,
+                },
+            )
+
+    def _of_agreement(self) -> Iterator[Finding]:
+        if len(self.seeds) < 2:
+            return
+        half = int(np.abs(self.kept - self.heads / 2).argmin())
+        order = self._best_order
+        yield Finding(
+            name='agreement over fine-tunings',
+            estimate=self.kappa(order, half),
+            unit="Fleiss' kappa",
+            sample=len(self.seeds),
+            sample_of='fine-tunings',
+            source='Prasanna et al. 2020',
+            template=(
+                'On which {kept} heads are left (order: {order}), {sample} fine-tunings agree with '
+                'a kappa of {estimate:.2f}, where chance is zero.'
+            ),
+            numbers={'kept': int(self.kept[half]), 'order': ORDERS[order]},
+        )
+
+
+_POINTS = ('score_points', 'difference_points', 'low', 'high')
+
+
+def pruning(
+    tuned: Models,
+    examples: Sequence[Example],
+    *,
+    measured_on: Sequence[Example],
+    methods: Sequence[str] | None = None,
+    permutations: int = 0,
+    shares: Sequence[float | int] = SHARES,
+    anew: bool = True,
+    draws: int = 10,
+    tolerance: float = TOLERANCE,
+    batch_sizes: Sequence[int] = (),
+    metric: str | None = None,
+    seed: int = 0,
+    max_length: int = 128,
+    tokens_per_batch: int = 2048,
+    chunk_tokens: int | None = None,
+    mesh: Mesh | None = None,
+    folder: str | pathlib.Path | None = None,
+    subject: Subject | None = None,
+) -> Pruning:
+    """Remove the heads of fine-tuned models step by step, in the order of several scores.
+
+    Args:
+      tuned: The model, or several fine-tunings of one recipe.
+      examples: The labelled examples that the models are scored on.
+      measured_on: Other labelled examples, such as training ones: the scores of heads, and the
+        choice of the sparsest model, come from them.
+      methods, permutations: The scores, as in `importance`.
+      shares: The shares of all heads that are removed, in ascending order; tenths, as published.
+      anew: Whether gradients are also measured again after each step.
+      draws: The number of random orders to compare with; 0 leaves them out.
+      tolerance: How much lower the score of a model may be that counts as good as the full one:
+        0.01 is one point.
+      batch_sizes: With how many examples at once the sparsest model of the first seed is timed,
+        with its heads cut out, beside the full one; none does not time it.
+      metric: The name of the metric; None takes that of the task.
+      seed: The seed of random orders, permutations and bootstraps.
+      max_length, tokens_per_batch, chunk_tokens, mesh, folder: As in `sweep_examples`.
+      subject: The names of the model, the texts and the task, for sentences and captions.
+
+    Raises:
+      TypeError: A model or the examples are something else.
+      ValueError: A model has no classifier, an example has no fitting label, a setting is unknown
+        or out of its range, or the metric is not offered over seeds and there are several.
+    """
+    models, subject = all_models(tuned), subject or Subject()
+    examples, others = as_examples(examples), as_examples(measured_on)
+    config = models[0].config
+    labels, their_labels = (labels_of(each, config) for each in (examples, others))
+    metric = metric or assessed_metrics(config.num_labels, subject.task)[0]
+    check_metrics((metric,), config.num_labels)
+    check_pruning(metric, len(models), draws=draws, tolerance=tolerance)
+    encoding = {
+        'max_length': max_length,
+        'tokens_per_batch': tokens_per_batch,
+        'chunk_tokens': chunk_tokens,
+        'mesh': mesh,
+    }
+    found = []
+    for place, (own, model) in enumerate(zip(seeds_of(tuned), models, strict=True), 1):
+        logging.info('Pruning: fine-tuning %d of %d', place, len(models))
+        part = None if folder is None else pathlib.Path(folder) / str(own)
+        scores = head_scores(
+            model,
+            others,
+            their_labels,
+            methods=default_methods(same_examples=False) if methods is None else methods,
+            permutations=permutations,
+            seed=seed,
+            folder=None if part is None else part / 'scores',
+            **encoding,
+        )
+        found.append(
+            prune_model(
+                model,
+                examples,
+                others,
+                their_labels,
+                scores,
+                metric,
+                shares=shares,
+                anew=anew,
+                draws=draws,
+                seed=seed + own,
+                folder=part,
+                **encoding,
+            )
+        )
+    result = assemble(
+        found,
+        labels,
+        metric,
+        seeds=seeds_of(tuned),
+        measured_on=len(others),
+        tolerance=tolerance,
+        seed=seed,
+        subject=subject,
+    )
+    times = time_sparsest(models[0], result, batch_sizes, max_length=max_length)
+    return dataclasses.replace(result, times=times)
+
+
+def time_sparsest(
+    tuned: Pretrained, result: Pruning, batch_sizes: Sequence[int], *, max_length: int
+) -> RemovalTimes | None:
+    """Return the time and memory of the first seed's sparsest model beside the full one.
+
+    Args:
+      tuned: The model of the first seed.
+      result: What pruning has found.
+      batch_sizes: How many examples are read at once; none measures nothing.
+      max_length: The number of tokens of an example, if the model has as many positions.
+    """
+    mask = result.chosen[0].mask
+    if not batch_sizes or (mask != 0).all():
+        return None
+    length = min(max_length, tuned.config.max_length)
+    return time_removal(tuned, mask, batch_sizes=batch_sizes, length=length)
+
+
+def check_pruning(metric: str, models: int, *, draws: int, tolerance: float) -> None:
+    """Raise ValueError for settings that cannot be met, before anything is computed.
+
+    Args:
+      metric: The name of the metric.
+      models: The number of models.
+      draws, tolerance: As in `pruning`.
+    """
+    if draws < 0 or not 0 <= tolerance < 1:
+        raise ValueError(
+            f'{draws=} must be at least 0, and {tolerance=} at least 0 and below 1 (0.01 is one '
+            'point).'
+        )
+    if metric == 'spearman' or (models > 1 and metric not in METRICS_OVER_SEEDS):
+        raise ValueError(
+            f'{metric=} has no interval over several models: take one of '
+            f'{", ".join(METRICS_OVER_SEEDS)}, or a single model.'
+        )
+
+
+def assemble(
+    models: Sequence[PrunedModel],
+    labels: np.ndarray,
+    metric: str,
+    *,
+    seeds: Sequence[int],
+    measured_on: int,
+    tolerance: float,
+    seed: int,
+    subject: Subject,
+) -> Pruning:
+    """Return the result from models that were pruned step by step.
+
+    Args:
+      models: The pruned models, in the same orders and steps.
+      labels: [E] The labels of the examples.
+      metric: The name of the metric.
+      seeds: The seed of each model.
+      measured_on: The number of examples that orders come from.
+      tolerance, seed, subject: As in `pruning`.
+    """
+    intact = np.stack([each.intact for each in models])
+    first = models[0]
+    kept = next(iter(first.masks.values()))[0].sum(axis=(-2, -1)).astype(int)
+    curves = {
+        order: curve_of(
+            metric,
+            np.stack([each.predictions[order] for each in models]),
+            intact,
+            labels,
+            seed=seed,
+        )
+        for order in first.masks
+    }
+    stays = {
+        order: np.stack([ranks(each.masks[order][0]) for each in models])
+        for order in first.masks
+        if order != RANDOM
+    }
+    lead = None
+    if GRADIENT in curves and RANDOM in curves and metric in METRICS_OVER_SEEDS:
+        ordered, random = (
+            np.stack([each.predictions[order] for each in models]) for order in (GRADIENT, RANDOM)
+        )
+        if random.shape[1] > 1:
+            lead = lead_over_random(metric, ordered[:, 0], random, labels)
+    tests = [what_is_tested((metric,), first.classes, each, labels) for each in intact]
+    return Pruning(
+        subject=subject,
+        seeds=tuple(seeds),
+        metric=metric,
+        intact=weighted_scores(metric, intact, labels, np.ones((1, len(labels))))[0],
+        kept=kept,
+        curves=curves,
+        chosen=tuple(
+            _choose(each, labels, metric, kept, tolerance=tolerance, seed=seed) for each in models
+        ),
+        stays=stays,
+        examples=len(labels),
+        measured_on=measured_on,
+        learnt=tuple(tuple(each.values()) for each in tests),
+        tolerance=tolerance,
+        lead=lead,
+    )
+
+
+def _choose(
+    model: PrunedModel,
+    labels: np.ndarray,
+    metric: str,
+    kept: np.ndarray,
+    *,
+    tolerance: float,
+    seed: int,
+) -> Chosen:
+    """Return the sparsest step of all orders that is as good as the full model elsewhere.
+
+    Of equally sparse ones it is the one with the highest score there.
+    """
+    steps = {
+        order: sparsest(choosing, kept, tolerance=tolerance)
+        for order, choosing in model.choosing.items()
+    }
+    order = min(steps, key=lambda each: (kept[steps[each]], -model.choosing[each][steps[each]]))
+    step, choosing = steps[order], model.choosing[order]
+    predictions = model.predictions[order][None, :, step : step + 1]
+    curve = curve_of(metric, predictions, model.intact[None], labels, seed=seed)
+    return Chosen(
+        order=order,
+        mask=model.masks[order][0, step],
+        difference=float(curve.difference[0]),
+        low=float(curve.low[0]),
+        high=float(curve.high[0]),
+        where_chosen=float(choosing[step] - choosing[0]),
+    )
+
+
+def _mean(curve: Curve) -> float:
+    return float(np.nan_to_num(np.nanmean(curve.difference), nan=-np.inf))
+
+
+def _draw_curves(result: Pruning):
+    named = [order for order in result.curves if order != RANDOM]
+    random = result.curves.get(RANDOM)
+
+    def points(values: np.ndarray) -> np.ndarray:
+        return 100 * (result.intact.mean() + values)
+
+    figure = plots.pruning_curves(
+        {
+            ORDERS[order]: tuple(
+                points(getattr(result.curves[order], name))
+                for name in ('difference', 'low', 'high')
+            )
+            for order in named
+        },
+        result.kept / result.heads,
+        full=100 * float(result.intact.mean()),
+        random=None if random is None else points(random.draws.mean(axis=0)),
+        label=f'{result._title} (points)',
+    )
+    drawn = '' if random is None else ' Grey: the range of random orders, and their mean.'
+    figure.caption = (
+        f'{result._title} as heads are removed, on {result.examples:,} examples of '
+        f'{result.subject.texts}, in orders that come from {result.measured_on:,} others. Bars are '
+        f'95 % intervals of the change, for {population(len(result.seeds))}. Dashed: all heads.'
+        f'{drawn}'
+    )
+    return figure
+
+
+def _draw_heads(result: Pruning):
+    figure = plots.head_grids(
+        {ORDERS[order]: each.mean(axis=0) for order, each in result.stays.items()},
+        label='share of steps in which it is left',
+        limits=(0, 1),
+    )
+    figure.caption = (
+        'How long each head is left, by the order of removal: 1 for those that go last'
+        + (f', mean over {len(result.seeds)} fine-tunings.' if len(result.seeds) > 1 else '.')
+    )
+    return figure

@@ -1,0 +1,355 @@
+"""How much of a head's importance is the harm of what replaces it (Li and Janson 2024).
+
+The loss without each head is measured with five replacements of its output, of which the best
+constant does the least harm. What is lost even then is what the head itself was good for.
+
+Shapes: L layers, N heads, E examples, M masks (one per head), H width of a head.
+"""
+
+import dataclasses
+import functools
+import math
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+import scipy.stats
+from jax.sharding import Mesh
+from jaxtyping import Float
+
+from bert_secrets_jax import plots
+from bert_secrets_jax.ablation.contexts import mean_contexts
+from bert_secrets_jax.ablation.masked_lm import LossEffects, assess_losses
+from bert_secrets_jax.ablation.masks import single_heads
+from bert_secrets_jax.ablation.resumable import sweep_examples
+from bert_secrets_jax.ablation.significance import LEVEL
+from bert_secrets_jax.analyses.ablation import with_intact
+from bert_secrets_jax.analyses.models import Models, labels_of, one_model
+from bert_secrets_jax.data.encoding import encode
+from bert_secrets_jax.data.tasks import Example, as_examples
+from bert_secrets_jax.files import fingerprint
+from bert_secrets_jax.measure.gradients import with_labels
+from bert_secrets_jax.names import head_name
+from bert_secrets_jax.paper import spearman
+from bert_secrets_jax.pruning.constants import Constants, optimal_constants
+from bert_secrets_jax.pruning.scores import losses_of, task_loss
+from bert_secrets_jax.runs import store
+from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+
+SOURCE = 'Li and Janson 2024, sections 2 and 3'
+OPTIMAL = 'optimal'
+REPLACEMENTS: Mapping[str, str] = {
+    'zero': 'nothing',
+    'uniform': 'its output under even attention',
+    'mean': 'its mean output',
+    'resample': 'its output on another text',
+    OPTIMAL: 'the best constant',
+}
+# Of the gradient at the start, so much may be left where constants count as found.
+_LEFT = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class Mean:
+    """The mean effect over all heads, and its 95 % interval over examples."""
+
+    difference: float
+    low: float
+    high: float
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class Replacements(Result):
+    """What losing each head does to the loss, by what replaces its output.
+
+    Attributes:
+      subject: The names of the model, the texts and the task.
+      shape: The numbers of layers and heads.
+      effects: The effects of the heads, by the name of the replacement.
+      means: The mean effect over all heads, by the name of the replacement.
+      constants: [L, N, H] The best constants.
+      slope_left: [L, N] The norm of the gradient of the loss with respect to each constant, as a
+        share of that with respect to the mean output: see `pruning.constants.Constants`.
+      fitted_on: The number of examples that the constants and means come from.
+      classes: The number of classes; 1 for a regression.
+    """
+
+    FORMAT: ClassVar[int] = 1
+
+    subject: Subject
+    shape: tuple[int, int]
+    effects: Mapping[str, LossEffects]
+    means: Mapping[str, Mean]
+    constants: Float[np.ndarray, 'L N H']
+    slope_left: Float[np.ndarray, 'L N']
+    fitted_on: int
+    classes: int
+
+    @property
+    def title(self) -> str:
+        return 'What replaces a head'
+
+    @property
+    def own_harm(self) -> float:
+        """The share of the mean effect of removal that the best constant does not have.
+
+        NaN where removal does no harm on average.
+        """
+        removed = self.means['zero'].difference
+        return 1 - self.means[OPTIMAL].difference / removed if removed > 0 else math.nan
+
+    def frames(self):
+        grids = {name: np.reshape(each.difference, self.shape) for name, each in self._all()}
+        rows = [
+            (
+                layer + 1,
+                head + 1,
+                *(grid[layer, head] for grid in grids.values()),
+                self.slope_left[layer, head],
+            )
+            for layer, head in np.ndindex(self.shape)
+        ]
+        return {
+            'heads': framed(
+                ('layer', 'head', *(f'loss_{name}' for name in grids), 'slope_left'),
+                rows,
+                f'The change of the loss ({self._unit}) without each head, by what replaces its '
+                'output. slope_left is how much of the gradient is left at the best constant: near '
+                'zero, no better one is near.',
+            ),
+            'replacements': framed(
+                ('replacement', 'mean_effect', 'low', 'high', 'significantly_needed',
+                 'significantly_harmful', 'rank_correlation_with_best_constant'),
+                [
+                    (
+                        REPLACEMENTS[name],
+                        *dataclasses.astuple(self.means[name]),
+                        *self._significant(each),
+                        spearman(each.difference, self.effects[OPTIMAL].difference),
+                    )
+                    for name, each in self._all()
+                ],
+                f'The mean effect over all heads ({self._unit}, with its 95 % interval over '
+                'examples), how many heads are significantly needed or harmful after correction '
+                '(max-T), and the rank correlation of the effects with those of the best constant.',
+            ),
+        }  # fmt: skip
+
+    def figures(self):
+        return Figures({'replacements': functools.partial(_draw, self)})
+
+    def findings(self):
+        return [self._of_harm(), *self._of_each()]
+
+    def notes(self):
+        notes = [
+            'The best constants and the mean outputs come from other examples than those on which '
+            'the loss is measured. Each head is replaced alone, at every token.'
+        ]
+        unsettled = int((self.slope_left > _LEFT).sum())
+        if unsettled:
+            notes.append(
+                f'For {unsettled} of {self.slope_left.size} heads the best constant is not quite '
+                'found (slope_left in the table of heads): more passes may do better.'
+            )
+        return notes
+
+    def head_notes(self):
+        found = {}
+        for name, each in self._all():
+            texts = [
+                f'{difference:+.4f} {self._unit} (corrected p = {corrected:.2g})'
+                for difference, corrected in zip(each.difference, each.corrected, strict=True)
+            ]
+            found[f'loss with {REPLACEMENTS[name]} instead'] = np.reshape(texts, self.shape)
+        return found
+
+    @property
+    def _unit(self) -> str:
+        return 'squared error' if self.classes == 1 else 'nats'
+
+    def _all(self) -> Iterator[tuple[str, LossEffects]]:
+        yield from self.effects.items()
+
+    @staticmethod
+    def _significant(found: LossEffects) -> tuple[int, int]:
+        real = found.corrected <= LEVEL
+        return int((real & (found.difference > 0)).sum()), int(
+            (real & (found.difference < 0)).sum()
+        )
+
+    def _of_harm(self) -> Finding:
+        removed, best = self.means['zero'], self.means[OPTIMAL]
+        known = np.isfinite(self.own_harm)
+        return Finding(
+            name='harm of the replacement itself',
+            estimate=100 * self.own_harm,
+            unit='% of the mean effect of removal',
+            sample=self.effects[OPTIMAL].texts,
+            source=SOURCE,
+            template=(
+                'Without a head, the loss rises by {removed:.4f} {measure} on average over '
+                '{heads} heads where nothing replaces it, and by {best:.4f} ({best_low:.4f} to '
+                '{best_high:.4f}) with the best constant instead'
+                + (
+                    ': {estimate:.0f} % of the former is the harm of the replacement, and not of '
+                    'the loss of the head.'
+                    if known
+                    else '. Removal does no harm on average, so that there is none to explain.'
+                )
+            ),
+            numbers={
+                'removed': removed.difference,
+                'measure': self._unit,
+                'heads': math.prod(self.shape),
+                'best': best.difference,
+                'best_low': best.low,
+                'best_high': best.high,
+            },
+        )
+
+    def _of_each(self) -> Iterator[Finding]:
+        for name, found in self._all():
+            needed, harmful = self._significant(found)
+            worst = int(found.difference.argmax())
+            yield Finding(
+                name=f'needed, with {REPLACEMENTS[name]} instead',
+                estimate=needed,
+                unit='heads',
+                sample=found.texts,
+                source=SOURCE,
+                template=(
+                    'With {instead} instead of a head, {estimate} of {heads} heads leave a '
+                    'significantly higher loss and {harmful} a lower one (max-T); the most needed '
+                    'is {head} ({rise:+.4f} {measure}).'
+                ),
+                numbers={
+                    'instead': REPLACEMENTS[name],
+                    'heads': math.prod(self.shape),
+                    'harmful': harmful,
+                    'head': head_name(*divmod(worst, self.shape[1])),
+                    'rise': float(found.difference[worst]),
+                    'measure': self._unit,
+                },
+            )
+
+
+def replacements(
+    tuned: Models,
+    examples: Sequence[Example],
+    *,
+    fit_on: Sequence[Example],
+    passes: int = 10,
+    learning_rate: float = 0.1,
+    seed: int = 0,
+    max_length: int = 128,
+    tokens_per_batch: int = 2048,
+    chunk_tokens: int | None = None,
+    mesh: Mesh | None = None,
+    folder: str | pathlib.Path | None = None,
+    subject: Subject | None = None,
+) -> Replacements:
+    """Measure the loss without each head, with five replacements of its output.
+
+    Args:
+      tuned: The model, with a classifier or a regression. Of several, the first is used.
+      examples: The labelled examples that losses are measured on.
+      fit_on: Other labelled examples, such as training ones, that the best constants and the mean
+        outputs come from.
+      passes: The number of passes over these for the best constants; each takes as long as a
+        gradient for every head.
+      learning_rate: The size of the first steps: see `pruning.constants.optimal_constants`.
+      seed: The seed of bootstraps, of the order of examples and of the other texts.
+      max_length, tokens_per_batch, chunk_tokens, mesh, folder: As in `sweep_examples`.
+      subject: The names of the model, the texts and the task, for sentences and captions.
+
+    Raises:
+      TypeError: The model or the examples are something else.
+      ValueError: The model has no classifier, an example has no fitting label, a setting is out of
+        range, or there are fewer than two examples.
+    """
+    model = one_model(tuned)
+    examples, others = as_examples(examples), as_examples(fit_on)
+    labels, their_labels = (labels_of(each, model.config) for each in (examples, others))
+    encoding = {'max_length': max_length, 'tokens_per_batch': tokens_per_batch}
+    multiple = 1 if mesh is None else mesh.shape['data']
+    batches = [
+        with_labels(batch, their_labels)
+        for batch in encode(model.tokenizer, others, batch_multiple=multiple, **encoding)
+    ]
+
+    def compute() -> Constants:
+        return optimal_constants(
+            model,
+            batches,
+            task_loss,
+            passes=passes,
+            learning_rate=learning_rate,
+            seed=seed,
+            chunk_tokens=chunk_tokens,
+            mesh=mesh,
+        )
+
+    name = ''
+    if folder is not None:
+        settings = passes, learning_rate, seed
+        name = fingerprint(repr(model.config), model.params, batches, settings)
+    found = store.kept(folder, name, Constants, compute)
+    constants = found.of_heads()
+    replaced = {'mean': mean_contexts(model, batches, mesh=mesh), OPTIMAL: constants}
+    masks = with_intact(single_heads(model.config))
+    losses = {}
+    for name in REPLACEMENTS:
+        swept = sweep_examples(
+            model,
+            examples,
+            masks,
+            baseline='mean' if name == OPTIMAL else name,
+            replacement=replaced.get(name),
+            donor_seed=seed,
+            chunk_tokens=chunk_tokens,
+            mesh=mesh,
+            folder=None if folder is None else pathlib.Path(folder) / name,
+            **encoding,
+        )
+        losses[name] = losses_of(swept.logits, labels)
+    shape = masks.shape[1:]
+    once = np.ones(len(labels), int)
+    return Replacements(
+        subject=subject or Subject(),
+        shape=shape,
+        effects={
+            name: assess_losses(each[1:], each[0], once, seed=seed) for name, each in losses.items()
+        },
+        means={name: _mean(each[1:].mean(axis=0) - each[0]) for name, each in losses.items()},
+        constants=constants,
+        slope_left=np.reshape(found.slope_left, shape),
+        fitted_on=len(others),
+        classes=model.config.num_labels,
+    )
+
+
+def _mean(values: Float[np.ndarray, ' E']) -> Mean:
+    """Return a mean over examples with its interval (Student's t)."""
+    mean, count = float(values.mean()), len(values)
+    error = values.std(ddof=1) / math.sqrt(count)
+    reach = float(scipy.stats.t.ppf(0.975, count - 1) * error)
+    return Mean(mean, mean - reach, mean + reach)
+
+
+def _draw(result: Replacements):
+    figure = plots.head_grids(
+        {
+            f'{REPLACEMENTS[name]}': np.reshape(each.difference, result.shape)
+            for name, each in result._all()
+        },
+        label=f'change of the loss ({result._unit})',
+        differences=True,
+    )
+    figure.caption = (
+        'The change of the loss of the task without each head, by what is there instead of its '
+        f'output, on {result.effects[OPTIMAL].texts:,} examples of {result.subject.texts}. The '
+        f'best constants and the mean outputs come from {result.fitted_on:,} other examples.'
+    )
+    return figure

@@ -1,0 +1,460 @@
+"""What roles heads have, and whether those with a role are the ones that stay (Voita et al. 2019).
+
+Shapes: L layers, N heads, R relations, E examples, T tokens.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from bert_secrets_jax import plots
+from bert_secrets_jax.analyses.patterns import Patterns
+from bert_secrets_jax.analyses.pruning import ORDERS, Pruning
+from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads
+from bert_secrets_jax.analyses.tables import Tables
+from bert_secrets_jax.analyses.texts import TextSettings, encoded_of, in_one_pass
+from bert_secrets_jax.data.encoding import Encoded
+from bert_secrets_jax.data.tasks import Text
+from bert_secrets_jax.measure.catalogue import (
+    CONFIDENCE,
+    GREATEST_AT_NEXT,
+    GREATEST_AT_PREVIOUS,
+    Described,
+    named,
+)
+from bert_secrets_jax.measure.statistics import greatest_at
+from bert_secrets_jax.measure.word_links import ALL, WAYS
+from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.names import head_name
+from bert_secrets_jax.paper import spearman
+from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+
+SOURCE = 'Voita et al. 2019, sections 5 and 6'
+POSITIONAL, SYNTACTIC, RARE = 'positional', 'syntactic', 'rare token'
+ROLES = (POSITIONAL, SYNTACTIC, RARE)
+RAREST, TWO_RAREST = 'rarest', 'two rarest'
+# The share of tokens from which on a head is positional, how far a syntactic one is above the best
+# offset, and the share from which on it points to the rarest token, as published.
+LEAST_POSITIONAL, LEAST_GAIN, LEAST_RARE = 0.9, 0.1, 0.5
+_HETEROGENEOUS = 4
+_ROUNDS = 10_000
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class Roles(Result):
+    """The role of each head.
+
+    Attributes:
+      subject: The names of the model, the texts and the task.
+      tables: The tables of how often the greatest attention of a token is at the previous and the
+        next one, at the rarest one, at one of the two rarest; and of confidence.
+      chance: The share of tokens that are the rarest, and among the two rarest, of an example.
+      relations: The R relations between words, and the way along each; empty if none were measured.
+      gains: [2, R, L, N] How much more often a head finds the other word than the best offset does,
+        in the two parts of the treebank.
+      heterogeneous: [L, N] The share of maps that are heterogeneous; None if it was not measured.
+      stays: How long each head is left in pruning [L, N], by the name of the order; empty if
+        nothing was pruned.
+      seed: The seed of random permutations.
+    """
+
+    FORMAT: ClassVar[int] = 1
+
+    subject: Subject
+    tables: Tables
+    chance: tuple[float, float]
+    relations: tuple[str, ...]
+    gains: Float[np.ndarray, '2 R L N']
+    heterogeneous: Float[np.ndarray, 'L N'] | None
+    stays: Mapping[str, Float[np.ndarray, 'L N']]
+    seed: int = 0
+
+    @property
+    def title(self) -> str:
+        return 'Roles of heads'
+
+    @property
+    def of_heads(self) -> dict[str, Bool[np.ndarray, 'L N']]:
+        """Whether each head has a role, by the name of the role. It may have several."""
+        means = {name: table.mean for name, table in self.tables.items()}
+        neighbour = np.maximum(means[GREATEST_AT_PREVIOUS], means[GREATEST_AT_NEXT])
+        above = np.nan_to_num(self.gains, nan=-1).min(axis=0) >= LEAST_GAIN
+        rare = np.nan_to_num(means[RAREST]) >= LEAST_RARE
+        return {
+            POSITIONAL: neighbour >= LEAST_POSITIONAL,
+            SYNTACTIC: above.any(axis=0) if len(above) else np.zeros_like(rare),
+            RARE: rare,
+        }
+
+    def frames(self):
+        roles, means = self.of_heads, {name: each.mean for name, each in self.tables.items()}
+        shape = means[CONFIDENCE].shape
+        rows = [
+            (
+                layer + 1,
+                head + 1,
+                ', '.join(role for role in ROLES if roles[role][layer, head]) or '–',
+                *(means[name][layer, head] for name in _MEASURED),
+                *self._best_relation(layer, head),
+                np.nan if self.heterogeneous is None else self.heterogeneous[layer, head],
+                *(each[layer, head] for each in self.stays.values()),
+            )
+            for layer, head in np.ndindex(shape)
+        ]
+        columns = (
+            'layer', 'head', 'roles', *_MEASURED.values(), 'relation', 'points_above_offset',
+            'heterogeneous_share', *(f'stays_{ORDERS.get(name, name)}' for name in self.stays),
+        )  # fmt: skip
+        return {
+            'heads': framed(
+                columns,
+                rows,
+                'Each head: its roles, how often its greatest attention is at a neighbour or at a '
+                'rare token, the relation that it finds most above the best fixed offset (in '
+                'points, in that part of the treebank where it is less), the share of '
+                'heterogeneous maps, and the share of pruning steps in which it is left.',
+            ),
+            'roles': framed(
+                ('role', 'heads', 'names'),
+                [
+                    (
+                        role,
+                        int(roles[role].sum()),
+                        ', '.join(head_name(*place) for place in np.argwhere(roles[role])) or '–',
+                    )
+                    for role in ROLES
+                ],
+                'The heads that have each role.',
+            ),
+        }
+
+    def figures(self):
+        return Figures({'roles': functools.partial(_draw, self)})
+
+    def findings(self):
+        return [*self._of_roles(), *self._of_survival(), *self._of_maps()]
+
+    def notes(self):
+        notes = [
+            f'A head is {POSITIONAL} if at least nine of ten tokens attend most to the previous '
+            f'one, or to the next one; {SYNTACTIC} if it finds the other word of a relation at '
+            'least ten points more often than the best fixed offset, in both parts of the '
+            'treebank; and it points to rare tokens if at least half of the tokens attend most to '
+            'the rarest one of the text. These are the published thresholds.',
+            'How rare a token is follows from these very texts; of equally rare ones, any will do.',
+        ]
+        if not self.relations:
+            notes.append('No treebank was measured: which heads are syntactic is not known.')
+        return notes
+
+    def head_notes(self):
+        roles = self.of_heads
+        texts = np.full(roles[RARE].shape, 'none', object)
+        for layer, head in np.ndindex(texts.shape):
+            own = [role for role in ROLES if roles[role][layer, head]]
+            if SYNTACTIC in own:
+                own[own.index(SYNTACTIC)] = f'{SYNTACTIC} ({self._best_relation(layer, head)[0]})'
+            texts[layer, head] = ', '.join(own) or 'none'
+        return {'role': texts.astype(str)}
+
+    def _best_relation(self, layer: int, head: int) -> tuple[str, float]:
+        if not self.relations:
+            return '–', np.nan
+        gains = np.nan_to_num(self.gains[..., layer, head], nan=-1).min(axis=0)
+        best = int(gains.argmax())
+        return self.relations[best], 100 * float(gains[best])
+
+    def _of_roles(self) -> Iterator[Finding]:
+        roles = self.of_heads
+        any_role = np.logical_or.reduce(list(roles.values()))
+        table = self.tables[CONFIDENCE]
+        counted = ', '.join(f'{{{role.split()[0]}}} {role}' for role in ROLES)
+        yield Finding(
+            name='heads with a role',
+            estimate=int(any_role.sum()),
+            unit='heads',
+            sample=int(table.count),
+            source=SOURCE,
+            template=(
+                f'{{estimate}} of {{heads}} heads of {{model}} have a role ({counted}), measured '
+                'on {sample:,} examples of {texts}.'
+            ),
+            numbers={
+                **{role.split()[0]: int(each.sum()) for role, each in roles.items()},
+                'heads': any_role.size,
+                'model': self.subject.model,
+                'texts': self.subject.texts,
+            },
+        )
+        means = self.tables[RAREST].mean
+        place = np.unravel_index(int(np.nan_to_num(means, nan=-1).argmax()), means.shape)
+        yield Finding(
+            name='rarest token',
+            estimate=100 * float(means[place]),
+            unit='% of tokens',
+            sample=int(self.tables[RAREST].count),
+            source=f'{SOURCE}: 66 % and 83 % (one of the two rarest)',
+            template=(
+                '{head} points to the rarest token of a text most often: {estimate:.0f} % of '
+                'tokens attend to it most ({two:.0f} % to one of the two rarest; by chance it '
+                'would be {chance:.0f} and {chance_two:.0f} %).'
+            ),
+            numbers={
+                'head': head_name(*map(int, place)),
+                'two': 100 * float(self.tables[TWO_RAREST].mean[place]),
+                'chance': 100 * self.chance[0],
+                'chance_two': 100 * self.chance[1],
+            },
+        )
+
+    def _of_survival(self) -> Iterator[Finding]:
+        roles = self.of_heads
+        any_role = np.logical_or.reduce(list(roles.values()))
+        for order, stays in self.stays.items():
+            if not 0 < any_role.sum() < any_role.size:
+                return
+            difference, p_value = compare_within_layers(stays, any_role, seed=self.seed)
+            if np.isnan(p_value):
+                return
+            yield Finding(
+                name=f'heads with a role stay: {ORDERS.get(order, order)}',
+                estimate=100 * difference,
+                unit='points of the share of steps',
+                sample=any_role.size,
+                sample_of='heads',
+                source=SOURCE,
+                template=(
+                    'Pruned by {order}, heads with a role are left in {share:.0f} % of the steps '
+                    'and others in {others:.0f} %; within layers, that is a difference of '
+                    '{estimate:+.0f} points (p = {p:.2g}, heads permuted within layers).'
+                ),
+                numbers={
+                    'order': ORDERS.get(order, order),
+                    'share': 100 * float(stays[any_role].mean()),
+                    'others': 100 * float(stays[~any_role].mean()),
+                    'p': p_value,
+                },
+            )
+
+    def _of_maps(self) -> Iterator[Finding]:
+        if self.heterogeneous is None:
+            return
+        for order, stays in self.stays.items():
+            rank, p_value = rank_within_layers(stays, self.heterogeneous, seed=self.seed)
+            if np.isnan(rank):
+                continue
+            yield Finding(
+                name=f'survivors and heterogeneous maps: {ORDERS.get(order, order)}',
+                estimate=rank,
+                unit="Spearman's rank correlation",
+                sample=stays.size,
+                sample_of='heads',
+                source='Prasanna et al. 2020: a correlation near zero',
+                template=(
+                    'How long a head stays (order: {order}) and the share of its maps that are '
+                    'heterogeneous have a rank correlation of {estimate:.2f} (p = {p:.2g}, heads '
+                    'permuted within layers).'
+                ),
+                numbers={'order': ORDERS.get(order, order), 'p': p_value},
+            )
+
+
+_MEASURED = {
+    GREATEST_AT_PREVIOUS: 'greatest_at_previous',
+    GREATEST_AT_NEXT: 'greatest_at_next',
+    RAREST: 'greatest_at_rarest',
+    TWO_RAREST: 'greatest_at_two_rarest',
+    CONFIDENCE: 'confidence',
+}
+
+
+def roles(
+    pretrained: Pretrained,
+    texts: Sequence[Text],
+    *,
+    results: Sequence[Result] = (),
+    seed: int = 0,
+    settings: TextSettings | None = None,
+    subject: Subject | None = None,
+) -> Roles:
+    """Find out what role each head has, and whether those with a role are left when heads go.
+
+    Args:
+      pretrained: The model.
+      texts: The texts that the model reads.
+      results: What other analyses have found in the same model: of `syntax_heads` (which heads are
+        syntactic), `patterns` (whose maps are heterogeneous), and `pruning` (which heads stay).
+      seed: The seed of random permutations.
+      settings: The settings for encoding the texts; None takes the defaults.
+      subject: The names of the model, the texts and the task, for sentences and captions.
+
+    Raises:
+      ValueError: A result is of a model with other layers or heads.
+    """
+    settings = settings or TextSettings()
+    encoded, chance = with_rarest(encoded_of(pretrained, texts, settings, annotated=False))
+    tables = in_one_pass(pretrained, encoded, role_statistics(), settings, 'Roles')
+    return from_results(tables, chance, results, seed=seed, subject=subject or Subject())
+
+
+def role_statistics() -> list[Described]:
+    """Return the statistics that `roles` is made from; the texts have rare tokens marked."""
+    of_rare = {'unit': 'share of tokens', 'limits': (0.0, 1.0), 'source': SOURCE}
+    return [
+        *(named(name) for name in (GREATEST_AT_PREVIOUS, GREATEST_AT_NEXT, CONFIDENCE)),
+        Described(RAREST, 'greatest attention at the rarest token', greatest_at(RAREST), **of_rare),
+        Described(
+            TWO_RAREST,
+            'greatest attention at one of the two rarest tokens',
+            greatest_at(TWO_RAREST),
+            **of_rare,
+        ),
+    ]
+
+
+def with_rarest(encoded: Encoded) -> tuple[Encoded, tuple[float, float]]:
+    """Mark the rarest tokens of each example, and return their share of all tokens.
+
+    Rare is what is seldom in these texts; all tokens that are as rare as the rarest one (or as the
+    second) are marked.
+
+    Args:
+      encoded: The tokenised texts.
+    """
+    real = np.arange(encoded.input_ids.shape[1]) < encoded.lengths[:, None]
+    ordinary = real & ~encoded.special
+    seen = np.bincount(encoded.input_ids[ordinary])
+    counts = np.where(ordinary, seen[np.minimum(encoded.input_ids, len(seen) - 1)], np.inf)
+    least = np.sort(counts, axis=1)
+    marks = {}
+    for name, place in ((RAREST, 0), (TWO_RAREST, 1)):
+        bar = least[:, min(place, least.shape[1] - 1)][:, None]
+        marks[name] = ordinary & (counts <= bar)
+    shares = tuple(
+        float((mark.sum(axis=1) / np.maximum(encoded.lengths, 1)).mean()) for mark in marks.values()
+    )
+    return dataclasses.replace(encoded, marks={**encoded.marks, **marks}), shares
+
+
+def from_results(
+    tables: Tables,
+    chance: tuple[float, float],
+    results: Sequence[Result],
+    *,
+    seed: int,
+    subject: Subject,
+) -> Roles:
+    """Return the result from the tables of `role_statistics` and what other analyses have found.
+
+    Args:
+      tables: The tables, by name.
+      chance: What `with_rarest` returned.
+      results, seed, subject: As in `roles`.
+
+    Raises:
+      ValueError: A result is of a model with other layers or heads.
+    """
+    shape = tables[CONFIDENCE].mean.shape
+    relations, gains = (), np.zeros((2, 0, *shape))
+    heterogeneous, stays = None, {}
+    for result in results:
+        match result:
+            case SyntaxHeads():
+                names = [name for name in result.relations if name != ALL]
+                relations = tuple(f'{name}, {way}' for name in names for way in WAYS)
+                parts = [found.gain[: len(names)] for found in (result.train, result.dev)]
+                # The way stands beside its relation.
+                gains = np.stack([np.moveaxis(each, -1, 1) for each in parts])
+                gains = gains.reshape(2, len(relations), *gains.shape[-2:])
+            case Patterns():
+                model = 'fine-tuned' if 'fine-tuned' in result.shares else 'pre-trained'
+                heterogeneous = result.shares[model][..., _HETEROGENEOUS]
+            case Pruning():
+                stays = {order: each.mean(axis=0) for order, each in result.stays.items()}
+    given = [gains[0, 0]] if relations else []
+    given += [each for each in (heterogeneous, *stays.values()) if each is not None]
+    for each in given:
+        if each.shape != shape:
+            raise ValueError(
+                f'A result is of a model with {each.shape[0]} layers of {each.shape[1]} heads, and '
+                f'this one has {shape[0]} of {shape[1]}: give results of the same model.'
+            )
+    return Roles(subject, tables, chance, relations, gains, heterogeneous, stays, seed)
+
+
+def compare_within_layers(
+    values: Float[np.ndarray, 'L N'], chosen: Bool[np.ndarray, 'L N'], *, seed: int
+) -> tuple[float, float]:
+    """Compare heads that are chosen with the others of their layer.
+
+    Args:
+      values: A value of each head.
+      chosen: Which heads are chosen.
+      seed: The seed of the permutations.
+
+    Returns:
+      The mean of the chosen heads' values less those of their layers, weighted by how many there
+      are to compare, and its two-sided p-value by permutations within layers; NaN if no layer has
+      both kinds of heads.
+    """
+    centred = values - values.mean(axis=1, keepdims=True)
+    share = chosen.mean(axis=1, keepdims=True)
+    weights = (chosen - share).astype(np.float64)
+    scale = float((weights**2).sum())
+    if not scale:
+        return np.nan, np.nan
+    return float((weights * centred).sum() / scale), _p_value(centred, weights, seed=seed)
+
+
+def rank_within_layers(
+    one: Float[np.ndarray, 'L N'], other: Float[np.ndarray, 'L N'], *, seed: int
+) -> tuple[float, float]:
+    """Return a rank correlation over all heads, and its p-value by permutations within layers.
+
+    What layers have in common neither makes it significant nor hides it.
+
+    Args:
+      one, other: The values of each head.
+      seed: The seed of the permutations.
+    """
+    if min(np.ptp(each, axis=1).max() for each in (one, other)) == 0:
+        return np.nan, np.nan
+    ranks = [each.ravel().argsort().argsort().reshape(one.shape) for each in (one, other)]
+    centred = [each - each.mean(axis=1, keepdims=True) for each in ranks]
+    return spearman(one.ravel(), other.ravel()), _p_value(*centred, seed=seed)
+
+
+def _p_value(one: np.ndarray, other: np.ndarray, *, seed: int) -> float:
+    """Return the share of permutations within rows under which the product is as large."""
+    rng = np.random.default_rng(seed)
+    permuted = rng.permuted(np.broadcast_to(one, (_ROUNDS, *one.shape)), axis=2)
+    products = np.abs(np.einsum('RLN,LN->R', permuted, other))
+    # What is as large but for rounding is as large.
+    larger = (products >= abs((one * other).sum()) - 1e-9).sum()
+    return float((1 + larger) / (1 + _ROUNDS))
+
+
+def _draw(result: Roles):
+    means = {name: table.mean for name, table in result.tables.items()}
+    grids = {
+        'previous or next token': np.maximum(means[GREATEST_AT_PREVIOUS], means[GREATEST_AT_NEXT]),
+        'rarest token': means[RAREST],
+        'confidence': means[CONFIDENCE],
+    }
+    roles = result.of_heads
+    figure = plots.head_grids(
+        grids,
+        label='share',
+        limits=(0, 1),
+        marked={'previous or next token': roles[POSITIONAL], 'rarest token': roles[RARE]},
+    )
+    figure.caption = (
+        'How often the greatest attention of a token is at the previous or at the next one '
+        '(whichever is more), and at the rarest one of the text; and the greatest attention itself '
+        '(confidence). Circles: heads that have the role.'
+    )
+    return figure

@@ -1,0 +1,122 @@
+"""How far two rankings of heads agree, where both are means over samples.
+
+Shapes: P parts of a sample (examples, mostly), H whatever is ranked (heads), of any shape.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+import scipy.stats
+from jaxtyping import Float
+
+from bert_secrets_jax.paper import spearman
+
+# Parts are left out in so many groups: each costs a ranking, and more give the same interval.
+_GROUPS = 20
+_HALVES = 50
+# A correlation of 1 has no finite value on Fisher's scale.
+_GREATEST = 1 - 1e-9
+
+Score = Callable[[Float[np.ndarray, '*H']], Float[np.ndarray, '*H']]
+
+
+@dataclasses.dataclass(frozen=True)
+class Agreement:
+    """A rank correlation with its interval.
+
+    Attributes:
+      rank: Spearman's rank correlation; NaN where one of the two ranks nothing.
+      low, high: The ends of its 95 % interval, for samples like these and as large; NaN where a
+        sample has a single part.
+    """
+
+    rank: float
+    low: float
+    high: float
+
+
+def rank_agreement(
+    first: Float[np.ndarray, 'P *H'],
+    second: Float[np.ndarray, 'Q *H'],
+    *,
+    paired: bool,
+    score: Score = lambda means: means,
+) -> Agreement:
+    """Return the rank correlation of two rankings, with an interval over both samples.
+
+    The interval is that of the jackknife over groups of parts, on Fisher's scale, with Student's t
+    (Efron and Tibshirani 1993, chapter 11). It is that of the correlation which samples of this
+    size show: where effects are small against their errors, larger samples would show a greater
+    one.
+
+    Args:
+      first: [P, H] What the first ranking is the mean of.
+      second: [Q, H] What the second ranking is the mean of.
+      paired: Whether both are of the same parts (the same examples), which are then left out
+        together.
+      score: A function from the mean of the first to what is ranked.
+
+    Raises:
+      ValueError: Paired samples have different sizes.
+    """
+    if paired and len(first) != len(second):
+        raise ValueError(f'Paired samples are of one size, not {len(first)} and {len(second)}.')
+
+    def correlation(one: np.ndarray, other: np.ndarray) -> float:
+        return spearman(score(one), other)
+
+    means = first.mean(axis=0), second.mean(axis=0)
+    estimate = correlation(*means)
+    left_out = [_without_each_group(each) for each in (first, second)]
+    if paired:
+        samples = [np.array([correlation(*each) for each in zip(*left_out, strict=True)])]
+    else:
+        samples = [
+            np.array([correlation(each, means[1]) for each in left_out[0]]),
+            np.array([correlation(means[0], each) for each in left_out[1]]),
+        ]
+    if min(map(len, samples)) < 2 or np.isnan(estimate):
+        return Agreement(estimate, np.nan, np.nan)
+    variance = 0.0
+    for found in samples:
+        z = np.arctanh(np.clip(found, -_GREATEST, _GREATEST))
+        variance += (len(z) - 1) / len(z) * float(((z - z.mean()) ** 2).sum())
+    reach = scipy.stats.t.ppf(0.975, min(map(len, samples)) - 1) * np.sqrt(variance)
+    centre = np.arctanh(np.clip(estimate, -_GREATEST, _GREATEST))
+    return Agreement(estimate, float(np.tanh(centre - reach)), float(np.tanh(centre + reach)))
+
+
+def reliability(parts: Float[np.ndarray, 'P *H'], *, seed: int = 0) -> float:
+    """Return the rank correlation that a second sample of this size would have with this one.
+
+    It is estimated from random halves by the formula of Spearman and Brown; no other ranking can be
+    expected to agree better. NaN for fewer than four parts.
+
+    Args:
+      parts: [P, H] What the ranking is the mean of.
+      seed: The seed of the halves.
+    """
+    count = len(parts)
+    if count < 4:
+        return np.nan
+    rng, found = np.random.default_rng(seed), []
+    for _ in range(_HALVES):
+        order = rng.permutation(count)
+        halves = (parts[chosen].mean(axis=0) for chosen in np.array_split(order, 2))
+        found.append(spearman(*halves))
+    half = float(np.mean(found))
+    return 2 * half / (1 + half) if half > 0 else half
+
+
+def _without_each_group(parts: np.ndarray) -> list[np.ndarray]:
+    """Return the means without each group of parts."""
+    total, count = parts.sum(axis=0), len(parts)
+    if count < 2:
+        return []
+    # Neighbours may be alike: each group has parts of the whole sample.
+    groups = min(_GROUPS, count)
+    return [
+        (total - parts[start::groups].sum(axis=0)) / (count - len(parts[start::groups]))
+        for start in range(groups)
+    ]

@@ -1,0 +1,293 @@
+"""Curves of the score against the heads that are left, in several orders, and their intervals.
+
+Shapes: O orders, D draws, K numbers of heads that are removed, S seeds, E examples, L layers,
+N heads.
+"""
+
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+import scipy.stats
+from jax.sharding import Mesh
+from jaxtyping import Float, Int, Real
+
+from bert_secrets_jax.ablation.average import mean_effect
+from bert_secrets_jax.ablation.intervals import count, score_limits
+from bert_secrets_jax.ablation.resumable import sweep_examples
+from bert_secrets_jax.ablation.seeds import crossed_variance, per_example
+from bert_secrets_jax.ablation.significance import paired_bootstrap, weighted_scores
+from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.measure import confusion
+from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.pruning.scores import GRADIENT, HeadScores, head_scores
+from bert_secrets_jax.pruning.steps import SHARES, nested_masks
+
+# The gradient of each head as it is without those that are gone.
+ANEW = 'gradient, anew'
+RANDOM = 'random'
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class PrunedModel:
+    """One model whose heads are removed step by step, in several orders.
+
+    Attributes:
+      masks: By the name of the order, [D, K, L, N] the masks: one draw of each order, and several
+        of the random one. The first removes no head.
+      predictions: By the name of the order, [D, K, E] what the model then predicts.
+      intact: [E] What it predicts with all heads.
+      choosing: By the name of the order, [K] the score on the examples that the order was made
+        from; the random one has none.
+      classes: The number of classes; 1 for a regression.
+    """
+
+    FORMAT: ClassVar[int] = 1
+
+    masks: Mapping[str, np.ndarray]
+    predictions: Mapping[str, np.ndarray]
+    intact: np.ndarray
+    choosing: Mapping[str, np.ndarray]
+    classes: int
+
+
+def prune_model(
+    tuned: Pretrained,
+    examples: Sequence[Example],
+    measured_on: Sequence[Example],
+    labels: np.ndarray,
+    scores: HeadScores,
+    metric: str,
+    *,
+    shares: Sequence[float | int] = SHARES,
+    anew: bool = True,
+    draws: int = 10,
+    seed: int = 0,
+    max_length: int = 128,
+    tokens_per_batch: int = 2048,
+    chunk_tokens: int | None = None,
+    mesh: Mesh | None = None,
+    folder: str | pathlib.Path | None = None,
+) -> PrunedModel:
+    """Remove the heads of a model step by step, in the order of each score and at random.
+
+    Args:
+      tuned: The model, with a classifier or a regression.
+      examples: The examples that the model is scored on.
+      measured_on: The examples that the scores of heads were measured on.
+      labels: The labels of the latter.
+      scores: The scores of the heads.
+      metric: The name of the metric.
+      shares: The shares of all heads that are removed, as in `steps.removed_heads`.
+      anew: Whether there is also an order in which gradients are measured again after each step.
+      draws: The number of random orders.
+      seed: The seed of the random orders.
+      max_length, tokens_per_batch, chunk_tokens, mesh, folder: As in `sweep_examples`.
+    """
+    encoding = {
+        'max_length': max_length,
+        'tokens_per_batch': tokens_per_batch,
+        'mesh': mesh,
+    }
+    shape = next(iter(scores.of.values())).shape
+    steps = functools.partial(nested_masks, shape=shape, shares=shares)
+    masks = {
+        method: steps(lambda mask, each=each: each)[None] for method, each in scores.of.items()
+    }
+    if anew and GRADIENT in masks:
+
+        def without(mask: np.ndarray) -> np.ndarray:
+            found = head_scores(
+                tuned, measured_on, labels, methods=(GRADIENT,), norm=scores.norm, head_mask=mask,
+                **encoding,
+            )  # fmt: skip
+            return found.of[GRADIENT]
+
+        masks[ANEW] = steps(without)[None]
+    if draws:
+        rng = np.random.default_rng(seed)
+        chosen = [rng.random(shape) for _ in range(draws)]
+        masks[RANDOM] = np.stack([steps(lambda mask, each=each: each) for each in chosen])
+    swept = functools.partial(
+        sweep_examples, tuned, baseline='zero', chunk_tokens=chunk_tokens, **encoding
+    )
+    every = np.concatenate([each.reshape(-1, *shape) for each in masks.values()])
+    here = swept(examples, every, folder=_part(folder, 'examples'))
+    # Random orders choose nothing.
+    named = {name: each for name, each in masks.items() if name != RANDOM}
+    of_named = sum(each.shape[0] * each.shape[1] for each in named.values())
+    there = swept(measured_on, every[:of_named], folder=_part(folder, 'choosing'))
+    predictions = _by_order(masks, here.predictions)
+    reached = weighted_scores(metric, there.predictions, labels, np.ones((1, len(labels))))[0]
+    return PrunedModel(
+        masks=masks,
+        predictions=predictions,
+        intact=next(iter(predictions.values()))[0, 0],
+        choosing={name: each[0] for name, each in _by_order(named, reached).items()},
+        classes=here.logits.shape[-1],
+    )
+
+
+def _part(folder: str | pathlib.Path | None, name: str) -> pathlib.Path | None:
+    return None if folder is None else pathlib.Path(folder) / name
+
+
+def _by_order(masks: Mapping[str, np.ndarray], values: np.ndarray) -> dict[str, np.ndarray]:
+    """Cut values of all masks [O D K, ...] into those of each order [D, K, ...]."""
+    found, start = {}, 0
+    for name, each in masks.items():
+        size = each.shape[0] * each.shape[1]
+        found[name] = values[start : start + size].reshape(*each.shape[:2], *values.shape[1:])
+        start += size
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """The change of the score as heads are removed, mean over draws and seeds.
+
+    Attributes:
+      difference: [K] The score less that with all heads.
+      low, high: [K] The ends of its 95 % interval: over seeds and examples, or over examples if
+        there is a single model. NaN where a score is undefined (constant predictions).
+      draws: [S, D, K] The same of each model and each draw.
+    """
+
+    difference: Float[np.ndarray, ' K']
+    low: Float[np.ndarray, ' K']
+    high: Float[np.ndarray, ' K']
+    draws: Float[np.ndarray, 'S D K']
+
+
+def curve_of(
+    metric: str,
+    predictions: Real[np.ndarray, 'S D K E'],
+    intact: Real[np.ndarray, 'S E'],
+    labels: Real[np.ndarray, ' E'],
+    *,
+    seed: int = 0,
+) -> Curve:
+    """Return the change of the score at each number of heads, with its interval.
+
+    Args:
+      metric: The name of the metric.
+      predictions: [S, D, K, E] What each model predicts in each draw.
+      intact: [S, E] What it predicts with all heads.
+      labels: [E] The labels.
+      seed: The seed of the bootstrap.
+    """
+    seeds, draws, steps, examples = predictions.shape
+    every = np.ones((1, examples))
+    scores = weighted_scores(metric, predictions.reshape(-1, examples), labels, every)[0]
+    whole = weighted_scores(metric, intact, labels, every)[0]
+    differences = scores.reshape(seeds, draws, steps) - whole[:, None, None]
+    difference = differences.mean(axis=(0, 1))
+    if seeds > 1:
+        values = per_example(metric, predictions, labels).mean(axis=1)
+        values = values - per_example(metric, intact, labels)[:, None]
+        half = crossed_variance(values, counts=metric != 'pearson').half_width
+        low, high = difference - half, difference + half
+    elif draws > 1:
+        means = [
+            mean_effect(metric, predictions[0, :, step], intact[0], labels, seed=seed)
+            for step in range(steps)
+        ]
+        low, high = (np.array([getattr(each, end) for each in means]) for end in ('low', 'high'))
+    else:
+        given = metric, predictions[0, 0], intact[0], labels
+        if metric in confusion.METRICS:
+            low, high = score_limits(count(*given), below=0.025, above=0.025)
+        else:
+            low, high = paired_bootstrap(*given, seed=seed)
+    unknown = np.isnan(difference)
+    return Curve(
+        difference, np.where(unknown, np.nan, low), np.where(unknown, np.nan, high), differences
+    )
+
+
+def lead_over_random(
+    metric: str,
+    ordered: Real[np.ndarray, 'S K E'],
+    random: Real[np.ndarray, 'S D K E'],
+    labels: Real[np.ndarray, ' E'],
+) -> tuple[float, float, float]:
+    """Return the score in one order less that in random ones, on average over steps.
+
+    An example counts as its influence on the score (`ablation.seeds.per_example`). The interval is
+    over seeds and examples, or over examples of a single model; the random orders are fixed.
+
+    Args:
+      metric: The name of the metric.
+      ordered: [S, K, E] The predictions at each step in the order.
+      random: [S, D, K, E] Those in each random order.
+      labels: [E] The labels.
+
+    Returns:
+      The difference and the ends of its 95 % interval; NaN where a score is undefined.
+    """
+    values = per_example(metric, ordered, labels).mean(axis=1)
+    values = values - per_example(metric, random, labels).mean(axis=(1, 2))
+    seeds, examples = values.shape
+    estimate = float(values.mean())
+    if seeds > 1:
+        counts = metric != 'pearson'
+        half = float(crossed_variance(values[:, None], counts=counts).half_width[0])
+    else:
+        error = values[0].std(ddof=1) / np.sqrt(examples)
+        half = float(scipy.stats.t.ppf(0.975, examples - 1) * error)
+    return estimate, estimate - half, estimate + half
+
+
+def sparsest(
+    choosing: Float[np.ndarray, ' K'], kept: Int[np.ndarray, ' K'], *, tolerance: float
+) -> int:
+    """Return the step with the fewest heads whose score is within a tolerance of the full one.
+
+    Args:
+      choosing: [K] The score at each step; the first has all heads.
+      kept: [K] The number of heads that are left.
+      tolerance: The greatest loss of the score.
+    """
+    enough = choosing >= choosing[0] - tolerance
+    return int(np.flatnonzero(enough)[np.argmin(kept[enough])])
+
+
+def better_than_random(curve: Curve, random: Curve) -> float:
+    """Return the p-value that an order is no better than random ones (one-sided).
+
+    The mean of the score over all steps is compared with that of each random order, of all models
+    together. The smallest p-value is one divided by the number of random orders plus one.
+
+    Args:
+      curve: The curve of the order.
+      random: That of random orders.
+    """
+    ours = np.nanmean(curve.draws)
+    theirs = np.nanmean(random.draws, axis=(0, 2))
+    return float((1 + (theirs >= ours).sum()) / (1 + len(theirs)))
+
+
+def fleiss_kappa(kept: Real[np.ndarray, 'S H']) -> float:
+    """Return how far models agree on which heads are left, beyond chance (Fleiss 1971).
+
+    Source: Prasanna et al. 2020 report it for the surviving heads of five seeds.
+
+    Args:
+      kept: [S, H] Whether each of S models keeps each of H heads, 1 or 0.
+
+    Returns:
+      1 for models that keep the same heads, 0 for chance; NaN for a single model, or if all keep
+      all heads or none.
+    """
+    models = len(kept)
+    share = np.asarray(kept, np.float64).mean()
+    if models < 2 or share in (0, 1):
+        return np.nan
+    votes = np.asarray(kept, np.float64).sum(axis=0)
+    agreeing = votes * (votes - 1) + (models - votes) * (models - votes - 1)
+    observed = (agreeing / (models * (models - 1))).mean()
+    expected = share**2 + (1 - share) ** 2
+    return float((observed - expected) / (1 - expected))

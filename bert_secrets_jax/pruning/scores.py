@@ -1,0 +1,218 @@
+"""How much each head of a fine-tuned model is needed, by several methods on the same examples.
+
+Shapes: E examples, P parts, L layers, N heads.
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Array, Float
+
+from bert_secrets_jax.ablation.masks import single_heads
+from bert_secrets_jax.ablation.resumable import sweep_examples
+from bert_secrets_jax.data.encoding import Batch, bucket, tokenize
+from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.finetune.losses import loss_per_example
+from bert_secrets_jax.measure.gradients import LabelledBatch, with_labels
+from bert_secrets_jax.measure.importance import head_importance, normalised
+from bert_secrets_jax.measure.relevance import head_relevance
+from bert_secrets_jax.measure.statistics import confidence
+from bert_secrets_jax.measure.stream import stream
+from bert_secrets_jax.model.bert import BertOutput
+from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.progress import progress
+from bert_secrets_jax.pruning.shapley import shapley_values
+
+GRADIENT, CONFIDENCE, RELEVANCE = 'gradient', 'confidence', 'relevance'
+REMOVAL, SHAPLEY = 'removal', 'shapley'
+METHODS = (GRADIENT, CONFIDENCE, RELEVANCE, REMOVAL, SHAPLEY)
+TITLES: Mapping[str, str] = {
+    GRADIENT: 'gradient of the mask',
+    CONFIDENCE: 'confidence',
+    RELEVANCE: 'relevance',
+    REMOVAL: 'loss without the head',
+    SHAPLEY: 'Shapley value',
+}
+SOURCES: Mapping[str, str] = {
+    GRADIENT: 'Michel et al. 2019, section 4.1',
+    CONFIDENCE: 'Voita et al. 2019, section 4',
+    RELEVANCE: 'Voita et al. 2019, section 4',
+    REMOVAL: 'Michel et al. 2019, section 3.2',
+    SHAPLEY: 'Held and Yang 2023',
+}
+# Gradients and relevance take about as many times the memory of a forward pass.
+_MEMORY = 4
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class HeadScores:
+    """How much each head is needed, by the name of the method.
+
+    Attributes:
+      parts: What each method found in each part of what it was measured on [P, L, N]: an example,
+        or, for Shapley values, a pair of permutations.
+      norm: How gradients are made comparable between layers, as in `measure.importance.normalised`.
+      examples: The number of examples.
+    """
+
+    parts: Mapping[str, Float[np.ndarray, 'P L N']]
+    norm: str
+    examples: int
+
+    @property
+    def of(self) -> dict[str, Float[np.ndarray, 'L N']]:
+        """The score of each head, by the name of the method; greater is needed more."""
+        return {
+            method: self.score(method, each.mean(axis=0)) for method, each in self.parts.items()
+        }
+
+    def score(self, method: str, means: Float[np.ndarray, 'L N']) -> Float[np.ndarray, 'L N']:
+        """Return the scores of the heads from means over parts, of which some may be left out.
+
+        Args:
+          method: The name of the method.
+          means: [L, N] The means.
+        """
+        if method == GRADIENT:
+            return normalised(means, norm=self.norm)
+        if method == RELEVANCE:
+            total = np.abs(means).sum(axis=1, keepdims=True)
+            return means / np.where(total > 0, total, 1)
+        return means
+
+
+def check_permutations(permutations: int) -> None:
+    """Raise ValueError unless permutations come in pairs, at least two of them, or there are none.
+
+    Args:
+      permutations: The number of permutations.
+    """
+    if permutations < 0 or permutations % 2 or permutations == 2:
+        raise ValueError(
+            f'{permutations=} must be even and at least 4 (each is drawn with its reverse), or 0 '
+            'to leave Shapley values out.'
+        )
+
+
+def head_scores(
+    tuned: Pretrained,
+    examples: Sequence[Example],
+    labels: np.ndarray,
+    *,
+    methods: Sequence[str] = METHODS[:-1],
+    permutations: int = 0,
+    norm: str = 'layer',
+    head_mask: np.ndarray | None = None,
+    seed: int = 0,
+    max_length: int = 128,
+    tokens_per_batch: int = 2048,
+    chunk_tokens: int | None = None,
+    mesh=None,
+    folder: str | pathlib.Path | None = None,
+) -> HeadScores:
+    """Measure how much each head of a fine-tuned model is needed.
+
+    A head that is not there puts out nothing (baseline 'zero').
+
+    Args:
+      tuned: The model, with a classifier or a regression.
+      examples: The examples to measure on.
+      labels: [E] Their labels.
+      methods: The methods, of METHODS. 'gradient' is the mean magnitude of the gradient of the loss
+        with respect to the head's mask (Michel et al. 2019); 'confidence' its greatest attention
+        and 'relevance' the relevance of its output (both Voita et al. 2019); 'removal' the increase
+        of the loss without it.
+      permutations: The number of permutations for Shapley values of the loss, even; 0 leaves them
+        out. Each takes a pass over the examples for every head.
+      norm: How gradients are made comparable between layers: 'layer' as published, 'all' or 'none'.
+      head_mask: [L, N] The heads that are there, 1 or 0, for gradients; None has all of them.
+      seed: The seed of the permutations.
+      max_length, tokens_per_batch, chunk_tokens, mesh, folder: As in `sweep_examples`.
+
+    Raises:
+      ValueError: A method is unknown, or there is an odd number of permutations.
+    """
+    unknown = [method for method in methods if method not in METHODS[:-1]]
+    if unknown or not methods:
+        raise ValueError(
+            f'methods are {", ".join(METHODS[:-1])}, not {", ".join(unknown) or "none"}.'
+        )
+    check_permutations(permutations)
+    if head_mask is not None and set(methods) != {GRADIENT}:
+        raise ValueError(f'A head mask is for methods=({GRADIENT!r},) alone.')
+    sweeping = {
+        'baseline': 'zero',
+        'max_length': max_length,
+        'tokens_per_batch': tokens_per_batch,
+        'chunk_tokens': chunk_tokens,
+        'mesh': mesh,
+    }
+
+    def batches(what: str, tokens: int):
+        encoded = tokenize(tuned.tokenizer, examples, max_length=max_length)
+        multiple = 1 if mesh is None else mesh.shape['data']
+        cut = bucket(
+            encoded,
+            max_length=max_length,
+            tokens_per_batch=max(tokens, 1),
+            batch_multiple=multiple,
+        )
+        labelled = [with_labels(batch, labels) for batch in cut]
+        return progress(labelled, what, size=_size)
+
+    parts, kept = {}, {'keep_values': True, 'mesh': mesh}
+    for method in methods:
+        match method:
+            case 'gradient':
+                shown = batches('Gradients of the mask', tokens_per_batch // _MEMORY)
+                parts[method] = head_importance(
+                    tuned, shown, task_loss, head_mask=head_mask, **kept
+                ).values
+            case 'confidence':
+                shown = batches('Confidence', tokens_per_batch)
+                found = stream((tuned,), shown, {method: confidence}, **kept)
+                parts[method] = found[method].values
+            case 'relevance':
+                shown = batches('Relevance', tokens_per_batch // _MEMORY)
+                parts[method] = head_relevance(tuned, shown, **kept).values
+            case _:
+                masks = single_heads(tuned.config)
+                all_masks = np.concatenate([np.ones_like(masks[:1]), masks])
+                part = None if folder is None else pathlib.Path(folder) / method
+                swept = sweep_examples(tuned, examples, all_masks, folder=part, **sweeping)
+                losses = losses_of(swept.logits, labels)
+                increase = (losses[1:] - losses[0]).T
+                parts[method] = increase.reshape(-1, *masks.shape[1:])
+    if permutations:
+        found = shapley_values(
+            tuned,
+            examples,
+            labels,
+            permutations=permutations,
+            seed=seed,
+            folder=None if folder is None else pathlib.Path(folder) / SHAPLEY,
+            **sweeping,
+        )
+        parts[SHAPLEY] = found.of_pairs
+    return HeadScores(parts, norm, len(examples))
+
+
+def task_loss(output: BertOutput, batch: LabelledBatch) -> Float[Array, ' B']:
+    """Return the loss of the task on each example."""
+    return loss_per_example(output.logits, batch.labels)
+
+
+def losses_of(logits: Float[np.ndarray, 'M E C'], labels: np.ndarray) -> Float[np.ndarray, 'M E']:
+    """Return the loss of the task on each example, under each mask.
+
+    Args:
+      logits: [M, E, C] The logits under each mask.
+      labels: [E] The labels.
+    """
+    return np.stack([np.asarray(loss_per_example(each, labels), np.float64) for each in logits])
+
+
+def _size(batch: Batch) -> int:
+    return batch.size

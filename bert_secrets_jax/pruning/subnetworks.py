@@ -1,0 +1,95 @@
+"""Subnetworks: a model some of whose heads are gone for good, to be trained again.
+
+Prasanna et al. (2020, section 3.2) compare three: the heads that survive pruning ("good"), as many
+drawn at random, and as many of those that did not survive ("bad").
+
+Shapes: L layers, N heads.
+"""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Shaped
+
+from bert_secrets_jax.model.weights import Pretrained, check_pretrained
+
+GOOD, RANDOM, BAD = 'good', 'random', 'bad'
+KINDS = (GOOD, RANDOM, BAD)
+
+
+def without_heads(pretrained: Pretrained, head_mask: Shaped[np.ndarray, 'L N']) -> Pretrained:
+    """Return the model with the values and outputs of some heads at zero, where they stay.
+
+    Such a head puts out nothing, as with `head_mask` and baseline 'zero'. Nor does it ever learn:
+    the gradient of its values has its output weights as a factor, and that of its output weights
+    has its values, so that both are zero, and so is what an optimiser makes of them. Models with
+    other heads missing have arrays of the same shapes, and train by the same compiled program.
+    `remove_heads` cuts such heads out when training is done.
+
+    Args:
+      pretrained: The model.
+      head_mask: [L, N] 1 keeps a head, 0 leaves it out.
+
+    Raises:
+      TypeError: The model is not a `Pretrained`.
+      ValueError: The mask has another shape or other numbers, or the model uses a layer several
+        times (ALBERT), where a head cannot be missing once.
+    """
+    check_pretrained(pretrained)
+    config = pretrained.config
+    mask = np.asarray(head_mask)
+    shape = config.num_hidden_layers, config.num_attention_heads
+    if mask.shape != shape or not np.isin(mask, (0, 1)).all():
+        raise ValueError(
+            f'head_mask must be [layers, heads] = {list(shape)} of 0 and 1, got {list(mask.shape)}.'
+        )
+    if config.num_hidden_groups is not None:
+        groups = np.array(config.groups)
+        if any(not (mask[groups == group] == mask[groups == group][0]).all() for group in groups):
+            raise ValueError(
+                'This model uses the same layer several times, so that its heads are missing '
+                'everywhere or nowhere: give layers of one group the same heads.'
+            )
+    attention = dict(pretrained.params['layers']['attention'])
+    keep = jnp.asarray(mask, jnp.float32)
+    # Kernels are [L, D, N, H] of values and [L, N, H, D] of outputs.
+    attention['value'] = {
+        name: leaf * (keep[:, None, :, None] if leaf.ndim == 4 else keep[:, :, None])
+        for name, leaf in attention['value'].items()
+    }
+    output = attention['output']
+    attention['output'] = {**output, 'kernel': output['kernel'] * keep[:, :, None, None]}
+    layers = {**pretrained.params['layers'], 'attention': attention}
+    return dataclasses.replace(pretrained, params={**pretrained.params, 'layers': layers})
+
+
+def subnetwork_masks(
+    good: Shaped[np.ndarray, 'L N'], *, seed: int
+) -> dict[str, Float[np.ndarray, 'L N']]:
+    """Return the masks of the good, a random and a bad subnetwork of one size.
+
+    As published, the bad one has heads that did not survive, and where these are too few, some of
+    the others, drawn at random.
+
+    Args:
+      good: [L, N] 1 for the heads that survive pruning, else 0.
+      seed: The seed of the draws.
+    """
+    rng = np.random.default_rng(seed)
+    survive = np.asarray(good).ravel() != 0
+    size = int(survive.sum())
+    shuffled = rng.permutation(survive.size)
+    # Those that did not survive come first, in random order.
+    lost_first = shuffled[np.argsort(survive[shuffled], kind='stable')]
+    chosen = {
+        GOOD: np.flatnonzero(survive),
+        RANDOM: rng.permutation(survive.size)[:size],
+        BAD: lost_first[:size],
+    }
+    masks = {}
+    for kind, heads in chosen.items():
+        mask = np.zeros(survive.size, np.float32)
+        mask[heads] = 1
+        masks[kind] = mask.reshape(np.shape(good))
+    return masks

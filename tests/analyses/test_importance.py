@@ -1,0 +1,120 @@
+"""Which heads matter: effects beside forward passes one by one, scores, and what is refused."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.finetune.losses import loss_per_example
+from bert_secrets_jax.pruning.scores import HeadScores, head_scores
+
+
+def naive_losses(model, texts, mask):
+    """The loss of each text in the order of the texts, by a pass of its own."""
+    losses = []
+    for example in texts:
+        (batch,) = bs.encode(model.tokenizer, [example], max_length=32)
+        output = model.bert.apply(
+            {'params': model.params}, **batch.inputs, head_mask=mask, baseline='zero'
+        )
+        losses.append(float(loss_per_example(output.logits, np.array([example.label]))[0]))
+    return np.array(losses)
+
+
+@pytest.fixture(scope='module')
+def planted(tuned):
+    """The tuned model, one of whose heads puts out nothing."""
+    model = tuned.models[0]
+    attention = dict(model.params['layers']['attention'])
+    kernel = np.array(attention['output']['kernel'])
+    kernel[1, 2] = 0
+    attention['output'] = {**attention['output'], 'kernel': kernel}
+    layers = {**model.params['layers'], 'attention': attention}
+    return dataclasses.replace(model, params={**model.params, 'layers': layers})
+
+
+def test_effects_are_those_of_forward_passes(planted, texts):
+    found = bs.analyses.importance(planted, texts, max_length=32)
+    whole = naive_losses(planted, texts, np.ones((3, 4)))
+    for layer, head in [(0, 0), (1, 2), (2, 3)]:
+        mask = np.ones((3, 4))
+        mask[layer, head] = 0
+        expected = naive_losses(planted, texts, mask) - whole
+        np.testing.assert_allclose(
+            found.effects.increase[:, layer, head], expected, rtol=2e-3, atol=3e-6
+        )
+    heads = found.frames()['heads'].set_index(['layer', 'head'])
+    row = heads.loc[2, 3]
+    assert row['loss_difference'] == pytest.approx(0, abs=1e-6)
+    # Neither is it needed by scores that ask what its output does.
+    assert row['gradient'] == pytest.approx(0, abs=1e-6)
+    assert row['relevance'] == pytest.approx(0, abs=1e-6)
+    assert 0 < row['confidence'] < 1
+
+
+def test_other_examples_have_scores_of_their_own(tuned, texts):
+    model, few = tuned.models[0], texts[:10]
+    found = bs.analyses.importance(tuned, texts[10:], measured_on=few, max_length=32)
+    assert list(found.agreement) == ['gradient', 'confidence', 'relevance', 'removal']
+    assert not found.same_examples and found.scores.examples == 10
+    assert 'measured on other 10 examples' in found.notes()[1]
+    same = bs.analyses.importance(model, few, max_length=32)
+    assert list(same.agreement) == ['gradient', 'confidence', 'relevance']
+    np.testing.assert_allclose(
+        found.scores.of['removal'], same.effects.increase.mean(axis=0), atol=1e-6
+    )
+    np.testing.assert_allclose(found.scores.of['gradient'], same.scores.of['gradient'], atol=1e-6)
+
+
+def test_scores_that_are_comparable_between_layers():
+    rng = np.random.default_rng(0)
+    parts = {name: rng.normal(size=(5, 2, 3)) for name in ('gradient', 'relevance', 'removal')}
+    scores = HeadScores(parts, 'layer', 5).of
+    np.testing.assert_allclose((scores['gradient'] ** 2).sum(axis=1), 1)
+    np.testing.assert_allclose(np.abs(scores['relevance']).sum(axis=1), 1)
+    np.testing.assert_allclose(scores['removal'], parts['removal'].mean(axis=0))
+
+
+def test_shapley_values_are_of_the_loss(tuned, texts):
+    model = tuned.models[0]
+    found = bs.analyses.importance(
+        model, texts[:6], methods=['confidence'], permutations=4, max_length=32
+    )
+    whole = naive_losses(model, texts[:6], np.ones((3, 4))).mean()
+    empty = naive_losses(model, texts[:6], np.zeros((3, 4))).mean()
+    assert found.scores.of['shapley'].sum() == pytest.approx(empty - whole, abs=1e-5)
+    assert list(found.agreement) == ['confidence', 'shapley']
+
+
+def test_what_is_refused(tuned, texts):
+    model = tuned.models[0]
+    labels = np.array([each.label for each in texts])
+    with pytest.raises(ValueError, match=r'methods are gradient, .*, not entropy'):
+        head_scores(model, texts, labels, methods=['entropy'])
+    with pytest.raises(ValueError, match='permutations=3 must be even and at least 4'):
+        bs.analyses.importance(model, texts, permutations=3)
+    with pytest.raises(ValueError, match="head mask is for methods=.'gradient',. alone"):
+        head_scores(model, texts, labels, head_mask=np.ones((3, 4)))
+    with pytest.raises(ValueError, match='has no label'):
+        bs.analyses.importance(model, ['the cat ran .', 'a dog slept'])
+
+
+def test_a_head_that_matters_is_found_by_all(tuned, texts):
+    """Where the loss hangs on a single head, each score but confidence ranks it first."""
+    model = tuned.models[0]
+    attention = dict(model.params['layers']['attention'])
+    kernel = np.array(attention['output']['kernel'])
+    others = np.ones((3, 4), bool)
+    others[1, 1] = False
+    kernel[others] *= 1e-3
+    kernel[1, 1] *= 4
+    attention['output'] = {**attention['output'], 'kernel': kernel}
+    layers = {**model.params['layers'], 'attention': attention}
+    planted = dataclasses.replace(model, params={**model.params, 'layers': layers})
+    found = bs.analyses.importance(planted, texts, norm='all', permutations=4, max_length=32)
+    effects = np.abs(found.effects.increase.mean(axis=0))
+    assert np.unravel_index(effects.argmax(), (3, 4)) == (1, 1)
+    for method in ('gradient', 'relevance', 'shapley'):
+        grid = np.abs(found.scores.of[method])
+        assert np.unravel_index(grid.argmax(), (3, 4)) == (1, 1), method

@@ -1,0 +1,84 @@
+"""What replaces a head: beside sweeps of each kind, and worlds where the answer is known."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.ablation.masks import single_heads
+from bert_secrets_jax.pruning.scores import losses_of
+
+
+def biased(model, factor):
+    """The model, whose values are mostly the same for all tokens: a constant serves as well."""
+    attention = dict(model.params['layers']['attention'])
+    value = {name: np.array(leaf) for name, leaf in attention['value'].items()}
+    value['kernel'] *= factor
+    value['bias'] += np.random.default_rng(0).normal(size=value['bias'].shape)
+    attention['value'] = value
+    layers = {**model.params['layers'], 'attention': attention}
+    return dataclasses.replace(model, params={**model.params, 'layers': layers})
+
+
+@pytest.fixture(scope='module')
+def found(tuned, texts):
+    return bs.analyses.replacements(
+        tuned, texts[12:], fit_on=texts[:12], passes=2, max_length=32,
+        subject=bs.analyses.Subject('tiny', 'own texts'),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize('baseline', ['zero', 'uniform', 'resample'])
+def test_effects_are_those_of_sweeps(found, tuned, texts, baseline):
+    model, examples = tuned.models[0], texts[12:]
+    masks = np.concatenate([np.ones((1, 3, 4)), single_heads(model.config)])
+    swept = bs.sweep_examples(model, examples, masks, baseline=baseline, max_length=32)
+    losses = losses_of(swept.logits, np.array([each.label for each in examples]))
+    difference = (losses[1:] - losses[0]).mean(axis=1)
+    np.testing.assert_allclose(found.effects[baseline].difference, difference, atol=1e-6)
+    assert found.means[baseline].difference == pytest.approx(difference.mean(), abs=1e-6)
+
+
+def test_constants_come_from_other_examples(found, tuned, texts):
+    model = tuned.models[0]
+    other = bs.analyses.replacements(
+        tuned, texts[12:18], fit_on=texts[:12], passes=2, max_length=32
+    )
+    np.testing.assert_allclose(other.constants, found.constants, atol=1e-6)
+    assert found.constants.shape == (3, 4, model.config.head_size) and found.fitted_on == 12
+    assert found.frames()['replacements']['rank_correlation_with_best_constant'].iloc[
+        -1
+    ] == pytest.approx(1)
+
+
+def test_heads_that_put_out_a_constant_do_no_harm_when_it_replaces_them(tuned, texts):
+    """All that their removal costs is then the harm of what replaces them."""
+    found = bs.analyses.replacements(
+        biased(tuned.models[0], 0), texts, fit_on=texts, passes=1, learning_rate=1e-3, max_length=32
+    )
+    for kind in ('mean', 'resample', 'uniform'):
+        np.testing.assert_allclose(found.effects[kind].difference, 0, atol=2e-5)
+    assert (found.effects['optimal'].difference <= 2e-5).all()
+    assert np.abs(found.effects['zero'].difference).max() > 1e-3
+
+
+def test_it_goes_on_where_it_was_killed(tuned, texts, tmp_path, monkeypatch):
+    options = {'fit_on': texts[:8], 'passes': 1, 'max_length': 32, 'folder': tmp_path}
+    first = bs.analyses.replacements(tuned, texts[:8], **options)
+    import sys
+
+    module = sys.modules['bert_secrets_jax.analyses.replacements']
+    monkeypatch.setattr(module, 'optimal_constants', None)
+    again = bs.analyses.replacements(tuned, texts[:8], **options)
+    assert str(again) == str(first)
+    # Of other settings nothing is kept.
+    with pytest.raises(TypeError, match='NoneType'):
+        bs.analyses.replacements(tuned, texts[:8], **options | {'passes': 2})
+
+
+def test_what_is_refused(tuned, texts):
+    with pytest.raises(ValueError, match='passes=0'):
+        bs.analyses.replacements(tuned, texts, fit_on=texts, passes=0)
+    with pytest.raises(ValueError, match='has no label'):
+        bs.analyses.replacements(tuned, texts, fit_on=['the cat ran .', 'a dog slept'])

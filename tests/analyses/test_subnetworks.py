@@ -1,0 +1,58 @@
+"""Subnetworks, trained again: beside fine-tuning by hand."""
+
+import numpy as np
+import pytest
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.analyses.subnetworks import surviving_heads
+from bert_secrets_jax.pruning.subnetworks import subnetwork_masks, without_heads
+
+TRAINING = {'epochs': 1, 'batch_size': 8, 'learning_rate': 1e-3}
+
+
+@pytest.fixture(scope='module')
+def found(model, tuned, texts):
+    return bs.analyses.subnetworks(
+        model, tuned, texts, texts, measured_on=texts[:12], training=TRAINING, max_length=32
+    )
+
+
+def test_each_seed_is_trained_again(found, model, tuned, texts):
+    assert found.seeds == (0, 1) and found.metric == tuned.metrics[0]
+    for place, (seed, each) in enumerate(zip(tuned.seeds, tuned.models, strict=True)):
+        good = surviving_heads(each, texts[:12], found.metric, share=0.9, max_length=32)
+        masks = subnetwork_masks(good, seed=seed)
+        for kind, mask in masks.items():
+            np.testing.assert_array_equal(found.masks[kind][place], mask)
+        again = bs.finetune(
+            without_heads(model, masks['random']), texts, texts, seeds=(seed,), max_length=32,
+            metrics=tuned.metrics, **TRAINING,
+        )  # fmt: skip
+        assert found.retrained['random'][place] == pytest.approx(again.scores[0][found.metric])
+        assert found.full[place] == pytest.approx(tuned.scores[place][found.metric])
+
+
+def test_what_it_says(found):
+    sentences = str(found)
+    assert sentences.startswith(
+        'Subnetworks, trained again\nNot learnt: with seed 0, the full model'
+    )
+    frame = found.frames()['scores'].set_index('subnetwork')
+    assert list(frame.index) == ['full model', 'good', 'random', 'bad']
+    assert frame.loc['full model', 'difference_points'] == 0
+    lead = 100 * (found.retrained['good'] - found.retrained['bad']).mean()
+    (beside,) = [each for each in found.findings() if each.name == 'good beside bad']
+    assert beside.estimate == pytest.approx(lead)
+
+
+def test_survivors_keep_the_share_of_the_score(tuned, texts):
+    model = tuned.models[0]
+    few = surviving_heads(model, texts, 'accuracy', share=0.5, max_length=32)
+    most = surviving_heads(model, texts, 'accuracy', share=0.999, max_length=32)
+    assert few.sum() <= most.sum() and ((few == 0) | (most == 1)).all()
+
+
+@pytest.mark.parametrize('share', [0, 1, 1.5])
+def test_shares_that_are_refused(model, tuned, texts, share):
+    with pytest.raises(ValueError, match='must be above 0 and below 1'):
+        bs.analyses.subnetworks(model, tuned, texts, texts, share=share)

@@ -1,0 +1,84 @@
+"""Subnetworks: heads that are gone stay gone in training, and what good and bad ones are."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.pruning.subnetworks import subnetwork_masks, without_heads
+from tests.conftest import random_params, relative
+
+MASK = np.ones((3, 4), np.float32)
+MASK[0, 1] = MASK[2, 3] = MASK[2, 0] = 0
+PAIRS = [('the cat saw a dog .', 'she ran'), ('he ran', 'the old teacher never slept')]
+
+
+def model_of(config, tokenizer, family):
+    mine = dataclasses.replace(relative(config, family), label_names=('no', 'yes'))
+    bert = bs.Bert(mine)
+    return bs.Pretrained(bert, random_params(bert), tokenizer)
+
+
+@pytest.mark.parametrize('family', ['bert', 'modernbert', 'mpnet', 'esm'])
+def test_they_put_out_nothing(config, tokenizer, family):
+    model = model_of(config, tokenizer, family)
+    (batch,) = bs.encode(tokenizer, PAIRS, max_length=24, buckets=())
+    masked = model.bert.apply(
+        {'params': model.params}, **batch.inputs, head_mask=MASK, baseline='zero'
+    )
+    gone = without_heads(model, MASK)
+    output = model.bert.apply({'params': gone.params}, **batch.inputs)
+    np.testing.assert_allclose(output.logits, masked.logits, atol=2e-6)
+    assert not np.asarray(output.contexts)[:, 2, :, 3].any()
+    assert jax.tree.map(np.shape, gone.params) == jax.tree.map(np.shape, model.params)
+
+
+@pytest.mark.parametrize('optimizer', ['adamw', 'bert_adam'])
+def test_they_never_learn(config, tokenizer, optimizer):
+    model = model_of(config, tokenizer, 'bert')
+    examples = [
+        bs.Example(*pair, place % 2, f'own/{place}') for place, pair in enumerate(PAIRS * 8)
+    ]
+    tuned = bs.finetune(
+        without_heads(model, MASK), examples, examples, epochs=2, batch_size=8, max_length=24,
+        learning_rate=1e-2, optimizer=optimizer,
+    ).models[0]  # fmt: skip
+    attention = tuned.params['layers']['attention']
+    for layer, head in np.argwhere(MASK == 0):
+        assert not np.asarray(attention['value']['kernel'])[layer, :, head].any()
+        assert not np.asarray(attention['value']['bias'])[layer, head].any()
+        assert not np.asarray(attention['output']['kernel'])[layer, head].any()
+    others = np.asarray(attention['output']['kernel'])[MASK == 1]
+    before = np.asarray(model.params['layers']['attention']['output']['kernel'])[MASK == 1]
+    assert (np.abs(others - before).max(axis=(1, 2)) > 1e-3).all()
+
+
+def test_layers_that_are_one_layer(config, tokenizer):
+    model = model_of(config, tokenizer, 'albert')
+    with pytest.raises(ValueError, match='uses the same layer several times'):
+        without_heads(model, MASK)
+    without_heads(model, np.tile(MASK[:1], (3, 1)))
+
+
+@pytest.mark.parametrize('mask', [np.ones((2, 4)), np.full((3, 4), 0.5)])
+def test_masks_that_are_refused(config, tokenizer, mask):
+    with pytest.raises(ValueError, match=r'\[layers, heads\] = \[3, 4\] of 0 and 1'):
+        without_heads(model_of(config, tokenizer, 'bert'), mask)
+
+
+@pytest.mark.parametrize('size', [3, 6, 9])
+def test_good_random_and_bad_are_of_one_size(size):
+    rng = np.random.default_rng(size)
+    good = np.zeros(12)
+    good[rng.permutation(12)[:size]] = 1
+    masks = subnetwork_masks(good.reshape(3, 4), seed=1)
+    assert [int(mask.sum()) for mask in masks.values()] == [size] * 3
+    np.testing.assert_array_equal(masks['good'].ravel(), good)
+    shared = int((masks['bad'].ravel() * good).sum())
+    assert shared == max(0, 2 * size - 12)
+    again = subnetwork_masks(good.reshape(3, 4), seed=1)
+    assert all((again[kind] == masks[kind]).all() for kind in masks)
+    draws = [subnetwork_masks(good.reshape(3, 4), seed=seed)['random'] for seed in range(400)]
+    np.testing.assert_allclose(np.mean(draws, axis=0), size / 12, atol=0.1)
