@@ -271,14 +271,16 @@ def test_a_linear_step_hands_on_all_it_has(inputs, weights, alpha):
         )  # fmt: skip
 
 
-def test_shares_by_hand():
-    """Contributions 3, 1 and -2: half of the relevance is divided 3 to 1, half goes to the last."""
-    _, back = jax.vjp(lambda x: linear(PUBLISHED, 'I,IO->O', x, jnp.ones((3, 1))),
-                      jnp.array([3.0, 1.0, -2.0]))  # fmt: skip
-    np.testing.assert_allclose(back(jnp.array([8.0]))[0], [3, 1, 4], rtol=1e-4)
-    _, back = jax.vjp(lambda x: linear(PUBLISHED, 'I,IO->O', x, jnp.ones((3, 1))),
-                      jnp.array([3.0, 1.0, 0.0]))  # fmt: skip
-    np.testing.assert_allclose(back(jnp.array([8.0]))[0], [6, 2, 0], rtol=1e-4)
+@pytest.mark.parametrize(
+    ('contributions', 'received'), [((3, 1, -2), (3, 1, 4)), ((3, 1, 0), (6, 2, 0))]
+)
+def test_shares_by_hand(contributions, received):
+    """Positive and negative contributions share 8 equally; without the latter, all is shared."""
+    _, back = jax.vjp(
+        lambda x: linear(PUBLISHED, 'I,IO->O', x, jnp.ones((3, 1))),
+        jnp.array(contributions, jnp.float32),
+    )
+    np.testing.assert_allclose(back(jnp.array([8.0]))[0], received, rtol=1e-4)
 
 
 def test_the_steps_written_again_are_the_model(model):
@@ -315,9 +317,7 @@ def test_every_layer_conserves_relevance(model):
             model.config, PUBLISHED, relevance, params, hidden, contexts, maps, normed
         )
         np.testing.assert_array_equal(same, of_heads)
-        np.testing.assert_allclose(
-            below.sum(axis=(1, 2)), relevance.sum(axis=(1, 2)), rtol=1e-4
-        )  # fmt: skip
+        np.testing.assert_allclose(below.sum(axis=(1, 2)), relevance.sum(axis=(1, 2)), rtol=1e-4)
         assert not below[~real].any() and (below >= 0).all()
 
 
@@ -361,10 +361,8 @@ def test_batches_padding_and_devices_do_not_matter(config, tokenizer, model_type
 @pytest.mark.parametrize('model_type', ['bert', 'modernbert'])
 def test_each_token_starts_an_equal_share(config, tokenizer, model_type):
     mine = relative(config, model_type)
-    family = mine.family
-    mine = dataclasses.replace(
-        mine, head='token_classification', add_pooler=family.pools_tokens
-    )  # fmt: skip
+    pools = mine.family.pools_tokens
+    mine = dataclasses.replace(mine, head='token_classification', add_pooler=pools)
     model = random_model(mine, tokenizer)
     (batch,) = batches_of(tokenizer)
     mask = batch.attention_mask
