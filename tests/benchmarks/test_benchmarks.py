@@ -59,6 +59,23 @@ def test_a_benchmark(program, settings, said, checkpoint, glue_dir, tmp_path):
         assert all(len(way['rounds']) == 1 and way['seconds'] > 0 for way in ways.values())
 
 
+def test_the_benchmark_of_removal(checkpoint, tmp_path):
+    out = tmp_path / 'removal.json'
+    result = subprocess.run(
+        [
+            sys.executable, '-m', 'benchmarks.removal', f'--model={checkpoint}', f'--out={out}',
+            '--rounds=1', '--batch_sizes=1,3', '--length=8',
+        ],
+        cwd=ROOT, env=os.environ | {'JAX_PLATFORMS': 'cpu'}, capture_output=True, text=True,
+        timeout=600, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert '+1.8 %' in result.stdout and 'half of all heads at random' in result.stdout
+    for removed in json.loads(out.read_text())['removed'].values():
+        assert sum(removed['heads_left']) == 6
+        assert all(min(speeds) > 0 for speeds in removed['examples_per_second'].values())
+
+
 def test_ways_take_turns(capsys):
     calls = []
     seconds = interleaved(

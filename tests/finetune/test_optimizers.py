@@ -71,6 +71,19 @@ def test_bert_adam_is_adam_without_bias_correction(weights):
     np.testing.assert_allclose(found, weight, rtol=1e-5, atol=1e-6)
 
 
+def test_layers_apart_are_clipped_as_in_their_stack():
+    """Those of a model that has lost heads, which stand under their numbers."""
+    stacked = np.random.default_rng(0).normal(size=(3, 4, 5)).astype(np.float32)
+    clip = lambda tree: optimizers.clip_each(1.0).update(tree, ())[0]['layers']
+    expected = clip({'layers': {'output': {'kernel': stacked}}})['output']['kernel']
+    layers = {str(at): {'output': {'kernel': each}} for at, each in enumerate(stacked)}
+    apart = clip({'layers': layers})
+    for layer in range(3):
+        np.testing.assert_allclose(
+            apart[str(layer)]['output']['kernel'], expected[layer], rtol=1e-6
+        )
+
+
 def test_the_sizes_of_uncorrected_steps_are_as_documented():
     steps = np.arange(1, 200)
     ratio = (1 - 0.9**steps) / np.sqrt(1 - 0.999**steps)

@@ -332,7 +332,7 @@ def test_missing_unexpected_and_misshapen_tensors_are_all_named(directory):
         ({'embedding_size': 12}, 'unknown: embedding_size=12'),
         ({'is_decoder': True}, 'is_decoder=True'),
         ({'hidden_act': 'swish'}, "hidden_act='swish'"),
-        ({'pruned_heads': {'0': [1]}}, 'pruned_heads'),
+        ({'pruned_heads': {'3': [1]}}, 'pruned_heads'),
         (
             {'rope_theta': 1e4, 'novelty': 3},
             r'unknown: novelty=3, rope_theta=10000.0.*ignore_config',

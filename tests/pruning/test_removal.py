@@ -1,6 +1,7 @@
 """Heads cut out of the weights: the same logits, smaller files, and the way to and from PyTorch."""
 
 import dataclasses
+import functools
 import json
 import re
 import textwrap
@@ -11,6 +12,7 @@ import pytest
 import safetensors.numpy
 
 import bert_secrets_jax as bs
+from bert_secrets_jax.finetune import loop
 from bert_secrets_jax.model.bert import Bert, all_layers, init_params, own_layers
 from bert_secrets_jax.model.config import BertConfig, read_config, write_config
 from bert_secrets_jax.model.weights import without_head
@@ -24,9 +26,13 @@ RAGGED = np.array([[1, 1, 1, 1], [0, 1, 0, 1], [0, 0, 0, 0]])
 SHARED = np.array([[1, 0, 0, 1], [1, 0, 0, 1], [0, 1, 1, 1]])
 
 
+@functools.partial(jax.jit, static_argnames=('bert', 'baseline'))
+def apply(bert, params, inputs, **options):
+    return bert.apply({'params': params}, **inputs, **options)
+
+
 def run(model, inputs, **options):
-    output = model.bert.apply({'params': model.params}, **inputs, **options)
-    return jax.tree.map(np.asarray, output)
+    return jax.tree.map(np.asarray, apply(model.bert, model.params, inputs, **options))
 
 
 def assert_equal(a, b):
@@ -103,7 +109,9 @@ def test_weights_are_those_of_the_heads_that_are_left(whole):
                 np.take(attention[name][leaf][1], [1, 3], axis=axis),
             )
     output = layers['1']['attention']['output']
-    np.testing.assert_array_equal(output['kernel'], attention['output']['kernel'][1][[1, 3]])
+    np.testing.assert_array_equal(
+        output['kernel'], np.asarray(attention['output']['kernel'])[1][[1, 3]]
+    )
     np.testing.assert_array_equal(output['bias'], attention['output']['bias'][1])
     # All that a head has, once: H rows of three matrices and biases, and H columns of a fourth.
     numbers = lambda model: sum(leaf.size for leaf in jax.tree.leaves(model.params))
@@ -116,9 +124,10 @@ def test_gradients_are_those_of_the_masked_model(whole, inputs):
     cut = bs.remove_heads(whole, RAGGED)
 
     def gradient(model, **options):
-        total = lambda params: (run_in(params) ** 2).sum()
-        run_in = lambda params: model.bert.apply({'params': params}, **inputs, **options).logits
-        return jax.grad(total)(model.params)
+        def total(params):
+            return (apply(model.bert, params, inputs, **options).logits ** 2).sum()
+
+        return jax.jit(jax.grad(total))(model.params)
 
     masked = gradient(whole, head_mask=RAGGED, baseline='zero')
     expected = bs.remove_heads(dataclasses.replace(whole, params=masked), RAGGED).params
@@ -176,7 +185,6 @@ def test_restored_heads_are_zeros(of_type):
     for name in ('query', 'key', 'value'):
         kernel = np.asarray(attention[name]['kernel'])
         assert not kernel.transpose(0, 2, 1, 3)[RAGGED == 0].any()
-        assert np.abs(kernel.transpose(0, 2, 1, 3)[RAGGED == 1]).min(axis=(1, 2)).min() >= 0
     output = np.asarray(attention['output']['kernel'])
     np.testing.assert_array_equal(output.any(axis=(2, 3)), RAGGED == 1)
     assert restored.config.pruned_heads == ()
@@ -310,14 +318,14 @@ def test_removed_heads_that_do_not_fit_are_named(whole, tmp_path, value, named):
 @pytest.mark.parametrize(
     ('pruned', 'named'),
     [
-        (((0,),), 'for each|from each of the 3 layers'),
+        (((0,),), 'from each of the 3 layers'),
         ([(0,), (), ()], 'must be a tuple'),
         (([0], (), ()), 'must be a tuple'),
         (((1, 0), (), ()), r'pruned_heads\[0\]=\(1, 0\) must be ascending'),
         (((), (1, 1), ()), r'pruned_heads\[1\]=\(1, 1\) must be ascending'),
     ],
 )
-def test_a_config_refuses_what_layers_do_not_have(config, pruned, named):
+def test_a_config_refuses_what_layers_do_not_have(config, untyped, pruned, named):
     with pytest.raises(ValueError, match=named):
         dataclasses.replace(config, pruned_heads=pruned)
 
@@ -379,25 +387,20 @@ def texts(count):
     ]
 
 
-@pytest.mark.parametrize('optimizer', ['adamw', 'bert_adam'])
-def test_it_is_fine_tuned_and_goes_on_after_an_interruption(
-    whole, tmp_path, monkeypatch, optimizer
-):
+def test_it_is_fine_tuned_and_goes_on_after_an_interruption(whole, tmp_path, monkeypatch):
     """Checkpoints hold layers without heads, too."""
-    from bert_secrets_jax.finetune import loop
-
     cut = bs.remove_heads(whole, RAGGED)
     options = {
-        'seeds': 2, 'epochs': 2, 'batch_size': 4, 'micro_batch': 4, 'learning_rate': 1e-3,
-        'label_names': whole.config.label_names, 'optimizer': optimizer,
+        'seeds': [3], 'epochs': 2, 'batch_size': 4, 'micro_batch': 4, 'learning_rate': 1e-3,
+        'label_names': whole.config.label_names,
     }  # fmt: skip
-    train, dev = texts(12), texts(6)
+    train, dev = texts(8), texts(4)
     at_once = bs.finetune(cut, train, dev, **options)
     step, steps = loop._step, []
 
     def killed(*arguments):
         steps.append(arguments)
-        if len(steps) > 4:
+        if len(steps) > 3:
             raise KeyboardInterrupt
         return step(*arguments)
 
@@ -409,11 +412,10 @@ def test_it_is_fine_tuned_and_goes_on_after_an_interruption(
     for one, other in zip(at_once.models, resumed.models, strict=True):
         assert one.config.pruned_heads == other.config.pruned_heads == cut.config.pruned_heads
         assert_equal(jax.device_get(one.params), jax.device_get(other.params))
-        moved = np.abs(
-            one.params['layers']['1']['attention']['query']['kernel']
-            - cut.params['layers']['1']['attention']['query']['kernel']
+        before, after = (
+            each.params['layers']['1']['attention']['query']['kernel'] for each in (cut, one)
         )
-        assert moved.min(axis=(0, 2)).shape == (2,) and moved.max() > 1e-4
+        assert after.shape == (24, 2, 6) and np.abs(after - before).max() > 1e-4
 
 
 def test_other_heads_stand_on_it(whole, config):
