@@ -440,8 +440,8 @@ class _Runs:
 
     def _step(
         self, state: _State, fixed: Any, step: int, of_batches: Any
-    ) -> tuple[_State, Float[Array, 'K 2']]:
-        """Take one step with every run; returns its losses and expected numbers of open heads."""
+    ) -> tuple[_State, Float[Array, ' twoK']]:
+        """Take one step; returns the losses of all runs, and then their expected open heads."""
         config, data = self.config, self.data
         of_seed = {
             seed: rows_of_step(
@@ -463,14 +463,14 @@ class _Runs:
         state, expected = _update(
             tuple(self._optimizers.items()), state, gradients, self.coefficients
         )
-        return state, jnp.stack([losses, expected], axis=1)
+        return state, jnp.concatenate([losses, expected])
 
-    def _checked(self, pending: Sequence[tuple[int, Any]]) -> list[tuple[int, list]]:
+    def _checked(self, pending: Sequence[tuple[int, Any]]) -> list[tuple[int, list[float]]]:
         """Return steps and numbers as plain ones; refuse losses that are not finite."""
         checked = []
         for step, found in pending:
             found = np.asarray(found, np.float32)
-            for (coefficient, seed), (loss, _) in zip(self.pairs, found, strict=True):
+            for (coefficient, seed), loss in zip(self.pairs, found, strict=False):
                 if not np.isfinite(loss):
                     raise NonFiniteLossError(
                         f'The loss with the coefficient {coefficient:g} and seed {seed} is {loss} '
@@ -483,7 +483,7 @@ class _Runs:
     def _points(self, pending: Sequence[tuple[int, Any]]) -> list[dict[str, Any]]:
         """Return a row for each run: its mean loss since the last, and how many heads are open."""
         steps, found = zip(*self._checked(pending), strict=True)
-        losses = np.array(found, np.float32)[:, :, 0].mean(axis=0)
+        losses, heads = np.split(np.array(found, np.float32), 2, axis=1)
         done = steps[-1] + 1
         return [
             {
@@ -492,10 +492,10 @@ class _Runs:
                 'step': done,
                 'epoch': done / self.per_epoch,
                 'loss': float(loss),
-                'open_heads': heads,
+                'open_heads': float(expected),
             }
-            for (coefficient, seed), loss, (_, heads) in zip(
-                self.pairs, losses, found[-1], strict=True
+            for (coefficient, seed), loss, expected in zip(
+                self.pairs, losses.mean(axis=0), heads[-1], strict=True
             )
         ]
 
