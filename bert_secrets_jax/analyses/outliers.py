@@ -31,6 +31,7 @@ from bert_secrets_jax.model.config import MASKED_LM
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.pruning.outliers import (
     OutlierDimensions,
+    check_dimensions,
     find_outliers,
     logits_without,
     losses_without,
@@ -461,6 +462,8 @@ def outliers(
     """
     subject = subject or Subject()
     found = find_outliers(pretrained)
+    if dimensions is not None:
+        check_dimensions(pretrained.config, dimensions)
     disabled = tuple(found.dimensions.tolist() if dimensions is None else map(int, dimensions))
     random, loss, scores, examples = None, None, {}, 0
     if disabled:

@@ -210,24 +210,34 @@ def without_dimensions(pretrained: Pretrained, dimensions: Sequence[int]) -> Pre
 
 def _kept(config: BertConfig, sets: Sequence[Sequence[int]]) -> Float[np.ndarray, 'M D']:
     """Return 0 at the dimensions of each set, and 1 at the others."""
-    _check_ends_with_norm(config)
     kept = np.ones((len(sets), config.hidden_size), np.float32)
     for row, dimensions in zip(kept, sets, strict=True):
-        chosen = np.asarray(dimensions, object).reshape(-1).tolist()
-        wrong = [
-            each
-            for each in chosen
-            if isinstance(each, bool)
-            or not isinstance(each, int | np.integer)
-            or not 0 <= each < config.hidden_size
-        ]
-        if wrong or len(set(chosen)) < len(chosen):
-            raise ValueError(
-                f'Dimensions are different whole numbers from 0 to {config.hidden_size - 1}, not '
-                f'{chosen}.'
-            )
-        row[np.array(chosen, int)] = 0
+        check_dimensions(config, dimensions)
+        row[np.array(dimensions, int)] = 0
     return kept
+
+
+def check_dimensions(config: BertConfig, dimensions: Sequence[int]) -> None:
+    """Raise ValueError if a model has no such dimensions, or nothing to disable in them.
+
+    Args:
+      config: The config of the model.
+      dimensions: The dimensions, from 0.
+    """
+    _check_ends_with_norm(config)
+    chosen = np.asarray(dimensions, object).reshape(-1).tolist()
+    wrong = [
+        each
+        for each in chosen
+        if isinstance(each, bool)
+        or not isinstance(each, int | np.integer)
+        or not 0 <= each < config.hidden_size
+    ]
+    if wrong or len(set(chosen)) < len(chosen):
+        raise ValueError(
+            f'Dimensions are different whole numbers from 0 to {config.hidden_size - 1}, not '
+            f'{chosen}.'
+        )
 
 
 def _disabled(params: dict, kept: Shaped[jax.Array, ' D'] | Shaped[np.ndarray, ' D']) -> dict:

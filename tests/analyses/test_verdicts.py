@@ -873,6 +873,12 @@ def every_verdict():
         words = np.full(sentences, 9, np.float32)
         for claim in (claims.PROBE_BEYOND_WORDS, claims.ATTENTION_BEYOND_RANDOM):
             yield claims.probe_leads(claim, words, found + lead, found[:1])
+    for together, reach, draws, texts in itertools.product(
+        (-0.2, 0.1, 0.8), (0.0, 0.01, 2.0), (2, 39), (2, 60)
+    ):
+        random = np.linspace(-0.01, 0.01, draws)
+        beyond = together, together - reach, together + reach
+        yield claims.outliers_are_needed(together, random, beyond, outliers=draws - 1, texts=texts)
     for gain, error, texts in itertools.product((-0.1, 0.1, 0.4), (1e-3, 0.3), (9, 60)):
         yield claims.no_head_for_all(gain, error, texts)
         one, other = (gain, error, texts), (gain + 0.2, error, texts)
@@ -900,7 +906,7 @@ def test_there_are_verdicts_of_every_kind(verdicts):
     outcomes = {HOLDS, DOES_NOT_HOLD, UNDECIDED, TOO_FEW, NOT_MEASURED}
     assert {found.verdict for found in verdicts} == outcomes
     found = [value for value in vars(claims).values() if isinstance(value, claims.Claim)]
-    assert {found.claim for found in verdicts} == set(found) and len(found) == 24
+    assert {found.claim for found in verdicts} == set(found) and len(found) == 25
     for claim in found:
         assert claim.text.endswith('.') and claim.bound.endswith('.')
         assert claim.limits.endswith('.')

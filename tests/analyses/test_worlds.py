@@ -15,6 +15,7 @@ import scipy.stats
 from bert_secrets_jax.ablation import significance
 from bert_secrets_jax.ablation.average import mean_effect
 from bert_secrets_jax.ablation.intervals import Counted, score_limits
+from bert_secrets_jax.ablation.masked_lm import assess_losses
 from bert_secrets_jax.analyses import verdicts as claims
 from bert_secrets_jax.analyses.verdicts import DOES_NOT_HOLD, HOLDS
 from bert_secrets_jax.measure.collect import HeadTable
@@ -341,6 +342,33 @@ def probes(claim, threshold, *, seeds):
     return draw
 
 
+def outlier_losses(rng, excess, random, texts=60):
+    """Losses of texts without the outliers, whose mean excess is given, and beside random sets."""
+    hidden = rng.integers(1, 20, texts)
+    intact = rng.gamma(2.0, 1.0, texts) * hidden
+
+    def without(change):
+        noise = 0.3 * np.sqrt(hidden) * (rng.exponential(1.0, texts) - 1)
+        return intact + hidden * change + noise
+
+    of_random = np.array([without(change) for change in random])
+    of_outliers = without(excess)[None]
+    effects = assess_losses(of_outliers, intact, hidden)
+    beyond = assess_losses(of_outliers, of_random.mean(axis=0), hidden)
+    return claims.outliers_are_needed(
+        float(effects.difference[0]),
+        (of_random - intact).sum(axis=1) / hidden.sum(),
+        tuple(float(getattr(beyond, name)[0]) for name in ('difference', 'low', 'high')),
+        outliers=2,
+        texts=texts,
+    )
+
+
+def outliers_needed(rng, margin):
+    """Random dimensions do nothing on average; the outliers do the margin more than counts."""
+    return outlier_losses(rng, claims.LOSS_OF_OUTLIERS + margin, 0.02 * rng.normal(size=39))
+
+
 def gain_of(rng, mean, texts=60):
     """What a head finds more than an offset: the mean over texts, its error, and their number."""
     values = rng.normal(mean, 0.4, texts)
@@ -441,6 +469,7 @@ WORLDS = {
         probes(claims.ATTENTION_BEYOND_RANDOM, claims.LEAD_OVER_RANDOM, seeds=4),
         20.0,
     ),
+    'outliers': World(claims.OUTLIERS_NEEDED, outliers_needed, 0.3, draws=100),
     'same heads': World(claims.SAME_HEADS, same_heads, 0.15),
     'half on [SEP]': World(claims.SEP_HALF, sep_half, 0.06),
     '[SEP] to [SEP]': World(claims.SEP_TO_SEP, sep_to_sep, 0.03),
@@ -473,3 +502,18 @@ def test_clearly_true_and_clearly_false(name):
     world = WORLDS[name]
     assert world.rates(world.clear, _FEW_DRAWS)[HOLDS] >= 0.9
     assert world.rates(-world.clear, _FEW_DRAWS)[DOES_NOT_HOLD] >= 0.9
+
+
+def test_outliers_that_are_like_others_are_not_needed():
+    """Drawn as random sets are, whose effects are large and skewed: needed once in twenty times.
+
+    They are above the threshold in many of the worlds, and beyond the mean of random sets.
+    """
+    rng, holds, large = np.random.default_rng(0), 0, 0
+    for _ in range(_DRAWS):
+        own, *random = rng.exponential(size=40)
+        found = outlier_losses(rng, own, random)
+        holds += found.verdict == HOLDS
+        large += found.estimate > claims.LOSS_OF_OUTLIERS
+    assert holds <= _DRAWS * (0.05 + 3 * np.sqrt(0.05 * 0.95 / _DRAWS))
+    assert large > _DRAWS / 4

@@ -60,6 +60,7 @@ def test_results_are_files(finished):
         'syntax_heads',
         'probes',
         'probes_curves',
+        'outliers_parameters',
         'frames',
         'frames1',
         'ablation_heads',
@@ -106,6 +107,7 @@ def test_claims_have_verdicts(finished):
         'Needs fine-tuning from both starts, pre-trained and random.',
         'Needs probing with word vectors.',
         'Needs probing with word vectors and with random weights.',
+        'Needs outliers of a masked LM.',
     ]
     (layers,) = (row for text, row in found.items() if 'attention of the last two layers' in text)
     assert layers['for'] == 'these models, on examples like these'
@@ -396,12 +398,13 @@ def test_a_changed_setting_computes_its_dependents_alone(copied, checkpoint, glu
         'Which heads do alike',
         'Heads that find relations between words',
         'Probes: dependency heads from attention alone',
+        'Outlier dimensions of LayerNorm',
         'Maps of example sentences',
     ]
     left = {file.name.partition('_')[0].partition('.')[0] for file in copied.glob('*.csv')}
     assert left == {
         'special', 'relations', 'frames', 'finetuning', 'look', 'clusters', 'syntax', 'probes',
-        'claims',
+        'outliers', 'claims',
     }  # fmt: skip
     figures = {file.name.partition('_')[0] for file in (copied / 'figures').iterdir()}
     assert not {'ablation', 'attention', 'patterns', 'features', 'cls'} & figures

@@ -1,4 +1,4 @@
-"""The paper's numbers that a public checkpoint must give: needs the hub, or its cache."""
+"""Published numbers that a public checkpoint must give: needs the hub, or its cache."""
 
 import pytest
 
@@ -24,3 +24,17 @@ def test_bert_base_has_the_two_heads_of_figure_3():
     assert table.mean[0, 1] == pytest.approx(0.201, abs=0.002)
     assert table.mean[6, 5] == pytest.approx(0.209, abs=0.002)
     assert sorted(table.mean.ravel())[-2:] == sorted([table.mean[0, 1], table.mean[6, 5]])
+
+
+@pytest.mark.network
+@pytest.mark.parametrize('name', ['bert-base-uncased', 'roberta-base'])
+def test_published_outlier_dimensions_are_found(name):
+    """Kovaleva et al. 2021: among the dimensions that stand out in most layers."""
+    try:
+        model = bs.from_pretrained(name, label_names=())
+    except OSError as error:
+        pytest.skip(f'no {name} here: {error}')
+    found = bs.find_outliers(model)
+    assert set(bs.paper.outlier_dimensions(name)) <= set(found.dimensions.tolist())
+    # They are a handful of 768.
+    assert len(found.dimensions) <= 12

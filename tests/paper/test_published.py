@@ -296,6 +296,13 @@ def test_spearman_leaves_out_what_is_not_known():
     assert math.isnan(paper.spearman(one, np.full(4, np.nan)))
 
 
+def test_published_outlier_dimensions():
+    assert paper.outlier_dimensions('google-bert/bert-base-uncased') == (308, 381)
+    assert paper.outlier_dimensions('roberta-base') == (77, 588)
+    for other in ('bert-base-cased', 'all-MiniLM-L6-v2', 'bert-base-uncased/x', ''):
+        assert paper.outlier_dimensions(other) is None
+
+
 def test_what_clark_et_al_published():
     """Their text: over half on [SEP] in layers 6 to 10, and over 90 % from [SEP] to [SEP]."""
     found = paper.what_bert_looks_at()

@@ -12,6 +12,7 @@ import pytest
 import bert_secrets_jax as bs
 from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses.ablation import with_intact
+from bert_secrets_jax.data.tasks import draw
 from bert_secrets_jax.measure.catalogue import named
 from bert_secrets_jax.model.attention import BASELINES
 from bert_secrets_jax.programs import inputs, sections
@@ -288,6 +289,60 @@ def test_a_fine_tuned_encoder_is_read_with_the_same_head(masked_lm, monkeypatch)
     assert abs(found.tuning.difference[0]) > 1e-3
     assert set(found.figures()) == {'heads', 'heads_after', 'layers', 'layers_after'}
     assert 'Fine-tuning changes the loss by' in str(found)
+
+
+@pytest.fixture
+def with_outliers(masked_lm, tmp_path):
+    """The study, of a masked LM whose output LayerNorm has an outlier."""
+    model = masked_lm.with_own_head
+    scale = np.array(model.params['layers']['output_norm']['scale'])
+    scale[:, 5] = 3
+    norm = model.params['layers']['output_norm'] | {'scale': scale}
+    layers = model.params['layers'] | {'output_norm': norm}
+    planted = dataclasses.replace(model, params=model.params | {'layers': layers})
+    bs.save_pretrained(planted, tmp_path / 'outliers')
+    masked_lm.release()
+    masked_lm.config.model.name = str(tmp_path / 'outliers')
+    masked_lm.config.outliers.draws = 19
+    masked_lm.config.outliers.max_examples = 8
+    return masked_lm
+
+
+def test_outliers_of_the_model_and_of_its_fine_tuning(with_outliers, monkeypatch):
+    """As by the library, kept once; nothing is fine-tuned for it, and what is, is scored."""
+    study, answer = with_outliers, sections.SECTIONS['outliers'].answer
+    found = answer(study, [])
+    assert found.disabled == (5,) and not found.scores
+    assert found.loss.effects.texts == 8 and len(found.loss.random) == 19
+    texts = draw(study.texts, 8, study.config.seed)
+    expected = bs.analyses.outliers(
+        study.with_own_head, texts, draws=19, max_length=24, subject=study.subject
+    )
+    assert str(found) == str(expected) and kept(study) == {'outliers'}
+    tuned = bs.with_classifier(study.pretrained, ('no', 'yes'))
+    monkeypatch.setattr(
+        Study, 'finetuned', lambda self, start: types.SimpleNamespace(models=[tuned])
+    )
+    results = [object.__new__(bs.analyses.Finetuning)]
+    with pytest.raises(NotKept):
+        answer(study.reading(), results)
+    both = answer(study, results)
+    assert both.examples == 8 and set(both.scores) == {'f1', 'accuracy'}
+    assert both.loss.effects.intact == found.loss.effects.intact
+    assert kept(study) == {'outliers', 'outliers_in_a_fine_tuned_model'}
+    assert str(answer(study.reading(), results)) == str(both)
+    # Other draws are another question.
+    study.config.outliers.draws = 20
+    with pytest.raises(NotKept):
+        answer(study.reading(), [])
+
+
+def test_outliers_need_layers_that_end_with_layer_norm(study, monkeypatch):
+    assert 'outliers' in sections.applicable(study)
+    monkeypatch.setattr(sections, 'ends_with_norm', lambda config: False)
+    assert 'outliers' not in sections.applicable(study)
+    with pytest.raises(ValueError, match='outliers needs a model whose layers end with LayerNorm'):
+        sections.check(study, ['outliers'])
 
 
 def test_own_texts_are_called_as_the_user_says(study, tmp_path):

@@ -7,7 +7,10 @@ import numpy as np
 from jaxtyping import Float
 
 from bert_secrets_jax.analyses.verdicts.verdict import (
+    FEWEST,
     ROUNDING,
+    TOO_FEW,
+    UNDECIDED,
     Claim,
     Contrasts,
     Verdict,
@@ -86,6 +89,7 @@ def outliers_are_needed(
         threshold=LOSS_OF_OUTLIERS,
         population=found.population,
         sample=texts,
+        otherwise=TOO_FEW if texts < FEWEST else UNDECIDED,
         numbers={
             'outliers': outliers,
             'together': float(together),
