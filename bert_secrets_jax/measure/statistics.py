@@ -490,7 +490,7 @@ def _ordinary(marks: Marks) -> Bool[Array, ' T']:
 
 def _greatest_at(attentions: Maps, marks: Marks, offset: int) -> Result:
     ordinary = _ordinary(marks)
-    found = attentions.argmax(axis=-1) - jnp.arange(attentions.shape[-2])
+    found = attentions.argmax(axis=-1) - jnp.arange(attentions.shape[-2])[None, None]
     hit = (found == offset).astype(attentions.dtype)
     return _over_queries(hit, ordinary)[0], _has_any(ordinary)
 

@@ -71,7 +71,6 @@ def test_results_are_files(finished):
         'importance_agreement',
         'pruning',
         'pruning_heads',
-        'outliers',
         'roles',
     ):
         for suffix in ('pdf', 'svg', 'png'):
