@@ -88,7 +88,7 @@ def head_relevance(
     tokens and width. The heads of a layer have 1 together, less what went past them on the residual
     stream. To compare heads of different layers, divide by the sum of the layer, or see
     `importance.normalised`: the paper normalises over the heads of a layer, too. The walk takes
-    about nine times as long as a forward pass, since each product of matrices is computed by signs.
+    about ten times as long as a forward pass, since each product of matrices is computed by signs.
 
     Source: Voita et al. 2019, section 4, and Bach et al. 2015, equation 60. Differs from the
     published code in these points:
