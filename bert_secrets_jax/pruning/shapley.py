@@ -11,9 +11,9 @@ comes with its reverse (antithetic pairs, Mitchell et al. 2022, section 4.1), so
 early in one of the two and late in the other. Held and Yang stop a permutation before its end
 (truncation), which biases the values by an unknown amount; here every permutation is run whole.
 
-A permutation of n heads costs n - 1 models. In the sweep, neighbours in a permutation share their
-lower layers until a head comes in below: of the n prefixes, those that differ in the first of L
-layers are about n / L.
+A permutation of n heads costs n - 1 models. Only about n / L of them differ in the lowest of L
+layers, 2 n / L in the lowest two, and so on, and the sweep runs each layer once for those that do
+not differ in it or below.
 
 Shapes: M masks, L layers, N heads, n all heads (L * N), E examples, R permutations, P antithetic
 pairs of permutations (R / 2), K coalitions, C classes.
