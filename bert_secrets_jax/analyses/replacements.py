@@ -48,6 +48,8 @@ REPLACEMENTS: Mapping[str, str] = {
 }
 # Of the gradient at the start, so much may be left where constants count as found.
 _LEFT = 0.1
+# The tokens of a batch from which constants are fitted.
+_FITTING = 512
 
 
 @dataclasses.dataclass(frozen=True)
@@ -273,10 +275,16 @@ def replacements(
     examples, others = as_examples(examples), as_examples(fit_on)
     labels, their_labels = (labels_of(each, model.config) for each in (examples, others))
     encoding = {'max_length': max_length, 'tokens_per_batch': tokens_per_batch}
-    multiple = 1 if mesh is None else mesh.shape['data']
     batches = [
         with_labels(batch, their_labels)
-        for batch in encode(model.tokenizer, others, batch_multiple=multiple, **encoding)
+        for batch in encode(
+            model.tokenizer,
+            others,
+            max_length=max_length,
+            # Small batches give more steps, and with all heads at once they are large enough.
+            tokens_per_batch=min(tokens_per_batch, _FITTING),
+            batch_multiple=1 if mesh is None else mesh.shape['data'],
+        )
     ]
 
     def compute() -> Constants:

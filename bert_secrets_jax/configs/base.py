@@ -202,9 +202,11 @@ def get_config(arg: str = '') -> ConfigDict:
                 'batch_sizes': '1,16',
             },
             'replacements': {
-                # Passes over the training examples of `importance.max_examples` for the constants
-                # that best replace heads.
-                'passes': 10,
+                # The constants that best replace heads come from so many training examples (0 is
+                # all), in so many passes: each takes a gradient of each example for every head, so
+                # that these take most of an hour for 72 heads on a CPU.
+                'max_examples': 64,
+                'passes': 5,
             },
             'subnetworks': {
                 # The good one has the fewest heads that reach this share of the full score.
@@ -263,6 +265,7 @@ def shrink(config: ConfigDict) -> ConfigDict:
     config.importance.max_examples = 12
     config.prune.draws = 2
     config.prune.batch_sizes = ''
+    config.replacements.max_examples = 8
     config.replacements.passes = 1
     config.train.max_examples = 16
     config.train.max_dev_examples = 64

@@ -52,6 +52,7 @@ NUMBERS: Mapping[str, Range] = types.MappingProxyType(
         'importance.permutations': Range(0, 100_000),
         'prune.draws': Range(0, 1_000),
         'prune.tolerance': Range(0.0, 1.0, whole=False, without=1.0),
+        'replacements.max_examples': _COUNT_OR_ALL,
         'replacements.passes': Range(1, 10_000),
         'subnetworks.share': Range(0.01, 0.99, whole=False),
         'gates.num_seeds': Range(1, 1_000),

@@ -807,10 +807,14 @@ def _write_pruned(study: Study, found: Pruning, depends_on: Mapping, seed: int |
 
 
 def _replacements(study: Study, _) -> Replacements:
-    passes, seed = study.config.replacements.passes, study.config.seed
-    depends_on = study.on_scored() | {
+    settings, seed = study.config.replacements, study.config.seed
+    depends_on = {
+        'model': study.on_ablated()['model'],
         'ablated': study.input('ablated texts'),
-        'passes': passes,
+        'train': study.input('train'),
+        'max_length': study.config.encoding.max_length,
+        'settings': settings.to_dict(),
+        'seed': seed,
     }
     found = study.kept_whole(
         'replacements',
@@ -819,8 +823,8 @@ def _replacements(study: Study, _) -> Replacements:
         lambda folder: replacements(
             study.ablated_model(),
             study.ablated_texts,
-            fit_on=study.measured_texts,
-            passes=passes,
+            fit_on=draw(study.train, settings.max_examples, seed),
+            passes=settings.passes,
             seed=seed,
             folder=folder,
             **study.encoding,

@@ -388,7 +388,7 @@ def no_head_for_all(rng, margin):
 
 def changed(rng, right, loss):
     """Whether each example [S, E] is still right: mostly so, and less often by a loss."""
-    to_wrong, to_right = 0.1 + np.asarray(loss), 0.1 * right.mean() / (1 - right.mean())
+    to_wrong, to_right = 0.1 + np.asarray(loss), 0.1 / (1 - right.mean())
     chance = np.where(right == 1, 1 - to_wrong / right.mean(), to_right)
     return (rng.random(right.shape) < np.clip(chance, 0, 1)).astype(int)
 
