@@ -415,7 +415,7 @@ def _draw_ranks(result: Importance):
     figure = plots.head_grids(
         {title: _ranks(each) for title, each in {**grids, 'measured': effects}.items()},
         label='rank (1: needed most)',
-        limits=(0, 1),
+        limits=(0.0, 1.0),
     )
     figure.caption = (
         'How much each head is needed, as its rank among all heads (1 the most, 0 the least), by '

@@ -744,7 +744,7 @@ def _draw_heads(result: Pruning):
     figure = plots.head_grids(
         {ORDERS[order]: each.mean(axis=0) for order, each in result.stays.items()},
         label='share of steps in which it is left',
-        limits=(0, 1),
+        limits=(0.0, 1.0),
     )
     figure.caption = (
         'How long each head is left, by the order of removal: 1 for those that go last'

@@ -449,7 +449,7 @@ def _draw(result: Roles):
     figure = plots.head_grids(
         grids,
         label='share',
-        limits=(0, 1),
+        limits=(0.0, 1.0),
         marked={'previous or next token': roles[POSITIONAL], 'rarest token': roles[RARE]},
     )
     figure.caption = (

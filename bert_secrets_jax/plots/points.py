@@ -107,7 +107,7 @@ def scores_by_heads(
         for index, (title, (heads, scores, low, high)) in enumerate(points.items()):
             colour = COLOURS[index % len(COLOURS)]
             axis.vlines(heads, low, high, color=colour, linewidth=1, alpha=0.6)
-            marker = _MARKERS[index % len(_MARKERS)]
+            marker = MARKERS[index % len(MARKERS)]
             drawn = axis.scatter(heads, scores, s=16, color=colour, marker=marker, zorder=3)
             entries.append((drawn, title))
         axis.set(xlabel='heads', xlim=(-0.02 * most, 1.02 * most))
@@ -118,6 +118,7 @@ def scores_by_heads(
         # Named here: Matplotlib leaves out points whose label begins with an underscore.
         figure.legend(*zip(*entries, strict=True), loc='outside lower right', ncols=3,
                       frameon=False, fontsize=7)  # fmt: skip
+        return figure
 
 
 def head_scatter(panels: Mapping[str, np.ndarray], values: np.ndarray, *, label: str) -> Figure:

@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 import scipy.stats
 from jax.sharding import Mesh
-from jaxtyping import Float, Int, Real
+from jaxtyping import Float, Int, Real, Shaped
 
 from bert_secrets_jax.ablation.average import mean_effect
 from bert_secrets_jax.ablation.intervals import count, score_limits
@@ -270,7 +270,7 @@ def better_than_random(curve: Curve, random: Curve) -> float:
     return float((1 + (theirs >= ours).sum()) / (1 + len(theirs)))
 
 
-def fleiss_kappa(kept: Real[np.ndarray, 'S H']) -> float:
+def fleiss_kappa(kept: Shaped[np.ndarray, 'S H']) -> float:
     """Return how far models agree on which heads are left, beyond chance (Fleiss 1971).
 
     Source: Prasanna et al. 2020 report it for the surviving heads of five seeds.

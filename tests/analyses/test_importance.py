@@ -97,7 +97,7 @@ def test_what_is_refused(tuned, texts):
     with pytest.raises(ValueError, match="head mask is for methods=.'gradient',. alone"):
         head_scores(model, texts, labels, head_mask=np.ones((3, 4)))
     with pytest.raises(ValueError, match='has no label'):
-        bs.analyses.importance(model, ['the cat ran .', 'a dog slept'])
+        bs.analyses.importance(model, [bs.Example('the cat ran .'), bs.Example('a dog slept')])
 
 
 def test_a_head_that_matters_is_found_by_all(tuned, texts):

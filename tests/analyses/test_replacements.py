@@ -81,4 +81,6 @@ def test_what_is_refused(tuned, texts):
     with pytest.raises(ValueError, match='passes=0'):
         bs.analyses.replacements(tuned, texts, fit_on=texts, passes=0)
     with pytest.raises(ValueError, match='has no label'):
-        bs.analyses.replacements(tuned, texts, fit_on=['the cat ran .', 'a dog slept'])
+        bs.analyses.replacements(
+            tuned, texts, fit_on=[bs.Example('the cat ran .'), bs.Example('a dog slept')]
+        )

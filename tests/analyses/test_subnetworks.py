@@ -52,7 +52,7 @@ def test_survivors_keep_the_share_of_the_score(tuned, texts):
     assert few.sum() <= most.sum() and ((few == 0) | (most == 1)).all()
 
 
-@pytest.mark.parametrize('share', [0, 1, 1.5])
+@pytest.mark.parametrize('share', [0.0, 1.0, 1.5])
 def test_shares_that_are_refused(model, tuned, texts, share):
     with pytest.raises(ValueError, match='must be above 0 and below 1'):
         bs.analyses.subnetworks(model, tuned, texts, texts, share=share)
