@@ -450,9 +450,12 @@ class Pruning(Result):
             return
         half = int(np.abs(self.kept - self.heads / 2).argmin())
         order = self._best_order
+        kappa = self.kappa(order, half)
+        if np.isnan(kappa):
+            return
         yield Finding(
             name='agreement over fine-tunings',
-            estimate=self.kappa(order, half),
+            estimate=kappa,
             unit="Fleiss' kappa",
             sample=len(self.seeds),
             sample_of='fine-tunings',

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from bert_secrets_jax import plots
+from bert_secrets_jax.analyses.gates import Gates
 from bert_secrets_jax.analyses.patterns import Patterns
 from bert_secrets_jax.analyses.pruning import ORDERS, Pruning
 from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads
@@ -36,6 +37,8 @@ from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, fram
 SOURCE = 'Voita et al. 2019, sections 5 and 6'
 POSITIONAL, SYNTACTIC, RARE = 'positional', 'syntactic', 'rare token'
 ROLES = (POSITIONAL, SYNTACTIC, RARE)
+# The name of gates among the orders in which heads go.
+GATES = 'gates'
 RAREST, TWO_RAREST = 'rarest', 'two rarest'
 # The share of tokens from which on a head is positional, how far a syntactic one is above the best
 # offset, and the share from which on it points to the rarest token, as published.
@@ -57,8 +60,8 @@ class Roles(Result):
       gains: [2, R, L, N] How much more often a head finds the other word than the best offset does,
         in the two parts of the treebank.
       heterogeneous: [L, N] The share of maps that are heterogeneous; None if it was not measured.
-      stays: How long each head is left in pruning [L, N], by the name of the order; empty if
-        nothing was pruned.
+      stays: How long each head is left in pruning [L, N], by the name of the order, or in how many
+        runs its gate stays open ('gates'); empty if nothing was pruned.
       seed: The seed of random permutations.
     """
 
@@ -116,7 +119,8 @@ class Roles(Result):
                 'Each head: its roles, how often its greatest attention is at a neighbour or at a '
                 'rare token, the relation that it finds most above the best fixed offset (in '
                 'points, in that part of the treebank where it is less), the share of '
-                'heterogeneous maps, and the share of pruning steps in which it is left.',
+                'heterogeneous maps, and the share of pruning steps in which it is left (of '
+                'gates: of runs in which its gate stays open).',
             ),
             'roles': framed(
                 ('role', 'heads', 'names'),
@@ -287,7 +291,8 @@ def roles(
       pretrained: The model.
       texts: The texts that the model reads.
       results: What other analyses have found in the same model: of `syntax_heads` (which heads are
-        syntactic), `patterns` (whose maps are heterogeneous), and `pruning` (which heads stay).
+        syntactic), `patterns` (whose maps are heterogeneous), `pruning` and `gates` (which heads
+        stay).
       seed: The seed of random permutations.
       settings: The settings for encoding the texts; None takes the defaults.
       subject: The names of the model, the texts and the task, for sentences and captions.
@@ -374,7 +379,9 @@ def from_results(
                 model = 'fine-tuned' if 'fine-tuned' in result.shares else 'pre-trained'
                 heterogeneous = result.shares[model][..., _HETEROGENEOUS]
             case Pruning():
-                stays = {order: each.mean(axis=0) for order, each in result.stays.items()}
+                stays |= {order: each.mean(axis=0) for order, each in result.stays.items()}
+            case Gates():
+                stays[GATES] = result.open_share
     given = [gains[0, 0]] if relations else []
     given += [each for each in (heterogeneous, *stays.values()) if each is not None]
     for each in given:

@@ -234,7 +234,8 @@ class Subnetworks(Result):
     def _against(self, other: str) -> Finding:
         lead = self.retrained[GOOD] - self.retrained[other]
         mean, low, high = (100 * each for each in _mean_of(lead))
-        p_value = float(scipy.stats.ttest_1samp(lead, 0).pvalue) if np.ptp(lead) else math.nan
+        # Without any difference between seeds, there is nothing to test by.
+        tested = bool(np.ptp(lead))
         return Finding(
             name=f'good beside {other}',
             estimate=mean,
@@ -246,9 +247,12 @@ class Subnetworks(Result):
             source=SOURCE,
             template=(
                 'Trained again, the heads that survive are {estimate:+.1f} points beside as many '
-                '{other} ones ({low:+.1f} to {high:+.1f}, p = {p:.2g}).'
+                '{other} ones ({low:+.1f} to {high:+.1f}' + (', p = {p:.2g}).' if tested else ').')
             ),
-            numbers={'other': other, 'p': p_value},
+            numbers={
+                'other': other,
+                'p': float(scipy.stats.ttest_1samp(lead, 0).pvalue) if tested else math.nan,
+            },
         )
 
     def _of_survivors(self) -> Iterator[Finding]:
