@@ -75,7 +75,7 @@ from bert_secrets_jax.data.framenet import framenet_sample, read_framenet, read_
 from bert_secrets_jax.data.tasks import Example, draw
 from bert_secrets_jax.data.treebank import treebank_sample
 from bert_secrets_jax.measure.catalogue import RELATIONS, Described, named
-from bert_secrets_jax.model.weights import save_pretrained
+from bert_secrets_jax.model.weights import Pretrained, save_pretrained
 from bert_secrets_jax.patterns.classifier import pattern_comparisons
 from bert_secrets_jax.programs import inputs
 from bert_secrets_jax.programs.study import Study
@@ -780,7 +780,9 @@ def _prune(study: Study, _) -> Pruning:
         )
         sizes = numbers_in(settings.batch_sizes) if settings.batch_sizes else ()
         length = study.config.encoding.max_length
-        times = time_sparsest(study.ablated_model(seeds[0]), found, sizes, max_length=length)
+        model = study.ablated_model(seeds[0])
+        _write_pruned(study, model, found, depends_on)
+        times = time_sparsest(model, found, sizes, max_length=length)
         return dataclasses.replace(found, times=times)
 
     depends_on = {
@@ -790,19 +792,16 @@ def _prune(study: Study, _) -> Pruning:
         'bootstrap': seed,
     }
     found = study.run.keep('pruning', Pruning, depends_on, compute)
-    _write_pruned(study, found, depends_on, seeds[0])
     return dataclasses.replace(found, subject=study.subject)
 
 
-def _write_pruned(study: Study, found: Pruning, depends_on: Mapping, seed: int | None) -> None:
+def _write_pruned(study: Study, model: Pretrained, found: Pruning, depends_on: Mapping) -> None:
     """Write the sparsest model of the first seed, with its heads cut out."""
     folder = study.run.folder_for('pruned/model', depends_on)
     mask = found.chosen[0].mask
-    if study.run.read_only or folder.exists() or (mask != 0).all():
+    if (mask != 0).all():
         return
-    with study.run.alone(folder):
-        if not folder.exists():
-            save_pretrained(remove_heads(study.ablated_model(seed), mask), folder)
+    save_pretrained(remove_heads(model, mask), folder)
     logging.info('%s: the model with %d heads.', folder, found.chosen[0].kept)
 
 

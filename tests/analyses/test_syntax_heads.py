@@ -130,7 +130,7 @@ def test_passes_of_a_killed_analysis_are_not_made_again(
     passes.clear()
     files[0].write_bytes(files[0].read_bytes()[:-200])
     bs.analyses.syntax_heads(model, train, dev, draws=0, folder=tmp_path)
-    assert len(passes) == 1 and 'is damaged: this pass is made again' in caplog.text
+    assert len(passes) == 1 and 'is damaged: it is computed again' in caplog.text
     passes.clear()
     bs.analyses.syntax_heads(model, train, dev[1:], draws=0, random_weights=False, folder=tmp_path)
     assert len(passes) == 1

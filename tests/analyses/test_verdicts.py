@@ -879,6 +879,13 @@ def every_verdict():
         random = np.linspace(-0.01, 0.01, draws)
         beyond = together, together - reach, together + reach
         yield claims.outliers_are_needed(together, random, beyond, outliers=draws - 1, texts=texts)
+    for middle, reach, runs, examples in itertools.product(
+        (-0.05, -0.01, 0.02), (0.001, 0.05), (1, 2, 5), (9, 400)
+    ):
+        change = middle, middle - reach, middle + reach
+        sample = {'runs': runs, 'examples': examples}
+        yield claims.heads_can_go(change, kept=86, heads=144, **sample)
+        yield claims.order_tells(change, of_draws=1e-5, draws=10, **sample)
     for gain, error, texts in itertools.product((-0.1, 0.1, 0.4), (1e-3, 0.3), (9, 60)):
         yield claims.no_head_for_all(gain, error, texts)
         one, other = (gain, error, texts), (gain + 0.2, error, texts)
@@ -906,7 +913,7 @@ def test_there_are_verdicts_of_every_kind(verdicts):
     outcomes = {HOLDS, DOES_NOT_HOLD, UNDECIDED, TOO_FEW, NOT_MEASURED}
     assert {found.verdict for found in verdicts} == outcomes
     found = [value for value in vars(claims).values() if isinstance(value, claims.Claim)]
-    assert {found.claim for found in verdicts} == set(found) and len(found) == 25
+    assert {found.claim for found in verdicts} == set(found) and len(found) == 27
     for claim in found:
         assert claim.text.endswith('.') and claim.bound.endswith('.')
         assert claim.limits.endswith('.')

@@ -366,7 +366,7 @@ def test_a_changed_setting_computes_its_dependents_alone(copied, checkpoint, glu
     }  # fmt: skip
     assert 'Change (' not in log and 'Fine-tuning' not in log and 'Ablation' not in log
     sections = re.findall(r'Section \d of \d: (\w+)', log)
-    assert sections == ['relations', 'frames', 'syntax_heads', 'maps', 'claims']
+    assert sections == ['relations', 'frames', 'syntax_heads', 'roles', 'maps', 'claims']
 
     # Another baseline, and only one section asked for: that is swept, and nothing else is done.
     uniform = read(copied / 'ablation_heads.csv')
@@ -398,12 +398,13 @@ def test_a_changed_setting_computes_its_dependents_alone(copied, checkpoint, glu
         'Heads that find relations between words',
         'Probes: dependency heads from attention alone',
         'Outlier dimensions of LayerNorm',
+        'Roles of heads',
         'Maps of example sentences',
     ]
     left = {file.name.partition('_')[0].partition('.')[0] for file in copied.glob('*.csv')}
     assert left == {
         'special', 'relations', 'frames', 'finetuning', 'look', 'clusters', 'syntax', 'probes',
-        'outliers', 'claims',
+        'outliers', 'roles', 'claims',
     }  # fmt: skip
     figures = {file.name.partition('_')[0] for file in (copied / 'figures').iterdir()}
     assert not {'ablation', 'attention', 'patterns', 'features', 'cls'} & figures

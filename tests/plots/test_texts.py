@@ -145,6 +145,17 @@ DRAWINGS = {
         ),
         [*some(3, 5), *some(2, 33), '$z$'],
     ),
+    'head_scatter': lambda: (
+        plots.head_scatter(with_texts(some(3, 7), GRID), GRID - 0.5, label='$u$ 中'),
+        [*some(3, 7), '$u$ 中'],
+    ),
+    'pruning_curves': lambda: (
+        plots.pruning_curves(
+            with_texts(some(3, 9), (GRID[0], GRID[0] - 1, GRID[0] + 1)),
+            np.array([1.0, 0.5, 0.2]), full=0.9, random=GRID, label='$v$ 中',
+        ),
+        [*some(3, 9), '$v$ 中'],
+    ),
     'scores_by_heads': lambda: (
         plots.scores_by_heads(
             with_texts(some(2, 6), (np.arange(3), GRID[0], GRID[0] - 1, GRID[1] + 1)),
