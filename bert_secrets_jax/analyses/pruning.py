@@ -56,7 +56,7 @@ from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, fram
 SOURCE = 'Michel et al. 2019, section 4.2'
 ORDERS: Mapping[str, str] = {
     **TITLES,
-    ANEW: 'gradient, measured anew at each step',
+    ANEW: 'gradient, measured anew',
     RANDOM: 'at random',
 }
 # A model is as good as the full one if its score is at most so much lower.
@@ -637,12 +637,15 @@ def assemble(
     first = models[0]
     kept = next(iter(first.masks.values()))[0].sum(axis=(-2, -1)).astype(int)
     curves = {
-        order: curve_of(
-            metric,
-            np.stack([each.predictions[order] for each in models]),
-            intact,
-            labels,
-            seed=seed,
+        order: _without_doubt(
+            curve_of(
+                metric,
+                np.stack([each.predictions[order] for each in models]),
+                intact,
+                labels,
+                seed=seed,
+            ),
+            where=kept == kept[0],
         )
         for order in first.masks
     }
@@ -676,6 +679,12 @@ def assemble(
         tolerance=tolerance,
         lead=lead,
     )
+
+
+def _without_doubt(curve: Curve, where: np.ndarray) -> Curve:
+    """Return a curve without intervals at steps [K] at which no head is removed."""
+    low, high = (np.where(where, curve.difference, each) for each in (curve.low, curve.high))
+    return dataclasses.replace(curve, low=low, high=high)
 
 
 def _choose(

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
+import scipy.stats
 from jaxtyping import Bool, Float
 
 from bert_secrets_jax import plots
@@ -31,7 +32,6 @@ from bert_secrets_jax.measure.statistics import greatest_at
 from bert_secrets_jax.measure.word_links import ALL, WAYS
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.paper import spearman
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
 SOURCE = 'Voita et al. 2019, sections 5 and 6'
@@ -259,9 +259,9 @@ class Roles(Result):
                 sample_of='heads',
                 source='Prasanna et al. 2020: a correlation near zero',
                 template=(
-                    'How long a head stays (order: {order}) and the share of its maps that are '
-                    'heterogeneous have a rank correlation of {estimate:.2f} (p = {p:.2g}, heads '
-                    'permuted within layers).'
+                    'Within layers, how long a head stays (order: {order}) and the share of its '
+                    'maps that are heterogeneous have a rank correlation of {estimate:.2f} '
+                    '(p = {p:.2g}, heads permuted within layers).'
                 ),
                 numbers={'order': ORDERS.get(order, order), 'p': p_value},
             )
@@ -420,19 +420,20 @@ def compare_within_layers(
 def rank_within_layers(
     one: Float[np.ndarray, 'L N'], other: Float[np.ndarray, 'L N'], *, seed: int
 ) -> tuple[float, float]:
-    """Return a rank correlation over all heads, and its p-value by permutations within layers.
+    """Return a rank correlation of heads within their layers, and its p-value by permutations.
 
-    What layers have in common neither makes it significant nor hides it.
+    Heads are ranked over all layers, and the mean rank of each layer is taken off.
 
     Args:
       one, other: The values of each head.
       seed: The seed of the permutations.
     """
-    if min(np.ptp(each, axis=1).max() for each in (one, other)) == 0:
-        return np.nan, np.nan
-    ranks = [each.ravel().argsort().argsort().reshape(one.shape) for each in (one, other)]
+    ranks = [scipy.stats.rankdata(each).reshape(one.shape) for each in (one, other)]
     centred = [each - each.mean(axis=1, keepdims=True) for each in ranks]
-    return spearman(one.ravel(), other.ravel()), _p_value(*centred, seed=seed)
+    scale = np.sqrt(np.prod([(each**2).sum() for each in centred]))
+    if not scale:
+        return np.nan, np.nan
+    return float((centred[0] * centred[1]).sum() / scale), _p_value(*centred, seed=seed)
 
 
 def _p_value(one: np.ndarray, other: np.ndarray, *, seed: int) -> float:

@@ -241,7 +241,14 @@ def pruning_curves(
             (entries[name],) = axis.plot(
                 shifted, values, 'o-', color=colour, markersize=3, linewidth=1.2
             )
-        axis.set(xlabel='heads that are left (%)', ylabel=label)
+        values = [each for each, _, _ in curves.values()] + ([] if random is None else [random])
+        least, most = (
+            function([full, *(function(each) for each in values)])
+            for function in (np.nanmin, np.nanmax)
+        )
+        # Intervals of few examples may be wider than what there is to see.
+        room = 0.5 * (most - least) or 1.0
+        axis.set(xlabel='heads that are left (%)', ylabel=label, ylim=(least - room, most + room))
         axis.invert_xaxis()
         axis.grid(axis='y', alpha=0.3)
         figure.legend(
