@@ -181,6 +181,7 @@ def test_runs_together_equal_each_alone(world):
         np.testing.assert_allclose(alone.log_alpha[0], together.log_alpha[row], atol=2e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('devices', 'frozen'), [(2, True), (4, True), (2, False)])
 def test_several_devices(world, devices, frozen):
     """Two runs on two devices, or micro-batches of eight on four."""

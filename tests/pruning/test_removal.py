@@ -387,6 +387,7 @@ def texts(count):
     ]
 
 
+@pytest.mark.slow
 def test_it_is_fine_tuned_and_goes_on_after_an_interruption(whole, tmp_path, monkeypatch):
     """Checkpoints hold layers without heads, too."""
     cut = bs.remove_heads(whole, RAGGED)
