@@ -28,10 +28,11 @@ CLARK = [
     'entropy of [CLS] (nats)', 'entropy, smoothed (nats)', 'entropy of [CLS], smoothed (nats)',
     'entropy of even attention',
 ]  # fmt: skip
+VOITA = ['confidence', 'greatest at previous token', 'greatest at next token']
 FEATURES = ['noun', 'verb', 'pronoun', 'subject', 'object', 'negation', 'punctuation']
 NAMES = [
     '[CLS]', '[SEP]', '[CLS] and all [SEP]', 'self', 'previous token', 'next token',
-    'entropy (nats)', *CLARK, *FEATURES, *(f'{name} (notebook)' for name in FEATURES[:6]),
+    'entropy (nats)', *CLARK, *VOITA, *FEATURES, *(f'{name} (notebook)' for name in FEATURES[:6]),
     *(f'from [CLS] to {name}' for name in ('[CLS]', '[SEP]', *FEATURES)),
     *(f'from [CLS] to {name} (notebook)' for name in FEATURES[:6]),
     'verb to subject', 'noun to pronoun', 'verb to subject (notebook)',
