@@ -132,6 +132,11 @@ def parse_heads(text: str) -> list[tuple[int, int]]:
     return heads
 
 
+def with_intact(masks: Masks) -> Float[np.ndarray, 'M+1 L N']:
+    """Return the masks [M, L, N] behind one that keeps all heads, as an array [M + 1, L, N]."""
+    return np.concatenate([np.ones_like(masks[:1]), masks])
+
+
 def describe(mask: Float[np.ndarray, 'L N']) -> str:
     """Name the heads that a mask disables.
 

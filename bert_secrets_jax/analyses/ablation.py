@@ -20,6 +20,7 @@ from bert_secrets_jax.ablation import masks as mask_sets
 from bert_secrets_jax.ablation import significance
 from bert_secrets_jax.ablation.average import MeanEffect, mean_effect
 from bert_secrets_jax.ablation.contexts import mean_contexts
+from bert_secrets_jax.ablation.masks import with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.significance import (
     LEVEL,
@@ -530,11 +531,6 @@ def assessed_metrics(classes: int, task: str | None = None) -> tuple[str, ...]:
       task: The name of the task; None if it has none.
     """
     return tuple(name for name in metrics_for(classes, task) if name != 'spearman')
-
-
-def with_intact(masks: np.ndarray) -> np.ndarray:
-    """Return the masks [M, L, N] behind one that keeps all heads, as an array [M + 1, L, N]."""
-    return np.concatenate([np.ones_like(masks[:1]), masks])
 
 
 def assess(

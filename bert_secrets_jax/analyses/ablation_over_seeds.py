@@ -31,7 +31,6 @@ from bert_secrets_jax.analyses.ablation import (
     instead,
     named_masks,
     what_is_tested,
-    with_intact,
 )
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.models import Models, all_models, labels_of, seeds_of
@@ -488,7 +487,7 @@ def ablation_over_seeds(
                 sweep_examples(
                     model,
                     examples,
-                    with_intact(chosen),
+                    mask_sets.with_intact(chosen),
                     baseline=baseline,
                     donor_seed=seed,
                     max_length=max_length,

@@ -3,21 +3,17 @@
 import dataclasses
 from collections.abc import Sequence
 
-from jaxtyping import Array, Float
-
 from bert_secrets_jax.analyses.models import labels_of
 from bert_secrets_jax.analyses.tables import Tables
 from bert_secrets_jax.analyses.texts import TextSettings, batches_of
 from bert_secrets_jax.data.masking import Masking, mask_words
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.finetune.losses import loss_per_example
+from bert_secrets_jax.finetune.losses import task_loss
 from bert_secrets_jax.measure.gradients import (
-    LabelledBatch,
     gradient_importance,
     masked_lm_loss,
     with_labels,
 )
-from bert_secrets_jax.model.bert import BertOutput
 from bert_secrets_jax.model.config import MASKED_LM, SEQUENCES
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.progress import progress
@@ -119,7 +115,7 @@ def gradients_of(
     tables = gradient_importance(
         pretrained,
         progress(batches, 'Gradients', size=lambda batch: batch.size),
-        masked_lm_loss if name == HIDDEN else _task_loss,
+        masked_lm_loss if name == HIDDEN else task_loss,
         mesh=settings.mesh,
     )
     return Gradients(name, tables)
@@ -142,7 +138,3 @@ def gradients_or_why(
     except ValueError as error:
         # Such as of a model of tags, of texts without labels, or with nothing that can be hidden.
         return None, str(error)
-
-
-def _task_loss(output: BertOutput, batch: LabelledBatch) -> Float[Array, ' B']:
-    return loss_per_example(output.logits, batch.labels)

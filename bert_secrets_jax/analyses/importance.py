@@ -18,14 +18,15 @@ from jax.sharding import Mesh
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation import significance
 from bert_secrets_jax.ablation.masked_lm import FEW, LossEffects, assess_losses
-from bert_secrets_jax.ablation.masks import single_heads
+from bert_secrets_jax.ablation.masks import single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.significance import LEVEL
 from bert_secrets_jax.ablation.sweep import Swept
-from bert_secrets_jax.analyses.ablation import assessed_metrics, what_is_tested, with_intact
+from bert_secrets_jax.analyses.ablation import assessed_metrics, what_is_tested
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.models import Models, labels_of, one_model
 from bert_secrets_jax.data.tasks import Example, as_examples
+from bert_secrets_jax.finetune.losses import losses_of
 from bert_secrets_jax.finetune.metrics import TITLES as METRIC_TITLES
 from bert_secrets_jax.finetune.metrics import check_metrics
 from bert_secrets_jax.names import head_name
@@ -36,7 +37,6 @@ from bert_secrets_jax.pruning.scores import (
     TITLES,
     HeadScores,
     head_scores,
-    losses_of,
 )
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 

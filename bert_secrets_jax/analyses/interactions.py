@@ -30,7 +30,7 @@ from bert_secrets_jax.ablation.significance import (
     weighted_scores,
 )
 from bert_secrets_jax.ablation.sweep import Swept
-from bert_secrets_jax.analyses.ablation import instead, with_intact
+from bert_secrets_jax.analyses.ablation import instead
 from bert_secrets_jax.analyses.models import labels_of, metrics_for, one_model
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.losses import loss_per_example
@@ -183,7 +183,7 @@ def interactions(
     swept = sweep_examples(
         model,
         examples,
-        with_intact(pairwise.single_and_pair_masks(model.config, heads)),
+        mask_sets.with_intact(pairwise.single_and_pair_masks(model.config, heads)),
         baseline=baseline,
         donor_seed=seed,
         max_length=max_length,

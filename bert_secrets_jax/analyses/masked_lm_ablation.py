@@ -27,7 +27,7 @@ from bert_secrets_jax.ablation.masked_lm import (
     masked_lm_losses,
 )
 from bert_secrets_jax.ablation.significance import LEVEL, POWER
-from bert_secrets_jax.analyses.ablation import instead, named_masks, with_intact
+from bert_secrets_jax.analyses.ablation import instead, named_masks
 from bert_secrets_jax.analyses.models import one_model
 from bert_secrets_jax.data.masking import Masking
 from bert_secrets_jax.data.tasks import Text
@@ -322,7 +322,7 @@ def masked_lm_ablation(
             name: masked_lm_losses(
                 model,
                 texts,
-                with_intact(each),
+                mask_sets.with_intact(each),
                 masking=masking,
                 baseline=baseline,
                 donor_seed=seed,

@@ -21,19 +21,18 @@ from jaxtyping import Float
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.contexts import mean_contexts
 from bert_secrets_jax.ablation.masked_lm import LossEffects, assess_losses
-from bert_secrets_jax.ablation.masks import single_heads
+from bert_secrets_jax.ablation.masks import single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.significance import LEVEL
-from bert_secrets_jax.analyses.ablation import with_intact
 from bert_secrets_jax.analyses.models import Models, labels_of, one_model
 from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.files import fingerprint
+from bert_secrets_jax.finetune.losses import losses_of, task_loss
 from bert_secrets_jax.measure.gradients import with_labels
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.paper import spearman
 from bert_secrets_jax.pruning.constants import Constants, optimal_constants
-from bert_secrets_jax.pruning.scores import losses_of, task_loss
 from bert_secrets_jax.runs import store
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 

@@ -31,9 +31,7 @@ from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.finetune.train import Finetuned, finetune
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.paper import prasanna
-from bert_secrets_jax.pruning.curves import fleiss_kappa, sparsest
-from bert_secrets_jax.pruning.scores import GRADIENT, head_scores
-from bert_secrets_jax.pruning.steps import nested_masks
+from bert_secrets_jax.pruning.curves import fleiss_kappa, masks_by_gradients, sparsest
 from bert_secrets_jax.pruning.subnetworks import (
     BAD,
     GOOD,
@@ -394,15 +392,8 @@ def surviving_heads(
       share: The share of the score.
       max_length, folder: As in `subnetworks`.
     """
-    labels, config = labels_of(examples, tuned.config), tuned.config
-
-    def without(mask: np.ndarray) -> np.ndarray:
-        found = head_scores(
-            tuned, examples, labels, methods=(GRADIENT,), head_mask=mask, max_length=max_length
-        )
-        return found.of[GRADIENT]
-
-    masks = nested_masks(without, (config.num_hidden_layers, config.num_attention_heads))
+    labels = labels_of(examples, tuned.config)
+    masks = masks_by_gradients(tuned, examples, labels, max_length=max_length)
     swept = sweep_examples(
         tuned, examples, masks, baseline='zero', max_length=max_length, folder=folder
     )

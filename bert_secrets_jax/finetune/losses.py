@@ -5,6 +5,8 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, Num
 
+from bert_secrets_jax.measure.gradients import LabelledBatch
+from bert_secrets_jax.model.bert import BertOutput
 from bert_secrets_jax.model.config import QUESTIONS, TOKENS
 
 # The label of a token, or the place of an answer, that has no part in the loss.
@@ -40,6 +42,30 @@ def loss_per_example(
     if logits.shape[-1] == 1:
         return (logits[:, 0] - labels) ** 2
     return optax.softmax_cross_entropy_with_integer_labels(logits, labels.astype(jnp.int32))
+
+
+def task_loss(output: BertOutput, batch: LabelledBatch) -> Float[Array, ' B']:
+    """Return the loss of each example whose label the batch has, as gradients take it.
+
+    Args:
+      output: The output of the model, with one label for each input.
+      batch: The batch.
+    """
+    return loss_per_example(output.logits, batch.labels)
+
+
+def losses_of(
+    logits: Float[np.ndarray, 'M E C'], labels: Num[np.ndarray, ' E']
+) -> Float[np.ndarray, 'M E']:
+    """Return the loss of each example, by each of several models.
+
+    Args:
+      logits: The logits of each model, such as those under each mask.
+      labels: The class ids, or the values of a regression.
+    """
+    models, examples, classes = logits.shape
+    losses = loss_per_example(logits.reshape(-1, classes), np.tile(labels, models))
+    return np.asarray(losses, np.float64).reshape(models, examples)
 
 
 def terms(

@@ -145,9 +145,7 @@ def finetune(
     """
     check_pretrained(pretrained)
     config = FinetuneConfig(
-        seeds=tuple(range(seeds))
-        if isinstance(seeds, numbers.Integral)
-        else tuple(map(operator.index, seeds)),
+        seeds=listed_seeds(seeds),
         epochs=epochs,
         batch_size=batch_size,
         micro_batch=micro_batch,
@@ -214,6 +212,17 @@ def finetune(
     if folder is not None:
         write_outcome(finetuned)
     return finetuned
+
+
+def listed_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
+    """Return seeds as numbers; a number n stands for the seeds 0, 1, ..., n - 1.
+
+    Args:
+      seeds: The seeds, or how many there are.
+    """
+    if isinstance(seeds, numbers.Integral):
+        return tuple(range(seeds))
+    return tuple(map(operator.index, seeds))
 
 
 def _finished(folder: pathlib.Path) -> Finetuned | None:

@@ -11,7 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from absl import logging
 
 from bert_secrets_jax.ablation.interactions import single_and_pair_masks
-from bert_secrets_jax.ablation.masks import all_heads, disable, parse_heads, single_heads
+from bert_secrets_jax.ablation.masks import (
+    all_heads,
+    disable,
+    parse_heads,
+    single_heads,
+    with_intact,
+)
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.seeds import METRICS as METRICS_OVER_SEEDS
 from bert_secrets_jax.ablation.selection import Answers
@@ -23,7 +29,6 @@ from bert_secrets_jax.analyses.ablation import (
     answers,
     assess,
     is_chosen_from,
-    with_intact,
 )
 from bert_secrets_jax.analyses.ablation_over_seeds import (
     AblationOverSeeds,

@@ -21,10 +21,10 @@ from ml_collections import ConfigDict
 
 from bert_secrets_jax.ablation.donors import check_enough
 from bert_secrets_jax.ablation.masked_lm import MaskedLosses, masked_lm_losses
-from bert_secrets_jax.ablation.masks import disable, parse_heads
+from bert_secrets_jax.ablation.masks import disable, parse_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.sweep import Swept
-from bert_secrets_jax.analyses.ablation import SETS, assessed_metrics, with_intact
+from bert_secrets_jax.analyses.ablation import SETS, assessed_metrics
 from bert_secrets_jax.analyses.attention_change import for_reading
 from bert_secrets_jax.analyses.gradients import Gradients, gradients_or_why
 from bert_secrets_jax.analyses.models import labels_of, metrics_for

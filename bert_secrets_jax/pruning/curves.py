@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.stats
@@ -98,15 +98,9 @@ def prune_model(
         method: steps(lambda mask, each=each: each)[None] for method, each in scores.of.items()
     }
     if anew and GRADIENT in masks:
-
-        def without(mask: np.ndarray) -> np.ndarray:
-            found = head_scores(
-                tuned, measured_on, labels, methods=(GRADIENT,), norm=scores.norm, head_mask=mask,
-                **encoding,
-            )  # fmt: skip
-            return found.of[GRADIENT]
-
-        masks[ANEW] = steps(without)[None]
+        masks[ANEW] = masks_by_gradients(
+            tuned, measured_on, labels, norm=scores.norm, shares=shares, **encoding
+        )[None]
     if draws:
         rng = np.random.default_rng(seed)
         chosen = [rng.random(shape) for _ in range(draws)]
@@ -129,6 +123,37 @@ def prune_model(
         choosing={name: each[0] for name, each in _by_order(named, reached).items()},
         classes=here.logits.shape[-1],
     )
+
+
+def masks_by_gradients(
+    tuned: Pretrained,
+    examples: Sequence[Example],
+    labels: np.ndarray,
+    *,
+    norm: str = 'layer',
+    shares: Sequence[float | int] = SHARES,
+    **encoding: Any,
+) -> Float[np.ndarray, 'K L N']:
+    """Return masks that remove heads by the gradient of the mask, measured anew after each step.
+
+    Args:
+      tuned: The model, with a classifier or a regression.
+      examples: The examples to measure on.
+      labels: [E] Their labels.
+      norm: How gradients are made comparable between layers, as in `head_scores`.
+      shares: The shares of all heads that are removed, as in `steps.removed_heads`.
+      **encoding: How texts become batches, as in `head_scores`.
+    """
+
+    def score(mask: np.ndarray) -> np.ndarray:
+        found = head_scores(
+            tuned, examples, labels, methods=(GRADIENT,), norm=norm, head_mask=mask, **encoding
+        )
+        return found.of[GRADIENT]
+
+    config = tuned.config
+    shape = config.num_hidden_layers, config.num_attention_heads
+    return nested_masks(score, shape, shares=shares)
 
 
 def _part(folder: str | pathlib.Path | None, name: str) -> pathlib.Path | None:

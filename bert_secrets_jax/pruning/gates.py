@@ -51,7 +51,13 @@ from bert_secrets_jax.finetune.loop import (
 )
 from bert_secrets_jax.finetune.losses import loss_per_example
 from bert_secrets_jax.finetune.metrics import evaluate
-from bert_secrets_jax.finetune.train import check_examples, claim, digests, encode_data
+from bert_secrets_jax.finetune.train import (
+    check_examples,
+    claim,
+    digests,
+    encode_data,
+    listed_seeds,
+)
 from bert_secrets_jax.model.bert import Bert, all_layers, own_layers
 from bert_secrets_jax.model.config import SEQUENCES
 from bert_secrets_jax.model.weights import Pretrained, check_pretrained
@@ -268,9 +274,7 @@ def train_gates(
             kind = 'finite' if name == 'initial' else 'above 0'
             raise ValueError(f'{name}={value!r} must be a number that is {kind}.')
     config = FinetuneConfig(
-        seeds=tuple(range(seeds))
-        if isinstance(seeds, numbers.Integral)
-        else tuple(map(operator.index, seeds)),
+        seeds=listed_seeds(seeds),
         epochs=epochs,
         batch_size=batch_size,
         micro_batch=micro_batch,

@@ -8,19 +8,18 @@ import pathlib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from bert_secrets_jax.ablation.masks import single_heads
+from bert_secrets_jax.ablation.masks import single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.data.encoding import Batch, bucket, tokenize
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.finetune.losses import loss_per_example
-from bert_secrets_jax.measure.gradients import LabelledBatch, with_labels
+from bert_secrets_jax.finetune.losses import losses_of, task_loss
+from bert_secrets_jax.measure.gradients import with_labels
 from bert_secrets_jax.measure.importance import head_importance, normalised
 from bert_secrets_jax.measure.relevance import head_relevance
 from bert_secrets_jax.measure.statistics import confidence
 from bert_secrets_jax.measure.stream import stream
-from bert_secrets_jax.model.bert import BertOutput
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.progress import progress
 from bert_secrets_jax.pruning.shapley import shapley_values
@@ -179,9 +178,8 @@ def head_scores(
                 parts[method] = head_relevance(tuned, shown, **kept).values
             case _:
                 masks = single_heads(tuned.config)
-                all_masks = np.concatenate([np.ones_like(masks[:1]), masks])
                 part = None if folder is None else pathlib.Path(folder) / method
-                swept = sweep_examples(tuned, examples, all_masks, folder=part, **sweeping)
+                swept = sweep_examples(tuned, examples, with_intact(masks), folder=part, **sweeping)
                 losses = losses_of(swept.logits, labels)
                 increase = (losses[1:] - losses[0]).T
                 parts[method] = increase.reshape(-1, *masks.shape[1:])
@@ -197,21 +195,6 @@ def head_scores(
         )
         parts[SHAPLEY] = found.of_pairs
     return HeadScores(parts, norm, len(examples))
-
-
-def task_loss(output: BertOutput, batch: LabelledBatch) -> Float[Array, ' B']:
-    """Return the loss of the task on each example."""
-    return loss_per_example(output.logits, batch.labels)
-
-
-def losses_of(logits: Float[np.ndarray, 'M E C'], labels: np.ndarray) -> Float[np.ndarray, 'M E']:
-    """Return the loss of the task on each example, under each mask.
-
-    Args:
-      logits: [M, E, C] The logits under each mask.
-      labels: [E] The labels.
-    """
-    return np.stack([np.asarray(loss_per_example(each, labels), np.float64) for each in logits])
 
 
 def _size(batch: Batch) -> int:

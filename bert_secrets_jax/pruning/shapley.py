@@ -23,7 +23,6 @@ import dataclasses
 import pathlib
 from collections.abc import Callable, Sequence
 
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Float, Int, Num, Real
@@ -31,7 +30,7 @@ from jaxtyping import Float, Int, Num, Real
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.data.tasks import Text, as_examples
-from bert_secrets_jax.finetune.losses import loss_per_example
+from bert_secrets_jax.finetune.losses import losses_of
 from bert_secrets_jax.model.bert import check_finite
 from bert_secrets_jax.model.weights import Pretrained, check_pretrained
 
@@ -45,10 +44,7 @@ def negative_loss(
     logits: Float[np.ndarray, 'M E C'], labels: Num[np.ndarray, ' E']
 ) -> Float[np.ndarray, 'M E']:
     """Return minus the loss of fine-tuning, in nats or squared units of a regression."""
-    models, examples, classes = logits.shape
-    rows = jnp.asarray(logits.reshape(-1, classes))
-    losses = loss_per_example(rows, np.tile(labels, models))
-    return -np.asarray(losses).reshape(models, examples)
+    return -losses_of(logits, labels)
 
 
 def correct(

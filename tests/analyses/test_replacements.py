@@ -7,7 +7,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.ablation.masks import single_heads
-from bert_secrets_jax.pruning.scores import losses_of
+from bert_secrets_jax.finetune.losses import losses_of
 
 
 def biased(model, factor):
