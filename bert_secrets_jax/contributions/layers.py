@@ -1,0 +1,125 @@
+"""What each layer of a model moved between tokens, read off a forward pass.
+
+All methods of this folder start from the same parts. A head gives token i the sum over tokens j of
+`map_ij moved_j`, where `moved_j = (x_j W_V + b_V) W_O` is what it would give to a token that
+attends to j alone (Kobayashi et al. 2020, equation 3). Only the maps say how much of it arrives.
+
+Shapes besides those of `model/attention.py`: `moved` is [B, S, N, D].
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Shaped
+
+from bert_secrets_jax.model.bert import Bert, BertOutput, check_has_all_heads
+from bert_secrets_jax.model.config import BertConfig
+from bert_secrets_jax.model.parts import layer_norm
+
+_HIGHEST = jax.lax.Precision.HIGHEST
+
+
+@flax.struct.dataclass
+class Attended:
+    """The attention of one layer, taken apart.
+
+    Attributes:
+      entered: [B, T, D] What enters the layer, and stays on the residual stream.
+      maps: [B, N, T, S] The learned maps.
+      moved: [B, S, N, D] What each head gives to a token that attends to one token alone.
+      residual: [B, T, D] What entered plus the output of attention, with its bias, before any
+        LayerNorm.
+    """
+
+    entered: Float[Array, 'B T D']
+    maps: Float[Array, 'B N T S']
+    moved: Float[Array, 'B S N D']
+    residual: Float[Array, 'B T D']
+
+
+# Makes something [B, ...] of the parameters of a layer and of its attention.
+OfLayer = Callable[[Mapping[str, Any], Attended], Any]
+
+
+def each_layer(of_layer: OfLayer, bert: Bert, params: Mapping[str, Any], output: BertOutput) -> Any:
+    """Make something of the attention of each layer, one layer at a time.
+
+    Only one layer's `moved` is held at a time.
+
+    Args:
+      of_layer: A function of the parameters of a layer and of its `Attended`. It returns an array
+        [B, ...] or a tree of them.
+      bert: The model.
+      params: Its parameters.
+      output: The output of the model on a batch, without a mask over heads.
+
+    Returns:
+      The same arrays with an axis of layers behind the examples, [B, L, ...].
+
+    Raises:
+      ValueError: Heads were removed from the model.
+    """
+    config = bert.config
+    check_has_all_heads(config)
+    layers = (
+        params['layers'],
+        _layers_first(output.hidden_states[:, :-1]),
+        _layers_first(output.contexts),
+        _layers_first(output.attentions),
+        jnp.array([kind.normed for kind in config.layer_kinds]),
+    )
+
+    def step(_, layer):
+        of_params, *passed = layer
+        return None, of_layer(of_params, attended(config, of_params, *passed))
+
+    _, found = jax.lax.scan(step, None, layers)
+    return jax.tree.map(lambda each: jnp.moveaxis(each, 0, 1), found)
+
+
+def attended(
+    config: BertConfig,
+    params: Mapping[str, Any],
+    entered: Float[Array, 'B T D'],
+    contexts: Float[Array, 'B T N H'],
+    maps: Float[Array, 'B N T S'],
+    normed: Shaped[Array, ''],
+) -> Attended:
+    """Take the attention of a layer apart.
+
+    Args:
+      config: The config of the model.
+      params: The parameters of this layer.
+      entered: What enters the layer.
+      contexts: The outputs of its heads before the output projection.
+      maps: Their maps.
+      normed: Whether the input of attention is normalised, where LayerNorm comes first.
+    """
+    read = entered
+    if config.family.norm_first:
+        norm = layer_norm(config, 'attention_norm').apply
+        read = jnp.where(normed, norm({'params': params['attention_norm']}, entered), entered)
+    value, output = params['attention']['value'], params['attention']['output']
+    values = _with_bias(value, _product('BSD,DNH->BSNH', read, value['kernel']))
+    attention = _with_bias(output, _product('BTNH,NHD->BTD', contexts, output['kernel']))
+    return Attended(
+        entered=entered,
+        maps=maps,
+        moved=_product('BSNH,NHD->BSND', values, output['kernel']),
+        residual=entered + attention,
+    )
+
+
+def _product(equation: str, *arrays):
+    return jnp.einsum(equation, *arrays, precision=_HIGHEST)
+
+
+def _with_bias(params, x):
+    return x + jnp.broadcast_to(params['bias'], x.shape) if 'bias' in params else x
+
+
+def _layers_first(emitted) -> Float[Array, 'L B ...']:
+    return jnp.moveaxis(emitted, 1, 0).astype(jnp.float32)
