@@ -30,6 +30,7 @@ class Attended:
       entered: [B, T, D] What enters the layer, and stays on the residual stream.
       maps: [B, N, T, S] The learned maps.
       moved: [B, S, N, D] What each head gives to a token that attends to one token alone.
+      given: [B, T, N, D] What each head gives to each token: the sum of `maps` times `moved`.
       residual: [B, T, D] What entered plus the output of attention, with its bias, before any
         LayerNorm.
     """
@@ -37,6 +38,7 @@ class Attended:
     entered: Float[Array, 'B T D']
     maps: Float[Array, 'B N T S']
     moved: Float[Array, 'B S N D']
+    given: Float[Array, 'B T N D']
     residual: Float[Array, 'B T D']
 
 
@@ -109,6 +111,7 @@ def attended(
         entered=entered,
         maps=maps,
         moved=_product('BSNH,NHD->BSND', values, output['kernel']),
+        given=_product('BTNH,NHD->BTND', contexts, output['kernel']),
         residual=entered + attention,
     )
 

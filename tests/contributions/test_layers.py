@@ -23,17 +23,19 @@ def test_parts_add_up(config, model_type):
     output = bert.apply({'params': params}, **inputs)
 
     def of_layer(of_params, attended):
-        given = jnp.einsum('BNTS,BSND->BTD', attended.maps, attended.moved)
+        given = jnp.einsum('BNTS,BSND->BTND', attended.maps, attended.moved)
         bias = of_params['attention']['output'].get('bias', jnp.zeros(config.hidden_size))
         left = RestOfLayer(config).apply({'params': of_params}, attended.residual)
-        return attended.entered + given + bias[None, None], attended.residual, left
+        summed = attended.entered + given.sum(axis=2) + bias[None, None]
+        return summed, attended.residual, given, attended.given, left
 
-    summed, residual, left = jax.jit(
+    summed, residual, given, by_heads, left = jax.jit(
         lambda params, output: each_layer(of_layer, bert, params, output)
     )(params, output)
     real = inputs['attention_mask'].astype(bool)
     rows = lambda states: np.moveaxis(np.asarray(states), 1, 0)[:, real]
     np.testing.assert_allclose(rows(summed), rows(residual), atol=2e-5)
+    np.testing.assert_allclose(rows(given), rows(by_heads), atol=2e-5)
     # The last state has gone through a final LayerNorm where LayerNorm comes first.
     expected = rows(output.hidden_states)[1:-1]
     np.testing.assert_allclose(rows(left)[:-1], expected, atol=2e-5)

@@ -1,0 +1,191 @@
+"""How much attention moves, and not how much it weighs: norms of what heads give to tokens.
+
+Head h gives token i the sum over tokens j of `alpha_ij f_h(x_j)`. A weight alpha_ij says nothing of
+how long the vector is that it scales; `||alpha_ij f_h(x_j)||` does (Kobayashi et al. 2020,
+"Attention is Not Only a Weight").
+
+Shapes besides those of `model/attention.py`: M is a second axis of heads in equations.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from bert_secrets_jax.contributions.layers import Attended, each_layer
+from bert_secrets_jax.data.encoding import Batch
+from bert_secrets_jax.model.bert import Bert
+
+_HIGHEST = jax.lax.Precision.HIGHEST
+# A linear map of vectors [..., D].
+Linear = Callable[[Float[Array, '... D']], Float[Array, '... D']]
+# How much of a token comes from the others can be told in these ways (Kobayashi et al. 2021).
+MIXING = (
+    'weights',
+    'norms',
+    'weights, residual',
+    'norms, residual',
+    'norms, residual, LayerNorm',
+)
+
+
+def head_norms(attended: Attended) -> Float[Array, 'B N T S']:
+    """Return ||alpha_ij f_h(x_j)|| of each head and pair of tokens.
+
+    It is 0 where the key is padding.
+
+    Args:
+      attended: The attention of a layer.
+    """
+    lengths = jnp.linalg.norm(attended.moved, axis=-1)
+    return attended.maps * jnp.moveaxis(lengths, 1, 2)[:, :, None]
+
+
+def pair_norms(
+    attended: Attended, linear: Linear | None = None, *, residual: bool = False
+) -> Float[Array, 'B T S']:
+    """Return the norm of what each token gets from each token through all heads together.
+
+    That is ||L(sum_h alpha_ij^h f_h(x_j) + [i = j] x_i)||, with the last term if `residual`
+    (Kobayashi et al. 2020, and 2021, "Incorporating Residual and Normalization Layers into Analysis
+    of Masked Language Models"). The squares come from the inner products of the vectors of all
+    pairs of heads, [B, S, N, N]: the vectors of all pairs of tokens, [B, T, S, D], never exist.
+    Where those of several heads all but cancel, rounding leaves about a thousandth of their length.
+
+    Args:
+      attended: The attention of a layer.
+      linear: A linear map L that the vectors go through, such as `norm_map(...)`; None is none.
+      residual: Whether what a token keeps of itself on the residual stream counts as coming from
+        itself.
+    """
+    linear = linear or _unchanged
+    vectors = linear(attended.moved)
+    inner = _product('BSND,BSMD->BSNM', vectors, vectors)
+    weighted = _product('BNTS,BSNM->BMTS', attended.maps, inner)
+    squares = (weighted * attended.maps).sum(axis=1)
+    # A sum that is 0 but for rounding may be below it.
+    norms = jnp.sqrt(jnp.maximum(squares, 0))
+    if not residual:
+        return norms
+    own = jnp.linalg.norm(linear(_own(attended) + attended.entered), axis=-1)
+    diagonal = jnp.arange(own.shape[-1])
+    return norms.at[:, diagonal, diagonal].set(own)
+
+
+def norm_map(params: Mapping[str, Any]) -> Linear:
+    """Return the linear part of LayerNorm: it subtracts the mean of a vector and scales by gamma.
+
+    LayerNorm divides by the standard deviation of the whole sum that it is given, one number for
+    each token, and adds beta. Up to these, it is this map of each summand (Kobayashi et al. 2021).
+
+    Args:
+      params: The parameters of the LayerNorm.
+    """
+    return lambda x: (x - x.mean(axis=-1, keepdims=True)) * _aligned(params['scale'], x)
+
+
+def mixing(bert: Bert, params: Mapping[str, Any], attended: Attended) -> Float[Array, 'B T 5']:
+    """Return how much of each token comes from other tokens, in the five ways of `MIXING`.
+
+    With the vector that a token gets from all others together (context) and the one that comes from
+    itself (preserved), the ratio is ||context|| / (||context|| + ||preserved||) (Kobayashi et al.
+    2021). With the residual, what stays on the residual stream is preserved, too; by weights, it
+    weighs as much as all attention (Abnar and Zuidema 2020). With LayerNorm, both vectors go
+    through the LayerNorm after attention; the standard deviation that it divides by is the same
+    for both. Where LayerNorm stands before attention, f contains it already, and the last way is
+    the same as the one before.
+
+    As in the published code, weights are averaged over heads, the bias of values is part of f, and
+    the biases that no token brings, of the output projection and of LayerNorm, count for neither.
+
+    Args:
+      bert: The model.
+      params: The parameters of the layer.
+      attended: Its attention.
+    """
+    own = _own(attended)
+    context = attended.given.sum(axis=2) - own
+    preserved = own + attended.entered
+    linear = _unchanged if bert.config.family.norm_first else norm_map(params['attention_norm'])
+    weights = 1 - _diagonal(attended.maps).mean(axis=1)
+    return jnp.stack(
+        [
+            weights,
+            _share(context, own),
+            weights / 2,
+            _share(context, preserved),
+            _share(linear(context), linear(preserved)),
+        ],
+        axis=-1,
+    )
+
+
+def norms_of_heads(
+    bert: Bert, params: Mapping[str, Any], batch: Batch, **options: Any
+) -> Float[Array, 'B L N T S']:
+    """Return ||alpha_ij f_h(x_j)|| in the place of the maps of a batch (`stream`, `maps_of`)."""
+    output = bert.apply({'params': params}, **batch.inputs, **options)
+    return each_layer(lambda _, attended: head_norms(attended), bert, params, output)
+
+
+def shares_of_norms(
+    bert: Bert, params: Mapping[str, Any], batch: Batch, **options: Any
+) -> Float[Array, 'B L N T S']:
+    """Return norms as shares of their rows in the place of the maps (`stream`, `maps_of`).
+
+    As those of maps, rows sum to 1, so that every statistic of attention can be measured on them;
+    padding has exactly 0. A head that moves nothing has rows of zeros.
+    """
+    norms = norms_of_heads(bert, params, batch, **options)
+    totals = norms.sum(axis=-1, keepdims=True)
+    return norms / jnp.where(totals > 0, totals, 1)
+
+
+def mixing_ratios(
+    bert: Bert, params: Mapping[str, Any], batch: Batch, **options: Any
+) -> Float[Array, 'B L 5 T 1']:
+    """Return the ratios of `MIXING` with their ways in the place of heads (`stream`, `maps_of`)."""
+    output = bert.apply({'params': params}, **batch.inputs, **options)
+    ratios = each_layer(lambda *layer: mixing(bert, *layer), bert, params, output)
+    return jnp.moveaxis(ratios, -1, 2)[..., None]
+
+
+def output_norms(
+    bert: Bert, params: Mapping[str, Any], batch: Batch, **options: Any
+) -> Float[Array, 'B L N T 1']:
+    """Return the norm of what each head gives to each token in the place of maps."""
+    output = bert.apply({'params': params}, **batch.inputs, **options)
+    norms = each_layer(
+        lambda _, attended: jnp.linalg.norm(attended.given, axis=-1), bert, params, output
+    )
+    return jnp.moveaxis(norms, -1, 2)[..., None]
+
+
+def _own(attended: Attended) -> Float[Array, 'B T D']:
+    """Return what each token gets from itself through all heads."""
+    return _product('BNT,BTND->BTD', _diagonal(attended.maps), attended.moved)
+
+
+def _diagonal(maps: Float[Array, 'B N T T']) -> Float[Array, 'B N T']:
+    return jnp.diagonal(maps, axis1=-2, axis2=-1)
+
+
+def _share(context: Float[Array, 'B T D'], preserved: Float[Array, 'B T D']):
+    """Return ||context|| / (||context|| + ||preserved||), 0 where both are 0."""
+    first, second = (jnp.linalg.norm(each, axis=-1) for each in (context, preserved))
+    total = first + second
+    return first / jnp.where(total > 0, total, 1)
+
+
+def _unchanged(x):
+    return x
+
+
+def _aligned(scale, x):
+    return scale.reshape(*[1] * (x.ndim - 1), -1)
+
+
+def _product(equation: str, *arrays):
+    return jnp.einsum(equation, *arrays, precision=_HIGHEST)

@@ -1,0 +1,184 @@
+"""Norms and mixing ratios beside NumPy in float64 with the vectors of all pairs written out."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.contributions import norms
+from bert_secrets_jax.contributions.layers import Attended, each_layer
+from bert_secrets_jax.measure import stream
+from tests.conftest import random_params, relative
+
+PAIRS = [
+    ('the cat saw a dog , and it ran .', 'she liked the small bird .'),
+    ('he ran', 'the old teacher never slept'),
+    ('a red house .', 'the bird saw it , and he ran , too .'),
+]
+# One of each kind of attention: LayerNorm after and before, no biases, shared layers, rotations,
+# biases of distances.
+KINDS = ('bert', 'modernbert', 'albert', 'esm', 'mpnet')
+
+
+def random_model(config, tokenizer, scale=0.2):
+    """A model all of whose parameters are random, biases and scales of LayerNorm included."""
+    bert = bs.Bert(config)
+    rng = np.random.default_rng(5)
+    params = jax.tree.map(
+        lambda leaf: leaf * (scale / 0.2) + rng.normal(0, scale / 2, leaf.shape).astype(np.float32),
+        random_params(bert),
+    )
+    return bs.Pretrained(bert, params, tokenizer)
+
+
+def batch_of(model):
+    (batch,) = bs.encode(model.tokenizer, PAIRS, max_length=24, buckets=())
+    return batch
+
+
+def reference(model, output, example, length):
+    """What is measured of one example, layer by layer, from the vectors of all pairs."""
+    config = model.config
+    before = config.family.norm_first
+    params = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), model.params['layers'])
+    for layer, kind in enumerate(config.layer_kinds):
+        of = jax.tree.map(lambda leaf, layer=layer: leaf[layer], params)
+        x = np.asarray(output.hidden_states[example, layer, :length], np.float64)
+        maps = np.asarray(output.attentions[example, layer, :, :length, :length], np.float64)
+        norm, value = of['attention_norm'], of['attention']['value']
+        read = x
+        if before and kind.normed:
+            centred = x - x.mean(axis=1, keepdims=True)
+            deviation = np.sqrt(np.square(centred).mean(axis=1, keepdims=True) + 1e-12)
+            read = centred / deviation * norm['scale'] + norm.get('bias', 0)
+        bias = value.get('bias', np.zeros(value['kernel'].shape[1:]))
+        vectors = np.zeros((*maps.shape, x.shape[1]))
+        for head, query, key in np.ndindex(maps.shape):
+            moved = read[key] @ value['kernel'][:, head] + bias[head]
+            moved = moved @ of['attention']['output']['kernel'][head]
+            vectors[head, query, key] = maps[head, query, key] * moved
+        summed = vectors.sum(axis=0)
+        with_own = summed + np.eye(length)[:, :, None] * x[None]
+        normed = with_own
+        if not before:
+            normed = (with_own - with_own.mean(axis=-1, keepdims=True)) * norm['scale']
+        weights = 1 - np.diagonal(maps, axis1=1, axis2=2).mean(axis=0)
+        ratios = [weights, ratio(summed), weights / 2, ratio(with_own), ratio(normed)]
+        yield {
+            'norms': np.linalg.norm(vectors, axis=-1),
+            'outputs': np.linalg.norm(vectors.sum(axis=2), axis=-1),
+            'pairs': np.linalg.norm(summed, axis=-1),
+            'pairs with residual': np.linalg.norm(with_own, axis=-1),
+            'pairs with all': np.linalg.norm(normed, axis=-1),
+            'ratios': np.stack(ratios),
+        }
+
+
+def ratio(vectors):
+    own = np.diagonal(vectors, axis1=0, axis2=1).T
+    context = np.linalg.norm(vectors.sum(axis=1) - own, axis=-1)
+    return context / (context + np.linalg.norm(own, axis=-1))
+
+
+@pytest.mark.parametrize(
+    ('model_type', 'scale'),
+    [*((kind, 0.2) for kind in KINDS), ('bert', 0.02), ('modernbert', 0.02)],
+)
+def test_all_are_those_of_vectors_written_out(config, tokenizer, model_type, scale):
+    model = random_model(relative(config, model_type), tokenizer, scale)
+    bert, batch = model.bert, batch_of(model)
+
+    def pairs(of_params, attended):
+        norm = norms.norm_map(of_params['attention_norm'])
+        linear = None if bert.config.family.norm_first else norm
+        return {
+            'pairs': norms.pair_norms(attended),
+            'pairs with residual': norms.pair_norms(attended, residual=True),
+            'pairs with all': norms.pair_norms(attended, linear, residual=True),
+        }
+
+    @jax.jit
+    def measured(params):
+        output = bert.apply({'params': params}, **batch.inputs)
+        found = each_layer(pairs, bert, params, output)
+        found |= {
+            'norms': norms.norms_of_heads(bert, params, batch),
+            'outputs': norms.output_norms(bert, params, batch)[..., 0],
+            'ratios': norms.mixing_ratios(bert, params, batch)[..., 0],
+        }
+        return output, found, norms.shares_of_norms(bert, params, batch)
+
+    output, found, shares = measured(model.params)
+    for row, length in enumerate(np.asarray(batch.lengths)[: len(PAIRS)]):
+        for layer, expected in enumerate(reference(model, output, row, length)):
+            for name, each in expected.items():
+                # Axes of tokens come last.
+                real = tuple(slice(size) for size in each.shape)
+                np.testing.assert_allclose(
+                    found[name][row, layer][real], each, atol=3e-4 * each.max(), err_msg=name
+                )
+            mine = np.asarray(shares[row, layer, :, :length])
+            each = expected['norms']
+            np.testing.assert_allclose(
+                mine[..., :length], each / each.sum(axis=-1, keepdims=True), atol=1e-5
+            )
+            np.testing.assert_allclose(mine.sum(axis=-1), 1, rtol=1e-5)
+            assert not mine[..., length:].any() and mine.std() > 1e-3
+    assert np.std(found['ratios'][0, :, :, :4], axis=(1, 2)).min() > 1e-3
+
+
+def attended_of(maps, moved, entered):
+    """The attention of one example."""
+    given = jnp.einsum('BNTS,BSND->BTND', maps, moved)
+    return Attended(
+        entered=entered, maps=maps, moved=moved, given=given, residual=entered + given.sum(axis=2)
+    )
+
+
+def test_heads_that_cancel_leave_nothing_and_no_nan():
+    rng = np.random.default_rng(0)
+    maps = rng.dirichlet(np.ones(6), (1, 1, 6)).astype(np.float32)
+    moved = rng.normal(0, 1, (1, 6, 1, 8)).astype(np.float32)
+    both = attended_of(
+        jnp.asarray(np.repeat(maps, 2, axis=1)),
+        jnp.asarray(np.concatenate([moved, -moved], axis=2)),
+        jnp.zeros((1, 6, 8)),
+    )
+    found = norms.pair_norms(both)
+    assert np.isfinite(found).all() and np.max(found / norms.head_norms(both)[:, 0]) < 3e-3
+
+
+def test_a_head_that_moves_nothing_has_no_shares(config, tokenizer):
+    model = random_model(config, tokenizer)
+    layers = model.params['layers']
+    value = jax.tree.map(lambda leaf: leaf.at[1, ..., 2, :].set(0), layers['attention']['value'])
+    params = model.params | {
+        'layers': layers | {'attention': layers['attention'] | {'value': value}}
+    }
+    shares = norms.shares_of_norms(model.bert, params, batch_of(model))
+    assert not shares[:, 1, 2].any()
+    np.testing.assert_allclose(np.asarray(shares).sum(axis=-1)[:3, 1, 1], 1, rtol=1e-5)
+
+
+def test_statistics_of_norms_are_compiled_once(config, tokenizer):
+    model = random_model(config, tokenizer)
+    batches = [batch_of(model)]
+    statistics = {'[SEP]': bs.statistics.to_sep, 'entropy': bs.statistics.entropy}
+
+    def run(maps_of):
+        return stream.stream((model,), batches, statistics, maps_of=maps_of)
+
+    weights, first = run(stream.learned_maps), run(norms.shares_of_norms)
+    before = stream.step._cache_size()
+    again = run(norms.shares_of_norms)
+    assert stream.step._cache_size() == before
+    np.testing.assert_array_equal(first['entropy'].mean, again['entropy'].mean)
+    shares = np.asarray(norms.shares_of_norms(model.bert, model.params, batches[0]))[:3]
+    token, sep = (np.asarray(batches[0].marks[name])[:3] for name in ('token', 'sep'))
+    received = (shares * token[:, None, None, :, None]).sum(axis=3) / token.sum(axis=1)[
+        :, None, None, None
+    ]
+    expected = np.where(sep[:, None, None], received, 0).max(axis=-1).mean(axis=0)
+    np.testing.assert_allclose(first['[SEP]'].mean, expected, rtol=1e-5)
+    assert np.abs(first['[SEP]'].mean - weights['[SEP]'].mean).max() > 0.01
