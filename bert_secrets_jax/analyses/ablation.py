@@ -32,6 +32,7 @@ from bert_secrets_jax.ablation.significance import (
     SelectedGain,
 )
 from bert_secrets_jax.ablation.sweep import Swept
+from bert_secrets_jax.analyses import marks
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.models import labels_of, metrics_for, one_model
 from bert_secrets_jax.analyses.verdicts import unseen_change
@@ -220,6 +221,18 @@ class Ablation(Result):
         texts = [_effect(ablated.found, index) for index in range(len(ablated.masks))]
         name = f'{TITLES[ablated.metric]} without it'
         return {name: np.reshape(texts, ablated.masks.shape[1:])}
+
+    def head_marks(self):
+        if 'heads' not in self.sets:
+            return []
+        ablated, (texts,) = self.sets['heads'], self.head_notes().values()
+        return marks.of_effects(
+            ablated.found.difference,
+            ablated.found.holm <= LEVEL,
+            texts,
+            what=TITLES[ablated.metric],
+            rank=marks.ONE_MODEL,
+        )
 
     def _of_set(self, name: str, ablated: Ablated) -> Iterator[Finding]:
         found, metric = ablated.found, TITLES[ablated.metric]

@@ -25,6 +25,7 @@ from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.seeds import OverSeeds
 from bert_secrets_jax.ablation.significance import LEVEL, Assessment
 from bert_secrets_jax.ablation.sweep import Swept
+from bert_secrets_jax.analyses import marks
 from bert_secrets_jax.analyses.ablation import (
     SOURCE,
     assessed_metrics,
@@ -202,6 +203,18 @@ class AblationOverSeeds(Result):
         ]
         name = f'{TITLES[heads.metric]} without it, over fine-tunings'
         return {name: np.reshape(texts, heads.masks.shape[1:])}
+
+    def head_marks(self):
+        if 'heads' not in self.sets:
+            return []
+        heads, (texts,) = self.sets['heads'], self.head_notes().values()
+        return marks.of_effects(
+            heads.first.mean,
+            heads.significant,
+            texts,
+            what=f'{TITLES[heads.metric]} {self._over}',
+            rank=marks.OVER_SEEDS,
+        )
 
     def _not_learnt(self) -> Iterator[Finding]:
         first = next(iter(self.sets.values()))

@@ -33,7 +33,7 @@ from bert_secrets_jax.measure.catalogue import FEATURES, RELATIONS, UNIFORM, fro
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.measure.links import directions
 from bert_secrets_jax.patterns.cnn import CLASSES, TITLES
-from bert_secrets_jax.runs.result import Finding, Result, Subject, framed
+from bert_secrets_jax.runs.result import Badge, Finding, Result, Subject, framed
 
 if TYPE_CHECKING:
     import pandas
@@ -103,6 +103,13 @@ class Claims(Result):
                 template='{warning}{sample} claims: {counts}.',
                 numbers={'counts': ', '.join(parts), 'warning': warning},
             )
+        ]
+
+    def badges(self):
+        return [
+            Badge(each.verdict, each.claim.text, each.evidence)
+            for each in self.verdicts
+            if each.verdict != verdicts.NOT_MEASURED
         ]
 
     def notes(self):

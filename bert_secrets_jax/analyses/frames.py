@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from bert_secrets_jax import paper, plots
-from bert_secrets_jax.analyses import links
+from bert_secrets_jax.analyses import links, marks
 from bert_secrets_jax.analyses.tables import Tables, heads_frame, top_head, with_error
 from bert_secrets_jax.analyses.texts import TextSettings, in_one_pass
 from bert_secrets_jax.data.annotation import Annotation
@@ -148,6 +148,9 @@ class Frames(Result):
 
     def head_notes(self):
         return links.notes_of_tests(self.tests)
+
+    def head_marks(self):
+        return marks.of_links(self.tests)
 
     def _summary(self):
         rows = []

@@ -8,6 +8,7 @@ import numpy as np
 import scipy.stats
 
 from bert_secrets_jax import paper, plots
+from bert_secrets_jax.analyses import marks
 from bert_secrets_jax.analyses.gradients import Gradients, gradients_of, gradients_or_why
 from bert_secrets_jax.analyses.tables import (
     LEVEL,
@@ -20,7 +21,7 @@ from bert_secrets_jax.analyses.tables import (
     notes_of,
 )
 from bert_secrets_jax.analyses.texts import TextSettings, batches_of
-from bert_secrets_jax.analyses.verdicts.looking import MOSTLY_SEP, layers_between
+from bert_secrets_jax.analyses.verdicts.looking import BROADLY, MOSTLY_SEP, layers_between
 from bert_secrets_jax.analyses.verdicts.verdict import layers_named
 from bert_secrets_jax.data.masking import Masking
 from bert_secrets_jax.data.tasks import Text, as_examples
@@ -151,6 +152,29 @@ class LookAt(Result):
             for each in self.statistics
             if self.tables[each.name].count and each.name != UNIFORM
         }
+
+    def head_marks(self):
+        if not self.tables[ENTROPY].count:
+            return []
+        entropy, even = (self.tables[name].mean for name in (ENTROPY, UNIFORM))
+        share = entropy / np.maximum(even, 1e-9)
+        texts = np.array(
+            [
+                f'The entropy of its attention is {value:.2f} nats, {part:.0%} of even attention.'
+                for value, part in zip(entropy.ravel(), share.ravel(), strict=True)
+            ]
+        )
+        return [
+            marks.made(
+                'attention is broad',
+                'colour',
+                np.where(share >= BROADLY, 'broad', ''),
+                texts.reshape(share.shape),
+                share,
+                rank=marks.SHARE,
+                phrase='with broad attention',
+            )
+        ]
 
     def _mean(self, statistic: str, give: str, their: str, published: str) -> Finding:
         """Return the mean of a statistic over the heads of layers 6 to 10 of 12."""

@@ -27,6 +27,7 @@ from bert_secrets_jax.ablation.masked_lm import (
     masked_lm_losses,
 )
 from bert_secrets_jax.ablation.significance import LEVEL, POWER
+from bert_secrets_jax.analyses import marks
 from bert_secrets_jax.analyses.ablation import instead, named_masks
 from bert_secrets_jax.analyses.models import one_model
 from bert_secrets_jax.data.masking import Masking
@@ -145,6 +146,19 @@ class MaskedLMAblation(Result):
             )
             for when, each in self._models('heads')
         }
+
+    def head_marks(self):
+        if 'heads' not in self.before:
+            return []
+        effects, texts = self.before['heads'].effects, next(iter(self.head_notes().values()))
+        # The loss is lower where a model is better.
+        return marks.of_effects(
+            -effects.difference,
+            effects.corrected <= LEVEL,
+            texts,
+            what='the loss of the masked LM',
+            rank=marks.MASKED_LM,
+        )
 
     @property
     def _hidden(self) -> str:

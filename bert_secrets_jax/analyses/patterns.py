@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from bert_secrets_jax import paper, plots
+from bert_secrets_jax.analyses import marks
 from bert_secrets_jax.analyses.example_maps import choose
 from bert_secrets_jax.analyses.models import Models
 from bert_secrets_jax.analyses.populations import population
@@ -244,6 +245,9 @@ class Patterns(Result):
         if len(texts) > 1:
             texts[1] = np.char.add(', fine-tuned ', texts[1])
         return {'pattern': functools.reduce(np.char.add, texts)}
+
+    def head_marks(self):
+        return marks.of_classes(self.shares, TITLES)
 
     def _after_tuning(self, finding) -> list[Finding]:
         runs = list(self.runs.values())

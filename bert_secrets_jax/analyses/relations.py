@@ -5,7 +5,7 @@ import functools
 from collections.abc import Sequence
 from typing import ClassVar
 
-from bert_secrets_jax.analyses import links
+from bert_secrets_jax.analyses import links, marks
 from bert_secrets_jax.analyses.tables import Tables, heads_frame, top_head, with_error
 from bert_secrets_jax.analyses.texts import TextSettings, encoded_of, in_one_pass
 from bert_secrets_jax.data.tasks import Text
@@ -93,6 +93,9 @@ class Relations(Result):
 
     def head_notes(self):
         return links.notes_of_tests(self.tests)
+
+    def head_marks(self):
+        return marks.of_links(self.tests)
 
     def _summary(self):
         rows = []

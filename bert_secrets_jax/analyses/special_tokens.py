@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert_secrets_jax import paper, plots
+from bert_secrets_jax.analyses import marks
 from bert_secrets_jax.analyses.tables import (
     Description,
     Tables,
@@ -37,6 +38,8 @@ STATISTICS = (
     'next token',
     'entropy (nats)',
 )
+# The kinds of tokens that a head can attend mostly to.
+_MARKED = ('[CLS]', '[SEP]', 'self', 'previous token', 'next token')
 # The statistics that are drawn side by side, on one scale, by the name of the figure.
 _TOGETHER = {
     'special_tokens': ('[CLS]', '[SEP]'),
@@ -105,6 +108,9 @@ class SpecialTokens(Result):
             for each in self.statistics
             if self.tables[each.name].count
         }
+
+    def head_marks(self):
+        return marks.of_shares(self.tables, _MARKED)
 
     def _finding(self, statistic: Description, *, first: bool) -> Finding:
         table = self.tables[statistic.name]

@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float, Int
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.significance import holm
+from bert_secrets_jax.analyses import marks
 from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.annotation import Annotation
 from bert_secrets_jax.data.encoding import Encoded, bucket, mark, tokenize
@@ -241,8 +242,7 @@ class SyntaxHeads(Result):
     def head_notes(self):
         """The relations that each head finds more often than the offset, with their shares."""
         dev = self.dev
-        reach = scipy.stats.t.isf(0.025, np.maximum(dev.sentences - 1, 1))
-        above = dev.gain - reach[:, None, None, None] * dev.gain_error > 0
+        above = self._above()
         texts = np.full(dev.right.shape[1:3], '', object)
         for layer, head in np.ndindex(texts.shape):
             texts[layer, head] = ', '.join(
@@ -253,6 +253,34 @@ class SyntaxHeads(Result):
                 if above[place, layer, head, way]
             )
         return {'relations found more often than by an offset': texts.astype(str)}
+
+    def head_marks(self):
+        """Mark heads that find a relation more often than its offset and than other places do."""
+        dev, names = self.dev, self.relations[:-1]
+        shown, sentences, strength = marks.empty(dev.right.shape[1:3])
+        above = self._above()
+        for place, layer, head, way in np.argwhere(above[:-1] & (self.beyond[:-1] <= LEVEL)):
+            gain = float(dev.gain[place, layer, head, way])
+            sentences[layer, head] += (
+                f'Finds {dev.right[place, layer, head, way]:.0%} of {names[place]} ({WAYS[way]}; '
+                f'the best offset {dev.baseline[place]:.0%}). '
+            )
+            if gain > strength[layer, head]:
+                shown[layer, head], strength[layer, head] = names[place], gain
+        if not self.kinds:
+            return []
+        return [
+            marks.made(
+                'finds a relation', 'colour', shown, sentences, strength, rank=marks.LINK,
+                phrase='on the relation {mark}',
+            )
+        ]  # fmt: skip
+
+    def _above(self) -> np.ndarray:
+        """Return whether each head finds each relation surely more often than the offset does."""
+        dev = self.dev
+        reach = scipy.stats.t.isf(0.025, np.maximum(dev.sentences - 1, 1))
+        return dev.gain - reach[:, None, None, None] * dev.gain_error > 0
 
     def _by_gain(self) -> list[int]:
         """Return the relations, best first by how much their head finds more than the offset."""

@@ -9,6 +9,7 @@ import html
 import math
 import numbers
 import pathlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from absl import logging
 
 from bert_secrets_jax.files import write_text
 from bert_secrets_jax.names import visible
+from bert_secrets_jax.report.atlas import atlas
 from bert_secrets_jax.report.explorer import Explorer
 from bert_secrets_jax.runs.result import LEGIBLE_ROWS, Result, image
 
@@ -109,7 +111,7 @@ def write_page(
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<title>{_escape(title)}</title><style>{_STYLE}</style></head><body><main>'
         f'<h1>{_escape(title)}</h1><p class="lead">{_escape(lead)}</p>'
-        f'{_first(parts, to_come)}'
+        f'{_first(parts, to_come)}{_atlases(parts)}'
         f'<nav aria-label="Contents"><ol>{contents}</ol></nav>{body}{closing}'
         f'</main><script>{_SCRIPT}</script></body></html>\n'
     )
@@ -135,6 +137,28 @@ def _first(parts: Sequence[Part], to_come: Sequence[str]) -> str:
         text = f'Still to come, reload the page then: {", ".join(to_come)}.'
         boxes.append(f'<p class="note">{_escape(text)}</p>')
     return ''.join(boxes)
+
+
+def _atlases(parts: Sequence[Part]) -> str:
+    """Return the atlas of each model or task, before everything else."""
+    groups: dict[str, list[Result]] = {}
+    for part in parts:
+        if part.result is not None:
+            groups.setdefault(part.group, []).append(part.result)
+    found = []
+    for group, results in groups.items():
+        title = 'All heads at a glance'
+        fragment = atlas(results, prefix=_slug(group))
+        if fragment:
+            title = f'{group}: {title.lower()}' if group else title
+            found.append(f'<section><h2>{_escape(title)}</h2>{fragment}</section>')
+    return ''.join(found)
+
+
+def _slug(group: str) -> str:
+    """Return the beginning of the addresses of heads, such as 'mrpc-'; empty without a group."""
+    words = re.sub(r'[^a-z0-9]+', '-', group.lower()).strip('-')
+    return f'{words}-' if words else ''
 
 
 def _part(part: Part, parts: Sequence[Part]) -> str:

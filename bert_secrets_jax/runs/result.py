@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from bert_secrets_jax.measure.maps import TokenMaps
     from bert_secrets_jax.plots import Figure
 
+# How an atlas draws the marks of heads.
+DRAWN = ('colour', 'ring', 'corner')
 # The most rows of a table that is shown; longer tables are only written to files.
 LEGIBLE_ROWS = 32
 
@@ -90,6 +92,63 @@ class Finding:
             if field.name not in ('template', 'numbers', 'warning')
         }
         return self.template.format(**fields, **self.numbers)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class HeadMarks:
+    """What a result says of each head at a glance, as an atlas of all heads draws it.
+
+    Attributes:
+      title: What the marks say, such as 'attends most to'.
+      drawn: How a mark is drawn: as the 'colour' of the head (what it does), as a 'ring' (what
+        losing it does) or in a 'corner' (what changed it).
+      marks: [L, N] The mark of each head, such as 'previous token'; empty where there is none.
+      sentences: [L, N] The sentence that says it with its numbers; empty where nothing is known.
+      strength: [L, N] A number by which heads with the same mark are put in order; the greatest is
+        named.
+      phrase: How heads with a mark are counted, with `{mark}` in its place: 'mostly on {mark}' is
+        read as '3 mostly on [CLS]'.
+      none: The sentence if no head has a mark; empty for none.
+      rank: The place of a colour among those of other results: where several have a mark for a
+        head, that of the lowest rank is its colour.
+
+    Raises:
+      ValueError: A mark is drawn in another way, or the arrays have other shapes than each other.
+    """
+
+    title: str
+    drawn: str
+    marks: np.ndarray
+    sentences: np.ndarray
+    strength: np.ndarray
+    phrase: str = '{mark}'
+    none: str = ''
+    rank: int = 0
+
+    def __post_init__(self):
+        if self.drawn not in DRAWN:
+            raise ValueError(f'Marks are drawn as one of {", ".join(DRAWN)}, not {self.drawn!r}.')
+        shapes = {np.shape(each) for each in (self.marks, self.sentences, self.strength)}
+        if len(shapes) > 1 or len(next(iter(shapes))) != 2:
+            raise ValueError(
+                f'Marks, sentences and strength of {self.title!r} must all be [layers, heads], got '
+                f'{", ".join(str(list(shape)) for shape in sorted(shapes))}.'
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Badge:
+    """A verdict in a word, which stands beside others above everything else.
+
+    Attributes:
+      verdict: The verdict, such as 'holds'.
+      text: What it is about, in a sentence.
+      evidence: The sentence with the number that decides.
+    """
+
+    verdict: str
+    text: str
+    evidence: str
 
 
 class Figures(Mapping):
@@ -170,6 +229,14 @@ class Result:
     def head_notes(self) -> dict[str, np.ndarray]:
         """Return notes about the heads for the explorer: texts [L, N], by the notes' names."""
         return {}
+
+    def head_marks(self) -> list[HeadMarks]:
+        """Return what the result says of each head at a glance."""
+        return []
+
+    def badges(self) -> list[Badge]:
+        """Return verdicts, which are shown above everything else."""
+        return []
 
     def token_maps(self) -> 'dict[str, Sequence[TokenMaps]]':
         """Return maps of some sentences for the explorer, by the names of the models."""

@@ -1,0 +1,167 @@
+"""What results say of each head at a glance (`runs.result.HeadMarks`), for the atlas of a report.
+
+Shapes: L layers, N heads, M masks of one head each.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from bert_secrets_jax.analyses.links import Tests, beyond
+from bert_secrets_jax.measure.tables import HeadTable
+from bert_secrets_jax.runs.result import HeadMarks
+
+# Which colour a head has of those that several results give it: what is most particular.
+LINK, SHARE, PATTERN = range(3)
+# Which results draw rings, if several do: the one for the widest population.
+OVER_SEEDS, ONE_MODEL, MASKED_LM = range(3)
+NEEDED, BETTER_WITHOUT = 'needed', 'better without'
+# A head attends mostly to what gets at least half of its attention.
+MOSTLY = 0.5
+
+
+def of_links(tests: Tests) -> list[HeadMarks]:
+    """Mark heads that attend along links more than at places of all kinds.
+
+    Args:
+      tests: The tests, by direction.
+    """
+    if not tests:
+        return []
+    marks, sentences, strength = empty(next(iter(tests.values())).table.mean.shape)
+    for title, test in tests.items():
+        for head in map(tuple, np.argwhere(test.real)):
+            score = float(test.table.mean[head])
+            sentences[head] += (
+                f'Attends {score:.2f} from {title}, more than {beyond(test)} explains (corrected '
+                f'p = {test.familywise[head]:.2g}). '
+            )
+            if score > strength[head]:
+                marks[head], strength[head] = title, score
+    return [
+        made(
+            'follows a link', 'colour', marks, sentences, strength, rank=LINK,
+            phrase='on links from {mark}',
+        )
+    ]  # fmt: skip
+
+
+def of_shares(tables: Mapping[str, HeadTable], names: Sequence[str]) -> list[HeadMarks]:
+    """Mark heads that give half of their attention or more to tokens of one kind.
+
+    Args:
+      tables: The tables of shares of attention, by the name of the kind of tokens.
+      names: The names to look at; those without a table are left out.
+    """
+    names = [name for name in names if name in tables and tables[name].count]
+    if not names:
+        return []
+    grids = np.stack([tables[name].mean for name in names])
+    marks, sentences, strength = empty(grids.shape[1:])
+    for head in np.ndindex(marks.shape):
+        most = int(np.argmax(np.nan_to_num(grids[:, *head])))
+        share = float(grids[most, *head])
+        sentences[head] = f'Gives {share:.2f} of its attention to {names[most]}.'
+        if share >= MOSTLY:
+            marks[head], strength[head] = names[most], share
+    return [
+        made(
+            'attends mostly to', 'colour', marks, sentences, strength, rank=SHARE,
+            phrase='mostly on {mark}',
+        )
+    ]  # fmt: skip
+
+
+def of_effects(
+    difference: Float[np.ndarray, ' M'],
+    significant: Bool[np.ndarray, ' M'],
+    texts: Float[np.ndarray, 'L N'] | np.ndarray,
+    *,
+    what: str,
+    rank: int,
+) -> list[HeadMarks]:
+    """Mark heads without which a score is significantly lower or higher.
+
+    Args:
+      difference: The score without each head less that of the intact model.
+      significant: Whether it is significant after correction for all heads.
+      texts: [L, N] The effect of each head in words.
+      what: The name of the score, such as 'F1'.
+      rank: The rank of the marks.
+    """
+    shape = texts.shape
+    change, real = np.reshape(difference, shape), np.reshape(significant, shape)
+    marks = np.where(change < 0, NEEDED, BETTER_WITHOUT)
+    sentences = np.char.add(f'Without it, {what}: ', texts.astype(str))
+    return [
+        made(
+            f'{what} without it', 'ring', np.where(real, marks, ''), sentences, np.abs(change),
+            rank=rank, phrase='significantly {mark}',
+            none=f'By {what}, no head is significantly needed, and none is better lost.',
+        )
+    ]  # fmt: skip
+
+
+def of_classes(
+    shares: Mapping[str, Float[np.ndarray, 'L N C']], titles: Sequence[str]
+) -> list[HeadMarks]:
+    """Mark the most frequent class of each head, and where fine-tuning made it another one.
+
+    Args:
+      shares: The share of each head's maps in each class, by the name of the model; the first is
+        the model as it is, and the second, if there is one, the fine-tuned one.
+      titles: The titles of the classes.
+    """
+    grids = list(shares.values())
+    names = [np.array(titles)[grid.argmax(axis=-1)] for grid in grids]
+    most = [grid.max(axis=-1) for grid in grids]
+    sentences = [
+        np.char.add(
+            np.char.add('Its maps are mostly ', name), np.char.mod(' (%.0f %%).', 100 * top)
+        )
+        for name, top in zip(names, most, strict=True)
+    ]
+    found = [
+        made(
+            'pattern', 'colour', names[0], sentences[0], most[0], rank=PATTERN,
+            phrase='with mostly {mark} maps',
+        )
+    ]  # fmt: skip
+    if len(grids) > 1:
+        changed = names[0] != names[1]
+        after = np.char.replace(sentences[1], 'Its maps are', 'After fine-tuning they are')
+        found.append(
+            made(
+                'pattern changed by fine-tuning',
+                'corner',
+                np.where(changed, 'pattern changed', ''),
+                np.where(changed, after, ''),
+                np.abs(grids[1] - grids[0]).sum(axis=-1) / 2,
+                phrase='with another most frequent pattern',
+                none='Fine-tuning changes the most frequent pattern of no head.',
+            )
+        )
+    return found
+
+
+def empty(shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return marks and sentences without anything, and a strength of 0.
+
+    Args:
+      shape: The numbers of layers and heads.
+    """
+    return np.full(shape, '', object), np.full(shape, '', object), np.zeros(shape)
+
+
+def made(title: str, drawn: str, marks, sentences, strength, **about: Any) -> HeadMarks:
+    """Return marks from arrays of any kind of texts; the arguments are those of `HeadMarks`."""
+    return HeadMarks(
+        title=title,
+        drawn=drawn,
+        marks=np.char.strip(marks.astype(str)),
+        sentences=np.char.strip(sentences.astype(str)),
+        strength=np.asarray(strength, float),
+        **about,
+    )

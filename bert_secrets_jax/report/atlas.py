@@ -1,0 +1,244 @@
+"""The atlas: all heads at a glance, and what results say of each in a sentence.
+
+It is made from what all results have (`runs.result.HeadMarks`, `Badge`), and knows no analysis.
+"""
+
+import collections
+import dataclasses
+import html
+import json
+from collections.abc import Sequence
+from importlib import resources
+
+import numpy as np
+
+from bert_secrets_jax.names import head_name, visible
+from bert_secrets_jax.runs.result import Badge, HeadMarks, Result
+
+# Fills on which black can be read, which people with colour blindness can tell apart (Paul Tol's
+# light scheme); more marks share the last one, which says no more than that there is something.
+FILLS = (
+    '#77aadd', '#ee8866', '#eedd88', '#ffaabb', '#99ddff', '#44bb99', '#bbcc33', '#aaaa00',
+    '#dddddd',
+)  # fmt: skip
+ALL = 'what it mostly does'
+# So many kinds of heads are named in the sentence about all.
+_NAMED = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """One way to colour the heads.
+
+    Attributes:
+      title: What the colours say.
+      marks: [L, N] The mark of each head; empty where there is none.
+      fills: The place in `FILLS` of each mark, in the order of the legend.
+    """
+
+    title: str
+    marks: np.ndarray
+    fills: dict[str, int]
+
+
+def atlas(results: Sequence[Result], *, prefix: str = '') -> str:
+    """Return the fragment of a page with all heads of a model; empty if no result marks any.
+
+    Args:
+      results: The results of one model. Of several that draw rings, or corners, the one with the
+        lowest rank is drawn.
+      prefix: What stands before the name of a head in its address, such as 'mrpc-'. Pages with
+        several models need it.
+
+    Raises:
+      ValueError: The results are of models with different layers or heads.
+    """
+    marks = [each for result in results for each in result.head_marks()]
+    if not marks:
+        return ''
+    shapes = {each.marks.shape for each in marks}
+    if len(shapes) > 1:
+        raise ValueError(
+            f'The heads of one model are marked as {" and ".join(map(str, sorted(shapes)))} layers '
+            'and heads: give results of one model.'
+        )
+    views, ring, corner = _views(marks), _first(marks, 'ring'), _first(marks, 'corner')
+    said = _sentences(marks)
+    data = {
+        'views': [
+            {
+                'title': visible(view.title),
+                'legend': [
+                    [visible(mark), FILLS[fill], int((view.marks == mark).sum())]
+                    for mark, fill in view.fills.items()
+                ],
+                'marks': [visible(mark) for mark in view.marks.ravel()],
+            }
+            for view in views
+        ],
+        'sentences': said.ravel().tolist(),
+    }
+    page = resources.files(__package__).joinpath('atlas.html').read_text('utf-8')
+    parts = {
+        '<!-- told -->': ''.join(f'<li>{_escape(each)}</li>' for each in told(marks)),
+        '<!-- badges -->': _badges([each for result in results for each in result.badges()]),
+        '<!-- grid -->': _grid(views[0], ring, corner, said, prefix),
+        '<!-- rings -->': _rings(ring, corner),
+        # A mark may be "</script>".
+        '/* data */': json.dumps(data).replace('<', '\\u003c'),
+    }
+    for place, text in parts.items():
+        page = page.replace(place, text, 1)
+    return page
+
+
+def told(marks: Sequence[HeadMarks]) -> list[str]:
+    """Return what the marks say together: what heads do, which matter, what has changed.
+
+    Args:
+      marks: The marks of the results of one model.
+    """
+    count = marks[0].marks.size
+    colours = _colours(marks)
+    left, counted = np.full(marks[0].marks.shape, True), []
+    for each in colours:
+        counted += _counted(each, left)
+        left = left & (each.marks == '')
+    counted.sort(key=lambda part: -part[0])
+    sentences = [f'Of {count} heads: {_joined(counted[:_NAMED])}.'] if counted else []
+    for drawn in ('ring', 'corner'):
+        each = _first(marks, drawn)
+        if each is not None:
+            found = _joined(_counted(each, each.marks != ''))
+            lead = f'{each.title[:1].upper()}{each.title[1:]}'
+            sentences.append(f'{lead}: {found}.' if found else each.none)
+    return [each for each in sentences if each]
+
+
+def _counted(marks: HeadMarks, where: np.ndarray) -> list[tuple[int, str]]:
+    """Return how many heads have each mark, and in words with the clearest of them."""
+    found = []
+    for mark in _kinds(marks):
+        has = (marks.marks == mark) & where
+        if has.any():
+            first = np.where(has, marks.strength, -np.inf).argmax()
+            name = head_name(*np.unravel_index(first, has.shape))
+            count, most = int(has.sum()), ' most' if has.sum() > 1 else ''
+            found.append((count, f'{count} {marks.phrase.format(mark=mark)} ({name}{most})'))
+    return found
+
+
+def _joined(counted: Sequence[tuple[int, str]]) -> str:
+    return ', '.join(text for _, text in counted)
+
+
+def _first(marks: Sequence[HeadMarks], drawn: str) -> HeadMarks | None:
+    """Return the marks of the lowest rank that are drawn in a way."""
+    return min((each for each in marks if each.drawn == drawn), key=_rank, default=None)
+
+
+def _rank(marks: HeadMarks) -> int:
+    return marks.rank
+
+
+def _colours(marks: Sequence[HeadMarks]) -> list[HeadMarks]:
+    return sorted((each for each in marks if each.drawn == 'colour'), key=_rank)
+
+
+def _views(marks: Sequence[HeadMarks]) -> list[View]:
+    """Return the views: of all results together, and of each that has colours by itself."""
+    colours = _colours(marks)
+    together = np.full(marks[0].marks.shape, '', object)
+    for each in reversed(colours):
+        together = np.where(each.marks != '', each.marks, together)
+    found = [_view(ALL, together)]
+    if len(colours) > 1:
+        found += [_view(each.title, each.marks) for each in colours]
+    return found
+
+
+def _view(title: str, marks: np.ndarray) -> View:
+    counts = collections.Counter(mark for mark in marks.ravel().tolist() if mark)
+    names = sorted(counts, key=lambda name: (-counts[name], name))
+    return View(title, marks, {name: min(at, len(FILLS) - 1) for at, name in enumerate(names)})
+
+
+def _sentences(marks: Sequence[HeadMarks]) -> np.ndarray:
+    """Return all that is said of each head [L, N], what is most particular first."""
+    said = np.full(marks[0].marks.shape, '', object)
+    others = [each for each in marks if each.drawn != 'colour']
+    for each in (*_colours(marks), *sorted(others, key=_rank)):
+        for head in np.ndindex(said.shape):
+            said[head] = f'{said[head]} {visible(each.sentences[head])}'.strip()
+    return said
+
+
+def _grid(view: View, ring: HeadMarks | None, corner: HeadMarks | None, said, prefix: str) -> str:
+    """Return the rows of the grid, which can be read without the script of the page."""
+    layers, heads = view.marks.shape
+    rows = [
+        '<tr><td></td>'
+        + ''.join(f'<th scope="col">H{head + 1}</th>' for head in range(heads))
+        + '</tr>'
+    ]
+    for layer in range(layers):
+        cells = []
+        for head in range(heads):
+            place, name = (layer, head), head_name(layer, head)
+            mark = view.marks[place]
+            drawn = [each.marks[place] for each in (ring, corner) if each is not None]
+            kinds = ['head']
+            if ring is not None and ring.marks[place]:
+                kinds.append(f'ring{_kinds(ring).index(ring.marks[place])}')
+            if corner is not None and corner.marks[place]:
+                kinds.append('corner')
+            fill = f' style="--fill:{FILLS[view.fills[mark]]}"' if mark else ''
+            label = ', '.join(filter(None, [name, mark, *drawn]))
+            cells.append(
+                f'<td><a class="{" ".join(kinds)}" href="#{_escape(prefix)}{name}" '
+                f'aria-label="{_escape(label)}" title="{_escape(f"{name}: {said[place]}")}"{fill}>'
+                f'<span>{_escape(mark)}</span></a></td>'
+            )
+        rows.append(f'<tr><th scope="row">L{layer + 1}</th>{"".join(cells)}</tr>')
+    return ''.join(rows)
+
+
+def _kinds(marks: HeadMarks) -> list[str]:
+    """Return the marks that there are, so that the same one is drawn alike."""
+    return sorted({mark for mark in marks.marks.ravel().tolist() if mark}, reverse=True)
+
+
+def _rings(ring: HeadMarks | None, corner: HeadMarks | None) -> str:
+    """Return the legend of rings and corners."""
+    items = []
+    if ring is not None:
+        for place, mark in enumerate(_kinds(ring)):
+            count = int((ring.marks == mark).sum())
+            items.append((f'ring{place}', f'{mark} ({ring.title}): {count}'))
+    if corner is not None and (corner.marks != '').any():
+        items.append(('corner', f'{corner.title}: {int((corner.marks != "").sum())}'))
+    return ''.join(f'<li><i class="head {kind}"></i> {_escape(text)}</li>' for kind, text in items)
+
+
+def _badges(badges: Sequence[Badge]) -> str:
+    """Return the verdicts, grouped by what they say."""
+    grouped: dict[str, list[Badge]] = {}
+    for each in badges:
+        grouped.setdefault(each.verdict, []).append(each)
+    return ''.join(
+        f'<details><summary>{_count(len(members))}: {_escape(verdict)}</summary><ul>'
+        + ''.join(
+            f'<li>{_escape(each.text)} <small>{_escape(each.evidence)}</small></li>'
+            for each in members
+        )
+        + '</ul></details>'
+        for verdict, members in grouped.items()
+    )
+
+
+def _count(claims: int) -> str:
+    return '1 claim' if claims == 1 else f'{claims} claims'
+
+
+def _escape(text: str) -> str:
+    return html.escape(visible(str(text)))

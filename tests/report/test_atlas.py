@@ -1,0 +1,175 @@
+"""The atlas: every head at a glance, read with and without its script."""
+
+import dataclasses
+import html
+import re
+
+import numpy as np
+import pytest
+
+from bert_secrets_jax.report.atlas import ALL, FILLS, atlas, told
+from bert_secrets_jax.report.page import Part, write_page
+from bert_secrets_jax.runs.result import Badge, HeadMarks, Result
+
+SHAPE = (2, 3)
+
+
+def marked(drawn='colour', *, at=(), title='does', mark='next token', rank=0, **about):
+    """Marks of some heads of two layers of three, each stronger than the one before."""
+    marks, sentences = np.full((2, *SHAPE), '', object)
+    strength = np.zeros(SHAPE)
+    for number, place in enumerate(at, 1):
+        marks[place], sentences[place] = mark, f'Says {number} of <it>.'
+        strength[place] = number
+    return HeadMarks(
+        title=title,
+        drawn=drawn,
+        marks=marks.astype(str),
+        sentences=sentences.astype(str),
+        strength=strength,
+        rank=rank,
+        **about,
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Marked(Result):
+    """A result with whatever marks it is given."""
+
+    marks: tuple = ()
+    said: tuple = ()
+
+    def head_marks(self):
+        return list(self.marks)
+
+    def badges(self):
+        return list(self.said)
+
+
+@pytest.fixture
+def results():
+    """A link is more particular than a share; one head is needed, one changed."""
+    return [
+        Marked((marked(at=[(0, 0), (0, 1), (1, 2)], rank=1, title='attends mostly to'),)),
+        Marked((marked(at=[(0, 1)], mark='verb to <subject>', title='follows a link'),)),
+        Marked((marked('ring', at=[(1, 1)], mark='needed', title='F1 without it', rank=1),)),
+        Marked((marked('ring', at=[(0, 2)], mark='needed', title='F1 over 10 fine-tunings'),)),
+        Marked((marked('corner', at=[(1, 0)], mark='changed', title='pattern changed'),)),
+        Marked(said=(Badge('holds', 'A <claim>.', 'It is 5.'), Badge('holds', 'B.', 'It is 6.'))),
+    ]
+
+
+def cells(fragment):
+    """What each cell of the grid says, by the address that it leads to."""
+    found = re.findall(r'<a class="([^"]*)" href="#([^"]*)" aria-label="([^"]*)"', fragment)
+    return {address: (kinds.split(), html.unescape(label)) for kinds, address, label in found}
+
+
+def test_what_is_most_particular_colours_a_head(results):
+    found = cells(atlas(results))
+    assert list(found) == ['L1-H1', 'L1-H2', 'L1-H3', 'L2-H1', 'L2-H2', 'L2-H3']
+    assert found['L1-H1'][1] == 'L1-H1, next token'
+    assert found['L1-H2'][1] == 'L1-H2, verb to <subject>'
+    # Of two results that draw rings, the one of the lower rank does.
+    assert found['L1-H3'] == (['head', 'ring0'], 'L1-H3, needed')
+    assert found['L2-H2'] == (['head'], 'L2-H2')
+    assert found['L2-H1'] == (['head', 'corner'], 'L2-H1, changed')
+
+
+def test_several_models_have_addresses_of_their_own(results):
+    assert next(iter(cells(atlas(results, prefix='mrpc-')))) == 'mrpc-L1-H1'
+
+
+def test_all_that_is_said_of_a_head_is_there(results):
+    fragment = atlas(results)
+    (title,) = re.findall(r'aria-label="L1-H2[^"]*" title="([^"]*)"', fragment)
+    assert html.unescape(title) == 'L1-H2: Says 1 of <it>. Says 2 of <it>.'
+    assert '<it>' not in fragment and '<claim>' not in fragment and '</script>' in fragment
+    assert '2 claims: holds' in fragment
+
+
+def test_told_counts_each_head_once_and_names_the_clearest():
+    marks = [
+        marked(at=[(0, 0), (0, 1), (1, 2)], rank=1, phrase='mostly on {mark}'),
+        marked(at=[(0, 1)], mark='obj', phrase='on the relation {mark}'),
+        marked('ring', mark='needed', title='F1 without it', none='No head is needed.'),
+    ]
+    assert told(marks) == [
+        'Of 6 heads: 2 mostly on next token (L2-H3 most), 1 on the relation obj (L1-H2).',
+        'No head is needed.',
+    ]
+
+
+def test_more_marks_than_colours_share_the_last():
+    several = np.array([f'mark {number}' for number in range(12)]).reshape(3, 4)
+    one = HeadMarks(
+        title='x', drawn='colour', marks=several, sentences=several, strength=np.ones((3, 4))
+    )
+    fragment = atlas([Marked((one,))])
+    used = re.findall(r'--fill:(#[0-9a-f]{6})', fragment)
+    assert len(used) == 12 and used.count(FILLS[-1]) == 4 and set(used) == set(FILLS)
+
+
+def test_nothing_is_made_of_results_without_marks():
+    assert atlas([Marked()]) == ''
+
+
+def test_models_of_other_shapes_are_refused(results):
+    other = HeadMarks(
+        title='x', drawn='colour', marks=np.full((4, 4), 'a'), sentences=np.full((4, 4), 'b'),
+        strength=np.ones((4, 4)),
+    )  # fmt: skip
+    with pytest.raises(ValueError, match='give results of one model'):
+        atlas([*results, Marked((other,))])
+
+
+def test_marks_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match='drawn as one of colour, ring, corner'):
+        marked('star')
+    with pytest.raises(ValueError, match=r'must all be \[layers, heads\], got \[2, 3\], \[6\]'):
+        dataclasses.replace(marked(), strength=np.zeros(6))
+
+
+@pytest.fixture
+def page(results, tmp_path, browser):
+    parts = [Part(str(number), result) for number, result in enumerate(results)]
+    write_page(tmp_path / 'page.html', title='T', lead='L', parts=parts, details={})
+    context = browser.new_context(viewport={'width': 390, 'height': 900})
+    page = context.new_page()
+    page.messages = []
+    page.on('console', lambda message: page.messages.append(message.text))
+    page.on('pageerror', lambda error: page.messages.append(str(error)))
+    page.goto((tmp_path / 'page.html').as_uri())
+    yield page
+    assert page.messages == []
+    context.close()
+
+
+def test_keyboard_and_mouse_tell_of_a_head(page):
+    readout = page.locator('.bs-atlas output')
+    page.hover('a[href="#L1-H2"]')
+    assert readout.inner_text() == 'L1-H2: Says 1 of <it>. Says 2 of <it>.'
+    page.focus('a[href="#L1-H1"]')
+    for key in ('ArrowRight', 'ArrowRight', 'ArrowDown'):
+        page.keyboard.press(key)
+    assert readout.inner_text() == 'L2-H3: Says 3 of <it>.'
+    page.keyboard.press('Home')
+    assert page.evaluate('document.activeElement.getAttribute("href")') == '#L2-H1'
+    # One stop of the tab key.
+    assert page.locator('.bs-atlas a[tabindex="0"]').count() == 1
+    # Nothing is wider than a phone.
+    assert page.evaluate('document.documentElement.scrollWidth') <= 390
+
+
+def test_views_and_filters(page):
+    label = lambda name: page.get_attribute(f'a[href="#{name}"]', 'aria-label')
+    options = page.locator('.bs-atlas select option').all_inner_texts()
+    assert options == [ALL, 'follows a link', 'attends mostly to']
+    page.click('.legend button:has-text("next token: 2")')
+    dimmed = page.locator('.bs-atlas a.dim').count()
+    assert dimmed == 4
+    page.select_option('.bs-atlas select', 'attends mostly to')
+    assert page.locator('.bs-atlas a.dim').count() == 0
+    assert label('L1-H2') == 'L1-H2, next token' and label('L2-H1') == 'L2-H1, changed'
+    page.select_option('.bs-atlas select', ALL)
+    assert label('L1-H2') == 'L1-H2, verb to <subject>'
