@@ -30,6 +30,9 @@ class Explorer:
         first.
       notes: Notes about the heads, by their names: texts [L, N], or numbers [L, N], which are shown
         with three digits. Empty texts and NaN are left out.
+      address: What stands before the name of a head in the address of a page, where #L6-H5 opens
+        that head: '', or such as 'mrpc-' on a page with several explorers. None leaves the address
+        alone, as in notebooks.
 
     Raises:
       ValueError: There is nothing to show, or the maps and the notes do not fit each other.
@@ -38,6 +41,7 @@ class Explorer:
 
     maps: Mapping[str, Sequence[TokenMaps]]
     notes: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    address: str | None = None
 
     def __post_init__(self):
         if not isinstance(self.maps, Mapping):
@@ -90,6 +94,7 @@ class Explorer:
             )
         data = {
             'shape': self._shape,
+            'address': self.address,
             'models': list(map(visible, self.maps)),
             'sentences': sentences,
             'notes': [

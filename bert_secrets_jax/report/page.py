@@ -175,7 +175,7 @@ def _part(part: Part, parts: Sequence[Part]) -> str:
             if other.result is not None and other.group == part.group
             for name, texts in other.result.head_notes().items()
         }
-        body += Explorer(maps, notes).html()
+        body += Explorer(maps, notes, address=_slug(part.group)).html()
     body += ''.join(map(_picture, part.pictures))
     tables, files = [], []
     for name, frame in result.frames().items():

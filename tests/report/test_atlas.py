@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 
+from bert_secrets_jax.measure.maps import TokenMaps
 from bert_secrets_jax.report.atlas import ALL, FILLS, atlas, told
 from bert_secrets_jax.report.page import Part, write_page
 from bert_secrets_jax.runs.result import Badge, HeadMarks, Result
@@ -38,12 +39,16 @@ class Marked(Result):
 
     marks: tuple = ()
     said: tuple = ()
+    maps: dict = dataclasses.field(default_factory=dict)
 
     def head_marks(self):
         return list(self.marks)
 
     def badges(self):
         return list(self.said)
+
+    def token_maps(self):
+        return self.maps
 
 
 @pytest.fixture
@@ -132,6 +137,8 @@ def test_marks_that_do_not_fit_are_refused():
 
 @pytest.fixture
 def page(results, tmp_path, browser):
+    maps = TokenMaps(['[CLS]', 'it', '[SEP]'], np.full((*SHAPE, 3, 3), 1 / 3))
+    results = [*results, Marked(maps={'as it is': [maps]})]
     parts = [Part(str(number), result) for number, result in enumerate(results)]
     write_page(tmp_path / 'page.html', title='T', lead='L', parts=parts, details={})
     context = browser.new_context(viewport={'width': 390, 'height': 900})
@@ -159,6 +166,14 @@ def test_keyboard_and_mouse_tell_of_a_head(page):
     assert page.locator('.bs-atlas a[tabindex="0"]').count() == 1
     # Nothing is wider than a phone.
     assert page.evaluate('document.documentElement.scrollWidth') <= 390
+
+
+def test_a_click_opens_the_maps_of_a_head(page):
+    page.click('a[href="#L1-H2"]')
+    page.wait_for_selector('.bs-explorer .detail:not([hidden])')
+    assert page.inner_text('.bs-explorer .detail h3') == 'L1-H2'
+    page.go_back()
+    page.wait_for_selector('.bs-explorer .grid:not([hidden])')
 
 
 def test_views_and_filters(page):

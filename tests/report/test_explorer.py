@@ -1,6 +1,7 @@
 """The explorer shows the maps that it is given, by mouse and by keyboard, and asks for nothing."""
 
 import base64
+import dataclasses
 import json
 import re
 
@@ -427,3 +428,43 @@ def test_paper_is_light_and_without_controls(visit, pair):
 def test_without_scripts_it_says_so(visit, pair):
     tab = visit(page(pair), javascript=False)
     assert 'drawn by a script' in tab.locator('.bs-explorer').inner_text()
+
+
+def test_heads_have_addresses(pair, browser, tmp_path):
+    """#L2-H1 opens a head, the browser goes back, and another explorer's addresses are not ours."""
+    ours, theirs = (dataclasses.replace(pair, address=address) for address in ('', 'rte-'))
+    (tmp_path / 'page.html').write_text(page(ours, theirs), 'utf-8')
+    address = (tmp_path / 'page.html').as_uri()
+    tab = browser.new_page()
+    opened = lambda: tab.evaluate(
+        '[...document.querySelectorAll(".bs-explorer .detail")]'
+        '.map(each => each.hidden ? "" : each.querySelector("h3").textContent)'
+    )
+    tab.goto(f'{address}#L2-H1')
+    assert opened() == ['L2-H1', '']
+    tab.evaluate('location.hash = "#rte-L1-H3"')
+    tab.wait_for_function('document.querySelectorAll(".detail:not([hidden])").length === 2')
+    assert opened() == ['L2-H1', 'L1-H3']
+    # Of a head that there is not, nothing opens.
+    tab.goto(f'{address}#L9-H1')
+    tab.reload()
+    assert opened() == ['', '']
+    tab.locator('.bs-explorer button.head').first.click()
+    assert opened() == ['L1-H1', ''] and tab.url.endswith('#L1-H1')
+    tab.locator('button[aria-label="next head"]').first.click()
+    assert tab.url.endswith('#L1-H2')
+    tab.keyboard.press('Escape')
+    assert opened() == ['', ''] and tab.url.endswith('#heads')
+    tab.go_back()
+    tab.wait_for_function('document.querySelectorAll(".detail:not([hidden])").length === 1')
+    assert opened() == ['L1-H2', '']
+    tab.close()
+
+
+def test_a_notebook_keeps_its_address(pair, browser, tmp_path):
+    (tmp_path / 'page.html').write_text(page(pair), 'utf-8')
+    tab = browser.new_page()
+    tab.goto((tmp_path / 'page.html').as_uri())
+    tab.locator('.bs-explorer button.head').first.click()
+    assert '#' not in tab.url
+    tab.close()

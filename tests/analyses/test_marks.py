@@ -1,0 +1,96 @@
+"""Marks of heads: what is said of each, and when something is said at all."""
+
+import types
+
+import numpy as np
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.analyses import marks
+from bert_secrets_jax.measure.links import KINDS
+from bert_secrets_jax.measure.tables import HeadTable
+from bert_secrets_jax.report.atlas import atlas, told
+
+
+def table(mean):
+    mean = np.array(mean, np.float32)
+    return HeadTable(mean=mean, variance=np.zeros_like(mean), count=9.0)
+
+
+def test_half_of_the_attention_makes_a_mark():
+    (found,) = marks.of_shares(
+        {'[CLS]': table([[0.5, 0.3]]), 'self': table([[0.2, 0.49]])}, ('[CLS]', 'self', 'none')
+    )
+    assert found.marks.tolist() == [['[CLS]', '']]
+    assert found.sentences[0, 1] == 'Gives 0.49 of its attention to self.'
+    assert marks.of_shares({}, ('[CLS]',)) == []
+
+
+def test_only_significant_effects_are_ringed_and_in_their_direction():
+    texts = np.array([['a', 'b'], ['c', 'd']])
+    (found,) = marks.of_effects(
+        np.array([-0.1, 0.2, -0.3, 0.1]),
+        np.array([True, True, False, False]),
+        texts,
+        what='F1',
+        rank=marks.ONE_MODEL,
+    )
+    assert found.marks.tolist() == [[marks.NEEDED, marks.BETTER_WITHOUT], ['', '']]
+    assert found.sentences[1, 0] == 'Without it, F1: c'
+    assert told([found]) == [
+        'F1 without it: 1 significantly needed (L1-H1), 1 significantly better without (L1-H2).'
+    ]
+    (none,) = marks.of_effects(np.zeros(4), np.zeros(4, bool), texts, what='F1', rank=0)
+    assert told([none]) == ['By F1, no head is significantly needed, and none is better lost.']
+
+
+def test_a_corner_where_the_most_frequent_class_is_another_one():
+    before = np.array([[[0.9, 0.1], [0.6, 0.4]]])
+    after = np.array([[[0.8, 0.2], [0.3, 0.7]]])
+    colour, corner = marks.of_classes({'a': before, 'b': after}, ('vertical', 'diagonal'))
+    assert colour.marks.tolist() == [['vertical', 'vertical']]
+    assert corner.marks.tolist() == [['', 'pattern changed']]
+    assert corner.sentences[0, 1] == 'After fine-tuning they are mostly diagonal (70 %).'
+    assert len(marks.of_classes({'a': before}, ('vertical', 'diagonal'))) == 1
+
+
+def test_links_mark_heads_above_places_of_all_kinds(untyped):
+    def of(mean, real):
+        real = np.array(real)
+        return types.SimpleNamespace(
+            table=table(mean),
+            real=real,
+            familywise=np.where(real, 0.01, 0.5),
+            nulls=dict.fromkeys(KINDS),
+        )
+
+    tests = {
+        'verb to subject': of([[0.4, 0.9]], [[True, False]]),
+        'subject to verb': of([[0.5, 0.1]], [[True, False]]),
+    }
+    (found,) = marks.of_links(tests)
+    # The stronger of two links; the greatest attention alone is no mark.
+    assert found.marks.tolist() == [['subject to verb', '']]
+    assert found.sentences[0, 0].startswith(
+        'Attends 0.40 from verb to subject, more than position and word class explains (corrected '
+    )
+    assert marks.of_links({}) == []
+
+
+def test_marks_of_all_analyses_make_one_atlas(results):
+    """Of the heads of one model, in sentences that say what the frames hold."""
+    found = {name: result.head_marks() for name, result in results.items()}
+    for name, several in found.items():
+        for each in several:
+            assert each.marks.shape == (3, 4), name
+            assert not any('nan' in text for text in each.sentences.ravel()), name
+            assert all(each.sentences[each.marks != '']), name
+    drawn = {each.drawn for several in found.values() for each in several}
+    assert drawn == {'colour', 'ring', 'corner'}
+    assert atlas(list(results.values())).count('<a class="head') == 12
+    ablation = results['ablation']
+    (ring,) = found['ablation']
+    lower, higher = ablation.sets['heads'].found.significant()
+    assert (ring.marks == marks.NEEDED).sum() == lower
+    assert (ring.marks == marks.BETTER_WITHOUT).sum() == higher
+    verdicts = [each.verdict for each in results['claims'].badges()]
+    assert verdicts and bs.claims.NOT_MEASURED not in verdicts
