@@ -169,6 +169,9 @@ def test_keyboard_and_mouse_tell_of_a_head(page):
 
 
 def test_a_click_opens_the_maps_of_a_head(page):
+    # Under a policy that lets the page ask for nothing.
+    policy = page.get_attribute('meta[http-equiv="Content-Security-Policy"]', 'content')
+    assert policy.startswith("default-src 'none';")
     page.click('a[href="#L1-H2"]')
     page.wait_for_selector('.bs-explorer .detail:not([hidden])')
     assert page.inner_text('.bs-explorer .detail h3') == 'L1-H2'
