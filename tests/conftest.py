@@ -16,6 +16,13 @@ os.environ.setdefault('JAX_PLATFORMS', 'cpu')
 os.environ.setdefault('HF_HUB_OFFLINE', '1')
 # Tests compile much and compute little, in programs of their own too.
 os.environ.setdefault('JAX_DISABLE_MOST_OPTIMIZATIONS', '1')
+# XLA's older way to emit code compiles a tiny model six times as fast; later releases lack it, and
+# an unknown flag ends the process.
+if importlib.metadata.version('jaxlib').startswith('0.10.'):
+    os.environ.setdefault(
+        'XLA_FLAGS',
+        '--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1',
+    )
 # What one process has compiled is only read by the others: workers, and programs that tests start.
 _COMPILED = None
 if 'JAX_COMPILATION_CACHE_DIR' not in os.environ:
