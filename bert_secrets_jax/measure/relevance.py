@@ -24,8 +24,8 @@ the summands of a sum.
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -37,9 +37,21 @@ from bert_secrets_jax.data.encoding import Batch
 from bert_secrets_jax.measure.statistics import Marks, Result
 from bert_secrets_jax.measure.stream import stream
 from bert_secrets_jax.measure.tables import HeadTable
+from bert_secrets_jax.model.bert import Bert, BertOutput
 from bert_secrets_jax.model.config import SEQUENCES, TOKENS, BertConfig
 from bert_secrets_jax.model.parts import ACTIVATIONS
 from bert_secrets_jax.model.weights import Pretrained, check_pretrained
+
+
+@runtime_checkable
+class Steps(Protocol):
+    """What the backward pass of a step carries; the forward pass is always that of the model."""
+
+    def linear(self, equation: str, inputs: Array, weights: Array) -> Array:
+        """Return `einsum(equation, inputs, weights)`."""
+
+    def scaled(self, inputs: Array, factors: Array) -> Array:
+        """Return `inputs * factors`, where the factors are taken as constant."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +77,13 @@ class Rule:
             )
         if not self.epsilon > 0:
             raise ValueError(f'epsilon={self.epsilon} must be greater than 0, like 1e-5.')
+
+    def linear(self, equation: str, inputs: Array, weights: Array) -> Array:
+        return linear(self, equation, inputs, weights)
+
+    def scaled(self, inputs: Array, factors: Array) -> Array:
+        # The inputs pass on what the outputs have.
+        return inputs + jax.lax.stop_gradient(inputs * factors - inputs)
 
 
 # The settings of the published code.
@@ -138,35 +157,61 @@ def relevances(rule: Rule):
     """
 
     def maps_of(bert, params, batch: Batch, **options) -> Float[Array, 'B L N 1 1']:
-        config = bert.config
         output = bert.apply({'params': params}, **batch.inputs, **options)
-        layers = (
-            params['layers'],
-            _layers_first(output.hidden_states[:, :-1]),
-            _layers_first(output.contexts),
-            _layers_first(output.attentions),
-            jnp.array([kind.normed for kind in config.layer_kinds]),
-        )
-        weights, entered, contexts, _, _ = jax.tree.map(lambda each: each[-1], layers)
-        encoded = after_attention(config, rule, weights, entered, contexts)
-        logits, back = jax.vjp(
-            lambda hidden: classified(config, rule, params, hidden, batch.attention_mask), encoded
-        )
-        (relevance,) = back(_start(config, logits, batch.attention_mask))
-
-        def step(relevance, layer):
-            relevance, of_contexts = through_layer(config, rule, relevance, *layer)
-            return relevance, of_contexts.sum(axis=(1, 3))
-
-        _, of_heads = jax.lax.scan(step, relevance, layers, reverse=True)
-        return jnp.moveaxis(of_heads, 0, 1)[..., None, None]
+        start = functools.partial(_start, bert.config, attention_mask=batch.attention_mask)
+        _, of_heads = walk_back(rule, bert, params, output, batch.attention_mask, start)
+        return of_heads[..., None, None]
 
     return maps_of
 
 
+def walk_back(
+    steps: Steps,
+    bert: Bert,
+    params: Mapping[str, Any],
+    output: BertOutput,
+    attention_mask: Shaped[Array, 'B T'],
+    start: Callable[[Array], Array],
+) -> tuple[Float[Array, 'B T D'], Float[Array, 'B L N']]:
+    """Walk from the logits of a classifier down to the embeddings, one layer at a time.
+
+    Args:
+      steps: What each step carries back.
+      bert: The model.
+      params: Its parameters.
+      output: Its output on a batch.
+      attention_mask: 1 on real tokens, 0 on padding.
+      start: A function that makes what the logits have of the logits.
+
+    Returns:
+      What arrives at the embeddings, and at the outputs of the heads, summed over tokens and width.
+    """
+    config = bert.config
+    layers = (
+        params['layers'],
+        _layers_first(output.hidden_states[:, :-1]),
+        _layers_first(output.contexts),
+        _layers_first(output.attentions),
+        jnp.array([kind.normed for kind in config.layer_kinds]),
+    )
+    weights, entered, contexts, _, _ = jax.tree.map(lambda each: each[-1], layers)
+    encoded = after_attention(config, steps, weights, entered, contexts)
+    logits, back = jax.vjp(
+        lambda hidden: classified(config, steps, params, hidden, attention_mask), encoded
+    )
+    (carried,) = back(start(logits))
+
+    def step(carried, layer):
+        carried, of_contexts = through_layer(config, steps, carried, *layer)
+        return carried, of_contexts.sum(axis=(1, 3))
+
+    carried, of_heads = jax.lax.scan(step, carried, layers, reverse=True)
+    return carried, jnp.moveaxis(of_heads, 0, 1)
+
+
 def through_layer(
     config: BertConfig,
-    rule: Rule,
+    steps: Steps,
     relevance: Float[Array, 'B T D'],
     params: Mapping[str, Any],
     hidden: Float[Array, 'B T D'],
@@ -178,7 +223,7 @@ def through_layer(
 
     Args:
       config: The config of the model.
-      rule: How relevance is distributed.
+      steps: What each step carries back.
       relevance: The relevance of what leaves the layer, before any final LayerNorm.
       params: The parameters of this layer.
       hidden: What enters the layer.
@@ -186,58 +231,58 @@ def through_layer(
       maps: Their maps.
       normed: Whether the input of the attention is normalised where LayerNorm comes first.
     """
-    _, back = jax.vjp(functools.partial(after_attention, config, rule, params), hidden, contexts)
+    _, back = jax.vjp(functools.partial(after_attention, config, steps, params), hidden, contexts)
     of_residual, of_contexts = back(relevance)
-    attention = functools.partial(contexts_of, config, rule, params, maps=maps, normed=normed)
+    attention = functools.partial(contexts_of, config, steps, params, maps=maps, normed=normed)
     _, back = jax.vjp(attention, hidden)
     (of_values,) = back(of_contexts)
     return of_residual + of_values, of_contexts
 
 
-def contexts_of(config: BertConfig, rule: Rule, params, hidden, *, maps, normed):
+def contexts_of(config: BertConfig, steps: Steps, params, hidden, *, maps, normed):
     """Return the outputs [B, T, N, H] of the heads of a layer; arguments as in `through_layer`."""
     read = hidden
     if config.family.norm_first:
-        read = jnp.where(normed, _norm(config, rule, params['attention_norm'], hidden), hidden)
-    values = _dense(rule, '...D,DNH->...NH', params['attention']['value'], read)
-    return linear(rule, 'BSNH,BNTS->BTNH', values, maps)
+        read = jnp.where(normed, _norm(config, steps, params['attention_norm'], hidden), hidden)
+    values = _dense(steps, '...D,DNH->...NH', params['attention']['value'], read)
+    return steps.linear('BSNH,BNTS->BTNH', values, maps)
 
 
-def after_attention(config: BertConfig, rule: Rule, params, hidden, contexts):
+def after_attention(config: BertConfig, steps: Steps, params, hidden, contexts):
     """Return the output [B, T, D] of a layer; arguments as in `through_layer`."""
-    attended = _dense(rule, '...NH,NHD->...D', params['attention']['output'], contexts)
-    residual = _sum(rule, hidden, attended)
+    attended = _dense(steps, '...NH,NHD->...D', params['attention']['output'], contexts)
+    residual = _sum(steps, hidden, attended)
     if config.family.norm_first:
-        normed = _norm(config, rule, params['output_norm'], residual)
-        return _sum(rule, residual, _feed_forward(config, rule, params, normed))
-    normed = _norm(config, rule, params['attention_norm'], residual)
-    fed = _sum(rule, normed, _feed_forward(config, rule, params, normed))
-    return _norm(config, rule, params['output_norm'], fed)
+        normed = _norm(config, steps, params['output_norm'], residual)
+        return _sum(steps, residual, _feed_forward(config, steps, params, normed))
+    normed = _norm(config, steps, params['attention_norm'], residual)
+    fed = _sum(steps, normed, _feed_forward(config, steps, params, normed))
+    return _norm(config, steps, params['output_norm'], fed)
 
 
-def classified(config: BertConfig, rule: Rule, params, hidden, attention_mask):
+def classified(config: BertConfig, steps: Steps, params, hidden, attention_mask):
     """Return the logits: [B, C], or [B, T, C] where tokens are classified.
 
     Args:
       config: The config of the model.
-      rule: How relevance is distributed.
+      steps: What each step carries back.
       params: The parameters of the model.
       hidden: [B, T, D] The output of the last layer, before any final LayerNorm.
       attention_mask: [B, T] 1 on real tokens, 0 on padding.
     """
     family, tokens = config.family, hidden
     if family.norm_first:
-        tokens = _norm(config, rule, params['final_norm'], tokens)
+        tokens = _norm(config, steps, params['final_norm'], tokens)
     if config.head == SEQUENCES and config.classifier_pooling == 'cls':
         tokens = tokens[:, 0]
     elif config.head == SEQUENCES:
-        tokens = linear(rule, 'BTD,BT->BD', tokens, _shares(attention_mask))
+        tokens = steps.linear('BTD,BT->BD', tokens, _shares(attention_mask))
     if config.head == SEQUENCES or family.pools_tokens:
-        pooled = _dense(rule, '...D,DF->...F', params['pooler'], tokens)
-        tokens = _unchanged(pooled, ACTIVATIONS[family.pooler_act](pooled))
+        pooled = _dense(steps, '...D,DF->...F', params['pooler'], tokens)
+        tokens = _activated(steps, family.pooler_act, pooled)
         if family.pooler_norm:
-            tokens = _norm(config, rule, params['pooler_norm'], tokens)
-    return _dense(rule, '...D,DC->...C', params['classifier'], tokens)
+            tokens = _norm(config, steps, params['pooler_norm'], tokens)
+    return _dense(steps, '...D,DC->...C', params['classifier'], tokens)
 
 
 def _start(config: BertConfig, logits, attention_mask):
@@ -251,38 +296,38 @@ def _shares(attention_mask) -> Float[Array, 'B T']:
     return attention_mask / jnp.maximum(attention_mask.sum(axis=-1, keepdims=True), 1)
 
 
-def _feed_forward(config: BertConfig, rule: Rule, params, hidden):
-    activation = ACTIVATIONS[config.hidden_act]
+def _feed_forward(config: BertConfig, steps: Steps, params, hidden):
     if config.family.gated:
-        both = _dense(rule, '...D,DGF->...GF', params['intermediate'], hidden)
+        both = _dense(steps, '...D,DGF->...GF', params['intermediate'], hidden)
         # Which of the two decides is a gate, as maps are: it lets the other through, more or less.
-        wide = _unchanged(both[..., 1, :], activation(both[..., 0, :]) * both[..., 1, :])
+        wide = steps.scaled(both[..., 1, :], ACTIVATIONS[config.hidden_act](both[..., 0, :]))
     else:
-        wide = _dense(rule, '...D,DF->...F', params['intermediate'], hidden)
-        wide = _unchanged(wide, activation(wide))
-    return _dense(rule, '...F,FD->...D', params['output'], wide)
+        wide = _dense(steps, '...D,DF->...F', params['intermediate'], hidden)
+        wide = _activated(steps, config.hidden_act, wide)
+    return _dense(steps, '...F,FD->...D', params['output'], wide)
 
 
-def _norm(config: BertConfig, rule: Rule, params, x):
+def _norm(config: BertConfig, steps: Steps, params, x):
     width = x.shape[-1]
     deviation = jnp.sqrt(x.var(axis=-1, keepdims=True) + config.layer_norm_eps)
     centre_and_scale = (jnp.eye(width) - 1 / width) * params['scale'][None]
     kernel = {'kernel': centre_and_scale, **params}
-    return _dense(rule, '...D,DF->...F', kernel, _unchanged(x, x / deviation))
+    return _dense(steps, '...D,DF->...F', kernel, steps.scaled(x, 1 / deviation))
 
 
-def _dense(rule: Rule, equation: str, params, x):
-    y = linear(rule, equation, x, params['kernel'])
-    return _unchanged(y, y + jnp.broadcast_to(params['bias'], y.shape)) if 'bias' in params else y
+def _dense(steps: Steps, equation: str, params, x):
+    y = steps.linear(equation, x, params['kernel'])
+    return y + jnp.broadcast_to(params['bias'], y.shape) if 'bias' in params else y
 
 
-def _sum(rule: Rule, *summands):
-    return linear(rule, 'P...,P->...', jnp.stack(summands), jnp.ones(len(summands)))
+def _sum(steps: Steps, *summands):
+    return steps.linear('P...,P->...', jnp.stack(summands), jnp.ones(len(summands)))
 
 
-def _unchanged(x, y):
-    """Return y, which is made from x element by element and passes its relevance on to it."""
-    return x + jax.lax.stop_gradient(y - x)
+def _activated(steps: Steps, activation: str, x):
+    """Return the activation of x, as x times a slope: 0 at 0, like all activations."""
+    slope = ACTIVATIONS[activation](x) / jnp.where(x == 0, 1, x)
+    return steps.scaled(x, slope)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))

@@ -1,0 +1,159 @@
+"""What each token contributes to the logits, and what biases do (DecompX, Modarressi et al. 2023).
+
+At an input, everything in the model that is not linear is a factor whose value is known: maps,
+the standard deviations of LayerNorm, and for each activation f its slope f(x) / x. With these
+values the logits are linear in the embeddings of the tokens and in the biases, and so they are the
+sum of what each token contributes and of what all biases do together. Modarressi et al. carry the
+vector that token i has from token j through all layers, for all pairs, which takes as long as a
+pass for every token. In a linear function, the contribution of an embedding to an output is its
+product with the gradient, so that one backward pass gives those of all tokens to a logit. The
+network of `measure.relevance` has the same steps, and is walked down here with gradients.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Shaped
+
+from bert_secrets_jax.brief import brief
+from bert_secrets_jax.data.encoding import tokenize
+from bert_secrets_jax.data.tasks import Text
+from bert_secrets_jax.measure.relevance import walk_back
+from bert_secrets_jax.model.bert import Bert, BertOutput
+from bert_secrets_jax.model.config import SEQUENCES
+from bert_secrets_jax.model.weights import Pretrained, check_whole
+
+
+class Linearised:
+    """Steps of a network that is linear at an input, whose backward pass carries gradients."""
+
+    def linear(self, equation: str, inputs: Array, weights: Array) -> Array:
+        return jnp.einsum(equation, inputs, weights, precision=jax.lax.Precision.HIGHEST)
+
+    def scaled(self, inputs: Array, factors: Array) -> Array:
+        return inputs * jax.lax.stop_gradient(factors)
+
+
+_LINEARISED = Linearised()
+
+
+def token_contributions(
+    bert: Bert,
+    params: Mapping[str, Any],
+    output: BertOutput,
+    attention_mask: Shaped[Array, 'B T'],
+    of_logits: Callable[[Float[Array, 'B C']], Float[Array, 'B C']],
+) -> Float[Array, 'B T']:
+    """Return what each token contributes to a weighted sum of the logits; 0 of padding.
+
+    With the part of the biases, they add up to the sum itself. It takes as long as about two
+    forward passes, whatever the length.
+
+    Args:
+      bert: The model, with a classifier of texts.
+      params: Its parameters.
+      output: Its output on a batch, without a mask over heads.
+      attention_mask: 1 on real tokens, 0 on padding.
+      of_logits: A function from the logits to the weights of the sum.
+    """
+    gradient, _ = walk_back(_LINEARISED, bert, params, output, attention_mask, of_logits)
+    return (gradient * output.hidden_states[:, 0]).sum(axis=-1) * attention_mask
+
+
+@dataclasses.dataclass(frozen=True)
+class Decomposition:
+    """The logits of one text as a sum.
+
+    Attributes:
+      tokens: The T wordpieces.
+      contributions: [T, C] What each token contributes to each logit: its embedding, with position,
+        segment, and the LayerNorm over them.
+      biases: [C] What all biases of the model contribute, from the first layer to the classifier.
+    """
+
+    tokens: Sequence[str]
+    contributions: Float[np.ndarray, 'T C']
+    biases: Float[np.ndarray, ' C']
+
+    __repr__ = brief
+
+    @property
+    def logits(self) -> Float[np.ndarray, ' C']:
+        """The logits of the model."""
+        return self.contributions.sum(axis=0) + self.biases
+
+
+def decompose(
+    pretrained: Pretrained, texts: Sequence[Text], *, max_length: int = 128
+) -> list[Decomposition]:
+    """Decompose the logits of a classifier into contributions of tokens and of biases.
+
+    Source: Modarressi et al. 2023, "DecompX: Explaining Transformers Decisions by Propagating Token
+    Decomposition". Differs from it in two points:
+
+    - Their default distributes every bias over the tokens at each step, in proportion to the
+      magnitudes of the dot products of their vectors with it, which is not linear. Here biases are
+      a part of their own, and nothing of them is ascribed to tokens.
+    - In gated feed-forward layers, which they do not treat, the activated factor is a constant.
+
+    A text takes a forward pass and about twice as long for each class. What they compute takes as
+    long as a forward pass for each token.
+
+    Args:
+      pretrained: A model with a classifier of texts, or a regression.
+      texts: Strings, pairs of strings or examples (see `as_examples`); all single sentences, or all
+        pairs.
+      max_length: The greatest number of tokens. Longer inputs are cut.
+
+    Raises:
+      TypeError: The model or the texts are something else.
+      ValueError: The model has no classifier of texts, heads were removed from it, there are no
+        texts, or single sentences are mixed with pairs.
+    """
+    check_classifies(pretrained)
+    encoded = tokenize(pretrained.tokenizer, texts, max_length=max_length)
+    longest, found = encoded.input_ids.shape[1], []
+    for example, length in enumerate(encoded.lengths.tolist()):
+        # Few lengths, so few compilations.
+        batch = encoded.batch(np.array([example]), min(-(-length // 16) * 16, longest))
+        logits, contributions = _of_classes(pretrained.bert, pretrained.params, batch)
+        contributions = np.asarray(contributions[0, :, :length]).T
+        ids = encoded.input_ids[example, :length].tolist()
+        found.append(
+            Decomposition(
+                tokens=pretrained.tokenizer.convert_ids_to_tokens(ids),
+                contributions=contributions,
+                biases=np.asarray(logits[0]) - contributions.sum(axis=0),
+            )
+        )
+    return found
+
+
+def check_classifies(pretrained: Pretrained) -> None:
+    """Raise TypeError for something else than a whole model, ValueError without a classifier."""
+    check_whole(pretrained)
+    config = pretrained.config
+    if config.head != SEQUENCES or not config.num_labels:
+        raise ValueError(
+            f'Tokens contribute to the logits of a text, and this model has none '
+            f'({config.summary}): give one that classifies texts, like what bs.finetune or '
+            'bs.from_pretrained(..., label_names=...) returns.'
+        )
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _of_classes(bert, params, batch):
+    """Return the logits [B, C] and the contributions [B, C, T]."""
+    output = bert.apply({'params': params}, **batch.inputs)
+
+    def to_one(weights):
+        return token_contributions(bert, params, output, batch.attention_mask, lambda _: weights)
+
+    classes = jnp.eye(bert.config.num_labels)
+    each = jnp.broadcast_to(classes[:, None], (len(classes), *output.logits.shape))
+    return output.logits, jnp.moveaxis(jax.vmap(to_one)(each), 0, 1)

@@ -1,0 +1,267 @@
+"""How much each token of a text counts for the prediction of a classifier, by many methods.
+
+A score is about the predicted class: about its logit less the mean of the others (with two classes,
+the difference of both), or about the value of a regression. Methods that follow attention know
+nothing of the class, and say how much of a token reaches what the classifier reads: [CLS], or the
+mean of all tokens.
+"""
+
+import dataclasses
+import functools
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Array, Bool, Float
+
+from bert_secrets_jax.ablation.contexts import on_devices
+from bert_secrets_jax.brief import brief, either
+from bert_secrets_jax.contributions.decomposition import check_classifies, token_contributions
+from bert_secrets_jax.contributions.layerwise import alti, globenc, value_zeroing
+from bert_secrets_jax.contributions.rollout import attention_graph, flow, rollout
+from bert_secrets_jax.data.encoding import Batch, Encoded, bucket, tokenize
+from bert_secrets_jax.data.tasks import Text
+from bert_secrets_jax.model.bert import Bert, check_finite
+from bert_secrets_jax.model.encoder import Embeddings, Layer, kinds_of_layers
+from bert_secrets_jax.model.heads import Head, pooled_tokens
+from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.progress import progress
+
+RANDOM, TIMES_INPUT, FLOW = 'random', 'gradient x input', 'flow'
+SOURCES: Mapping[str, str] = types.MappingProxyType(
+    {
+        RANDOM: 'a random order',
+        'attention': 'the maps of the last layer, mean over heads',
+        'rollout': 'Abnar and Zuidema 2020',
+        FLOW: 'Abnar and Zuidema 2020',
+        'value zeroing': 'Mohebbi et al. 2023',
+        'ALTI': 'Ferrando et al. 2022',
+        'GlobEnc': 'Modarressi et al. 2022',
+        'DecompX': 'Modarressi et al. 2023',
+        TIMES_INPUT: 'Denil et al. 2014',
+        'gradient norm': 'Simonyan et al. 2014',
+    }
+)
+METHODS = tuple(SOURCES)
+# Those whose scores say whether a token speaks for the prediction or against it.
+SIGNED = ('DecompX', TIMES_INPUT)
+_LAYERWISE = types.MappingProxyType(
+    {'value zeroing': value_zeroing, 'ALTI': alti, 'GlobEnc': globenc}
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenScores:
+    """The scores of all tokens of some texts.
+
+    Attributes:
+      tokens: The wordpieces of each text.
+      special: [T] for each text, whether a token is a [CLS] or [SEP] that the tokenizer added.
+      logits: [E, C] The logits of the texts.
+      scores: The scores [T] of each text, by the name of the method.
+    """
+
+    tokens: Sequence[Sequence[str]]
+    special: Sequence[Bool[np.ndarray, ' _']]
+    logits: Float[np.ndarray, 'E C']
+    scores: Mapping[str, Sequence[Float[np.ndarray, ' _']]]
+
+    __repr__ = brief
+
+
+def token_scores(
+    pretrained: Pretrained,
+    texts: Sequence[Text],
+    *,
+    methods: Sequence[str] = METHODS,
+    seed: int = 0,
+    max_length: int = 128,
+    tokens_per_batch: int = 2048,
+    mesh: Mesh | None = None,
+) -> TokenScores:
+    """Score the tokens of texts by several methods.
+
+    Most methods take a few passes. Value zeroing takes as long as a pass for each token, and flow
+    some milliseconds for each token on one core.
+
+    Args:
+      pretrained: A model with a classifier of texts, or a regression.
+      texts: Strings, pairs of strings or examples (see `as_examples`); all single sentences, or all
+        pairs.
+      methods: The names of the methods, of `METHODS`.
+      seed: The seed of the random scores.
+      max_length: The greatest number of tokens. Longer inputs are cut.
+      tokens_per_batch: The greatest number of rows times padded length of a batch.
+      mesh: The devices along an axis `data` that share the examples of each batch; None uses one.
+
+    Raises:
+      TypeError: The model or the texts are something else.
+      ValueError: A method is unknown, the model has no classifier of texts, heads were removed from
+        it, there are no texts, or single sentences are mixed with pairs.
+      FloatingPointError: The model predicts NaN or infinity.
+    """
+    check_classifies(pretrained)
+    encoded = tokenize(pretrained.tokenizer, texts, max_length=max_length)
+    return scores_of(
+        pretrained,
+        encoded,
+        methods=methods,
+        seed=seed,
+        max_length=max_length,
+        tokens_per_batch=tokens_per_batch,
+        mesh=mesh,
+    )
+
+
+def check_methods(methods: Sequence[str]) -> None:
+    """Raise ValueError for a method that does not exist or comes twice, or if there is none."""
+    unknown = [each for each in methods if each not in METHODS]
+    if unknown or not methods or len(set(methods)) < len(methods):
+        raise ValueError(f'Methods are {either(METHODS)}, each once, not {list(methods)}.')
+
+
+def scores_of(
+    pretrained: Pretrained,
+    encoded: Encoded,
+    *,
+    methods: Sequence[str],
+    seed: int,
+    max_length: int,
+    tokens_per_batch: int,
+    mesh: Mesh | None,
+) -> TokenScores:
+    """Score the tokens of tokenised texts; arguments as in `token_scores`."""
+    check_methods(methods)
+    methods = tuple(methods)
+    params, devices, place = on_devices(pretrained.params, mesh)
+    work = _Work(pretrained.bert, methods)
+    batches = bucket(
+        encoded,
+        max_length=max_length,
+        tokens_per_batch=tokens_per_batch,
+        batch_multiple=devices,
+    )
+    count, lengths = len(encoded.lengths), encoded.lengths.tolist()
+    logits = np.zeros((count, pretrained.config.num_labels), np.float32)
+    scores = {method: [np.zeros(0)] * count for method in methods}
+    for batch in progress(batches, 'Scores of tokens', size=lambda batch: batch.size):
+        found = jax.device_get(_score(work, params, place(batch)))
+        if FLOW in methods:
+            found['scores'][FLOW] = _flows(batch, found['graph'], found['read'])
+        for row, example in enumerate(np.asarray(batch.example).tolist()):
+            if example < 0:
+                continue
+            logits[example] = found['logits'][row]
+            for method, values in found['scores'].items():
+                scores[method][example] = values[row, : lengths[example]]
+    check_finite(logits)
+    if RANDOM in methods:
+        scores[RANDOM] = [
+            np.random.default_rng([seed, example]).random(length)
+            for example, length in enumerate(lengths)
+        ]
+    convert = encoded.tokenizer.convert_ids_to_tokens
+    rows = list(zip(encoded.input_ids, encoded.special, lengths, strict=True))
+    return TokenScores(
+        tokens=tuple(tuple(convert(ids[:length].tolist())) for ids, _, length in rows),
+        special=tuple(special[:length] for _, special, length in rows),
+        logits=logits,
+        scores={method: tuple(scores[method]) for method in methods},
+    )
+
+
+def _flows(batch: Batch, graphs: np.ndarray, read: np.ndarray) -> np.ndarray:
+    """Return the flows [B, T], 0 at padding."""
+    found = np.zeros_like(read)
+    for row, length in enumerate(np.asarray(batch.lengths).tolist()):
+        if length:
+            of_one = graphs[row, :, :length, :length]
+            found[row, :length] = flow(of_one, read[row, :length])
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class _Work:
+    """The static argument of the compiled function."""
+
+    bert: Bert
+    methods: tuple[str, ...]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _score(work: _Work, params: Mapping[str, Any], batch: Batch) -> dict[str, Any]:
+    """Return the logits of a batch, the scores that a device computes, and what flow is made of."""
+    bert, mask = work.bert, batch.attention_mask
+    output = bert.apply({'params': params}, **batch.inputs)
+    graph = attention_graph(output.attentions)
+    # What the classifier reads of each token, [B, T].
+    read = _read(bert, mask)
+
+    def of_rows(matrix: Float[Array, 'B T S']):
+        return jnp.einsum('BT,BTS->BS', read, matrix, precision=jax.lax.Precision.HIGHEST)
+
+    scores: dict[str, Any] = {}
+    for method in work.methods:
+        if method in _LAYERWISE:
+            matrices = _LAYERWISE[method](bert, params, output, mask)
+            scores[method] = of_rows(rollout(matrices)[:, -1])
+        elif method == 'attention':
+            scores[method] = of_rows(output.attentions[:, -1].mean(axis=1))
+        elif method == 'rollout':
+            scores[method] = of_rows(rollout(graph)[:, -1])
+        elif method == 'DecompX':
+            scores[method] = token_contributions(bert, params, output, mask, of_prediction)
+        elif method in (TIMES_INPUT, 'gradient norm'):
+            embedded, gradients = _gradients(bert, params, batch)
+            if method == TIMES_INPUT:
+                scores[method] = (gradients * embedded).sum(axis=-1)
+            else:
+                scores[method] = jnp.linalg.norm(gradients, axis=-1)
+    scores = {method: each * mask for method, each in scores.items()}
+    found = {'logits': output.logits, 'scores': scores}
+    return found | ({'graph': graph, 'read': read} if FLOW in work.methods else {})
+
+
+def of_prediction(logits: Float[Array, 'B C']) -> Float[Array, 'B C']:
+    """Return the weights of the logits in what scores are about; their sum is `margins`.
+
+    That is the logit of the predicted class less the mean of the others: adding one number to all
+    logits changes no probability, and changes nothing here. Of a regression it is the value.
+    """
+    classes = logits.shape[-1]
+    if classes == 1:
+        return jnp.ones_like(logits)
+    top = jax.nn.one_hot(logits.argmax(axis=-1), classes)
+    return top - (1 - top) / (classes - 1)
+
+
+def _read(bert: Bert, attention_mask) -> Float[Array, 'B T']:
+    """Return the weight of each token in what the classifier reads."""
+    tokens = jnp.eye(attention_mask.shape[-1])
+    each = jnp.broadcast_to(tokens[None], (len(attention_mask), *tokens.shape))
+    return pooled_tokens(bert.config, each, attention_mask)
+
+
+def _gradients(bert: Bert, params, batch: Batch):
+    """Return the embeddings, and the gradients [B, T, D] of what scores are about at them."""
+    config = bert.config
+    embedded, scopes = Embeddings(config).apply(
+        {'params': params['embeddings']}, **batch.inputs, example_ids=None, deterministic=True
+    )
+    kinds = jnp.array(kinds_of_layers(config))
+
+    def layer(hidden, of_layer):
+        weights, kind = of_layer
+        return Layer(config).apply({'params': weights}, hidden, kind, None, scopes, None)[0], None
+
+    def logits(embedded):
+        hidden, _ = jax.lax.scan(layer, embedded, (params['layers'], kinds))
+        return Head(config).apply({'params': params}, hidden, batch.attention_mask)
+
+    found, back = jax.vjp(logits, embedded)
+    (gradients,) = back(of_prediction(found))
+    return embedded, gradients
