@@ -25,6 +25,7 @@ _MEMBERS = {
     'ablation.resumable': ('sweep_examples',),
     'ablation.sweep': ('Swept', 'sweep', 'sweep_batches'),
     'cache': ('enable_cache',),
+    'contributions.norms': ('norms_of_heads', 'shares_of_norms'),
     'data.annotation': ('Annotation', 'Link', 'Span', 'read_annotations', 'write_annotations'),
     'data.corpus': ('read_corpus',),
     'data.encoding': ('Batch', 'bucket', 'encode', 'mark', 'tokenize'),
@@ -93,6 +94,7 @@ if TYPE_CHECKING:
     from bert_secrets_jax.ablation.sweep import Swept, sweep, sweep_batches
     from bert_secrets_jax.analyses import verdicts as claims
     from bert_secrets_jax.cache import enable_cache
+    from bert_secrets_jax.contributions.norms import norms_of_heads, shares_of_norms
     from bert_secrets_jax.data.annotation import (
         Annotation,
         Link,

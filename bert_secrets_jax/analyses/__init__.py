@@ -15,6 +15,7 @@ from bert_secrets_jax.analyses.attention_change import AttentionChange, attentio
 from bert_secrets_jax.analyses.claims import Claims, claims
 from bert_secrets_jax.analyses.cls_tokens import ClsTokens, cls_tokens
 from bert_secrets_jax.analyses.clusters import Clusters, clusters
+from bert_secrets_jax.analyses.contributions import Contributions, contributions
 from bert_secrets_jax.analyses.example_maps import ExampleMaps, example_maps
 from bert_secrets_jax.analyses.features import Features, features
 from bert_secrets_jax.analyses.finetuning import Finetuning, finetuning
@@ -45,6 +46,7 @@ __all__ = [
     'Claims',
     'ClsTokens',
     'Clusters',
+    'Contributions',
     'ExampleMaps',
     'Features',
     'Finetuning',
@@ -73,6 +75,7 @@ __all__ = [
     'claims',
     'cls_tokens',
     'clusters',
+    'contributions',
     'example_maps',
     'features',
     'finetuning',

@@ -15,6 +15,7 @@ from bert_secrets_jax.analyses.ablation import Ablated, Ablation, instead
 from bert_secrets_jax.analyses.ablation_over_seeds import AblationOverSeeds, SetOverSeeds
 from bert_secrets_jax.analyses.attention_change import READINGS, AttentionChange
 from bert_secrets_jax.analyses.cls_tokens import ClsTokens
+from bert_secrets_jax.analyses.contributions import Contributions
 from bert_secrets_jax.analyses.features import Features
 from bert_secrets_jax.analyses.finetuning import Finetuning
 from bert_secrets_jax.analyses.frames import FRAMES_DIRECTION, Frames
@@ -563,6 +564,11 @@ def _no_op(measured: Measured) -> Verdict | None:
     return verdicts.sep_is_a_no_op(gradients.tables, loss=gradients.title)
 
 
+def _moves_little(measured: Measured) -> Verdict | None:
+    found = measured.first(Contributions)
+    return verdicts.sep_moves_little(found.weights['all [SEP]'], found.moved.norms['all [SEP]'])
+
+
 _VERB_SUBJECT, _NOUN_PRONOUN = RELATIONS
 # The test of each claim, and the measurements that it needs.
 _TESTS: dict[Claim, tuple[Callable[[Measured], Verdict | None], str]] = {
@@ -601,6 +607,7 @@ _TESTS_BESIDE: dict[type[Result], dict[Claim, tuple[Callable[[Measured], Verdict
         verdicts.BROAD_CLS: (_looked(verdicts.cls_looks_broadly, OF_CLS, UNIFORM), 'look_at'),
         verdicts.SEP_NO_OP: (_no_op, 'look_at with gradients'),
     },
+    Contributions: {verdicts.SEP_MOVES_LITTLE: (_moves_little, 'contributions')},
     SyntaxHeads: {
         verdicts.RELATION_HEADS: (_relation_heads, 'syntax_heads on a treebank'),
         verdicts.NO_HEAD_FOR_ALL: (_no_head_for_all, 'syntax_heads on a treebank'),

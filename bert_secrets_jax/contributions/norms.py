@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 
 from bert_secrets_jax.contributions.layers import Attended, each_layer
 from bert_secrets_jax.data.encoding import Batch
+from bert_secrets_jax.measure.statistics import Marks, Result
 from bert_secrets_jax.model.bert import Bert
 
 _HIGHEST = jax.lax.Precision.HIGHEST
@@ -161,6 +162,24 @@ def output_norms(
         lambda _, attended: jnp.linalg.norm(attended.given, axis=-1), bert, params, output
     )
     return jnp.moveaxis(norms, -1, 2)[..., None]
+
+
+def over_tokens(values: Float[Array, 'L N T 1'], marks: Marks) -> Result:
+    """Mean over real tokens of a number that each has (`mixing_ratios`, `output_norms`)."""
+    token = marks['token']
+    total = (values[..., 0] * token[None, None]).sum(axis=-1)
+    return total / jnp.maximum(token.sum(), 1), jnp.float32(1)
+
+
+def beside_layer(values: Float[Array, 'L N T 1'], marks: Marks) -> Result:
+    """The same, divided by the mean over the heads of the layer.
+
+    Of `output_norms`, that is how large the output of a head is beside those of its layer
+    (Sandoval-Segura et al. 2025, "Identifying and Evaluating Inactive Heads in Pretrained LLMs").
+    """
+    means, weight = over_tokens(values, marks)
+    of_layer = means.mean(axis=1, keepdims=True)
+    return means / jnp.where(of_layer > 0, of_layer, 1), weight
 
 
 def _own(attended: Attended) -> Float[Array, 'B T D']:

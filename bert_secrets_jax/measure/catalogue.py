@@ -23,7 +23,7 @@ from bert_secrets_jax.data.encoding import Batch
 from bert_secrets_jax.measure import statistics
 from bert_secrets_jax.measure.links import directions
 from bert_secrets_jax.measure.statistics import Comparison, Reading, Statistic
-from bert_secrets_jax.measure.stream import Reduction, stream
+from bert_secrets_jax.measure.stream import MapsOf, Reduction, learned_maps, stream
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.weights import Pretrained
 
@@ -503,6 +503,7 @@ def measure(
     baseline: str = 'uniform',
     keep_values: bool = False,
     mesh: Mesh | None = None,
+    maps_of: MapsOf = learned_maps,
 ) -> dict[Hashable, Any]:
     """Measure described statistics of one model in one pass. A family is compiled once.
 
@@ -513,7 +514,7 @@ def measure(
       also: Further statistics to measure in the same pass, such as those along random links
         (`links.with_random_links`). Their tables, and what a `Reduction` makes of its values, are
         returned under the same keys.
-      head_mask, baseline, keep_values, mesh: As in `collect`.
+      head_mask, baseline, keep_values, mesh, maps_of: As in `collect`.
 
     Returns:
       A dictionary of tables: one under the name of each statistic, in the given order, and then one
@@ -532,7 +533,7 @@ def measure(
             )
     return _apart(
         (pretrained,), batches, described, also,
-        head_mask=head_mask, baseline=baseline, keep_values=keep_values, mesh=mesh,
+        head_mask=head_mask, baseline=baseline, keep_values=keep_values, mesh=mesh, maps_of=maps_of,
     )  # fmt: skip
 
 

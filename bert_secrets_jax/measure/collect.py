@@ -8,7 +8,7 @@ from jax.sharding import Mesh
 from bert_secrets_jax.data.encoding import Batch
 from bert_secrets_jax.measure.catalogue import Described, measure, measure_change, named
 from bert_secrets_jax.measure.statistics import Comparison, Statistic
-from bert_secrets_jax.measure.stream import stream
+from bert_secrets_jax.measure.stream import MapsOf, learned_maps, stream
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.weights import Pretrained
 
@@ -24,6 +24,7 @@ def collect(
     baseline: str = 'uniform',
     keep_values: bool = False,
     mesh: Mesh | None = None,
+    maps_of: MapsOf = learned_maps,
 ) -> dict[Hashable, HeadTable]:
     """Measure statistics of all heads over all examples, in one forward pass for each example.
 
@@ -45,6 +46,9 @@ def collect(
       mesh: The devices, with an axis `data`, over which each batch is split; None uses one device.
         The number of rows must be a multiple of the number of devices (`encode(...,
         batch_multiple=...)`).
+      maps_of: What stands in the place of the maps: their weights, or how much is moved along them
+        (`bs.shares_of_norms`, `bs.norms_of_heads`). If you pass the same function again, nothing is
+        compiled again.
 
     Returns:
       A table for each name. It is the same for any size and order of the batches and any number of
@@ -60,6 +64,7 @@ def collect(
         'baseline': baseline,
         'keep_values': keep_values,
         'mesh': mesh,
+        'maps_of': maps_of,
     }
     if isinstance(statistics, Mapping):
         return stream((pretrained,), batches, _checked(statistics), **options)

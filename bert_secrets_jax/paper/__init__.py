@@ -6,8 +6,8 @@ own, in float64; shares and scores lie between 0 and 1. Table 1 is as printed; f
 digitised, and `digitisation_error` says how exactly. All models are BERT-base: 12 layers of 12
 heads.
 
-`what_bert_looks_at` has numbers of Clark et al. (2019), and `outlier_dimensions` those of Kovaleva
-et al. (2021).
+`what_bert_looks_at` has numbers of Clark et al. (2019), `outlier_dimensions` those of Kovaleva et
+al. (2021), and `mixing_ratios` those of Kobayashi et al. (2021).
 """
 
 import dataclasses
@@ -141,6 +141,20 @@ def outlier_dimensions(model: str) -> tuple[int, ...] | None:
     """
     found = _published()['kovaleva_2021_outliers']['dimensions'].get(model.rpartition('/')[2])
     return None if found is None else tuple(found)
+
+
+def mixing_ratios() -> dict[str, dict[str, float]]:
+    """Return how much of a token comes from others, as Kobayashi et al. (2021) published it.
+
+    Returns:
+      The ratio between 0 and 1, a mean over tokens, layers and texts, by the name of the model on
+      the Hugging Face hub and then by the way in which it is told (`contributions.norms.MIXING`).
+    """
+    found = _published()['kobayashi_2021']['mixing_ratios_percent']
+    return {
+        model: {way: percent / 100 for way, percent in ratios.items()}
+        for model, ratios in found.items()
+    }
 
 
 def title(task: str | None) -> str | None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bert_secrets_jax.plots.profiles import (
         distance_histograms,
         head_points,
+        layer_curves,
         layer_effects,
         layer_profiles,
         learning_curves,
@@ -53,6 +54,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
         'profiles': (
             'distance_histograms',
             'head_points',
+            'layer_curves',
             'layer_effects',
             'layer_profiles',
             'learning_curves',

@@ -109,6 +109,49 @@ def head_points(
         return figure
 
 
+def layer_curves(
+    curves: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]],
+    *,
+    label: str,
+    limits: tuple[float, float],
+    published: Mapping[str, float] | None = None,
+    published_name: str = '',
+) -> Figure:
+    """Draw numbers of layers with their intervals, one colour for each name.
+
+    Args:
+      curves: The numbers [L] and the ends of their intervals [L], by name.
+      label: The label of the vertical axis, with the unit.
+      limits: The ends of the vertical axis.
+      published: Published means over layers by the names of ours, drawn dotted in their colours;
+        None draws none.
+      published_name: The name of the published means in the legend.
+    """
+    published = published or {}
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(5.4, 3.4), layout='constrained')
+        axis = figure.subplots()
+        entries = {}
+        for index, (name, (values, low, high)) in enumerate(curves.items()):
+            colour = COLOURS[index % len(COLOURS)]
+            layers = np.arange(1, len(values) + 1)
+            axis.vlines(layers, low, high, color=colour, linewidth=1.2)
+            (entries[name],) = axis.plot(
+                layers, values, 'o-', color=colour, markersize=3, linewidth=1.2
+            )
+            if name in published:
+                axis.axhline(published[name], color=colour, linestyle=':', linewidth=0.9)
+        if published and published_name:
+            entries[published_name] = Line2D([], [], color='k', linestyle=':', linewidth=0.9)
+        axis.set(xlabel='layer', ylabel=label, xticks=layers, ylim=limits)
+        axis.grid(axis='y', alpha=0.3)
+        figure.legend(
+            entries.values(), entries.keys(), loc='outside lower center', ncols=2, frameon=False,
+            fontsize=7,
+        )  # fmt: skip
+        return figure
+
+
 def layer_effects(
     effects: np.ndarray,
     low: np.ndarray,

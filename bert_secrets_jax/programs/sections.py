@@ -39,6 +39,13 @@ from bert_secrets_jax.analyses.attention_change import AttentionChange, change_s
 from bert_secrets_jax.analyses.claims import Claims, claims
 from bert_secrets_jax.analyses.cls_tokens import ClsTokens, cls_statistics
 from bert_secrets_jax.analyses.clusters import Clusters, cluster_statistics, from_tables
+from bert_secrets_jax.analyses.contributions import (
+    Contributions,
+    Moved,
+    lost_in,
+    measure_moved,
+)
+from bert_secrets_jax.analyses.contributions import statistics as moved_statistics
 from bert_secrets_jax.analyses.example_maps import ExampleMaps, example_maps, telling_heads
 from bert_secrets_jax.analyses.features import Features, feature_statistics
 from bert_secrets_jax.analyses.finetuning import Finetuning, finetuning
@@ -73,7 +80,7 @@ from bert_secrets_jax.analyses.special_tokens import STATISTICS, SpecialTokens
 from bert_secrets_jax.analyses.subnetworks import Subnetworks, subnetworks
 from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads, syntax_heads
 from bert_secrets_jax.analyses.tables import Tables, describe
-from bert_secrets_jax.analyses.texts import encoded_of, in_one_pass
+from bert_secrets_jax.analyses.texts import batches_of, encoded_of, in_one_pass
 from bert_secrets_jax.configs.ranges import numbers_in
 from bert_secrets_jax.data.encoding import knows_words
 from bert_secrets_jax.data.framenet import framenet_sample, read_framenet, read_framenet_sample
@@ -889,6 +896,20 @@ def _roles(study: Study, results: Sequence[Result]) -> Roles:
     )
 
 
+def _contributions(study: Study, results: Sequence[Result]) -> Contributions:
+    def compute() -> Moved:
+        model, settings = study.pretrained, study.settings
+        return measure_moved(
+            model, batches_of(model, study.texts, settings, annotated=False), settings
+        )
+
+    found = study.run.keep('contributions', Moved, study.on_texts(), compute)
+    weights, config = study.before(moved_statistics()), study.pretrained.config
+    ablation = next((each for each in results if isinstance(each, Ablation)), None)
+    lost = lost_in(ablation, (config.num_hidden_layers, config.num_attention_heads))
+    return Contributions(study.subject, weights, found, config.family.norm_first, lost)
+
+
 def _labels(study: Study):
     return labels_of(study.ablated_texts, study.ablated_model().config)
 
@@ -930,6 +951,10 @@ def _look_at_wants(study: Study) -> list[Described]:
     return [named(name) for name in LOOKED_AT]
 
 
+def _contributions_wants(study: Study) -> list[Described]:
+    return moved_statistics()
+
+
 def _cls_wants(study: Study) -> list[Described]:
     return cls_statistics()
 
@@ -961,6 +986,7 @@ SECTIONS: Mapping[str, Section] = {
     'replacements': Section(_replacements, needs=_needs_both),
     'subnetworks': Section(_subnetworks, needs=_needs_finetuning),
     'gates': Section(_gates, needs=_needs_both),
+    'contributions': Section(_contributions, _contributions_wants),
     'roles': Section(_roles),
     # Shows the findings of the others for each head.
     'maps': Section(_example_maps, _telling),

@@ -161,6 +161,9 @@ def results(model, masked_lm, tuned, texts, settings):
         training={'epochs': 1, 'batch_size': 8, 'learning_rate': 1e-3},
         **subject,
     )
+    found['contributions'] = analyses.contributions(
+        model, texts, ablation=found['ablation'], **common
+    )
     found['roles'] = analyses.roles(
         model,
         texts,

@@ -18,8 +18,8 @@ NAMES = (
     'special_tokens', 'features', 'cls_tokens', 'relations', 'frames', 'patterns',
     'attention_change', 'finetuning', 'ablation', 'ablation_over_seeds', 'interactions',
     'gates', 'example_maps', 'masked_lm_ablation', 'clusters', 'look_at', 'syntax_heads', 'probing',
-    'outliers', 'importance', 'pruning', 'replacements', 'subnetworks', 'roles', 'claims',
-    'overview',
+    'outliers', 'importance', 'pruning', 'replacements', 'subnetworks', 'contributions',
+    'roles', 'claims', 'overview',
 )  # fmt: skip
 
 

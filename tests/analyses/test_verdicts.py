@@ -827,6 +827,9 @@ def every_verdict():
     for at_sep in (clear, vague, rare, by_layer((0.3, 0.3, 0.01), scatter=0.01)):
         gradients = {'[SEP]': at_sep, 'other tokens': clear}
         yield claims.sep_is_a_no_op(gradients, loss='the loss of the masked LM')
+    for looked in (clear, vague, single, by_layer((0.95, 0.6, 0.1))):
+        yield claims.sep_moves_little(looked, clear)
+        yield claims.sep_moves_little(by_layer((0.1, 0.9, 0.1)), looked)
     for runs in (1, 2, 3, 8):
         scores = 0.01 * rng.random((2, runs)) + [[0.9], [0.8]]
         yield claims.pretraining_helps(*scores.tolist())

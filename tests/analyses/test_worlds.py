@@ -327,6 +327,14 @@ def no_op(rng, margin):
     return claims.sep_is_a_no_op(gradients, loss='the loss of the masked LM')
 
 
+def moves_little(rng, margin):
+    """Five heads clearly attend to [SEP]; the mean of their shares of norms is by the margin."""
+    weights = drawn(rng, np.where(np.arange(12).reshape(3, 4) < 5, 0.8, 0.1))
+    shares = np.full((3, 4), 0.9)
+    shares[weights.mean > claims.MOSTLY_SEP] = 0.5 - margin + np.array([0.2, 0.1, 0, -0.1, -0.2])
+    return claims.sep_moves_little(weights, drawn(rng, shares))
+
+
 def probes(claim, threshold, *, seeds):
     """Sentences are easy or hard for both probes, and seeds differ; the margin is in points."""
 
@@ -475,6 +483,7 @@ WORLDS = {
     '[SEP] to [SEP]': World(claims.SEP_TO_SEP, sep_to_sep, 0.03),
     'broad [CLS]': World(claims.BROAD_CLS, broad_cls, 0.4),
     'no-op': World(claims.SEP_NO_OP, no_op, 0.3),
+    '[SEP] moves little': World(claims.SEP_MOVES_LITTLE, moves_little, 0.06),
     'heads can go': World(claims.HEADS_CAN_GO, can_go(1), 0.09),
     'heads can go, seeds': World(claims.HEADS_CAN_GO, can_go(5), 0.09),
     'order tells': World(claims.ORDER_TELLS, order(1), 0.06),

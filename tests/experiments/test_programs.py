@@ -71,6 +71,10 @@ def test_results_are_files(finished):
         'importance_agreement',
         'pruning',
         'pruning_heads',
+        'contributions_weights_and_norms',
+        'contributions_mixing',
+        'contributions_heads',
+        'contributions_outputs',
         'roles',
     ):
         for suffix in ('pdf', 'svg', 'png'):
@@ -87,7 +91,7 @@ def test_results_are_files(finished):
     # One pass for all sections, and one for each fine-tuned model.
     assert log.count('Attention: 20/20 examples') == 1
     assert log.count('Change (seed 0): 20/20') == log.count('Change (seed 1): 20/20') == 1
-    assert 'Section 20 of 20: claims' in log and 'failed' not in log
+    assert 'Section 21 of 21: claims' in log and 'failed' not in log
     page = (workdir / 'report.html').read_text()
     assert 'on 20 examples of MRPC dev' in page and 'the paper, digitised' in page
     assert '87.9 / 82.3' in page and 'fine-tuned on 20 examples of MRPC train' in page
@@ -100,7 +104,7 @@ def test_claims_have_verdicts(finished):
     """Twenty examples of a tiny model decide little; nothing that was measured is missing."""
     workdir, result = finished
     found = {row['claim']: row for row in read(workdir / 'claims.csv')}
-    assert len(found) == 25
+    assert len(found) == 26
     missing = [row for row in found.values() if row['verdict'] == 'not measured']
     assert [row['evidence'] for row in missing] == [
         'Needs fine-tuning from both starts, pre-trained and random.',
@@ -398,13 +402,14 @@ def test_a_changed_setting_computes_its_dependents_alone(copied, checkpoint, glu
         'Heads that find relations between words',
         'Probes: dependency heads from attention alone',
         'Outlier dimensions of LayerNorm',
+        'What heads move, beside what they look at',
         'Roles of heads',
         'Maps of example sentences',
     ]
     left = {file.name.partition('_')[0].partition('.')[0] for file in copied.glob('*.csv')}
     assert left == {
         'special', 'relations', 'frames', 'finetuning', 'look', 'clusters', 'syntax', 'probes',
-        'outliers', 'roles', 'claims',
+        'outliers', 'contributions', 'roles', 'claims',
     }  # fmt: skip
     figures = {file.name.partition('_')[0] for file in (copied / 'figures').iterdir()}
     assert not {'ablation', 'attention', 'patterns', 'features', 'cls'} & figures

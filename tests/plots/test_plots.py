@@ -106,6 +106,21 @@ def test_layer_effects_have_intervals():
     assert axis.lines[2].get_xdata()[[0, -1]].tolist() == [1, 3]
 
 
+def test_layer_curves_have_intervals_and_published_means():
+    mean = np.array([20.0, 40.0])
+    figure = plots.layer_curves(
+        {'a': (mean, mean - 1, mean + 2), 'b': (mean / 2, mean / 2, mean / 2)},
+        label='%', limits=(0.0, 100.0), published={'b': 15.0}, published_name='paper',
+    )  # fmt: skip
+    axis = figure.axes[0]
+    segments = axis.collections[0].get_segments()
+    assert [segment[:, 1].tolist() for segment in segments] == [[19, 22], [39, 42]]
+    (dotted,) = (line for line in axis.lines if line.get_linestyle() == ':')
+    assert dotted.get_ydata() == [15, 15] and axis.get_ylim() == (0, 100)
+    assert dotted.get_color() == axis.lines[1].get_color() != axis.lines[0].get_color()
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ['a', 'b', 'paper']
+
+
 def test_interactions_are_named_where_there_is_room():
     heads = [names.head_name(*head) for head in np.ndindex(6, 12)]
     matrix = np.full((72, 72), np.nan)

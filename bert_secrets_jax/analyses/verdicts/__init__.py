@@ -57,6 +57,7 @@ from bert_secrets_jax.analyses.verdicts.looking import (
     sep_is_a_no_op,
     sep_looks_at_sep,
 )
+from bert_secrets_jax.analyses.verdicts.norms import SEP_MOVES_LITTLE, sep_moves_little
 from bert_secrets_jax.analyses.verdicts.outliers import (
     LOSS_OF_OUTLIERS,
     OUTLIERS_NEEDED,
@@ -167,6 +168,7 @@ __all__ = [
     'RELATION_HEADS',
     'SAME_HEADS',
     'SEP_HALF',
+    'SEP_MOVES_LITTLE',
     'SEP_NO_OP',
     'SEP_TO_SEP',
     'SHARE_THAT_CAN_GO',
@@ -208,6 +210,7 @@ __all__ = [
     'same_heads_are_needed',
     'sep_is_a_no_op',
     'sep_looks_at_sep',
+    'sep_moves_little',
     'some_mask_helps',
     'unseen_change',
     'vertical_patterns_are_special',

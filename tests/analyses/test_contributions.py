@@ -1,0 +1,212 @@
+"""What heads move: the numbers beside plain NumPy's, inactive heads, and what losing them does."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.analyses import verdicts
+from bert_secrets_jax.analyses.contributions import (
+    BY_NORMS,
+    BY_OUTPUT,
+    BY_WEIGHTS,
+    KINDS,
+    lost_in,
+)
+from bert_secrets_jax.contributions.norms import MIXING
+from bert_secrets_jax.measure.tables import HeadTable
+
+
+@pytest.fixture(scope='module')
+def found(results):
+    return results['contributions']
+
+
+def table(values, count=24.0) -> HeadTable:
+    values = np.asarray(values, np.float64)
+    return HeadTable(values, np.full(values.shape, 1e-4), count)
+
+
+def made(found, **changes):
+    """The result with other tables of [CLS], [SEP] and full stops, or of outputs."""
+    parts = {'weights': found.weights, 'norms': found.moved.norms, 'outputs': found.moved.outputs}
+    parts |= {
+        name: parts[name] | each if isinstance(each, dict) else each
+        for name, each in changes.items()
+        if name in parts
+    }
+    moved = dataclasses.replace(found.moved, norms=parts['norms'], outputs=parts['outputs'])
+    return dataclasses.replace(found, weights=parts['weights'], moved=moved)
+
+
+def by_hand(model, example):
+    """The numbers of one text, without batches or padding, in float64."""
+    (batch,) = bs.encode(model.tokenizer, [example], max_length=32)
+    real = int(batch.lengths[0])
+    output = model.bert.apply({'params': model.params}, **batch.inputs)
+    maps = np.asarray(output.attentions, np.float64)[0, :, :, :real, :real]
+    states = np.asarray(output.hidden_states, np.float64)[0, :, :real]
+    pieces = model.tokenizer.convert_ids_to_tokens(batch.input_ids[0, :real].tolist())
+    kinds = {'[CLS]': [0], 'all [SEP]': [i for i, each in enumerate(pieces) if each == '[SEP]']}
+    kinds['period or comma'] = [i for i, each in enumerate(pieces) if each in '.,']
+    layers = model.params['layers']
+    rows = {name: [] for name in ('mixing', 'outputs', *KINDS)}
+    for layer, x in enumerate(states[:-1]):
+        value, back = (
+            np.asarray(layers['attention'][name]['kernel'][layer], np.float64)
+            for name in ('value', 'output')
+        )
+        bias = np.asarray(layers['attention']['value']['bias'][layer], np.float64)
+        scale = np.asarray(layers['attention_norm']['scale'][layer], np.float64)
+        moved = np.einsum('snh,nhd->nsd', np.einsum('sd,dnh->snh', x, value) + bias, back)
+        vectors = maps[layer, :, :, :, None] * moved[:, None]
+        norms = np.linalg.norm(vectors, axis=-1)
+        shares = norms / norms.sum(axis=-1, keepdims=True)
+        for name, places in kinds.items():
+            rows[name].append(shares[..., places].sum(axis=-1).mean(axis=-1))
+        for name, offset in (('self', 0), ('previous token', -1), ('next token', 1)):
+            rows[name].append(np.trace(shares, offset, axis1=1, axis2=2) / real)
+        outputs = np.linalg.norm(vectors.sum(axis=2), axis=-1).mean(axis=-1)
+        rows['outputs'].append(outputs / outputs.mean())
+        pairs = vectors.sum(axis=0)
+        with_own = pairs + np.eye(real)[:, :, None] * x
+        normed = (with_own - with_own.mean(axis=-1, keepdims=True)) * scale
+        weights = 1 - np.diagonal(maps[layer].mean(axis=0)).mean()
+        ratios = [ratio(each) for each in (pairs, with_own, normed)]
+        rows['mixing'].append([weights, ratios[0], weights / 2, *ratios[1:]])
+    return {name: np.array(each) for name, each in rows.items()}
+
+
+def ratio(pairs):
+    own = np.diagonal(pairs).T
+    context = np.linalg.norm(pairs.sum(axis=1) - own, axis=-1)
+    return (context / (context + np.linalg.norm(own, axis=-1))).mean()
+
+
+def test_the_numbers_are_those_of_each_text(found, model, texts):
+    each = [by_hand(model, example) for example in texts[:4]]
+    few = bs.analyses.contributions(
+        model, texts[:4], settings=bs.analyses.TextSettings(max_length=32)
+    )
+    for name in KINDS:
+        expected = np.mean([one[name] for one in each], axis=0)
+        np.testing.assert_allclose(few.moved.norms[name].mean, expected, atol=1e-5)
+    for name in ('mixing', 'outputs'):
+        expected = np.mean([one[name] for one in each], axis=0)
+        np.testing.assert_allclose(getattr(few.moved, name).mean, expected, atol=2e-5)
+    # And the weights are those of the other analysis.
+    collected = bs.collect(model, bs.encode(model.tokenizer, texts, max_length=32), list(KINDS))
+    for name in KINDS:
+        np.testing.assert_allclose(found.weights[name].mean, collected[name].mean, rtol=1e-4)
+    moved = bs.collect(
+        model, bs.encode(model.tokenizer, texts[:4], max_length=32), ['self'],
+        maps_of=bs.shares_of_norms,
+    )  # fmt: skip
+    np.testing.assert_allclose(moved['self'].mean, few.moved.norms['self'].mean, rtol=1e-5)
+
+
+def test_findings_are_means_of_the_frames(found):
+    findings = {each.name: each for each in found.findings()}
+    kinds = found.frames()['kinds'].query('kind == "all [SEP]"')
+    sep = findings['moved from [SEP]']
+    assert sep.estimate == pytest.approx(kinds['norms'].mean())
+    assert sep.numbers['weights'] == pytest.approx(kinds['weights'].mean())
+    mixing = found.frames()['mixing'].set_index('way')
+    last = findings['how much of a token comes from others']
+    assert last.estimate == pytest.approx(mixing.loc[MIXING[-1], 'percent'])
+    assert last.low < last.estimate < last.high
+    assert mixing.loc['weights', 'published: bert-base-uncased'] == pytest.approx(96.41)
+    layers = found.frames()['mixing_layers'].query('way == "norms"')['percent']
+    assert layers.mean() == pytest.approx(mixing.loc['norms', 'percent'])
+
+
+def test_sinks_by_weights_and_by_norms(found):
+    """A head is a sink from a half on, at whatever kind has most."""
+    weights, norms = np.full((3, 4), 0.1), np.full((3, 4), 0.1)
+    weights[0, 1], weights[2, 3], norms[2, 3] = 0.5, 0.7, 0.2
+    stops = np.full((3, 4), 0.2)
+    stops[1, 0] = 0.9
+    few = {'[CLS]': table(np.full((3, 4), 0.05))}
+    outputs = np.ones((3, 4))
+    outputs[1, 1] = 0.05
+    mine = made(
+        found,
+        weights=few | {'all [SEP]': table(weights), 'period or comma': table(stops / 3)},
+        norms=few | {'all [SEP]': table(norms), 'period or comma': table(stops)},
+        outputs=table(outputs),
+    )
+    heads = {group: np.argwhere(where).tolist() for group, where in mine.inactive.items()}
+    assert heads == {BY_WEIGHTS: [[0, 1], [2, 3]], BY_NORMS: [[1, 0]], BY_OUTPUT: [[1, 1]]}
+    said = {each.name: each.sentence for each in mine.findings()}
+    assert said[BY_WEIGHTS] == (
+        'Of 12 heads, 2 give at least half of their attention to one of [CLS], [SEP], or full '
+        'stops and commas ([SEP]: 2). Of what they move, 0.15 comes from there on average.'
+    )
+    assert said[BY_NORMS].endswith('full stops and commas (full stops and commas: 1).')
+    assert 'Least is L2-H2, with 0.05 (0.05 to 0.05).' in said['least output of a head']
+    frame = mine.frames()['inactive'].set_index('inactive')
+    assert frame['which'].tolist() == ['L1-H2, L3-H4', 'L2-H1', 'L2-H2']
+    activity = mine.frames()['activity'].query('layer == 2 and head == 1').iloc[0]
+    assert activity['most_by_norms'] == 'period or comma' and activity['share_of_norms'] == 0.9
+
+
+def test_what_losing_them_does(found, results, model, texts):
+    ablated = results['ablation'].sets['heads']
+    lost = found.lost
+    assert lost.metric == ablated.metric and lost.examples == 24
+    np.testing.assert_array_equal(lost.difference.ravel(), ablated.found.difference)
+    equal, changes = np.zeros((2, 3, 4), bool)
+    equal[0, 1], changes[2, 3] = True, True
+    weights = np.where(np.arange(12).reshape(3, 4) % 5 == 1, 0.8, 0.1)  # L1-H2, L2-H3, L3-H4
+    mine = dataclasses.replace(
+        made(found, weights={'all [SEP]': table(weights)}),
+        lost=dataclasses.replace(
+            lost, equal=equal, changes=changes, difference=np.where(weights > 0.5, -0.02, 0.01)
+        ),
+    )
+    said = {each.name: each for each in mine.findings()}[f'losing {BY_WEIGHTS}']
+    assert said.estimate == 1 and said.sentence.endswith(
+        'the loss of 1 changes it significantly, and for 1 these examples cannot tell. On average, '
+        'the loss of one of them changes it by 2.00 points, and that of another head by 1.00.'
+    )
+    without = dataclasses.replace(mine, lost=None)
+    assert not any(each.name.startswith('losing') for each in without.findings())
+    assert any('was not measured' in note for note in without.notes())
+    assert 'points_without_it' not in without.frames()['activity']
+    assert lost_in(None, (3, 4)) is None
+    with pytest.raises(ValueError, match=r'model of \[3, 4\] layers and heads, and this one has'):
+        lost_in(results['ablation'], (3, 5))
+    layers = dataclasses.replace(results['ablation'], sets={})
+    assert lost_in(layers, (3, 4)) is None
+
+
+def test_texts_without_full_stops(model):
+    plain = bs.analyses.contributions(model, [('the cat ran', 'he saw it')] * 2)
+    assert 'period or comma' not in plain.kinds and 'period or comma' not in str(plain.figures())
+    assert not any('full stops and commas 0' in each.sentence for each in plain.findings())
+    assert 'nan' not in str(plain) and plain.figures()['weights_and_norms'].caption
+
+
+def test_before_or_after_attention(found):
+    assert not any('LayerNorm stands before' in note for note in found.notes())
+    before = dataclasses.replace(found, norm_first=True)
+    assert any('LayerNorm stands before' in note for note in before.notes())
+
+
+def test_the_claim_is_made_beside_its_result(results, found):
+    claim = verdicts.SEP_MOVES_LITTLE
+    (verdict,) = (each for each in results['claims'].verdicts if each.claim == claim)
+    assert verdict.verdict != verdicts.NOT_MEASURED
+    others = bs.analyses.claims(results['look_at'])
+    assert claim not in [each.claim for each in others.verdicts]
+
+
+def test_no_head_attends_to_sep():
+    found = verdicts.sep_moves_little(table(np.full((3, 4), 0.4)), table(np.full((3, 4), 0.4)))
+    assert found.verdict == verdicts.UNDECIDED
+    assert found.evidence == 'None of 12 heads gives [SEP] more than half of its attention.'
+    few = verdicts.sep_moves_little(
+        table(np.full((3, 4), 0.9), count=5.0), table(np.full((3, 4), 0.1), count=5.0)
+    )
+    assert few.verdict == verdicts.TOO_FEW
