@@ -26,6 +26,8 @@ _MEMBERS = {
     'ablation.sweep': ('Swept', 'sweep', 'sweep_batches'),
     'cache': ('enable_cache',),
     'contributions.norms': ('norms_of_heads', 'shares_of_norms'),
+    'contributions.decomposition': ('Decomposition', 'decompose'),
+    'contributions.scores': ('TokenScores', 'token_scores'),
     'data.annotation': ('Annotation', 'Link', 'Span', 'read_annotations', 'write_annotations'),
     'data.corpus': ('read_corpus',),
     'data.encoding': ('Batch', 'bucket', 'encode', 'mark', 'tokenize'),
@@ -94,7 +96,9 @@ if TYPE_CHECKING:
     from bert_secrets_jax.ablation.sweep import Swept, sweep, sweep_batches
     from bert_secrets_jax.analyses import verdicts as claims
     from bert_secrets_jax.cache import enable_cache
+    from bert_secrets_jax.contributions.decomposition import Decomposition, decompose
     from bert_secrets_jax.contributions.norms import norms_of_heads, shares_of_norms
+    from bert_secrets_jax.contributions.scores import TokenScores, token_scores
     from bert_secrets_jax.data.annotation import (
         Annotation,
         Link,

@@ -104,6 +104,8 @@ def sweep_all(
     descent: Descent,
     *,
     folder: str | pathlib.Path | None,
+    what: str | None = None,
+    unit: str = 'masks x examples',
 ) -> np.ndarray:
     """Return the logits [M, E, ...] of all batches, and show the progress.
 
@@ -112,6 +114,7 @@ def sweep_all(
       batches: The batches.
       descent: The computation, which lacks no replacement.
       folder: As in `sweep_examples`.
+      what, unit: What the progress is of, and what it counts; None names the masks.
     """
     files = [None] * len(batches)
     if folder is not None:
@@ -122,9 +125,9 @@ def sweep_all(
         logging.info('%d of %d batches are done.', len(batches) - len(waiting), len(batches))
     for index in progress(
         waiting,
-        f'Ablation ({len(descent.which)} masks)',
+        what or f'Ablation ({len(descent.which)} masks)',
         size=lambda index: batches[index].size * len(descent.which),
-        unit='masks x examples',
+        unit=unit,
     ):
         _complete(parts[index], descent, batches[index], files[index])
     found = of_one_length(logits for logits, _ in parts)

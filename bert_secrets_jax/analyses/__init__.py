@@ -12,6 +12,7 @@ No analysis needs command-line flags or a folder. Each is in a module of its own
 from bert_secrets_jax.analyses.ablation import Ablation, ablation
 from bert_secrets_jax.analyses.ablation_over_seeds import AblationOverSeeds, ablation_over_seeds
 from bert_secrets_jax.analyses.attention_change import AttentionChange, attention_change
+from bert_secrets_jax.analyses.attribution import Attribution, attribution
 from bert_secrets_jax.analyses.claims import Claims, claims
 from bert_secrets_jax.analyses.cls_tokens import ClsTokens, cls_tokens
 from bert_secrets_jax.analyses.clusters import Clusters, clusters
@@ -43,6 +44,7 @@ __all__ = [
     'Ablation',
     'AblationOverSeeds',
     'AttentionChange',
+    'Attribution',
     'Claims',
     'ClsTokens',
     'Clusters',
@@ -72,6 +74,7 @@ __all__ = [
     'ablation',
     'ablation_over_seeds',
     'attention_change',
+    'attribution',
     'claims',
     'cls_tokens',
     'clusters',

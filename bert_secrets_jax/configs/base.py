@@ -191,6 +191,9 @@ def get_config(arg: str = '') -> ConfigDict:
                 # a pass over these examples for every head, so that 0 leaves them out.
                 'permutations': 0,
             },
+            # The tokens of so many of the ablated texts are scored by all methods, and deleted one
+            # by one; 0 is all. On a CPU, a text takes seconds.
+            'attribution': {'max_examples': 25},
             'prune': {
                 # Random orders to compare with.
                 'draws': 10,
@@ -263,6 +266,7 @@ def shrink(config: ConfigDict) -> ConfigDict:
     config.probe.epochs = 1
     config.gates.epochs = 1
     config.importance.max_examples = 12
+    config.attribution.max_examples = 6
     config.prune.draws = 2
     config.prune.batch_sizes = ''
     config.replacements.max_examples = 8

@@ -50,6 +50,7 @@ NUMBERS: Mapping[str, Range] = types.MappingProxyType(
         'ablation.chunk_tokens': Range(0, 100_000_000),
         'importance.max_examples': _COUNT_OR_ALL,
         'importance.permutations': Range(0, 100_000),
+        'attribution.max_examples': _COUNT_OR_ALL,
         'prune.draws': Range(0, 1_000),
         'prune.tolerance': Range(0.0, 1.0, whole=False, without=1.0),
         'replacements.max_examples': _COUNT_OR_ALL,

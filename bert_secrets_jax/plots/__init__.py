@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         interaction_matrix,
     )
     from bert_secrets_jax.plots.maps import head_maps, map_grid
+    from bert_secrets_jax.plots.methods import interval_panels, share_curves
     from bert_secrets_jax.plots.points import head_scatter, planes, points_by_row, scores_by_heads
     from bert_secrets_jax.plots.profiles import (
         distance_histograms,
@@ -50,6 +51,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
             'interaction_matrix',
         ),
         'maps': ('head_maps', 'map_grid'),
+        'methods': ('interval_panels', 'share_curves'),
         'points': ('head_scatter', 'planes', 'points_by_row', 'scores_by_heads'),
         'profiles': (
             'distance_histograms',

@@ -89,6 +89,7 @@ def programs() -> dict[str, str]:
         'importance': 'which heads matter, by several scores, and which of the scores tell',
         'prune': 'how many heads can go, in which order, and what that saves',
         'contributions': 'what heads move beside what they look at, and inactive heads',
+        'attribution': 'which tokens a prediction comes from, and which method explains it best',
         'roles': 'positional, syntactic and rare-token heads, and whether they stay',
         'replacements': 'what replaces a head: nothing, a mean, the best constant',
         'subnetworks': 'heads that survive pruning, trained again, beside others',

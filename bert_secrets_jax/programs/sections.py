@@ -36,6 +36,7 @@ from bert_secrets_jax.analyses.ablation_over_seeds import (
     assess_over_seeds,
 )
 from bert_secrets_jax.analyses.attention_change import AttentionChange, change_statistics
+from bert_secrets_jax.analyses.attribution import Attribution, attribution
 from bert_secrets_jax.analyses.claims import Claims, claims
 from bert_secrets_jax.analyses.cls_tokens import ClsTokens, cls_statistics
 from bert_secrets_jax.analyses.clusters import Clusters, cluster_statistics, from_tables
@@ -872,6 +873,25 @@ def _subnetworks(study: Study, _) -> Subnetworks:
     return dataclasses.replace(found, subject=study.subject)
 
 
+def _attribution(study: Study, _) -> Attribution:
+    wanted, seed = study.config.attribution.max_examples, study.config.seed
+    depends_on = {name: each for name, each in study.on_ablated().items() if name in _OF_SCORES}
+    found = study.kept_whole(
+        'attribution',
+        Attribution,
+        depends_on | {'max_examples': wanted, 'seed': seed, 'task': study.task},
+        lambda folder: attribution(
+            study.ablated_model(),
+            draw(study.ablated_texts, wanted, seed, setting='attribution.max_examples'),
+            seed=seed,
+            folder=folder,
+            subject=study.subject,
+            **study.encoding,
+        ),
+    )
+    return dataclasses.replace(found, subject=study.subject)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class _OfRoles:
     """What the roles of heads are read from, as a file keeps it."""
@@ -987,6 +1007,7 @@ SECTIONS: Mapping[str, Section] = {
     'subnetworks': Section(_subnetworks, needs=_needs_finetuning),
     'gates': Section(_gates, needs=_needs_both),
     'contributions': Section(_contributions, _contributions_wants),
+    'attribution': Section(_attribution, needs=_needs_classifier),
     'roles': Section(_roles),
     # Shows the findings of the others for each head.
     'maps': Section(_example_maps, _telling),

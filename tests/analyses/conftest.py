@@ -164,6 +164,10 @@ def results(model, masked_lm, tuned, texts, settings):
     found['contributions'] = analyses.contributions(
         model, texts, ablation=found['ablation'], **common
     )
+    found['attribution'] = analyses.attribution(
+        tuned, texts, methods=('random', 'rollout', 'DecompX', 'gradient x input'), max_length=32,
+        **subject,
+    )  # fmt: skip
     found['roles'] = analyses.roles(
         model,
         texts,

@@ -19,6 +19,7 @@ NAMES = (
     'attention_change', 'finetuning', 'ablation', 'ablation_over_seeds', 'interactions',
     'gates', 'example_maps', 'masked_lm_ablation', 'clusters', 'look_at', 'syntax_heads', 'probing',
     'outliers', 'importance', 'pruning', 'replacements', 'subnetworks', 'contributions',
+    'attribution',
     'roles', 'claims', 'overview',
 )  # fmt: skip
 

@@ -75,6 +75,8 @@ def test_results_are_files(finished):
         'contributions_mixing',
         'contributions_heads',
         'contributions_outputs',
+        'attribution_curves',
+        'attribution_methods',
         'roles',
     ):
         for suffix in ('pdf', 'svg', 'png'):
@@ -91,7 +93,7 @@ def test_results_are_files(finished):
     # One pass for all sections, and one for each fine-tuned model.
     assert log.count('Attention: 20/20 examples') == 1
     assert log.count('Change (seed 0): 20/20') == log.count('Change (seed 1): 20/20') == 1
-    assert 'Section 21 of 21: claims' in log and 'failed' not in log
+    assert 'Section 22 of 22: claims' in log and 'failed' not in log
     page = (workdir / 'report.html').read_text()
     assert 'on 20 examples of MRPC dev' in page and 'the paper, digitised' in page
     assert '87.9 / 82.3' in page and 'fine-tuned on 20 examples of MRPC train' in page

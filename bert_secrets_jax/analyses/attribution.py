@@ -1,0 +1,497 @@
+"""Which tokens a prediction comes from, by many methods, and which method explains this model.
+
+All methods take one test: what the model does without the tokens that they name.
+
+Shapes: E texts, M methods, P shares of tokens.
+"""
+
+import dataclasses
+import functools
+import math
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+import scipy.special
+from jax.sharding import Mesh
+
+from bert_secrets_jax import plots
+from bert_secrets_jax.ablation.masked_lm import FEW
+from bert_secrets_jax.ablation.significance import LEVEL
+from bert_secrets_jax.analyses.ablation import assessed_metrics, what_is_tested
+from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
+from bert_secrets_jax.analyses.models import Models, labels_of, one_model
+from bert_secrets_jax.contributions.decomposition import check_classifies
+from bert_secrets_jax.contributions.faithfulness import (
+    MEASURES,
+    SHARES,
+    Compared,
+    Faithfulness,
+    compare,
+    faithfulness,
+)
+from bert_secrets_jax.contributions.scores import (
+    METHODS,
+    RANDOM,
+    SOURCES,
+    TIMES_INPUT,
+    TokenScores,
+    check_methods,
+    scores_of,
+)
+from bert_secrets_jax.data.encoding import tokenize
+from bert_secrets_jax.data.tasks import Text, as_examples
+from bert_secrets_jax.files import fingerprint
+from bert_secrets_jax.finetune.metrics import predictions
+from bert_secrets_jax.runs import store
+from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+
+SOURCE = 'DeYoung et al. 2020'
+RIVALS = (RANDOM, TIMES_INPUT)
+# The column of the exact effect beside the methods' scores of a token.
+EFFECT = 'effect of deleting it'
+# Of shorter texts (their median), shares of tokens are one or two tokens.
+SHORT = 6
+_UNITS = {
+    'rank correlation': "Spearman's rank correlation",
+    'comprehensiveness': 'fall of the probability',
+    'sufficiency': 'fall of the probability',
+}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ScoredText:
+    """The scores of the tokens of one text, to be shown above it.
+
+    Attributes:
+      tokens: The T wordpieces.
+      special: [T] Whether a token is a [CLS] or [SEP] that the tokenizer added.
+      prediction: The name of the predicted class, or the predicted value of a regression.
+      probability: The probability of the predicted class; NaN of a regression.
+      scores: [T] The scores by each method, and under `EFFECT` what deleting the token takes from
+        the logit of the predicted class less the mean of the others.
+    """
+
+    tokens: tuple[str, ...]
+    special: np.ndarray
+    prediction: str
+    probability: float
+    scores: Mapping[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class Attribution(Result):
+    """Scores of tokens by several methods, and how far each says what the model does.
+
+    Attributes:
+      subject: The names of the model and the texts.
+      test: What the test of all methods found, text by text.
+      classes: The number of classes; 1 for a regression.
+      learnt: What is tested to tell whether the model has learnt anything: the metric, its value,
+        the share of the larger class, and the p-value; None if not all texts have labels.
+      token_scores: The scores of the tokens of the first texts.
+      seed: The seed of the bootstraps.
+    """
+
+    FORMAT: ClassVar[int] = 1
+
+    subject: Subject
+    test: Faithfulness
+    classes: int
+    learnt: tuple[str, float, float, float] | None
+    token_scores: tuple[ScoredText, ...]
+    seed: int
+
+    @property
+    def title(self) -> str:
+        return 'Which tokens a prediction comes from'
+
+    @functools.cached_property
+    def compared(self) -> dict[str, Compared]:
+        """The methods compared by each measure that applies to two texts or more."""
+        found = {}
+        for measure, values in self.test.measures.items():
+            if (~np.isnan(values).any(axis=0)).sum() > 1:
+                found[measure] = compare(
+                    self.test.methods,
+                    values,
+                    rivals=RIVALS,
+                    more_is_better=MEASURES[measure],
+                    level=LEVEL,
+                    seed=self.seed,
+                )
+        return found
+
+    @property
+    def _texts(self) -> int:
+        return len(self.test.tokens)
+
+    @property
+    def _fall(self) -> str:
+        return 'change of the value' if self.classes == 1 else 'fall of the probability'
+
+    def frames(self):
+        return {
+            'methods': framed(
+                (
+                    'method', 'measure', 'mean', 'low', 'high',
+                    *(f'{name}{rival}' for rival in _RIVALS for name in _BEYOND), 'texts', 'source',
+                ),
+                list(self._rows()),
+                f'Means over texts with 95 % intervals. Rank correlation: of the scores of tokens '
+                f'and the effect of deleting each, by magnitude and by sign. The others are means '
+                f'of the {self._fall} over shares of tokens ({_percents(self.test.shares)}): '
+                f'comprehensiveness without the best tokens (more is better), sufficiency with '
+                f'them alone (less is better). Differences are paired, and p-values corrected for '
+                f'all methods (max-T).',
+            ),
+            'curves': framed(
+                ('method', 'measure', 'share', 'mean'),
+                [
+                    (method, measure, float(share), float(each[row, column].mean()))
+                    for measure, each in self._curves.items()
+                    for row, method in enumerate(self.test.methods)
+                    for column, share in enumerate(self.test.shares)
+                ],
+                f'Mean {self._fall} by the share of tokens that is deleted or kept.',
+            ),
+            'tokens': framed(
+                ('text', 'place', 'token', 'special', *self.test.methods, EFFECT),
+                [
+                    (
+                        number, place + 1, token, bool(text.special[place]),
+                        *(
+                            float(text.scores[method][place])
+                            for method in (*self.test.methods, EFFECT)
+                        ),
+                    )
+                    for number, text in enumerate(self.token_scores, 1)
+                    for place, token in enumerate(text.tokens)
+                ],
+                'Scores of the tokens of some texts by each method, and what deleting the token '
+                'takes from the logit of the predicted class less the mean of the others.',
+            ),
+        }  # fmt: skip
+
+    @property
+    def _curves(self) -> dict[str, np.ndarray]:
+        return {
+            'comprehensiveness': self.test.comprehensiveness,
+            'sufficiency': self.test.sufficiency,
+        }
+
+    def _rows(self) -> Iterator[tuple]:
+        for measure, found in self.compared.items():
+            for row, method in enumerate(self.test.methods):
+                numbers = [found.mean[row], found.low[row], found.high[row]]
+                for rival in RIVALS:
+                    numbers += _beyond(found, rival, method, self.test.methods)
+                yield (method, measure, *map(float, numbers), found.texts, SOURCES[method])
+        for row, method in enumerate(self.test.methods):
+            known = self.test.signed[row][~np.isnan(self.test.signed[row])]
+            if len(known) > 1:
+                found = compare([method], known[None], rivals=(), more_is_better=True)
+                numbers = [found.mean[0], found.low[0], found.high[0]]
+                blank = [math.nan] * len(_BEYOND) * len(RIVALS)
+                yield (
+                    method, 'rank correlation with sign', *map(float, numbers), *blank, len(known),
+                    SOURCES[method],
+                )  # fmt: skip
+
+    def figures(self):
+        return Figures(
+            {
+                'attribution_curves': functools.partial(_draw_curves, self),
+                'attribution_methods': functools.partial(_draw_methods, self),
+            }
+            if self.compared
+            else {}
+        )
+
+    def findings(self):
+        return [*self._warnings(), *self._of_measures(), *self._beyond_rivals()]
+
+    def notes(self):
+        notes = [
+            'A score is about the logit of the predicted class less the mean of the others. '
+            'Methods that follow attention know no class, and only say how much of a token is '
+            'read. Of the tokens that are left, each moves up; [CLS] and [SEP] always stay.',
+            'A text without some tokens may be unlike any that the model has seen, and tokens that '
+            'say the same stand in for each other when one is deleted alone.',
+            'Random tokens are one draw for each text.',
+        ]
+        if self._texts < FEW:
+            notes.append('With so few texts, intervals are a little too narrow.')
+        return notes
+
+    def _warnings(self) -> Iterator[Finding]:
+        if self.learnt is not None and learnt_nothing(self.learnt[-1]):
+            yield not_learnt('the model', *self.learnt, self._texts)
+        median = float(np.median(self.test.tokens))
+        if median < SHORT or not self.compared:
+            yield Finding(
+                name='texts are too short',
+                warning=True,
+                estimate=median,
+                unit='tokens',
+                sample=self._texts,
+                sample_of='texts',
+                source=SOURCE,
+                template='The texts have {estimate:g} tokens that can be deleted (median of '
+                '{sample:,}), too few to tell methods apart: give longer texts.',
+            )
+
+    def _of_measures(self) -> Iterator[Finding]:
+        methods = self.test.methods
+        for measure, found in self.compared.items():
+            row = methods.index(found.best)
+            numbers = {
+                'best': found.best,
+                'measure': _TITLES[measure],
+                'unit_of': self._unit(measure),
+            }
+            template = (
+                'By {measure}, {best} explains this model best: {unit_of} {estimate:.2f} '
+                '({low:.2f} to {high:.2f}, {sample:,} texts)'
+            )
+            if RANDOM in methods and found.best != RANDOM:
+                numbers['random'] = float(found.mean[methods.index(RANDOM)])
+                template += ', of random tokens {random:.2f}'
+            rivals = [each for each in found.tied if each != found.best]
+            if rivals:
+                numbers['tied'] = ', '.join(rivals)
+                template += '. It cannot be told apart from {tied}.'
+            elif len(methods) > 1:
+                template += '. It is better than each other method.'
+            else:
+                template += '.'
+            yield Finding(
+                name=f'best method: {measure}',
+                estimate=float(found.mean[row]),
+                low=float(found.low[row]),
+                high=float(found.high[row]),
+                unit=self._unit(measure),
+                sample=found.texts,
+                sample_of='texts',
+                source=SOURCE,
+                template=template,
+                numbers=numbers,
+            )
+
+    def _beyond_rivals(self) -> Iterator[Finding]:
+        for rival in RIVALS:
+            for measure, found in self.compared.items():
+                if rival not in found.beyond:
+                    continue
+                others = [method for method in self.test.methods if method != rival]
+                effects = found.beyond[rival]
+                sign = 1 if MEASURES[measure] else -1
+                real = effects.corrected <= LEVEL
+                better = [
+                    method
+                    for method, each in zip(
+                        others, real & (sign * effects.difference > 0), strict=True
+                    )
+                    if each
+                ]
+                worse = int((real & (sign * effects.difference < 0)).sum())
+                yield Finding(
+                    name=f'better than {rival}: {measure}',
+                    estimate=len(better),
+                    unit='methods',
+                    sample=found.texts,
+                    sample_of='texts',
+                    source=SOURCE,
+                    template='By {measure}, {estimate} of {others} methods are significantly '
+                    'better than {rival} (corrected for all): {which}; {worse} are worse.',
+                    numbers={
+                        'measure': _TITLES[measure],
+                        'others': len(others),
+                        'rival': 'random tokens' if rival == RANDOM else rival,
+                        'which': ', '.join(better) or 'none',
+                        'worse': worse,
+                    },
+                )
+
+    def _unit(self, measure: str) -> str:
+        return _UNITS[measure] if measure == 'rank correlation' else self._fall
+
+
+_TITLES = {
+    'rank correlation': 'rank correlation with the effect of deleting each token',
+    'comprehensiveness': 'comprehensiveness (without its best tokens)',
+    'sufficiency': 'sufficiency (with its best tokens alone, less is better)',
+}
+_RIVALS = ('random', 'gradient_x_input')
+_BEYOND = ('beyond_', 'low_beyond_', 'high_beyond_', 'corrected_p_beyond_')
+
+
+def _beyond(found: Compared, rival: str, method: str, methods: Sequence[str]) -> list[float]:
+    """Return the paired difference of a method from a rival, its interval and its p-value."""
+    if rival not in found.beyond or method == rival:
+        return [math.nan] * len(_BEYOND)
+    row = [each for each in methods if each != rival].index(method)
+    effects = found.beyond[rival]
+    return [
+        each[row] for each in (effects.difference, effects.low, effects.high, effects.corrected)
+    ]
+
+
+def _percents(shares: np.ndarray) -> str:
+    return ', '.join(f'{100 * share:g}' for share in shares) + ' %'
+
+
+def _draw_curves(result: Attribution):
+    methods = result.test.methods
+    figure = plots.share_curves(
+        {
+            measure: {method: each[row].mean(axis=-1) for row, method in enumerate(methods)}
+            for measure, each in result._curves.items()
+        },
+        result.test.shares,
+        label=result._fall,
+        grey=RANDOM,
+    )
+    figure.caption = (
+        f'Mean {result._fall} of {result._texts} texts without the tokens that each method scores '
+        'highest (comprehensiveness, more is better) and with them alone (sufficiency, less is '
+        f'better): {result.subject.model}, {result.subject.texts}.'
+    )
+    return figure
+
+
+def _draw_methods(result: Attribution):
+    compared = result.compared
+    titles = {
+        measure: measure if MEASURES[measure] else f'{measure} (less is better)'
+        for measure in compared
+    }
+    figure = plots.interval_panels(
+        result.test.methods,
+        {
+            titles[measure]: (found.mean, found.low, found.high)
+            for measure, found in compared.items()
+        },
+        filled={
+            titles[measure]: np.array(
+                [each in (found.best, *found.tied) for each in result.test.methods]
+            )
+            for measure, found in compared.items()
+        },
+    )
+    figure.caption = (
+        'Each method by each measure, means over texts with 95 % intervals. Filled are the best '
+        'method and those that cannot be told apart from it (paired, corrected for all pairs): '
+        f'{result.subject.model}, {result.subject.texts}.'
+    )
+    return figure
+
+
+def attribution(
+    tuned: Models,
+    examples: Sequence[Text],
+    *,
+    methods: Sequence[str] = METHODS,
+    shares: Sequence[float] = SHARES,
+    shown: int = 5,
+    seed: int = 0,
+    max_length: int = 128,
+    tokens_per_batch: int = 2048,
+    chunk_tokens: int | None = None,
+    mesh: Mesh | None = None,
+    folder: str | pathlib.Path | None = None,
+    subject: Subject | None = None,
+) -> Attribution:
+    """Score the tokens of texts by several methods, and test which says what the model does.
+
+    It takes a pass for each token of each text and up to two for each method and share, besides
+    what the methods take (see `token_scores`).
+
+    Args:
+      tuned: The model, with a classifier of texts or a regression. Of several, the first is used.
+      examples: The texts; where all have labels, it is also told whether the model has learnt
+        anything.
+      methods: The names of the methods, of `contributions.scores.METHODS`.
+      shares: The shares of tokens that are deleted or kept.
+      shown: The number of texts, the first ones, whose scores are kept to be shown.
+      seed: The seed of random tokens, of the order of equal scores, and of bootstraps.
+      max_length, tokens_per_batch, chunk_tokens, mesh, folder: As in `sweep_examples`.
+      subject: The names of the model and the texts, for sentences and captions.
+
+    Raises:
+      TypeError: The model or the texts are something else.
+      ValueError: The model has no classifier of texts, or heads were removed from it; a method is
+        unknown, a share is out of range, or a label is none of the model's.
+      FloatingPointError: The model predicts NaN or infinity.
+    """
+    model, subject, examples = one_model(tuned), subject or Subject(), as_examples(examples)
+    check_classifies(model)
+    check_methods(methods)
+    config, labels = model.config, None
+    if all(example.label is not None for example in examples):
+        labels = labels_of(examples, config)
+    encoded = tokenize(model.tokenizer, examples, max_length=max_length)
+
+    def compute() -> TokenScores:
+        return scores_of(
+            model,
+            encoded,
+            methods=methods,
+            seed=seed,
+            max_length=max_length,
+            tokens_per_batch=tokens_per_batch,
+            mesh=mesh,
+        )
+
+    name = ''
+    if folder is not None:
+        name = fingerprint(
+            model.params,
+            repr(config),
+            encoded.input_ids,
+            encoded.token_type_ids,
+            list(methods),
+            seed,
+        )
+    scores = store.kept(folder, name, TokenScores, compute)
+    test = faithfulness(
+        model,
+        encoded,
+        scores,
+        shares=shares,
+        seed=seed,
+        max_length=max_length,
+        tokens_per_batch=tokens_per_batch,
+        chunk_tokens=chunk_tokens,
+        mesh=mesh,
+        folder=folder,
+    )
+    learnt = None
+    if labels is not None:
+        metrics = assessed_metrics(config.num_labels, subject.task)
+        tested = what_is_tested(metrics, config.num_labels, predictions(scores.logits), labels)
+        learnt = tuple(tested.values())
+    texts = range(min(shown, len(examples)))
+    return Attribution(
+        subject=subject,
+        test=test,
+        classes=config.num_labels,
+        learnt=learnt,
+        token_scores=tuple(_shown(config.label_names, scores, test, text) for text in texts),
+        seed=seed,
+    )
+
+
+def _shown(names: Sequence[str], scores: TokenScores, test: Faithfulness, text: int) -> ScoredText:
+    logits = scores.logits[text].astype(np.float64)
+    top = int(logits.argmax())
+    of_class = len(logits) > 1
+    return ScoredText(
+        tokens=tuple(scores.tokens[text]),
+        special=scores.special[text],
+        prediction=names[top] if of_class else f'{logits[0]:.3g}',
+        probability=float(scipy.special.softmax(logits)[top]) if of_class else math.nan,
+        scores={method: each[text] for method, each in scores.scores.items()}
+        | {EFFECT: test.effects[text]},
+    )

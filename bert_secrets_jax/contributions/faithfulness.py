@@ -1,0 +1,361 @@
+"""Whether scores of tokens say what the model does without these tokens: one test for all methods.
+
+The texts lose tokens, and the model reads the rest from the start: the tokens after move up, and
+[CLS] and [SEP] always stay.
+
+- Each token alone: does the method rank the tokens as their deletion does?
+- The share of tokens with the highest scores (comprehensiveness), or all others (sufficiency):
+  how much does the probability of the predicted class fall (DeYoung et al. 2020, "ERASER")? A good
+  method has a large fall of the first kind and a small one of the second. Means over shares are
+  called AOPC there.
+
+Shapes: E texts, V variants of texts, M methods, P shares.
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import jax.numpy as jnp
+import numpy as np
+import scipy.special
+import scipy.stats
+from jax.sharding import Mesh
+from jaxtyping import Bool, Float, Int
+
+from bert_secrets_jax.ablation.masked_lm import LossEffects, assess_losses
+from bert_secrets_jax.ablation.masks import none
+from bert_secrets_jax.ablation.resumable import sweep_all, tokens_of_batch
+from bert_secrets_jax.ablation.significance import holm
+from bert_secrets_jax.ablation.sweep import Descent
+from bert_secrets_jax.brief import brief
+from bert_secrets_jax.contributions.scores import SIGNED, TokenScores, of_prediction
+from bert_secrets_jax.data.encoding import Encoded, bucket
+from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.paper import spearman
+
+SHARES = (0.1, 0.2, 0.3, 0.5)
+# Of fewer tokens there is no ranking to speak of.
+_FEWEST_TOKENS = 3
+# What is measured, and whether more of it is better.
+MEASURES: Mapping[str, bool] = {
+    'rank correlation': True,
+    'comprehensiveness': True,
+    'sufficiency': False,
+}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Faithfulness:
+    """What the test found, text by text.
+
+    Attributes:
+      methods: The names of the methods.
+      shares: [P] The shares of tokens that are deleted or kept.
+      tokens: [E] The number of tokens that can be deleted.
+      rank: [M, E] Rank correlation over tokens of the score (its magnitude, if it has a sign) with
+        the magnitude of the effect of deleting the token; 0 where the scores rank nothing, NaN
+        where the effects do not, or there are fewer than three tokens.
+      signed: [M, E] The same of both with their signs; NaN of methods without.
+      comprehensiveness: [M, P, E] The fall of the predicted class's probability without the best
+        tokens; the magnitude of the change of the value in a regression.
+      sufficiency: [M, P, E] The same with the best tokens alone.
+      effects: [T] for each text, what deleting each token takes from the logit of the predicted
+        class less the mean of the others; 0 for [CLS] and [SEP].
+    """
+
+    methods: tuple[str, ...]
+    shares: Float[np.ndarray, ' P']
+    tokens: Int[np.ndarray, ' E']
+    rank: Float[np.ndarray, 'M E']
+    signed: Float[np.ndarray, 'M E']
+    comprehensiveness: Float[np.ndarray, 'M P E']
+    sufficiency: Float[np.ndarray, 'M P E']
+    effects: tuple[np.ndarray, ...]
+
+    __repr__ = brief
+
+    @property
+    def measures(self) -> dict[str, Float[np.ndarray, 'M E']]:
+        """Each of `MEASURES` of each text; NaN where it does not apply."""
+        return {
+            'rank correlation': self.rank,
+            'comprehensiveness': self.comprehensiveness.mean(axis=1),
+            'sufficiency': self.sufficiency.mean(axis=1),
+        }
+
+
+def faithfulness(
+    pretrained: Pretrained,
+    encoded: Encoded,
+    scores: TokenScores,
+    *,
+    shares: Sequence[float] = SHARES,
+    seed: int = 0,
+    max_length: int = 128,
+    tokens_per_batch: int = 2048,
+    chunk_tokens: int | None = None,
+    mesh: Mesh | None = None,
+    folder: str | pathlib.Path | None = None,
+) -> Faithfulness:
+    """Test whether scores of tokens say what the model does without these tokens.
+
+    It takes a pass for each token, and up to two for each method and share; what several methods
+    ask for is computed once.
+
+    Args:
+      pretrained: The model, with a classifier of texts or a regression.
+      encoded: The tokenised texts.
+      scores: Their scores by the methods.
+      shares: The shares of tokens that are deleted or kept, above 0 and below 1; of each text, at
+        least one token.
+      seed: The seed by which tokens with the same score are put in order.
+      max_length: The greatest number of tokens.
+      tokens_per_batch, chunk_tokens, mesh, folder: As in `sweep_examples`.
+
+    Raises:
+      ValueError: A share is out of range.
+    """
+    if not shares or not all(0 < share < 1 for share in shares):
+        raise ValueError(f'Shares lie between 0 and 1, such as {SHARES}, not {tuple(shares)}.')
+    plan = _Plan.of(scores, shares, seed)
+    descent = Descent.start(
+        pretrained,
+        none(pretrained.config),
+        baseline='zero',
+        replacement=None,
+        chunk_tokens=chunk_tokens,
+        mesh=mesh,
+    )
+    batches = bucket(
+        kept_tokens(encoded, plan.text, plan.kept),
+        max_length=max_length,
+        tokens_per_batch=tokens_of_batch(descent, tokens_per_batch),
+        batch_multiple=descent.devices,
+    )
+    (logits,) = sweep_all(
+        pretrained, batches, descent, folder=folder, what='Texts without tokens', unit='texts'
+    )
+    # float64, for differences of probabilities.
+    logits = logits.astype(np.float64)
+    weights = np.asarray(of_prediction(jnp.asarray(logits[plan.whole])), np.float64)
+    if logits.shape[-1] == 1:
+        values = logits[:, 0]
+    else:
+        classes = logits[plan.whole].argmax(axis=-1)[plan.text]
+        values = scipy.special.softmax(logits, axis=-1)[np.arange(len(logits)), classes]
+    fall = values[plan.whole] - values[np.stack([plan.without_best, plan.only_best])]
+    if logits.shape[-1] == 1:
+        fall = np.abs(fall)
+    margins = (logits * weights[plan.text]).sum(axis=-1)
+    effects, methods = [], tuple(scores.scores)
+    rank, signed = np.full((2, len(methods), len(scores.tokens)), np.nan)
+    for text, (special, alone) in enumerate(zip(scores.special, plan.without_one, strict=True)):
+        effect = margins[plan.whole[text]] - margins[alone]
+        effects.append(np.zeros(len(special)))
+        effects[-1][~special] = effect
+        for row, method in enumerate(methods):
+            score = scores.scores[method][text][~special]
+            rank[row, text] = _rank(np.abs(score), np.abs(effect))
+            if method in SIGNED:
+                signed[row, text] = _rank(score, effect)
+    return Faithfulness(
+        methods=methods,
+        shares=np.array(shares),
+        tokens=np.array([int((~special).sum()) for special in scores.special]),
+        rank=rank,
+        signed=signed,
+        comprehensiveness=fall[0],
+        sufficiency=fall[1],
+        effects=tuple(effects),
+    )
+
+
+def _rank(score: np.ndarray, effect: np.ndarray) -> float:
+    if len(effect) < _FEWEST_TOKENS or len(np.unique(effect)) < 2:
+        return np.nan
+    found = spearman(score, effect)
+    return 0.0 if np.isnan(found) else found
+
+
+@dataclasses.dataclass(frozen=True)
+class _Plan:
+    """Which variants of the texts are run, each once.
+
+    Attributes:
+      text: [V] The text of each variant.
+      kept: [V, T] Which of its tokens are left.
+      whole: [E] The variant with all tokens.
+      without_one: The variants without each token that can be deleted, for each text.
+      without_best, only_best: [M, P, E] The variants without the best tokens, and with them alone.
+    """
+
+    text: Int[np.ndarray, ' V']
+    kept: Bool[np.ndarray, 'V T']
+    whole: Int[np.ndarray, ' E']
+    without_one: Sequence[Int[np.ndarray, ' _']]
+    without_best: Int[np.ndarray, 'M P E']
+    only_best: Int[np.ndarray, 'M P E']
+
+    @classmethod
+    def of(cls, scores: TokenScores, shares: Sequence[float], seed: int) -> '_Plan':
+        width = max(map(len, scores.special))
+        numbers: dict[tuple[int, bytes], int] = {}
+        kept = []
+
+        def number(text: int, left: np.ndarray) -> int:
+            """Return the number of a variant, which has one by then."""
+            left = np.pad(left, (0, width - len(left)))
+            found = numbers.setdefault((text, left.tobytes()), len(kept))
+            if found == len(kept):
+                kept.append(left)
+            return found
+
+        whole, without_one = [], []
+        count = len(scores.special)
+        best = np.zeros((2, len(scores.scores), len(shares), count), int)
+        for text, special in enumerate(scores.special):
+            places = np.flatnonzero(~special)
+            everything = np.ones(len(special), bool)
+            whole.append(number(text, everything))
+            without_one.append(
+                np.array([number(text, _without(everything, [place])) for place in places], int)
+            )
+            for row, method in enumerate(scores.scores):
+                # Equal scores in a random order, not from left to right.
+                ties = np.random.default_rng([seed, text, row]).random(len(places))
+                order = places[np.lexsort((ties, -scores.scores[method][text][places]))]
+                for column, share in enumerate(shares):
+                    top = order[: int(np.ceil(share * len(places)))]
+                    rest = np.setdiff1d(places, top)
+                    best[0, row, column, text] = number(text, _without(everything, top))
+                    best[1, row, column, text] = number(text, _without(everything, rest))
+        return cls(
+            text=np.array([text for text, _ in numbers], int),
+            kept=np.stack(kept),
+            whole=np.array(whole),
+            without_one=without_one,
+            without_best=best[0],
+            only_best=best[1],
+        )
+
+
+def _without(everything: np.ndarray, places) -> np.ndarray:
+    left = everything.copy()
+    left[places] = False
+    return left
+
+
+def kept_tokens(
+    encoded: Encoded, text: Int[np.ndarray, ' V'], kept: Bool[np.ndarray, 'V T']
+) -> Encoded:
+    """Return texts with some of their tokens, each at the place to which it moves up.
+
+    A token keeps the segment that it is of.
+
+    Args:
+      encoded: The tokenised texts.
+      text: The text of each variant.
+      kept: Which of its tokens are left. The first is, at least.
+    """
+    # Those that are left first, in their order.
+    order = np.argsort(~kept, axis=1, kind='stable')
+    rows = text[:, None]
+    return Encoded(
+        input_ids=encoded.input_ids[rows, order],
+        token_type_ids=encoded.token_type_ids[rows, order],
+        special=encoded.special[rows, order],
+        lengths=kept.sum(axis=1),
+        offsets=encoded.offsets[rows, order],
+        text=encoded.text[rows, order],
+        tokenizer=encoded.tokenizer,
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Compared:
+    """Methods compared by one measure, text by text.
+
+    Attributes:
+      texts: The number of texts that the measure applies to.
+      mean, low, high: [M] The mean of each method, with its 95 % interval over texts.
+      beyond: By the name of a rival, how much the mean of each method is above the rival's: of all
+        methods but the rival, in their order; corrected p-values are for all of them.
+      best: The method with the best mean.
+      tied: The methods that cannot be told from the best: the paired t-tests of all pairs of
+        methods, corrected together (Holm).
+    """
+
+    texts: int
+    mean: Float[np.ndarray, ' M']
+    low: Float[np.ndarray, ' M']
+    high: Float[np.ndarray, ' M']
+    beyond: Mapping[str, LossEffects]
+    best: str
+    tied: tuple[str, ...]
+
+
+def compare(
+    methods: Sequence[str],
+    values: Float[np.ndarray, 'M E'],
+    *,
+    rivals: Sequence[str],
+    more_is_better: bool,
+    level: float = 0.05,
+    seed: int = 0,
+) -> Compared:
+    """Compare methods by a measure, with paired intervals and tests over texts.
+
+    Args:
+      methods: The names of the methods.
+      values: The measure of each text; NaN, for all methods, where it does not apply.
+      rivals: The methods that all others are compared with; those that are not there are left out.
+      more_is_better: Whether the greatest mean is the best.
+      level: The level of the tests that tell the best from others.
+      seed: The seed of the bootstrap that corrects for several methods.
+
+    Raises:
+      ValueError: The measure applies to fewer than two texts.
+    """
+    values = values[:, ~np.isnan(values).any(axis=0)]
+    count = values.shape[1]
+    if count < 2:
+        raise ValueError(
+            f'{count} texts have tokens that can be ranked, and two are needed: give longer texts, '
+            'or more of them.'
+        )
+    ones, nothing = np.ones(count, int), np.zeros(count)
+    of_all = assess_losses(values, nothing, ones, seed=seed)
+    beyond = {}
+    for rival in rivals:
+        others = [row for row, method in enumerate(methods) if method != rival]
+        if rival in methods and others:
+            against = values[methods.index(rival)]
+            beyond[rival] = assess_losses(values[others], against, ones, seed=seed)
+    best = int(np.argmax(of_all.difference * (1 if more_is_better else -1)))
+    return Compared(
+        texts=count,
+        mean=of_all.difference,
+        low=of_all.low,
+        high=of_all.high,
+        beyond=beyond,
+        best=methods[best],
+        tied=tuple(methods[row] for row in _tied(values, best, level)),
+    )
+
+
+def _tied(values: np.ndarray, best: int, level: float) -> list[int]:
+    """Return the rows whose mean cannot be told from that of the best."""
+    count = len(values)
+    firsts, seconds = np.triu_indices(count, 1)
+    differences = values[firsts] - values[seconds]
+    error = differences.std(axis=1, ddof=1) / np.sqrt(differences.shape[1])
+    # What is equal in all texts is not told apart.
+    t = np.abs(differences.mean(axis=1)) / np.where(error > 0, error, np.inf)
+    p_values = holm(2 * scipy.stats.t.sf(t, differences.shape[1] - 1))
+    with_best = {
+        int(first + second) - best: p
+        for first, second, p in zip(firsts, seconds, p_values, strict=True)
+        if best in (first, second)
+    }
+    return [row for row, p in sorted(with_best.items()) if p > level]

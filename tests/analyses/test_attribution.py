@@ -1,0 +1,95 @@
+"""What is said of methods of attribution, in worlds where it is known which is the best."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.analyses.attribution import EFFECT, Attribution, ScoredText
+from bert_secrets_jax.contributions.faithfulness import SHARES, Faithfulness
+
+METHODS = ('random', 'rollout', 'DecompX', 'gradient x input')
+TEXTS = 60
+
+
+def result_of(*, rank, tokens=20, learnt=('accuracy', 0.9, 0.5, 1e-6), classes=2):
+    """A result with these means of the rank correlations, and falls that are noise alone."""
+    rng = np.random.default_rng(0)
+    signed = np.full((len(METHODS), TEXTS), np.nan)
+    signed[2:] = rng.normal(0.3, 0.1, (2, TEXTS))
+    falls = rng.normal(0.2, 0.1, (2, len(METHODS), len(SHARES), TEXTS))
+    ranks = np.array(rank)[:, None] + rng.normal(0, 0.1, (len(METHODS), TEXTS))
+    if tokens < 3:
+        ranks[:] = np.nan
+    test = Faithfulness(
+        methods=METHODS,
+        shares=np.array(SHARES),
+        tokens=np.full(TEXTS, tokens),
+        rank=ranks,
+        signed=signed,
+        comprehensiveness=falls[0],
+        sufficiency=falls[1],
+        effects=(np.zeros(3),) * TEXTS,
+    )
+    scores = dict.fromkeys((*METHODS, EFFECT), np.array([0.1, 0.2, 0.3]))
+    text = ScoredText(
+        ('[CLS]', 'a', '[SEP]'), np.array([True, False, True]), 'positive', 0.9, scores
+    )
+    return Attribution(bs.analyses.Subject('tiny', 'own'), test, classes, learnt, (text,), 0)
+
+
+def finding(result, name):
+    (found,) = [each for each in result.findings() if each.name == name]
+    return found
+
+
+def test_the_best_method_is_said_where_it_can_be_told():
+    result = result_of(rank=(0.0, 0.2, 0.6, 0.1))
+    best = finding(result, 'best method: rank correlation')
+    assert 'DecompX explains this model best' in best.sentence
+    assert best.sentence.endswith('It is better than each other method.')
+    assert best.low < 0.6 < best.high and 'of random tokens 0.0' in best.sentence.replace('-', '')
+    # Falls are the same for all.
+    tied = finding(result, 'best method: comprehensiveness')
+    assert 'It cannot be told apart from' in tied.sentence
+    beyond = finding(result, 'better than random: rank correlation')
+    assert beyond.estimate == 3 and 'rollout, DecompX, gradient x input; 0 are' in beyond.sentence
+    none = finding(result, 'better than gradient x input: comprehensiveness')
+    assert none.estimate == 0 and 'none; 0 are worse' in none.sentence
+    assert not any(each.warning for each in result.findings())
+
+
+def test_frames_hold_paired_differences_and_signs():
+    result = result_of(rank=(0.0, 0.2, 0.6, 0.1))
+    frame = result.frames()['methods'].set_index(['measure', 'method'])
+    row = frame.loc['rank correlation', 'DecompX']
+    paired = result.test.rank[2] - result.test.rank[0]
+    assert row['beyond_random'] == pytest.approx(paired.mean())
+    half = 2.001 * paired.std(ddof=1) / np.sqrt(TEXTS)
+    assert row['low_beyond_random'] == pytest.approx(paired.mean() - half, abs=1e-4)
+    assert row['corrected_p_beyond_random'] < 0.01
+    assert np.isnan(frame.loc['rank correlation', 'random']['beyond_random'])
+    assert set(frame.loc['rank correlation with sign'].index) == {'DecompX', 'gradient x input'}
+    tokens = result.frames()['tokens']
+    assert tokens['special'].tolist() == [True, False, True] and EFFECT in tokens
+    curves = result.frames()['curves']
+    assert len(curves) == 2 * len(METHODS) * len(SHARES)
+
+
+def test_warnings_come_first():
+    short = result_of(rank=(0, 0, 0, 0), tokens=2)
+    first, *_ = short.findings()
+    assert first.warning and 'have 2 tokens that can be deleted' in first.sentence
+    assert 'rank correlation' not in short.compared and short.figures()
+    lost = result_of(rank=(0, 0, 0, 0), learnt=('accuracy', 0.5, 0.5, 0.6))
+    first, *_ = lost.findings()
+    assert first.warning and first.sentence.startswith('Not learnt: the model has accuracy')
+    unknown = dataclasses.replace(lost, learnt=None)
+    assert not any(each.warning for each in unknown.findings())
+
+
+def test_values_of_a_regression_have_no_probability():
+    value = result_of(rank=(0.0, 0.2, 0.6, 0.1), classes=1)
+    assert 'change of the value' in finding(value, 'best method: sufficiency').sentence
+    assert 'probability' not in str(value)

@@ -1,0 +1,232 @@
+"""Scores of tokens, and the test of whether they say what the model does without these tokens."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+import scipy.stats
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.contributions import faithfulness as module
+from bert_secrets_jax.contributions.decomposition import decompose
+from bert_secrets_jax.contributions.faithfulness import compare, faithfulness, kept_tokens
+from bert_secrets_jax.contributions.scores import METHODS, SIGNED, of_prediction, token_scores
+from bert_secrets_jax.data.encoding import tokenize
+from tests.contributions.test_norms import PAIRS, random_model
+
+TEXTS = [*PAIRS, ('a dog', 'small'), ('big', 'red')]
+
+
+@pytest.fixture(scope='module')
+def model(config, tokenizer):
+    return random_model(config, tokenizer)
+
+
+@pytest.fixture(scope='module')
+def scores(model):
+    return token_scores(model, TEXTS, max_length=24, seed=3)
+
+
+@pytest.fixture(scope='module')
+def tested(model, scores, tmp_path_factory):
+    encoded = tokenize(model.tokenizer, TEXTS, max_length=24)
+    folder = tmp_path_factory.mktemp('unfinished')
+    return faithfulness(model, encoded, scores, max_length=24, folder=folder), folder
+
+
+def run(model, ids, types):
+    """The logits of a row of tokens, without padding."""
+    ids, types = np.array([ids]), np.array([types])
+    return np.asarray(
+        model.bert.apply({'params': model.params}, ids, types, np.ones_like(ids)).logits[0],
+        np.float64,
+    )
+
+
+def margin(logits, top):
+    return logits[top] - np.delete(logits, top).mean()
+
+
+def test_scores_are_those_of_each_text_alone(model, scores):
+    encoded = tokenize(model.tokenizer, TEXTS, max_length=24)
+    assert set(scores.scores) == set(METHODS)
+    for text in (0, 3):
+        ids = encoded.input_ids[text, : encoded.lengths[text]]
+        types = encoded.token_type_ids[text, : encoded.lengths[text]]
+        output = model.bert.apply(
+            {'params': model.params}, ids[None], types[None], np.ones_like(ids)[None]
+        )
+        attention = np.asarray(output.attentions[0], np.float64)
+        np.testing.assert_allclose(
+            scores.scores['attention'][text], attention[-1].mean(axis=0)[0], atol=1e-5
+        )
+        product = np.eye(len(ids))
+        for layer in attention:
+            product = (layer.mean(axis=0) + np.eye(len(ids))) / 2 @ product
+        np.testing.assert_allclose(scores.scores['rollout'][text], product[0], atol=1e-5)
+        for name in ('value zeroing', 'ALTI', 'GlobEnc'):
+            np.testing.assert_allclose(scores.scores[name][text].sum(), 1, atol=1e-5)
+        np.testing.assert_allclose(scores.logits[text], output.logits[0], atol=2e-5)
+        assert scores.scores['flow'][text].shape == ids.shape
+        # More can flow through several ways than rollout sends down each.
+        assert (scores.scores['flow'][text] > product[0] - 1e-6).all()
+    decomposed = decompose(model, TEXTS[:1], max_length=24)[0]
+    np.testing.assert_allclose(decomposed.logits, scores.logits[0], atol=2e-5)
+    weights = np.asarray(of_prediction(jnp.asarray(scores.logits[:1])))[0]
+    expected = decomposed.contributions @ weights
+    np.testing.assert_allclose(
+        scores.scores['DecompX'][0], expected, atol=1e-4 * np.abs(expected).max()
+    )
+
+
+def test_gradients_are_those_of_the_model(model):
+    """A bias of the embeddings moves all of them: its gradient is the sum of those of tokens."""
+    encoded = tokenize(model.tokenizer, TEXTS[:1], max_length=24)
+    batch = encoded.batch(np.array([0]), 24)
+    from bert_secrets_jax.contributions.scores import _gradients
+
+    @jax.jit
+    def both(params, batch):
+        def moved(bias):
+            norm = params['embeddings']['norm'] | {'bias': bias}
+            changed = params | {'embeddings': params['embeddings'] | {'norm': norm}}
+            logits = model.bert.apply({'params': changed}, **batch.inputs).logits
+            return (logits * jax.lax.stop_gradient(of_prediction(logits))).sum()
+
+        _, gradients = _gradients(model.bert, params, batch)
+        return gradients, jax.grad(moved)(params['embeddings']['norm']['bias'])
+
+    gradients, expected = both(model.params, batch)
+    mask = batch.attention_mask[0].astype(bool)
+    assert not np.asarray(gradients)[0, ~mask].any()
+    np.testing.assert_allclose(
+        np.asarray(gradients)[0].sum(axis=0), expected, atol=1e-4 * np.abs(expected).max()
+    )
+
+
+def test_random_scores_do_not_depend_on_other_texts(model, scores):
+    again = token_scores(model, TEXTS[:2], methods=['random'], max_length=24, seed=3)
+    for text in range(2):
+        np.testing.assert_array_equal(again.scores['random'][text], scores.scores['random'][text])
+    other = token_scores(model, TEXTS[:1], methods=['random'], max_length=24, seed=4)
+    assert (other.scores['random'][0] != scores.scores['random'][0]).all()
+
+
+def test_the_test_is_that_of_texts_without_tokens(model, scores, tested):
+    found, _ = tested
+    encoded = tokenize(model.tokenizer, TEXTS, max_length=24)
+    method = METHODS.index('gradient x input')
+    for text in (0, 4):
+        length = encoded.lengths[text]
+        ids, types = (each[text, :length] for each in (encoded.input_ids, encoded.token_type_ids))
+        places = np.flatnonzero(~encoded.special[text, :length])
+        whole = run(model, ids, types)
+        top = whole.argmax()
+        effects = np.array(
+            [
+                margin(whole, top)
+                - margin(run(model, np.delete(ids, place), np.delete(types, place)), top)
+                for place in places
+            ]
+        )
+        np.testing.assert_allclose(found.effects[text][places], effects, atol=1e-4)
+        assert not found.effects[text][encoded.special[text, :length]].any()
+        score = scores.scores['gradient x input'][text][places]
+        order = places[np.argsort(-score)]
+        for column, share in enumerate(found.shares):
+            best = order[: int(np.ceil(share * len(places)))]
+            for measure, lost in (
+                (found.comprehensiveness, best),
+                (found.sufficiency, np.setdiff1d(places, best)),
+            ):
+                left = run(model, np.delete(ids, lost), np.delete(types, lost))
+                fall = scipy.special.softmax(whole)[top] - scipy.special.softmax(left)[top]
+                np.testing.assert_allclose(measure[method, column, text], fall, atol=2e-5)
+        if len(places) >= 3:
+            spearman = scipy.stats.spearmanr
+            np.testing.assert_allclose(
+                found.rank[method, text],
+                spearman(np.abs(score), np.abs(effects)).statistic,
+                atol=1e-9,
+            )
+            np.testing.assert_allclose(
+                found.signed[method, text], spearman(score, effects).statistic, atol=1e-9
+            )
+    assert np.isnan(found.rank[:, 4]).all() and found.tokens.tolist()[3:] == [3, 2]
+    unsigned = [row for row, name in enumerate(METHODS) if name not in SIGNED]
+    assert np.isnan(found.signed[unsigned]).all()
+
+
+def test_what_was_computed_is_read(model, scores, tested, monkeypatch):
+    found, folder = tested
+    monkeypatch.setattr(module.Descent, 'steps', None)
+    encoded = tokenize(model.tokenizer, TEXTS, max_length=24)
+    again = faithfulness(model, encoded, scores, max_length=24, folder=folder)
+    np.testing.assert_array_equal(again.comprehensiveness, found.comprehensiveness)
+    for share in (0.0, 1.0):
+        with pytest.raises(ValueError, match='Shares lie between'):
+            faithfulness(model, encoded, scores, shares=(share,))
+
+
+def test_kept_tokens_move_up_and_keep_their_segment(tokenizer):
+    encoded = tokenize(tokenizer, TEXTS[:1])
+    kept = np.ones((1, encoded.lengths[0]), bool)
+    kept[0, [1, 4, 12]] = False
+    found = kept_tokens(encoded, np.array([0]), kept)
+    length = found.lengths[0]
+    assert length == encoded.lengths[0] - 3
+    for name in ('input_ids', 'token_type_ids', 'special', 'text'):
+        np.testing.assert_array_equal(
+            getattr(found, name)[0, :length], getattr(encoded, name)[0][kept[0]]
+        )
+
+
+def test_regressions_and_models_without_classifier(model, untyped):
+    value = of_prediction(jnp.ones((2, 1)))
+    np.testing.assert_array_equal(value, np.ones((2, 1)))
+    bare = dataclasses.replace(model.config, label_names=())
+    with pytest.raises(ValueError, match='this model has none'):
+        token_scores(dataclasses.replace(model, bert=bs.Bert(bare)), ['the cat'])
+    with pytest.raises(ValueError, match="Methods are 'random'"):
+        token_scores(model, ['the cat'], methods=['saliency'])
+
+
+def world(rng, *, better, methods=6, texts=40):
+    """Scores of methods that are all as good as random but for the last, which is just better."""
+    # What makes a text easy is common to all methods, and the rest is skewed as falls are.
+    values = rng.normal(0, 0.15, texts) + rng.gamma(1.5, 0.15, (methods, texts))
+    values[-1] += better
+    return values
+
+
+@pytest.mark.parametrize(('better', 'bounds'), [(0.0, (0, 0.1)), (0.2, (0.8, 1))])
+def test_error_rate_and_power_in_simulated_worlds(better, bounds):
+    names = ('random', 'a', 'b', 'c', 'd', 'e')
+    worlds, found, told, covered = 60, 0, 0, 0
+    for seed in range(worlds):
+        values = world(np.random.default_rng(seed), better=better)
+        compared = compare(
+            names, values, rivals=('random', 'not there'), more_is_better=True, seed=seed
+        )
+        assert set(compared.beyond) == {'random'} and compared.texts == 40
+        beyond = compared.beyond['random']
+        # In a world without better methods, any discovery is false.
+        real = beyond.corrected <= 0.05
+        found += bool(real[-1] if better else real.any())
+        told += not compared.tied and compared.best == 'e'
+        covered += bool(beyond.low[-1] <= better <= beyond.high[-1])
+    assert bounds[0] <= found / worlds <= bounds[1]
+    assert covered / worlds > 0.88
+    assert told / worlds > 0.5 if better else told / worlds < 0.05
+
+
+def test_less_can_be_better():
+    values = world(np.random.default_rng(0), better=-0.4)
+    names = ('random', 'a', 'b', 'c', 'd', 'e')
+    found = compare(names, values, rivals=('random',), more_is_better=False)
+    assert found.best == 'e' and not found.tied and found.beyond['random'].high[-1] < 0
+    with pytest.raises(ValueError, match='two are needed'):
+        compare(names, values[:, :1], rivals=(), more_is_better=True)
