@@ -207,3 +207,25 @@ def test_training_curves_have_a_line_for_each_seed():
     assert [line.get_ydata().tolist() for line in axis.lines] == [[3, 2], [4, 1], [5, 5]]
     assert axis.lines[0].get_color() == axis.lines[1].get_color() != axis.lines[2].get_color()
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ['a', 'b']
+
+
+def test_methods_have_curves_over_shares_and_intervals_in_rows():
+    shares, values = np.array([0.1, 0.5]), np.array([0.2, 0.4])
+    figure = plots.share_curves(
+        {'fall': {'a': values, 'random': values / 2}}, shares, label='fall', grey='random'
+    )
+    first, second = figure.axes[0].lines
+    assert first.get_xdata().tolist() == [10, 50] and first.get_ydata().tolist() == [0.2, 0.4]
+    assert second.get_color() == '0.55' and second.get_linestyle() == '--'
+    figure = plots.interval_panels(
+        ['a', 'b'],
+        {'rank': (values, values - 0.1, values + 0.1)},
+        filled={'rank': np.array([True, False])},
+    )
+    lines, points = figure.axes[0].collections
+    np.testing.assert_allclose(
+        [each[:, 0] for each in lines.get_segments()], [[0.1, 0.3], [0.3, 0.5]]
+    )
+    assert points.get_offsets().tolist() == [[0.2, 0], [0.4, 1]]
+    full, hollow = points.get_facecolors()
+    assert hollow.tolist() == [1, 1, 1, 1] != full.tolist()

@@ -176,6 +176,20 @@ DRAWINGS = {
         ),
         [*some(3, 13), '_x', 'שלום'],
     ),
+    'share_curves': lambda: (
+        plots.share_curves(
+            {title: with_texts(some(2, 3), GRID[0]) for title in some(2, 8)},
+            np.array([0.1, 0.2, 0.5]), label='_u 中', grey=some(2, 3)[1],
+        ),
+        [*some(2, 3), *some(2, 8), '_u 中'],
+    ),
+    'interval_panels': lambda: (
+        plots.interval_panels(
+            some(3, 31), with_texts(some(2, 12), (GRID[0], GRID[0] - 1, GRID[0] + 1)),
+            filled=with_texts(some(2, 12), GRID[0] > 0.5),
+        ),
+        [*some(3, 31), *some(2, 12)],
+    ),
     'distance_histograms': lambda: (
         plots.distance_histograms(
             with_texts(some(4, 36), (np.array([-1, 2]), np.array([3, 4])))
