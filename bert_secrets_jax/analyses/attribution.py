@@ -219,7 +219,9 @@ class Attribution(Result):
             'read. Of the tokens that are left, each moves up; [CLS] and [SEP] always stay.',
             'A text without some tokens may be unlike any that the model has seen, and tokens that '
             'say the same stand in for each other when one is deleted alone.',
-            'Random tokens are one draw for each text.',
+            'DecompX and gradient x input know which tokens speak against the prediction, and '
+            'leave them to the last; in rank correlations, magnitudes alone count. Random tokens '
+            'are one draw for each text.',
         ]
         if self._texts < FEW:
             notes.append('With so few texts, intervals are a little too narrow.')
@@ -295,7 +297,7 @@ class Attribution(Result):
                     )
                     if each
                 ]
-                worse = int((real & (sign * effects.difference < 0)).sum())
+                worse = real & (sign * effects.difference < 0)
                 yield Finding(
                     name=f'better than {rival}: {measure}',
                     estimate=len(better),
@@ -304,13 +306,13 @@ class Attribution(Result):
                     sample_of='texts',
                     source=SOURCE,
                     template='By {measure}, {estimate} of {others} methods are significantly '
-                    'better than {rival} (corrected for all): {which}; {worse} are worse.',
+                    'better than {rival} (corrected for all): {which}. Worse: {worse}.',
                     numbers={
                         'measure': _TITLES[measure],
                         'others': len(others),
                         'rival': 'random tokens' if rival == RANDOM else rival,
                         'which': ', '.join(better) or 'none',
-                        'worse': worse,
+                        'worse': ', '.join(np.array(others)[worse]) or 'none',
                     },
                 )
 

@@ -54,9 +54,12 @@ def test_the_best_method_is_said_where_it_can_be_told():
     tied = finding(result, 'best method: comprehensiveness')
     assert 'It cannot be told apart from' in tied.sentence
     beyond = finding(result, 'better than random: rank correlation')
-    assert beyond.estimate == 3 and 'rollout, DecompX, gradient x input; 0 are' in beyond.sentence
+    assert (
+        beyond.estimate == 3
+        and 'rollout, DecompX, gradient x input. Worse: none' in beyond.sentence
+    )
     none = finding(result, 'better than gradient x input: comprehensiveness')
-    assert none.estimate == 0 and 'none; 0 are worse' in none.sentence
+    assert none.estimate == 0 and 'all): none. Worse: none' in none.sentence
     assert not any(each.warning for each in result.findings())
 
 
