@@ -184,8 +184,14 @@ def everything(bert, params, batch):
 
 @pytest.mark.parametrize(
     ('model_type', 'scale'),
-    [('bert', 0.2), ('bert', 0.02), ('distilbert', 0.2), ('albert', 0.2), ('esm', 0.2),
-     ('modernbert', 0.2), ('modernbert', 0.02)],
+    [
+        ('bert', 0.2), ('bert', 0.02), ('esm', 0.2), ('modernbert', 0.2), ('modernbert', 0.02),
+        ('mpnet', 0.2),
+        *(
+            pytest.param(name, 0.2, marks=pytest.mark.slow)
+            for name in ('distilbert', 'albert', 'electra')
+        ),
+    ],
 )  # fmt: skip
 def test_all_are_those_of_vectors_written_out(config, tokenizer, model_type, scale):
     mine = relative(config, model_type)
