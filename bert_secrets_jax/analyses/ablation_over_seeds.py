@@ -34,7 +34,7 @@ from bert_secrets_jax.analyses.ablation import (
     what_is_tested,
 )
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
-from bert_secrets_jax.analyses.models import Models, all_models, labels_of, seeds_of
+from bert_secrets_jax.analyses.models import Models, all_models, check_alike, labels_of, seeds_of
 from bert_secrets_jax.analyses.populations import (
     ANY_FINETUNING,
     ANY_FINETUNING_HERE,
@@ -490,7 +490,7 @@ def ablation_over_seeds(
     labels = labels_of(examples, config)
     metrics = metrics or assessed_metrics(config.num_labels, subject.task)
     check_metrics(metrics, config.num_labels)
-    _check_alike(models)
+    check_alike(models)
     sets = {}
     for name, chosen in named_masks(masks, config).items():
         swept = []
@@ -578,16 +578,6 @@ def _of_one(found: Assessment) -> OverSeeds:
         detectable=unknown,
         agreement=over_seeds.agreement(effects),
     )
-
-
-def _check_alike(models) -> None:
-    shapes = {
-        (mask_sets.single_heads(each.config).shape, each.config.num_labels) for each in models
-    }
-    if len(shapes) > 1:
-        raise ValueError(
-            'The models differ in their layers, heads or classes: give fine-tunings of one recipe.'
-        )
 
 
 _COLUMNS = ('disabled', *(f'{name}_points' for name in _POINTS), *_PLAIN)

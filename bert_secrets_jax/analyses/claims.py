@@ -623,10 +623,13 @@ _TESTS_BESIDE: dict[type[Result], dict[Claim, tuple[Callable[[Measured], Verdict
         ),
     },
     Pruning: {
-        verdicts.HEADS_CAN_GO: (functools.partial(_pruned, verdicts.HEADS_CAN_GO), 'pruning'),
+        verdicts.HEADS_CAN_GO: (
+            functools.partial(_pruned, verdicts.HEADS_CAN_GO),
+            'pruning in the order of gradients',
+        ),
         verdicts.ORDER_TELLS: (
             functools.partial(_pruned, verdicts.ORDER_TELLS),
-            'pruning with random orders',
+            'pruning in the order of gradients and in random orders',
         ),
     },
     Outliers: {

@@ -51,6 +51,44 @@ def one_model(tuned: Models) -> Pretrained:
     return all_models(tuned)[0]
 
 
+def check_alike(models: Sequence[Pretrained]) -> None:
+    """Raise ValueError if models differ in their layers, heads or classes.
+
+    Args:
+      models: The models, whose results are to be averaged.
+    """
+    configs = [each.config for each in models]
+    shapes = {
+        (each.num_hidden_layers, each.num_attention_heads, each.num_labels) for each in configs
+    }
+    if len(shapes) > 1:
+        raise ValueError(
+            'The models differ in their layers, heads or classes: give fine-tunings of one recipe.'
+        )
+
+
+def in_both(examples: Sequence[Example], others: Sequence[Example]) -> int:
+    """Return how many of other examples have the text of one of the examples.
+
+    Args:
+      examples, others: The examples.
+    """
+    texts = {(each.text_a, each.text_b) for each in examples}
+    return sum((each.text_a, each.text_b) in texts for each in others)
+
+
+def elsewhere(count: str, both: str, shared: int) -> str:
+    """Return the part of a template that counts other examples, or says that they are not all so.
+
+    Args:
+      count, both: The fields with their number, and with the number that is also here.
+      shared: The latter.
+    """
+    if not shared:
+        return f'{{{count}:,}} other examples'
+    return f'{{{count}:,}} examples, {{{both}:,}} of which are among those here'
+
+
 def seeds_of(tuned: Models) -> tuple[int, ...]:
     """Return the numbers of the models: the seeds of a fine-tuning, or else 0, 1, ..."""
     if isinstance(tuned, Finetuned):

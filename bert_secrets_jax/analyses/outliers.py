@@ -30,6 +30,7 @@ from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.config import MASKED_LM
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.pruning.outliers import (
+    FEWEST_DRAWS,
     OutlierDimensions,
     check_dimensions,
     find_outliers,
@@ -42,8 +43,6 @@ from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, fram
 
 SOURCE = 'Kovaleva et al. 2021'
 DRAWS = 39
-# Of fewer random sets none can be so rare that its rank is significant.
-FEWEST_DRAWS = 19
 _NATS = 'nats per hidden wordpiece'
 _ALL = 'all together'
 

@@ -16,12 +16,21 @@ from jax.sharding import Mesh
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation import masks as mask_sets
+from bert_secrets_jax.ablation.scores import quietly
 from bert_secrets_jax.ablation.seeds import METRICS as METRICS_OVER_SEEDS
-from bert_secrets_jax.ablation.significance import weighted_scores
+from bert_secrets_jax.ablation.significance import LEVEL, weighted_scores
 from bert_secrets_jax.analyses.ablation import assessed_metrics, what_is_tested
 from bert_secrets_jax.analyses.importance import default_methods
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
-from bert_secrets_jax.analyses.models import Models, all_models, labels_of, seeds_of
+from bert_secrets_jax.analyses.models import (
+    Models,
+    all_models,
+    check_alike,
+    elsewhere,
+    in_both,
+    labels_of,
+    seeds_of,
+)
 from bert_secrets_jax.analyses.populations import population
 from bert_secrets_jax.analyses.verdicts import (
     HEADS_CAN_GO,
@@ -30,27 +39,28 @@ from bert_secrets_jax.analyses.verdicts import (
     heads_can_go,
     order_tells,
 )
-from bert_secrets_jax.analyses.verdicts.verdict import Claim, Verdict
+from bert_secrets_jax.analyses.verdicts.verdict import Claim, Verdict, not_measured
 from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.finetune.metrics import TITLES as METRIC_TITLES
 from bert_secrets_jax.finetune.metrics import check_metrics
-from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.model.weights import Pretrained, check_whole
 from bert_secrets_jax.paper import michel
 from bert_secrets_jax.pruning.curves import (
     ANEW,
     RANDOM,
     Curve,
     PrunedModel,
-    better_than_random,
     curve_of,
     fleiss_kappa,
     lead_over_random,
+    over_steps,
     prune_model,
     sparsest,
 )
+from bert_secrets_jax.pruning.outliers import FEWEST_DRAWS, rank_p
 from bert_secrets_jax.pruning.scores import GRADIENT, SOURCES, TITLES, head_scores
-from bert_secrets_jax.pruning.steps import SHARES, ranks
-from bert_secrets_jax.pruning.timing import WAYS, RemovalTimes, time_removal
+from bert_secrets_jax.pruning.steps import SHARES, ranks, removed_heads
+from bert_secrets_jax.pruning.timing import WAYS, RemovalTimes, check_sizes, time_removal
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
 SOURCE = 'Michel et al. 2019, section 4.2'
@@ -61,7 +71,11 @@ ORDERS: Mapping[str, str] = {
 }
 # A model is as good as the full one if its score is at most so much lower.
 TOLERANCE = 0.01
+# Random orders: with one less than 19, none would be so rare that its rank is significant.
+DRAWS = 20
 _MEGABYTE = 1e6
+# Of labels that are all the same, these are undefined.
+_CORRELATIONS = ('pearson', 'spearman')
 # A step is one at a share of heads if it is not farther from it.
 _NEAR = 0.05
 
@@ -106,16 +120,18 @@ class Pruning(Result):
       stays: By the name of the order, [S, L, N] the share of steps in which each head is left.
       examples: The number of examples.
       measured_on: The number of other examples, from which orders and the sparsest model come.
+      shared: How many of these have the same text as one of the examples.
       learnt: For each seed what is tested to tell whether the model has learnt anything: the
         metric, its value, the share of the larger class, and the p-value.
       tolerance: How much lower the score of a model may be that counts as good as the full one.
       times: The time and memory of the first seed's sparsest model beside the full one; None if it
         was not timed, or keeps all heads.
       lead: The score in the order of the gradient of the mask less that in random orders, on
-        average over steps, with the ends of its 95 % interval; None without both.
+        average over the steps that remove heads, with the ends of its 95 % interval; None without
+        both.
     """
 
-    FORMAT: ClassVar[int] = 1
+    FORMAT: ClassVar[int] = 2
 
     subject: Subject
     seeds: tuple[int, ...]
@@ -127,6 +143,7 @@ class Pruning(Result):
     stays: Mapping[str, np.ndarray]
     examples: int
     measured_on: int
+    shared: int
     learnt: tuple[tuple[str, float, float, float], ...]
     tolerance: float = TOLERANCE
     times: RemovalTimes | None = None
@@ -168,7 +185,7 @@ class Pruning(Result):
                     for seed, each in zip(self.seeds, self.chosen, strict=True)
                 ],
                 f'The sparsest model within {100 * self.tolerance:g} points of the full one on '
-                f'{self.measured_on:,} other examples, and its change on these.',
+                f'{self._others}, and its change on these.',
             ),
             'heads': framed(
                 ('order', 'layer', 'head', 'share_of_steps_kept'),
@@ -183,7 +200,7 @@ class Pruning(Result):
             ),
         }  # fmt: skip
         if self.times is not None:
-            frames['speed'] = self._speed()
+            frames |= {'speed': self._speed(), 'times': self._times()}
         if len(self.seeds) > 1:
             frames['agreement'] = framed(
                 ('order', 'heads_kept', 'fleiss_kappa'),
@@ -218,8 +235,17 @@ class Pruning(Result):
         notes = [
             'A head that is removed puts out nothing, and nothing is trained again. Orders come '
             'from other examples than those on which the score is measured, and so does the choice '
-            'of the sparsest model. A mask saves no time: bs.remove_heads cuts heads out.',
+            'of the sparsest model. bs.remove_heads cuts heads out, and bs.restore_heads makes an '
+            'ordinary model of what is left.',
         ]
+        if self.shared:
+            notes[0] = (
+                'A head that is removed puts out nothing, and nothing is trained again. Orders, '
+                f'and the choice of the sparsest model, come from {self._others}: where these are '
+                'the same, scores are too good.'
+            )
+        if RANDOM in self.curves and len(self.curves) > 2:
+            notes.append('P-values of orders are not corrected for the number of orders.')
         if len(self.seeds) < 2:
             notes.append(
                 'Intervals are about this model and examples like these; another fine-tuning may '
@@ -244,17 +270,23 @@ class Pruning(Result):
         found = {}
         change = tuple(float(each[step]) for each in (curve.difference, curve.low, curve.high))
         # Of a few heads, or in other steps, none may be near this share.
-        near = abs(self.kept[step] / self.heads - share) <= _NEAR
-        if near and np.isfinite(change).all():
+        if abs(self.kept[step] / self.heads - share) > _NEAR:
+            found[HEADS_CAN_GO] = not_measured(
+                HEADS_CAN_GO,
+                f'a step of pruning with about {share:.0%} of the heads left; the nearest one has '
+                f'{self.kept[step]} of {self.heads}',
+            )
+        elif np.isfinite(change).all():
             found[HEADS_CAN_GO] = heads_can_go(
                 change, kept=int(self.kept[step]), heads=self.heads, **sample
             )
         if self.lead is not None and np.isfinite(self.lead).all():
-            draws = np.nanmean(self.curves[RANDOM].draws, axis=(0, 2))
             found[ORDER_TELLS] = order_tells(
-                self.lead, of_draws=float(draws.var(ddof=1) / len(draws)), draws=len(draws),
+                self.lead,
+                float(over_steps(self.curves[GRADIENT], self.kept)[0]),
+                over_steps(self.curves[RANDOM], self.kept),
                 **sample,
-            )  # fmt: skip
+            )
         return found
 
     def kappa(self, order: str, step: int) -> float:
@@ -273,10 +305,15 @@ class Pruning(Result):
         return METRIC_TITLES[self.metric]
 
     @property
+    def _others(self) -> str:
+        template = elsewhere('measured_on', 'shared', self.shared)
+        return template.format(measured_on=self.measured_on, shared=self.shared)
+
+    @property
     def _best_order(self) -> str:
         """The order with the highest mean score over all steps."""
         named = [order for order in self.curves if order != RANDOM]
-        return max(named, key=lambda order: np.nanmean(self.curves[order].difference))
+        return max(named, key=lambda order: _mean(self.curves[order]))
 
     def _points(self, curve: Curve, step: int) -> tuple[float, ...]:
         values = curve.difference[step], curve.low[step], curve.high[step]
@@ -293,6 +330,8 @@ class Pruning(Result):
         first, several = self.chosen[0], len(self.chosen) > 1
         kept = np.array([each.kept for each in self.chosen])
         published = michel.PRUNABLE.get(self.subject.task or '')
+        others = elsewhere('choosing', 'shared', self.shared)
+        points = '{tolerance:g} point' if self.tolerance == TOLERANCE else '{tolerance:g} points'
         yield Finding(
             name='sparsest model',
             estimate=float(kept.mean()),
@@ -302,14 +341,14 @@ class Pruning(Result):
             sample=self.examples,
             source=SOURCE,
             template=(
-                'The sparsest models that stay within {tolerance:g} points of {metric} of the '
-                'full one on {choosing:,} other examples keep {estimate:.1f} of {heads} heads on '
-                'average ({low:.0f} to {high:.0f} in single fine-tunings).'
+                f'The sparsest models that stay within {points} of {{metric}} of the full one on '
+                f'{others} keep {{estimate:.1f}} of {{heads}} heads on average ({{low:.0f}} to '
+                '{high:.0f} in single fine-tunings).'
                 if several
-                else 'The sparsest model that stays within {tolerance:g} points of {metric} of the '
-                'full one on {choosing:,} other examples keeps {estimate:.0f} of {heads} heads '
-                '(order: {order}). Here, it changes {metric} by {difference:+.2f} points '
-                '({diff_low:+.2f} to {diff_high:+.2f}).'
+                else f'The sparsest model that stays within {points} of {{metric}} of the full one '
+                f'on {others} keeps {{estimate:.0f}} of {{heads}} heads'
+                + (' (order: {order}).' if first.kept < self.heads else ': all of them.')
+                + self._changed(first)
             )
             + (
                 ' Published for BERT-base: {published:.0f} % of its heads can go without a '
@@ -321,6 +360,7 @@ class Pruning(Result):
                 'tolerance': 100 * self.tolerance,
                 'metric': self._title,
                 'choosing': self.measured_on,
+                'shared': self.shared,
                 'heads': self.heads,
                 'order': ORDERS[first.order],
                 'difference': 100 * first.difference,
@@ -349,39 +389,70 @@ class Pruning(Result):
                 },
             )
 
+    @staticmethod
+    def _changed(chosen: Chosen) -> str:
+        """The part of a template that says how the score changes here."""
+        if np.isnan(chosen.difference):
+            return ' Here, the change of {metric} is not defined: all answers are the same.'
+        interval = '' if chosen.low == chosen.high else ' ({diff_low:+.2f} to {diff_high:+.2f})'
+        return f' Here, it changes {{metric}} by {{difference:+z.2f}} points{interval}.'
+
     def _speed(self):
         times = self.times
-        rates, temporary = times.examples_per_second, times.temporary_bytes / _MEGABYTE
-        first, last = WAYS.index('whole'), WAYS.index('cut')
-        gains = 100 * times.gains()
+        gains = {pair: 100 * times.gains(pair[0], over=pair[1]) for pair in _COMPARED}
         return framed(
-            ('examples_at_once', 'full_per_second', 'cut_per_second', 'gain_percent', 'low', 'high',
-             'published_gain_percent', 'full_temporary_mb', 'cut_temporary_mb'),
+            ('examples_at_once', 'way', 'beside', 'gain_percent', 'low', 'high',
+             'published_gain_percent'),
             [
                 (
                     size,
-                    rates[first, place],
-                    rates[last, place],
-                    *gains[place],
-                    michel.FASTER.get(size, np.nan),
-                    temporary[first, place],
-                    temporary[last, place],
+                    *(_WAYS[way] for way in pair),
+                    *each[place],
+                    michel.FASTER.get(size, np.nan) if pair == _REMOVAL else np.nan,
                 )
                 for place, size in enumerate(times.batch_sizes)
+                for pair, each in gains.items()
             ],
-            f'Examples of {times.length} tokens per second with all heads, and with the heads cut '
-            f'out of which the sparsest model (seed {self.seeds[0]}) is free, in interleaved '
-            'rounds on one machine: the median gain and its 95 % interval over rounds; and the '
-            'memory of the compiled programs besides weights. Published: BERT-base with half of '
-            'its heads, on a GPU.',
+            f'How much faster the model reads examples of {times.length} tokens one way than '
+            f'another, where heads are those that the sparsest model (seed {self.seeds[0]}) is '
+            'free of: the median over interleaved rounds on one machine, with its 95 % interval. '
+            'Layers of a model from which heads are cut out are compiled one by one, which changes '
+            'the speed by itself. Published: BERT-base with half of its heads, on a GPU.',
         )  # fmt: skip
+
+    def _times(self):
+        times, mega = self.times, 1 / _MEGABYTE
+        return framed(
+            ('examples_at_once', 'way', 'milliseconds', 'weights_mb', 'temporary_mb'),
+            [
+                (
+                    size,
+                    _WAYS[way],
+                    1000 * float(np.median(times.seconds[row, place])),
+                    mega * times.weight_bytes[row],
+                    mega * times.temporary_bytes[row, place],
+                )
+                for place, size in enumerate(times.batch_sizes)
+                for row, way in enumerate(WAYS)
+            ],
+            f'How long the model takes for a batch of examples of {times.length} tokens (median '
+            'of rounds), the memory of its weights, and that of its compiled program besides. '
+            'Gains come from pairs of the same round, not from these medians.',
+        )
 
     def _of_times(self) -> Iterator[Finding]:
         if self.times is None:
             return
         weights = self.times.weight_bytes[[WAYS.index('whole'), WAYS.index('cut')]]
-        for size, gain in zip(self.times.batch_sizes, 100 * self.times.gains(), strict=True):
+        kilo = weights[0] < _MEGABYTE
+        gains = [100 * self.times.gains(way, over=over) for way, over in _COMPARED]
+        for size, gain, masked, apart, total in zip(self.times.batch_sizes, *gains, strict=True):
             known = np.isfinite(gain).all()
+            numbers, words = {}, {}
+            pairs = {'change': gain, 'masked': masked, 'apart': apart, 'total': total}
+            for name, each in pairs.items():
+                words[name] = _faster(float(each[0]), name)
+                numbers[name] = abs(float(each[0]))
             yield Finding(
                 name=f'speed, {size} at once',
                 estimate=float(gain[0]),
@@ -393,18 +464,26 @@ class Pruning(Result):
                 source=SOURCE,
                 template=(
                     'With {kept} of {heads} heads left and the others cut out, the model reads '
-                    '{size} examples of {length} tokens at once {estimate:+.0f} % faster'
-                    + (' ({low:+.0f} to {high:+.0f})' if known else '')
-                    + ', and its weights take {small:.1f} MB instead of {large:.1f}. A mask alone '
-                    'saves nothing.'
+                    + ('{size} example' if size == 1 else '{size} examples')
+                    + f' of {{length}} tokens at once {words["change"]}'
+                    + (' (a gain of {low:+.0f} to {high:+.0f} %)' if known else '')
+                    + ' than with all heads in layers that are compiled one by one, too. It is '
+                    f'{words["total"]} than the model as it was, of which these layers with all '
+                    f'heads are {words["apart"]}; under a mask alone it is {words["masked"]}. Its '
+                    + (
+                        'weights take {small:.1f} KB instead of {large:.1f}.'
+                        if kilo
+                        else 'weights take {small:.1f} MB instead of {large:.1f}.'
+                    )
                 ),
                 numbers={
+                    **numbers,
                     'kept': self.chosen[0].kept,
                     'heads': self.heads,
                     'size': size,
                     'length': self.times.length,
-                    'small': weights[1] / _MEGABYTE,
-                    'large': weights[0] / _MEGABYTE,
+                    'small': weights[1] / (1e3 if kilo else _MEGABYTE),
+                    'large': weights[0] / (1e3 if kilo else _MEGABYTE),
                 },
             )
 
@@ -417,13 +496,7 @@ class Pruning(Result):
                 continue
             beside, numbers = '', {}
             if random is not None and order != RANDOM:
-                beside = ' Over all steps it is {better} than {draws} random orders (p = {p:.2g}).'
-                p_value = better_than_random(curve, random)
-                numbers = {
-                    'better': 'better' if p_value <= 0.1 else 'not clearly better',
-                    'draws': random.draws.shape[1],
-                    'p': p_value,
-                }
+                beside, numbers = self._among_random(curve, random)
             yield Finding(
                 name=f'half of the heads: {ORDERS[order]}',
                 estimate=100 * float(curve.difference[half]),
@@ -434,7 +507,7 @@ class Pruning(Result):
                 source=SOURCES.get(order, SOURCE),
                 template=(
                     'With {kept} of {heads} heads left (order: {order}), {metric} changes by '
-                    f'{{estimate:+.2f}} points ({{low:+.2f}} to {{high:+.2f}}).{beside}'
+                    f'{{estimate:+z.2f}} points ({{low:+z.2f}} to {{high:+z.2f}}).{beside}'
                 ),
                 numbers={
                     'kept': int(self.kept[half]),
@@ -444,6 +517,25 @@ class Pruning(Result):
                     **numbers,
                 },
             )
+
+    def _among_random(self, curve: Curve, random: Curve) -> tuple[str, dict]:
+        """Return what a template says of an order beside random ones, and its numbers."""
+        others = over_steps(random, self.kept)
+        p_value = rank_p(float(over_steps(curve, self.kept)[0]), others)
+        if np.isnan(p_value):
+            return '', {}
+        numbers = {'draws': len(others), 'least': FEWEST_DRAWS, 'p': p_value}
+        if len(others) < FEWEST_DRAWS:
+            return (
+                ' Whether it is better than random orders cannot be told from {draws} of these: '
+                'that takes {least}.',
+                numbers,
+            )
+        better = 'better' if p_value <= LEVEL else 'not clearly better'
+        return (
+            f' Over all steps it is {better} than {{draws}} random orders (p = {{p:.2g}}).',
+            numbers,
+        )
 
     def _of_agreement(self) -> Iterator[Finding]:
         if len(self.seeds) < 2:
@@ -469,6 +561,20 @@ class Pruning(Result):
 
 
 _POINTS = ('score_points', 'difference_points', 'low', 'high')
+_WAYS: Mapping[str, str] = {
+    'whole': 'all heads',
+    'masked': 'under the mask',
+    'apart': 'all heads, layers compiled one by one',
+    'cut': 'heads cut out',
+}
+# What the removal of heads changes by itself, then what it comes with.
+_REMOVAL = ('cut', 'apart')
+_COMPARED = (_REMOVAL, ('masked', 'whole'), ('apart', 'whole'), ('cut', 'whole'))
+
+
+def _faster(gain: float, field: str) -> str:
+    """Return the part of a template that says how much faster or slower something is."""
+    return f'{{{field}:.0f}} % {"slower" if gain < 0 else "faster"}'
 
 
 def pruning(
@@ -480,7 +586,7 @@ def pruning(
     permutations: int = 0,
     shares: Sequence[float | int] = SHARES,
     anew: bool = True,
-    draws: int = 10,
+    draws: int = DRAWS,
     tolerance: float = TOLERANCE,
     batch_sizes: Sequence[int] = (),
     metric: str | None = None,
@@ -502,7 +608,8 @@ def pruning(
       methods, permutations: The scores, as in `importance`.
       shares: The shares of all heads that are removed, in ascending order; tenths, as published.
       anew: Whether gradients are also measured again after each step.
-      draws: The number of random orders to compare with; 0 leaves them out.
+      draws: The number of random orders to compare with, at least 19 to tell whether others are
+        better; 0 leaves them out.
       tolerance: How much lower the score of a model may be that counts as good as the full one:
         0.01 is one point.
       batch_sizes: With how many examples at once the sparsest model of the first seed is timed,
@@ -515,15 +622,23 @@ def pruning(
     Raises:
       TypeError: A model or the examples are something else.
       ValueError: A model has no classifier, an example has no fitting label, a setting is unknown
-        or out of its range, or the metric is not offered over seeds and there are several.
+        or out of its range, the metric is not offered over seeds and there are several, the models
+        differ in their shape or classes, or all labels of a regression are the same.
     """
     models, subject = all_models(tuned), subject or Subject()
     examples, others = as_examples(examples), as_examples(measured_on)
+    check_whole(*models)
+    check_alike(models)
     config = models[0].config
     labels, their_labels = (labels_of(each, config) for each in (examples, others))
     metric = metric or assessed_metrics(config.num_labels, subject.task)[0]
     check_metrics((metric,), config.num_labels)
     check_pruning(metric, len(models), draws=draws, tolerance=tolerance)
+    check_varied(metric, labels, 'examples')
+    check_varied(metric, their_labels, 'measured_on')
+    removed_heads(config.num_hidden_layers * config.num_attention_heads, shares)
+    if batch_sizes:
+        check_sizes(batch_sizes)
     encoding = {
         'max_length': max_length,
         'tokens_per_batch': tokens_per_batch,
@@ -566,6 +681,7 @@ def pruning(
         metric,
         seeds=seeds_of(tuned),
         measured_on=len(others),
+        shared=in_both(examples, others),
         tolerance=tolerance,
         seed=seed,
         subject=subject,
@@ -612,6 +728,21 @@ def check_pruning(metric: str, models: int, *, draws: int, tolerance: float) -> 
         )
 
 
+def check_varied(metric: str, labels: np.ndarray, name: str) -> None:
+    """Raise ValueError if a correlation with labels is undefined, as all of them are the same.
+
+    Args:
+      metric: The name of the metric.
+      labels: [E] The labels.
+      name: Whose labels they are.
+    """
+    if metric in _CORRELATIONS and np.ptp(labels) == 0:
+        raise ValueError(
+            f'All labels of {name} are {labels[0]:g} ({len(labels)} examples), so that '
+            f'{METRIC_TITLES[metric]} is undefined there: give examples with different labels.'
+        )
+
+
 def assemble(
     models: Sequence[PrunedModel],
     labels: np.ndarray,
@@ -619,6 +750,7 @@ def assemble(
     *,
     seeds: Sequence[int],
     measured_on: int,
+    shared: int,
     tolerance: float,
     seed: int,
     subject: Subject,
@@ -631,6 +763,7 @@ def assemble(
       metric: The name of the metric.
       seeds: The seed of each model.
       measured_on: The number of examples that orders come from.
+      shared: How many of these have the same text as an example.
       tolerance, seed, subject: As in `pruning`.
     """
     intact = np.stack([each.intact for each in models])
@@ -659,8 +792,9 @@ def assemble(
         ordered, random = (
             np.stack([each.predictions[order] for each in models]) for order in (GRADIENT, RANDOM)
         )
-        if random.shape[1] > 1:
-            lead = lead_over_random(metric, ordered[:, 0], random, labels)
+        if random.shape[1] > 1 and (kept < kept[0]).any():
+            removed = kept < kept[0]
+            lead = lead_over_random(metric, ordered[:, 0, removed], random[:, :, removed], labels)
     tests = [what_is_tested((metric,), first.classes, each, labels) for each in intact]
     return Pruning(
         subject=subject,
@@ -675,6 +809,7 @@ def assemble(
         stays=stays,
         examples=len(labels),
         measured_on=measured_on,
+        shared=shared,
         learnt=tuple(tuple(each.values()) for each in tests),
         tolerance=tolerance,
         lead=lead,
@@ -719,7 +854,7 @@ def _choose(
 
 
 def _mean(curve: Curve) -> float:
-    return float(np.nan_to_num(np.nanmean(curve.difference), nan=-np.inf))
+    return float(np.nan_to_num(quietly(np.nanmean, curve.difference), nan=-np.inf))
 
 
 def _draw_curves(result: Pruning):
@@ -745,7 +880,7 @@ def _draw_curves(result: Pruning):
     drawn = '' if random is None else ' Grey: the range of random orders, and their mean.'
     figure.caption = (
         f'{result._title} as heads are removed, on {result.examples:,} examples of '
-        f'{result.subject.texts}, in orders that come from {result.measured_on:,} others. Bars are '
+        f'{result.subject.texts}, in orders that come from {result._others}. Bars are '
         f'95 % intervals of the change, for {population(len(result.seeds))}. Dashed: all heads.'
         f'{drawn}'
     )

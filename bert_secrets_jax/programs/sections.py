@@ -61,7 +61,7 @@ from bert_secrets_jax.analyses.masked_lm_ablation import (
     MaskedLMAblation,
     assess_masked_lm,
 )
-from bert_secrets_jax.analyses.models import labels_of
+from bert_secrets_jax.analyses.models import in_both, labels_of
 from bert_secrets_jax.analyses.outliers import Outliers, outliers
 from bert_secrets_jax.analyses.patterns import (
     ALL_SPECIAL,
@@ -71,7 +71,12 @@ from bert_secrets_jax.analyses.patterns import (
     map_statistics,
 )
 from bert_secrets_jax.analyses.probing import Probing, probing
-from bert_secrets_jax.analyses.pruning import Pruning, check_pruning, time_sparsest
+from bert_secrets_jax.analyses.pruning import (
+    Pruning,
+    check_pruning,
+    check_varied,
+    time_sparsest,
+)
 from bert_secrets_jax.analyses.pruning import assemble as assemble_pruning
 from bert_secrets_jax.analyses.relations import Relations, assemble, relation_statistics
 from bert_secrets_jax.analyses.replacements import Replacements, replacements
@@ -761,11 +766,14 @@ def _prune(study: Study, _) -> Pruning:
         def compute(folder: pathlib.Path) -> PrunedModel:
             model = study.ablated_model(own)
             metric = metric_of(model.config.num_labels)
+            labels = labels_of(study.measured_texts, model.config)
+            check_varied(metric, _labels(study), 'the ablated texts')
+            check_varied(metric, labels, 'the training examples that heads are scored on')
             return prune_model(
                 model,
                 study.ablated_texts,
                 study.measured_texts,
-                labels_of(study.measured_texts, model.config),
+                labels,
                 study.head_scores(own),
                 metric,
                 draws=settings.draws,
@@ -787,6 +795,7 @@ def _prune(study: Study, _) -> Pruning:
             metric_of(models[0].classes),
             seeds=[own or 0 for own in seeds],
             measured_on=len(study.measured_texts),
+            shared=in_both(study.ablated_texts, study.measured_texts),
             tolerance=settings.tolerance,
             seed=seed,
             subject=study.subject,

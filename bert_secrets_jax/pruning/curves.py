@@ -18,6 +18,7 @@ from jaxtyping import Float, Int, Real, Shaped
 from bert_secrets_jax.ablation.average import mean_effect
 from bert_secrets_jax.ablation.intervals import count, score_limits
 from bert_secrets_jax.ablation.resumable import sweep_examples
+from bert_secrets_jax.ablation.scores import quietly
 from bert_secrets_jax.ablation.seeds import crossed_variance, per_example
 from bert_secrets_jax.ablation.significance import paired_bootstrap, weighted_scores
 from bert_secrets_jax.data.tasks import Example
@@ -81,7 +82,8 @@ def prune_model(
       labels: The labels of the latter.
       scores: The scores of the heads.
       metric: The name of the metric.
-      shares: The shares of all heads that are removed, as in `steps.removed_heads`.
+      shares: The shares of all heads that are removed, as in `steps.removed_heads`. If the first is
+        not 0, a step that removes no head comes before it.
       anew: Whether there is also an order in which gradients are measured again after each step.
       draws: The number of random orders.
       seed: The seed of the random orders.
@@ -93,6 +95,8 @@ def prune_model(
         'mesh': mesh,
     }
     shape = next(iter(scores.of.values())).shape
+    # All changes are from the whole model.
+    shares = shares if shares[0] == 0 else (0.0, *shares)
     steps = functools.partial(nested_masks, shape=shape, shares=shares)
     masks = {
         method: steps(lambda mask, each=each: each)[None] for method, each in scores.of.items()
@@ -272,27 +276,26 @@ def sparsest(
     """Return the step with the fewest heads whose score is within a tolerance of the full one.
 
     Args:
-      choosing: [K] The score at each step; the first has all heads.
+      choosing: [K] The score at each step; the first has all heads. Where it is undefined (NaN),
+        no other step is as good.
       kept: [K] The number of heads that are left.
       tolerance: The greatest loss of the score.
     """
     enough = choosing >= choosing[0] - tolerance
+    enough[0] = True
     return int(np.flatnonzero(enough)[np.argmin(kept[enough])])
 
 
-def better_than_random(curve: Curve, random: Curve) -> float:
-    """Return the p-value that an order is no better than random ones (one-sided).
+def over_steps(curve: Curve, kept: Int[np.ndarray, ' K']) -> Float[np.ndarray, ' D']:
+    """Return the change of the score in each draw of an order, on average over steps and models.
 
-    The mean of the score over all steps is compared with that of each random order, of all models
-    together. The smallest p-value is one divided by the number of random orders plus one.
+    Steps that remove no head say nothing of the order, and are left out.
 
     Args:
       curve: The curve of the order.
-      random: That of random orders.
+      kept: [K] The number of heads that are left; the first has all.
     """
-    ours = np.nanmean(curve.draws)
-    theirs = np.nanmean(random.draws, axis=(0, 2))
-    return float((1 + (theirs >= ours).sum()) / (1 + len(theirs)))
+    return quietly(np.nanmean, curve.draws[:, :, kept < kept[0]], axis=(0, 2))
 
 
 def fleiss_kappa(kept: Shaped[np.ndarray, 'S H']) -> float:

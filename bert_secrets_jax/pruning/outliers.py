@@ -38,6 +38,8 @@ from bert_secrets_jax.progress import progress
 
 # How many standard deviations from the mean of its layer a parameter stands out, as published.
 SIGMA = 3.0
+# Of fewer random sets none can be so rare that its rank is significant.
+FEWEST_DRAWS = 19
 # The expected number of dimensions that chance alone makes outliers.
 _BY_CHANCE = 0.05
 

@@ -5,7 +5,7 @@ Shapes: W ways to run a model, S sizes of a batch, R rounds; L layers, N heads.
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -51,7 +51,11 @@ class RemovalTimes:
 
     @property
     def examples_per_second(self) -> Float[np.ndarray, 'W S']:
-        """The examples per second of each way, at its median round."""
+        """The examples per second of each way, at its median round.
+
+        What one way gains over another is the median over pairs of the same round (`gains`), which
+        is not quite the ratio of these.
+        """
         return np.array(self.batch_sizes) / np.median(self.seconds, axis=-1)
 
     def gains(
@@ -108,11 +112,9 @@ def time_removal(
         there is no size or round, or the model has fewer positions than tokens.
     """
     check_whole(pretrained)
-    batch_sizes = tuple(batch_sizes)
-    if rounds < 1 or length < 1 or not batch_sizes or min(batch_sizes) < 1:
-        raise ValueError(
-            f'{batch_sizes=}, {length=} and {rounds=} must be whole numbers, at least 1.'
-        )
+    batch_sizes = check_sizes(batch_sizes)
+    if not (_is_count(length) and _is_count(rounds)):
+        raise ValueError(f'{length=} and {rounds=} must be whole numbers, at least 1.')
     smaller = remove_heads(pretrained, head_mask)
     apart = cut(pretrained, np.ones_like(head_mask, bool))
     models = {'whole': pretrained, 'masked': pretrained, 'apart': apart, 'cut': smaller}
@@ -141,6 +143,28 @@ def time_removal(
         ),
         temporary_bytes=temporary,
     )
+
+
+def check_sizes(batch_sizes: Sequence[int]) -> tuple[int, ...]:
+    """Return sizes of batches as a tuple.
+
+    Args:
+      batch_sizes: The sizes.
+
+    Raises:
+      ValueError: They are none, or not whole numbers of at least 1.
+    """
+    sizes = tuple(batch_sizes) if isinstance(batch_sizes, Iterable) else ()
+    if not sizes or not all(map(_is_count, sizes)):
+        raise ValueError(
+            f'{batch_sizes=} must be a sequence of whole numbers, at least 1, such as '
+            f'{BATCH_SIZES}.'
+        )
+    return tuple(map(int, sizes))
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= 1
 
 
 def _wordpieces(

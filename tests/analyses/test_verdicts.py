@@ -20,6 +20,7 @@ from bert_secrets_jax import paper
 from bert_secrets_jax.ablation import significance
 from bert_secrets_jax.ablation.average import MeanEffect
 from bert_secrets_jax.analyses import verdicts as claims
+from bert_secrets_jax.analyses.populations import population
 from bert_secrets_jax.analyses.verdicts import (
     ANY_FINETUNING,
     DOES_NOT_HOLD,
@@ -888,7 +889,8 @@ def every_verdict():
         change = middle, middle - reach, middle + reach
         sample = {'runs': runs, 'examples': examples}
         yield claims.heads_can_go(change, kept=86, heads=144, **sample)
-        yield claims.order_tells(change, of_draws=1e-5, draws=10, **sample)
+        for random in (np.linspace(-0.02, 0.02, 20), np.zeros(5)):
+            yield claims.order_tells(change, middle, random, **sample)
     for gain, error, texts in itertools.product((-0.1, 0.1, 0.4), (1e-3, 0.3), (9, 60)):
         yield claims.no_head_for_all(gain, error, texts)
         one, other = (gain, error, texts), (gain + 0.2, error, texts)
@@ -1002,3 +1004,24 @@ def test_what_is_not_measured_says_what_it_needs():
     found = claims.not_measured(claims.FRAMES, 'an analysis of relations')
     assert (found.verdict, found.evidence) == (NOT_MEASURED, 'Needs an analysis of relations.')
     assert math.isnan(found.estimate)
+
+
+def test_intervals_of_pruning_are_in_the_unit_of_their_estimate():
+    change = (-0.02, -0.06, 0.02)
+    found = claims.heads_can_go(change, kept=6, heads=10, runs=1, examples=400)
+    assert '-2.00 points (-6.00 to +2.00)' in found.evidence
+    assert (found.unit, found.threshold) == ('points', -1)
+    found = claims.order_tells(change, -0.05, np.full(20, -0.03), runs=1, examples=400)
+    assert '-2.00 points above that in 20 random orders (-6.00 to +2.00)' in found.evidence
+
+
+@pytest.mark.parametrize('runs', [1, 2, 5])
+def test_verdicts_on_pruning_are_for_whom_its_intervals_are(runs):
+    """A curve of several fine-tunings has an interval over seeds, be they two or five."""
+    found = claims.heads_can_go((0.0, -0.1, 0.1), kept=6, heads=10, runs=runs, examples=400)
+    assert population(runs).startswith(found.population)
+
+
+def test_of_few_random_orders_the_rank_decides_nothing():
+    found = claims.order_tells((0.1, 0.09, 0.11), 0.1, np.zeros(18), runs=1, examples=400)
+    assert found.evidence == 'Needs pruning in at least 19 random orders.'

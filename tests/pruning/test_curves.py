@@ -6,11 +6,13 @@ import pytest
 from bert_secrets_jax.finetune.metrics import METRICS
 from bert_secrets_jax.pruning.curves import (
     Curve,
-    better_than_random,
     curve_of,
     fleiss_kappa,
+    lead_over_random,
+    over_steps,
     sparsest,
 )
+from bert_secrets_jax.pruning.outliers import rank_p
 
 
 def answers(rng, labels, right):
@@ -65,6 +67,8 @@ def test_the_sparsest_that_is_as_good():
     assert sparsest(np.array([0.9, 0.91, 0.893, 0.7]), kept, tolerance=0.01) == 2
     assert sparsest(np.array([0.9, 0.8, 0.895, 0.7]), kept, tolerance=0.01) == 2
     assert sparsest(np.array([0.9, 0.8, 0.7, 0.6]), kept, tolerance=0.01) == 0
+    # Nothing is as good as a score that is undefined.
+    assert sparsest(np.array([np.nan, 0.8, 0.7, np.nan]), kept, tolerance=0.01) == 0
 
 
 def curve(draws):
@@ -74,15 +78,32 @@ def curve(draws):
 
 
 def test_an_order_is_ranked_among_random_ones():
-    rng = np.random.default_rng(2)
-    random = curve(-rng.random((1, 9, 4)))
-    assert better_than_random(curve(np.zeros((1, 1, 4))), random) == pytest.approx(0.1)
-    assert better_than_random(curve(-np.ones((1, 1, 4))), random) == 1
-    rates = [
-        better_than_random(curve(-rng.random((1, 1, 4))), curve(-rng.random((1, 19, 4)))) <= 0.05
-        for _ in range(600)
-    ]
+    rng, kept = np.random.default_rng(2), np.array([8, 6, 4, 2])
+
+    def p_value(ours, random):
+        (mean,) = over_steps(curve(ours), kept)
+        return rank_p(float(mean), over_steps(curve(random), kept))
+
+    random = -rng.random((1, 9, 4))
+    assert p_value(np.zeros((1, 1, 4)), random) == pytest.approx(0.1)
+    assert p_value(-np.ones((1, 1, 4)), random) == 1
+    rates = [p_value(-rng.random((1, 1, 4)), -rng.random((1, 19, 4))) <= 0.05 for _ in range(600)]
     assert 0.03 <= np.mean(rates) <= 0.07
+
+
+def test_means_over_steps_are_of_those_that_remove_heads():
+    """Of few heads, even a second step may remove none."""
+    draws = np.array([[[0.0, 0.0, -1.0, -3.0]], [[0.0, 0.0, -2.0, -4.0]]])
+    np.testing.assert_allclose(over_steps(curve(draws), np.array([6, 6, 5, 4])), [-2.5])
+
+
+@pytest.mark.parametrize('seeds', [1, 2])
+def test_the_lead_is_that_of_the_scores(seeds):
+    labels = np.ones(10, int)
+    found = lead_over_random(
+        'accuracy', np.ones((seeds, 2, 10), int), np.zeros((seeds, 3, 2, 10), int), labels
+    )
+    assert found[0] == 1
 
 
 def plain_kappa(votes):

@@ -116,6 +116,19 @@ def test_what_cannot_be_measured_is_named(whole, options, named):
         bs.time_removal(whole, MASK, **{'batch_sizes': (1,), 'length': 8, 'rounds': 1} | options)
 
 
+@pytest.mark.parametrize(
+    ('options', 'named'),
+    [
+        ({'batch_sizes': 4}, 'batch_sizes=4 must be a sequence of whole numbers'),
+        ({'batch_sizes': (1.5,)}, r'batch_sizes=\(1.5,\) must be a sequence of whole numbers'),
+        ({'rounds': 2.5}, 'rounds=2.5 must be whole numbers'),
+    ],
+)
+def test_fractions_are_no_counts(whole, untyped, options, named):
+    with pytest.raises(ValueError, match=named):
+        bs.time_removal(whole, MASK, **options)
+
+
 def test_a_cut_model_is_no_start(whole):
     with pytest.raises(ValueError, match='ask the whole model'):
         bs.time_removal(bs.remove_heads(whole, MASK), MASK, batch_sizes=(1,), length=8, rounds=1)

@@ -1,7 +1,12 @@
-"""The claims that many heads can go, and that gradients tell which (Michel et al. 2019)."""
+"""The claims that many heads can go, and that gradients tell which (Michel et al. 2019).
+
+Shapes: R random orders.
+"""
 
 import numpy as np
+from jaxtyping import Float
 
+from bert_secrets_jax.analyses.populations import ANY_FINETUNING, THIS_MODEL
 from bert_secrets_jax.analyses.verdicts.verdict import (
     ROUNDING,
     Claim,
@@ -10,8 +15,10 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
     all_above,
     between,
     margin,
+    not_measured,
     verdict_of,
 )
+from bert_secrets_jax.pruning.outliers import FEWEST_DRAWS, rank_p
 
 # The share of heads that can go on MNLI, the least of the published ones.
 SHARE_THAT_CAN_GO = 0.4
@@ -30,7 +37,8 @@ ORDER_TELLS = Claim(
     'Removed in the order of the gradient of the mask, heads are missed less than in random '
     'orders.',
     'Michel et al. 2019, section 4.1',
-    bound='On average over all steps, from a tenth to nine tenths of the heads in the default.',
+    bound='On average over all steps, from a tenth to nine tenths of the heads in the default; '
+    'fewer than one in twenty random orders do as well.',
     limits='Whether another score tells more.',
 )
 
@@ -48,75 +56,109 @@ def heads_can_go(
       examples: The number of examples.
     """
     found = _contrast(change, offset=NOTICEABLE, runs=runs, examples=examples)
-    interval = found.interval(0, offset=-NOTICEABLE)
+    interval = _in_points(found.interval(0, offset=-NOTICEABLE))
     return verdict_of(
         HEADS_CAN_GO,
         all_above(found),
-        'With {kept} of {heads} heads left, the score changes by {points:+z.2f} points'
-        f'{between(tuple(100 * each for each in interval), "+z.2f")}, where a loss of '
-        '{noticeable:.0f} is allowed, on {sample:,} examples.',
+        'With {kept} of {heads} heads left, the score changes by {estimate:+z.2f} points'
+        f'{between(interval, "+z.2f")}, where a loss of {{noticeable:.0f}} is allowed, on '
+        '{sample:,} examples.',
         interval,
         what='change of the score',
-        unit='score',
-        threshold=-NOTICEABLE,
-        population=found.population,
+        unit='points',
+        threshold=-100 * NOTICEABLE,
+        population=_population(runs),
         sample=examples,
-        numbers={
-            'kept': kept,
-            'heads': heads,
-            'points': 100 * interval[0],
-            'noticeable': 100 * NOTICEABLE,
-        },
+        numbers={'kept': kept, 'heads': heads, 'noticeable': 100 * NOTICEABLE},
     )
 
 
 def order_tells(
-    lead: tuple[float, float, float], *, of_draws: float, draws: int, runs: int, examples: int
+    lead: tuple[float, float, float],
+    ordered: float,
+    random: Float[np.ndarray, ' R'],
+    *,
+    runs: int,
+    examples: int,
 ) -> Verdict:
     """Test ORDER_TELLS.
+
+    The estimate is the lead over the mean of random orders. Examples (and fine-tunings) are its
+    sample, and so are the random orders. That it is above 0 is not enough: half of all orders that
+    tell nothing are above the mean. So fewer than one in twenty random orders may do as well, which
+    the rank among them tests; and for the contrary, fewer than one in twenty may do as badly.
 
     Args:
       lead: The score in this order less that in the random ones, on average over steps, and the
         ends of its 95 % interval.
-      of_draws: The variance of the mean over random orders.
-      draws: The number of random orders.
+      ordered: The change of the score in this order, on average over steps.
+      random: The same of each random order.
       runs: The number of fine-tunings, which are a sample if there are several.
       examples: The number of examples.
     """
-    found = _contrast(lead, offset=0.0, runs=runs, examples=examples, further=of_draws)
-    interval = found.interval(0)
+    draws = len(random)
+    if draws < FEWEST_DRAWS:
+        return not_measured(ORDER_TELLS, f'pruning in at least {FEWEST_DRAWS} random orders')
+    found = _contrast(lead, runs=runs, examples=examples, random=random)
+    p_if_false, p_if_true = all_above(found)
+    rank = rank_p(ordered, random)
+    interval = _in_points(found.interval(0))
     return verdict_of(
         ORDER_TELLS,
-        all_above(found),
-        'On average over all steps, the score is {points:+z.2f} points above that in {draws} '
-        f'random orders{between(tuple(100 * each for each in interval), "+z.2f")}, on {{sample:,}} '
-        'examples.',
+        # What is not known (NaN) stays so.
+        (np.maximum(p_if_false, rank), np.maximum(p_if_true, rank_p(-ordered, -random))),
+        'On average over all steps, the score is {estimate:+z.2f} points above that in {draws} '
+        f'random orders{between(interval, "+z.2f")}, on {{sample:,}} examples. Random orders that '
+        'do at least as well: {as_well} (p = {rank:.2g}).',
         interval,
         what='score in this order minus that in random ones',
-        unit='score',
+        unit='points',
         threshold=0.0,
-        population=found.population,
+        population=_population(runs),
         sample=examples,
-        numbers={'points': 100 * interval[0], 'draws': draws},
+        numbers={'draws': draws, 'as_well': int((random >= ordered).sum()), 'rank': rank},
     )
+
+
+def _in_points(interval: tuple[float, float, float]) -> tuple[float, float, float]:
+    estimate, low, high = (100 * each for each in interval)
+    return estimate, low, high
+
+
+def _population(runs: int) -> str:
+    """Return for what an interval over so many fine-tunings is, as the curves have it."""
+    return THIS_MODEL if runs == 1 else ANY_FINETUNING
 
 
 def _contrast(
     estimate: tuple[float, float, float],
     *,
-    offset: float,
+    offset: float = 0.0,
     runs: int,
     examples: int,
-    further: float = 0.0,
+    random: Float[np.ndarray, ' R'] | None = None,
 ) -> Contrasts:
-    """Return an estimate with its interval as a part of a claim, above 0 where the claim holds."""
+    """Return an estimate with its interval as a part of a claim, above 0 where the claim holds.
+
+    Args:
+      estimate: The estimate and the ends of its 95 % interval.
+      offset: What is added to it.
+      runs, examples: As in `heads_can_go`.
+      random: The random orders whose mean was subtracted, if any.
+    """
     middle, low, high = estimate
-    # Over several fine-tunings, these are the sample with the fewest.
-    freedom = float(max((runs if runs > 1 else examples) - 1, 1))
-    error = np.sqrt(((high - low) / 2 / margin(freedom)) ** 2 + further + ROUNDING**2)
+    # The interval may have fewer degrees of freedom, those of seeds. To take too many is safe: of
+    # the reach of an interval, a one-sided test then asks for more.
+    few = max(examples - 1.0, 1.0)
+    of_sample = ((high - low) / 2 / margin(few)) ** 2 + ROUNDING**2
+    of_draws = 0.0 if random is None else random.var(ddof=1) / len(random)
+    squared = of_sample + of_draws
+    # Satterthwaite's degrees of freedom.
+    others = 1 if random is None else len(random) - 1
+    freedom = squared**2 / (of_sample**2 / few + of_draws**2 / others)
     return Contrasts(
         difference=np.array([middle + offset]),
-        error=np.array([error]),
+        error=np.array([np.sqrt(squared)]),
         freedom=np.array([freedom]),
         examples=float(examples),
         runs=runs,
