@@ -59,6 +59,15 @@ BY_WEIGHTS, BY_NORMS, BY_OUTPUT = (
     'sinks by norms',
     'heads with next to no output',
 )
+# What one sink does, and what several do.
+_GIVES = (
+    'gives at least half of its attention to',
+    'give at least half of their attention to',
+)
+_TAKES = (
+    'takes at least half of what it moves from',
+    'take at least half of what they move from',
+)
 _NORMS = 'share of norms'
 _OF_LAYER = 'of the mean of its layer'
 
@@ -272,9 +281,9 @@ class Contributions(Result):
 
     def _of_inactive(self) -> Iterator[Finding]:
         heads = self.moved.outputs.mean.size
-        for group, tables, half in (
-            (BY_WEIGHTS, self.weights, 'give at least half of their attention to'),
-            (BY_NORMS, self.moved.norms, 'take at least half of what they move from'),
+        for group, tables, phrases in (
+            (BY_WEIGHTS, self.weights, _GIVES),
+            (BY_NORMS, self.moved.norms, _TAKES),
         ):
             where = self.inactive[group]
             kinds, _ = self._most(tables)
@@ -287,12 +296,12 @@ class Contributions(Result):
                 sample=int(self.moved.outputs.count),
                 source=SOURCE if group == BY_NORMS else 'Clark et al. 2019, section 3',
                 template=(
-                    'Of {heads} heads, {estimate} {half} one of [CLS], [SEP], or full stops and '
+                    'Of {heads} heads, {estimate} {gives} one of [CLS], [SEP], or full stops and '
                     'commas{spread}.{instead}'
                 ),
                 numbers={
                     'heads': heads,
-                    'half': half,
+                    'gives': phrases[int(where.sum() != 1)],
                     'spread': f' ({spread})' if spread else '',
                     'instead': self._instead(where, kinds, group),
                 },
