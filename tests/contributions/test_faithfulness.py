@@ -107,6 +107,15 @@ def test_gradients_are_those_of_the_model(model):
     )
 
 
+@pytest.mark.slow
+def test_devices_share_the_examples(model, scores):
+    mesh = jax.sharding.Mesh(jax.devices()[:2], ('data',))
+    shared = token_scores(model, TEXTS, max_length=24, seed=3, mesh=mesh)
+    for method, mine in scores.scores.items():
+        for each, other in zip(mine, shared.scores[method], strict=True):
+            np.testing.assert_allclose(each, other, atol=1e-5)
+
+
 def test_random_scores_do_not_depend_on_other_texts(model, scores):
     again = token_scores(model, TEXTS[:2], methods=['random'], max_length=24, seed=3)
     for text in range(2):
