@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from bert_secrets_jax.analyses.links import Tests, beyond
+from bert_secrets_jax.analyses.verdicts.links import PRACTICAL_SHARE
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.runs.result import HeadMarks
 
@@ -23,7 +24,9 @@ MOSTLY = 0.5
 
 
 def of_links(tests: Tests) -> list[HeadMarks]:
-    """Mark heads that attend along links more than at places of all kinds.
+    """Mark heads that attend along links clearly more than at places of all kinds.
+
+    Significantly is not enough: the difference must be one that the claims on links ask for.
 
     Args:
       tests: The tests, by direction.
@@ -38,7 +41,8 @@ def of_links(tests: Tests) -> list[HeadMarks]:
                 f'Attends {score:.2f} from {title}, more than {beyond(test)} explains (corrected '
                 f'p = {test.familywise[head]:.2g}). '
             )
-            if score > strength[head]:
+            excess = min(float(null.excess.mean[head]) for null in test.nulls.values())
+            if excess >= PRACTICAL_SHARE and score > strength[head]:
                 marks[head], strength[head] = title, score
     return [
         made(

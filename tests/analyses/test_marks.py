@@ -54,13 +54,14 @@ def test_a_corner_where_the_most_frequent_class_is_another_one():
 
 
 def test_links_mark_heads_above_places_of_all_kinds(untyped):
-    def of(mean, real):
+    def of(mean, real, excess=0.2):
         real = np.array(real)
+        null = types.SimpleNamespace(excess=table(np.full(real.shape, excess)))
         return types.SimpleNamespace(
             table=table(mean),
             real=real,
             familywise=np.where(real, 0.01, 0.5),
-            nulls=dict.fromkeys(KINDS),
+            nulls=dict.fromkeys(KINDS, null),
         )
 
     tests = {
@@ -73,6 +74,9 @@ def test_links_mark_heads_above_places_of_all_kinds(untyped):
     assert found.sentences[0, 0].startswith(
         'Attends 0.40 from verb to subject, more than position and word class explains (corrected '
     )
+    # What is significant and next to nothing is told, and is no mark.
+    (small,) = marks.of_links({'verb to subject': of([[0.06, 0.9]], [[True, False]], 0.04)})
+    assert small.marks.tolist() == [['', '']] and small.sentences[0, 0]
     assert marks.of_links({}) == []
 
 
