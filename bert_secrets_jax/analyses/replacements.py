@@ -24,15 +24,16 @@ from bert_secrets_jax.ablation.masked_lm import LossEffects, assess_losses
 from bert_secrets_jax.ablation.masks import single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.significance import LEVEL
-from bert_secrets_jax.analyses.models import Models, labels_of, one_model
+from bert_secrets_jax.analyses.models import Models, elsewhere, in_both, labels_of, one_model
 from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.files import fingerprint
 from bert_secrets_jax.finetune.losses import losses_of, task_loss
 from bert_secrets_jax.measure.gradients import with_labels
+from bert_secrets_jax.model.weights import check_whole
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.paper import spearman
-from bert_secrets_jax.pruning.constants import Constants, optimal_constants
+from bert_secrets_jax.pruning.constants import SETTLED, Constants, optimal_constants
 from bert_secrets_jax.runs import store
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
@@ -45,8 +46,6 @@ REPLACEMENTS: Mapping[str, str] = {
     'resample': 'its output on another text',
     OPTIMAL: 'the best constant',
 }
-# Of the gradient at the start, so much may be left where constants count as found.
-_LEFT = 0.1
 # The tokens of a batch from which constants are fitted.
 _FITTING = 512
 
@@ -73,10 +72,14 @@ class Replacements(Result):
       slope_left: [L, N] The norm of the gradient of the loss with respect to each constant, as a
         share of that with respect to the mean output: see `pruning.constants.Constants`.
       fitted_on: The number of examples that the constants and means come from.
+      shared: How many of these have the same text as one of those that losses are measured on.
+      own_harm: The share of the mean effect of removal that the best constant does not have, and
+        the ends of its 95 % interval over examples; None where removal does no significant harm on
+        average.
       classes: The number of classes; 1 for a regression.
     """
 
-    FORMAT: ClassVar[int] = 1
+    FORMAT: ClassVar[int] = 2
 
     subject: Subject
     shape: tuple[int, int]
@@ -85,6 +88,8 @@ class Replacements(Result):
     constants: Float[np.ndarray, 'L N H']
     slope_left: Float[np.ndarray, 'L N']
     fitted_on: int
+    shared: int
+    own_harm: tuple[float, float, float] | None
     classes: int
 
     @property
@@ -92,13 +97,9 @@ class Replacements(Result):
         return 'What replaces a head'
 
     @property
-    def own_harm(self) -> float:
-        """The share of the mean effect of removal that the best constant does not have.
-
-        NaN where removal does no harm on average.
-        """
-        removed = self.means['zero'].difference
-        return 1 - self.means[OPTIMAL].difference / removed if removed > 0 else math.nan
+    def unsettled(self) -> int:
+        """The number of heads whose best constant is not quite found."""
+        return int((self.slope_left > SETTLED).sum())
 
     def frames(self):
         grids = {name: np.reshape(each.difference, self.shape) for name, each in self._all()}
@@ -145,15 +146,11 @@ class Replacements(Result):
 
     def notes(self):
         notes = [
-            'The best constants and the mean outputs come from other examples than those on which '
-            'the loss is measured. Each head is replaced alone, at every token.'
+            f'The best constants and the mean outputs come from {self._others}. Each head is '
+            'replaced alone, at every token.'
         ]
-        unsettled = int((self.slope_left > _LEFT).sum())
-        if unsettled:
-            notes.append(
-                f'For {unsettled} of {self.slope_left.size} heads the best constant is not quite '
-                'found (slope_left in the table of heads): more passes may do better.'
-            )
+        if self.shared:
+            notes.append('Where these are the same, the best constant looks better than it is.')
         return notes
 
     def head_notes(self):
@@ -165,6 +162,11 @@ class Replacements(Result):
             ]
             found[f'loss with {REPLACEMENTS[name]} instead'] = np.reshape(texts, self.shape)
         return found
+
+    @property
+    def _others(self) -> str:
+        template = elsewhere('fitted_on', 'shared', self.shared)
+        return template.format(fitted_on=self.fitted_on, shared=self.shared)
 
     @property
     def _unit(self) -> str:
@@ -182,26 +184,40 @@ class Replacements(Result):
 
     def _of_harm(self) -> Finding:
         removed, best = self.means['zero'], self.means[OPTIMAL]
-        known = np.isfinite(self.own_harm)
+        share = (math.nan,) * 3 if self.own_harm is None else self.own_harm
+        estimate, low, high = (100 * each for each in share)
         return Finding(
             name='harm of the replacement itself',
-            estimate=100 * self.own_harm,
+            estimate=estimate,
+            low=low,
+            high=high,
             unit='% of the mean effect of removal',
             sample=self.effects[OPTIMAL].texts,
             source=SOURCE,
             template=(
-                'Without a head, the loss rises by {removed:.4f} {measure} on average over '
-                '{heads} heads where nothing replaces it, and by {best:.4f} ({best_low:.4f} to '
-                '{best_high:.4f}) with the best constant instead'
+                'Without a head, the loss changes by {removed:+.4f} {measure} '
+                '({removed_low:+.4f} to {removed_high:+.4f}) on average over {heads} heads where '
+                'nothing replaces it, and by {best:+.4f} ({best_low:+.4f} to {best_high:+.4f}) '
+                'with the best constant instead'
                 + (
-                    ': {estimate:.0f} % of the former is the harm of the replacement, and not of '
-                    'the loss of the head.'
-                    if known
-                    else '. Removal does no harm on average, so that there is none to explain.'
+                    '. Removal does no significant harm on average, so that there is none to '
+                    'explain.'
+                    if self.own_harm is None
+                    else ': {estimate:.0f} % of the former ({low:.0f} to {high:.0f}) is the harm '
+                    'of the replacement, and not of the loss of the head.'
+                )
+                + (
+                    ' For {unsettled} of these heads the best constant is not quite found '
+                    '(slope_left in the table of heads): after more passes it may do less harm.'
+                    if self.unsettled
+                    else ''
                 )
             ),
             numbers={
                 'removed': removed.difference,
+                'removed_low': removed.low,
+                'removed_high': removed.high,
+                'unsettled': self.unsettled,
                 'measure': self._unit,
                 'heads': math.prod(self.shape),
                 'best': best.difference,
@@ -259,7 +275,8 @@ def replacements(
       fit_on: Other labelled examples, such as training ones, that the best constants and the mean
         outputs come from.
       passes: The number of passes over these for the best constants; each takes as long as a
-        gradient for every head.
+        gradient for every head. Heads that need it get up to four times as many: see
+        `pruning.constants.optimal_constants`.
       learning_rate: The size of the first steps: see `pruning.constants.optimal_constants`.
       seed: The seed of bootstraps, of the order of examples and of the other texts.
       max_length, tokens_per_batch, chunk_tokens, mesh, folder: As in `sweep_examples`.
@@ -271,8 +288,14 @@ def replacements(
         range, or there are fewer than two examples.
     """
     model = one_model(tuned)
+    check_whole(model)
     examples, others = as_examples(examples), as_examples(fit_on)
     labels, their_labels = (labels_of(each, model.config) for each in (examples, others))
+    if len(examples) < 2:
+        raise ValueError(
+            f'{len(examples)} example has no interval: give at least two that losses are '
+            'measured on.'
+        )
     encoding = {'max_length': max_length, 'tokens_per_batch': tokens_per_batch}
     batches = [
         with_labels(batch, their_labels)
@@ -323,16 +346,19 @@ def replacements(
         losses[name] = losses_of(swept.logits, labels)
     shape = masks.shape[1:]
     once = np.ones(len(labels), int)
+    changes = {name: each[1:].mean(axis=0) - each[0] for name, each in losses.items()}
     return Replacements(
         subject=subject or Subject(),
         shape=shape,
         effects={
             name: assess_losses(each[1:], each[0], once, seed=seed) for name, each in losses.items()
         },
-        means={name: _mean(each[1:].mean(axis=0) - each[0]) for name, each in losses.items()},
+        means={name: _mean(each) for name, each in changes.items()},
         constants=constants,
         slope_left=np.reshape(found.slope_left, shape),
         fitted_on=len(others),
+        shared=in_both(examples, others),
+        own_harm=harm_explained(changes['zero'], changes[OPTIMAL]),
         classes=model.config.num_labels,
     )
 
@@ -343,6 +369,32 @@ def _mean(values: Float[np.ndarray, ' E']) -> Mean:
     error = values.std(ddof=1) / math.sqrt(count)
     reach = float(scipy.stats.t.ppf(0.975, count - 1) * error)
     return Mean(mean, mean - reach, mean + reach)
+
+
+def harm_explained(
+    removed: Float[np.ndarray, ' E'], replaced: Float[np.ndarray, ' E']
+) -> tuple[float, float, float] | None:
+    """Return the share of the harm of removal that another replacement does not do.
+
+    Args:
+      removed: The change of the loss of each example when a head is removed.
+      replaced: The same when it is replaced.
+
+    Returns:
+      1 minus the ratio of the means and the ends of its 95 % interval over examples (Fieller 1954);
+      None where the mean harm of removal is not significant.
+    """
+    count = len(removed)
+    below, above = float(removed.mean()), float(replaced.mean())
+    (of_below, both), (_, of_above) = np.cov(removed, replaced) / count
+    bound = float(scipy.stats.t.ppf(0.975, count - 1)) ** 2
+    # The ratios that are not refuted lie between the roots of a polynomial.
+    square, linear = below**2 - bound * of_below, below * above - bound * both
+    if below <= 0 or square <= 0:
+        return None
+    root = math.sqrt(max(linear**2 - square * (above**2 - bound * of_above), 0.0))
+    low, high = ((linear + sign * root) / square for sign in (-1, 1))
+    return 1 - above / below, 1 - high, 1 - low
 
 
 def _draw(result: Replacements):
@@ -357,6 +409,6 @@ def _draw(result: Replacements):
     figure.caption = (
         'The change of the loss of the task without each head, by what is there instead of its '
         f'output, on {result.effects[OPTIMAL].texts:,} examples of {result.subject.texts}. The '
-        f'best constants and the mean outputs come from {result.fitted_on:,} other examples.'
+        f'best constants and the mean outputs come from {result._others}.'
     )
     return figure

@@ -207,8 +207,9 @@ def get_config(arg: str = '') -> ConfigDict:
             },
             'replacements': {
                 # The constants that best replace heads come from so many training examples (0 is
-                # all), in so many passes: each takes a gradient of each example for every head, so
-                # that these take most of an hour for 72 heads on a CPU.
+                # all), in so many passes, and up to four times as many where these do not suffice:
+                # each takes a gradient of each example for every head, so that five take most of
+                # an hour for 72 heads on a CPU.
                 'max_examples': 64,
                 'passes': 5,
             },

@@ -17,7 +17,7 @@ Shapes: B examples of a batch, M masks, L layers, N heads, H width of a head, K 
 import dataclasses
 import functools
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -40,6 +40,8 @@ from bert_secrets_jax.progress import progress
 _ADAM = optax.scale_by_adam()
 # A gradient holds what all layers have computed, so that a call takes fewer tokens than in a sweep.
 _SHARE_OF_TOKENS = 4
+# Of the gradient at the start, so much may be left where constants count as found.
+SETTLED = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,13 +54,16 @@ class Constants:
         mask replaces several heads. Those of heads that it keeps are the mean outputs.
       start: [M] The mean loss over the training examples with the mean outputs.
       curve: [K, M] The same during each pass over the training examples, with the constants as
-        they were when an example's turn came.
-      end: [M] The same with `outputs`, at most `start`: a mask whose training has made it worse
-        keeps the mean outputs.
+        they were when an example's turn came; of masks that are trained no further, the best loss
+        so far.
+      end: [M] The same with `outputs`, the best that were found. It is at most `start`, and at most
+        the loss with constants of 0: training that makes a mask worse counts for nothing.
       slope_left: [M] The norm of the gradient of the mean loss at the end, in shares of that at the
-        start. Near a minimum it is near 0; otherwise more passes, or a greater learning rate, find
-        better constants. It is 0 where nothing depends on the constants.
+        start. Near a minimum it is near 0, at most SETTLED; otherwise more passes, or a greater
+        learning rate, find better constants. It is 0 where nothing depends on the constants.
     """
+
+    FORMAT: ClassVar[int] = 2
 
     masks: Float[np.ndarray, 'M L N']
     outputs: Float[np.ndarray, 'M L N H']
@@ -95,6 +100,7 @@ def optimal_constants(
     *,
     masks: Shaped[np.ndarray, 'M L N'] | None = None,
     passes: int = 10,
+    restarts: int = 3,
     learning_rate: float = 0.1,
     seed: int = 0,
     chunk_tokens: int | None = None,
@@ -104,7 +110,10 @@ def optimal_constants(
 
     All masks are independent of each other and start from the mean outputs over the same examples.
     After each batch, Adam takes a step (Kingma and Ba 2015) whose size falls to 0 along a cosine.
-    The time is that of `passes + 2` gradients of each example under each mask.
+    Masks whose gradient is then more than SETTLED of what it was at the start are trained again,
+    from the best constants so far (0 may be better than what was found) and with steps of half the
+    size. The time is that of `passes + 3` gradients of each example under each mask, and of
+    `passes + 1` more for each restart.
 
     Args:
       pretrained: The model.
@@ -114,7 +123,8 @@ def optimal_constants(
         `gradients.gradient_importance`. If you pass the same function again, nothing is compiled
         again.
       masks: The sets of heads to replace, as in `sweep`; None replaces each head alone.
-      passes: The number of passes over the training examples.
+      passes: The number of passes over the training examples until steps have fallen to 0.
+      restarts: How many times as many passes more there may be, for masks that need them.
       learning_rate: The size of the first steps, in root mean squares of a layer's mean outputs.
       seed: The seed of the order of the batches, which changes with each pass.
       chunk_tokens: The number of tokens, of all examples and masks together, that one call
@@ -125,13 +135,16 @@ def optimal_constants(
     Raises:
       TypeError: The model is not a `Pretrained`, or a single batch is given.
       ValueError: There are no examples, the masks do not fit the model, a batch cannot be split
-        over the devices, or the passes or the learning rate are not above 0.
+        over the devices, the passes or the learning rate are not above 0, or the restarts are
+        below 0.
       FloatingPointError: The loss is NaN or infinite.
     """
     check_pretrained(pretrained)
     config = pretrained.config
     if passes < 1 or not 0 < learning_rate < np.inf:
         raise ValueError(f'{passes=} and {learning_rate=} must be above 0.')
+    if restarts < 0:
+        raise ValueError(f'{restarts=} must be at least 0.')
     masks = single_heads(config) if masks is None else np.asarray(masks, np.float32)
     shape = config.num_hidden_layers, config.num_attention_heads
     if masks.ndim != 3 or masks.shape[1:] != shape or not len(masks):
@@ -145,38 +158,93 @@ def optimal_constants(
     tokens = devices * (chunk_tokens or max(default_chunk_tokens() // _SHARE_OF_TOKENS, 1))
     unit = np.sqrt((means**2).mean(axis=(1, 2), keepdims=True))
     unit = np.where(unit > 0, unit, 1)[None]
-    first = np.broadcast_to(means, (len(masks), *means.shape))
-    outputs, moments = jnp.asarray(first), _ADAM.init(jnp.asarray(first))
-    # The first round and the last one only look.
+    examples = sum(batch.size for batch in batches)
     rng = np.random.default_rng(seed)
-    rounds = [np.arange(len(batches)), *(rng.permutation(len(batches)) for _ in range(passes))]
-    rounds.append(rounds[0])
-    work = [(number, index) for number, order in enumerate(rounds) for index in order]
-    curve, slopes = np.zeros((len(rounds), len(masks))), np.zeros((2, *first.shape))
-    steps = passes * len(batches)
-    for done, (number, index) in enumerate(
-        progress(
+
+    def of_batch(index, masks, outputs):
+        batch = batches[index]
+        check_split(batch, devices)
+        at_once = min(max(tokens // batch.input_ids.size, 1), len(masks))
+        losses, slope = _slopes(
+            pretrained.bert, loss, at_once, params, place(batch), masks, outputs
+        )
+        if not np.isfinite(losses).all():
+            raise FloatingPointError(
+                'The loss is NaN or infinite: is it defined for all labels, and are the weights '
+                'sound?'
+            )
+        return np.asarray(losses, np.float64), slope
+
+    def shown(work, masks):
+        return progress(
             work,
             f'Constants ({len(masks)} masks)',
             size=lambda each: batches[each[1]].size * len(masks),
             unit='masks x examples',
-        ),
-        start=-len(batches),
-    ):
-        batch = batches[index]
-        check_split(batch, devices)
-        at_once = max(tokens // batch.input_ids.size, 1)
-        losses, slope = _slopes(
-            pretrained.bert, loss, min(at_once, len(masks)), params, place(batch), masks, outputs
         )
-        if 0 < number <= passes:
-            rate = learning_rate * (1 + np.cos(np.pi * done / steps)) / 2
-            outputs, moments = _step(outputs, moments, slope, rate * unit)
-        else:
-            slopes[int(number > 0)] += slope
-        curve[number] += losses
-    examples = sum(batch.size for batch in batches)
-    return _best(masks, first, np.asarray(outputs), curve / examples, slopes)
+
+    def look(masks, outputs):
+        found = [of_batch(index, masks, outputs) for _, index in shown(in_turn, masks)]
+        losses, slopes = (sum(map(np.asarray, each)) for each in zip(*found, strict=True))
+        return _Found(np.asarray(outputs), losses / examples, slopes)
+
+    def train(masks, outputs, rate):
+        outputs = jnp.asarray(outputs)
+        moments, curve = _ADAM.init(outputs), np.zeros((passes, len(masks)))
+        work = [(number, at) for number in range(passes) for at in rng.permutation(len(batches))]
+        for done, (number, index) in enumerate(shown(work, masks)):
+            losses, slope = of_batch(index, masks, outputs)
+            size = rate * (1 + np.cos(np.pi * done / len(work))) / 2
+            outputs, moments = _step(outputs, moments, slope, size * unit)
+            curve[number] += losses
+        return outputs, curve / examples
+
+    in_turn = [(0, index) for index in range(len(batches))]
+    mean = np.broadcast_to(means, (len(masks), *means.shape))
+    at_mean = look(masks, mean)
+    found = at_mean.better(look(masks, np.where((masks != 1)[..., None], 0, mean)), slice(None))
+    curves = []
+    for restart in range(restarts + 1):
+        # All are trained from the mean once: that may lead elsewhere than 0 does.
+        rows = np.flatnonzero((restart == 0) | (found.slope_left(at_mean) > SETTLED))
+        if not len(rows):
+            break
+        begin = (at_mean if restart == 0 else found).outputs[rows]
+        outputs, curve = train(masks[rows], begin, learning_rate / 2**restart)
+        curves.append(np.tile(found.loss, (passes, 1)))
+        curves[-1][:, rows] = curve
+        found = found.better(look(masks[rows], outputs), rows)
+    return Constants(
+        masks=masks,
+        outputs=found.outputs,
+        start=at_mean.loss,
+        curve=np.concatenate(curves),
+        end=found.loss,
+        slope_left=found.slope_left(at_mean),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Found:
+    """Constants, with the mean loss and the summed gradient under each mask."""
+
+    outputs: Float[np.ndarray, 'M L N H']
+    loss: Float[np.ndarray, ' M']
+    slope: Float[np.ndarray, 'M L N H']
+
+    def better(self, other: '_Found', rows: np.ndarray | slice) -> '_Found':
+        """Return these with the other ones where they are better; the others are of some rows."""
+        chosen = np.arange(len(self.loss))[rows]
+        is_better = other.loss < self.loss[rows]
+        found = {name: np.array(each) for name, each in vars(self).items()}
+        for name, each in found.items():
+            each[chosen[is_better]] = getattr(other, name)[is_better]
+        return _Found(**found)
+
+    def slope_left(self, start: '_Found') -> Float[np.ndarray, ' M']:
+        """Return the norms of gradients in shares of those at the start; 0 where these are 0."""
+        now, then = (np.sqrt((each.slope**2).sum(axis=(1, 2, 3))) for each in (self, start))
+        return np.where(then > 0, now / np.where(then > 0, then, 1), 0).astype(np.float64)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
@@ -215,36 +283,3 @@ def _step(outputs, moments, slope, rate):
     """Return the outputs [M, L, N, H] and Adam's moments after a step of size [1, L, 1, 1]."""
     direction, moments = _ADAM.update(slope, moments)
     return outputs - rate.astype(outputs.dtype) * direction, moments
-
-
-def _best(
-    masks: Float[np.ndarray, 'M L N'],
-    first: Float[np.ndarray, 'M L N H'],
-    outputs: Float[np.ndarray, 'M L N H'],
-    curve: Float[np.ndarray, 'rounds M'],
-    slopes: Float[np.ndarray, 'two M L N H'],
-) -> Constants:
-    """Return the constants, or the mean outputs where these are better.
-
-    Args:
-      masks: The masks.
-      first, outputs: What replaces the outputs of heads before and after training.
-      curve: The mean losses before, during and after training.
-      slopes: The gradients before and after training.
-    """
-    if not np.isfinite(curve).all():
-        raise FloatingPointError(
-            'The loss is NaN or infinite: is it defined for all labels, and are the weights sound?'
-        )
-    start, end = curve[0], curve[-1]
-    norms = np.sqrt((slopes**2).sum(axis=(2, 3, 4)))
-    left = np.where(norms[0] > 0, norms[1] / np.where(norms[0] > 0, norms[0], 1), 0)
-    worse = end > start
-    return Constants(
-        masks=masks,
-        outputs=np.where(worse[:, None, None, None], first, outputs),
-        start=start,
-        curve=curve[1:-1],
-        end=np.minimum(start, end),
-        slope_left=np.where(worse, norms[0] > 0, left).astype(np.float64),
-    )

@@ -7,6 +7,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.ablation.masks import single_heads
+from bert_secrets_jax.analyses.replacements import harm_explained
 from bert_secrets_jax.finetune.losses import losses_of
 
 
@@ -77,7 +78,34 @@ def test_it_goes_on_where_it_was_killed(tuned, texts, tmp_path, monkeypatch):
         bs.analyses.replacements(tuned, texts[:8], **options | {'passes': 2})
 
 
+def test_the_share_of_harm_has_the_interval_of_a_ratio():
+    """As often as it says, where replacing does 40 % of the harm of removal."""
+    rng, inside = np.random.default_rng(0), []
+    for _ in range(400):
+        shared = rng.exponential(size=80)
+        found = harm_explained(shared + rng.normal(size=80), 0.4 * shared + rng.normal(size=80))
+        inside.append(found[1] <= 0.6 <= found[2] and found[1] <= found[0] <= found[2])
+    assert 0.92 <= np.mean(inside) <= 0.98
+    # Of a ratio without errors there is no doubt.
+    assert harm_explained(shared, shared / 4) == pytest.approx((0.75,) * 3)
+
+
+def test_without_harm_there_is_no_share(found):
+    harmless = np.random.default_rng(1).normal(size=40)
+    assert harm_explained(harmless - harmless.mean() + 0.01, harmless) is None
+    nothing = dataclasses.replace(found, own_harm=None, slope_left=np.zeros((3, 4)))
+    assert 'does no significant harm on average' in str(nothing)
+    assert 'not quite found' not in str(nothing)
+    share = (0.4, 0.3, 0.5)
+    some = dataclasses.replace(found, own_harm=share, slope_left=np.full((3, 4), 0.2), shared=2)
+    assert ': 40 % of the former (30 to 50) is the harm of the replacement' in str(some)
+    assert 'For 12 of these heads the best constant is not quite found' in str(some)
+    assert '12 examples, 2 of which are among those here' in some.notes()[0]
+
+
 def test_what_is_refused(tuned, texts):
+    with pytest.raises(ValueError, match='at least two that losses are measured on'):
+        bs.analyses.replacements(tuned, texts[:1], fit_on=texts)
     with pytest.raises(ValueError, match='passes=0'):
         bs.analyses.replacements(tuned, texts, fit_on=texts, passes=0)
     with pytest.raises(ValueError, match='has no label'):

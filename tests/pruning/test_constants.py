@@ -11,7 +11,7 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.finetune.losses import loss_per_example
 from bert_secrets_jax.measure.gradients import with_labels
-from bert_secrets_jax.pruning.constants import optimal_constants
+from bert_secrets_jax.pruning.constants import SETTLED, optimal_constants
 from bert_secrets_jax.pruning.shapley import negative_loss
 from tests.conftest import random_params
 from tests.model import numpy_bert
@@ -151,6 +151,33 @@ def test_never_worse_than_the_mean(model, learning_rate):
     assert kept.any() == (learning_rate > 1)
     np.testing.assert_array_equal(found.outputs[kept], np.tile(means, (kept.sum(), 1, 1, 1)))
     np.testing.assert_array_equal(found.slope_left[kept], 1)
+
+
+def test_never_worse_than_nothing(model):
+    """Labels are the logits without heads: a constant of 0 is found, however short the training."""
+    batches = batches_of(model)
+    masks = bs.masks.single_heads(model.config)
+    zero = bs.sweep(model, batches, masks[1:2], baseline='zero').logits[0]
+    found = optimal_constants(
+        model, batches_of(model, zero), distance, masks=masks[1:2], passes=1, learning_rate=1e-6
+    )
+    np.testing.assert_allclose(found.end, 0, atol=1e-9)
+    np.testing.assert_array_equal(found.outputs[0, 0, 1], 0)
+
+
+def test_training_goes_on_until_little_of_the_gradient_is_left(model):
+    """Of masks that need it, and as often as it may."""
+    batches = batches_of(model)
+    short, long = (
+        optimal_constants(model, batches, task_loss, passes=4, restarts=restarts)
+        for restarts in (0, 6)
+    )
+    assert (short.slope_left > SETTLED).any() and len(short.curve) == 4
+    assert 4 < len(long.curve) <= 28
+    needy = short.slope_left > SETTLED
+    assert (long.end[needy] < short.end[needy]).all()
+    np.testing.assert_allclose(long.outputs[~needy], short.outputs[~needy], atol=1e-5)
+    assert ((long.slope_left <= SETTLED) | (len(long.curve) == 28)).all()
 
 
 def test_heads_have_nothing_to_do_with_one_another(model, found):
