@@ -42,7 +42,7 @@ def test_the_examples_run(optimized, capsys):
 
 def test_the_readme_is_short_and_python_comes_early():
     lines = (ROOT / 'README.md').read_text('utf-8').splitlines()
-    assert len(lines) <= 150
+    assert len(lines) <= 120
     assert lines.index('```python') < 60
     for command in ('make report', 'make test'):
         assert any(line.strip().startswith(command) for line in lines)

@@ -226,7 +226,7 @@ def _badges(badges: Sequence[Badge]) -> str:
     for each in badges:
         grouped.setdefault(each.verdict, []).append(each)
     return ''.join(
-        f'<details><summary>{_count(len(members))}: {_escape(verdict)}</summary><ul>'
+        f'<details><summary>{_escape(verdict)}: {_count(len(members))}</summary><ul>'
         + ''.join(
             f'<li>{_escape(each.text)} <small>{_escape(each.evidence)}</small></li>'
             for each in members
