@@ -13,6 +13,7 @@ import scipy.stats
 from jaxtyping import Bool, Float
 
 from bert_secrets_jax import plots
+from bert_secrets_jax.ablation.significance import LEVEL
 from bert_secrets_jax.analyses.gates import Gates
 from bert_secrets_jax.analyses.patterns import Patterns
 from bert_secrets_jax.analyses.pruning import ORDERS, Pruning
@@ -55,7 +56,8 @@ class Roles(Result):
       subject: The names of the model, the texts and the task.
       tables: The tables of how often the greatest attention of a token is at the previous and the
         next one, at the rarest one, at one of the two rarest; and of confidence.
-      chance: The share of tokens that are the rarest, and among the two rarest, of an example.
+      chance: The share of ordinary tokens (not special ones) of an example that are the rarest, and
+        among the two rarest.
       relations: The R relations between words, and the way along each; empty if none were measured.
       gains: [2, R, L, N] How much more often a head finds the other word than the best offset does,
         in the two parts of the treebank.
@@ -63,9 +65,12 @@ class Roles(Result):
       stays: How long each head is left in pruning [L, N], by the name of the order, or in how many
         runs its gate stays open ('gates'); empty if nothing was pruned.
       seed: The seed of random permutations.
+      maps_of: Whose maps are heterogeneous: 'pre-trained' or 'fine-tuned'.
+      pruned_finetuned: Whether heads were pruned in fine-tunings of the model whose roles these
+        are, and not in that model.
     """
 
-    FORMAT: ClassVar[int] = 1
+    FORMAT: ClassVar[int] = 2
 
     subject: Subject
     tables: Tables
@@ -75,6 +80,8 @@ class Roles(Result):
     heterogeneous: Float[np.ndarray, 'L N'] | None
     stays: Mapping[str, Float[np.ndarray, 'L N']]
     seed: int = 0
+    maps_of: str = 'pre-trained'
+    pruned_finetuned: bool = True
 
     @property
     def title(self) -> str:
@@ -86,12 +93,26 @@ class Roles(Result):
         means = {name: table.mean for name, table in self.tables.items()}
         neighbour = np.maximum(means[GREATEST_AT_PREVIOUS], means[GREATEST_AT_NEXT])
         above = np.nan_to_num(self.gains, nan=-1).min(axis=0) >= LEAST_GAIN
-        rare = np.nan_to_num(means[RAREST]) >= LEAST_RARE
+        rare = (np.nan_to_num(means[RAREST]) >= LEAST_RARE) & self._beyond_chance
         return {
             POSITIONAL: neighbour >= LEAST_POSITIONAL,
             SYNTACTIC: above.any(axis=0) if len(above) else np.zeros_like(rare),
             RARE: rare,
         }
+
+    @property
+    def _beyond_chance(self) -> Bool[np.ndarray, 'L N']:
+        """Whether a head points to the rarest token more often than chance, of all heads (Šidák).
+
+        In few texts most words are seen once, and are all the rarest: half of the tokens is little.
+        """
+        table = self.tables[RAREST]
+        examples = int(table.count)
+        if examples < 2:
+            return np.zeros(table.mean.shape, bool)
+        level = 1 - (1 - LEVEL) ** (1 / table.mean.size)
+        reach = scipy.stats.t.isf(level, examples - 1) * table.standard_error
+        return np.nan_to_num(table.mean) - reach > self.chance[0]
 
     def frames(self):
         roles, means = self.of_heads, {name: each.mean for name, each in self.tables.items()}
@@ -148,9 +169,20 @@ class Roles(Result):
             f'one, or to the next one; {SYNTACTIC} if it finds the other word of a relation at '
             'least ten points more often than the best fixed offset, in both parts of the '
             'treebank; and it points to rare tokens if at least half of the tokens attend most to '
-            'the rarest one of the text. These are the published thresholds.',
+            'the rarest one of the text. These are the published thresholds. The latter must also '
+            'be significantly more than the share of such tokens, after correction for all heads.',
             'How rare a token is follows from these very texts; of equally rare ones, any will do.',
         ]
+        if self.chance[0] > LEAST_RARE:
+            notes.append(
+                f'In these texts, {self.chance[0]:.0%} of the ordinary tokens are the rarest of '
+                'their text: there are too few texts to tell which heads point to rare tokens.'
+            )
+        if self.stays and self.pruned_finetuned:
+            notes.append(
+                'Roles are those of the heads of the pre-trained model; the heads that stay are '
+                'those of its fine-tunings.'
+            )
         if not self.relations:
             notes.append('No treebank was measured: which heads are syntactic is not known.')
         return notes
@@ -204,8 +236,8 @@ class Roles(Result):
             source=f'{SOURCE}: 66 % and 83 % (one of the two rarest)',
             template=(
                 '{head} points to the rarest token of a text most often: {estimate:.0f} % of '
-                'tokens attend to it most ({two:.0f} % to one of the two rarest; by chance it '
-                'would be {chance:.0f} and {chance_two:.0f} %).'
+                'tokens attend to it most ({two:.0f} % to one of the two rarest; of the ordinary '
+                'tokens, {chance:.0f} and {chance_two:.0f} % are).'
             ),
             numbers={
                 'head': head_name(*map(int, place)),
@@ -232,9 +264,15 @@ class Roles(Result):
                 sample_of='heads',
                 source=SOURCE,
                 template=(
-                    'Pruned by {order}, heads with a role are left in {share:.0f} % of the steps '
-                    'and others in {others:.0f} %; within layers, that is a difference of '
-                    '{estimate:+.0f} points (p = {p:.2g}, heads permuted within layers).'
+                    (
+                        'Where fine-tunings are pruned by {order}, heads with a role in the '
+                        'pre-trained model'
+                        if self.pruned_finetuned
+                        else 'Pruned by {order}, heads with a role'
+                    )
+                    + ' are left in {share:.0f} % of the steps and others in {others:.0f} %; '
+                    'within layers, that is a difference of {estimate:+.0f} points (p = {p:.2g}, '
+                    'heads permuted within layers).'
                 ),
                 numbers={
                     'order': ORDERS.get(order, order),
@@ -259,11 +297,16 @@ class Roles(Result):
                 sample_of='heads',
                 source='Prasanna et al. 2020: a correlation near zero',
                 template=(
-                    'Within layers, how long a head stays (order: {order}) and the share of its '
-                    'maps that are heterogeneous have a rank correlation of {estimate:.2f} '
-                    '(p = {p:.2g}, heads permuted within layers).'
+                    'Within layers, how long a head stays{where} (order: {order}) and the share of '
+                    'its maps in the {maps_of} model that are heterogeneous have a rank '
+                    'correlation of {estimate:.2f} (p = {p:.2g}, heads permuted within layers).'
                 ),
-                numbers={'order': ORDERS.get(order, order), 'p': p_value},
+                numbers={
+                    'order': ORDERS.get(order, order),
+                    'where': ' in fine-tunings' if self.pruned_finetuned else '',
+                    'maps_of': self.maps_of,
+                    'p': p_value,
+                },
             )
 
 
@@ -292,7 +335,8 @@ def roles(
       texts: The texts that the model reads.
       results: What other analyses have found in the same model: of `syntax_heads` (which heads are
         syntactic), `patterns` (whose maps are heterogeneous), `pruning` and `gates` (which heads
-        stay).
+        stay). If the model has no classifier, the latter two are of its fine-tunings, and
+        sentences say so.
       seed: The seed of random permutations.
       settings: The settings for encoding the texts; None takes the defaults.
       subject: The names of the model, the texts and the task, for sentences and captions.
@@ -303,7 +347,14 @@ def roles(
     settings = settings or TextSettings()
     encoded, chance = with_rarest(encoded_of(pretrained, texts, settings, annotated=False))
     tables = in_one_pass(pretrained, encoded, role_statistics(), settings, 'Roles')
-    return from_results(tables, chance, results, seed=seed, subject=subject or Subject())
+    return from_results(
+        tables,
+        chance,
+        results,
+        pruned_finetuned=not pretrained.config.num_labels,
+        seed=seed,
+        subject=subject or Subject(),
+    )
 
 
 def role_statistics() -> list[Described]:
@@ -322,7 +373,7 @@ def role_statistics() -> list[Described]:
 
 
 def with_rarest(encoded: Encoded) -> tuple[Encoded, tuple[float, float]]:
-    """Mark the rarest tokens of each example, and return their share of all tokens.
+    """Mark the rarest tokens of each example, and return their share of its ordinary tokens.
 
     Rare is what is seldom in these texts; all tokens that are as rare as the rarest one (or as the
     second) are marked.
@@ -340,7 +391,8 @@ def with_rarest(encoded: Encoded) -> tuple[Encoded, tuple[float, float]]:
         bar = least[:, min(place, least.shape[1] - 1)][:, None]
         marks[name] = ordinary & (counts <= bar)
     shares = tuple(
-        float((mark.sum(axis=1) / np.maximum(encoded.lengths, 1)).mean()) for mark in marks.values()
+        float((mark.sum(axis=1) / np.maximum(ordinary.sum(axis=1), 1)).mean())
+        for mark in marks.values()
     )
     return dataclasses.replace(encoded, marks={**encoded.marks, **marks}), shares
 
@@ -350,6 +402,7 @@ def from_results(
     chance: tuple[float, float],
     results: Sequence[Result],
     *,
+    pruned_finetuned: bool,
     seed: int,
     subject: Subject,
 ) -> Roles:
@@ -358,6 +411,7 @@ def from_results(
     Args:
       tables: The tables, by name.
       chance: What `with_rarest` returned.
+      pruned_finetuned: Whether heads were pruned in fine-tunings of the model.
       results, seed, subject: As in `roles`.
 
     Raises:
@@ -365,7 +419,7 @@ def from_results(
     """
     shape = tables[CONFIDENCE].mean.shape
     relations, gains = (), np.zeros((2, 0, *shape))
-    heterogeneous, stays = None, {}
+    heterogeneous, maps_of, stays = None, 'pre-trained', {}
     for result in results:
         match result:
             case SyntaxHeads():
@@ -376,8 +430,8 @@ def from_results(
                 gains = np.stack([np.moveaxis(each, -1, 1) for each in parts])
                 gains = gains.reshape(2, len(relations), *gains.shape[-2:])
             case Patterns():
-                model = 'fine-tuned' if 'fine-tuned' in result.shares else 'pre-trained'
-                heterogeneous = result.shares[model][..., _HETEROGENEOUS]
+                maps_of = 'fine-tuned' if 'fine-tuned' in result.shares else 'pre-trained'
+                heterogeneous = result.shares[maps_of][..., _HETEROGENEOUS]
             case Pruning():
                 stays |= {order: each.mean(axis=0) for order, each in result.stays.items()}
             case Gates():
@@ -390,7 +444,10 @@ def from_results(
                 f'A result is of a model with {each.shape[0]} layers of {each.shape[1]} heads, and '
                 f'this one has {shape[0]} of {shape[1]}: give results of the same model.'
             )
-    return Roles(subject, tables, chance, relations, gains, heterogeneous, stays, seed)
+    return Roles(
+        subject, tables, chance, relations, gains, heterogeneous, stays, seed,
+        maps_of=maps_of, pruned_finetuned=pruned_finetuned,
+    )  # fmt: skip
 
 
 def compare_within_layers(

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import ClassVar
 
 from absl import logging
 
@@ -905,6 +906,8 @@ def _attribution(study: Study, _) -> Attribution:
 class _OfRoles:
     """What the roles of heads are read from, as a file keeps it."""
 
+    FORMAT: ClassVar[int] = 2
+
     tables: Tables
     chance: tuple[float, float]
 
@@ -921,7 +924,12 @@ def _roles(study: Study, results: Sequence[Result]) -> Roles:
     if not any(isinstance(each, SyntaxHeads) for each in others) and not _needs_trees(study):
         others.append(_syntax_heads(study, ()))
     return roles_from(
-        found.tables, found.chance, others, seed=study.config.seed, subject=study.subject
+        found.tables,
+        found.chance,
+        others,
+        pruned_finetuned=bool(study.ablated_seeds),
+        seed=study.config.seed,
+        subject=study.subject,
     )
 
 

@@ -24,6 +24,7 @@ from bert_secrets_jax.measure.catalogue import (
     GREATEST_AT_PREVIOUS,
 )
 from bert_secrets_jax.measure.tables import HeadTable
+from tests.conftest import forward
 
 
 def table(mean):
@@ -77,6 +78,35 @@ def test_published_thresholds():
     )
 
 
+def test_what_chance_does_is_no_role():
+    """Of few texts, most words are the rarest: a head points to them, wherever it points."""
+    rarest = [[0.9, 0.7, 0.5], [0.6, 0.3, 0.8]]
+    few = roles_of(rarest=rarest)
+    assert few.of_heads['rare token'].sum() == 5
+    few = dataclasses.replace(few, chance=(0.75, 0.9))
+    assert np.argwhere(few.of_heads['rare token']).tolist() == [[0, 0], [1, 2]]
+    assert '75% of the ordinary tokens are the rarest' in str(few.notes())
+    for spread, count in ((0.2, 10.0), (0.0, 1.0)):
+        uncertain = HeadTable(np.array(rarest), np.full((2, 3), spread), count)
+        found = dataclasses.replace(few, tables={**few.tables, RAREST: uncertain})
+        assert not found.of_heads['rare token'].any()
+
+
+def test_sentences_tell_which_model_was_pruned():
+    rng = np.random.default_rng(0)
+    found = dataclasses.replace(
+        roles_of(previous=[[0.95, 0.5, 0], [0.2, 0.9, 0]]),
+        stays={'gradient': rng.random((2, 3))}, heterogeneous=rng.random((2, 3)),
+        maps_of='fine-tuned',
+    )  # fmt: skip
+    said = str(found)
+    assert 'Where fine-tunings are pruned by gradient of the mask, heads with a role in the' in said
+    assert 'how long a head stays in fine-tunings (order:' in said
+    assert 'of its maps in the fine-tuned model that are' in said
+    said = str(dataclasses.replace(found, pruned_finetuned=False))
+    assert 'Pruned by gradient of the mask, heads with a role are left' in said
+
+
 def test_rare_words_of_texts(tokenizer):
     texts = ['the cat ran .', 'the dog ran .', 'the cat saw the teacher .', 'the dog saw a cat .']
     encoded = tokenize(tokenizer, bs.data.tasks.as_examples(texts), max_length=16)
@@ -93,8 +123,9 @@ def test_rare_words_of_texts(tokenizer):
     assert names(marked.marks[TWO_RAREST])[2] == ['saw', 'teacher']
     # Two words are equally rare.
     assert names(marked.marks[RAREST])[0] == ['ran']
+    # Of all tokens but [CLS] and [SEP].
     shares = [
-        sum(row) / count
+        sum(row) / (count - 2)
         for row, count in zip(marked.marks[RAREST].tolist(), encoded.lengths, strict=True)
     ]
     assert chance[0] == pytest.approx(np.mean(shares))
@@ -132,7 +163,7 @@ def test_statistics_read_the_texts(model, texts, settings):
     assert found.tables[RAREST].count == len(texts) and found.relations == ()
     assert 'No treebank was measured' in found.notes()[-1]
     (batch,) = bs.encode(model.tokenizer, texts[:1], max_length=32)
-    maps = np.asarray(model.bert.apply({'params': model.params}, **batch.inputs).attentions)[0]
+    maps = np.asarray(forward(model.bert, model.params, batch.inputs).attentions)[0]
     ids = batch.input_ids[0]
     special = np.isin(ids, model.tokenizer.all_special_ids)
     at = maps.argmax(axis=-1)[:, :, ~special] == np.flatnonzero(~special) - 1
@@ -146,8 +177,9 @@ def test_results_of_another_model_are_refused(results):
     other = {name: table(np.zeros((2, 4))) for name in results['roles'].tables}
     with pytest.raises(ValueError, match='3 layers of 4 heads, and this one has 2 of 4'):
         from_results(
-            other, (0.1, 0.2), [results['pruning']], seed=0, subject=results['roles'].subject
-        )
+            other, (0.1, 0.2), [results['pruning']], pruned_finetuned=True, seed=0,
+            subject=results['roles'].subject,
+        )  # fmt: skip
 
 
 def test_error_rate_and_power_within_layers():
