@@ -29,6 +29,7 @@ def checkpoint(tmp_path_factory, config, tokenizer):
     ('program', 'settings', 'said'),
     [
         ('attention_statistics', ('--repeats=1',), 'equal to 1e-5'),
+        ('norms', ('--repeats=1',), 'are equal to 2e-4'),
         ('patterns', ('--repeats=1',), 'of the classes differ'),
         ('finetuning', ('--steps=1',), 'PyTorch, padded to 128'),
         pytest.param(
