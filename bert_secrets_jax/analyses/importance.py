@@ -24,7 +24,7 @@ from bert_secrets_jax.ablation.significance import LEVEL
 from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses.ablation import assessed_metrics, what_is_tested
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
-from bert_secrets_jax.analyses.models import Models, labels_of, one_model
+from bert_secrets_jax.analyses.models import Models, check_several, labels_of, one_model
 from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.finetune.losses import losses_of
 from bert_secrets_jax.finetune.metrics import TITLES as METRIC_TITLES
@@ -284,8 +284,8 @@ def importance(
       examples: The labelled examples on which heads are taken away.
       measured_on: The labelled examples that scores are measured on, such as training examples, as
         published; None takes the same examples.
-      methods: The methods, of `pruning.scores.METHODS`; None takes all but Shapley values, and of
-        the same examples not the loss without each head, which would be compared with itself.
+      methods: The methods: 'gradient', 'confidence', 'relevance' and 'removal'. None takes all, but
+        of the same examples not the loss without each head, which would be compared with itself.
       permutations: The number of permutations for Shapley values, even; 0 leaves them out. Each
         takes a pass over `measured_on` for every head.
       norm: How gradients are made comparable between layers: 'layer' as published, 'all' or 'none'.
@@ -302,6 +302,7 @@ def importance(
     """
     model, subject = one_model(tuned), subject or Subject()
     examples = as_examples(examples)
+    check_several(examples)
     labels = labels_of(examples, model.config)
     same = measured_on is None
     others = examples if same else as_examples(measured_on)

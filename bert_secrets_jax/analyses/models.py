@@ -11,6 +11,8 @@ from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.weights import Pretrained
 
+# Of labels that are all the same, these are undefined.
+_CORRELATIONS = ('pearson', 'spearman')
 Models = Pretrained | Finetuned | Sequence[Pretrained]
 
 
@@ -64,6 +66,19 @@ def check_alike(models: Sequence[Pretrained]) -> None:
     if len(shapes) > 1:
         raise ValueError(
             'The models differ in their layers, heads or classes: give fine-tunings of one recipe.'
+        )
+
+
+def check_several(examples: Sequence[Example]) -> None:
+    """Raise ValueError for fewer examples than an interval needs.
+
+    Args:
+      examples: The examples that losses are measured on.
+    """
+    if len(examples) < 2:
+        raise ValueError(
+            f'Of {len(examples)} examples there is no interval: give at least two that losses are '
+            'measured on.'
         )
 
 
@@ -149,3 +164,18 @@ def labels_of(examples: Sequence[Example], config: BertConfig) -> np.ndarray:
                 'task.'
             )
     return np.array([example.label for example in examples])
+
+
+def check_varied(metric: str, labels: np.ndarray, name: str) -> None:
+    """Raise ValueError if a correlation with labels is undefined, as all of them are the same.
+
+    Args:
+      metric: The name of the metric.
+      labels: [E] The labels.
+      name: Whose labels they are.
+    """
+    if metric in _CORRELATIONS and np.ptp(labels) == 0:
+        raise ValueError(
+            f'All labels of {name} are {labels[0]:g} ({len(labels)} examples), so that '
+            f'{metrics.TITLES[metric]} is undefined there: give examples with different labels.'
+        )

@@ -28,7 +28,7 @@ from bert_secrets_jax.data.tasks import Example, Text
 from bert_secrets_jax.finetune.metrics import TITLES, check_metrics, predictions
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.config import MASKED_LM
-from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.model.weights import Pretrained, check_whole
 from bert_secrets_jax.pruning.outliers import (
     FEWEST_DRAWS,
     OutlierDimensions,
@@ -463,6 +463,10 @@ def outliers(
     found = find_outliers(pretrained)
     if dimensions is not None:
         check_dimensions(pretrained.config, dimensions)
+    if tuned is not None:
+        # Losses take long: what is wrong is told before.
+        check_whole(one_model(tuned))
+        labels_of(texts, one_model(tuned).config)
     disabled = tuple(found.dimensions.tolist() if dimensions is None else map(int, dimensions))
     random, loss, scores, examples = None, None, {}, 0
     if disabled:

@@ -26,6 +26,7 @@ from bert_secrets_jax.analyses.models import (
     Models,
     all_models,
     check_alike,
+    check_varied,
     elsewhere,
     in_both,
     labels_of,
@@ -74,8 +75,6 @@ TOLERANCE = 0.01
 # Random orders: with one less than 19, none would be so rare that its rank is significant.
 DRAWS = 20
 _MEGABYTE = 1e6
-# Of labels that are all the same, these are undefined.
-_CORRELATIONS = ('pearson', 'spearman')
 # A step is one at a share of heads if it is not farther from it.
 _NEAR = 0.05
 
@@ -725,21 +724,6 @@ def check_pruning(metric: str, models: int, *, draws: int, tolerance: float) -> 
         raise ValueError(
             f'{metric=} has no interval over several models: take one of '
             f'{", ".join(METRICS_OVER_SEEDS)}, or a single model.'
-        )
-
-
-def check_varied(metric: str, labels: np.ndarray, name: str) -> None:
-    """Raise ValueError if a correlation with labels is undefined, as all of them are the same.
-
-    Args:
-      metric: The name of the metric.
-      labels: [E] The labels.
-      name: Whose labels they are.
-    """
-    if metric in _CORRELATIONS and np.ptp(labels) == 0:
-        raise ValueError(
-            f'All labels of {name} are {labels[0]:g} ({len(labels)} examples), so that '
-            f'{METRIC_TITLES[metric]} is undefined there: give examples with different labels.'
         )
 
 

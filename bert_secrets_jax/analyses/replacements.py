@@ -24,7 +24,14 @@ from bert_secrets_jax.ablation.masked_lm import LossEffects, assess_losses
 from bert_secrets_jax.ablation.masks import single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.significance import LEVEL
-from bert_secrets_jax.analyses.models import Models, elsewhere, in_both, labels_of, one_model
+from bert_secrets_jax.analyses.models import (
+    Models,
+    check_several,
+    elsewhere,
+    in_both,
+    labels_of,
+    one_model,
+)
 from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.files import fingerprint
@@ -291,11 +298,7 @@ def replacements(
     check_whole(model)
     examples, others = as_examples(examples), as_examples(fit_on)
     labels, their_labels = (labels_of(each, model.config) for each in (examples, others))
-    if len(examples) < 2:
-        raise ValueError(
-            f'{len(examples)} example has no interval: give at least two that losses are '
-            'measured on.'
-        )
+    check_several(examples)
     encoding = {'max_length': max_length, 'tokens_per_batch': tokens_per_batch}
     batches = [
         with_labels(batch, their_labels)

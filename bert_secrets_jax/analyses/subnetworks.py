@@ -25,11 +25,11 @@ from bert_secrets_jax.ablation.significance import weighted_scores
 from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses.ablation import what_is_tested
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
-from bert_secrets_jax.analyses.models import labels_of
+from bert_secrets_jax.analyses.models import check_varied, labels_of
 from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.finetune.train import Finetuned, finetune
-from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.model.weights import Pretrained, check_whole
 from bert_secrets_jax.paper import prasanna
 from bert_secrets_jax.pruning.curves import fleiss_kappa, masks_by_gradients, sparsest
 from bert_secrets_jax.pruning.subnetworks import (
@@ -312,6 +312,8 @@ def subnetworks(
     """
     if not 0 < share < 1:
         raise ValueError(f'{share=} must be above 0 and below 1, such as {SHARE}.')
+    check_whole(pretrained, *tuned.models)
+    check_own_layers(pretrained)
     dev = as_examples(dev)
     others = as_examples(train if measured_on is None else measured_on)
     labels, metric = labels_of(dev, tuned.models[0].config), tuned.metrics[0]
@@ -325,6 +327,8 @@ def subnetworks(
         )
         return _scores(metric, swept, labels), swept
 
+    check_varied(metric, labels, 'dev')
+    check_varied(metric, labels_of(others, tuned.models[0].config), 'measured_on')
     pruned, retrained = ({kind: [] for kind in KINDS} for _ in range(2))
     masks, full, learnt = {kind: [] for kind in KINDS}, [], []
     for place, (seed, model) in enumerate(zip(tuned.seeds, tuned.models, strict=True), 1):
@@ -370,6 +374,20 @@ def subnetworks(
         share=share,
         learnt=tuple(learnt),
     )
+
+
+def check_own_layers(pretrained: Pretrained) -> None:
+    """Raise ValueError if a model uses the same layer several times.
+
+    Args:
+      pretrained: The model.
+    """
+    config = pretrained.config
+    if config.num_hidden_groups not in (None, config.num_hidden_layers):
+        raise ValueError(
+            f'This model ({config.summary}) uses the same layer several times, so that a head '
+            'cannot be missing once: give one whose layers are all different.'
+        )
 
 
 def surviving_heads(

@@ -62,7 +62,7 @@ from bert_secrets_jax.analyses.masked_lm_ablation import (
     MaskedLMAblation,
     assess_masked_lm,
 )
-from bert_secrets_jax.analyses.models import in_both, labels_of
+from bert_secrets_jax.analyses.models import check_varied, in_both, labels_of
 from bert_secrets_jax.analyses.outliers import Outliers, outliers
 from bert_secrets_jax.analyses.patterns import (
     ALL_SPECIAL,
@@ -72,12 +72,7 @@ from bert_secrets_jax.analyses.patterns import (
     map_statistics,
 )
 from bert_secrets_jax.analyses.probing import Probing, probing
-from bert_secrets_jax.analyses.pruning import (
-    Pruning,
-    check_pruning,
-    check_varied,
-    time_sparsest,
-)
+from bert_secrets_jax.analyses.pruning import Pruning, check_pruning, time_sparsest
 from bert_secrets_jax.analyses.pruning import assemble as assemble_pruning
 from bert_secrets_jax.analyses.relations import Relations, assemble, relation_statistics
 from bert_secrets_jax.analyses.replacements import Replacements, replacements

@@ -33,7 +33,7 @@ from bert_secrets_jax.data.masking import Masking, mask_words
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.model.bert import Bert, own_layers
 from bert_secrets_jax.model.config import MASKED_LM, SEQUENCES, BertConfig
-from bert_secrets_jax.model.weights import Pretrained, check_pretrained, without_head
+from bert_secrets_jax.model.weights import Pretrained, check_whole, without_head
 from bert_secrets_jax.progress import progress
 
 # How many standard deviations from the mean of its layer a parameter stands out, as published.
@@ -94,9 +94,9 @@ def output_norm(pretrained: Pretrained) -> tuple[Float[np.ndarray, 'L D'], ...]:
 
     Raises:
       TypeError: The model is something else.
-      ValueError: The layers of the model do not end with LayerNorm.
+      ValueError: Heads were removed from the model, its layers do not end with LayerNorm.
     """
-    check_pretrained(pretrained)
+    check_whole(pretrained)
     config = pretrained.config
     _check_ends_with_norm(config)
     norm = own_layers(config, pretrained.params)['layers']['output_norm']
@@ -176,7 +176,8 @@ def find_outliers(pretrained: Pretrained, *, sigma: float | int = SIGMA) -> Outl
 
     Raises:
       TypeError: The model is something else.
-      ValueError: The layers of the model do not end with LayerNorm, or `sigma` is not above 0.
+      ValueError: Heads were removed from the model, its layers do not end with LayerNorm, or
+        `sigma` is not above 0.
     """
     if not 0 < sigma < math.inf:
         raise ValueError(f'{sigma=} must be a number above 0, such as 3.')
@@ -203,9 +204,10 @@ def without_dimensions(pretrained: Pretrained, dimensions: Sequence[int]) -> Pre
 
     Raises:
       TypeError: The model is something else.
-      ValueError: The layers of the model do not end with LayerNorm, or it has no such dimensions.
+      ValueError: Heads were removed from the model, its layers do not end with LayerNorm, or it has
+        no such dimensions.
     """
-    check_pretrained(pretrained)
+    check_whole(pretrained)
     (kept,) = _kept(pretrained.config, [dimensions])
     return dataclasses.replace(pretrained, params=_disabled(pretrained.params, kept))
 
@@ -323,9 +325,10 @@ def losses_without(
 
     Raises:
       TypeError: The model or the texts are something else.
-      ValueError: The model is no masked LM, its layers do not end with LayerNorm, a dimension does
-        not exist, or a text has nothing that could be hidden.
+      ValueError: Heads were removed from the model, it is no masked LM, its layers do not end with
+        LayerNorm, a dimension does not exist, or a text has nothing that could be hidden.
     """
+    check_whole(pretrained)
     check_masked_lm(pretrained)
     masked = mask_words(
         pretrained.tokenizer,
@@ -358,10 +361,10 @@ def logits_without(
 
     Raises:
       TypeError: The model or the examples are something else.
-      ValueError: The model has no such head, its layers do not end with LayerNorm, or a dimension
-        does not exist.
+      ValueError: Heads were removed from the model, it has no such head, its layers do not end with
+        LayerNorm, or a dimension does not exist.
     """
-    check_pretrained(pretrained)
+    check_whole(pretrained)
     config = pretrained.config
     if config.head != SEQUENCES or not config.num_labels:
         raise ValueError(

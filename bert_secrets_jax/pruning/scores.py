@@ -16,11 +16,11 @@ from bert_secrets_jax.data.encoding import Batch, bucket, tokenize
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.losses import losses_of, task_loss
 from bert_secrets_jax.measure.gradients import with_labels
-from bert_secrets_jax.measure.importance import head_importance, normalised
+from bert_secrets_jax.measure.importance import NORMS, head_importance, normalised
 from bert_secrets_jax.measure.relevance import head_relevance
 from bert_secrets_jax.measure.statistics import confidence
 from bert_secrets_jax.measure.stream import stream
-from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.model.weights import Pretrained, check_whole
 from bert_secrets_jax.progress import progress
 from bert_secrets_jax.pruning.shapley import shapley_values
 
@@ -119,10 +119,10 @@ def head_scores(
       tuned: The model, with a classifier or a regression.
       examples: The examples to measure on.
       labels: [E] Their labels.
-      methods: The methods, of METHODS. 'gradient' is the mean magnitude of the gradient of the loss
-        with respect to the head's mask (Michel et al. 2019); 'confidence' its greatest attention
-        and 'relevance' the relevance of its output (both Voita et al. 2019); 'removal' the increase
-        of the loss without it.
+      methods: The methods, of METHODS but the last. 'gradient' is the mean magnitude of the
+        gradient of the loss with respect to the head's mask (Michel et al. 2019); 'confidence' its
+        greatest attention and 'relevance' the relevance of its output (both Voita et al. 2019);
+        'removal' the increase of the loss without it.
       permutations: The number of permutations for Shapley values of the loss, even; 0 leaves them
         out. Each takes a pass over the examples for every head.
       norm: How gradients are made comparable between layers: 'layer' as published, 'all' or 'none'.
@@ -131,13 +131,21 @@ def head_scores(
       max_length, tokens_per_batch, chunk_tokens, mesh, folder: As in `sweep_examples`.
 
     Raises:
-      ValueError: A method is unknown, or there is an odd number of permutations.
+      ValueError: Heads were removed from the model, a method or the norm is unknown, or there is an
+        odd number of permutations.
     """
+    check_whole(tuned)
+    if isinstance(methods, str):
+        raise ValueError(f'methods are a list, such as [{methods!r}], not a text.')
     unknown = [method for method in methods if method not in METHODS[:-1]]
     if unknown or not methods:
+        instead = ' Shapley values are asked for by permutations=20.' if SHAPLEY in unknown else ''
         raise ValueError(
-            f'methods are {", ".join(METHODS[:-1])}, not {", ".join(unknown) or "none"}.'
+            f'methods are {", ".join(METHODS[:-1])}, not {", ".join(map(str, unknown)) or "none"}.'
+            + instead
         )
+    if norm not in NORMS:
+        raise ValueError(f'{norm=} must be one of {", ".join(NORMS)}.')
     check_permutations(permutations)
     if head_mask is not None and set(methods) != {GRADIENT}:
         raise ValueError(f'A head mask is for methods=({GRADIENT!r},) alone.')

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from bert_secrets_jax.model.weights import Pretrained, check_pretrained
+from bert_secrets_jax.model.weights import Pretrained, check_whole
 
 GOOD, RANDOM, BAD = 'good', 'random', 'bad'
 KINDS = (GOOD, RANDOM, BAD)
@@ -33,10 +33,10 @@ def without_heads(pretrained: Pretrained, head_mask: Shaped[np.ndarray, 'L N']) 
 
     Raises:
       TypeError: The model is not a `Pretrained`.
-      ValueError: The mask has another shape or other numbers, or the model uses a layer several
-        times (ALBERT), where a head cannot be missing once.
+      ValueError: The mask has another shape or other numbers, heads were removed from the model, or
+        it uses a layer several times (ALBERT), where a head cannot be missing once.
     """
-    check_pretrained(pretrained)
+    check_whole(pretrained)
     config = pretrained.config
     mask = np.asarray(head_mask)
     shape = config.num_hidden_layers, config.num_attention_heads

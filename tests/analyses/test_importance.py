@@ -8,6 +8,7 @@ import pytest
 import bert_secrets_jax as bs
 from bert_secrets_jax.finetune.losses import loss_per_example
 from bert_secrets_jax.pruning.scores import HeadScores, head_scores
+from tests.conftest import forward
 
 
 def naive_losses(model, texts, mask):
@@ -15,9 +16,7 @@ def naive_losses(model, texts, mask):
     losses = []
     for example in texts:
         (batch,) = bs.encode(model.tokenizer, [example], max_length=32)
-        output = model.bert.apply(
-            {'params': model.params}, **batch.inputs, head_mask=mask, baseline='zero'
-        )
+        output = forward(model.bert, model.params, batch.inputs, head_mask=mask, baseline='zero')
         losses.append(float(loss_per_example(output.logits, np.array([example.label]))[0]))
     return np.array(losses)
 
@@ -92,6 +91,14 @@ def test_what_is_refused(tuned, texts):
     labels = np.array([each.label for each in texts])
     with pytest.raises(ValueError, match=r'methods are gradient, .*, not entropy'):
         head_scores(model, texts, labels, methods=['entropy'])
+    with pytest.raises(ValueError, match="norm='l2' must be one of layer, all, none"):
+        bs.analyses.importance(model, texts, norm='l2')
+    with pytest.raises(ValueError, match='at least two that losses are measured on'):
+        bs.analyses.importance(model, texts[:1])
+    with pytest.raises(ValueError, match=r'not shapley. Shapley values are asked for by perm'):
+        head_scores(model, texts, labels, methods=['shapley'])
+    with pytest.raises(ValueError, match=r"methods are a list, such as \['gradient'\]"):
+        head_scores(model, texts, labels, methods='gradient')
     with pytest.raises(ValueError, match='permutations=3 must be even and at least 4'):
         bs.analyses.importance(model, texts, permutations=3)
     with pytest.raises(ValueError, match="head mask is for methods=.'gradient',. alone"):

@@ -1,11 +1,14 @@
 """Subnetworks, trained again: beside fine-tuning by hand."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.analyses.subnetworks import surviving_heads
 from bert_secrets_jax.pruning.subnetworks import subnetwork_masks, without_heads
+from tests.conftest import relative
 
 TRAINING = {'epochs': 1, 'batch_size': 8, 'learning_rate': 1e-3}
 
@@ -50,6 +53,16 @@ def test_survivors_keep_the_share_of_the_score(tuned, texts):
     few = surviving_heads(model, texts, 'accuracy', share=0.5, max_length=32)
     most = surviving_heads(model, texts, 'accuracy', share=0.999, max_length=32)
     assert few.sum() <= most.sum() and ((few == 0) | (most == 1)).all()
+
+
+def test_models_are_refused_before_they_are_pruned(model, tuned, texts):
+    shared = relative(model.config, 'albert')
+    albert = dataclasses.replace(model, bert=bs.Bert(shared))
+    with pytest.raises(ValueError, match='uses the same layer several times'):
+        bs.analyses.subnetworks(albert, tuned, texts, texts)
+    cut = bs.remove_heads(model, np.eye(3, 4))
+    with pytest.raises(ValueError, match='Heads were removed from this model'):
+        bs.analyses.subnetworks(cut, tuned, texts, texts)
 
 
 @pytest.mark.parametrize('share', [0.0, 1.0, 1.5])

@@ -23,7 +23,7 @@ from bert_secrets_jax.pruning.outliers import (
     rank_p,
     without_dimensions,
 )
-from tests.conftest import random_params, relative
+from tests.conftest import forward, random_params, relative
 from tests.model import numpy_bert
 
 TEXTS = ['the cat saw a big red house', 'she ran', 'a bird chased the small cat , not it .']
@@ -175,7 +175,7 @@ def test_disabled_as_by_hand(model_of, inputs):
     """Hidden states and logits of a BERT written in NumPy, whose two parameters are set to 0."""
     model = model_of()
     disabled = without_dimensions(model, [3, 11])
-    output = disabled.bert.apply({'params': disabled.params}, **inputs)
+    output = forward(disabled.bert, disabled.params, inputs)
     by_hand = jax.tree.map(lambda leaf: np.array(leaf), model.params)
     for name in ('scale', 'bias'):
         by_hand['layers']['output_norm'][name][:, [3, 11]] = 0
@@ -201,7 +201,7 @@ def test_logits_of_all_sets(model_of, model_type):
     for dimensions, logits in zip(sets, found, strict=True):
         one = without_dimensions(model, dimensions)
         for batch in bs.encode(model.tokenizer, TEXTS, max_length=24):
-            expected = one.bert.apply({'params': one.params}, **batch.inputs).logits
+            expected = forward(one.bert, one.params, batch.inputs).logits
             for row, example in enumerate(batch.example):
                 if example >= 0:
                     np.testing.assert_allclose(logits[example], expected[row], atol=1e-5)
@@ -293,3 +293,24 @@ def test_the_rank_among_random_sets():
     for level in (0.025, 0.05, 0.5):
         share = (p_values <= level).mean()
         assert abs(share - level) < 4 * math.sqrt(level * (1 - level) / 2000)
+
+
+def test_a_cut_model_is_refused_by_name(model_of):
+    whole = model_of(label_names=('no', 'yes'))
+    cut = bs.remove_heads(whole, np.eye(3, 4))
+    for use in (
+        find_outliers, lambda model: without_dimensions(model, [0]),
+        lambda model: logits_without(model, TEXTS, [[0]]),
+        lambda model: losses_without(model, TEXTS, [[0]]),
+        lambda model: bs.analyses.outliers(model, TEXTS),
+        lambda model: bs.analyses.outliers(whole, TEXTS, tuned=model),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match='Heads were removed from this model'):
+            use(cut)
+
+
+@pytest.mark.network
+def test_published_outliers_of_bert_base():
+    """Kovaleva et al. (2021) name 308 and 381 in bert-base-uncased."""
+    found = find_outliers(bs.from_pretrained('bert-base-uncased', head='masked_lm'))
+    assert {308, 381} <= set(found.dimensions.tolist())

@@ -8,7 +8,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.pruning.subnetworks import subnetwork_masks, without_heads
-from tests.conftest import random_params, relative
+from tests.conftest import forward, random_params, relative
 
 MASK = np.ones((3, 4), np.float32)
 MASK[0, 1] = MASK[2, 3] = MASK[2, 0] = 0
@@ -25,11 +25,9 @@ def model_of(config, tokenizer, family):
 def test_they_put_out_nothing(config, tokenizer, family):
     model = model_of(config, tokenizer, family)
     (batch,) = bs.encode(tokenizer, PAIRS, max_length=24, buckets=())
-    masked = model.bert.apply(
-        {'params': model.params}, **batch.inputs, head_mask=MASK, baseline='zero'
-    )
+    masked = forward(model.bert, model.params, batch.inputs, head_mask=MASK, baseline='zero')
     gone = without_heads(model, MASK)
-    output = model.bert.apply({'params': gone.params}, **batch.inputs)
+    output = forward(model.bert, gone.params, batch.inputs)
     np.testing.assert_allclose(output.logits, masked.logits, atol=2e-6)
     assert not np.asarray(output.contexts)[:, 2, :, 3].any()
     assert jax.tree.map(np.shape, gone.params) == jax.tree.map(np.shape, model.params)
@@ -60,6 +58,12 @@ def test_layers_that_are_one_layer(config, tokenizer):
     with pytest.raises(ValueError, match='uses the same layer several times'):
         without_heads(model, MASK)
     without_heads(model, np.tile(MASK[:1], (3, 1)))
+
+
+def test_of_a_cut_model_no_heads_are_left_out(config, tokenizer):
+    cut = bs.remove_heads(model_of(config, tokenizer, 'bert'), MASK)
+    with pytest.raises(ValueError, match='Heads were removed from this model'):
+        without_heads(cut, MASK)
 
 
 @pytest.mark.parametrize('mask', [np.ones((2, 4)), np.full((3, 4), 0.5)])
