@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 import gc
 import importlib.metadata
 import json
@@ -149,6 +150,15 @@ def bert(config) -> Bert:
 @pytest.fixture(scope='session')
 def params(bert) -> dict:
     return random_params(bert)
+
+
+@functools.partial(jax.jit, static_argnames=('bert', 'baseline'))
+def forward(bert, params, inputs, **options):
+    """Apply a model in one compiled program.
+
+    By itself each of its operations would be compiled for each length, at several times the cost.
+    """
+    return bert.apply({'params': params}, **inputs, **options)
 
 
 def random_params(bert, *, seed: int = 3) -> dict:
