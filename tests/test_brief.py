@@ -19,7 +19,7 @@ ARRAY = np.zeros((2, 3, 3), np.float32)
         (
             bs.TokenMaps(['token'] * 50, np.zeros((6, 12, 50, 50), np.float32)),
             'TokenMaps(tokens=<50 items>, attentions=float32[6, 12, 50, 50], second=None, '
-            'word=None, words=None)',
+            "word=None, words=None, further={}, scores={}, prediction='')",
         ),
         (
             bs.Swept(np.ones((2, 3, 4), np.float32), np.ones((2, 5, 1), np.float32)),

@@ -10,12 +10,17 @@ import numpy as np
 from bert_secrets_jax import plots
 from bert_secrets_jax.analyses.models import Models, one_model
 from bert_secrets_jax.analyses.tables import Tables, top_head
+from bert_secrets_jax.contributions.scores import METHODS, RANDOM, SIGNED
 from bert_secrets_jax.data.encoding import tokenize
 from bert_secrets_jax.data.tasks import Example, Text, as_examples
-from bert_secrets_jax.measure.maps import TokenMaps, attention_maps
+from bert_secrets_jax.measure.maps import KINDS, TokenMaps, attention_maps
+from bert_secrets_jax.model.config import SEQUENCES
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.result import Figures, Result, Subject
+
+# First those that know which class is predicted; random scores say nothing of a token.
+_METHODS = (*SIGNED, *(method for method in METHODS if method not in (RANDOM, *SIGNED)))
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -30,7 +35,7 @@ class ExampleMaps(Result):
         it ('L3-H1: most to [SEP]').
     """
 
-    FORMAT: ClassVar[int] = 2
+    FORMAT: ClassVar[int] = 3
 
     subject: Subject
     maps: Mapping[str, tuple[TokenMaps, ...]]
@@ -66,6 +71,12 @@ class ExampleMaps(Result):
             'known about it; Escape goes back. All heads together, for a paper, are in the files '
             'that end in "_all".'
         ]
+        if any(example.further for example in self.first):
+            notes.append(
+                'Norms show how much a head gives to a token from each token, and not how much '
+                'it weighs (Kobayashi et al. 2020); rollout what reaches a token through all '
+                'layers, one map a layer (Abnar and Zuidema 2020).'
+            )
         if self.telling:
             notes.append(
                 'The figures below are of the heads that attend most to [CLS], to [SEP] and to the '
@@ -108,10 +119,16 @@ def example_maps(
     if tuned is not None:
         models['fine-tuned'] = one_model(tuned)
     maps = {
-        name: tuple(attention_maps(model, chosen, max_length=max_length))
+        name: tuple(attention_maps(model, chosen, max_length=max_length, **_shown(model)))
         for name, model in models.items()
     }
     return ExampleMaps(subject, maps, telling_heads(tables) if tables else {})
+
+
+def _shown(model: Pretrained) -> dict[str, Sequence[str]]:
+    """Return the kinds of maps and the methods that apply to a model."""
+    classifies = model.config.head == SEQUENCES and model.config.num_labels
+    return {'kinds': tuple(KINDS), 'methods': _METHODS if classifies else ()}
 
 
 def choose(

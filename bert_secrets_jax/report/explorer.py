@@ -19,11 +19,13 @@ class Explorer:
         bs.Explorer({'as it is': bs.attention_maps(pretrained, examples)})
 
     In a notebook this shows all heads of a sentence. A click, or Enter, opens one head with its
-    tokens, its numbers and the notes about it. A switch shows maps between whole words. Nothing is
-    requested from anywhere. A weight is stored in one byte, as a share of the greatest weight of
-    its map. For a second model, the differences from the first are stored in the same way, and its
-    weights are the sums. Errors are at most the stored map's maximum / 510, and / 254 for
-    differences.
+    tokens, its numbers and the notes about it. A switch shows maps between whole words. Where the
+    maps have further kinds (`attention_maps`, `kinds`), another switch shows those; where they have
+    scores of tokens (`methods`), these stand above the sentence, by the method that one chooses.
+    Nothing is requested from anywhere. A weight is stored in one byte, as a share of the greatest
+    weight of its map. For a second model, the differences from the first are stored in the same
+    way, and its weights are the sums. Errors are at most the stored map's maximum / 510, and / 254
+    for differences.
 
     Attributes:
       maps: The maps of each sentence, by the name of the model. A second model is compared with the
@@ -63,8 +65,11 @@ class Explorer:
                         f'All maps must have {shape[0]} layers x {shape[1]} heads, {model} has '
                         f'{list(each.attentions.shape[:2])}.'
                     )
-                if not (np.min(each.attentions) >= 0 and np.max(each.attentions) <= 1.0001):
+                if not all(_are_shares(maps) for maps in _kinds(each).values()):
                     raise ValueError(f'Attention is from 0 to 1, that of {model} is not.')
+                for method, values in each.scores.items():
+                    if not np.isfinite(values).all():
+                        raise ValueError(f'The scores of {model} by {method} are not finite.')
         for name, values in self.notes.items():
             if np.shape(values) != shape:
                 raise ValueError(
@@ -78,24 +83,39 @@ class Explorer:
 
     def html(self) -> str:
         """Return the fragment. Its style and its script do not affect the rest of the page."""
+        every = [maps for of_model in self.maps.values() for maps in of_model]
+        # What all sentences have: there is one switch for all of them.
+        kinds = [kind for kind in _kinds(every[0]) if all(kind in _kinds(maps) for maps in every)]
+        scored = [
+            (model, method)
+            for model, of_model in enumerate(self.maps.values())
+            for method in of_model[0].scores
+            if all(method in maps.scores for maps in of_model)
+        ]
         sentences = []
         for of_models in zip(*self.maps.values(), strict=True):
-            first, *second = [np.asarray(each.attentions) for each in of_models]
-            # The difference of two rounded maps would be noise where the models differ little.
-            kept = [(first, 0, 255), *[(values - first, 128, 127) for values in second]]
+            first = of_models[0]
             sentences.append(
                 {
-                    'tokens': list(map(visible, of_models[0].tokens)),
-                    'maps': [base64.b64encode(_bytes(*each).tobytes()).decode() for each in kept],
-                    'greatest': [_greatest(each[0]).ravel().round(6).tolist() for each in kept],
-                    'word': _words(of_models[0]),
-                    'words': list(map(visible, of_models[0].words or ())),
+                    'tokens': list(map(visible, first.tokens)),
+                    'kinds': [
+                        _stored([_kinds(maps)[kind] for maps in of_models]) for kind in kinds
+                    ],
+                    'word': _words(first),
+                    'words': list(map(visible, first.words or ())),
+                    'scores': [
+                        [float(f'{value:.4g}') for value in of_models[model].scores[method]]
+                        for model, method in scored
+                    ],
+                    'predictions': [visible(maps.prediction) for maps in of_models],
                 }
             )
         data = {
             'shape': self._shape,
             'address': self.address,
             'models': list(map(visible, self.maps)),
+            'kinds': list(map(visible, kinds)),
+            'scored': [(model, visible(method)) for model, method in scored],
             'sentences': sentences,
             'notes': [
                 [visible(name), [_text(value) for value in np.ravel(values)]]
@@ -108,6 +128,26 @@ class Explorer:
 
     def _repr_html_(self) -> str:
         return self.html()
+
+
+def _kinds(maps: TokenMaps) -> dict[str, np.ndarray]:
+    """Return all maps [L, N or 1, T, T] of a sentence by their kind."""
+    return {'weights': maps.attentions, **maps.further}
+
+
+def _are_shares(maps: np.ndarray) -> bool:
+    return bool(np.min(maps) >= 0 and np.max(maps) <= 1.0001)
+
+
+def _stored(of_models: Sequence[np.ndarray]) -> dict[str, list]:
+    """Return the maps of the first model, and what the second adds, as bytes with their units."""
+    first, *second = map(np.asarray, of_models)
+    # The difference of two rounded maps would be noise where the models differ little.
+    kept = [(first, 0, 255), *[(values - first, 128, 127) for values in second]]
+    return {
+        'maps': [base64.b64encode(_bytes(*each).tobytes()).decode() for each in kept],
+        'greatest': [_greatest(each[0]).ravel().round(6).tolist() for each in kept],
+    }
 
 
 def _words(maps: TokenMaps) -> list[int]:

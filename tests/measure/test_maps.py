@@ -1,13 +1,17 @@
 """Maps with their tokens, and what bertviz makes of them."""
 
+import dataclasses
 import json
 import re
 import sys
 
+import jax
 import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
+from bert_secrets_jax.analyses import example_maps
+from bert_secrets_jax.contributions.scores import token_scores
 
 
 @pytest.fixture
@@ -74,6 +78,70 @@ def test_words_and_their_numbers_come_together():
     for word in ([0], [0, 1]):
         with pytest.raises(ValueError, match='2 tokens need as many numbers of the 1 words'):
             bs.TokenMaps(['a', 'b'], square, word=np.array(word), words=['ab'])
+
+
+def test_norms_and_rollout_are_theirs(pretrained, bert, params):
+    """Kobayashi et al. 2020 and Abnar and Zuidema 2020, written out, without padding."""
+    (plain,) = bs.attention_maps(pretrained, [example('the unlike cat', 'a dog ran .')])
+    (maps,) = bs.attention_maps(
+        pretrained, [example('the unlike cat', 'a dog ran .')], kinds=['rollout', 'norms']
+    )
+    np.testing.assert_allclose(maps.attentions, plain.attentions, atol=1e-6)
+    assert set(maps.further) == {'norms', 'rollout'} and plain.further == {}
+    encoded = pretrained.tokenizer('the unlike cat', 'a dog ran .', return_tensors='np')
+    output = bert.apply({'params': params}, **encoded)
+    states = np.asarray(output.hidden_states[0], np.float64)
+    attention = jax.tree.map(np.asarray, params['layers']['attention'])
+    value, out = attention['value'], attention['output']
+    reached = np.eye(len(maps.tokens))
+    for layer, alpha in enumerate(np.asarray(output.attentions[0], np.float64)):
+        values = np.einsum('td,dnh->tnh', states[layer], value['kernel'][layer])
+        given = np.einsum('tnh,nhd->ntd', values + value['bias'][layer], out['kernel'][layer])
+        norms = alpha * np.linalg.norm(given, axis=-1)[:, None]
+        shares = norms / norms.sum(axis=-1, keepdims=True)
+        np.testing.assert_allclose(maps.further['norms'][layer], shares, atol=1e-5)
+        reached = (alpha.mean(axis=0) + np.eye(len(alpha[0]))) / 2 @ reached
+        np.testing.assert_allclose(maps.further['rollout'][layer], reached[None], atol=1e-5)
+
+
+def test_tokens_are_scored_for_what_is_predicted(pretrained):
+    texts = [example('the Unlike cat'), example('a dog ran .')]
+    methods = ('gradient x input', 'rollout')
+    found = bs.attention_maps(pretrained, texts, methods=methods)
+    expected = token_scores(pretrained, texts, methods=methods)
+    for maps, logits, *scores in zip(
+        found, expected.logits, *(expected.scores[method] for method in methods), strict=True
+    ):
+        shares = np.exp(logits) / np.exp(logits).sum()
+        name = ('no', 'yes', 'perhaps')[shares.argmax()]
+        assert maps.prediction == f'{name} ({shares.max():.2f})'
+        for method, values in zip(methods, scores, strict=True):
+            np.testing.assert_allclose(maps.scores[method], values, rtol=1e-5, atol=1e-7)
+    whole, pieces = found[0].of_words(), found[0].scores[methods[0]]
+    assert list(whole.tokens) == ['[CLS]', 'the', 'Unlike', 'cat', '[SEP]']
+    assert whole.scores[methods[0]][2] == pytest.approx(pieces[2] + pieces[3])
+    assert whole.prediction == found[0].prediction
+
+
+def test_what_a_model_cannot_show_is_named(pretrained):
+    with pytest.raises(ValueError, match="a list of 'weights', 'norms' or 'rollout', not"):
+        bs.attention_maps(pretrained, ['the cat'], kinds=['norm'])
+    config = dataclasses.replace(pretrained.config, label_names=())
+    without = bs.Pretrained(bs.Bert(config), pretrained.params, pretrained.tokenizer)
+    with pytest.raises(ValueError, match='the logits of a text, and this model has none'):
+        bs.attention_maps(without, ['the cat'], methods=['rollout'])
+    (maps,) = example_maps(without, ['the cat ran']).first
+    assert set(maps.further) == {'norms', 'rollout'} and maps.scores == {}
+
+
+def test_further_maps_of_other_tokens_are_refused():
+    square = np.ones((2, 3, 2, 2))
+    with pytest.raises(
+        ValueError, match=r"'norms' must be .* or with one head, got \[2, 2, 2, 2\]"
+    ):
+        bs.TokenMaps(['a', 'b'], square, further={'norms': square[:, :2]})
+    with pytest.raises(ValueError, match=r"'ALTI' must be one for each of 2 tokens, got \[3\]"):
+        bs.TokenMaps(['a', 'b'], square, scores={'ALTI': np.zeros(3)})
 
 
 def test_maps_of_other_tokens_are_refused():

@@ -63,8 +63,9 @@ def test_a_byte_is_as_exact_as_it_is_said_to_be():
     data = stored(Explorer({'it': maps}))
     for each, sentence in zip(maps, data['sentences'], strict=True):
         length = len(each.tokens)
-        read = np.frombuffer(base64.b64decode(sentence['maps'][0]), np.uint8) / 255
-        greatest = np.reshape(sentence['greatest'][0], (3, 4, 1, 1))
+        (weights,) = sentence['kinds']
+        read = np.frombuffer(base64.b64decode(weights['maps'][0]), np.uint8) / 255
+        greatest = np.reshape(weights['greatest'][0], (3, 4, 1, 1))
         read = read.reshape(3, 4, length, length) * greatest
         error = np.abs(read - each.attentions)
         assert (error <= greatest / 510 + 1e-6).all() and error.max() > 1e-5
@@ -77,8 +78,9 @@ def test_a_small_difference_is_not_lost_in_rounding():
     change = 1e-3 * np.random.default_rng(2).normal(size=maps.attentions.shape)
     after = TokenMaps(maps.tokens, np.clip(maps.attentions + change, 0, 1))
     (sentence,) = stored(Explorer({'a': [maps], 'b': [after]}))['sentences']
-    read = np.frombuffer(base64.b64decode(sentence['maps'][1]), np.uint8).astype(float) - 128
-    greatest = np.reshape(sentence['greatest'][1], (3, 4, 1, 1))
+    (weights,) = sentence['kinds']
+    read = np.frombuffer(base64.b64decode(weights['maps'][1]), np.uint8).astype(float) - 128
+    greatest = np.reshape(weights['greatest'][1], (3, 4, 1, 1))
     error = np.abs(
         read.reshape(change.shape) / 127 * greatest - (after.attentions - maps.attentions)
     )
@@ -89,6 +91,14 @@ def test_it_is_small():
     tokens = [f'token{index}' for index in range(40)]
     maps = random_maps(tokens, tokens, tokens, layers=12, heads=12)
     assert len(Explorer({'a': maps, 'b': maps}).html()) < 2.1e6
+    # Norms are as large as weights; rollout is one map a layer.
+    every = [
+        dataclasses.replace(
+            each, further={'norms': each.attentions, 'rollout': each.attentions[:, :1]}
+        )
+        for each in maps
+    ]
+    assert len(Explorer({'a': every, 'b': every}).html()) < 4.3e6
 
 
 def test_what_does_not_fit_is_named():
@@ -108,6 +118,12 @@ def test_what_does_not_fit_is_named():
         Explorer({'a': [TokenMaps(WORDS, maps[0].attentions * 9)]})
     with pytest.raises(ValueError, match='from 0 to 1'):
         Explorer({'a': [TokenMaps(WORDS, maps[0].attentions * np.nan)]})
+    with pytest.raises(ValueError, match='from 0 to 1'):
+        norms = {'norms': 9 * maps[0].attentions}
+        Explorer({'a': [TokenMaps(WORDS, maps[0].attentions, further=norms)]})
+    with pytest.raises(ValueError, match='scores of a by ALTI are not finite'):
+        scores = {'ALTI': np.full(6, np.nan)}
+        Explorer({'a': [TokenMaps(WORDS, maps[0].attentions, scores=scores)]})
 
 
 def test_a_click_opens_a_head_and_the_pointer_reads_its_weights(visit, pair):
@@ -163,6 +179,128 @@ def test_a_switch_puts_wordpieces_together(visit):
     # Where every wordpiece is a word there is nothing to switch.
     tab.get_by_label('Sentence').select_option(index=1)
     assert not tab.get_by_label('whole words').is_visible()
+
+
+def scored_maps(seed=0):
+    """Maps of three kinds, and scores by two methods: one has a sign."""
+    tokens, words = ['[CLS]', 'un', '##like', 'it', '[SEP]'], ['[CLS]', 'Unlike', 'it', '[SEP]']
+    weights, norms, rollout = (
+        random_maps(tokens, seed=10 * seed + each)[0].attentions for each in range(3)
+    )
+    scores = {
+        'DecompX': np.array([0.25, -1.5, 0.5, 0.0, 0.125]) / (seed + 1),
+        'ALTI': np.array([0.1, 0.2, 0.3, 0.4, 0.0]),
+    }
+    return TokenMaps(
+        tokens, weights, word=np.array([0, 1, 1, 2, 3]), words=words,
+        further={'norms': norms, 'rollout': rollout[:, :1]}, scores=scores,
+        prediction='<b>yes</b> (0.93)',
+    )  # fmt: skip
+
+
+def test_a_switch_between_weights_norms_and_rollout(visit):
+    maps = {'as it is': [scored_maps()], 'tuned': [scored_maps(1)]}
+    tab = visit(page(Explorer(maps)), viewport={'width': 1300, 'height': 900})
+    assert tab.locator('.what').inner_text().startswith('Attention weights, all heads, as it is.')
+    for kind, said in (('norms', 'as shares of a row'), ('rollout', 'One map a layer, the same')):
+        tab.get_by_role('radio', name=kind).check()
+        assert said in tab.locator('.what').inner_text()
+        tab.get_by_role('button', name='L2-H3').click()
+        # It goes on being said beside one head.
+        assert said in tab.locator('.what').inner_text()
+        # The pair of tokens stays, of whatever it is.
+        for key in ('ArrowDown', 'ArrowDown', 'ArrowRight') if kind == 'norms' else ():
+            tab.keyboard.press(key)
+        before, after = (models[0].further[kind][1, -1, 2, 1] for models in maps.values())
+        assert numbers(tab.locator('output').inner_text()) == pytest.approx(
+            (before, after, after - before), abs=0.009
+        )
+        assert 'rollout' not in kind or tab.locator('svg').first.get_attribute(
+            'aria-label'
+        ).startswith('Rollout: ')
+        tab.keyboard.press('Escape')
+    # In the grid all heads of a layer have the same rollout, and layers differ.
+    drawn = [each.evaluate('canvas => canvas.toDataURL()') for each in tab.locator('canvas').all()]
+    assert len(set(drawn[:3])) == len(set(drawn[3:6])) == 1 and drawn[0] != drawn[3]
+    tab.get_by_label('whole words').check()
+    tab.get_by_role('button', name='L1-H2').click()
+    for _ in range(2):
+        tab.keyboard.press('ArrowRight')
+    tab.keyboard.press('ArrowDown')
+    expected = [models[0].of_words().further['rollout'][0, 0, 1, 2] for models in maps.values()]
+    assert numbers(tab.locator('output').inner_text())[:2] == pytest.approx(expected, abs=0.009)
+
+
+def test_without_further_maps_or_scores_there_is_nothing_to_choose(visit, pair):
+    tab = visit(page(pair))
+    assert tab.get_by_role('radio').count() == 3
+    assert not tab.get_by_role('combobox', name='Scores of tokens').is_visible()
+    assert tab.locator('.sentence').is_visible() and not tab.locator('.scores').is_visible()
+
+
+def test_scores_of_tokens_stand_above_the_sentence(visit):
+    maps = scored_maps()
+    tab = visit(page(Explorer({'it': [maps]})))
+    tokens = lambda: tab.locator('.scores li').all_text_contents()
+    assert tokens() == ['[CLS] +0.3', 'un −1.5', '##like +0.5', 'it 0.0', '[SEP] +0.1']
+    said = tab.locator('.meant').inner_text()
+    assert 'each token counts for the prediction “<b>yes</b> (0.93)”, by DecompX.' in said
+    assert 'Plus speaks for it' in said and not tab.locator('.sentence').is_visible()
+    rgb = (
+        'each => each.map(li => getComputedStyle(li).backgroundColor.match(/[\\d.]+/g).map(Number))'
+    )
+    (_, against, support, none, _) = tab.locator('.scores li').evaluate_all(rgb)
+    assert against[0] > against[2] and support[2] > support[0] and min(none[:3]) > 230
+    # The number stands above its token.
+    number, token = (tab.locator(f'.scores li:nth-child(2) {each}') for each in ('small', 'span'))
+    assert number.bounding_box()['y'] < token.bounding_box()['y']
+    choice = tab.get_by_role('combobox', name='Scores of tokens')
+    choice.select_option('ALTI')
+    assert tokens() == ['[CLS] 0.10', 'un 0.20', '##like 0.30', 'it 0.40', '[SEP] 0.00']
+    assert 'Plus speaks' not in tab.locator('.meant').inner_text()
+    light = np.sum(tab.locator('.scores li').evaluate_all(rgb), axis=-1)
+    assert np.argsort(light).tolist() == [3, 2, 1, 0, 4]
+    tab.get_by_label('whole words').check()
+    assert tokens() == ['[CLS] 0.10', 'Unlike 0.50', 'it 0.40', '[SEP] 0.00']
+    choice.select_option('none')
+    assert not tab.locator('.scores').is_visible() and tab.locator('.sentence').is_visible()
+
+
+def test_scores_are_those_of_the_model_that_has_them(visit):
+    plain, scored = dataclasses.replace(scored_maps(), scores={}), scored_maps(1)
+    tab = visit(page(Explorer({'as it is': [plain], 'tuned': [scored]})))
+    assert tab.get_by_role('combobox', name='Scores of tokens').locator(
+        'option'
+    ).all_text_contents() == ['tuned: DecompX', 'tuned: ALTI', 'none']
+    assert tab.locator('.scores li').nth(1).text_content() == 'un −0.75'
+    # Where only some sentences have scores or further maps there is no switch.
+    explorer = Explorer({'it': [scored, *random_maps(WORDS)]})
+    assert stored(explorer)['scored'] == [] and stored(explorer)['kinds'] == ['weights']
+
+
+def test_scores_and_kinds_by_keyboard(visit):
+    tab = visit(page(Explorer({'it': [scored_maps()]})))
+    press = lambda *keys: [tab.keyboard.press(key) for key in keys]
+    press('Tab', 'Tab', 'ArrowRight', 'ArrowRight')
+    assert tab.get_by_role('radio', name='rollout').is_checked()
+    press('Tab', 'Tab', 'Tab')
+    assert tab.evaluate('document.activeElement.ariaLabel') == 'Scores of tokens'
+    press('ArrowDown')
+    assert tab.locator('.scores li').nth(1).text_content() == 'un 0.20'
+
+
+@pytest.mark.parametrize('scheme', ['light', 'dark'])
+def test_scores_can_be_read_on_their_colours(visit, scheme):
+    tokens = [f'w{index}' for index in range(60)]
+    (maps,) = random_maps(tokens, layers=1, heads=1)
+    scores = {'signed': np.linspace(-1, 1, 60), 'shares': np.linspace(0, 1, 60)}
+    explorer = Explorer({'it': [dataclasses.replace(maps, scores=scores)]})
+    tab = visit(page(explorer), color_scheme=scheme, viewport={'width': 390, 'height': 800})
+    for method in scores:
+        tab.get_by_role('combobox', name='Scores of tokens').select_option(method)
+        found = tab.evaluate(CONTRAST)
+        assert len(found) > 120 and min(found) >= 4.5
+    assert tab.evaluate('document.documentElement.scrollWidth') <= 390
 
 
 def test_everything_is_done_by_keyboard(visit, pair):
@@ -334,7 +472,7 @@ def test_two_on_a_page_leave_each_other_alone(visit, pair):
     assert first.locator('.grid').is_visible() and not second.locator('.grid').is_visible()
     first.get_by_label('difference').check()
     assert first.get_by_role('radio').count() == 3 and second.locator('svg').count() == 1
-    assert not second.locator('fieldset').is_visible()
+    assert second.locator('fieldset:visible').count() == 0
     tab.keyboard.press('Escape')
     assert not second.locator('.grid').is_visible()
     second.locator('.maps').press('Escape')
@@ -419,7 +557,7 @@ def test_paper_is_light_and_without_controls(visit, pair):
     tab.emulate_media(media='print')
     tab.wait_for_function(f'!({is_as_on_screen})')
     assert tab.locator('svg').first.is_visible() and tab.locator('h3').is_visible()
-    assert not tab.locator('select').is_visible()
+    assert tab.locator('select:visible').count() == 0
     assert not tab.locator('.bar button').first.is_visible()
     tab.emulate_media(media='screen')
     tab.wait_for_function(is_as_on_screen)
