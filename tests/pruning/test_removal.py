@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import pathlib
 import re
 import textwrap
 
@@ -373,6 +374,12 @@ def test_pytorch_computes_the_same_with_modules_that_are_cut(whole, inputs, tmp_
     np.testing.assert_allclose(run(cut, inputs).logits, expected, atol=5e-6)
     count = sum(each.numel() for each in names['model'].parameters())
     assert count == sum(leaf.size for leaf in jax.tree.leaves(cut.params))
+
+
+def test_the_manual_has_the_same_lines():
+    lines = re.findall(r'^ {4}(\S.*|    .*)$', removal.__doc__, flags=re.M)
+    manual = (pathlib.Path(__file__).parents[2] / 'docs' / 'running.md').read_text('utf-8')
+    assert len(lines) > 10 and all(f'       {line}\n' in manual for line in lines)
 
 
 # --- use ----------------------------------------------------------------------------------
