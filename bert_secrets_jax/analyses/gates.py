@@ -30,7 +30,8 @@ SOURCE = 'Voita et al. 2019, section 5'
 COEFFICIENTS = (0.001, 0.003, 0.01, 0.03)
 # A loss of the score that counts as small: one point.
 SMALL = 0.01
-_COMPARED = ('score', 'difference', 'low', 'high', 'p_value', 'holm')
+_POINTS = ('score', 'difference', 'low', 'high')
+_COMPARED = (*_POINTS, 'p_value', 'holm')
 # The most heads that a sentence names.
 _NAMED = 8
 
@@ -175,26 +176,32 @@ class Gates(Result):
         rows = [
             (
                 metric, self.coefficients[run], self.seeds[run], self.open[run], self.kept[run],
-                self.expected_open[run, -1], self.converged[run], rounded.baseline_score,
-                *(getattr(self.gated[metric], name)[run] for name in _COMPARED),
-                *(getattr(rounded, name)[run] for name in _COMPARED),
+                self.expected_open[run, -1], self.converged[run], 100 * rounded.baseline_score,
+                *(
+                    (100 if name in _POINTS else 1) * getattr(found, name)[run]
+                    for found in (self.gated[metric], rounded)
+                    for name in _COMPARED
+                ),
             )
             for metric, rounded in self.rounded.items()
             for run in range(len(self.gates))
         ]  # fmt: skip
         columns = (
             'metric', 'lambda', 'seed', 'heads_open', 'heads_kept', 'expected_open',
-            'share_converged', 'score_intact',
-            *(f'{name}_gated' for name in _COMPARED),
-            *(f'{name}_rounded' for name in _COMPARED),
+            'share_converged', 'score_intact_points',
+            *(
+                f'{name}_{which}' + ('_points' if name in _POINTS else '')
+                for which in ('gated', 'rounded')
+                for name in _COMPARED
+            ),
         )  # fmt: skip
         return framed(
             columns,
             rows,
             f'Each run, of {self._heads} heads: those whose gate is not 0 (open), those whose gate '
             'is at least one half (kept when gates are rounded), the expected number of open heads '
-            'at the end, and the share of gates that are exactly 0 or 1; scores with all heads, '
-            'with the gates as they are and rounded, with 95 % intervals of the differences, '
+            'at the end, and the share of gates that are exactly 0 or 1; scores in points with all '
+            'heads, with the gates as they are and rounded, and 95 % intervals of the differences, '
             "paired by example; holm is corrected for all runs by Holm's method.",
         )
 

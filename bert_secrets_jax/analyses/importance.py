@@ -131,7 +131,7 @@ class Importance(Result):
                 ('score', 'rank_correlation', 'low', 'high', 'source'),
                 agreement,
                 'Rank correlation of each score with the increase of the loss without the head, '
-                'over heads, with its 95 % interval over examples.',
+                'over heads, with an interval over examples of at least 95 %.',
             ),
         }
 
@@ -232,7 +232,7 @@ class Importance(Result):
             interval = '' if np.isnan(found.low) else ' ({low:.2f} to {high:.2f})'
             ceiling = (
                 ' (a second sample of as many examples would reach {ceiling:.2f})'
-                if method == order[0] and np.isfinite(self.reliability)
+                if method == order[0] and self.reliability > max(found.rank, 0)
                 else ''
             )
             yield Finding(

@@ -305,7 +305,8 @@ class Outliers(Result):
             template = (
                 'None of {width} dimensions is an outlier: none stands out in scale or bias of the '
                 'output LayerNorm, by more than {sigma:g} standard deviations of the layer, in '
-                'enough of {layers}. Dimension {most} does in {in_layers}.'
+                'enough of {layers}.'
+                + (' Dimension {most} does in {in_layers}.' if numbers['in_layers'] else '')
             )
         yield finding(
             name='outlier dimensions', estimate=len(outliers), template=template, numbers=numbers
@@ -456,8 +457,9 @@ def outliers(
 
     Raises:
       TypeError: The model or the texts are something else.
-      ValueError: The layers of the model do not end with LayerNorm, a dimension does not exist,
-        there are too few draws, or texts or labels do not go with the model.
+      ValueError: Heads were removed from the model, its layers do not end with LayerNorm, a
+        dimension does not exist, there are too few draws, dimensions are given and there is neither
+        a masked LM nor a fine-tuned model, or texts or labels do not go with the model.
     """
     subject = subject or Subject()
     found = find_outliers(pretrained)
@@ -468,6 +470,11 @@ def outliers(
         check_whole(one_model(tuned))
         labels_of(texts, one_model(tuned).config)
     disabled = tuple(found.dimensions.tolist() if dimensions is None else map(int, dimensions))
+    if dimensions is not None and tuned is None and pretrained.config.head != MASKED_LM:
+        raise ValueError(
+            f'What the model ({pretrained.config.summary}) is without {_the(disabled)} cannot be '
+            "measured: load it with head='masked_lm', or give a fine-tuned model as `tuned`."
+        )
     random, loss, scores, examples = None, None, {}, 0
     if disabled:
         random = sets_beside(pretrained, disabled, draws=draws, seed=seed)

@@ -124,7 +124,7 @@ class Subnetworks(Result):
                 ('subnetwork', 'pruned_points', 'retrained_points', 'difference_points', 'low',
                  'high', 'published'),
                 means,
-                f'{TITLES[self.metric]} of subnetworks, mean over {len(self.seeds)} seeds: of the '
+                f'{TITLES[self.metric]} of subnetworks, {self._over_seeds}: of the '
                 'fine-tuned model with these heads alone, and trained again from the pre-trained '
                 'weights; the difference of the latter from the full model with its 95 % interval '
                 'over seeds. The published subnetworks also lack feed-forward layers.',
@@ -159,6 +159,11 @@ class Subnetworks(Result):
         ]
 
     @property
+    def _over_seeds(self) -> str:
+        count = len(self.seeds)
+        return 'of a single seed' if count == 1 else f'mean over {count} seeds'
+
+    @property
     def _published(self) -> prasanna.PublishedSubnetworks | None:
         return prasanna.SUBNETWORKS.get(self.subject.task or '')
 
@@ -183,8 +188,12 @@ class Subnetworks(Result):
             sample_of='seeds',
             source=SOURCE,
             template=(
-                '{estimate:.1f} of {heads} heads ({least} to {most} over {sample} seeds) keep '
-                '{share:.0f} % of the full score where they were chosen.'
+                (
+                    '{estimate:.1f} of {heads} heads ({least} to {most} over {sample} seeds) keep '
+                    if len(self.seeds) > 1
+                    else '{estimate:.0f} of {heads} heads keep '
+                )
+                + '{share:.0f} % of the full score where they were chosen.'
             ),
             numbers={
                 'heads': self.masks[GOOD][0].size,
@@ -212,8 +221,8 @@ class Subnetworks(Result):
                 source=SOURCE,
                 template=(
                     'The {kind} subnetworks have {pruned:.1f} points of {metric} as they are, and '
-                    'trained again {retrained:.1f}: {estimate:+.1f} beside the full models'
-                    + (' ({low:+.1f} to {high:+.1f})' if len(self.seeds) > 1 else '')
+                    'trained again {retrained:.1f}: {estimate:+z.1f} beside the full models'
+                    + (' ({low:+z.1f} to {high:+z.1f})' if low < high else '')
                     + f'.{beside}'
                 ),
                 numbers={
@@ -237,15 +246,20 @@ class Subnetworks(Result):
         return Finding(
             name=f'good beside {other}',
             estimate=mean,
-            low=low,
-            high=high,
+            low=low if tested else math.nan,
+            high=high if tested else math.nan,
             unit=f'points of {TITLES[self.metric]}',
             sample=len(self.seeds),
             sample_of='seeds',
             source=SOURCE,
             template=(
-                'Trained again, the heads that survive are {estimate:+.1f} points beside as many '
-                '{other} ones ({low:+.1f} to {high:+.1f}' + (', p = {p:.2g}).' if tested else ').')
+                'Trained again, the heads that survive have {estimate:+z.1f} points beside as many '
+                '{other} ones'
+                + (
+                    ' ({low:+z.1f} to {high:+z.1f}, p = {p:.2g}).'
+                    if tested
+                    else ', in each of {sample} seeds: there is nothing to test by.'
+                )
             ),
             numbers={
                 'other': other,
@@ -446,7 +460,7 @@ def _draw(result: Subnetworks):
     figure = plots.points_by_row(rows, points, label=f'{TITLES[result.metric]} (points)')
     figure.caption = (
         f'{TITLES[result.metric]} of subnetworks of {result.kept.mean():.0f} of '
-        f'{result.masks[GOOD][0].size} heads, mean over {len(result.seeds)} seeds; lines are 95 % '
-        'intervals over seeds.'
+        f'{result.masks[GOOD][0].size} heads, {result._over_seeds}'
+        + ('.' if len(result.seeds) == 1 else '; lines are 95 % intervals over seeds.')
     )
     return figure

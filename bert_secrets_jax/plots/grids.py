@@ -42,7 +42,8 @@ def head_grids(
         rows = -(-len(grids) // columns)
         figure = Figure(
             figsize=(
-                columns * (0.24 * heads + 0.7) + 0.9,
+                # As wide as the heads, and as the titles, which have a dozen letters to the inch.
+                columns * max(0.24 * heads + 0.7, max(map(len, grids)) / 12) + 0.9,
                 rows * (0.24 * layers + 0.9),
             ),
             layout='constrained',

@@ -138,6 +138,8 @@ def head_scatter(panels: Mapping[str, np.ndarray], values: np.ndarray, *, label:
             axis.axhline(0, color='0.5', linewidth=0.8, zorder=0)
             axis.set_title(title, fontsize=8)
             axis.tick_params(labelsize=7)
+            # More would overlap where numbers are small, and long.
+            axis.locator_params(axis='x', nbins=4)
             axis.grid(alpha=0.3)
         axes[0].set_ylabel(label)
         bar = figure.colorbar(points, ax=axes, label='layer', pad=0.01)

@@ -820,7 +820,7 @@ def _write_pruned(study: Study, model: Pretrained, found: Pruning, depends_on: M
     if (mask != 0).all():
         return
     save_pretrained(remove_heads(model, mask), folder)
-    logging.info('%s: the model with %d heads.', folder, found.chosen[0].kept)
+    logging.info('%s: the model with heads cut out, %d left.', folder, found.chosen[0].kept)
 
 
 def _replacements(study: Study, _) -> Replacements:

@@ -27,8 +27,8 @@ class Agreement:
 
     Attributes:
       rank: Spearman's rank correlation; NaN where one of the two ranks nothing.
-      low, high: The ends of its 95 % interval, for samples like these and as large; NaN where a
-        sample has a single part.
+      low, high: The ends of its interval of at least 95 %, for samples like these and as large;
+        NaN where a sample has a single part.
     """
 
     rank: float
@@ -48,7 +48,8 @@ def rank_agreement(
     The interval is that of the jackknife over groups of parts, on Fisher's scale, with Student's t
     (Efron and Tibshirani 1993, chapter 11). It is that of the correlation which samples of this
     size show: where effects are small against their errors, larger samples would show a greater
-    one.
+    one. The jackknife takes the jumps of ranks for errors, so that intervals of few heads are
+    rather too wide.
 
     Args:
       first: [P, H] What the first ranking is the mean of.

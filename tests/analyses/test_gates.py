@@ -63,10 +63,10 @@ def test_heads_are_counted(result):
     # -0.5 is below one half, and 0.5 above it.
     assert frame['heads_kept'].tolist() == [6, 3, 1]
     assert frame['share_converged'].tolist() == pytest.approx([5 / 6, 5 / 6, 1])
-    assert frame['score_intact'].tolist() == pytest.approx([0.95] * 3)
-    assert frame['score_rounded'].tolist() == pytest.approx([0.95, 377 / 400, 0.85])
-    assert frame['difference_gated'].tolist() == pytest.approx([0, -3 / 400, -0.1])
-    assert 0.05 < -frame['high_rounded'][2] < 0.1 < -frame['low_rounded'][2]
+    assert frame['score_intact_points'].tolist() == pytest.approx([95] * 3)
+    assert frame['score_rounded_points'].tolist() == pytest.approx([95, 377 / 4, 85])
+    assert frame['difference_gated_points'].tolist() == pytest.approx([0, -3 / 4, -10])
+    assert 5 < -frame['high_rounded_points'][2] < 10 < -frame['low_rounded_points'][2]
     assert frame['p_value_rounded'][2] == pytest.approx(2 * 0.5**40)
 
 
@@ -164,7 +164,7 @@ def test_constant_predictions_of_a_regression_have_no_score():
     result = assess_gates(gated, ('pearson',), seed=0, subject=SUBJECT)
     assert 'keeps 3 of 6 heads' in sentence(result, 'the sparsest model near the full one')
     assert 'nan' not in str(result) and 'trained together' in result.notes()[0]
-    assert np.isnan(result.frames()['runs']['score_rounded'][1])
+    assert np.isnan(result.frames()['runs']['score_rounded_points'][1])
 
 
 def test_it_is_the_training_and_the_comparison(tuned, texts):

@@ -86,6 +86,13 @@ def test_shapley_values_are_of_the_loss(tuned, texts):
     assert list(found.agreement) == ['confidence', 'shapley']
 
 
+@pytest.mark.parametrize(('reliable', 'said'), [(-0.5, False), (0.0, False), (1.0, True)])
+def test_a_ceiling_is_above_what_is_found(tuned, texts, reliable, said):
+    found = bs.analyses.importance(tuned, texts, methods=['confidence'], max_length=32)
+    found = dataclasses.replace(found, reliability=reliable)
+    assert ('a second sample of as many examples would reach' in str(found)) == said
+
+
 def test_what_is_refused(tuned, texts):
     model = tuned.models[0]
     labels = np.array([each.label for each in texts])

@@ -9,6 +9,7 @@ import pytest
 import bert_secrets_jax as bs
 from bert_secrets_jax.analyses.outliers import ScoreWithout
 from bert_secrets_jax.finetune import metrics
+from bert_secrets_jax.pruning.outliers import OutlierDimensions
 from tests.analyses.conftest import with_outliers
 
 
@@ -120,6 +121,13 @@ def test_no_outliers(masked_lm, texts):
     assert 'too few different layers' in ' '.join(few.notes()) and 'the one layer' in str(few)
 
 
+def test_where_no_dimension_stands_out_none_is_named(masked_lm):
+    flat = np.zeros((3, 24))
+    found = OutlierDimensions(flat, flat, 3.0, 2, 0.0, np.zeros(0, int))
+    said = str(bs.analyses.Outliers(bs.analyses.Subject(), found, ()))
+    assert 'in enough of 3 layers.' in said and 'Dimension 0' not in said
+
+
 def with_one_layer(model):
     """Return a model whose first layer serves for all."""
     config = dataclasses.replace(
@@ -167,6 +175,8 @@ def test_what_is_refused(planted, model, texts, untyped):
     for wrong in ([30], [1.5], [2, 2]):
         with pytest.raises(ValueError, match='different whole numbers from 0 to 23, not'):
             bs.analyses.outliers(model, texts, dimensions=wrong)
+    with pytest.raises(ValueError, match='without dimension 1 cannot be measured: load it with'):
+        bs.analyses.outliers(model, texts, dimensions=(1,))
     with pytest.raises(ValueError, match='The model has no classifier'):
         bs.analyses.outliers(with_outliers(model, [2]), texts, tuned=model)
     with pytest.raises(TypeError, match='bs.from_pretrained'):

@@ -48,6 +48,23 @@ def test_what_it_says(found):
     assert beside.estimate == pytest.approx(lead)
 
 
+def test_equal_seeds_and_a_single_one_have_no_interval(found):
+    same = {kind: np.full(2, 0.5) for kind in found.retrained}
+    equal = str(dataclasses.replace(found, retrained=same, full=np.full(2, 0.5)))
+    assert 'have +0.0 points beside as many bad ones, in each of 2 seeds: there is' in equal
+    assert 'beside the full models.' in equal and '(+0.0 to' not in equal
+    (one,) = [
+        dataclasses.replace(
+            found, seeds=(0,), full=found.full[:1], learnt=found.learnt[:1],
+            **{
+                name: {kind: each[:1] for kind, each in getattr(found, name).items()}
+                for name in ('pruned', 'retrained', 'masks')
+            },
+        )
+    ]  # fmt: skip
+    assert '1 seeds' not in str(one) and 'over 1' not in one.figures()['subnetworks'].caption
+
+
 def test_survivors_keep_the_share_of_the_score(tuned, texts):
     model = tuned.models[0]
     few = surviving_heads(model, texts, 'accuracy', share=0.5, max_length=32)
