@@ -18,6 +18,7 @@ from bert_secrets_jax.measure.catalogue import UNIFORM
 from bert_secrets_jax.measure.divergence import SMOOTHING, head_divergences
 from bert_secrets_jax.measure.statistics import uniform_entropy
 from bert_secrets_jax.measure.tables import HeadTable
+from tests.conftest import forward
 
 
 def maps(rng, shape, real):
@@ -49,7 +50,7 @@ def test_a_corpus_is_a_mean_over_tokens(model, texts, settings):
     total, tokens = 0, 0
     for example in texts:
         (batch,) = bs.encode(model.tokenizer, [example], max_length=32)
-        output = model.bert.apply({'params': model.params}, **batch.inputs)
+        output = forward(model.bert, model.params, batch.inputs)
         marks = {name: jnp.asarray(mark[0]) for name, mark in batch.marks.items()}
         value, count = head_divergences(output.attentions[0], marks)
         total, tokens = total + np.asarray(value) * count, tokens + count

@@ -12,6 +12,7 @@ from bert_secrets_jax.analyses.syntax_heads import FEWEST
 from bert_secrets_jax.analyses.verdicts import HOLDS, NOT_MEASURED, UNDECIDED
 from bert_secrets_jax.measure.word_links import ALL, OFFSETS
 from bert_secrets_jax.paper import clark
+from tests.conftest import forward
 
 _WORDS = (
     'the/det/2 cat/nsubj/3 saw/root/0 a/det/6 small/amod/6 dog/obj/3 ./punct/3',
@@ -49,7 +50,7 @@ def shares_by_hand(model, parses, name):
     for parse in parses:
         encoded = bs.encode_parses(model.tokenizer, [parse])
         (batch,) = bs.bucket(encoded)
-        output = model.bert.apply({'params': model.params}, **batch.inputs)
+        output = forward(model.bert, model.params, batch.inputs)
         words = batch.marks['word'][0]
         maps = np.array(bs.word_maps(output.attentions[0], words, count=len(parse.words)))
         maps[:, :, range(len(parse.words)), range(len(parse.words))] = -1
