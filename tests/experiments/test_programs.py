@@ -16,7 +16,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.measure.catalogue import change
-from tests.conftest import ROOT
+from tests.conftest import ROOT, forward
 from tests.experiments.conftest import checkpoints, error_line, kept, read, run, settings
 
 
@@ -229,7 +229,7 @@ def test_the_change_is_what_the_library_measures(finished, checkpoint, glue_dir)
     examples = bs.read_glue(glue_dir, bs.get_task('mrpc'))
     similar = []
     for batch in bs.encode(before.tokenizer, examples, max_length=24, tokens_per_batch=24):
-        maps = [np.asarray(m.bert.apply({'params': m.params}, **batch.inputs).attentions)
+        maps = [np.asarray(forward(m.bert, m.params, batch.inputs).attentions)
                 for m in (before, after)]  # fmt: skip
         for row in range(len(batch.example)):
             a, b = (m[row, :, :, : batch.lengths[row], : batch.lengths[row]].reshape(3, 4, -1)
@@ -259,7 +259,7 @@ def naive_accuracy(model, glue_dir, masks) -> np.ndarray:
     """Return the accuracy [M] of one forward pass per mask over single examples."""
     examples = bs.read_glue(glue_dir, bs.get_task('mrpc'))
     labels = np.array([example.label for example in examples])
-    forward = jax.jit(
+    masked = jax.jit(
         lambda batch, mask: (
             model.bert.apply({'params': model.params}, **batch.inputs, head_mask=mask).logits
         )
@@ -268,7 +268,7 @@ def naive_accuracy(model, glue_dir, masks) -> np.ndarray:
     assert len(batches) == 1
     order = batches[0].example
     return np.array(
-        [np.mean(forward(batches[0], mask).argmax(axis=-1) == labels[order]) for mask in masks]
+        [np.mean(masked(batches[0], mask).argmax(axis=-1) == labels[order]) for mask in masks]
     )
 
 
@@ -300,7 +300,8 @@ def test_ablation_is_what_one_pass_per_head_gives(finished, finetuned, glue_dir)
 def test_the_explorer_has_both_models_and_what_is_known_of_each_head(finished, finetuned):
     workdir, _ = finished
     page = (workdir / 'report.html').read_text()
-    (text,) = re.findall(r'<script type="application/json">(.*?)</script>', page, re.S)
+    # The atlas comes before it.
+    _, text = re.findall(r'<script type="application/json">(.*?)</script>', page, re.S)
     data = json.loads(text)
     assert data['shape'] == [3, 4] and data['models'][1] == 'fine-tuned'
     assert len(data['sentences']) == 3
@@ -474,7 +475,7 @@ def test_a_statistic_of_ones_own(copied, checkpoint, glue_dir, tmp_path, run_her
     # Its figure is on the page, and those that are not asked for are gone.
     assert 'special_tokens_mymodule_first_half.{pdf' in page
     assert not (copied / 'figures' / 'special_tokens_entropy_nats.svg').exists()
-    (text,) = re.findall(r'<script type="application/json">(.*?)</script>', page, re.S)
+    _, text = re.findall(r'<script type="application/json">(.*?)</script>', page, re.S)
     note = dict(json.loads(text)['notes'])['first half'][6]
     assert note == f'{expected.mean[1, 2]:.4f} ± {expected.standard_error[1, 2]:.4f}'
 
