@@ -368,8 +368,8 @@ class Pruning(Result):
                 'published': 100 * (published or 0),
             },
         )
-        if several:
-            differences = np.array([each.difference for each in self.chosen])
+        differences = np.array([each.difference for each in self.chosen])
+        if several and np.isfinite(differences).all():
             yield Finding(
                 name='sparsest model: change',
                 estimate=100 * float(differences.mean()),

@@ -11,6 +11,7 @@ from bert_secrets_jax.analyses.verdicts import HEADS_CAN_GO, ORDER_TELLS
 from bert_secrets_jax.finetune.metrics import METRICS
 from bert_secrets_jax.pruning.curves import PrunedModel
 from bert_secrets_jax.pruning.timing import WAYS, RemovalTimes
+from tests.conftest import forward
 
 SHARES = (0, 0.25, 0.5, 0.75)
 
@@ -27,9 +28,7 @@ def score(model, texts, mask):
     batches = bs.encode(model.tokenizer, texts, max_length=32)
     predictions = np.zeros(len(texts))
     for batch in batches:
-        output = model.bert.apply(
-            {'params': model.params}, **batch.inputs, head_mask=mask, baseline='zero'
-        )
+        output = forward(model.bert, model.params, batch.inputs, head_mask=mask, baseline='zero')
         real = batch.example >= 0
         predictions[batch.example[real]] = np.asarray(output.logits).argmax(axis=-1)[real]
     return METRICS['accuracy'](predictions, np.array([each.label for each in texts]))
@@ -138,6 +137,16 @@ def test_examples_that_are_the_same_are_no_others(tuned, texts):
     found = of_answers([1, 0.9], shared=30)
     assert 'on 40 examples, 30 of which are among those here keeps' in str(found)
     assert 'scores are too good' in found.notes()[0]
+
+
+@pytest.mark.parametrize('seeds', [1, 2])
+def test_a_score_that_is_not_defined(seeds):
+    """A correlation of predictions that are all alike."""
+    found = of_answers([1, 0.9, 0.8], seeds=seeds)
+    chosen = [dataclasses.replace(each, difference=np.nan) for each in found.chosen]
+    said = str(dataclasses.replace(found, chosen=tuple(chosen)))
+    assert 'nan' not in said
+    assert ('is not defined: all answers are the same' in said) == (seeds == 1)
 
 
 def test_speed_is_told_from_what_comes_with_it():
