@@ -81,11 +81,13 @@ class Moved:
         that comes from tokens of the kind, by the norms of weighted vectors.
       mixing: [L, 5] How much of a token comes from other tokens, in the five ways of `MIXING`.
       outputs: [L, N] The norm of the output of each head, divided by the mean of its layer.
+      norm_first: Whether LayerNorm stands before attention.
     """
 
     norms: Tables
     mixing: HeadTable
     outputs: HeadTable
+    norm_first: bool
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -522,7 +524,7 @@ def contributions(
     shown = progress(batches, 'Weights', size=lambda batch: batch.size)
     weights = measure(pretrained, shown, statistics(), mesh=settings.mesh)
     found = measure_moved(pretrained, batches, settings)
-    return Contributions(subject or Subject(), weights, found, config.family.norm_first, lost)
+    return Contributions(subject or Subject(), weights, found, found.norm_first, lost)
 
 
 def statistics() -> list[Described]:
@@ -557,6 +559,7 @@ def measure_moved(
         ),
         mixing=one('Mixing ratios', moved.over_tokens, moved.mixing_ratios),
         outputs=one('Outputs of heads', moved.beside_layer, moved.output_norms),
+        norm_first=pretrained.config.family.norm_first,
     )  # fmt: skip
 
 

@@ -936,10 +936,10 @@ def _contributions(study: Study, results: Sequence[Result]) -> Contributions:
         )
 
     found = study.run.keep('contributions', Moved, study.on_texts(), compute)
-    weights, config = study.before(moved_statistics()), study.pretrained.config
+    weights = study.before(moved_statistics())
     ablation = next((each for each in results if isinstance(each, Ablation)), None)
-    lost = lost_in(ablation, (config.num_hidden_layers, config.num_attention_heads))
-    return Contributions(study.subject, weights, found, config.family.norm_first, lost)
+    lost = lost_in(ablation, next(iter(weights.values())).mean.shape)
+    return Contributions(study.subject, weights, found, found.norm_first, lost)
 
 
 def _labels(study: Study):

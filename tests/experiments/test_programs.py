@@ -313,9 +313,9 @@ def test_the_explorer_has_both_models_and_what_is_known_of_each_head(finished, f
         )
         size = ids.shape[1] ** 2
         # The first model's weights, and what fine-tuning adds to them.
-        decoded = 0
+        decoded, weights = 0, sentence['kinds'][data['kinds'].index('weights')]
         for stored, greatest, zero, steps in zip(
-            sentence['maps'], sentence['greatest'], (0, 128), (255, 127), strict=True
+            weights['maps'], weights['greatest'], (0, 128), (255, 127), strict=True
         ):
             quantised = np.frombuffer(base64.b64decode(stored), np.uint8).astype(float)
             decoded += (quantised.reshape(12, size) - zero) / steps * np.array(greatest)[:, None]
