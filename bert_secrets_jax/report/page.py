@@ -154,10 +154,12 @@ def _atlases(parts: Sequence[Part]) -> str:
     found = []
     for group, results in groups.items():
         title = 'All heads at a glance'
-        fragment = atlas(results, prefix=_slug(group))
+        prefix = _slug(group)
+        fragment = atlas(results, prefix=prefix)
         if fragment:
             title = f'{group}: {title.lower()}' if group else title
-            found.append(f'<section><h2>{_escape(title)}</h2>{fragment}</section>')
+            heading = f'<h2 id="{prefix}heads">{_escape(title)}</h2>'
+            found.append(f'<section>{heading}{fragment}</section>')
     return ''.join(found)
 
 
