@@ -4,7 +4,7 @@
         --config.data.glue_dir=... --workdir=results/mrpc
 
 removes tenths of the heads of every fine-tuned model, and writes the sparsest one that is as good
-as the full one, with its heads cut out, to the folder `pruned`.
+as the full one, with its heads cut out, to a folder `pruned/model-...` of the run.
 """
 
 from bert_secrets_jax.programs import launch

@@ -210,6 +210,9 @@ class Replacements(Result):
                     '. Removal does no significant harm on average, so that there is none to '
                     'explain.'
                     if self.own_harm is None
+                    else ', which does no less harm here: what was found elsewhere does not carry '
+                    'over.'
+                    if estimate <= 0
                     else ': {estimate:.0f} % of the former ({low:.0f} to {high:.0f}) is the harm '
                     'of the replacement, and not of the loss of the head.'
                 )

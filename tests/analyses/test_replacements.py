@@ -96,6 +96,8 @@ def test_without_harm_there_is_no_share(found):
     nothing = dataclasses.replace(found, own_harm=None, slope_left=np.zeros((3, 4)))
     assert 'does no significant harm on average' in str(nothing)
     assert 'not quite found' not in str(nothing)
+    worse = dataclasses.replace(found, own_harm=(-4.0, -9.0, -1.0))
+    assert 'which does no less harm here' in str(worse) and '-400' not in str(worse)
     share = (0.4, 0.3, 0.5)
     some = dataclasses.replace(found, own_harm=share, slope_left=np.full((3, 4), 0.2), shared=2)
     assert ': 40 % of the former (30 to 50) is the harm of the replacement' in str(some)
