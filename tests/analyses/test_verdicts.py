@@ -828,7 +828,8 @@ def every_verdict():
     for at_sep in (clear, vague, rare, by_layer((0.3, 0.3, 0.01), scatter=0.01)):
         gradients = {'[SEP]': at_sep, 'other tokens': clear}
         yield claims.sep_is_a_no_op(gradients, loss='the loss of the masked LM')
-    for looked in (clear, vague, single, by_layer((0.95, 0.6, 0.1))):
+    yield claims.sep_moves_little(single, single)
+    for looked in (clear, vague, by_layer((0.95, 0.6, 0.1))):
         yield claims.sep_moves_little(looked, clear)
         yield claims.sep_moves_little(by_layer((0.1, 0.9, 0.1)), looked)
     for runs in (1, 2, 3, 8):
@@ -918,7 +919,7 @@ def test_there_are_verdicts_of_every_kind(verdicts):
     outcomes = {HOLDS, DOES_NOT_HOLD, UNDECIDED, TOO_FEW, NOT_MEASURED}
     assert {found.verdict for found in verdicts} == outcomes
     found = [value for value in vars(claims).values() if isinstance(value, claims.Claim)]
-    assert {found.claim for found in verdicts} == set(found) and len(found) == 27
+    assert {found.claim for found in verdicts} == set(found) and len(found) == 28
     for claim in found:
         assert claim.text.endswith('.') and claim.bound.endswith('.')
         assert claim.limits.endswith('.')
