@@ -123,7 +123,8 @@ DRAWINGS = {
     ),
     'layer_curves': lambda: (
         plots.layer_curves(
-            with_texts(some(3, 31), (GRID[0], GRID[1], GRID[1])), label=NASTY[21], limits=(0.0, 1.0),
+            with_texts(some(3, 31), (GRID[0], GRID[1], GRID[1])),
+            label=NASTY[21], limits=(0.0, 1.0),
             published=with_texts(some(2, 31), 0.5), published_name='_中',
         ),
         [*some(3, 31), NASTY[21], '_中'],
