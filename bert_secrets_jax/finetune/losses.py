@@ -64,7 +64,8 @@ def losses_of(
       labels: The class ids, or the values of a regression.
     """
     models, examples, classes = logits.shape
-    losses = loss_per_example(logits.reshape(-1, classes), np.tile(labels, models))
+    rows = jnp.asarray(logits.reshape(-1, classes))
+    losses = loss_per_example(rows, np.tile(labels, models))
     return np.asarray(losses, np.float64).reshape(models, examples)
 
 

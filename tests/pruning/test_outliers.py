@@ -307,10 +307,3 @@ def test_a_cut_model_is_refused_by_name(model_of):
     ):  # fmt: skip
         with pytest.raises(ValueError, match='Heads were removed from this model'):
             use(cut)
-
-
-@pytest.mark.network
-def test_published_outliers_of_bert_base():
-    """Kovaleva et al. (2021) name 308 and 381 in bert-base-uncased."""
-    found = find_outliers(bs.from_pretrained('bert-base-uncased', head='masked_lm'))
-    assert {308, 381} <= set(found.dimensions.tolist())
