@@ -105,18 +105,19 @@ def attended(
         norm = layer_norm(config, 'attention_norm').apply
         read = jnp.where(normed, norm({'params': params['attention_norm']}, entered), entered)
     value, output = params['attention']['value'], params['attention']['output']
-    values = _with_bias(value, _product('BSD,DNH->BSNH', read, value['kernel']))
-    attention = _with_bias(output, _product('BTNH,NHD->BTD', contexts, output['kernel']))
+    values = _with_bias(value, product('BSD,DNH->BSNH', read, value['kernel']))
+    attention = _with_bias(output, product('BTNH,NHD->BTD', contexts, output['kernel']))
     return Attended(
         entered=entered,
         maps=maps,
-        moved=_product('BSNH,NHD->BSND', values, output['kernel']),
-        given=_product('BTNH,NHD->BTND', contexts, output['kernel']),
+        moved=product('BSNH,NHD->BSND', values, output['kernel']),
+        given=product('BTNH,NHD->BTND', contexts, output['kernel']),
         residual=entered + attention,
     )
 
 
-def _product(equation: str, *arrays):
+def product(equation: str, *arrays: Array) -> Array:
+    """Return an einsum in float32 on every device."""
     return jnp.einsum(equation, *arrays, precision=_HIGHEST)
 
 

@@ -10,16 +10,14 @@ Shapes besides those of `model/attention.py`: M is a second axis of heads in equ
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from bert_secrets_jax.contributions.layers import Attended, each_layer
+from bert_secrets_jax.contributions.layers import Attended, each_layer, product
 from bert_secrets_jax.data.encoding import Batch
 from bert_secrets_jax.measure.statistics import Marks, Result
 from bert_secrets_jax.model.bert import Bert
 
-_HIGHEST = jax.lax.Precision.HIGHEST
 # A linear map of vectors [..., D].
 Linear = Callable[[Float[Array, '... D']], Float[Array, '... D']]
 # How much of a token comes from the others can be told in these ways (Kobayashi et al. 2021).
@@ -63,8 +61,8 @@ def pair_norms(
     """
     linear = linear or _unchanged
     vectors = linear(attended.moved)
-    inner = _product('BSND,BSMD->BSNM', vectors, vectors)
-    weighted = _product('BNTS,BSNM->BMTS', attended.maps, inner)
+    inner = product('BSND,BSMD->BSNM', vectors, vectors)
+    weighted = product('BNTS,BSNM->BMTS', attended.maps, inner)
     squares = (weighted * attended.maps).sum(axis=1)
     # A sum that is 0 but for rounding may be below it.
     norms = jnp.sqrt(jnp.maximum(squares, 0))
@@ -184,7 +182,7 @@ def beside_layer(values: Float[Array, 'L N T 1'], marks: Marks) -> Result:
 
 def _own(attended: Attended) -> Float[Array, 'B T D']:
     """Return what each token gets from itself through all heads."""
-    return _product('BNT,BTND->BTD', _diagonal(attended.maps), attended.moved)
+    return product('BNT,BTND->BTD', _diagonal(attended.maps), attended.moved)
 
 
 def _diagonal(maps: Float[Array, 'B N T T']) -> Float[Array, 'B N T']:
@@ -204,7 +202,3 @@ def _unchanged(x):
 
 def _aligned(scale, x):
     return scale.reshape(*[1] * (x.ndim - 1), -1)
-
-
-def _product(equation: str, *arrays):
-    return jnp.einsum(equation, *arrays, precision=_HIGHEST)
