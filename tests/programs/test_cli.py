@@ -151,6 +151,7 @@ def test_your_own_table_from_the_command_line(checkpoint, tmp_path):
         'Heads that find relations between words',
         'Probes: dependency heads from attention alone',
         'Outlier dimensions of LayerNorm',
+        'What heads move, beside what they look at',
         'Roles of heads',
         'Maps of example sentences',
     ]
