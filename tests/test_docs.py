@@ -1,9 +1,11 @@
 """What the documents state twice is the same in both places."""
 
 import re
+import runpy
 
 import yaml
 
+from bert_secrets_jax.measure.catalogue import CATALOGUE
 from tests.conftest import ROOT
 
 
@@ -24,3 +26,10 @@ def test_the_paper_is_cited():
     assert [name for name in names if f'. {name}' in readme] == names
     assert f'*{paper["title"]}.*' in readme
     assert f'{paper["start"]}-{paper["end"]}' in readme
+
+
+def test_the_glossary_has_the_statistics_of_the_catalogue():
+    glossary = runpy.run_path(str(ROOT / 'docs' / 'glossary.py'))
+    text = glossary['PAGE'].read_text('utf-8')
+    assert text.count('\n| `') == len(CATALOGUE)
+    assert glossary['page'](text) == text, 'Run: python docs/glossary.py'

@@ -32,6 +32,7 @@ SOURCE = 'Kovaleva et al. 2019, section 4.3, Figure 5'
 UNIT = 'cosine similarity'
 # The statistic that measures each reading of Figure 5.
 READINGS = {'paper': 'cosine', 'notebook': 'cosine (padded)'}
+_TITLES = {'paper': 'over real tokens', 'notebook': 'over padded maps (notebook)'}
 # The number of wordpieces to which the authors' notebook pads every example.
 NOTEBOOK_LENGTH = 200
 
@@ -279,7 +280,7 @@ def _table(reading: str, run: Tables):
 
 
 def _draw_heads(result: AttentionChange):
-    grids = {f'reading: {name}': grid for name, grid in result.grids.items()}
+    grids = {_TITLES[name]: grid for name, grid in result.grids.items()}
     # Most heads change little: on a scale from 0, all of these would have one colour.
     lowest = float(np.floor(10 * min(grid.min() for grid in grids.values()))) / 10
     figure = plots.head_grids(grids, label=UNIT, limits=(lowest, 1.0))
@@ -291,7 +292,7 @@ def _draw_heads(result: AttentionChange):
 
 
 def _draw_layers(result: AttentionChange):
-    grids = {f'reading: {name}': grid for name, grid in result.grids.items()}
+    grids = {_TITLES[name]: grid for name, grid in result.grids.items()}
     published = paper.attention_change(result.subject.task)
     figure = plots.layer_profiles(
         grids,

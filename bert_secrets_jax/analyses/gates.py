@@ -25,7 +25,7 @@ from bert_secrets_jax.names import head_name
 from bert_secrets_jax.pruning.gates import Gated, rounded_gates, settled_gates, train_gates
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
-SOURCE = 'Voita et al. 2019, section 5'
+SOURCE = 'Voita et al. 2019, section 6'
 # The prices of a head that are tried by default, in nats per example.
 COEFFICIENTS = (0.001, 0.003, 0.01, 0.03)
 # A loss of the score that counts as small: one point.
@@ -529,7 +529,7 @@ def _draw_scores(result: Gates):
 
 
 def _draw_open(result: Gates):
-    figure = plots.head_grids({'open in': result.open_share}, label='share of runs')
+    figure = plots.head_grids({'gate open': result.open_share}, label='share of runs')
     figure.caption = (
         'How long each head stays open: the share of runs, of all lambdas and seeds, in which its '
         'gate is not exactly zero.'

@@ -1,4 +1,4 @@
-"""Gates of heads that learn to close (Voita et al. 2019, section 5).
+"""Gates of heads that learn to close (Voita et al. 2019, section 6).
 
 Each head has a gate g, its output is multiplied by g, and what is learnt is how far the gates are
 open: the loss is that of the task plus lambda times the expected number of open heads. While they
