@@ -36,7 +36,7 @@ def layer_profiles(
                 linewidth=0,
             )  # fmt: skip
             (ours,) = axis.plot(layers, values.mean(axis=1), 'o-', color=colour, markersize=4)
-            entries = [(heads, 'range of heads'), (ours, 'ours')]
+            entries = [(heads, 'range of heads'), (ours, 'this model')]
             if title in published:
                 other = published[title]
                 # Layer l of L' stands at the same relative depth: 1 at the first, L at the last.
@@ -179,7 +179,7 @@ def layer_effects(
         axis.axhline(0, color='0.5', linewidth=0.8)
         axis.vlines(layers, low, high, color=COLOURS[0], linewidth=1.2)
         (ours,) = axis.plot(layers, effects, 'o', color=COLOURS[0], markersize=4)
-        entries = [(ours, 'ours')]
+        entries = [(ours, 'this model')]
         if published is not None:
             depth = np.linspace(1, len(effects), len(published))
             (theirs,) = axis.plot(depth, published, 'k:', marker='x', markersize=4)
