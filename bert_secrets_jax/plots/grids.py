@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import matplotlib
 import numpy as np
 
-from bert_secrets_jax.plots.figure import COLOURS, STYLE, Figure
+from bert_secrets_jax.plots.figure import COLOURS, INK, STYLE, Figure
 
 _HEADS = 'viridis'
 # Without the head, the score falls where the colour is red, rises where it is blue, and stays
@@ -138,10 +138,10 @@ def _heads_and_marks(axis, effects, real, likely, ylabel: str = 'layer'):
     axis.set(xlabel='head', ylabel=ylabel)
     axis.set_xticks(range(heads), range(1, heads + 1), fontsize=6)
     axis.set_yticks(range(layers), range(1, layers + 1), fontsize=6)
-    for chosen, face in ((real, 'black'), (likely, 'none')):
+    for chosen, face in ((real, INK), (likely, 'none')):
         if chosen is not None:
             rows, columns = np.nonzero(chosen)
-            axis.scatter(columns, rows, s=14, facecolor=face, edgecolor='black', linewidth=0.7)
+            axis.scatter(columns, rows, s=14, facecolor=face, edgecolor=INK, linewidth=0.7)
     return image
 
 

@@ -1,16 +1,23 @@
 """Sections of one study or several, computed one after the other and written after each."""
 
 import dataclasses
+import inspect
 import pathlib
+import shlex
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from absl import logging
 from flax.traverse_util import flatten_dict
+from ml_collections import ConfigDict
 
+from bert_secrets_jax import analyses
 from bert_secrets_jax.analyses.overview import overview
+from bert_secrets_jax.analyses.comparison import comparison
 from bert_secrets_jax.brief import summary
+from bert_secrets_jax.configs.base import get_config
 from bert_secrets_jax.files import read_json, write_text
 from bert_secrets_jax.programs.outputs import read_part, remove_parts, write_part
 from bert_secrets_jax.programs.sections import FILES, SECTIONS, applicable, check, watch
@@ -194,8 +201,33 @@ def _put(answers: Answers, name: str, result: Result) -> None:
     """Write the files of a result, if they are not written yet, and put it on the page."""
     answers.used[name] = set(answers.study.run.used)
     used = set.union(*answers.used.values()) if name in _LAST else answers.used[name]
-    part = Part(FILES.get(name, name), result, group=answers.group)
+    part = Part(
+        FILES.get(name, name),
+        result,
+        group=answers.group,
+        folder=f'{quote(answers.study.folder.name)}/' if answers.group else '',
+        made_by=_made_by(answers.study.config, name, result),
+    )
     answers.parts[name] = read_part(answers.study.folder, part, used)
+
+
+def _made_by(config: ConfigDict, section: str, result: Result) -> tuple[tuple[str, str], ...]:
+    """Return the call and the command that make a result again, with all settings of its own."""
+    lines = []
+    name = type(result).__module__.rpartition('.')[2]
+    function = getattr(analyses, name, None)
+    if function is not None:
+        given = [
+            parameter.name
+            for parameter in inspect.signature(function).parameters.values()
+            if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        ]
+        lines.append(('Python', f'bs.analyses.{name}({", ".join(given)})'))
+    settings, usual = (flatten_dict(each.to_dict(), sep='.') for each in (config, get_config()))
+    words = ['bert-secrets', section, f'--model={settings.pop("model.name")}']
+    words += [f'--set={key}={value}' for key, value in settings.items() if value != usual[key]]
+    lines.append(('Shell', shlex.join(words)))
+    return tuple(lines)
 
 
 def _write(path: pathlib.Path, every: Sequence[Answers], to_come: Sequence[str]) -> None:

@@ -2,14 +2,13 @@
 
 import base64
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
-from importlib import resources
 
 import numpy as np
 
 from bert_secrets_jax.measure.maps import TokenMaps
 from bert_secrets_jax.names import visible
+from bert_secrets_jax.report.templates import render
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +109,7 @@ class Explorer:
                     'predictions': [visible(maps.prediction) for maps in of_models],
                 }
             )
-        data = {
+        values = {
             'shape': self._shape,
             'address': self.address,
             'models': list(map(visible, self.maps)),
@@ -122,9 +121,7 @@ class Explorer:
                 for name, values in self.notes.items()
             ],
         }
-        page = resources.files(__package__).joinpath('explorer.html').read_text('utf-8')
-        # A token may be "</script>".
-        return page.replace('/* data */', json.dumps(data).replace('<', '\\u003c'))
+        return render('explorer.html', values=values)
 
     def _repr_html_(self) -> str:
         return self.html()

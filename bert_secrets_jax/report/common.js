@@ -1,0 +1,48 @@
+// What the scripts of the page and of the explorer share.
+
+// From no attention to all of it; and from less over the same to more.
+const COLOURS = {
+  light: {
+    weight: ['#fcfdbf', '#fec287', '#fb8761', '#e55064', '#b5367a', '#812581', '#4f127b',
+             '#1c1044', '#000004'],
+    change: ['#67001f', '#bb2a34', '#e58368', '#fbceb7', '#f6f7f7', '#c0dceb', '#68abd0',
+             '#2870b1', '#053061'],
+  },
+  dark: {
+    weight: ['#000004', '#1c1044', '#4f127b', '#812581', '#b5367a', '#e55064', '#fb8761',
+             '#fec287', '#fcfdbf'],
+    change: ['#ffd0c2', '#ff8a70', '#d9432f', '#86281f', '#141414', '#22528c', '#2f7fd0',
+             '#78b4ff', '#cfe4ff'],
+  },
+};
+// Paper is light, whatever the screen is.
+const dark = matchMedia('screen and (prefers-color-scheme: dark)');
+const stops = kind => COLOURS[dark.matches ? 'dark' : 'light'][kind];
+const range = count => [...Array(count).keys()];
+
+function make(tag, properties, ...children) {
+  const element = document.createElement(tag);
+  for (const [key, value] of Object.entries(properties)) {
+    if (key in element) element[key] = value; else element.setAttribute(key, value);
+  }
+  element.append(...children);
+  return element;
+}
+
+// 256 colours [r, g, b] between the stops.
+function shades(kind) {
+  const parts = stops(kind).map(stop => [1, 3, 5].map(at => parseInt(stop.slice(at, at + 2), 16)));
+  return range(256).map(index => {
+    const place = index / 255 * (parts.length - 1);
+    const below = Math.min(Math.floor(place), parts.length - 2);
+    return parts[below].map((from, channel) =>
+      from + (place - below) * (parts[below + 1][channel] - from));
+  });
+}
+
+// Black or white, whichever can be read on a colour.
+function ink(colour) {
+  const [red, green, blue] = colour.map(value => value / 255).map(value =>
+    value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? '#000' : '#fff';
+}

@@ -1,0 +1,227 @@
+(() => {
+{% include 'common.js' %}
+
+// A click on a heading sorts its table by that column: ascending, descending, as it was. Numbers
+// go by their value, "L2-H12 0.75" by 0.75; what has none stands after them, and an empty cell or a
+// dash last of all.
+// Settings and versions are part of what is printed.
+addEventListener('beforeprint', () => {
+  for (const each of document.querySelectorAll('main > details')) each.open = true;
+});
+const beginning = /^(?:L\d+(?:-H\d+)?\s+)?([<>~]?)\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)/i;
+function keyOf(cell) {
+  const text = cell.textContent.trim().replace(/[−–](?=[\d.])/g, '-');
+  const [, sign, number] = text.replace(/,(?=\d{3})/g, '').match(beginning) ?? [];
+  // "<.001" stands before .001, and ">.999" after .999.
+  const value = Number(number) + ({'<': -1e-9, '>': 1e-9}[sign] ?? 0);
+  return {text, value, kind: number ? 0 : /^[–-]?$|^nan$/i.test(text) ? 2 : 1};
+}
+function byKey(a, b) {
+  return a.kind === 0 && a.value - b.value || a.text.localeCompare(b.text, 'en', {numeric: true});
+}
+function sortable(table) {
+  const body = table.tBodies[0], rows = [...body.rows], heads = [...table.tHead.rows[0].cells];
+  heads.forEach((head, column) => {
+    const button = document.createElement('button');
+    button.type = 'button';
+    if (!head.textContent) button.setAttribute('aria-label', 'sort');
+    button.append(...head.childNodes);
+    head.append(button);
+    button.onclick = () => {
+      const next = {ascending: 'descending', descending: 'none'};
+      const order = next[head.getAttribute('aria-sort')] ?? 'ascending';
+      heads.forEach(each => each.removeAttribute('aria-sort'));
+      head.setAttribute('aria-sort', order);
+      const sign = {ascending: 1, descending: -1, none: 0}[order];
+      const keyed = rows.map(row => ({row, key: keyOf(row.cells[column])}));
+      if (sign) keyed.sort(({key: a}, {key: b}) => a.kind - b.kind || sign * byKey(a, b));
+      body.append(...keyed.map(each => each.row));
+    };
+  });
+}
+document.querySelectorAll('.table > table').forEach(sortable);
+
+// Tables with the numbers of heads, which a page holds as data until somebody asks for them.
+const shown = value => value === null ? '–'
+  : value === 0 ? '0' : Math.abs(value) >= 0.001 && Math.abs(value) < 10000
+    ? String(Number(value.toPrecision(4))) : value.toExponential(2);
+// As it fits into a cell.
+const brief = value => value === null ? '' : value === 0 ? '0' : Math.abs(value) >= 100
+  ? String(Math.round(value)) : Math.abs(value) >= 0.001 ? value.toPrecision(2) : value.toExponential(0);
+const plain = value => value === null ? '–' : String(value);
+
+function tableOf(caption, columns, rows) {
+  const table = make('table', {},
+    make('thead', {}, make('tr', {}, ...columns.map(name => make('th', {scope: 'col'}, name)))),
+    make('tbody', {}, ...rows.map(row =>
+      make('tr', {}, ...row.map(cell => make('td', {}, cell))))));
+  sortable(table);
+  return make('div', {}, make('p', {className: 'caption'}, caption),
+    make('div', {className: 'table', tabIndex: 0, role: 'group', 'aria-label': caption}, table));
+}
+
+const everyGrid = [...document.querySelectorAll('.bs-grids')].map(root => ({
+  root, address: root.dataset.address, layers: Number(root.dataset.layers),
+  heads: Number(root.dataset.heads), frames: JSON.parse(root.querySelector('script').textContent),
+}));
+
+function nameAt(grid, at) {
+  return `L${Math.floor(at / grid.heads) + 1}-H${at % grid.heads + 1}`;
+}
+
+// A grid of heads: a set of numbers is chosen, and one of its columns colours the heads.
+function build(grid) {
+  const {frames, layers, heads} = grid;
+  const sets = frames.flatMap(frame => frame.sets.map(set => ({frame, set})));
+  const choice = make('select', {'aria-label': 'Numbers of'}, ...frames.map(frame =>
+    make('optgroup', {label: frame.name}, ...frame.sets.map(set =>
+      make('option', {}, set.of || frame.name)))));
+  const column = make('select', {'aria-label': 'Coloured by'});
+  const listed = make('input', {type: 'checkbox'});
+  const readout = make('output', {'aria-live': 'polite'}), place = make('div', {});
+  const chosen = () => sets[choice.selectedIndex];
+
+  function columns() {
+    const {frame, set} = chosen(), before = column.value;
+    column.replaceChildren(...frame.columns.map(name => make('option', {}, name)));
+    // What is the same for all heads, such as the number of examples, comes first in no frame that
+    // is worth a look.
+    const varied = set.values.findIndex(values => new Set(values).size > 1);
+    column.selectedIndex = frame.columns.includes(before) ? frame.columns.indexOf(before) : Math.max(varied, 0);
+  }
+
+  function tell(at) {
+    const {frame, set} = chosen();
+    const numbers = frame.columns.map((name, index) => `${name} ${plain(set.values[index][at])}`);
+    readout.textContent = `${nameAt(grid, at)}${set.of && `, ${set.of}`}: ${numbers.join(', ')}.`;
+  }
+
+  function draw() {
+    const {frame, set} = chosen(), values = set.values[column.selectedIndex];
+    readout.textContent = 'Point at a head for its numbers.';
+    if (listed.checked) {
+      place.replaceChildren(tableOf(frame.caption, ['head', ...frame.columns],
+        range(layers * heads).map(at => [
+          make('a', {href: `#${grid.address}${nameAt(grid, at)}`}, nameAt(grid, at)),
+          ...set.values.map(each => shown(each[at])),
+        ])));
+      return;
+    }
+    const known = values.filter(value => value !== null);
+    const low = Math.min(...known), high = Math.max(...known), signed = low < 0 && high > 0;
+    const limit = Math.max(-low, high) || 1, palette = shades(signed ? 'change' : 'weight');
+    const share = value => signed ? (value / limit + 1) / 2 : (value - low) / (high - low || 1);
+    const cells = range(layers * heads).map(at => {
+      const colour = values[at] === null ? null : palette[Math.round(255 * share(values[at]))];
+      const cell = make('a', {
+        href: `#${grid.address}${nameAt(grid, at)}`, tabIndex: at ? -1 : 0,
+        'aria-label': `${nameAt(grid, at)}, ${column.value} ${plain(values[at])}`,
+        onpointerenter: () => tell(at),
+        onfocus: () => {
+          cells.forEach((each, place) => { each.tabIndex = place === at ? 0 : -1; });
+          tell(at);
+        },
+        onkeydown: event => {
+          const to = {
+            ArrowLeft: at - (at % heads > 0), ArrowRight: at + (at % heads < heads - 1),
+            ArrowUp: at - heads, ArrowDown: at + heads,
+          }[event.key];
+          if (to === undefined) return;
+          event.preventDefault();
+          cells[to]?.focus();
+        },
+      }, brief(values[at]));
+      if (colour) Object.assign(cell.style, {background: `rgb(${colour})`, color: ink(colour)});
+      return cell;
+    });
+    place.replaceChildren(make('table', {className: 'heads', 'aria-label': `${column.value} of every head`},
+      make('tbody', {},
+        make('tr', {}, make('td', {}), ...range(heads).map(head => make('th', {scope: 'col'}, `H${head + 1}`))),
+        ...range(layers).map(layer => make('tr', {}, make('th', {scope: 'row'}, `L${layer + 1}`),
+          ...cells.slice(layer * heads, (layer + 1) * heads).map(cell => make('td', {}, cell)))))),
+      make('p', {className: 'note'}, `${chosen().frame.caption} Colours go from ${
+        shown(signed ? -limit : low)} to ${shown(signed ? limit : high)}.`));
+  }
+
+  choice.onchange = () => { columns(); draw(); };
+  column.onchange = listed.onchange = draw;
+  dark.addEventListener('change', draw);
+  columns();
+  draw();
+  grid.root.append(make('div', {className: 'controls'}, make('label', {}, 'Numbers of ', choice),
+    make('label', {}, 'coloured by ', column), make('label', {}, listed, ' as a list')), place, readout);
+}
+for (const grid of everyGrid) {
+  grid.root.addEventListener('toggle', () => { if (!grid.root.querySelector('output')) build(grid); });
+}
+
+// All numbers of one head, below its maps or, without maps, below the atlas.
+function card(address, name) {
+  document.querySelectorAll(`.card[data-address="${address}"]`).forEach(each => each.remove());
+  const mine = everyGrid.filter(grid => grid.address === address);
+  const [, layer, head] = name?.match(/^L(\d+)-H(\d+)$/) ?? [];
+  if (!mine.length || !(layer >= 1 && layer <= mine[0].layers && head >= 1 && head <= mine[0].heads)) return;
+  const at = (layer - 1) * mine[0].heads + Number(head) - 1;
+  const tables = mine.flatMap(({frames}) => frames.map(({caption, columns, sets}) =>
+    tableOf(caption, ['', ...columns], sets.map(set =>
+      [set.of, ...set.values.map(values => shown(values[at]))]))));
+  const whole = make('section', {className: 'card', 'aria-label': `All numbers of ${name}`},
+    make('h3', {}, `All numbers of ${name}`), ...tables);
+  whole.dataset.address = address;
+  const explorer = document.querySelector(`.bs-explorer[data-address="${address}"] .detail`);
+  if (explorer) explorer.append(whole);
+  else document.getElementById(`${address}heads`)?.parentElement.append(whole);
+}
+addEventListener('bs-head', ({detail}) => card(detail.address, detail.head));
+
+function follow() {
+  const [, address, name] = decodeURI(location.hash).match(/^#(.*?)(L\d+-H\d+)$/) ?? [];
+  for (const each of new Set(everyGrid.map(grid => grid.address))) {
+    const explorer = document.querySelector(`.bs-explorer[data-address="${each}"]`);
+    if (each === address) card(each, name);
+    // An explorer says itself what is opened in it.
+    else if (!explorer) card(each, null);
+  }
+}
+addEventListener('hashchange', follow);
+follow();
+
+// Sections, heads and sentences by what is typed.
+const found = [
+  ...[...document.querySelectorAll('h2')].map(each => ({
+    text: each.textContent, to: `#${each.id || each.parentElement.id}`,
+  })),
+  ...[...document.querySelectorAll('.bs-atlas a.head')].map(each => ({
+    text: each.getAttribute('aria-label'), to: each.getAttribute('href'), head: each,
+  })),
+  ...[...document.querySelectorAll('section[id] > p:not(.note, .file), section[id] > figure figcaption')]
+    .map(each => ({text: each.textContent.trim(), to: `#${each.closest('section').id}`})),
+];
+const asked = make('input', {
+  type: 'search', placeholder: 'Search: L6-H5, previous token, frames ...', 'aria-label': 'Search this page',
+});
+const answers = make('ul', {hidden: true, 'aria-label': 'Found'});
+asked.oninput = () => {
+  const words = asked.value.toLowerCase().split(/\s+/).filter(Boolean);
+  // "L6-H1" is not meant by L6-H10 as long as there is an L6-H1.
+  const rank = ({text}) => text.toLowerCase().split(/[\s,]+/).includes(words[0]) ? 0 : 1;
+  const hits = words.length ? found.filter(({text}) =>
+    words.every(word => text.toLowerCase().includes(word))) : [];
+  hits.sort((a, b) => rank(a) - rank(b));
+  answers.hidden = !words.length;
+  answers.replaceChildren(...hits.slice(0, 12).map(({text, to}) =>
+    make('li', {}, make('a', {href: to, onclick: () => { answers.hidden = true; }},
+      text.length > 160 ? `${text.slice(0, 159)}…` : text))));
+  if (words.length && !hits.length) answers.append(make('li', {}, 'Nothing on this page.'));
+};
+document.querySelector('.search').onkeydown = event => {
+  const links = [asked, ...answers.querySelectorAll('a')], at = links.indexOf(document.activeElement);
+  if (event.key === 'Escape') { answers.hidden = true; asked.focus(); }
+  if (event.key === 'Enter' && at === 0) links[1]?.click();
+  const step = {ArrowDown: 1, ArrowUp: -1}[event.key];
+  if (!step) return;
+  event.preventDefault();
+  links[at + step]?.focus();
+};
+document.querySelector('.search').append(asked, answers);
+})();

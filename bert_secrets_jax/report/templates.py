@@ -1,0 +1,87 @@
+"""The templates of pages: what is put in is escaped, and what is hidden in it is seen."""
+
+import functools
+import json
+import re
+import urllib.parse
+from typing import Any
+
+import jinja2
+from markupsafe import Markup, escape
+
+from bert_secrets_jax.names import visible
+
+_HEAD = re.compile(r'\bL(\d{1,3})-H(\d{1,3})\b')
+# What a browser shows as a space.
+_SPACES = '\t\n'
+
+
+def render(name: str, **values: Any) -> Markup:
+    """Return a template of this folder, filled in.
+
+    Args:
+      name: The name of its file.
+      values: What it is filled in with. Texts are escaped; `Markup` is not.
+
+    Raises:
+      jinja2.UndefinedError: The template has a place for something that is not given.
+    """
+    return Markup(_environment().get_template(name).render(values))
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader('bert_secrets_jax', 'report'),
+        autoescape=True,
+        finalize=_seen,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {'linked': linked, 'data': data, 'one_way': one_way, 'file': file}
+    return environment
+
+
+def _seen(value: Any) -> Any:
+    """Return what is put in, with its hidden characters spelt out."""
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return visible(value, keep=_SPACES)
+    return value
+
+
+def data(value: Any) -> Markup:
+    """Return a value as JSON within a script: a text in it may be "</script>"."""
+    return Markup(json.dumps(value, separators=(',', ':')).replace('<', '\\u003c'))
+
+
+def one_way(text: str) -> Markup:
+    """Return a text within a line, which turns nothing beside it if it is Hebrew or Arabic."""
+    return Markup('<bdi dir="ltr">{}</bdi>').format(_seen(text))
+
+
+def file(name: str) -> str:
+    """Return the name of a file as an address; what no address can hold becomes a question mark."""
+    return urllib.parse.quote(name, errors='replace')
+
+
+def linked(text: str, heads: tuple[str, int, int] | None) -> Markup:
+    """Return a text in which the name of each head leads to that head.
+
+    Args:
+      text: The text.
+      heads: What stands before the names in addresses, and the numbers of layers and heads, beyond
+        which a name is no head of this model; None leaves the text as it is.
+    """
+    safe = escape(_seen(str(text)))
+    if heads is None:
+        return safe
+    prefix, layers, count = heads
+
+    def link(match: re.Match) -> str:
+        layer, head = map(int, match.groups())
+        if not (1 <= layer <= layers and 1 <= head <= count):
+            return match[0]
+        return f'<a href="#{prefix}{match[0]}">{match[0]}</a>'
+
+    return Markup(_HEAD.sub(link, safe))

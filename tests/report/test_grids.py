@@ -1,0 +1,191 @@
+"""Grids of heads and links to heads: any frame with a row for each head takes part."""
+
+import re
+
+import numpy as np
+import pandas
+import pytest
+
+from bert_secrets_jax.measure.maps import TokenMaps
+from bert_secrets_jax.report.grids import grids
+from bert_secrets_jax.report.page import Part, Picture, write_page
+from bert_secrets_jax.report.templates import linked
+from tests.report.test_atlas import Marked, marked
+from tests.report.test_page import Shown, finding
+
+HEADS = ('', 2, 3)
+VALUES = np.array([0.123456, 0.5, np.nan, -0.25, 1e-7, 12.0])
+
+
+def named(order=range(6)):
+    """A frame with the names of heads, in an order."""
+    names = [f'L{at // 3 + 1}-H{at % 3 + 1}' for at in order]
+    frame = pandas.DataFrame({'disabled': names, 'difference': VALUES[list(order)], 'examples': 7})
+    frame.attrs['caption'] = 'The score without each head.'
+    return frame
+
+
+def numbered():
+    """A frame with numbers of layers and heads, for two statistics and two seeds."""
+    rows = [
+        (statistic, seed, layer, head, 100 * seed + 10 * layer + head)
+        for statistic in ('[CLS]', 'self')
+        for seed in (0, 1)
+        for layer in (1, 2)
+        for head in (1, 2, 3)
+    ]
+    return pandas.DataFrame(rows, columns=['statistic', 'seed', 'layer', 'head', 'mean'])
+
+
+def test_numbers_of_every_head_are_found_in_frames():
+    found = {each['name']: each for each in grids({'a': named(), 'b': numbered()}, HEADS)}
+    assert found['a']['columns'] == ['difference', 'examples']
+    (only,) = found['a']['sets']
+    assert only == {'of': '', 'values': [[0.12346, 0.5, None, -0.25, 1e-7, 12.0], [7.0] * 6]}
+    assert [each['of'] for each in found['b']['sets']] == [
+        '[CLS], seed 0', '[CLS], seed 1', 'self, seed 0', 'self, seed 1',
+    ]  # fmt: skip
+    assert found['b']['sets'][1]['values'] == [[111, 112, 113, 121, 122, 123]]
+
+
+def test_the_order_of_rows_does_not_matter():
+    assert grids({'a': named([5, 0, 3, 1, 2, 4])}, HEADS) == grids({'a': named()}, HEADS)
+
+
+@pytest.mark.parametrize(
+    'frame',
+    [
+        named()[:5],  # A head is missing.
+        pandas.concat([named()[:5], named()[:1]]),  # One is there twice.
+        pandas.DataFrame({'head': ['L1-H1'] * 6, 'mean': VALUES}),  # The heads of a ranking.
+        named()[['disabled']],  # No numbers.
+        pandas.DataFrame({'layer': [1, 2], 'mean': [0.1, 0.2]}),  # Layers.
+        pandas.concat([named().assign(seed=seed) for seed in range(61)]),  # Too many.
+        named()[:0],
+    ],
+)
+def test_other_frames_are_left_to_their_files(frame):
+    assert grids({'a': frame}, HEADS) == []
+
+
+def test_without_heads_there_are_no_grids():
+    assert grids({'a': named()}, None) == []
+
+
+def test_names_of_heads_lead_to_them():
+    text = 'L1-H2 & L2-H3, not L3-H1, L1-H4 or L0-H1.'
+    assert linked(text, ('mrpc-', 2, 3)) == (
+        '<a href="#mrpc-L1-H2">L1-H2</a> &amp; <a href="#mrpc-L2-H3">L2-H3</a>, '
+        'not L3-H1, L1-H4 or L0-H1.'
+    )
+    assert linked(text, None) == text.replace('&', '&amp;')
+
+
+SVG = (
+    '<svg xmlns="http://www.w3.org/2000/svg" width="10" height="10">'
+    '<path d="M0 0H10V10H0z" style="fill: #ffffff"/></svg>'
+)
+
+
+@pytest.fixture
+def parts():
+    """A result with marks, one with numbers, one that names a head and has a figure."""
+    said = Shown(said=(finding('The most is in L2-H2.'),))
+    return [
+        Part('marks', Marked((marked(at=[(0, 0)]),))),
+        Part(
+            'ablation', Shown({'heads': named()}), made_by=(('Python', 'bs.analyses.ablation(x)'),)
+        ),
+        Part('said', said, folder='mrpc/').with_pictures([Picture('curve', SVG, 'A curve.')]),
+    ]
+
+
+def written(path, parts):
+    write_page(path / 'page.html', title='T', lead='L', parts=parts, details={})
+    return (path / 'page.html').read_text('utf-8')
+
+
+def test_a_page_says_where_its_files_are_and_what_made_them(tmp_path, parts):
+    page = written(tmp_path, parts)
+    for suffix in ('pdf', 'svg', 'png'):
+        assert f'href="mrpc/figures/curve.{suffix}"' in page
+    assert 'href="ablation_heads.csv"' in page and 'bs.analyses.ablation(x)' in page
+
+
+def test_hovering_tells_the_numbers_of_the_file(visit, tmp_path, parts):
+    tab = visit(written(tmp_path, parts))
+    tab.click('.bs-grids summary')
+    tab.hover('.heads a[href="#L1-H1"]')
+    told = tab.inner_text('.bs-grids output')
+    assert told == 'L1-H1: difference 0.12346, examples 7.'
+    frame = named()
+    number = float(re.search('difference ([^,]+),', told)[1])
+    assert number == pytest.approx(frame['difference'][0], rel=5e-5)
+    # What is not known is said to be so, and has no colour.
+    tab.focus('.heads a[href="#L1-H1"]')
+    tab.keyboard.press('ArrowRight')
+    tab.keyboard.press('ArrowRight')
+    assert tab.inner_text('.bs-grids output') == 'L1-H3: difference –, examples 7.'
+    assert tab.get_attribute('.heads a[href="#L1-H3"]', 'style') is None
+    assert tab.locator('.heads a[tabindex="0"]').count() == 1
+
+
+def test_a_list_of_heads_is_sorted(visit, tmp_path, parts):
+    tab = visit(written(tmp_path, parts))
+    tab.click('.bs-grids summary')
+    tab.check('.bs-grids input[type=checkbox]')
+    tab.click('.bs-grids th:has-text("difference") button')
+    first = tab.locator('.bs-grids tbody td:first-child').all_inner_texts()
+    assert first == ['L2-H1', 'L2-H2', 'L1-H1', 'L1-H2', 'L2-H3', 'L1-H3']
+
+
+def test_the_name_of_a_head_opens_its_numbers(visit, tmp_path, parts):
+    tab = visit(written(tmp_path, parts))
+    tab.click('section[id] > p a[href="#L2-H2"]')
+    assert tab.inner_text('.card h3') == 'All numbers of L2-H2'
+    assert tab.locator('.card tbody td').all_inner_texts() == ['', '1.00e-7', '7']
+    tab.click('.bs-atlas a[href="#L1-H1"]')
+    assert tab.locator('.card h3').all_inner_texts() == ['All numbers of L1-H1']
+    tab.go_back()
+    tab.wait_for_function("document.querySelector('.card h3').textContent.endsWith('L2-H2')")
+
+
+def test_with_maps_the_numbers_stand_below_them(visit, tmp_path, parts):
+    maps = TokenMaps(['[CLS]', 'it', '[SEP]'], np.full((2, 3, 3, 3), 1 / 3))
+    tab = visit(written(tmp_path, [*parts, Part('maps', Shown(maps={'it': [maps]}))]))
+    tab.click('.bs-atlas a[href="#L1-H1"]')
+    assert tab.inner_text('.bs-explorer .card h3') == 'All numbers of L1-H1'
+    tab.click('.bs-explorer button[aria-label="next head"]')
+    assert tab.locator('.card h3').all_inner_texts() == ['All numbers of L1-H2']
+    tab.keyboard.press('Escape')
+    assert tab.locator('.card').count() == 0
+
+
+def test_search_finds_heads_and_sentences(visit, tmp_path, parts):
+    tab = visit(written(tmp_path, parts))
+    tab.fill('.search input', 'l2-h2')
+    answers = tab.locator('.search li').all_inner_texts()
+    assert answers == ['L2-H2', 'The most is in L2-H2.']
+    tab.keyboard.press('Enter')
+    assert tab.inner_text('.card h3') == 'All numbers of L2-H2'
+    tab.fill('.search input', 'nowhere')
+    assert tab.locator('.search li').all_inner_texts() == ['Nothing on this page.']
+    tab.keyboard.press('Escape')
+    assert tab.locator('.search ul').is_hidden()
+
+
+@pytest.mark.parametrize(('theme', 'colour'), [('light', 255), ('dark', 0x16)])
+def test_figures_are_dark_where_the_page_is(visit, tmp_path, parts, theme, colour):
+    tab = visit(written(tmp_path, parts), color_scheme=theme)
+    red = tab.evaluate(
+        """async () => {
+          const image = document.querySelector('figure img');
+          await image.decode();
+          const canvas = document.createElement('canvas');
+          canvas.width = canvas.height = 10;
+          const context = canvas.getContext('2d');
+          context.drawImage(image, 0, 0);
+          return context.getImageData(5, 5, 1, 1).data[0];
+        }"""
+    )
+    assert red == colour
