@@ -7,7 +7,7 @@ import collections
 import dataclasses
 import html
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 
 import numpy as np
@@ -33,15 +33,51 @@ class View:
     Attributes:
       title: What the colours say.
       marks: [L, N] The mark of each head; empty where there is none.
-      fills: The place in `FILLS` of each mark, in the order of the legend.
     """
 
     title: str
     marks: np.ndarray
-    fills: dict[str, int]
 
 
-def atlas(results: Sequence[Result], *, prefix: str = '') -> str:
+@dataclasses.dataclass(frozen=True)
+class Drawn:
+    """How marks are drawn, which is the same in all atlases that are read beside each other.
+
+    Attributes:
+      fills: By the title of a view, the place in `FILLS` of each mark, in the order of the legend.
+      rings: The marks that are drawn as rings, in the order of the kinds of rings.
+    """
+
+    fills: Mapping[str, Mapping[str, int]]
+    rings: tuple[str, ...]
+
+
+def drawn_alike(models: Iterable[Sequence[Result]]) -> Drawn:
+    """Return how to draw the marks of several models, so that a mark is the same on all of them.
+
+    Args:
+      models: The results of each model.
+    """
+    counts: dict[str, collections.Counter] = {}
+    rings = set()
+    for results in models:
+        marks = [each for result in results for each in result.head_marks()]
+        for view in _views(marks) if marks else ():
+            found = counts.setdefault(view.title, collections.Counter())
+            found.update(mark for mark in view.marks.ravel().tolist() if mark)
+        ring = _first(marks, 'ring')
+        rings |= set(_kinds(ring)) if ring is not None else set()
+    fills = {
+        title: {
+            name: min(at, len(FILLS) - 1)
+            for at, name in enumerate(sorted(found, key=lambda name: (-found[name], name)))
+        }
+        for title, found in counts.items()
+    }
+    return Drawn(fills, tuple(sorted(rings, reverse=True)))
+
+
+def atlas(results: Sequence[Result], *, prefix: str = '', drawn: Drawn | None = None) -> str:
     """Return the fragment of a page with all heads of a model; empty if no result marks any.
 
     Args:
@@ -49,6 +85,7 @@ def atlas(results: Sequence[Result], *, prefix: str = '') -> str:
         lowest rank is drawn.
       prefix: What stands before the name of a head in its address, such as 'mrpc-'. Pages with
         several models need it.
+      drawn: How to draw the marks, from `drawn_alike`; None draws this model alone.
 
     Raises:
       ValueError: The results are of models with different layers or heads.
@@ -63,6 +100,7 @@ def atlas(results: Sequence[Result], *, prefix: str = '') -> str:
             'and heads: give results of one model.'
         )
     views, ring, corner = _views(marks), _first(marks, 'ring'), _first(marks, 'corner')
+    drawn = drawn or drawn_alike([results])
     said = _sentences(marks)
     data = {
         'views': [
@@ -70,7 +108,8 @@ def atlas(results: Sequence[Result], *, prefix: str = '') -> str:
                 'title': visible(view.title),
                 'legend': [
                     [visible(mark), FILLS[fill], int((view.marks == mark).sum())]
-                    for mark, fill in view.fills.items()
+                    for mark, fill in drawn.fills[view.title].items()
+                    if (view.marks == mark).any()
                 ],
                 'marks': [visible(mark) for mark in view.marks.ravel()],
             }
@@ -82,8 +121,8 @@ def atlas(results: Sequence[Result], *, prefix: str = '') -> str:
     parts = {
         '<!-- told -->': ''.join(f'<li>{_escape(each)}</li>' for each in told(marks)),
         '<!-- badges -->': _badges([each for result in results for each in result.badges()]),
-        '<!-- grid -->': _grid(views[0], ring, corner, said, prefix),
-        '<!-- rings -->': _rings(ring, corner),
+        '<!-- grid -->': _grid(views[0], drawn, ring, corner, said, prefix),
+        '<!-- rings -->': _rings(drawn, ring, corner),
         # A mark may be "</script>".
         '/* data */': json.dumps(data).replace('<', '\\u003c'),
     }
@@ -151,16 +190,10 @@ def _views(marks: Sequence[HeadMarks]) -> list[View]:
     together = np.full(marks[0].marks.shape, '', object)
     for each in reversed(colours):
         together = np.where(each.marks != '', each.marks, together)
-    found = [_view(ALL, together)]
+    found = [View(ALL, together)]
     if len(colours) > 1:
-        found += [_view(each.title, each.marks) for each in colours]
+        found += [View(each.title, each.marks) for each in colours]
     return found
-
-
-def _view(title: str, marks: np.ndarray) -> View:
-    counts = collections.Counter(mark for mark in marks.ravel().tolist() if mark)
-    names = sorted(counts, key=lambda name: (-counts[name], name))
-    return View(title, marks, {name: min(at, len(FILLS) - 1) for at, name in enumerate(names)})
 
 
 def _sentences(marks: Sequence[HeadMarks]) -> np.ndarray:
@@ -173,7 +206,14 @@ def _sentences(marks: Sequence[HeadMarks]) -> np.ndarray:
     return said
 
 
-def _grid(view: View, ring: HeadMarks | None, corner: HeadMarks | None, said, prefix: str) -> str:
+def _grid(
+    view: View,
+    drawn: Drawn,
+    ring: HeadMarks | None,
+    corner: HeadMarks | None,
+    said: np.ndarray,
+    prefix: str,
+) -> str:
     """Return the rows of the grid, which can be read without the script of the page."""
     layers, heads = view.marks.shape
     rows = [
@@ -186,14 +226,14 @@ def _grid(view: View, ring: HeadMarks | None, corner: HeadMarks | None, said, pr
         for head in range(heads):
             place, name = (layer, head), head_name(layer, head)
             mark = view.marks[place]
-            drawn = [each.marks[place] for each in (ring, corner) if each is not None]
+            others = [each.marks[place] for each in (ring, corner) if each is not None]
             kinds = ['head']
             if ring is not None and ring.marks[place]:
-                kinds.append(f'ring{_kinds(ring).index(ring.marks[place])}')
+                kinds.append(f'ring{drawn.rings.index(ring.marks[place])}')
             if corner is not None and corner.marks[place]:
                 kinds.append('corner')
-            fill = f' style="--fill:{FILLS[view.fills[mark]]}"' if mark else ''
-            label = ', '.join(filter(None, [name, mark, *drawn]))
+            fill = f' style="--fill:{FILLS[drawn.fills[view.title][mark]]}"' if mark else ''
+            label = ', '.join(filter(None, [name, mark, *others]))
             cells.append(
                 f'<td><a class="{" ".join(kinds)}" href="#{_escape(prefix)}{name}" '
                 f'aria-label="{_escape(label)}" title="{_escape(f"{name}: {said[place]}")}"{fill}>'
@@ -208,13 +248,14 @@ def _kinds(marks: HeadMarks) -> list[str]:
     return sorted({mark for mark in marks.marks.ravel().tolist() if mark}, reverse=True)
 
 
-def _rings(ring: HeadMarks | None, corner: HeadMarks | None) -> str:
+def _rings(drawn: Drawn, ring: HeadMarks | None, corner: HeadMarks | None) -> str:
     """Return the legend of rings and corners."""
     items = []
     if ring is not None:
-        for place, mark in enumerate(_kinds(ring)):
+        for place, mark in enumerate(drawn.rings):
             count = int((ring.marks == mark).sum())
-            items.append((f'ring{place}', f'{mark} ({ring.title}): {count}'))
+            if count:
+                items.append((f'ring{place}', f'{mark} ({ring.title}): {count}'))
     if corner is not None and (corner.marks != '').any():
         items.append(('corner', f'{corner.title}: {int((corner.marks != "").sum())}'))
     return ''.join(f'<li><i class="head {kind}"></i> {_escape(text)}</li>' for kind, text in items)

@@ -16,7 +16,7 @@ from absl import logging
 from markupsafe import Markup
 
 from bert_secrets_jax.files import write_text
-from bert_secrets_jax.report.atlas import atlas
+from bert_secrets_jax.report.atlas import atlas, drawn_alike
 from bert_secrets_jax.report.explorer import Explorer
 from bert_secrets_jax.report.grids import grids
 from bert_secrets_jax.report.templates import render
@@ -147,11 +147,11 @@ def write_page(
 
 def _atlases(groups: Mapping[str, Sequence[Result]]) -> list[dict[str, Any]]:
     """Return the atlas of each model or task that has one."""
-    found = []
+    found, drawn = [], drawn_alike(groups.values())
     for group, results in groups.items():
         title = 'All heads at a glance'
         prefix = _slug(group)
-        fragment = Markup(atlas(results, prefix=prefix))
+        fragment = Markup(atlas(results, prefix=prefix, drawn=drawn))
         if fragment:
             title = f'{group}: {title.lower()}' if group else title
             found.append({'prefix': prefix, 'title': title, 'fragment': fragment})

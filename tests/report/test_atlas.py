@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert_secrets_jax.measure.maps import TokenMaps
-from bert_secrets_jax.report.atlas import ALL, FILLS, atlas, told
+from bert_secrets_jax.report.atlas import ALL, FILLS, atlas, drawn_alike, told
 from bert_secrets_jax.report.page import Part, write_page
 from bert_secrets_jax.runs.result import Badge, HeadMarks, Result
 
@@ -113,6 +113,26 @@ def test_more_marks_than_colours_share_the_last():
     fragment = atlas([Marked((one,))])
     used = re.findall(r'--fill:(#[0-9a-f]{6})', fragment)
     assert len(used) == 12 and used.count(FILLS[-1]) == 4 and set(used) == set(FILLS)
+
+
+def test_the_same_mark_is_drawn_alike_on_models_beside_each_other():
+    """Alone, each would begin with the first colour and the first kind of ring."""
+    one = [
+        Marked(
+            (marked(at=[(0, 0), (0, 1)], mark='self'), marked('ring', at=[(0, 0)], mark='needed'))
+        )
+    ]
+    other = [Marked((marked(at=[(1, 0)], mark='next'), marked('ring', at=[(1, 0)], mark='better')))]
+    drawn = drawn_alike([one, other])
+    assert drawn.fills[ALL] == {'self': 0, 'next': 1} and drawn.rings == ('needed', 'better')
+    fragments = [atlas(each, drawn=drawn) for each in (one, other)]
+    assert [set(re.findall(r'--fill:(#[0-9a-f]{6})', each)) for each in fragments] == [
+        {FILLS[0]}, {FILLS[1]},
+    ]  # fmt: skip
+    assert cells(fragments[1])['L2-H1'][0] == ['head', 'ring1']
+    assert cells(atlas(other))['L2-H1'][0] == ['head', 'ring0']
+    # The legend of one has nothing of the other.
+    assert '"next"' not in fragments[0] and 'better' not in fragments[0]
 
 
 def test_nothing_is_made_of_results_without_marks():
