@@ -16,6 +16,7 @@ from bert_secrets_jax.analyses.attribution import Attribution, attribution
 from bert_secrets_jax.analyses.claims import Claims, claims
 from bert_secrets_jax.analyses.cls_tokens import ClsTokens, cls_tokens
 from bert_secrets_jax.analyses.clusters import Clusters, clusters
+from bert_secrets_jax.analyses.comparison import Comparison, comparison
 from bert_secrets_jax.analyses.contributions import Contributions, contributions
 from bert_secrets_jax.analyses.example_maps import ExampleMaps, example_maps
 from bert_secrets_jax.analyses.features import Features, features
@@ -27,7 +28,6 @@ from bert_secrets_jax.analyses.interactions import Interactions, interactions
 from bert_secrets_jax.analyses.look_at import LookAt, look_at
 from bert_secrets_jax.analyses.masked_lm_ablation import MaskedLMAblation, masked_lm_ablation
 from bert_secrets_jax.analyses.outliers import Outliers, outliers
-from bert_secrets_jax.analyses.overview import Overview, overview
 from bert_secrets_jax.analyses.patterns import Patterns, patterns
 from bert_secrets_jax.analyses.probing import Probing, probing
 from bert_secrets_jax.analyses.pruning import Pruning, pruning
@@ -48,6 +48,7 @@ __all__ = [
     'Claims',
     'ClsTokens',
     'Clusters',
+    'Comparison',
     'Contributions',
     'ExampleMaps',
     'Features',
@@ -59,7 +60,6 @@ __all__ = [
     'LookAt',
     'MaskedLMAblation',
     'Outliers',
-    'Overview',
     'Patterns',
     'Probing',
     'Pruning',
@@ -78,6 +78,7 @@ __all__ = [
     'claims',
     'cls_tokens',
     'clusters',
+    'comparison',
     'contributions',
     'example_maps',
     'features',
@@ -89,7 +90,6 @@ __all__ = [
     'look_at',
     'masked_lm_ablation',
     'outliers',
-    'overview',
     'patterns',
     'probing',
     'pruning',

@@ -54,7 +54,7 @@ _ORDER = (
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Claims(Result):
-    """The verdicts on the claims of the paper, but for those about several tasks (`Overview`).
+    """The verdicts on the claims of the paper, but for those about several tasks (`Comparison`).
 
     Attributes:
       subject: The names of the model, the texts and the task.

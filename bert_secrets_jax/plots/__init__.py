@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bert_secrets_jax.plots.methods import interval_panels, share_curves
     from bert_secrets_jax.plots.points import head_scatter, planes, points_by_row, scores_by_heads
     from bert_secrets_jax.plots.profiles import (
+        depth_profiles,
         distance_histograms,
         head_points,
         layer_curves,
@@ -54,6 +55,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
         'methods': ('interval_panels', 'share_curves'),
         'points': ('head_scatter', 'planes', 'points_by_row', 'scores_by_heads'),
         'profiles': (
+            'depth_profiles',
             'distance_histograms',
             'head_points',
             'layer_curves',

@@ -6,7 +6,7 @@ import matplotlib
 import numpy as np
 from matplotlib.lines import Line2D
 
-from bert_secrets_jax.plots.figure import COLOURS, STYLE, Figure
+from bert_secrets_jax.plots.figure import COLOURS, MARKERS, STYLE, Figure
 
 
 def layer_profiles(
@@ -322,4 +322,40 @@ def distance_histograms(counts: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> 
             axis.set(title=title, xlabel=f'offset (at ±{edge}: or farther)')
             axis.grid(axis='y', alpha=0.3)
         axes[0].set_ylabel('share of links')
+        return figure
+
+
+def depth_profiles(panels: Mapping[str, Mapping[str, np.ndarray]]) -> Figure:
+    """Draw means of layers by relative depth, one panel per title and one line per name.
+
+    Args:
+      panels: By title, the means of the layers [L] by name; each has an L of its own. A name has
+        one colour in all panels.
+    """
+    names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
+    with matplotlib.rc_context(STYLE):
+        columns = min(len(panels), 3)
+        rows = -(-len(panels) // columns)
+        figure = Figure(figsize=(3.1 * columns + 0.4, 2.4 * rows + 0.5), layout='constrained')
+        axes, entries = list(figure.subplots(rows, columns, squeeze=False).flat), {}
+        for axis, (title, panel) in zip(axes, panels.items(), strict=False):
+            for name, means in panel.items():
+                index = names.index(name)
+                (entries[name],) = axis.plot(
+                    np.linspace(0, 1, len(means)),
+                    means,
+                    color=COLOURS[index % len(COLOURS)],
+                    marker=MARKERS[index % len(MARKERS)],
+                    markersize=4,
+                    linewidth=1.2,
+                )
+            axis.set_title(title, fontsize=8)
+            axis.set(xlabel='relative depth', xlim=(-0.03, 1.03))
+            axis.tick_params(labelsize=7)
+            axis.grid(axis='y', alpha=0.3)
+        for axis in axes[len(panels) :]:
+            axis.set_axis_off()
+        # Named here: Matplotlib leaves out lines whose label begins with an underscore.
+        figure.legend(entries.values(), entries.keys(), loc='outside lower center', ncols=2,
+                      frameon=False, fontsize=7)  # fmt: skip
         return figure

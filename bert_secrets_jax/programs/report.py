@@ -14,7 +14,6 @@ from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 
 from bert_secrets_jax import analyses
-from bert_secrets_jax.analyses.overview import overview
 from bert_secrets_jax.analyses.comparison import comparison
 from bert_secrets_jax.brief import summary
 from bert_secrets_jax.configs.base import get_config
@@ -106,7 +105,7 @@ def write_report(studies: Sequence[Study], chosen: Sequence[str] | None = None) 
         study.release()
     _write(path, every, [])
     if several:
-        _attempt('overview', lambda: _write_overview(path, every), path.parent, failures)
+        _attempt('side by side', lambda: _write_side_by_side(path, every), path.parent, failures)
     if failures:
         raise SystemExit(
             '\n'.join(f'error: {error} ({", ".join(names)})' for error, names in failures.items())
@@ -248,7 +247,7 @@ def _write(path: pathlib.Path, every: Sequence[Answers], to_come: Sequence[str])
         # Nothing to show yet; a page with other results would not be about these settings.
         path.unlink(missing_ok=True)
         return
-    tasks = [part for part in [_overview_part(every)] if part is not None]
+    tasks = [part for part in [_side_by_side(every)] if part is not None]
     write_page(
         path,
         title=f'What the heads of {studies[0].model_name} attend to',
@@ -259,15 +258,15 @@ def _write(path: pathlib.Path, every: Sequence[Answers], to_come: Sequence[str])
     )
 
 
-def _overview_part(every: Sequence[Answers]) -> Part | None:
+def _side_by_side(every: Sequence[Answers]) -> Part | None:
     if len(every) < 2:
         return None
-    found = overview({answers.group: answers.results for answers in every})
+    found = comparison({answers.group: answers.results for answers in every})
     return Part('tasks', found)
 
 
-def _write_overview(path: pathlib.Path, every: Sequence[Answers]) -> None:
-    write_part(path.parent, _overview_part(every), ())
+def _write_side_by_side(path: pathlib.Path, every: Sequence[Answers]) -> None:
+    write_part(path.parent, _side_by_side(every), ())
 
 
 def _attempt(

@@ -4,7 +4,7 @@ Shapes: P parts of a sample (examples, mostly), H whatever is ranked (heads), of
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import scipy.stats
@@ -77,6 +77,16 @@ def rank_agreement(
             np.array([correlation(each, means[1]) for each in left_out[0]]),
             np.array([correlation(means[0], each) for each in left_out[1]]),
         ]
+    return jackknifed(estimate, samples)
+
+
+def jackknifed(estimate: float, samples: Sequence[np.ndarray]) -> Agreement:
+    """Return a rank correlation with its interval, from those without each group of a sample.
+
+    Args:
+      estimate: The correlation.
+      samples: For each independent sample the correlations without each of its groups.
+    """
     if min(map(len, samples)) < 2 or np.isnan(estimate):
         return Agreement(estimate, np.nan, np.nan)
     variance = 0.0

@@ -175,5 +175,8 @@ def results(model, masked_lm, tuned, texts, settings):
         **common,
     )
     found['claims'] = analyses.claims(*found.values(), **subject)
-    found['overview'] = analyses.overview({'MRPC': list(found.values()), 'own': []})
+    of_claims = list(found.values())
+    found['comparison'] = analyses.comparison(
+        {'MRPC': of_claims, 'again': of_claims, 'own': []}, missing={'own': ['patterns']}
+    )
     return found

@@ -202,5 +202,5 @@ def test_claims_are_tested_where_it_was_measured(looked, results):
     assert not {each.claim for each in others.verdicts} & set(tests)
     assert others.findings()[0].source == 'Kovaleva et al. 2019'
     # Of all tasks, some have been looked at.
-    overview = results['overview'].frames()['claims'].set_index('claim')
-    assert overview.loc[verdicts.SEP_HALF.text, 'own'] == verdicts.NOT_MEASURED
+    compared = results['comparison'].frames()['claims'].set_index('claim')
+    assert compared.loc[verdicts.SEP_HALF.text, 'own'] == verdicts.NOT_MEASURED

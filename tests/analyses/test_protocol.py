@@ -20,7 +20,7 @@ NAMES = (
     'gates', 'example_maps', 'masked_lm_ablation', 'clusters', 'look_at', 'syntax_heads', 'probing',
     'outliers', 'importance', 'pruning', 'replacements', 'subnetworks', 'contributions',
     'attribution',
-    'roles', 'claims', 'overview',
+    'roles', 'claims', 'comparison',
 )  # fmt: skip
 
 

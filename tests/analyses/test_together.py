@@ -83,12 +83,12 @@ def test_the_table_of_tasks():
         for task, p in (('MRPC', 0.04), ('RTE', 0.6))
     }
     over = {'tiny': (claims.not_measured(claims.SAME_HEADS, 'two tasks'),)}
-    frames = bs.analyses.Overview((), found, over).frames()
+    frames = bs.analyses.Comparison((), found, over, {}, ()).frames()
     wide, every = frames['claims'].set_index('claim'), frames['claims_corrected']
     assert list(wide.loc[strong.text, ['MRPC', 'RTE']]) == ['holds (p = 1e-06; 8e-06)'] * 2
     assert wide.loc[weak.text, 'MRPC'] == 'undecided (p = 0.04; 0.16)'
     assert wide.loc[claims.FRAMES.text, 'RTE'] == 'not measured'
-    row = every[(every['claim'] == weak.text) & (every['task'] == 'MRPC')].iloc[0]
+    row = every[(every['claim'] == weak.text) & (every['run'] == 'MRPC')].iloc[0]
     assert (row['verdict'], row['verdict_corrected']) == (DOES_NOT_HOLD, UNDECIDED)
     assert row['for'] == claims.THIS_MODEL and (row['p'], row['p_corrected']) == pytest.approx(
         (0.04, 0.16)

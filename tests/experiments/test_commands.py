@@ -149,7 +149,7 @@ def test_several_tasks_and_one_without_texts(checkpoint, glue_dir, tmp_path, run
     page = (workdir / 'report.html').read_text()
     headings = re.findall('<h2>(.*?)</h2>', page)
     assert headings == [
-        'All tasks',
+        'Side by side',
         'MRPC: Which claims of the paper hold for this model',
         'MRPC: Attention to special tokens and neighbours',
         'MRPC: Maps of example sentences',
@@ -164,7 +164,7 @@ def test_several_tasks_and_one_without_texts(checkpoint, glue_dir, tmp_path, run
     assert kept(workdir / 'mrpc') == before and len(kept(workdir / 'rte')) == len(before)
     page = (workdir / 'report.html').read_text()
     assert 'failed' not in page and page.count('<h2>') == 7
-    assert [row['task'] for row in read(workdir / 'tasks.csv')] == ['MRPC', 'RTE']
+    assert [row['run'] for row in read(workdir / 'tasks_runs.csv')] == ['MRPC', 'RTE']
     said = result.stdout.splitlines()
     for task in ('MRPC', 'RTE'):
         found = [line for line in said if line.startswith(f'{task}: ')]

@@ -262,8 +262,8 @@ def test_inputs_that_are_missing_fail_once(answer, run, monkeypatch):
         answer(known, tasks=['rte'])
     # No page about nothing.
     assert tried == [] and not (run / 'report.html').exists()
-    monkeypatch.setattr(report, '_overview_part', lambda every: None)
-    monkeypatch.setattr(report, '_write_overview', lambda path, every: None)
+    monkeypatch.setattr(report, '_side_by_side', lambda every: None)
+    monkeypatch.setattr(report, '_write_side_by_side', lambda path, every: None)
     with pytest.raises(SystemExit, match=r'^error: There is no RTE. \(RTE: inputs\)$'):
         answer(known, tasks=['rte', 'mrpc'])
     assert set(tried) == {'mrpc'}

@@ -1,0 +1,581 @@
+"""Several models or tasks side by side: headline numbers, claims, and whether heads do alike.
+
+Shapes: L layer, N head.
+"""
+
+import collections
+import dataclasses
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+from jaxtyping import Float
+
+from bert_secrets_jax import paper, plots
+from bert_secrets_jax.analyses import verdicts
+from bert_secrets_jax.analyses.ablation import Ablated, Ablation
+from bert_secrets_jax.analyses.attention_change import AttentionChange
+from bert_secrets_jax.analyses.claims import Claims, claims, claims_over_tasks, verdicts_frame
+from bert_secrets_jax.analyses.finetuning import Finetuning, shown, spread
+from bert_secrets_jax.analyses.verdicts import Verdict
+from bert_secrets_jax.finetune.metrics import TITLES
+from bert_secrets_jax.pruning.agreement import Agreement, jackknifed
+from bert_secrets_jax.runs.grids import head_grids
+from bert_secrets_jax.runs.result import Figures, Finding, Result, framed
+
+if TYPE_CHECKING:
+    import pandas
+
+T = TypeVar('T', bound=Result)
+_COLUMNS = (
+    'run',
+    'metric',
+    'fine-tuned',
+    'paper: BERT-base',
+    'two layers that change most (similarity)',
+    'best head to lose',
+    'worst head to lose',
+    'heads needed / better without (Holm)',
+    'best layer to lose',
+    'worst layer to lose',
+)
+
+
+_NONE = Agreement(np.nan, np.nan, np.nan)
+# So many statistics are drawn: those that agree most, and those that agree least.
+_DRAWN = 16
+_PANELS = 6
+# More pairs of runs than these are in the table alone.
+_PAIRS = 3
+_SOURCE = 'agreement of grids of heads'
+
+
+@dataclasses.dataclass(frozen=True)
+class GridAgreement:
+    """How far two runs agree in one statistic of their heads.
+
+    Attributes:
+      one: The name of the first run.
+      other: The name of the second run.
+      statistic: The name of the statistic.
+      heads: The number of heads that both know the statistic of; 0 if the runs have different
+        numbers of layers or heads, so that no head has a counterpart.
+      overall: The rank correlation over all heads; NaN without counterparts.
+      within: The same after the mean of its layer is removed from each head, so that two runs do
+        not agree only because both depend on depth.
+      profile: The rank correlation of the means of layers at the same relative depth.
+    """
+
+    one: str
+    other: str
+    statistic: str
+    heads: int
+    overall: Agreement
+    within: Agreement
+    profile: float
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class Comparison(Result):
+    """Several models or tasks side by side.
+
+    Attributes:
+      rows: The row of each run: its name and headline numbers as texts. A dash stands for a number
+        that was not measured.
+      claims: The verdicts on the claims, by the name of the run.
+      over_tasks: The verdicts on the claims that are about several tasks, by the name of the model.
+      grids: The statistics of heads [L, N] that another run has, too: by the name of the run, and
+        by that of the statistic.
+      agreements: How far each two runs agree in each statistic that both have.
+      missing: What is not compared although a run once had it, by the name of the run.
+    """
+
+    rows: tuple[tuple[str, ...], ...]
+    claims: Mapping[str, Claims]
+    over_tasks: Mapping[str, tuple[Verdict, ...]]
+    grids: Mapping[str, Mapping[str, np.ndarray]]
+    agreements: tuple[GridAgreement, ...]
+    missing: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        return 'Side by side'
+
+    def frames(self):
+        corrected = self.corrected
+        by_claim: dict[str, dict[str, str]] = {}
+        for claim, task, verdict, p_value, adjusted, after, _ in corrected:
+            shown = verdict if np.isnan(p_value) else f'{after} (p = {p_value:.2g}; {adjusted:.2g})'
+            by_claim.setdefault(claim, {})[task] = shown
+        sources = {
+            each.claim.text: each.claim.source
+            for found in self.claims.values()
+            for each in found.verdicts
+        }
+        over_tasks = []
+        for model, found in self.over_tasks.items():
+            frame = verdicts_frame(found)
+            frame.insert(0, 'model', model)
+            frame.attrs['shown'] = ['model', *frame.attrs['shown']]
+            frame.attrs['caption'] = 'Each claim about several tasks, with its verdict.'
+            over_tasks.append(frame)
+        return {
+            'runs': framed(_COLUMNS, self.rows),
+            'claims': framed(
+                ('claim', 'source', *self.claims),
+                [
+                    (
+                        claim,
+                        source,
+                        *(by_claim[claim].get(task, verdicts.NOT_MEASURED) for task in self.claims),
+                    )
+                    for claim, source in sources.items()
+                ],
+                'Which claims of the paper hold, after the correction for all claims and runs. In '
+                'brackets the p-value of the single test, and the corrected one.',
+            ),
+            'claims_corrected': framed(
+                (
+                    'claim', 'run', 'verdict', 'p', 'p_corrected', 'verdict_corrected', 'for',
+                ),
+                corrected,
+                'Every test of every claim, alone and corrected.',
+            ),
+            'claims_over_tasks': _joined(over_tasks),
+        } | self._frames_of_heads()  # fmt: skip
+
+    def _frames_of_heads(self) -> 'dict[str, pandas.DataFrame]':
+        if not self.agreements:
+            return {}
+        return {
+            'agreement': framed(
+                (
+                    'run', 'other_run', 'statistic', 'heads', 'rank_correlation', 'low', 'high',
+                    'within_layers', 'within_layers_low', 'within_layers_high', 'depth_profile',
+                ),
+                [
+                    (
+                        each.one, each.other, each.statistic, each.heads, each.overall.rank,
+                        each.overall.low, each.overall.high, each.within.rank, each.within.low,
+                        each.within.high, each.profile,
+                    )
+                    for each in self.agreements
+                ],
+                'How far two runs agree in each statistic of heads: rank correlations over all '
+                'heads, and after the mean of each layer is removed, with 95 % intervals '
+                '(jackknife over layers); and of the means of layers by relative depth.',
+            ),
+            'profiles': framed(
+                ('run', 'statistic', 'layer', 'relative_depth', 'mean'),
+                [
+                    (run, statistic, layer + 1, _depth(len(grid))[layer], mean)
+                    for run, grids in self.grids.items()
+                    for statistic, grid in grids.items()
+                    for layer, mean in enumerate(_means(grid))
+                ],
+                'The mean over the heads of each layer, of the statistics that several runs have. '
+                'The first layer has the relative depth 0 and the last one 1.',
+            ),
+        }  # fmt: skip
+
+    def figures(self):
+        drawings = {}
+        pairs = list(self._pairs())[:_PAIRS]
+        if pairs:
+            drawings['agreement'] = lambda: self._agreement(pairs)
+        if self.agreements:
+            drawings['profiles'] = self._profiles
+        return Figures(drawings)
+
+    def _agreement(self, pairs: 'Sequence[tuple[str, str]]') -> 'plots.Figure':
+        rows = _ends(self._statistics(by_heads=True), _DRAWN)
+        found = {(each.one, each.other, each.statistic): each for each in self.agreements}
+        panels, filled = {}, {}
+        for pair in pairs:
+            for name in ('overall', 'within'):
+                kind = 'all heads' if name == 'overall' else 'within layers'
+                title = kind if len(pairs) == 1 else f'{pair[0]},\n{pair[1]}:\n{kind}'
+                drawn = [
+                    getattr(found[(*pair, row)], name) if (*pair, row) in found else _NONE
+                    for row in rows
+                ]
+                panels[title] = tuple(
+                    np.array([getattr(each, end) for each in drawn])
+                    for end in ('rank', 'low', 'high')
+                )
+                _, low, high = panels[title]
+                filled[title] = (low > 0) | (high < 0)
+        figure = plots.interval_panels(rows, panels, filled=filled)
+        about = '' if len(pairs) > 1 else f' of {pairs[0][0]} and {pairs[0][1]}'
+        figure.caption = (
+            f'Rank correlations{about} over heads, with 95 % intervals; filled where the interval '
+            'leaves out zero. Drawn are the statistics that agree most and least within layers.'
+        )
+        return figure
+
+    def _profiles(self) -> 'plots.Figure':
+        shown = _ends(self._statistics(by_heads=False), _PANELS)
+        figure = plots.depth_profiles(
+            {
+                _wrapped(statistic): {
+                    run: _means(grids[statistic])
+                    for run, grids in self.grids.items()
+                    if statistic in grids
+                }
+                for statistic in shown
+            }
+        )
+        figure.caption = (
+            'Means over the heads of each layer by relative depth, for the statistics whose '
+            'profiles agree most and least.'
+        )
+        return figure
+
+    def _pairs(self) -> Iterator[tuple[str, str]]:
+        """Return the pairs of runs whose heads have counterparts."""
+        return iter(dict.fromkeys((each.one, each.other) for each in self.agreements if each.heads))
+
+    def _statistics(self, *, by_heads: bool) -> list[str]:
+        """Return the statistics in the order of how far runs agree, the greatest first."""
+        known: dict[str, list[float]] = {}
+        for each in self.agreements:
+            value = each.within.rank if by_heads else each.profile
+            if np.isfinite(value):
+                known.setdefault(each.statistic, []).append(value)
+        return sorted(known, key=lambda name: -np.mean(known[name]))
+
+    def findings(self):
+        pairs: dict[tuple[str, str], list[GridAgreement]] = {}
+        for each in self.agreements:
+            pairs.setdefault((each.one, each.other), []).append(each)
+        found = []
+        for (one, other), members in pairs.items():
+            if any(each.heads for each in members):
+                continue
+            profiles = [each.profile for each in members if np.isfinite(each.profile)]
+            shapes = ['{} x {}'.format(*_shape(self.grids[run])) for run in (one, other)]
+            if profiles:
+                found.append(
+                    Finding(
+                        name=f'profiles: {one}, {other}', estimate=float(np.median(profiles)),
+                        unit='rank correlation', sample=len(profiles), sample_of='statistics',
+                        source=_SOURCE,
+                        template='{one} ({shape}) and {other} ({other_shape}) have different '
+                        'layers or heads: only the means of layers at the same relative depth are '
+                        'compared. Their rank correlation has the median {estimate:.2f} over '
+                        '{sample} statistics.',
+                        numbers={
+                            'one': one, 'other': other, 'shape': shapes[0],
+                            'other_shape': shapes[1],
+                        },
+                    )
+                )  # fmt: skip
+        heads = [each for each in self.agreements if np.isfinite(each.within.rank)]
+        for (one, other), members in pairs.items():
+            ranks = [
+                (each.overall.rank, each.within.rank)
+                for each in members
+                if np.isfinite(each.within.rank)
+            ]
+            if not ranks:
+                continue
+            overall, within = np.median(ranks, axis=0)
+            found.append(
+                Finding(
+                    name=f'heads: {one}, {other}', estimate=float(within), unit='rank correlation',
+                    sample=len(ranks), sample_of='statistics', source=_SOURCE,
+                    template='Heads of {one} and {other}: the rank correlation has the median '
+                    '{overall:.2f} over {sample} statistics, and {estimate:.2f} within layers.',
+                    numbers={'one': one, 'other': other, 'overall': float(overall)},
+                )
+            )  # fmt: skip
+        if len(heads) > 1:
+            found += [
+                _extreme('most', max(heads, key=lambda each: _or(each.within.low, each.within))),
+                _extreme('least', min(heads, key=lambda each: _or(each.within.high, each.within))),
+            ]
+        return found
+
+    @property
+    def corrected(self) -> list[tuple[str, str, str, float, float, str, str]]:
+        """Each test: claim, run, verdict, p-value, the corrected ones, and for what it is.
+
+        The tests are in the order of the claims. Those about several tasks are the last, with the
+        model in place of the run.
+        """
+        # Those of Clark et al. are only tested where their measurements are.
+        each_claim = dict.fromkeys(
+            verdict.claim for found in self.claims.values() for verdict in found.verdicts
+        )
+        tests = [
+            (name, verdict)
+            for claim in each_claim
+            for name, found in self.claims.items()
+            for verdict in found.verdicts
+            if verdict.claim == claim
+        ]
+        tests += [(name, each) for name, found in self.over_tasks.items() for each in found]
+        adjusted = verdicts.corrected(
+            [verdict.claim for _, verdict in tests], [verdict.p for _, verdict in tests]
+        )
+        return [
+            (
+                verdict.claim.text, name, verdict.verdict, verdict.p, float(p_value),
+                verdict.after(float(p_value)), verdict.population,
+            )
+            for (name, verdict), p_value in zip(tests, adjusted, strict=True)
+        ]  # fmt: skip
+
+    def notes(self):
+        return [
+            'Scores are times a hundred, and what disabling changes is in points of the same '
+            'metric, on the examples that the best and the worst were chosen on; the sections '
+            'below have intervals and corrected p-values.',
+            'Claims are tested in every run, so some would come out by chance. They are corrected '
+            'in two levels, first for the number of claims and then for the tests of a claim '
+            '(Benjamini and Bogomolov). What counts after that is wrong on average in at most one '
+            'in twenty of the claims that are decided in some run.',
+            *self._notes_on_heads(),
+            *(
+                f'Not compared, since this version cannot read it or its inputs have changed: '
+                f'{", ".join(names)} of {run}. The command that made the run computes it again.'
+                for run, names in self.missing.items()
+                if names
+            ),
+        ]
+
+    def _notes_on_heads(self) -> list[str]:
+        if not any(each.heads for each in self.agreements):
+            return []
+        return [
+            'The heads of a layer have no order of their own: only where two models come from one '
+            'pre-training does a head of one have its counterpart at the same place in the other, '
+            'and other models cannot agree within layers but by chance.',
+            'Errors of measurement lower every correlation: a low one is no evidence of a '
+            'difference where effects are small against their errors. Intervals take the layers '
+            'for the sample. Of many statistics, the greatest and the least agreement are extremes '
+            'by chance, too.',
+        ]
+
+
+def comparison(
+    runs: Mapping[str, Sequence[Result]],
+    *,
+    missing: Mapping[str, Sequence[str]] | None = None,
+) -> Comparison:
+    """Put the results of several models, or on several tasks, side by side.
+
+    All claims are corrected together. Statistics of heads are found in the frames of the results
+    (`runs.grids.head_grids`), so that every analysis takes part.
+
+    Args:
+      runs: The results of each run, by its name, such as 'MRPC', or 'MiniLM, MRPC' where models
+        are compared, too.
+      missing: What is not compared although a run once had it, by the name of the run, to be told;
+        None if there is nothing.
+
+    Raises:
+      ValueError: There is no run.
+    """
+    if not runs:
+        raise ValueError('At least one run is needed.')
+    rows = tuple((name, *_numbers(name, results)) for name, results in runs.items())
+    found = {name: claims(*results) for name, results in runs.items()}
+    # One run has nothing to be compared with.
+    grids = {name: _statistics(results) for name, results in runs.items()} if len(runs) > 1 else {}
+    counts = collections.Counter(each for of_run in grids.values() for each in of_run)
+    shared = {
+        name: {each: grid for each, grid in of_run.items() if counts[each] > 1}
+        for name, of_run in grids.items()
+    }
+    agreements = tuple(
+        each
+        for one, other in itertools.combinations(shared, 2)
+        for each in _agreements(one, shared[one], other, shared[other])
+    )
+    told = {name: tuple(each) for name, each in (missing or {}).items()}
+    return Comparison(rows, found, claims_over_tasks(runs), shared, agreements, told)
+
+
+def _statistics(results: Sequence[Result]) -> dict[str, np.ndarray]:
+    """Return all grids [L, N] of a run by the name of the analysis, the frame and the statistic."""
+    grids: dict[str, np.ndarray] = {}
+    for result in results:
+        analysis = re.sub(r'(?<=[a-z])(?=[A-Z])', ' ', type(result).__name__).capitalize()
+        for name, grid in head_grids(result).items():
+            grids.setdefault(f'{analysis}, {name}', grid)
+    # A table of a few heads, one in each layer, may look like all heads of another model.
+    shapes = collections.Counter(grid.shape for grid in grids.values())
+    (shape, _), *_ = shapes.most_common(1) or [(None, 0)]
+    return {name: grid for name, grid in grids.items() if grid.shape == shape}
+
+
+def _agreements(
+    one: str,
+    grids: Mapping[str, np.ndarray],
+    other: str,
+    others: Mapping[str, np.ndarray],
+) -> Iterator[GridAgreement]:
+    """Return the agreement of two runs in each statistic that both have.
+
+    What orders the heads of both as another statistic does is that statistic once more, such as a
+    score and its difference from that of the whole model, and is left out.
+    """
+    known = set()
+    for statistic, grid in grids.items():
+        if statistic not in others:
+            continue
+        theirs = others[statistic]
+        order = tuple(tuple(np.argsort(each, axis=None, kind='stable')) for each in (grid, theirs))
+        if order in known:
+            continue
+        known.add(order)
+        heads, overall, within = 0, _NONE, _NONE
+        if grid.shape == theirs.shape:
+            either = np.isnan(grid) | np.isnan(theirs)
+            ours, theirs = (np.where(either, np.nan, each) for each in (grid, theirs))
+            heads = int((~either).sum())
+            overall = agreement(ours, theirs)
+            within = agreement(*(each - _means(each)[:, None] for each in (ours, theirs)))
+        means = _means(grid), _means(theirs)
+        # At the depths of the model with fewer layers.
+        depth = _depth(min(map(len, means)))
+        profile = paper.spearman(*(np.interp(depth, _depth(len(each)), each) for each in means))
+        if heads or np.isfinite(profile):
+            yield GridAgreement(one, other, statistic, heads, overall, within, profile)
+
+
+def agreement(one: Float[np.ndarray, 'L N'], other: Float[np.ndarray, 'L N']) -> Agreement:
+    """Return the rank correlation of two grids of heads, with an interval over layers.
+
+    The interval is that of the jackknife over layers, since heads of one layer may be alike.
+
+    Args:
+      one: [L, N] A statistic of one model; NaN where it is not known.
+      other: [L, N] The same of another model, NaN at the same heads.
+    """
+    ours, theirs = _ranks(one), _ranks(other)
+    with np.errstate(invalid='ignore'):
+        found = (ours * theirs).sum(0) / np.sqrt((ours**2).sum(0) * (theirs**2).sum(0))
+    everything, without = found[0], found[1:]
+    # A layer of which nothing is known is no part of the sample.
+    return jackknifed(float(everything), [without[~np.isnan(one).all(axis=1)]])
+
+
+def _ranks(grid: Float[np.ndarray, 'L N']) -> np.ndarray:
+    """Return the ranks of all heads, about their mean: among all, and without each layer.
+
+    Returns:
+      [L N, 1 + L] At place 0 among all heads, at place l without layer l, whose heads have 0.
+    """
+    layers, heads = grid.shape
+    flat = grid.ravel()
+    # Of each head, how many are below it less how many are above it; equal ones are neither.
+    above = np.nan_to_num(np.sign(flat[:, None] - flat))
+    by_layer = above.reshape(flat.size, layers, heads).sum(axis=2)
+    everything = by_layer.sum(axis=1, keepdims=True)
+    own = np.repeat(np.eye(layers, dtype=bool), heads, axis=0)
+    return np.concatenate([everything, np.where(own, 0, everything - by_layer)], axis=1)
+
+
+def _means(grid: Float[np.ndarray, 'L N']) -> Float[np.ndarray, 'L']:
+    """Return the mean of each layer; NaN where none of its heads is known."""
+    known = ~np.isnan(grid)
+    with np.errstate(invalid='ignore'):
+        return np.where(known, grid, 0).sum(axis=1) / known.sum(axis=1)
+
+
+def _depth(layers: int) -> np.ndarray:
+    """Return the relative depths of layers: 0 for the first, 1 for the last."""
+    return np.linspace(0, 1, layers)
+
+
+def _shape(grids: Mapping[str, np.ndarray]) -> tuple[int, int]:
+    return next(iter(grids.values())).shape
+
+
+def _ends(names: Sequence[str], count: int) -> list[str]:
+    """Return the first and the last of some names, at most so many."""
+    half = count // 2
+    return list(names) if len(names) <= count else [*names[:half], *names[-half:]]
+
+
+def _wrapped(statistic: str) -> str:
+    """Return the name of a statistic in two lines, the analysis above."""
+    return statistic.replace(': ', ':\n', 1)
+
+
+def _or(end: float, found: Agreement) -> float:
+    """Return the end of an interval; the estimate if there is none."""
+    return found.rank if np.isnan(end) else end
+
+
+def _extreme(which: str, each: GridAgreement) -> Finding:
+    """Return the finding on the statistic in which runs agree most or least."""
+    interval = '' if np.isnan(each.within.low) else ' (95 % interval {low:.2f} to {high:.2f})'
+    return Finding(
+        name=f'agree {which}', estimate=each.within.rank, unit='rank correlation',
+        low=each.within.low, high=each.within.high, sample=each.heads, sample_of='heads',
+        source=_SOURCE,
+        template='Within layers heads agree {which} in {statistic} ({one}; {other}): the rank '
+        f'correlation is {{estimate:.2f}}{interval.replace("95", "{level}")}, and {{overall:.2f}} '
+        'with the differences between layers.',
+        numbers={
+            'which': which, 'statistic': each.statistic, 'one': each.one, 'other': each.other,
+            'overall': each.overall.rank, 'level': 95,
+        },
+    )  # fmt: skip
+
+
+def _joined(frames: 'Sequence[pandas.DataFrame]') -> 'pandas.DataFrame':
+    """Return frames with the same columns as one; caption and shown columns are the first one's."""
+    import pandas
+
+    joined = pandas.concat(frames, ignore_index=True)
+    joined.attrs = frames[0].attrs
+    return joined
+
+
+def _first(results: Sequence[Result], kind: type[T]) -> T | None:
+    return next((each for each in results if isinstance(each, kind)), None)
+
+
+def _numbers(name: str, results: Sequence[Result]) -> tuple[str, ...]:
+    tuned = _first(results, Finetuning)
+    change = _first(results, AttentionChange)
+    ablation = _first(results, Ablation)
+    metric = score = layers = '–'
+    if tuned is not None and 'pretrained' in tuned.starts:
+        metric = '/'.join(TITLES[each] for each in tuned.metrics)
+        score = spread(tuned.starts['pretrained'].last, tuned.metrics)
+    if change is not None and 'paper' in change.readings:
+        similar = change.grids['paper'].mean(axis=1)
+        layers = ', '.join(
+            f'L{layer + 1} ({similar[layer]:.3f})' for layer in np.argsort(similar)[:2]
+        )
+    # Runs may be named after their models, too.
+    task = tuned.subject.task if tuned is not None and tuned.subject.task else name
+    published = paper.finetuning(task)
+    sets = {} if ablation is None else ablation.sets
+    heads = sets.get('heads')
+    return (
+        metric,
+        score,
+        '–' if published is None else shown(published.finetuned_from_pretrained),
+        layers,
+        *_extremes(heads),
+        '–' if heads is None else ' / '.join(map(str, heads.found.significant())),
+        *_extremes(sets.get('layers')),
+    )
+
+
+def _extremes(ablated: Ablated | None) -> tuple[str, str]:
+    """Return the masks with the highest and the lowest score."""
+    if ablated is None or np.isnan(ablated.found.difference).all():
+        return '–', '–'
+    difference, names = ablated.found.difference, ablated.names
+    return tuple(
+        f'{names[index]} {100 * difference[index]:+.1f}' for index in (ablated.best, ablated.worst)
+    )

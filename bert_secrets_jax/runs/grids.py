@@ -1,0 +1,109 @@
+"""The numbers of every head, found in the frames of any result."""
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bert_secrets_jax.runs.result import Result
+
+if TYPE_CHECKING:
+    import pandas
+
+_NAME = re.compile(r'L(\d+)-H(\d+)')
+# Columns with one of these words tell how sure another column is, count something, compare with a
+# null, or have axes that mean nothing. All others are about heads.
+_BESIDE = frozenset(
+    'p t x y low high variance error deviation spread detectable critical familywise percentile '
+    'holm benjamini corrected tost changed equivalent examples significant intact elsewhere moved '
+    'positions classes'.split()
+)
+
+
+def head_grids(result: Result) -> dict[str, np.ndarray]:
+    """Return the statistics of heads in the frames of a result, as grids [L, N].
+
+    A frame has statistics of heads if it has the columns `layer` and `head`, or a column of names
+    such as 'L1-H2', and rows for every head. Each column of numbers is a statistic, but for those
+    of errors, intervals and tests. Where a column divides the rows into sets that have every head,
+    such as the names of statistics, each set is one. Of several fine-tunings (`seed`) the mean is
+    returned.
+
+    Args:
+      result: The result.
+
+    Returns:
+      The grids by the names of the frame and the statistic, such as 'heads: [SEP]'.
+    """
+    grids: dict[str, np.ndarray] = {}
+    for name, frame in result.frames().items():
+        for statistic, grid in _grids(frame).items():
+            grids.setdefault(f'{name.replace("_", " ")}: {statistic}', grid)
+    return grids
+
+
+def _grids(frame: 'pandas.DataFrame') -> dict[str, np.ndarray]:
+    frame, places = _with_places(frame)
+    if not places:
+        return {}
+    layers, heads = (int(each) for each in frame[places].max())
+    if len(frame[places].drop_duplicates()) != layers * heads:
+        return {}
+    others = [name for name in frame if name not in (*places, 'seed')]
+    sets, rest = _sets(frame, places, others)
+    values = [
+        name
+        for name in rest
+        if frame[name].dtype.kind == 'f' and not _BESIDE & set(re.split(r'[ _]', str(name)))
+    ]
+    grids = {}
+    for key, rows in frame.groupby(sets, sort=False) if sets else [((), frame)]:
+        means = rows.groupby(places)[values].mean()
+        told = [
+            f'{name} {each:g}' if frame[name].dtype.kind in 'iuf' else str(each)
+            for name, each in zip(sets, key, strict=True)
+        ]
+        for name in values:
+            column = [] if name == 'mean' else [str(name).replace('_', ' ')]
+            grids[', '.join([*told, *column])] = means[name].to_numpy(float).reshape(layers, heads)
+    return grids
+
+
+def _with_places(frame: 'pandas.DataFrame') -> 'tuple[pandas.DataFrame, list[str]]':
+    """Return a frame with the columns of layer and head, and their names; none if it has none."""
+    places = ['layer', 'head']
+    if not len(frame):
+        return frame, []
+    if all(name in frame and frame[name].dtype.kind in 'iu' for name in places):
+        return frame, places
+    for name in frame:
+        found = [_NAME.fullmatch(str(each)) for each in frame[name]]
+        if all(found):
+            numbers = {
+                place: [int(each[1 + index]) for each in found]
+                for index, place in enumerate(places)
+            }
+            return frame.drop(columns=name).assign(**numbers), places
+    return frame, []
+
+
+def _sets(
+    frame: 'pandas.DataFrame', places: list[str], names: list[str]
+) -> tuple[list[str], list[str]]:
+    """Return the columns that divide a frame into sets with every head, and the others.
+
+    A column that divides no further, such as the unit of a statistic, is neither.
+    """
+    heads, sets, rest, count = len(frame[places].drop_duplicates()), [], [], 0
+    for name in names:
+        if frame[name].nunique(dropna=False) * heads > len(frame):
+            rest.append(name)
+            continue
+        is_text = frame[name].dtype.kind not in 'iufb'
+        groups = frame.groupby([*sets, name], sort=False, dropna=False)
+        whole = len(frame[[*sets, name, *places]].drop_duplicates()) == heads * groups.ngroups
+        if whole and groups.ngroups > max(count, 0 if is_text else 1):
+            sets, count = [*sets, name], groups.ngroups
+        elif not (whole and is_text):
+            rest.append(name)
+    return sets, rest
