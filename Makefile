@@ -1,4 +1,5 @@
 # make report   sets everything up in .venv and writes a report on a real BERT, offline
+# make example  the same, but only what needs no fine-tuning: results/example/report.html
 # make test     sets everything up in .venv and runs all tests
 # make models   adds published models of chemistry, of antibodies and of BERT-base's size (0.5 GB), which
 #               their own tests need
@@ -23,11 +24,15 @@ COMMA := ,
 WORKDIR ?= results/quickstart
 BIN := $(VENV)/bin
 
-.PHONY: report test models docs format clean
+.PHONY: report example test models docs format clean
 .DELETE_ON_ERROR:
 
 report: $(VENV)/.report
 	$(BIN)/python -m experiments.reproduce --config=configs/quickstart.py --workdir=$(WORKDIR)
+
+example: $(VENV)/.report
+	$(BIN)/python -m experiments.reproduce --config=configs/quickstart.py \
+	  --sections=special_tokens,patterns,relations,frames,maps --workdir=results/example
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest

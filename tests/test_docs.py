@@ -1,11 +1,15 @@
 """What the documents state twice is the same in both places."""
 
+import ast
+import inspect
 import re
 import runpy
 
 import yaml
 
+import bert_secrets_jax as bs
 from bert_secrets_jax.measure.catalogue import CATALOGUE
+from bert_secrets_jax.programs.sections import SECTIONS
 from tests.conftest import ROOT
 
 
@@ -33,3 +37,17 @@ def test_the_glossary_has_the_statistics_of_the_catalogue():
     text = glossary['PAGE'].read_text('utf-8')
     assert text.count('\n| `') == len(CATALOGUE)
     assert glossary['page'](text) == text, 'Run: python docs/glossary.py'
+
+
+def test_the_gallery_has_every_section_and_its_lines_can_be_called():
+    text = (ROOT / 'docs' / 'gallery.md').read_text('utf-8')
+    for section in SECTIONS:
+        assert section == 'claims' or f'`bert-secrets {section}' in text, section
+    calls = re.findall(r'`(bs\.analyses\.[^`]*)`', text)
+    assert len(calls) > len(SECTIONS)
+    for call in calls:
+        # bs.analyses.NAME(...).figures()['FIGURE']
+        analysis = ast.parse(call, mode='eval').body.value.func.value
+        signature = inspect.signature(getattr(bs.analyses, analysis.func.attr))
+        given = {keyword.arg: keyword.value for keyword in analysis.keywords}
+        signature.bind(*analysis.args, **given)
