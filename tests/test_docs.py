@@ -6,8 +6,10 @@ import re
 import runpy
 
 import yaml
+from flax.traverse_util import flatten_dict
 
 import bert_secrets_jax as bs
+from bert_secrets_jax.configs import base
 from bert_secrets_jax.measure.catalogue import CATALOGUE
 from bert_secrets_jax.programs.sections import SECTIONS
 from tests.conftest import ROOT
@@ -51,3 +53,10 @@ def test_the_gallery_has_every_section_and_its_lines_can_be_called():
         signature = inspect.signature(getattr(bs.analyses, analysis.func.attr))
         given = {keyword.arg: keyword.value for keyword in analysis.keywords}
         signature.bind(*analysis.args, **given)
+
+
+def test_every_setting_is_documented():
+    documents = [ROOT / 'README.md', *(ROOT / 'docs').glob('*.md')]
+    text = '\n'.join(path.read_text('utf-8') for path in documents)
+    for name in flatten_dict(base.get_config().to_dict(), sep='.'):
+        assert re.search(rf'\b{re.escape(name)}\b', text), name
