@@ -32,7 +32,8 @@ report: $(VENV)/.report
 
 example: $(VENV)/.report
 	$(BIN)/python -m experiments.reproduce --config=configs/quickstart.py \
-	  --sections=special_tokens,patterns,relations,frames,maps --workdir=results/example
+	  --config.data.source=segments --sections=special_tokens,patterns,relations,frames,maps \
+	  --workdir=results/example
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest
