@@ -62,6 +62,7 @@ _MEMBERS = {
     'probes.train': ('train_probes',),
     'probes.vectors': ('Vectors', 'read_vectors'),
     'programs.api': ('Report', 'report'),
+    'programs.comparing': ('compare_runs',),
     'pruning.gates': ('Gated', 'train_gates'),
     'pruning.outliers': ('find_outliers', 'without_dimensions'),
     'pruning.removal': ('remove_heads', 'restore_heads'),
@@ -153,6 +154,7 @@ if TYPE_CHECKING:
     from bert_secrets_jax.probes.train import train_probes
     from bert_secrets_jax.probes.vectors import Vectors, read_vectors
     from bert_secrets_jax.programs.api import Report, report
+    from bert_secrets_jax.programs.comparing import compare_runs
     from bert_secrets_jax.pruning.gates import Gated, train_gates
     from bert_secrets_jax.pruning.outliers import find_outliers, without_dimensions
     from bert_secrets_jax.pruning.removal import remove_heads, restore_heads

@@ -31,6 +31,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     if arguments.program == 'settings':
         print(settings_text())
         return
+    if arguments.program == 'compare':
+        _compare(arguments)
+        return
     try:
         config = _config(arguments)
     except (ValueError, OSError) as error:
@@ -45,6 +48,19 @@ def main(argv: Sequence[str] | None = None) -> None:
 
         conversation.set_up_logging()
         conversation.run_in(arguments.out, config, _program(arguments))
+
+
+def _compare(arguments: argparse.Namespace) -> None:
+    others = {'program', 'runs', 'out'}
+    for name, value in vars(arguments).items():
+        if name not in others and value:
+            flag = name.replace('_', '-')
+            raise SystemExit(f'error: --{flag} is not for compare, which reads runs as they are.')
+    with launch.interruptible():
+        from bert_secrets_jax.programs import conversation
+
+        conversation.set_up_logging()
+        conversation.compare(arguments.runs, arguments.out)
 
 
 def _program(arguments: argparse.Namespace) -> Callable[[Sequence['Study']], object]:
@@ -96,6 +112,7 @@ def programs() -> dict[str, str]:
         'gates': 'gates that learn to close: how many heads are needed at which price',
         'maps': 'maps of example sentences, and an explorer of all heads',
         'claims': 'which claims of the paper hold, from what the others found',
+        'compare': 'finished runs side by side: models or tasks (compare RUN RUN... --out=FOLDER)',
         'annotate': 'label attention maps by eye, on a local page',
         'train_patterns': 'train and judge the classifier of patterns',
         'settings': 'list all settings with their defaults',
@@ -120,6 +137,7 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument('program', choices=list(programs()), metavar='program')
+    parser.add_argument('runs', nargs='*', metavar='RUN', help='for compare: folders of runs')
     parser.add_argument('--model', help='a folder, a name on the Hugging Face hub, or '
                         'all-MiniLM-L6-v2')  # fmt: skip
     parser.add_argument('--texts', help='your own table (.csv, .tsv or .jsonl)')
@@ -149,6 +167,8 @@ def _config(arguments: argparse.Namespace) -> ConfigDict:
         raise ValueError(f'--config is one of {", ".join(CONFIGS)}, not {name!r}.')
     module = CONFIGS[name]
     config = module.get_config(variant) if variant else module.get_config()
+    if arguments.runs:
+        raise ValueError(f'Folders of runs are for compare, not for {arguments.program}.')
     for flag, program in (('sections', 'report'), ('shipped', 'annotate'), ('port', 'annotate')):
         if getattr(arguments, flag) and arguments.program != program:
             raise ValueError(f'--{flag} is for {program}, not for {arguments.program}.')

@@ -8,11 +8,13 @@ from collections.abc import Callable, Sequence
 from absl import flags, logging
 from ml_collections import ConfigDict
 
+from bert_secrets_jax.brief import summary
 from bert_secrets_jax.cache import enable_cache
 from bert_secrets_jax.configs import ranges
 from bert_secrets_jax.data.tasks import get_task
 from bert_secrets_jax.files import open_regular
-from bert_secrets_jax.programs.report import one_line, write_report
+from bert_secrets_jax.programs.comparing import compare_runs
+from bert_secrets_jax.programs.report import PAGE, one_line, write_report
 from bert_secrets_jax.programs.study import MENDABLE, Study
 from bert_secrets_jax.runs.folder import open_folder
 
@@ -76,9 +78,28 @@ def answer(studies: Sequence[Study], chosen: Sequence[str] | None) -> None:
                     if not finding.warning:
                         print(f'{lead}{finding.sentence}')
     finally:
-        page = folder / 'report.html'
+        page = folder / PAGE
         if page.exists():
             print(f'Report: {page.resolve()}')
+
+
+def compare(runs: Sequence[str], out: str) -> None:
+    """Compare finished runs, and print the findings and the path of the page.
+
+    Args:
+      runs: The folders of the runs.
+      out: The folder of the page.
+
+    Raises:
+      SystemExit: There was an error that a user can mend, which is given in one line.
+    """
+    try:
+        for finding in compare_runs(runs, out=out).findings():
+            print(finding.sentence)
+    except MENDABLE as error:
+        logging.debug('%s', traceback.format_exc())
+        raise SystemExit(f'error: {summary(error)}') from None
+    print(f'Report: {(pathlib.Path(out) / PAGE).resolve()}')
 
 
 def set_up_logging() -> None:

@@ -26,10 +26,10 @@ from bert_secrets_jax.runs.result import Result
 
 # These sections are about the results of the others. So they come last, and are made again
 # whenever another section is finished.
-_LAST = ('maps', 'claims')
+LAST = ('maps', 'claims')
 # These stand on the page before another one, which is answered first: it takes less time.
 _ABOVE = {'ablate_seeds': 'ablate'}
-_PAGE = 'report.html'
+PAGE = 'report.html'
 
 
 @dataclasses.dataclass
@@ -51,7 +51,7 @@ class Answers:
     @property
     def results(self) -> list[Result]:
         """The results in the order of the sections, without those about other results."""
-        return list(self.results_of(name for name in SECTIONS if name not in _LAST).values())
+        return list(self.results_of(name for name in SECTIONS if name not in LAST).values())
 
     def results_of(self, names: Iterable[str]) -> dict[str, Result]:
         """Return the results that exist, by the names of their sections.
@@ -91,7 +91,7 @@ def write_report(studies: Sequence[Study], chosen: Sequence[str] | None = None) 
     """
     several = len(studies) > 1
     first = studies[0]
-    path = (first.folder.parent if several else first.folder) / _PAGE
+    path = (first.folder.parent if several else first.folder) / PAGE
     failures: dict[str, list[str]] = {}
     every = []
     for study in studies:
@@ -145,7 +145,7 @@ def _answer(
     study = answers.study
     _read_finished(answers)
     pending = [name for name in names if name not in answers.parts]
-    pending += [name for name in _LAST if name in names and name not in pending]
+    pending += [name for name in LAST if name in names and name not in pending]
     pending.sort(key=list(SECTIONS).index)
     watch(study, names)
     for number, name in enumerate(pending, 1):
@@ -171,7 +171,7 @@ def _read_finished(answers: Answers) -> None:
     reading = answers.study.reading()
     stale = []
     for name, section in SECTIONS.items():
-        if name in answers.parts and name not in _LAST:
+        if name in answers.parts and name not in LAST:
             continue
         reading.run.used.clear()
         if section.needs(answers.study):
@@ -199,7 +199,7 @@ def _read_finished(answers: Answers) -> None:
 def _put(answers: Answers, name: str, result: Result) -> None:
     """Write the files of a result, if they are not written yet, and put it on the page."""
     answers.used[name] = set(answers.study.run.used)
-    used = set.union(*answers.used.values()) if name in _LAST else answers.used[name]
+    used = set.union(*answers.used.values()) if name in LAST else answers.used[name]
     part = Part(
         FILES.get(name, name),
         result,

@@ -177,6 +177,7 @@ def results(model, masked_lm, tuned, texts, settings):
     found['claims'] = analyses.claims(*found.values(), **subject)
     of_claims = list(found.values())
     found['comparison'] = analyses.comparison(
-        {'MRPC': of_claims, 'again': of_claims, 'own': []}, missing={'own': ['patterns']}
+        {'MRPC': of_claims, 'own': [analyses.special_tokens(model, few, **common)]},
+        missing={'own': ['patterns']},
     )
     return found

@@ -1,0 +1,258 @@
+"""Finished runs, read from their folders and put side by side: `bs.compare_runs`."""
+
+import dataclasses
+import itertools
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from absl import logging
+from flax.traverse_util import flatten_dict
+
+from bert_secrets_jax.analyses.comparison import Comparison, comparison
+from bert_secrets_jax.brief import summary
+from bert_secrets_jax.configs import base
+from bert_secrets_jax.files import read_json
+from bert_secrets_jax.programs.outputs import write_part
+from bert_secrets_jax.programs.report import LAST, PAGE
+from bert_secrets_jax.programs.sections import FILES, SECTIONS
+from bert_secrets_jax.programs.study import Study
+from bert_secrets_jax.report.page import Part, write_page
+from bert_secrets_jax.runs.result import Result
+from bert_secrets_jax.runs.results import read_manifest
+from bert_secrets_jax.runs.run import NotKept
+
+_CONFIG = 'config.json'
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FinishedRun(Result):
+    """What a run has found, at a glance.
+
+    Attributes:
+      folder: The folder of the run.
+      model: The name of the model.
+      texts: The name of the texts, without that of their part.
+      settings: All settings by their dotted names.
+      results: The results by the names of their sections.
+      missing: The sections that the run once had and that cannot be read now, with the reason.
+    """
+
+    folder: pathlib.Path
+    model: str
+    texts: str
+    settings: dict[str, Any]
+    results: dict[str, Result]
+    missing: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        return 'Maps of this run' if self.token_maps() else 'This run'
+
+    @property
+    def compared(self) -> list[Result]:
+        """The results that are not about other results."""
+        return [result for name, result in self.results.items() if name not in LAST]
+
+    def findings(self):
+        # What must be read before anything else; the page of the run itself has the rest.
+        found = [each for result in self.results.values() for each in result.findings()]
+        return [each for each in found if each.warning]
+
+    def notes(self):
+        return [f'All that was found in this run is in {self.folder / PAGE}.']
+
+    def head_marks(self):
+        return [each for result in self.results.values() for each in result.head_marks()]
+
+    def head_notes(self):
+        found = [result.head_notes() for result in self.results.values()]
+        return {name: texts for notes in found for name, texts in notes.items()}
+
+    def badges(self):
+        return [each for result in self.results.values() for each in result.badges()]
+
+    def token_maps(self):
+        found = [result.token_maps() for result in self.results.values()]
+        return {name: maps for each in found for name, maps in each.items()}
+
+
+def compare_runs(
+    runs: Sequence[str | pathlib.Path], *, out: str | pathlib.Path | None = None
+) -> Comparison:
+    """Put finished runs side by side: headline numbers, claims, and whether heads do alike.
+
+    The results are read from the folders of the runs, and nothing is computed on a model.
+
+        compared = bs.compare_runs(['results/mrpc', 'results/rte'], out='results/compared')
+        compared.frames()['agreement']  # rank correlations of every statistic of heads
+
+    Args:
+      runs: The folders of the runs. A folder with a run for each of several tasks stands for all
+        of them.
+      out: The folder in which a page (`report.html`) is written with its tables and figures: the
+        heads of all runs at a glance, then the comparison. None writes nothing.
+
+    Raises:
+      FileNotFoundError: A folder is that of no run.
+      ValueError: There are fewer than two runs, one is given twice, one has nothing that this
+        version can read, the runs have nothing in common, or `out` holds something else.
+    """
+    folders = _folders(runs)
+    if out is not None:
+        _check_out(pathlib.Path(out))
+    read = [read_run(folder) for folder in folders]
+    found = dict(zip(_names(read), read, strict=True))
+    common = [
+        one.results.keys() & other.results.keys() for one, other in itertools.combinations(read, 2)
+    ]
+    if not any(common):
+        has = '; '.join(f'{name} has {", ".join(run.results)}' for name, run in found.items())
+        raise ValueError(
+            f'The runs have no section in common: {has}. Run the same sections in both folders.'
+        )
+    compared = comparison(
+        {name: run.compared for name, run in found.items()},
+        missing={name: run.missing for name, run in found.items()},
+    )
+    if out is not None:
+        _write(pathlib.Path(out), compared, found)
+    return compared
+
+
+def _folders(runs: Sequence[str | pathlib.Path]) -> list[pathlib.Path]:
+    """Return the folder of each run; one of several tasks has one for each."""
+    if isinstance(runs, str | pathlib.Path):
+        raise ValueError(f'runs is a list of folders, not the one folder {runs}.')
+    folders = [each for run in runs for each in _of_tasks(pathlib.Path(run))]
+    places = [folder.resolve() for folder in folders]
+    for folder, place in zip(folders, places, strict=True):
+        if places.count(place) > 1:
+            raise ValueError(f'{folder} is given twice: give each run once.')
+    if len(folders) < 2:
+        given = ', '.join(map(str, folders)) or 'none'
+        raise ValueError(f'Two runs or more can be compared, not {given}: give their folders.')
+    return folders
+
+
+def _of_tasks(folder: pathlib.Path) -> list[pathlib.Path]:
+    if (folder / _CONFIG).exists():
+        return [folder]
+    folders = sorted(path.parent for path in folder.glob(f'*/{_CONFIG}'))
+    if not folders:
+        raise FileNotFoundError(
+            f'{folder} is not the folder of a run, nor a folder of some (no {_CONFIG} there): give '
+            'the folder in which a report was written.'
+        )
+    return folders
+
+
+def _check_out(out: pathlib.Path) -> None:
+    """Refuse a folder in which the page would replace another one."""
+    if out.exists() and not out.is_dir():
+        raise ValueError(f'{out} is a file: choose another folder for the comparison.')
+    if (out / _CONFIG).exists() or any(out.glob(f'*/{_CONFIG}')):
+        raise ValueError(f'{out} holds a run: choose another folder for the comparison.')
+
+
+def read_run(folder: pathlib.Path) -> FinishedRun:
+    """Return everything of a run that is kept and that this version can read.
+
+    Args:
+      folder: The folder of the run.
+
+    Raises:
+      ValueError: Its settings are those of no run, or nothing can be read.
+    """
+    study = _study(folder)
+    results: dict[str, Result] = {}
+    missing = []
+    # By the names of sections: their files may have others.
+    written = read_manifest(folder)
+    for name, section in SECTIONS.items():
+        try:
+            if section.needs(study):
+                raise NotKept(f'{name} lacks an input.')
+            others = [result for other, result in results.items() if other not in LAST]
+            results[name] = section.answer(study, others)
+        except Exception as error:
+            logging.debug('%s of %s is not read: %s', name, folder, error)
+            if FILES.get(name, name) in written:
+                why = '' if isinstance(error, NotKept) else f' ({summary(error)})'
+                missing.append(f'{name}{why}')
+    if not set(results) - set(LAST):
+        versions = _versions(folder)
+        raise ValueError(
+            f'{folder} has nothing that this version can read (it was made by {versions}): the '
+            'command that made it computes again what is of another version.'
+            if written
+            else f'{folder} has no finished section: the command that made it goes on.'
+        )
+    subject = study.subject
+    settings = flatten_dict(study.config.to_dict(), sep='.')
+    texts = subject.texts.rpartition(' ')[0] or subject.texts
+    found = FinishedRun(folder, subject.model, texts, settings, results, tuple(missing))
+    study.release()
+    return found
+
+
+def _study(folder: pathlib.Path) -> Study:
+    """Return a study that only reads, with the settings that the run last had."""
+    file = folder / _CONFIG
+    stored = read_json(file)
+    config = base.get_config()
+    if not isinstance(stored, dict) or not {'model', 'data', 'encoding'} <= stored.keys():
+        raise ValueError(f'{file} has not the settings of a run: give the folder of one.')
+    try:
+        # Settings that are newer than the run have their defaults.
+        config.update(stored)
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise ValueError(
+            f'{file} has settings of another version ({summary(error)}): the command that made '
+            'the run writes it again.'
+        ) from error
+    return Study(config, folder, read_only=True)
+
+
+def _versions(folder: pathlib.Path) -> str:
+    try:
+        found = read_json(folder / 'versions.json')
+        return f'{found["bert_secrets_jax"]}, commit {found["commit"]}'
+    except (OSError, ValueError, KeyError, TypeError):
+        return 'an unknown version'
+
+
+def _names(runs: Sequence[FinishedRun]) -> list[str]:
+    """Return names that tell runs apart: by model, by texts, by both, or also by their folders."""
+    models, texts = [run.model for run in runs], [run.texts for run in runs]
+    both = [f'{model}, {text}' for model, text in zip(models, texts, strict=True)]
+    ways = [models if len(set(texts)) == 1 else texts if len(set(models)) == 1 else both]
+    for told in ([run.folder.name for run in runs], [str(run.folder) for run in runs]):
+        ways.append([f'{each} ({folder})' for each, folder in zip(both, told, strict=True)])
+    return next(names for names in ways if len(set(names)) == len(names))
+
+
+def _write(out: pathlib.Path, compared: Comparison, runs: dict[str, FinishedRun]) -> None:
+    """Write the page of a comparison and its files."""
+    out.mkdir(parents=True, exist_ok=True)
+    part = write_part(out, Part('comparison', compared), ())
+    write_page(
+        out / PAGE,
+        title='Runs side by side',
+        lead=f'Runs: {"; ".join(runs)}. Layers and heads count from 1.',
+        parts=[part, *(Part('run', run, group=name) for name, run in runs.items())],
+        details=dict(_differing(runs)),
+    )
+
+
+def _differing(runs: dict[str, FinishedRun]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the settings of each run that are not the same in all of them."""
+    names = dict.fromkeys(name for run in runs.values() for name in run.settings)
+    differ = [
+        name for name in names if len({repr(run.settings.get(name)) for run in runs.values()}) > 1
+    ]
+    for title, run in runs.items():
+        yield (
+            f'{title}: settings that differ',
+            {'folder': run.folder} | {name: run.settings.get(name) for name in differ},
+        )

@@ -1,0 +1,124 @@
+"""Runs side by side: whether their heads do alike, beyond what depth alone explains."""
+
+import dataclasses
+
+import numpy as np
+import pandas
+import pytest
+import scipy.stats
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.analyses.comparison import agreement
+from bert_secrets_jax.runs.result import Result
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Measured(Result):
+    """One statistic of heads, as a new analysis would have it."""
+
+    grid: np.ndarray
+    name: str = 'self'
+
+    def frames(self):
+        layer, head = np.indices(self.grid.shape).reshape(2, -1) + 1
+        columns = {'layer': layer, 'head': head, 'mean': self.grid.ravel(), 'p_value': 0.5}
+        return {'heads': pandas.DataFrame({'statistic': self.name, **columns})}
+
+
+def world(rng, layers=12, heads=12, *, shared=0.0, depth=0.0):
+    """Two grids whose heads share as much within layers, with the same effect of depth."""
+    one, other = rng.normal(size=(2, layers, heads))
+    other = shared * one + np.sqrt(1 - shared**2) * other
+    return one + depth * np.arange(layers)[:, None], other + depth * np.arange(layers)[:, None]
+
+
+def test_the_rank_correlation_is_that_of_scipy_with_ties_and_gaps():
+    rng = np.random.default_rng(0)
+    one, other = (np.round(each, 1) for each in world(rng, 4, 6, shared=0.5))
+    found = agreement(one, other)
+    assert found.rank == pytest.approx(scipy.stats.spearmanr(one.ravel(), other.ravel()).statistic)
+    one[0, 2] = other[0, 2] = np.nan
+    some = ~np.isnan(one)
+    found = agreement(one, other)
+    assert found.rank == pytest.approx(scipy.stats.spearmanr(one[some], other[some]).statistic)
+    assert found.low < found.rank < found.high
+    # Nothing is ranked where all are equal.
+    assert np.isnan(agreement(np.ones((4, 6)), other).rank)
+
+
+def test_the_interval_is_that_of_the_jackknife_over_layers():
+    one, other = world(np.random.default_rng(1), 5, 4, shared=0.6)
+    without = [
+        [np.delete(each, layer, axis=0).ravel() for each in (one, other)] for layer in range(5)
+    ]
+    z = np.arctanh([scipy.stats.spearmanr(*pair).statistic for pair in without])
+    reach = scipy.stats.t.ppf(0.975, 4) * np.sqrt(4 / 5 * ((z - z.mean()) ** 2).sum())
+    found = agreement(one, other)
+    assert np.arctanh([found.low, found.high]) == pytest.approx(
+        np.arctanh(found.rank) + np.array([-reach, reach])
+    )
+
+
+@pytest.mark.parametrize('layers', [6, 12])
+@pytest.mark.parametrize('shared', [0.0, 0.7])
+def test_the_interval_holds_the_agreement_of_heads_like_these(layers, shared):
+    """In 95 % of worlds; the rank correlation of normal numbers is 6/pi asin(r/2)."""
+    rng, held, runs = np.random.default_rng(0), 0, 400
+    truth = 6 / np.pi * np.arcsin(shared / 2)
+    for _ in range(runs):
+        grids = (
+            each - each.mean(axis=1, keepdims=True) for each in world(rng, layers, shared=shared)
+        )
+        found = agreement(*grids)
+        held += found.low <= truth <= found.high
+    assert abs(held / runs - 0.95) <= 3 * np.sqrt(0.05 * 0.95 / runs)
+
+
+def test_depth_alone_is_no_agreement_within_layers():
+    one, other = world(np.random.default_rng(0), depth=1.0)
+    (found,) = bs.analyses.comparison({'a': [Measured(one)], 'b': [Measured(other)]}).agreements
+    assert found.overall.rank > 0.8 and found.overall.low > 0.5
+    assert abs(found.within.rank) < 0.2 and found.within.low < 0 < found.within.high
+    assert found.profile > 0.9 and found.heads == 144
+
+
+def test_models_of_other_shapes_are_compared_by_depth():
+    """Twice as many layers say the same at the same depth."""
+    rng = np.random.default_rng(0)
+    few = np.linspace(0, 1, 3)[:, None] + rng.normal(size=(3, 8)) * 0.01
+    many = np.linspace(0, 1, 5)[:, None] + rng.normal(size=(5, 4)) * 0.01
+    compared = bs.analyses.comparison({'a': [Measured(few)], 'b': [Measured(many)]})
+    (found,) = compared.agreements
+    assert found.heads == 0 and np.isnan(found.overall.rank) and found.profile == 1
+    (finding,) = compared.findings()
+    assert finding.sentence.startswith('a (3 x 8) and b (5 x 4) have different layers or heads')
+    assert list(compared.figures()) == ['profiles']
+    profiles = compared.frames()['profiles']
+    assert profiles.query('run == "b"')['relative_depth'].tolist() == [0, 0.25, 0.5, 0.75, 1]
+    assert profiles.query('run == "a"')['mean'].tolist() == pytest.approx(few.mean(axis=1))
+
+
+def test_the_clearest_agreement_and_disagreement_are_told():
+    rng = np.random.default_rng(0)
+    alike, apart = world(rng, shared=0.95), world(rng)
+    runs = {
+        name: [Measured(alike[index], 'alike'), Measured(apart[index], 'apart')]
+        for index, name in enumerate(('a', 'b'))
+    }
+    # Of one analysis each name stands once; what is equal was measured twice, and says nothing.
+    runs = {name: [*results, Measured(alike[0], 'same')] for name, results in runs.items()}
+    compared = bs.analyses.comparison(runs, missing={'a': ['prune']})
+    frame = compared.frames()['agreement'].set_index('statistic')
+    assert list(frame.index) == ['Measured, heads: alike', 'Measured, heads: apart']
+    *_, most, least = (each.sentence for each in compared.findings())
+    assert most.startswith('Within layers heads agree most in Measured, heads: alike (a; b): ')
+    assert least.startswith('Within layers heads agree least in Measured, heads: apart (a; b): ')
+    assert f'{frame["within_layers"].iloc[0]:.2f} (95 % interval' in most
+    assert 'prune of a' in compared.notes()[-1]
+
+
+def test_a_single_run_has_nothing_to_agree_with():
+    compared = bs.analyses.comparison({'a': [Measured(np.eye(3))]})
+    assert not compared.agreements and 'agreement' not in compared.frames()
+    with pytest.raises(ValueError, match='At least one run is needed'):
+        bs.analyses.comparison({})

@@ -1,0 +1,194 @@
+"""Finished runs are read from their folders and put side by side; what is none is refused."""
+
+import dataclasses
+import json
+import re
+
+import numpy as np
+import pandas
+import pytest
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.configs import base
+from bert_secrets_jax.programs import cli, comparing, report, sections
+from bert_secrets_jax.programs.sections import Section
+from bert_secrets_jax.programs.study import Study
+from bert_secrets_jax.runs.folder import open_folder
+from bert_secrets_jax.runs.result import HeadMarks, Result
+
+SHAPE = (3, 4)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Heads(Result):
+    """A statistic of heads, and what it says of each at a glance."""
+
+    grid: np.ndarray
+
+    def frames(self):
+        layer, head = np.indices(SHAPE).reshape(2, -1) + 1
+        return {
+            'heads': pandas.DataFrame({'layer': layer, 'head': head, 'mean': self.grid.ravel()})
+        }
+
+    def head_marks(self):
+        marks = np.where(self.grid > 0, 'more', 'less')
+        return [HeadMarks(title='is', drawn='colour', marks=marks, sentences=marks,
+                          strength=self.grid)]  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Later(Heads):
+    """The same after its fields have changed."""
+
+    FORMAT = 2
+
+
+def measured(kind):
+    def answer(study, results):
+        seed = study.config.seed
+
+        def compute():
+            return kind(np.random.default_rng(seed).normal(size=SHAPE))
+
+        return study.run.keep('heads', kind, {'seed': seed}, compute)
+
+    return Section(answer)
+
+
+@pytest.fixture
+def use(monkeypatch):
+    """Let these be the sections; model and texts are never looked at."""
+    monkeypatch.setattr(Study, 'input', lambda study, name: f'digest of {name}')
+
+    def use(**known):
+        for module in (sections, report, comparing):
+            monkeypatch.setattr(module, 'SECTIONS', known)
+
+    return use
+
+
+@pytest.fixture
+def run(use, tmp_path):
+    """Return a function that makes a run with a section 'one', and returns its folder."""
+
+    def run(name, *, model='tiny', task='mrpc', seed=0, **known):
+        use(**(known or {'one': measured(Heads)}))
+        config = base.get_config()
+        config.seed, config.data.task, config.model.name = seed, task, model
+        folder = tmp_path / name
+        report.write_report([Study(config, open_folder(folder, config.to_dict()))])
+        return folder
+
+    return run
+
+
+def files(folder):
+    return {path: path.read_bytes() for path in folder.rglob('*') if path.is_file()}
+
+
+def test_runs_are_read_and_put_side_by_side(run, tmp_path):
+    folders = [run('a', seed=0), run('b', seed=1, task='rte')]
+    before = [files(folder) for folder in folders]
+    compared = bs.compare_runs(folders, out=tmp_path / 'out')
+    (found,) = compared.agreements
+    assert (found.one, found.other, found.heads) == ('MRPC', 'RTE', 12)
+    assert [files(folder) for folder in folders] == before
+    page = (tmp_path / 'out' / 'report.html').read_text()
+    headings = re.findall('<h2[^>]*>(.*?)</h2>', page)
+    assert headings == [
+        'MRPC: all heads at a glance', 'RTE: all heads at a glance', 'Side by side',
+        'MRPC: This run', 'RTE: This run',
+    ]  # fmt: skip
+    # What differs is told: the seed and the task.
+    assert page.count('<td>data.task</td>') == page.count('<td>seed</td>') == 2
+    assert '<td>train.epochs</td>' not in page
+    table = pandas.read_csv(tmp_path / 'out' / 'comparison_agreement.csv')
+    assert table['within_layers'].tolist() == pytest.approx([found.within.rank])
+
+
+def test_names_tell_runs_apart(run, tmp_path):
+    (tmp_path / 'x').mkdir()
+    folders = [
+        run('a', model='m1', seed=0), run('b', model='m2', seed=1),
+        run('c', model='m2', task='rte', seed=2), run('x/a', model='m1', seed=3),
+    ]  # fmt: skip
+
+    def named(*chosen):
+        return list(bs.compare_runs([folders[at] for at in chosen]).claims)
+
+    assert named(0, 1) == ['m1', 'm2']
+    assert named(1, 2) == ['MRPC', 'RTE']
+    assert named(0, 2) == ['m1, MRPC', 'm2, RTE']
+    assert named(0, 1, 3)[0] == f'm1, MRPC ({folders[0]})'
+
+
+def test_a_folder_of_several_tasks_stands_for_them(run, tmp_path):
+    (tmp_path / 'tasks').mkdir()
+    run('tasks/mrpc', seed=0), run('tasks/rte', task='rte', seed=1)
+    assert list(bs.compare_runs([tmp_path / 'tasks']).claims) == ['MRPC', 'RTE']
+
+
+def test_what_is_of_another_version_is_told_or_refused(run, use):
+    known = {'one': measured(Heads), 'two': measured(Heads)}
+    folders = [run('a', **known), run('b', model='other', seed=1, **known)]
+    use(one=measured(Heads), two=measured(Later))
+    told = bs.compare_runs(folders).notes()
+    assert [note for note in told if note.startswith('Not compared')] == [
+        'Not compared, since this version cannot read it or its inputs have changed: two of '
+        f'{run}. The command that made the run computes it again.'
+        for run in ('tiny', 'other')
+    ]
+    use(one=measured(Later), two=measured(Later))
+    with pytest.raises(ValueError, match=r'a has nothing that this version can read \(it was made'):
+        bs.compare_runs(folders)
+
+
+def test_nothing_in_common_is_refused(run, use):
+    folders = [run('a', one=measured(Heads)), run('b', model='other', two=measured(Later))]
+    use(one=measured(Heads), two=measured(Later))
+    with pytest.raises(ValueError, match='no section in common: tiny has one; other has two. Run'):
+        bs.compare_runs(folders)
+
+
+def test_mistakes_are_one_line_that_says_how_to_mend_it(run, tmp_path):
+    folder = run('a')
+    (tmp_path / 'model').mkdir()
+    (tmp_path / 'model' / 'config.json').write_text('{"model_type": "bert"}')
+    (tmp_path / 'fresh').mkdir()
+    settings = json.dumps(base.get_config().to_dict())
+    (tmp_path / 'fresh' / 'config.json').write_text(settings)
+    (tmp_path / 'old').mkdir()
+    (tmp_path / 'old' / 'config.json').write_text(settings.replace('"seed": 0', '"seed": "a"'))
+    for given, message in (
+        ([folder], 'Two runs or more can be compared'),
+        ([folder, tmp_path / '.' / 'a'], 'is given twice: give each run once.'),
+        ([folder, tmp_path / 'none'], 'none is not the folder of a run'),
+        ([folder, tmp_path / 'model'], 'has not the settings of a run'),
+        ([folder, tmp_path / 'fresh'], 'has no finished section: the command that made it goes'),
+        ([folder, tmp_path / 'old'], 'has settings of another version'),
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            cli.main(['compare', *map(str, given), f'--out={tmp_path / "out"}'])
+        line = str(stopped.value)
+        assert line.startswith('error: ') and message in line and len(line.splitlines()) == 1
+    assert not (tmp_path / 'out').exists()
+    other = run('b', seed=1)
+    with pytest.raises(ValueError, match='holds a run: choose another folder'):
+        bs.compare_runs([folder, other], out=folder)
+    with pytest.raises(ValueError, match='holds a run: choose another folder'):
+        bs.compare_runs([folder, other], out=tmp_path)
+    with pytest.raises(ValueError, match='runs is a list of folders'):
+        bs.compare_runs(str(folder))
+
+
+def test_the_command(run, tmp_path, capsys):
+    folders = [str(run('a', seed=0)), str(run('b', seed=1, task='rte'))]
+    cli.main(['compare', *folders, f'--out={tmp_path / "out"}'])
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith('Heads of MRPC and RTE: the rank correlation has the median ')
+    assert said[-1] == f'Report: {tmp_path / "out" / "report.html"}'
+    with pytest.raises(SystemExit, match='error: --model is not for compare'):
+        cli.main(['compare', *folders, '--model=m'])
+    with pytest.raises(SystemExit, match='error: Folders of runs are for compare, not for report'):
+        cli.main(['report', *folders])
