@@ -47,8 +47,8 @@ _NONE = Agreement(np.nan, np.nan, np.nan)
 # So many statistics are drawn: those that agree most, and those that agree least.
 _DRAWN = 16
 _PANELS = 6
-# More pairs of runs than these are in the table alone.
-_PAIRS = 3
+# More pairs of runs are not drawn, or not told one by one.
+_PAIRS, _TOLD = 3, 6
 _SOURCE = 'agreement of grids of heads'
 
 
@@ -250,7 +250,7 @@ class Comparison(Result):
         pairs: dict[tuple[str, str], list[GridAgreement]] = {}
         for each in self.agreements:
             pairs.setdefault((each.one, each.other), []).append(each)
-        found = []
+        found = list(self._equal())
         for (one, other), members in pairs.items():
             if any(each.heads for each in members):
                 continue
@@ -291,12 +291,29 @@ class Comparison(Result):
                     numbers={'one': one, 'other': other, 'overall': float(overall)},
                 )
             )  # fmt: skip
+        # Of many pairs the table has each.
+        found = found if len(pairs) <= _TOLD else []
         if len(heads) > 1:
             found += [
                 _extreme('most', max(heads, key=lambda each: _or(each.within.low, each.within))),
                 _extreme('least', min(heads, key=lambda each: _or(each.within.high, each.within))),
             ]
         return found
+
+    def _equal(self) -> Iterator[Finding]:
+        """Yield for each two runs how much of what both have is one and the same."""
+        for one, other in itertools.combinations(self.grids, 2):
+            both = [name for name in self.grids[one] if name in self.grids[other]]
+            equal = sum(_is_same(self.grids[one][name], self.grids[other][name]) for name in both)
+            if equal:
+                yield Finding(
+                    name=f'equal: {one}, {other}', estimate=equal, unit='statistics',
+                    sample=len(both), sample_of='statistics', source=_SOURCE,
+                    template='Of {sample} statistics of heads that {one} and {other} have, '
+                    '{estimate} are equal to the last digit, as of one model on the same texts, '
+                    'and are not compared.',
+                    numbers={'one': one, 'other': other},
+                )  # fmt: skip
 
     @property
     def corrected(self) -> list[tuple[str, str, str, float, float, str, str]]:
@@ -429,7 +446,7 @@ def _agreements(
         if statistic not in others:
             continue
         theirs = others[statistic]
-        if np.array_equal(grid, theirs, equal_nan=True):
+        if _is_same(grid, theirs):
             continue
         order = tuple(tuple(np.argsort(each, axis=None, kind='stable')) for each in (grid, theirs))
         if order in known:
@@ -465,6 +482,10 @@ def agreement(one: Float[np.ndarray, 'L N'], other: Float[np.ndarray, 'L N']) ->
     everything, without = found[0], found[1:]
     # A layer of which nothing is known is no part of the sample.
     return jackknifed(float(everything), [without[~np.isnan(one).all(axis=1)]])
+
+
+def _is_same(one: np.ndarray, other: np.ndarray) -> bool:
+    return np.array_equal(one, other, equal_nan=True)
 
 
 def _ranks(grid: Float[np.ndarray, 'L N']) -> np.ndarray:
@@ -524,7 +545,7 @@ def _extreme(which: str, each: GridAgreement) -> Finding:
         source=_SOURCE,
         template='Within layers heads agree {which} in {statistic} ({one}; {other}): the rank '
         f'correlation is {{estimate:.2f}}{interval.replace("95", "{level}")}, and {{overall:.2f}} '
-        'with the differences between layers.',
+        'over all heads.',
         numbers={
             'which': which, 'statistic': each.statistic, 'one': each.one, 'other': each.other,
             'overall': each.overall.rank, 'level': 95,

@@ -114,6 +114,9 @@ def test_the_clearest_agreement_and_disagreement_are_told():
     assert most.startswith('Within layers heads agree most in Measured, heads: alike (a; b): ')
     assert least.startswith('Within layers heads agree least in Measured, heads: apart (a; b): ')
     assert f'{frame["within_layers"].iloc[0]:.2f} (95 % interval' in most
+    assert compared.findings()[0].sentence.startswith(
+        'Of 3 statistics of heads that a and b have, 1 '
+    )
     assert 'prune of a' in compared.notes()[-1]
 
 
