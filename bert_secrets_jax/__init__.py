@@ -25,6 +25,7 @@ _MEMBERS = {
     'ablation.resumable': ('sweep_examples',),
     'ablation.sweep': ('Swept', 'sweep', 'sweep_batches'),
     'cache': ('enable_cache',),
+    'contributions.maps': ('attention_maps',),
     'contributions.norms': ('norms_of_heads', 'shares_of_norms'),
     'contributions.decomposition': ('Decomposition', 'decompose'),
     'contributions.scores': ('TokenScores', 'token_scores'),
@@ -44,7 +45,7 @@ _MEMBERS = {
     'finetune.train': ('Finetuned', 'finetune'),
     'measure.catalogue': ('Described', 'measure', 'measure_change'),
     'measure.collect': ('HeadTable', 'collect', 'compare'),
-    'measure.maps': ('TokenMaps', 'attention_maps', 'to_bertviz'),
+    'measure.maps': ('TokenMaps', 'to_bertviz'),
     'measure.tables': ('to_frame', 'top_heads'),
     'measure.words': ('named_words', 'word_maps'),
     'model.bert': ('Bert', 'BertOutput'),
@@ -98,6 +99,7 @@ if TYPE_CHECKING:
     from bert_secrets_jax.analyses import verdicts as claims
     from bert_secrets_jax.cache import enable_cache
     from bert_secrets_jax.contributions.decomposition import Decomposition, decompose
+    from bert_secrets_jax.contributions.maps import attention_maps
     from bert_secrets_jax.contributions.norms import norms_of_heads, shares_of_norms
     from bert_secrets_jax.contributions.scores import TokenScores, token_scores
     from bert_secrets_jax.data.annotation import (
@@ -132,7 +134,7 @@ if TYPE_CHECKING:
     from bert_secrets_jax.measure import catalogue, links, statistics
     from bert_secrets_jax.measure.catalogue import Described, measure, measure_change
     from bert_secrets_jax.measure.collect import HeadTable, collect, compare
-    from bert_secrets_jax.measure.maps import TokenMaps, attention_maps, to_bertviz
+    from bert_secrets_jax.measure.maps import TokenMaps, to_bertviz
     from bert_secrets_jax.measure.tables import to_frame, top_heads
     from bert_secrets_jax.measure.words import named_words, word_maps
     from bert_secrets_jax.model.bert import Bert, BertOutput

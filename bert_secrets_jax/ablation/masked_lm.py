@@ -249,8 +249,9 @@ def assess_losses(
     linear = changes - difference[:, None] * share
     error = linear.std(axis=1, ddof=1) / np.sqrt(count)
     reach = scipy.stats.t.ppf(1 - LEVEL / 2, count - 1) * error
-    # What is 0 everywhere has no error, and is not tested.
-    t = np.abs(difference) / np.where(error > 0, error, np.inf)
+    # What is the same everywhere, up to rounding, has no error, and is not tested.
+    told = error > _ROUNDING * np.abs(changes).max(axis=1)
+    t = np.abs(difference) / np.where(told, error, np.inf)
     p_values = 2 * scipy.stats.t.sf(t, count - 1)
     largest = _largest_t(linear, share, seed)
     corrected = (1 + (largest[:, None] >= t).sum(axis=0)) / (1 + len(largest))

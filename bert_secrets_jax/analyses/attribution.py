@@ -24,10 +24,12 @@ from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.models import Models, labels_of, one_model
 from bert_secrets_jax.contributions.decomposition import check_classifies
 from bert_secrets_jax.contributions.faithfulness import (
+    FEWEST_TOKENS,
     MEASURES,
     SHARES,
     Compared,
     Faithfulness,
+    check_shares,
     compare,
     faithfulness,
 )
@@ -51,6 +53,10 @@ SOURCE = 'DeYoung et al. 2020'
 RIVALS = (RANDOM, TIMES_INPUT)
 # The column of the exact effect beside the methods' scores of a token.
 EFFECT = 'effect of deleting it'
+# To be raised whenever a method gives other scores: kept ones are then computed again.
+_SCORED = 1
+# Probabilities that differ by less are the same.
+_FLAT = 1e-6
 # Of shorter texts (their median), shares of tokens are one or two tokens.
 SHORT = 6
 _UNITS = {
@@ -94,7 +100,7 @@ class Attribution(Result):
       seed: The seed of the bootstraps.
     """
 
-    FORMAT: ClassVar[int] = 1
+    FORMAT: ClassVar[int] = 2
 
     subject: Subject
     test: Faithfulness
@@ -118,6 +124,7 @@ class Attribution(Result):
                     values,
                     rivals=RIVALS,
                     more_is_better=MEASURES[measure],
+                    limit=self._limit(measure),
                     level=LEVEL,
                     seed=self.seed,
                 )
@@ -149,7 +156,7 @@ class Attribution(Result):
             'curves': framed(
                 ('method', 'measure', 'share', 'mean'),
                 [
-                    (method, measure, float(share), float(each[row, column].mean()))
+                    (method, measure, float(share), _mean(each[row, column]))
                     for measure, each in self._curves.items()
                     for row, method in enumerate(self.test.methods)
                     for column, share in enumerate(self.test.shares)
@@ -191,7 +198,7 @@ class Attribution(Result):
         for row, method in enumerate(self.test.methods):
             known = self.test.signed[row][~np.isnan(self.test.signed[row])]
             if len(known) > 1:
-                found = compare([method], known[None], rivals=(), more_is_better=True)
+                found = compare([method], known[None], rivals=(), more_is_better=True, limit=1.0)
                 numbers = [found.mean[0], found.low[0], found.high[0]]
                 blank = [math.nan] * len(_BEYOND) * len(RIVALS)
                 yield (
@@ -231,7 +238,34 @@ class Attribution(Result):
         if self.learnt is not None and learnt_nothing(self.learnt[-1]):
             yield not_learnt('the model', *self.learnt, self._texts)
         median = float(np.median(self.test.tokens))
-        if median < SHORT or not self.compared:
+        if median >= SHORT and not self.compared:
+            yield Finding(
+                name='texts are too few',
+                warning=True,
+                estimate=int((self.test.tokens >= FEWEST_TOKENS).sum()),
+                unit='texts',
+                sample=self._texts,
+                sample_of='texts',
+                source=SOURCE,
+                template='Of {sample:,} given, {estimate} can tell methods apart, and two are '
+                'needed: give more texts, with several tokens each.',
+            )
+        flat = self.test.comprehensiveness
+        if flat.size and np.nanmax(np.abs(flat), initial=0) < _FLAT:
+            yield Finding(
+                name='nothing changes',
+                warning=True,
+                estimate=float(np.nanmax(np.abs(flat), initial=0)),
+                unit=self._fall,
+                sample=self._texts,
+                sample_of='texts',
+                source=SOURCE,
+                template='Whatever tokens are deleted, what the model predicts does not change '
+                '({unit}: at most {estimate:.1g}), so that comprehensiveness and sufficiency say '
+                'nothing about methods: has the model learnt anything, or are its probabilities '
+                'as good as one?',
+            )
+        if median < SHORT:
             yield Finding(
                 name='texts are too short',
                 warning=True,
@@ -261,7 +295,13 @@ class Attribution(Result):
                 numbers['random'] = float(found.mean[methods.index(RANDOM)])
                 template += ', of random tokens {random:.2f}'
             rivals = [each for each in found.tied if each != found.best]
-            if rivals:
+            if RANDOM in (found.best, *rivals):
+                template = (
+                    'By {measure}, nothing explains this model better than random tokens as far '
+                    'as {sample:,} texts can tell; the best mean is that of {best}, {unit_of} '
+                    '{estimate:.2f} ({low:.2f} to {high:.2f}).'
+                )
+            elif rivals:
                 numbers['tied'] = ', '.join(rivals)
                 template += '. It cannot be told apart from {tied}.'
             elif len(methods) > 1:
@@ -316,6 +356,10 @@ class Attribution(Result):
                     },
                 )
 
+    def _limit(self, measure: str) -> float:
+        """The greatest size of a measure: correlations and probabilities have one, values not."""
+        return math.inf if self.classes == 1 and measure != 'rank correlation' else 1.0
+
     def _unit(self, measure: str) -> str:
         return _UNITS[measure] if measure == 'rank correlation' else self._fall
 
@@ -340,6 +384,12 @@ def _beyond(found: Compared, rival: str, method: str, methods: Sequence[str]) ->
     ]
 
 
+def _mean(of_texts: np.ndarray) -> float:
+    """Return the mean over the texts that it applies to; NaN if there are none."""
+    known = of_texts[~np.isnan(of_texts)]
+    return float(known.mean()) if len(known) else math.nan
+
+
 def _percents(shares: np.ndarray) -> str:
     return ', '.join(f'{100 * share:g}' for share in shares) + ' %'
 
@@ -348,7 +398,10 @@ def _draw_curves(result: Attribution):
     methods = result.test.methods
     figure = plots.share_curves(
         {
-            measure: {method: each[row].mean(axis=-1) for row, method in enumerate(methods)}
+            measure: {
+                method: np.array([_mean(of_share) for of_share in each[row]])
+                for row, method in enumerate(methods)
+            }
             for measure, each in result._curves.items()
         },
         result.test.shares,
@@ -414,7 +467,7 @@ def attribution(
       tuned: The model, with a classifier of texts or a regression. Of several, the first is used.
       examples: The texts; where all have labels, it is also told whether the model has learnt
         anything.
-      methods: The names of the methods, of `contributions.scores.METHODS`.
+      methods: The names of the methods, those of `token_scores`.
       shares: The shares of tokens that are deleted or kept.
       shown: The number of texts, the first ones, whose scores are kept to be shown.
       seed: The seed of random tokens, of the order of equal scores, and of bootstraps.
@@ -424,12 +477,15 @@ def attribution(
     Raises:
       TypeError: The model or the texts are something else.
       ValueError: The model has no classifier of texts, or heads were removed from it; a method is
-        unknown, a share is out of range, or a label is none of the model's.
+        unknown, a share is out of range, `shown` is negative, or a label is none of the model's.
       FloatingPointError: The model predicts NaN or infinity.
     """
     model, subject, examples = one_model(tuned), subject or Subject(), as_examples(examples)
     check_classifies(model)
     check_methods(methods)
+    check_shares(shares)
+    if shown < 0:
+        raise ValueError(f'shown is the number of texts that are shown, 0 or more, not {shown}.')
     config, labels = model.config, None
     if all(example.label is not None for example in examples):
         labels = labels_of(examples, config)
@@ -455,6 +511,7 @@ def attribution(
             encoded.token_type_ids,
             list(methods),
             seed,
+            _SCORED,
         )
     scores = store.kept(folder, name, TokenScores, compute)
     test = faithfulness(

@@ -99,7 +99,8 @@ class Lost:
       meaning: A sentence that says what a disabled head does.
       examples: The number of examples.
       difference: [L, N] The score without the head less that of the intact model.
-      changes: [L, N] Whether losing it changes the score significantly (Holm over all heads).
+      changes: [L, N] Whether losing it changes the score significantly (Holm over all heads), and
+        is not shown to change it by less than MARGIN.
       equal: [L, N] Whether it is shown to change it by less than MARGIN (two one-sided tests, Holm
         over all heads).
     """
@@ -120,16 +121,14 @@ class Contributions(Result):
       subject: The names of the model and the texts.
       weights: The table of attention to each of `KINDS`, by its name.
       moved: What was measured of the vectors that heads move.
-      norm_first: Whether LayerNorm stands before attention.
       lost: What losing each head does; None if it was not measured.
     """
 
-    FORMAT: ClassVar[int] = 1
+    FORMAT: ClassVar[int] = 2
 
     subject: Subject
     weights: Tables
     moved: Moved
-    norm_first: bool
     lost: Lost | None = None
 
     @property
@@ -189,7 +188,7 @@ class Contributions(Result):
             'heads, and biases that no token brings count for neither. Intervals are over '
             'examples; those of means over heads or layers allow for any dependence between them.',
         ]
-        if self.norm_first:
+        if self.moved.norm_first:
             said.append(
                 'LayerNorm stands before attention in this model and is part of what heads do: '
                 'the way with LayerNorm is the same as the one with the residual alone.'
@@ -366,8 +365,9 @@ class Contributions(Result):
                 template=(
                     'Of {count} {group}, {estimate} can be lost without changing {metric} by '
                     '{margin:.1f} points (two one-sided tests), the loss of {changes} changes it '
-                    'significantly, and for {open} these examples cannot tell. On average, the '
-                    'loss of one of them changes it by {mean:.2f} points{others}.'
+                    'significantly and perhaps by more, and for {open} these examples cannot '
+                    'tell. On average, the loss of one of them changes it by {mean:.2f} '
+                    'points{others}.'
                 ),
                 numbers={
                     'count': int(where.sum()),
@@ -524,7 +524,7 @@ def contributions(
     shown = progress(batches, 'Weights', size=lambda batch: batch.size)
     weights = measure(pretrained, shown, statistics(), mesh=settings.mesh)
     found = measure_moved(pretrained, batches, settings)
-    return Contributions(subject or Subject(), weights, found, found.norm_first, lost)
+    return Contributions(subject or Subject(), weights, found, lost)
 
 
 def statistics() -> list[Described]:

@@ -13,6 +13,7 @@ Shapes: E texts, V variants of texts, M methods, P shares.
 """
 
 import dataclasses
+import numbers
 import pathlib
 from collections.abc import Mapping, Sequence
 
@@ -36,7 +37,9 @@ from bert_secrets_jax.paper import spearman
 
 SHARES = (0.1, 0.2, 0.3, 0.5)
 # Of fewer tokens there is no ranking to speak of.
-_FEWEST_TOKENS = 3
+FEWEST_TOKENS = 3
+# Of float64, beside the largest of a handful of numbers.
+_ROUNDING = 1e-12
 # What is measured, and whether more of it is better.
 MEASURES: Mapping[str, bool] = {
     'rank correlation': True,
@@ -58,7 +61,8 @@ class Faithfulness:
         where the effects do not, or there are fewer than three tokens.
       signed: [M, E] The same of both with their signs; NaN of methods without.
       comprehensiveness: [M, P, E] The fall of the predicted class's probability without the best
-        tokens; the magnitude of the change of the value in a regression.
+        tokens; the magnitude of the change of the value in a regression. NaN of a text without
+        tokens that can be deleted.
       sufficiency: [M, P, E] The same with the best tokens alone.
       effects: [T] for each text, what deleting each token takes from the logit of the predicted
         class less the mean of the others; 0 for [CLS] and [SEP].
@@ -107,17 +111,16 @@ def faithfulness(
       pretrained: The model, with a classifier of texts or a regression.
       encoded: The tokenised texts.
       scores: Their scores by the methods.
-      shares: The shares of tokens that are deleted or kept, above 0 and below 1; of each text, at
-        least one token.
+      shares: The shares of tokens that are deleted or kept, above 0 and below 1, each once; of each
+        text, the number of tokens is rounded up.
       seed: The seed by which tokens with the same score are put in order.
       max_length: The greatest number of tokens.
       tokens_per_batch, chunk_tokens, mesh, folder: As in `sweep_examples`.
 
     Raises:
-      ValueError: A share is out of range.
+      ValueError: A share is out of range or comes twice, or there is none.
     """
-    if not shares or not all(0 < share < 1 for share in shares):
-        raise ValueError(f'Shares lie between 0 and 1, such as {SHARES}, not {tuple(shares)}.')
+    check_shares(shares)
     plan = _Plan.of(scores, shares, seed)
     descent = Descent.start(
         pretrained,
@@ -147,6 +150,8 @@ def faithfulness(
     fall = values[plan.whole] - values[np.stack([plan.without_best, plan.only_best])]
     if logits.shape[-1] == 1:
         fall = np.abs(fall)
+    tokens = np.array([int((~special).sum()) for special in scores.special])
+    fall[..., tokens == 0] = np.nan
     margins = (logits * weights[plan.text]).sum(axis=-1)
     effects, methods = [], tuple(scores.scores)
     rank, signed = np.full((2, len(methods), len(scores.tokens)), np.nan)
@@ -162,7 +167,7 @@ def faithfulness(
     return Faithfulness(
         methods=methods,
         shares=np.array(shares),
-        tokens=np.array([int((~special).sum()) for special in scores.special]),
+        tokens=tokens,
         rank=rank,
         signed=signed,
         comprehensiveness=fall[0],
@@ -171,8 +176,19 @@ def faithfulness(
     )
 
 
+def check_shares(shares: object) -> None:
+    """Raise ValueError for shares of tokens that are out of range or come twice."""
+    given = np.asarray(shares, dtype=object).ravel().tolist() if np.ndim(shares) == 1 else []
+    known = [each for each in given if isinstance(each, numbers.Real) and 0 < each < 1]
+    if not known or len(known) < len(given) or len(set(known)) < len(known):
+        raise ValueError(
+            f'Shares are a list of numbers between 0 and 1, each once, such as {SHARES}, not '
+            f'{shares!r}.'
+        )
+
+
 def _rank(score: np.ndarray, effect: np.ndarray) -> float:
-    if len(effect) < _FEWEST_TOKENS or len(np.unique(effect)) < 2:
+    if len(effect) < FEWEST_TOKENS or len(np.unique(effect)) < 2:
         return np.nan
     found = spearman(score, effect)
     return 0.0 if np.isnan(found) else found
@@ -200,13 +216,13 @@ class _Plan:
     @classmethod
     def of(cls, scores: TokenScores, shares: Sequence[float], seed: int) -> '_Plan':
         width = max(map(len, scores.special))
-        numbers: dict[tuple[int, bytes], int] = {}
+        numbered: dict[tuple[int, bytes], int] = {}
         kept = []
 
         def number(text: int, left: np.ndarray) -> int:
             """Return the number of a variant, which has one by then."""
             left = np.pad(left, (0, width - len(left)))
-            found = numbers.setdefault((text, left.tobytes()), len(kept))
+            found = numbered.setdefault((text, left.tobytes()), len(kept))
             if found == len(kept):
                 kept.append(left)
             return found
@@ -231,7 +247,7 @@ class _Plan:
                     best[0, row, column, text] = number(text, _without(everything, top))
                     best[1, row, column, text] = number(text, _without(everything, rest))
         return cls(
-            text=np.array([text for text, _ in numbers], int),
+            text=np.array([text for text, _ in numbered], int),
             kept=np.stack(kept),
             whole=np.array(whole),
             without_one=without_one,
@@ -301,6 +317,7 @@ def compare(
     *,
     rivals: Sequence[str],
     more_is_better: bool,
+    limit: float = np.inf,
     level: float = 0.05,
     seed: int = 0,
 ) -> Compared:
@@ -311,6 +328,7 @@ def compare(
       values: The measure of each text; NaN, for all methods, where it does not apply.
       rivals: The methods that all others are compared with; those that are not there are left out.
       more_is_better: Whether the greatest mean is the best.
+      limit: The greatest size that the measure can have, beyond which no interval goes.
       level: The level of the tests that tell the best from others.
       seed: The seed of the bootstrap that corrects for several methods.
 
@@ -336,8 +354,8 @@ def compare(
     return Compared(
         texts=count,
         mean=of_all.difference,
-        low=of_all.low,
-        high=of_all.high,
+        low=np.maximum(of_all.low, -limit),
+        high=np.minimum(of_all.high, limit),
         beyond=beyond,
         best=methods[best],
         tied=tuple(methods[row] for row in _tied(values, best, level)),
@@ -350,8 +368,9 @@ def _tied(values: np.ndarray, best: int, level: float) -> list[int]:
     firsts, seconds = np.triu_indices(count, 1)
     differences = values[firsts] - values[seconds]
     error = differences.std(axis=1, ddof=1) / np.sqrt(differences.shape[1])
-    # What is equal in all texts is not told apart.
-    t = np.abs(differences.mean(axis=1)) / np.where(error > 0, error, np.inf)
+    # What is equal in all texts, up to rounding, is not told apart.
+    told = error > _ROUNDING * np.abs(values).max()
+    t = np.abs(differences.mean(axis=1)) / np.where(told, error, np.inf)
     p_values = holm(2 * scipy.stats.t.sf(t, differences.shape[1] - 1))
     with_best = {
         int(first + second) - best: p

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from bert_secrets_jax.contributions.layers import Attended, each_layer, product
 from bert_secrets_jax.data.encoding import Batch
 from bert_secrets_jax.measure.statistics import Marks, Result
-from bert_secrets_jax.model.bert import Bert
+from bert_secrets_jax.model.bert import Bert, BertOutput
 
 # A linear map of vectors [..., D].
 Linear = Callable[[Float[Array, '... D']], Float[Array, '... D']]
@@ -125,7 +125,7 @@ def norms_of_heads(
     bert: Bert, params: Mapping[str, Any], batch: Batch, **options: Any
 ) -> Float[Array, 'B L N T S']:
     """Return ||alpha_ij f_h(x_j)|| in the place of the maps of a batch (`stream`, `maps_of`)."""
-    output = bert.apply({'params': params}, **batch.inputs, **options)
+    output = _as_it_is(bert, params, batch, **options)
     return each_layer(lambda _, attended: head_norms(attended), bert, params, output)
 
 
@@ -146,7 +146,7 @@ def mixing_ratios(
     bert: Bert, params: Mapping[str, Any], batch: Batch, **options: Any
 ) -> Float[Array, 'B L 5 T 1']:
     """Return the ratios of `MIXING` with their ways in the place of heads (`stream`, `maps_of`)."""
-    output = bert.apply({'params': params}, **batch.inputs, **options)
+    output = _as_it_is(bert, params, batch, **options)
     ratios = each_layer(lambda *layer: mixing(bert, *layer), bert, params, output)
     return jnp.moveaxis(ratios, -1, 2)[..., None]
 
@@ -155,11 +155,28 @@ def output_norms(
     bert: Bert, params: Mapping[str, Any], batch: Batch, **options: Any
 ) -> Float[Array, 'B L N T 1']:
     """Return the norm of what each head gives to each token in the place of maps."""
-    output = bert.apply({'params': params}, **batch.inputs, **options)
+    output = _as_it_is(bert, params, batch, **options)
     norms = each_layer(
         lambda _, attended: jnp.linalg.norm(attended.given, axis=-1), bert, params, output
     )
     return jnp.moveaxis(norms, -1, 2)[..., None]
+
+
+def _as_it_is(
+    bert: Bert,
+    params: Mapping[str, Any],
+    batch: Batch,
+    *,
+    head_mask: Array | None = None,
+    baseline: str = 'uniform',
+) -> BertOutput:
+    """Return the output of the whole model: what disabled heads would move is moved nowhere."""
+    del baseline  # What a disabled head does, and none is.
+    if head_mask is not None:
+        raise ValueError(
+            'Norms are of what all heads move, and some are disabled here: leave head_mask out.'
+        )
+    return bert.apply({'params': params}, **batch.inputs)
 
 
 def over_tokens(values: Float[Array, 'L N T 1'], marks: Marks) -> Result:

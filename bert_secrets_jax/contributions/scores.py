@@ -92,7 +92,9 @@ def token_scores(
       pretrained: A model with a classifier of texts, or a regression.
       texts: Strings, pairs of strings or examples (see `as_examples`); all single sentences, or all
         pairs.
-      methods: The names of the methods, of `METHODS`.
+      methods: The names of the methods: 'random', 'attention' (of the last layer), 'rollout',
+        'flow', 'value zeroing', 'ALTI', 'GlobEnc', 'DecompX', 'gradient x input' or
+        'gradient norm'.
       seed: The seed of the random scores.
       max_length: The greatest number of tokens. Longer inputs are cut.
       tokens_per_batch: The greatest number of rows times padded length of a batch.
@@ -119,9 +121,15 @@ def token_scores(
 
 def check_methods(methods: Sequence[str]) -> None:
     """Raise ValueError for a method that does not exist or comes twice, or if there is none."""
-    unknown = [each for each in methods if each not in METHODS]
-    if unknown or not methods or len(set(methods)) < len(methods):
-        raise ValueError(f'Methods are {either(METHODS)}, each once, not {list(methods)}.')
+    given = [methods] if isinstance(methods, str) else list(methods)
+    unknown = [each for each in given if each not in METHODS]
+    if unknown or not given or len(set(given)) < len(given) or isinstance(methods, str):
+        spelt = {each.lower(): each for each in METHODS}
+        meant = [spelt[each.lower()] for each in unknown if str(each).lower() in spelt]
+        hint = f' Did you mean {either(tuple(meant))}?' if meant else ''
+        raise ValueError(
+            f'Methods are a list of {either(METHODS)}, each once, not {methods!r}.{hint}'
+        )
 
 
 def scores_of(

@@ -1,38 +1,17 @@
 """Attention maps of whole examples with their tokens, to look at."""
 
 import dataclasses
-import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import jax
 import numpy as np
-import scipy.special
 from jaxtyping import Float, Int, Shaped
 
-from bert_secrets_jax.brief import brief, either
-from bert_secrets_jax.contributions.decomposition import check_classifies
-from bert_secrets_jax.contributions.norms import shares_of_norms
-from bert_secrets_jax.contributions.rollout import attention_graph, rollout
-from bert_secrets_jax.contributions.scores import TokenScores, scores_of
-from bert_secrets_jax.data.encoding import WORD, Batch, Encoded, tokenize
-from bert_secrets_jax.data.tasks import Text, as_examples
+from bert_secrets_jax.brief import brief
+from bert_secrets_jax.data.encoding import Encoded
 from bert_secrets_jax.measure.stream import MapsOf, learned_maps
-from bert_secrets_jax.measure.words import named_words, word_maps
-from bert_secrets_jax.model.bert import Bert
-from bert_secrets_jax.model.weights import Pretrained, check_whole
-
-
-def rollouts(bert: Bert, params: Mapping, batch: Batch) -> Float[jax.Array, 'B L 1 T S']:
-    """Return how much of each input token reaches each token up to each layer (`rollout`)."""
-    return rollout(attention_graph(learned_maps(bert, params, batch)))[:, :, None]
-
-
-# What maps can show: the weights of attention; the norms of what heads give, as shares of a row
-# (Kobayashi et al. 2020); and what reaches a token through all layers below, one map for all heads
-# of a layer (Abnar and Zuidema 2020).
-KINDS: Mapping[str, MapsOf] = types.MappingProxyType(
-    {'weights': learned_maps, 'norms': shares_of_norms, 'rollout': rollouts}
-)
+from bert_secrets_jax.measure.words import word_maps
+from bert_secrets_jax.model.weights import Pretrained
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,8 +24,8 @@ class TokenMaps:
       second: The position of the first token of the second text; None if there is only one text.
       word: [T] The number of the word that each token belongs to; None if it is not known.
       words: The words, as they are written; None if they are not known.
-      further: Further maps by their kind (see `KINDS`): [L, N, T, T], or [L, 1, T, T] if all heads
-        of a layer share one.
+      further: Further maps by their kind (`attention_maps`): [L, N, T, T], or [L, 1, T, T] if all
+        heads of a layer share one.
       scores: How much each token counts for the prediction, [T], by the name of the method.
       prediction: What the model predicts for the text, such as 'yes (0.93)'; empty if nothing.
     """
@@ -120,89 +99,6 @@ class TokenMaps:
         )
 
 
-def attention_maps(
-    pretrained: Pretrained,
-    texts: Sequence[Text],
-    *,
-    max_length: int = 128,
-    kinds: Sequence[str] = ('weights',),
-    methods: Sequence[str] = (),
-) -> list[TokenMaps]:
-    """Return the maps of all heads on each of a few texts.
-
-        maps, = bs.attention_maps(pretrained, ['The cat saw itself.'])
-
-    All maps stay in memory, L x N x T x T numbers for each text; use `collect` for a corpus.
-
-        bs.attention_maps(pretrained, texts, kinds=('weights', 'norms', 'rollout'))
-
-    Args:
-      pretrained: The model.
-      texts: Strings, pairs of strings or examples (see `as_examples`); all single sentences, or all
-        pairs.
-      max_length: The greatest number of tokens. Longer inputs are cut.
-      kinds: What the maps show, of `KINDS`. The weights are always there.
-      methods: The methods by which the tokens are scored, of `contributions.scores.METHODS`. They
-        need a model that classifies texts.
-
-    Raises:
-      TypeError: The model or the texts are something else.
-      ValueError: There are no texts, or single sentences are mixed with pairs; a kind or a method
-        is unknown; scores are asked of a model without a classifier; or heads were removed from
-        the model.
-    """
-    check_whole(pretrained)
-    unknown = [kind for kind in kinds if kind not in KINDS]
-    if unknown or isinstance(kinds, str):
-        raise ValueError(f'Kinds of maps are a list of {either(tuple(KINDS))}, not {kinds!r}.')
-    examples = as_examples(texts)
-    encoded = tokenize(pretrained.tokenizer, examples, max_length=max_length)
-    scored = None
-    if methods:
-        check_classifies(pretrained)
-        scored = scores_of(
-            pretrained,
-            encoded,
-            methods=methods,
-            seed=0,
-            max_length=max_length,
-            tokens_per_batch=2048,
-            mesh=None,
-        )
-    found = []
-    kinds = dict.fromkeys(['weights', *kinds])
-    for example, maps in enumerate(_each(pretrained, encoded, range(len(examples)), kinds)):
-        attentions = maps.pop('weights')
-        ids = encoded.input_ids[example, : attentions.shape[-1]].tolist()
-        second = np.flatnonzero(encoded.text[example] == 1)
-        texts = examples[example].text_a, examples[example].text_b
-        found.append(
-            TokenMaps(
-                tokens=pretrained.tokenizer.convert_ids_to_tokens(ids),
-                attentions=attentions,
-                second=int(second[0]) if len(second) else None,
-                word=encoded.marks[WORD][example, : len(ids)],
-                words=named_words(encoded, example, texts),
-                further=maps,
-                **(_scores(pretrained, scored, example) if scored else {}),
-            )
-        )
-    return found
-
-
-def _scores(pretrained: Pretrained, scored: TokenScores, example: int) -> dict:
-    logits = scored.logits[example].astype(np.float64)
-    top = int(logits.argmax())
-    prediction = f'{logits[0]:.3g}'
-    if len(logits) > 1:
-        share = scipy.special.softmax(logits)[top]
-        prediction = f'{pretrained.config.label_names[top]} ({share:.2f})'
-    scores = {
-        method: np.asarray(values[example], np.float32) for method, values in scored.scores.items()
-    }
-    return {'scores': scores, 'prediction': prediction}
-
-
 def each_map(
     pretrained: Pretrained, encoded: Encoded, chosen: Iterable[int]
 ) -> Iterator[Float[np.ndarray, 'L N _ _']]:
@@ -213,16 +109,25 @@ def each_map(
       encoded: The tokenised examples.
       chosen: The numbers of the examples.
     """
-    for maps in _each(pretrained, encoded, chosen, ['weights']):
+    for maps in each_kind(pretrained, encoded, chosen, {'weights': learned_maps}):
         yield maps['weights']
 
 
-def _each(
-    pretrained: Pretrained, encoded: Encoded, chosen: Iterable[int], kinds: Iterable[str]
-) -> Iterator[dict[str, np.ndarray]]:
+def each_kind(
+    pretrained: Pretrained, encoded: Encoded, chosen: Iterable[int], kinds: Mapping[str, MapsOf]
+) -> Iterator[dict[str, Float[np.ndarray, 'L _ _ _']]]:
+    """Yield maps of several kinds of some examples, float32 and without padding.
+
+    Args:
+      pretrained: The model.
+      encoded: The tokenised examples.
+      chosen: The numbers of the examples.
+      kinds: The functions that give the maps, by the name of the kind.
+    """
+
     @jax.jit
     def forward(params, batch):
-        return {kind: KINDS[kind](pretrained.bert, params, batch) for kind in kinds}
+        return {kind: maps_of(pretrained.bert, params, batch) for kind, maps_of in kinds.items()}
 
     longest = encoded.input_ids.shape[1]
     for example in chosen:

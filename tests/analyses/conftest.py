@@ -17,6 +17,8 @@ _TEXTS = (
     ('the old teacher chased it .', 'a cat liked the house and she ran .'),
 )
 
+_PLAIN = bs.analyses.TextSettings(max_length=32)
+
 
 @pytest.fixture(scope='package')
 def texts():
@@ -177,7 +179,7 @@ def results(model, masked_lm, tuned, texts, settings):
     found['claims'] = analyses.claims(*found.values(), **subject)
     of_claims = list(found.values())
     found['comparison'] = analyses.comparison(
-        {'MRPC': of_claims, 'own': [analyses.special_tokens(model, few, **common)]},
+        {'MRPC': of_claims, 'own': [analyses.special_tokens(model, few, settings=_PLAIN, **subject)]},
         missing={'own': ['patterns']},
     )
     return found

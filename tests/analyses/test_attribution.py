@@ -13,12 +13,12 @@ METHODS = ('random', 'rollout', 'DecompX', 'gradient x input')
 TEXTS = 60
 
 
-def result_of(*, rank, tokens=20, learnt=('accuracy', 0.9, 0.5, 1e-6), classes=2):
+def result_of(*, rank, tokens=20, learnt=('accuracy', 0.9, 0.5, 1e-6), classes=2, fall=0.1):
     """A result with these means of the rank correlations, and falls that are noise alone."""
     rng = np.random.default_rng(0)
     signed = np.full((len(METHODS), TEXTS), np.nan)
     signed[2:] = rng.normal(0.3, 0.1, (2, TEXTS))
-    falls = rng.normal(0.2, 0.1, (2, len(METHODS), len(SHARES), TEXTS))
+    falls = rng.normal(2 * fall, fall, (2, len(METHODS), len(SHARES), TEXTS))
     ranks = np.array(rank)[:, None] + rng.normal(0, 0.1, (len(METHODS), TEXTS))
     if tokens < 3:
         ranks[:] = np.nan
@@ -52,7 +52,10 @@ def test_the_best_method_is_said_where_it_can_be_told():
     assert best.low < 0.6 < best.high and 'of random tokens 0.0' in best.sentence.replace('-', '')
     # Falls are the same for all.
     tied = finding(result, 'best method: comprehensiveness')
-    assert 'It cannot be told apart from' in tied.sentence
+    assert 'nothing explains this model better than random tokens as far as 60' in tied.sentence
+    close = finding(result_of(rank=(0.0, 0.6, 0.6, 0.1)), 'best method: rank correlation')
+    assert 'explains this model best' in close.sentence
+    assert 'It cannot be told apart from' in close.sentence
     beyond = finding(result, 'better than random: rank correlation')
     assert (
         beyond.estimate == 3
@@ -90,6 +93,36 @@ def test_warnings_come_first():
     assert first.warning and first.sentence.startswith('Not learnt: the model has accuracy')
     unknown = dataclasses.replace(lost, learnt=None)
     assert not any(each.warning for each in unknown.findings())
+
+
+def test_what_cannot_be_told_is_said_by_its_cause():
+    flat = result_of(rank=(0.0, 0.2, 0.6, 0.1), fall=0)
+    first, *_ = flat.findings()
+    assert (
+        first.warning and 'does not change (fall of the probability: at most 0)' in first.sentence
+    )
+    assert 'nothing explains' in finding(flat, 'best method: comprehensiveness').sentence
+    whole = result_of(rank=(0.0, 0.2, 0.6, 0.1))
+    test = dataclasses.replace(
+        whole.test, tokens=np.array([14]), rank=whole.test.rank[:, :1],
+        signed=whole.test.signed[:, :1], comprehensiveness=whole.test.comprehensiveness[..., :1],
+        sufficiency=whole.test.sufficiency[..., :1],
+    )  # fmt: skip
+    one = dataclasses.replace(whole, test=test)
+    (warning,) = [each.sentence for each in one.findings() if each.warning]
+    assert warning.startswith('Of 1 given, 1 can tell methods apart, and two are needed')
+    # A text without tokens counts for nothing.
+    test = dataclasses.replace(
+        whole.test, comprehensiveness=whole.test.comprehensiveness.copy(),
+        tokens=np.append(whole.test.tokens[:-1], 0),
+    )  # fmt: skip
+    test.comprehensiveness[..., -1] = np.nan
+    empty = dataclasses.replace(whole, test=test)
+    curves = empty.frames()['curves']
+    assert curves['mean'].notna().all()
+    expected = whole.test.comprehensiveness[0, 0, :-1].mean()
+    assert curves['mean'][0] == pytest.approx(expected)
+    assert empty.compared['comprehensiveness'].texts == TEXTS - 1
 
 
 def test_values_of_a_regression_have_no_probability():

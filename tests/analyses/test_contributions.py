@@ -190,7 +190,8 @@ def test_texts_without_full_stops(model):
 
 def test_before_or_after_attention(found):
     assert not any('LayerNorm stands before' in note for note in found.notes())
-    before = dataclasses.replace(found, norm_first=True)
+    moved = dataclasses.replace(found.moved, norm_first=True)
+    before = dataclasses.replace(found, moved=moved)
     assert any('LayerNorm stands before' in note for note in before.notes())
 
 

@@ -176,7 +176,7 @@ def test_what_was_computed_is_read(model, scores, tested, monkeypatch):
     again = faithfulness(model, encoded, scores, max_length=24, folder=folder)
     np.testing.assert_array_equal(again.comprehensiveness, found.comprehensiveness)
     for share in (0.0, 1.0):
-        with pytest.raises(ValueError, match='Shares lie between'):
+        with pytest.raises(ValueError, match='Shares are a list'):
             faithfulness(model, encoded, scores, shares=(share,))
 
 
@@ -199,8 +199,42 @@ def test_regressions_and_models_without_classifier(model, untyped):
     bare = dataclasses.replace(model.config, label_names=())
     with pytest.raises(ValueError, match='this model has none'):
         token_scores(dataclasses.replace(model, bert=bs.Bert(bare)), ['the cat'])
-    with pytest.raises(ValueError, match="Methods are 'random'"):
+    with pytest.raises(ValueError, match="Methods are a list of 'random'"):
         token_scores(model, ['the cat'], methods=['saliency'])
+    with pytest.raises(ValueError, match="not 'rollout'"):
+        token_scores(model, ['the cat'], methods='rollout')
+    with pytest.raises(ValueError, match="Did you mean 'ALTI'"):
+        token_scores(model, ['the cat'], methods=['alti'])
+
+
+@pytest.mark.parametrize('shares', [(), (0.5, 0.1, 0.1), (0.0, 0.5), (1.0,)])
+def test_shares_are_checked_before_anything_is_computed(model, shares):
+    with pytest.raises(ValueError, match='Shares are a list of numbers between 0 and 1'):
+        bs.analyses.attribution(model, ['the cat'], shares=shares)
+    with pytest.raises(ValueError, match='shown is the number of texts'):
+        bs.analyses.attribution(model, ['the cat'], shown=-1)
+
+
+@pytest.mark.parametrize('shares', [0.5, '0.5', ('a',), None])
+def test_shares_are_a_list_of_numbers(shares):
+    with pytest.raises(ValueError, match='Shares are a list of numbers between 0 and 1'):
+        module.check_shares(shares)
+
+
+def test_what_is_the_same_in_all_texts_is_not_told_apart():
+    for size in (0.1, 0.2, 0.3):
+        same = np.repeat(size * np.arange(1.0, 4)[:, None], 20, axis=1)
+        found = compare(('a', 'b', 'c'), same, rivals=('a',), more_is_better=True)
+        assert found.best == 'c' and found.tied == ('a', 'b')
+        assert (found.beyond['a'].corrected == 1).all()
+
+
+def test_intervals_stay_where_the_measure_is():
+    values = np.array([[0.9, -0.9, 0.1], [1.0, 0.5, 0.9]])
+    free = compare(('a', 'b'), values, rivals=(), more_is_better=True)
+    assert free.low.min() < -1 and free.high.max() > 1
+    found = compare(('a', 'b'), values, rivals=(), more_is_better=True, limit=1.0)
+    assert (found.low >= -1).all() and (found.high <= 1).all()
 
 
 def world(rng, *, better, methods=6, texts=40):

