@@ -167,7 +167,8 @@ def test_what_losing_them_does(found, results, model, texts):
     )
     said = {each.name: each for each in mine.findings()}[f'losing {BY_WEIGHTS}']
     assert said.estimate == 1 and said.sentence.endswith(
-        'the loss of 1 changes it significantly, and for 1 these examples cannot tell. On average, '
+        'the loss of 1 changes it significantly and perhaps by more, and for 1 these examples '
+        'cannot tell. On average, '
         'the loss of one of them changes it by 2.00 points, and that of another head by 1.00.'
     )
     without = dataclasses.replace(mine, lost=None)
