@@ -95,7 +95,9 @@ def jackknifed(estimate: float, samples: Sequence[np.ndarray]) -> Agreement:
         variance += (len(z) - 1) / len(z) * float(((z - z.mean()) ** 2).sum())
     reach = scipy.stats.t.ppf(0.975, min(map(len, samples)) - 1) * np.sqrt(variance)
     centre = np.arctanh(np.clip(estimate, -_GREATEST, _GREATEST))
-    return Agreement(estimate, float(np.tanh(centre - reach)), float(np.tanh(centre + reach)))
+    low, high = np.tanh(centre - reach), np.tanh(centre + reach)
+    # A correlation of 1 is beyond the transformation, and within its interval all the same.
+    return Agreement(estimate, float(min(low, estimate)), float(max(high, estimate)))
 
 
 def reliability(parts: Float[np.ndarray, 'P *H'], *, seed: int = 0) -> float:

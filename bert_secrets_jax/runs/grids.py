@@ -1,6 +1,7 @@
 """The numbers of every head, found in the frames of any result."""
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,30 +44,52 @@ def head_grids(result: Result) -> dict[str, np.ndarray]:
 
 
 def _grids(frame: 'pandas.DataFrame') -> dict[str, np.ndarray]:
+    grids = {}
+    for told, rows in sets_of_heads(frame, averaged=('seed',)):
+        for name, values in rows.items():
+            if values.dtype.kind == 'f' and not _BESIDE & set(re.split(r'[ _]', str(name))):
+                column = [] if name == 'mean' else [str(name).replace('_', ' ')]
+                grid = values.to_numpy(float).reshape(rows.index.levshape)
+                grids[', '.join(filter(None, [told, *column]))] = grid
+    return grids
+
+
+def sets_of_heads(
+    frame: 'pandas.DataFrame', *, averaged: Sequence[str] = ()
+) -> 'list[tuple[str, pandas.DataFrame]]':
+    """Return the sets of a frame that have all heads, each with a name and its columns of numbers.
+
+    Args:
+      frame: Any frame.
+      averaged: Columns that divide no sets, such as 'seed': rows that differ in these alone are
+        averaged.
+
+    Returns:
+      The name of each set, such as '[SEP]', and its numbers with the index (layer, head), in the
+      order of heads. Empty if the frame has no row for each head.
+    """
     frame, places = _with_places(frame)
     if not places:
-        return {}
+        return []
     layers, heads = (int(each) for each in frame[places].max())
     if len(frame[places].drop_duplicates()) != layers * heads:
-        return {}
-    others = [name for name in frame if name not in (*places, 'seed')]
+        return []
+    others = [name for name in frame if name not in (*places, *averaged)]
     sets, rest = _sets(frame, places, others)
-    values = [
-        name
-        for name in rest
-        if frame[name].dtype.kind == 'f' and not _BESIDE & set(re.split(r'[ _]', str(name)))
-    ]
-    grids = {}
+    numbers = [name for name in rest if frame[name].dtype.kind in 'iuf']
+    found = []
     for key, rows in frame.groupby(sets, sort=False) if sets else [((), frame)]:
-        means = rows.groupby(places)[values].mean()
         told = [
             f'{name} {each:g}' if frame[name].dtype.kind in 'iuf' else str(each)
             for name, each in zip(sets, key, strict=True)
         ]
-        for name in values:
-            column = [] if name == 'mean' else [str(name).replace('_', ' ')]
-            grids[', '.join([*told, *column])] = means[name].to_numpy(float).reshape(layers, heads)
-    return grids
+        means = rows.groupby(places)[numbers].mean()
+        # Numbers of their own keep their type: counts stay whole.
+        whole = len(rows) == layers * heads
+        found.append(
+            (', '.join(told), rows.set_index(places)[numbers].sort_index() if whole else means)
+        )
+    return found
 
 
 def _with_places(frame: 'pandas.DataFrame') -> 'tuple[pandas.DataFrame, list[str]]':

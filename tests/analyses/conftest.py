@@ -179,7 +179,10 @@ def results(model, masked_lm, tuned, texts, settings):
     found['claims'] = analyses.claims(*found.values(), **subject)
     of_claims = list(found.values())
     found['comparison'] = analyses.comparison(
-        {'MRPC': of_claims, 'own': [analyses.special_tokens(model, few, settings=_PLAIN, **subject)]},
+        {
+            'MRPC': of_claims,
+            'own': [analyses.special_tokens(model, few, settings=_PLAIN, **subject)],
+        },
         missing={'own': ['patterns']},
     )
     return found
