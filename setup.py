@@ -34,7 +34,8 @@ EXTRAS = {
     'docs': ['pdoc>=15'],
     'notebook': ['ipykernel>=6', 'nbclient>=0.10'],
     # Pages are tested in the Chromium of the machine, if it has one.
-    'browser': ['playwright>=1.50'],
+    # What axe-core finds is a failure, too.
+    'browser': ['playwright>=1.50', 'axe-playwright-python>=0.1.4'],
     # PyTorch is what users would use instead: parity tests and benchmarks only.
     'bench': ['torch>=2.4'],
 }

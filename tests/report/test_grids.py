@@ -1,5 +1,6 @@
 """Grids of heads and links to heads: any frame with a row for each head takes part."""
 
+import pathlib
 import re
 
 import numpy as np
@@ -172,6 +173,24 @@ def test_search_finds_heads_and_sentences(visit, tmp_path, parts):
     assert tab.locator('.search li').all_inner_texts() == ['Nothing on this page.']
     tab.keyboard.press('Escape')
     assert tab.locator('.search ul').is_hidden()
+
+
+@pytest.mark.parametrize('theme', ['light', 'dark'])
+def test_axe_finds_nothing_that_shuts_anybody_out(visit, tmp_path, parts, theme):
+    axe = pytest.importorskip('axe_playwright_python')
+    maps = TokenMaps(['[CLS]', 'it', '[SEP]'], np.full((2, 3, 3, 3), 1 / 3))
+    page = written(tmp_path, [*parts, Part('maps', Shown(maps={'it': [maps]}))])
+    tab = visit(page, color_scheme=theme, bypass_csp=True)
+    tab.click('.bs-grids summary')
+    tab.click('.bs-atlas a[href="#L1-H1"]')
+    tab.evaluate((pathlib.Path(axe.__file__).parent / 'axe.min.js').read_text('utf-8'))
+    found = tab.evaluate('axe.run()')
+    assert len(found['passes']) > 20
+    assert [
+        (each['id'], each['nodes'][0]['html'])
+        for each in found['violations']
+        if each['impact'] in ('serious', 'critical')
+    ] == []
 
 
 @pytest.mark.parametrize(('theme', 'colour'), [('light', 255), ('dark', 0x16)])
