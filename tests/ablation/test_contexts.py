@@ -8,7 +8,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from tests.ablation.test_sweep import batch_of
-from tests.conftest import random_inputs, random_params, relative
+from tests.conftest import forward, random_inputs, random_params, relative
 from tests.model import numpy_bert
 
 
@@ -48,7 +48,7 @@ def test_other_model_types_give_what_their_model_gives(config, model_type):
     bert = bs.Bert(config)
     params = random_params(bert)
     inputs = random_inputs(bert.config, lengths=(9, 4, 6), length=9, seed=1)
-    contexts = np.asarray(bert.apply({'params': params}, **inputs).contexts)
+    contexts = np.asarray(forward(bert, params, inputs).contexts)
     real = inputs['attention_mask'].astype(bool)
     found = bs.mean_contexts(bs.Pretrained(bert, params, None), [batch_of(inputs)])
     expected = contexts.swapaxes(1, 2)[real].mean(axis=0)

@@ -10,7 +10,7 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.ablation import resumable
 from bert_secrets_jax.ablation.masked_lm import assess_losses
 from bert_secrets_jax.model import attention
-from tests.conftest import random_params, relative
+from tests.conftest import forward, random_params, relative
 
 TEXTS = [
     'the cat saw a big red house and the dog ran',
@@ -143,9 +143,10 @@ def test_losses_equal_those_of_forward_passes(model_of, model_type, baseline):
         masks = masks[:1]
     for mask, losses in zip(masks, found.losses, strict=False):
         for batch in masked.batches:
-            logits = model.bert.apply(
-                {'params': model.params},
-                **batch.inputs,
+            logits = forward(
+                model.bert,
+                model.params,
+                batch.inputs,
                 head_mask=mask,
                 baseline='mean'
                 if replacement is not None

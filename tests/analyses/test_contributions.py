@@ -16,6 +16,7 @@ from bert_secrets_jax.analyses.contributions import (
 )
 from bert_secrets_jax.contributions.norms import MIXING
 from bert_secrets_jax.measure.tables import HeadTable
+from tests.conftest import forward
 
 
 @pytest.fixture(scope='module')
@@ -44,7 +45,7 @@ def by_hand(model, example):
     """The numbers of one text, without batches or padding, in float64."""
     (batch,) = bs.encode(model.tokenizer, [example], max_length=32)
     real = int(batch.lengths[0])
-    output = model.bert.apply({'params': model.params}, **batch.inputs)
+    output = forward(model.bert, model.params, batch.inputs)
     maps = np.asarray(output.attentions, np.float64)[0, :, :, :real, :real]
     states = np.asarray(output.hidden_states, np.float64)[0, :, :real]
     pieces = model.tokenizer.convert_ids_to_tokens(batch.input_ids[0, :real].tolist())

@@ -12,7 +12,7 @@ from bert_secrets_jax.analyses.look_at import COUNTED, STATISTICS, count_over_ha
 from bert_secrets_jax.data.tasks import as_examples
 from bert_secrets_jax.measure.gradients import TYPES
 from bert_secrets_jax.measure.tables import HeadTable
-from tests.conftest import random_params
+from tests.conftest import forward, random_params
 
 
 @pytest.fixture(scope='module')
@@ -31,7 +31,7 @@ def test_the_numbers_are_those_of_each_text(looked, masked_lm, texts):
     for example in texts:
         (batch,) = bs.encode(masked_lm.tokenizer, [example], max_length=32)
         real = int(batch.lengths[0])
-        maps = masked_lm.bert.apply({'params': masked_lm.params}, **batch.inputs).attentions
+        maps = forward(masked_lm.bert, masked_lm.params, batch.inputs).attentions
         maps = np.asarray(maps, np.float64)[0, :, :, :real, :real]
         ids = batch.input_ids[0, :real]
         pieces = np.array(masked_lm.tokenizer.convert_ids_to_tokens(ids.tolist()))

@@ -9,7 +9,7 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.contributions import norms
 from bert_secrets_jax.contributions.layers import Attended, each_layer
 from bert_secrets_jax.measure import stream
-from tests.conftest import random_params, relative
+from tests.conftest import forward, random_params, relative
 
 PAIRS = [
     ('the cat saw a dog , and it ran .', 'she liked the small bird .'),
@@ -100,7 +100,7 @@ def test_all_are_those_of_vectors_written_out(config, tokenizer, model_type, sca
 
     @jax.jit
     def measured(params):
-        output = bert.apply({'params': params}, **batch.inputs)
+        output = forward(bert, params, batch.inputs)
         found = each_layer(pairs, bert, params, output)
         found |= {
             'norms': norms.norms_of_heads(bert, params, batch),

@@ -20,7 +20,7 @@ from bert_secrets_jax.patterns.sample import (
     row_of,
     write_maps,
 )
-from tests.conftest import ROOT
+from tests.conftest import ROOT, forward
 from tests.experiments.conftest import checkpoints, error_line, kept, read, run, settings
 
 
@@ -216,7 +216,7 @@ def test_relations_of_ones_own_and_no_spacy(checkpoint, tmp_path, run_here):
     expected = []
     for example, (query, key) in zip(examples, ((7, 2), (5, 2)), strict=True):
         (batch,) = bs.encode(model.tokenizer, [example], max_length=32)
-        output = model.bert.apply({'params': model.params}, **batch.inputs)
+        output = forward(model.bert, model.params, batch.inputs)
         expected.append(output.attentions[0, :, :, query, key])
     found = [float(r['mean']) for r in rows if r['statistic'] == 'anaphor to antecedent']
     np.testing.assert_allclose(found, np.mean(expected, axis=0).ravel(), atol=2e-6)

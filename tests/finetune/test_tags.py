@@ -13,7 +13,7 @@ from bert_secrets_jax.finetune import answers, losses, metrics, tags, train
 from bert_secrets_jax.model.bert import Bert, init_params
 from bert_secrets_jax.model.config import MASKED_LM, QUESTIONS, TOKENS
 from bert_secrets_jax.model.weights import Pretrained
-from tests.conftest import WORDS
+from tests.conftest import WORDS, forward
 
 SETTINGS = {
     'epochs': 8, 'batch_size': 8, 'micro_batch': 8, 'learning_rate': 5e-3, 'max_length': 16,
@@ -253,7 +253,7 @@ def test_what_is_exported_is_read_by_transformers(learnt):
         name: torch.tensor(np.asarray(each), dtype=torch.long)
         for name, each in batch.inputs.items()
     }
-    ours = model.bert.apply({'params': model.params}, **batch.inputs).logits
+    ours = forward(model.bert, model.params, batch.inputs).logits
     with torch.no_grad():
         expected = theirs.eval()(**inputs).logits.numpy()
     real = batch.marks['token']

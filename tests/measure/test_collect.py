@@ -16,7 +16,7 @@ from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.measure import statistics, stream
 from bert_secrets_jax.measure.collect import collect, compare
 from bert_secrets_jax.model.weights import Pretrained
-from tests.conftest import WORDS
+from tests.conftest import WORDS, forward
 from tests.model import numpy_bert
 
 STATISTICS = {
@@ -212,7 +212,7 @@ def test_links_and_places_in_one_pass(pretrained, tokenizer, examples):
     found = stream.stream((pretrained,), marked, measures, keep_values=True)
 
     (whole,) = encode_all(tokenizer, examples, tokens_per_batch=10**6, buckets=())
-    maps = pretrained.bert.apply({'params': pretrained.params}, **whole.inputs).attentions
+    maps = forward(pretrained.bert, pretrained.params, whole.inputs).attentions
     has_links = (links[..., 2] >= 0).any(axis=1)
     expected = np.full((23, 3, 4), np.nan, np.float32)
     assert sorted(found['places']) == list(range(23))

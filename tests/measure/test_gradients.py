@@ -19,7 +19,7 @@ from bert_secrets_jax.measure.gradients import (
     masked_lm_loss,
     with_labels,
 )
-from tests.conftest import random_params, relative
+from tests.conftest import forward, random_params, relative
 
 PAIRS = [
     ('the cat saw a dog , and it ran .', 'she liked the small bird .'),
@@ -54,7 +54,7 @@ def test_gradients_are_slopes(masked_lm_of, model_type):
 
     @jax.jit
     def losses(change):
-        output = model.bert.apply({'params': model.params}, **batch.inputs, map_change=change)
+        output = forward(model.bert, model.params, batch.inputs, map_change=change)
         return masked_lm_loss(output, batch)
 
     found = absolute_gradients(masked_lm_loss)(model.bert, model.params, batch)
@@ -77,7 +77,7 @@ def test_the_loss_of_a_masked_lm(masked_lm_of):
     model = masked_lm_of('bert')
     masked = mask_words(model.tokenizer, PAIRS, max_length=24)
     (batch,) = masked.batches
-    output = model.bert.apply({'params': model.params}, **batch.inputs)
+    output = forward(model.bert, model.params, batch.inputs)
     logits = np.asarray(output.logits, np.float64)
     likely = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
     for row, found in enumerate(masked_lm_loss(output, batch)):
@@ -135,7 +135,7 @@ def test_the_loss_of_a_task(config, tokenizer, names):
         (batch,) = encode(tokenizer, [PAIRS[row]], max_length=24, buckets=())
 
         def alone(change, batch=batch, row=row):
-            output = bert.apply({'params': model.params}, **batch.inputs, map_change=change)
+            output = forward(bert, model.params, batch.inputs, map_change=change)
             return loss_per_example(output.logits, jnp.asarray(labels[row : row + 1]))[0]
 
         gradients = np.abs(jax.grad(alone)(jnp.zeros((1, 3, 4, 24, 24))))[0]

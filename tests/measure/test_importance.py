@@ -11,7 +11,7 @@ from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.finetune.losses import loss_per_example
 from bert_secrets_jax.measure.gradients import with_labels
 from bert_secrets_jax.measure.importance import head_importance, normalised, token_gradients
-from tests.conftest import random_params, relative
+from tests.conftest import forward, random_params, relative
 
 PAIRS = [
     ('the cat saw a dog , and it ran .', 'she liked the small bird .'),
@@ -44,9 +44,7 @@ def slopes(model, batch, mask):
 
     @jax.jit
     def losses(mask):
-        output = model.bert.apply(
-            {'params': model.params}, **batch.inputs, head_mask=mask, baseline='zero'
-        )
+        output = forward(model.bert, model.params, batch.inputs, head_mask=mask, baseline='zero')
         return task_loss(output, batch)
 
     found = np.zeros((len(batch.example), *mask.shape))

@@ -10,6 +10,7 @@ import bert_secrets_jax as bs
 from bert_secrets_jax import catalogue
 from bert_secrets_jax.data.annotation import Annotation, Link, Span
 from bert_secrets_jax.measure.catalogue import named, relation
+from tests.conftest import forward
 
 
 def by_hand(maps, words):
@@ -89,7 +90,7 @@ def test_maps_of_a_model_between_words(model_and_texts):
     model, texts = model_and_texts
     encoded = bs.tokenize(model.tokenizer, texts)
     (batch,) = bs.encode(model.tokenizer, texts, fewest=9)
-    output = model.bert.apply({'params': model.params}, **batch.inputs)
+    output = forward(model.bert, model.params, batch.inputs)
     for row, example in enumerate(batch.example):
         if example >= 0:
             length = batch.input_ids.shape[1]

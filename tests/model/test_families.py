@@ -14,7 +14,7 @@ from bert_secrets_jax.model import attention
 from bert_secrets_jax.model.bert import all_layers, init_params, own_layers
 from bert_secrets_jax.model.config import GLOBAL, LOCAL, read_config, write_config
 from bert_secrets_jax.model.weights import save_pretrained, tensors_from_params
-from tests.conftest import random_inputs, random_params, relative
+from tests.conftest import forward, random_inputs, random_params, relative
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_variants_equal_pytorch(config, theirs, tmp_path, variant):
     ours = bs.from_pretrained(tmp_path)
     for name, value in settings.items():
         assert getattr(ours.config, name) == value
-    found = ours.bert.apply({'params': ours.params}, **inputs)
+    found = forward(ours.bert, ours.params, inputs)
     np.testing.assert_allclose(found.logits, expected.logits.detach(), atol=5e-6)
     maps = np.stack([maps.detach() for maps in expected.attentions], axis=1)
     np.testing.assert_allclose(found.attentions, maps, atol=5e-6)
@@ -99,7 +99,7 @@ def test_contacts_equal_pytorch(config, theirs, tmp_path):
     inputs['input_ids'] = ids
     ours = bs.from_pretrained(tmp_path)
     assert ours.config.add_contact_head
-    found = np.asarray(ours.bert.apply({'params': ours.params}, **inputs).contacts)
+    found = np.asarray(forward(ours.bert, ours.params, inputs).contacts)
     given = as_torch(config, inputs)
     expected = model.predict_contacts(given['input_ids'], given['attention_mask']).detach().numpy()
     for row, length in enumerate((11, 6, 4)):
@@ -128,7 +128,7 @@ def test_frequencies_of_a_file_are_its_own(config, theirs, tmp_path):
         expected = model(**as_torch(config, inputs)).logits
     ours = bs.from_pretrained(tmp_path)
     assert ours.config.rope_frequencies == tuple(rounded.tolist())
-    found = ours.bert.apply({'params': ours.params}, **inputs).logits
+    found = forward(ours.bert, ours.params, inputs).logits
     np.testing.assert_allclose(found, expected, atol=5e-6)
     exact = bs.Bert(dataclasses.replace(ours.config, rope_frequencies=None))
     moved = np.abs(exact.apply({'params': ours.params}, **inputs).logits - found).max()
@@ -182,7 +182,7 @@ def test_local_layers_see_their_window(config):
     inputs = random_inputs(bert.config, lengths=(11, 6), length=11, seed=5)
     masks = np.ones((3, 4), np.float32)
     masks[1, 2] = 0
-    found = bert.apply({'params': params}, **inputs, head_mask=masks)
+    found = forward(bert, params, inputs, head_mask=masks)
     maps = np.asarray(found.attentions)
     far = np.abs(np.arange(11)[:, None] - np.arange(11)) > 2
     real = inputs['attention_mask'].astype(bool)

@@ -19,6 +19,7 @@ from bert_secrets_jax.probes.forms import (
     candidate_vectors,
 )
 from bert_secrets_jax.probes.train import cross_entropy, train_probes
+from tests.conftest import forward
 from tests.probes.conftest import LETTERS, parse_of, random_parses
 
 FEW = {'max_length': 32, 'seeds': 2}
@@ -116,7 +117,7 @@ def alone(pretrained, parse, vectors) -> Sentence:
     """Return what a probe reads of a sentence whose words are wordpieces."""
     encoded = pretrained.tokenizer(parse.example.text_a, return_tensors='np')
     inputs = {name: np.asarray(each, np.int32) for name, each in encoded.items()}
-    maps = pretrained.bert.apply({'params': pretrained.params}, **inputs).attentions
+    maps = forward(pretrained.bert, pretrained.params, inputs).attentions
     length = maps.shape[-1]
     maps = maps.reshape(-1, length, length)
     # [CLS] comes first, and stands behind the words here.

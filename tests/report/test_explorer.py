@@ -126,6 +126,29 @@ def test_what_does_not_fit_is_named():
         Explorer({'a': [TokenMaps(WORDS, maps[0].attentions, scores=scores)]})
 
 
+def test_lines_stand_beside_a_map_and_follow_the_pointed_row(visit, pair):
+    tab = visit(page(pair))
+    assert tab.locator('label:has-text("lines beside the map")').is_hidden()
+    tab.locator('.bs-explorer .head').nth(1).click()
+    tab.check('label:has-text("lines beside the map") input')
+    drawn = tab.locator('svg.lines')
+    # Two models and their difference.
+    assert drawn.count() == 3
+    tab.keyboard.press('Tab')
+    tab.locator('.maps').focus()
+    for key in ('ArrowDown', 'ArrowDown'):
+        tab.keyboard.press(key)
+    shown = drawn.first.locator('line:not(.off)')
+    weights = pair.maps['as it is'][0].attentions[0, 1, 2]
+    # A line for each weight that can be seen, as strong as the weight.
+    assert shown.count() == (weights >= 0.0195).sum()
+    opacity = sorted(float(each.get_attribute('opacity')) for each in shown.all())
+    assert opacity == pytest.approx(sorted(weights[weights >= 0.0195]), abs=0.003)
+    assert drawn.first.locator('text.on').all_text_contents() == ['[CLS]', 'cat']
+    tab.uncheck('label:has-text("lines beside the map") input')
+    assert drawn.count() == 0
+
+
 def test_a_click_opens_a_head_and_the_pointer_reads_its_weights(visit, pair):
     tab = visit(page(pair), viewport={'width': 1300, 'height': 900})
     assert tab.locator('.head').count() == 6 and not tab.locator('.detail').is_visible()
