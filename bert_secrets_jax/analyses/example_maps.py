@@ -120,16 +120,22 @@ def example_maps(
     if tuned is not None:
         models['fine-tuned'] = one_model(tuned)
     maps = {
-        name: tuple(attention_maps(model, chosen, max_length=max_length, **_shown(model)))
-        for name, model in models.items()
+        name: tuple(maps_of(model, chosen, max_length=max_length)) for name, model in models.items()
     }
     return ExampleMaps(subject, maps, telling_heads(tables) if tables else {})
 
 
-def _shown(model: Pretrained) -> dict[str, Sequence[str]]:
-    """Return the kinds of maps and the methods that apply to a model."""
+def maps_of(model: Pretrained, texts: Sequence[Text], *, max_length: int = 128) -> list[TokenMaps]:
+    """Return the maps of a few texts, of all kinds and with the scores of all methods that apply.
+
+    Args:
+      model: The model.
+      texts: The texts.
+      max_length: The greatest number of tokens. Longer inputs are cut.
+    """
     classifies = model.config.head == SEQUENCES and model.config.num_labels
-    return {'kinds': tuple(KINDS), 'methods': _METHODS if classifies else ()}
+    methods = _METHODS if classifies else ()
+    return attention_maps(model, texts, max_length=max_length, kinds=tuple(KINDS), methods=methods)
 
 
 def choose(

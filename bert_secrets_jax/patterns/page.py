@@ -4,9 +4,6 @@ It shows one map at a time. The keys 1 to 5 choose a class, and u takes the last
 choice is written to a CSV file at once: the last row of a map holds, and an empty class means that
 a choice was taken back. A page that is opened again goes on with the first map without a label.
 Several pages may share a file, in one process or in several.
-
-Only this machine can reach the page, but all that runs on it can, and so can the pages of any site
-in its browser. So every request is checked before it does anything; see `_check_sender`.
 """
 
 import base64
@@ -18,15 +15,13 @@ import http.server
 import io
 import json
 import pathlib
-import socket
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
-from email.message import Message
 from importlib import resources
 from typing import Any
 
-from bert_secrets_jax.files import locked, parse_json, write_csv
+from bert_secrets_jax.files import locked, write_csv
+from bert_secrets_jax.local import Handler, Refused, start
 from bert_secrets_jax.patterns.cnn import CLASSES, TITLES
 from bert_secrets_jax.patterns.sample import (
     MapSample,
@@ -37,20 +32,8 @@ from bert_secrets_jax.patterns.sample import (
     sheet,
 )
 
-# Bytes of a request's body: a decision has about 40.
-_MOST_BYTES = 4096
-# Requests that are answered at a time; a browser sends up to 6, others wait.
-_MOST_CONNECTIONS = 32
 # Seconds to wait for another process that writes the same file.
 _LOCK_PATIENCE = 5.0
-
-
-class _Refused(ValueError):
-    """A request that changes nothing, with the status and the one line that answer it."""
-
-    def __init__(self, status: int, line: str):
-        super().__init__(line)
-        self.status = status
 
 
 class Labels:
@@ -161,103 +144,7 @@ def serve(maps: MapSample, path: pathlib.Path, *, port: int = 0) -> http.server.
     """
     labels = Labels(maps, path)
     labels.state()
-    try:
-        return _Server(('127.0.0.1', port), functools.partial(_Handler, maps, labels))
-    except (OSError, OverflowError) as error:
-        raise ValueError(
-            f'The page cannot have the port {port} ({error}). Choose another one, or 0 for any '
-            'that is free.'
-        ) from error
-
-
-class _Server(http.server.ThreadingHTTPServer):
-    """A thread for each connection, up to a number; further connections wait."""
-
-    # A program that ends does not wait for a client that is slow.
-    daemon_threads = True
-
-    def __init__(self, *args):
-        self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
-        super().__init__(*args)
-
-    def process_request(self, request, client_address):
-        self._free.acquire()
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request, client_address):
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._free.release()
-
-    def shutdown_request(self, request):
-        # Were it closed with something unread, the system would reset the connection, and an answer
-        # on its way could be lost.
-        with contextlib.suppress(OSError):
-            request.shutdown(socket.SHUT_WR)
-            rest = _Reader(request, seconds=1.0)
-            while rest.read(1 << 16):
-                pass
-        self.close_request(request)
-
-
-class _Reader(io.RawIOBase):
-    """What a connection sends until a moment.
-
-    The timeout of a socket is for each byte: a client that sends one now and then would keep its
-    thread for days.
-    """
-
-    def __init__(self, connection: socket.socket, *, seconds: float):
-        self._connection, self._end = connection, time.monotonic() + seconds
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer) -> int:
-        # Not 0, which would mean not to wait at all, and to raise another error.
-        self._connection.settimeout(max(self._end - time.monotonic(), 1e-3))
-        return self._connection.recv_into(buffer)
-
-
-def _check_sender(method: str, path: str, headers: Message, port: int) -> None:
-    """Refuse what does not come from the page itself.
-
-    A name that leads to 127.0.0.1 makes this server one of another site (DNS rebinding); its pages
-    then name that site as the host.
-
-    Raises:
-      _Refused: It comes from elsewhere.
-    """
-    here = (f'127.0.0.1:{port}', f'localhost:{port}')
-    # Browsers leave out the port that all have.
-    hosts = {*here, '127.0.0.1', 'localhost'} if port == 80 else {*here}
-    sent = [host.lower() for host in headers.get_all('Host', [])]
-    if len(sent) != 1 or sent[0] not in hosts:
-        raise _Refused(403, f'The page is at http://{here[0]}/ and has no other address.')
-    origins = headers.get_all('Origin', [])
-    # Its address alone shows nothing, and may be a link of a notebook, for example.
-    followed = (method, path, headers.get('Sec-Fetch-Mode')) == ('GET', '/', 'navigate')
-    own = followed or headers.get('Sec-Fetch-Site', 'none') in ('same-origin', 'none')
-    if any(origin != f'http://{sent[0]}' for origin in origins) or not own:
-        raise _Refused(403, 'Only the page itself may ask this.')
-
-
-def _body_length(headers: Message) -> int:
-    """Return the number of bytes of a request's body.
-
-    Raises:
-      _Refused: It is not said, or is not said clearly, or is too large.
-    """
-    sent = headers.get_all('Content-Length', [])
-    if not sent or 'Transfer-Encoding' in headers:
-        raise _Refused(411, 'A body needs its Content-Length, and no Transfer-Encoding.')
-    if len(sent) > 1 or not (sent[0].isascii() and sent[0].isdecimal()):
-        raise _Refused(400, 'Content-Length is one number.')
-    length = number_of(sent[0], _MOST_BYTES + 1)
-    if length is None:
-        raise _Refused(413, f'A body has at most {_MOST_BYTES} bytes.')
-    return length
+    return start(functools.partial(_Handler, maps, labels), port=port)
 
 
 def _decision(sent: Any, count: int) -> tuple[int, str]:
@@ -268,56 +155,36 @@ def _decision(sent: Any, count: int) -> tuple[int, str]:
       count: The number of maps.
 
     Raises:
-      _Refused: It is something else than `Labels.decide` takes.
+      Refused: It is something else than `Labels.decide` takes.
     """
     if not isinstance(sent, dict) or sent.keys() != {'number', 'class'}:
-        raise _Refused(400, 'The body is an object with number and class.')
+        raise Refused(400, 'The body is an object with number and class.')
     number, name = sent['number'], sent['class']
     # To Python, true is a number.
     if type(number) is not int or not 0 <= number < count:
-        raise _Refused(400, f'number is a whole number from 0 to {count - 1}.')
+        raise Refused(400, f'number is a whole number from 0 to {count - 1}.')
     if name not in ('', *CLASSES):
-        raise _Refused(400, f'class is one of {", ".join(CLASSES)} or empty.')
+        raise Refused(400, f'class is one of {", ".join(CLASSES)} or empty.')
     return number, name
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
-    # Seconds for a client to send its request, and again to take the answer.
-    timeout = 10.0
-
+class _Handler(Handler):
     def __init__(self, maps: MapSample, labels: Labels, *args):
         self._maps, self._labels = maps, labels
         super().__init__(*args)
 
-    def setup(self):
-        super().setup()
-        self.rfile.close()
-        self.rfile = io.BufferedReader(_Reader(self.connection, seconds=self.timeout))
-
-    def handle(self):
-        # A browser that was closed, or no longer waits for a map, is no error.
-        with contextlib.suppress(ConnectionError, TimeoutError):
-            super().handle()
-
-    def parse_request(self) -> bool:
-        # All methods pass here, also those that are not known.
-        if not super().parse_request():
-            return False
-        try:
-            _check_sender(self.command, self.path, self.headers, self.server.server_address[1])
-        except _Refused as refused:
-            self.send_error(refused.status, str(refused))
-            return False
-        return True
+    @property
+    def policy(self) -> str:
+        return _page()[1]
 
     def do_GET(self):
         match self.path.split('/'):
             case ['', '']:
-                self._answer(200, 'text/html; charset=utf-8', _page()[0])
+                self.answer(200, 'text/html; charset=utf-8', _page()[0])
             case ['', 'state']:
                 self._answer_state(self._labels.state)
             case ['', 'map', text] if (number := number_of(text, len(self._maps))) is not None:
-                self._answer(200, 'image/png', _draw(self._maps.take([number])))
+                self.answer(200, 'image/png', _draw(self._maps.take([number])))
             case _:
                 self.send_error(404)
 
@@ -331,35 +198,18 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 self.send_error(404)
 
     def _decide(self) -> dict:
-        return self._labels.decide(*_decision(self._sent(), len(self._maps)))
+        return self._labels.decide(*_decision(self.sent(), len(self._maps)))
 
     def _undo(self) -> dict:
-        if self._sent() != {}:
-            raise _Refused(400, 'The body is an empty object.')
+        if self.sent() != {}:
+            raise Refused(400, 'The body is an empty object.')
         return self._labels.take_back()
-
-    def _sent(self) -> Any:
-        """Return the body, as JSON."""
-        # A page of another site cannot send this type without being asked.
-        if self.headers.get_content_type() != 'application/json':
-            raise _Refused(403, 'A body has the Content-Type application/json.')
-        length = _body_length(self.headers)
-        try:
-            body = self.rfile.read(length)
-        except TimeoutError:
-            raise _Refused(408, f'The body took over {self.timeout:.0f} seconds.') from None
-        if len(body) < length:
-            raise _Refused(400, f'The body has {len(body)} bytes and not {length}.')
-        try:
-            return parse_json(body.decode())
-        except ValueError as error:
-            raise _Refused(400, f'The body is no JSON: {error}.') from error
 
     def _answer_state(self, change: Callable[[], dict]) -> None:
         """Answer with the state after a change, or with what kept it from being made."""
         try:
             state = change()
-        except _Refused as refused:
+        except Refused as refused:
             self.send_error(refused.status, str(refused))
         except TimeoutError as error:
             self.send_error(503, str(error))
@@ -369,28 +219,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         except ValueError as error:
             self.send_error(500, str(error))
         else:
-            self._answer(200, 'application/json', json.dumps(state).encode())
-
-    def send_error(self, code, message=None, explain=None):
-        # One line in the body: a status line has Latin-1 alone. `explain` says the same in general.
-        line = ' '.join(str(message or self.responses[code][0]).split())
-        self._answer(code, 'text/plain; charset=utf-8', line.encode(errors='backslashreplace'))
-
-    def log_message(self, *_):
-        """Requests are no news."""
-
-    def _answer(self, status: int, kind: str, body: bytes) -> None:
-        # What was left of the time to read it is not the time to write.
-        self.connection.settimeout(self.timeout)
-        self.send_response(status)
-        self.send_header('Content-Type', kind)
-        self.send_header('Content-Length', str(len(body)))
-        self.send_header('Cache-Control', 'no-store')
-        self.send_header('X-Content-Type-Options', 'nosniff')
-        self.send_header('Content-Security-Policy', _page()[1])
-        self.end_headers()
-        if self.command != 'HEAD':
-            self.wfile.write(body)
+            self.answer(200, 'application/json', json.dumps(state).encode())
 
 
 # Settings of matplotlib are the whole process's, and each request is a thread.

@@ -65,7 +65,7 @@ def _compare(arguments: argparse.Namespace) -> None:
 
 def _program(arguments: argparse.Namespace) -> Callable[[Sequence['Study']], object]:
     """Return what a program does with the studies."""
-    from bert_secrets_jax.programs import conversation, patterns
+    from bert_secrets_jax.programs import conversation, patterns, serving
 
     match arguments.program:
         case 'report':
@@ -74,6 +74,8 @@ def _program(arguments: argparse.Namespace) -> Callable[[Sequence['Study']], obj
         case 'annotate':
             how = {'shipped': arguments.shipped, 'port': arguments.port}
             return lambda studies: [patterns.annotate(study, **how) for study in studies]
+        case 'serve':
+            return lambda studies: [serving.serve_maps(studies[0], port=arguments.port)]
         case 'train_patterns':
             return lambda studies: [patterns.train(study) for study in studies]
         case section:
@@ -114,6 +116,7 @@ def programs() -> dict[str, str]:
         'claims': 'which claims of the paper hold, from what the others found',
         'compare': 'finished runs side by side: models or tasks (compare RUN RUN... --out=FOLDER)',
         'annotate': 'label attention maps by eye, on a local page',
+        'serve': 'type sentences on a local page and see the maps of all heads',
         'train_patterns': 'train and judge the classifier of patterns',
         'settings': 'list all settings with their defaults',
     }
@@ -153,7 +156,7 @@ def _parser() -> argparse.ArgumentParser:
                         "'paper:mrpc,rte', 'base', with or without ':smoke'")  # fmt: skip
     parser.add_argument('--sections', help='for report: only these, with commas between them')
     parser.add_argument('--shipped', action='store_true', help='for annotate: the maps that ship')
-    parser.add_argument('--port', type=int, default=0, help='for annotate: of the page')
+    parser.add_argument('--port', type=int, default=0, help='for annotate and serve: of the page')
     parser.add_argument('--set', action='append', default=[], metavar='NAME=VALUE',
                         help='any setting, such as train.epochs=2')  # fmt: skip
     return parser
@@ -169,9 +172,10 @@ def _config(arguments: argparse.Namespace) -> ConfigDict:
     config = module.get_config(variant) if variant else module.get_config()
     if arguments.runs:
         raise ValueError(f'Folders of runs are for compare, not for {arguments.program}.')
-    for flag, program in (('sections', 'report'), ('shipped', 'annotate'), ('port', 'annotate')):
-        if getattr(arguments, flag) and arguments.program != program:
-            raise ValueError(f'--{flag} is for {program}, not for {arguments.program}.')
+    owners = {'sections': ('report',), 'shipped': ('annotate',), 'port': ('annotate', 'serve')}
+    for flag, whose in owners.items():
+        if getattr(arguments, flag) and arguments.program not in whose:
+            raise ValueError(f'--{flag} is for {" and ".join(whose)}, not for {arguments.program}.')
     if arguments.model:
         config.model.name = arguments.model
     for name in ('train', 'text_a', 'text_b', 'label', 'labels'):

@@ -35,7 +35,9 @@ def test_a_launcher_is_short_and_imports_no_other(path):
 
 def test_every_section_has_a_launcher_and_every_launcher_a_program():
     names = {path.stem for path in LAUNCHERS}
-    assert names == {*SECTIONS, 'reproduce', 'compare', 'annotate', 'train_patterns'}
+    assert names == {
+        *SECTIONS, 'reproduce', 'compare', 'annotate', 'serve', 'train_patterns',
+    }  # fmt: skip
     # Without a clone the same under the same names; the report of all sections is `reproduce` here.
     assert set(cli.programs()) == names - {'reproduce'} | {'report', 'settings'}
 

@@ -19,7 +19,7 @@ import urllib.request
 import numpy as np
 import pytest
 
-from bert_secrets_jax import files
+from bert_secrets_jax import files, local
 from bert_secrets_jax.patterns import page
 from bert_secrets_jax.patterns.sample import COLUMNS, MapSample, read_labels
 
@@ -294,11 +294,11 @@ def test_only_the_page_itself_is_answered(labelled):
 
 
 def test_the_port_that_browsers_leave_out():
-    headers = page.Message()
+    headers = local.Message()
     headers['Host'] = 'localhost'
-    page._check_sender('GET', '/state', headers, 80)
-    with pytest.raises(page._Refused, match='no other address'):
-        page._check_sender('GET', '/state', headers, 81)
+    local.check_sender('GET', '/state', headers, 80)
+    with pytest.raises(local.Refused, match='no other address'):
+        local.check_sender('GET', '/state', headers, 81)
 
 
 def test_the_page_runs_its_own_script_alone(labelled):
@@ -327,7 +327,7 @@ def test_numbers_of_maps(labelled, capfd):
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(page._Handler, 'timeout', 0.4)
+    monkeypatch.setattr(local.Handler, 'timeout', 0.4)
 
 
 def gone(threads, seconds=20):
@@ -394,7 +394,7 @@ def test_a_client_that_breaks_off(labelled, monkeypatch, capfd):
 
 
 def test_connections_are_bounded(maps, tmp_path, impatient, monkeypatch):
-    monkeypatch.setattr(page, '_MOST_CONNECTIONS', 3)
+    monkeypatch.setattr(local, '_MOST_CONNECTIONS', 3)
     with served(maps, tmp_path / 'labels.csv') as url, contextlib.ExitStack() as stack:
         threads = threading.active_count()
         silent = [stack.enter_context(connected(url)) for _ in range(5)]
@@ -403,7 +403,7 @@ def test_connections_are_bounded(maps, tmp_path, impatient, monkeypatch):
         # They are left in time, and the others come.
         assert get(f'{url}/state') and len(silent) == 5
         assert gone(threads)
-    assert page._Server.daemon_threads
+    assert local.Server.daemon_threads
 
 
 STEPS = [

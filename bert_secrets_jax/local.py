@@ -1,0 +1,211 @@
+"""A page on this machine for one person: a small server that nobody else can reach.
+
+Only this machine can reach it, but all that runs on it can, and so can the pages of any site in its
+browser. So every request is checked before it does anything; see `check_sender`.
+"""
+
+import contextlib
+import http.server
+import io
+import socket
+import threading
+import time
+from collections.abc import Callable
+from email.message import Message
+from typing import Any
+
+from bert_secrets_jax.files import parse_json
+
+# Bytes of a request's body.
+_MOST_BYTES = 4096
+# Requests that are answered at a time; a browser sends up to 6, others wait.
+_MOST_CONNECTIONS = 32
+
+
+class Refused(ValueError):
+    """A request that changes nothing, with the status and the one line that answer it."""
+
+    def __init__(self, status: int, line: str):
+        super().__init__(line)
+        self.status = status
+
+
+def start(handler: Callable[..., 'Handler'], *, port: int = 0) -> http.server.ThreadingHTTPServer:
+    """Return a server that only this machine can reach; run its `serve_forever`.
+
+    Args:
+      handler: Makes a `Handler` of each connection.
+      port: The port; 0 takes any that is free, which `server_address` then holds.
+
+    Raises:
+      ValueError: The port cannot be had.
+    """
+    try:
+        return Server(('127.0.0.1', port), handler)
+    except (OSError, OverflowError) as error:
+        raise ValueError(
+            f'The page cannot have the port {port} ({error}). Choose another one, or 0 for any '
+            'that is free.'
+        ) from error
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """A thread for each connection, up to a number; further connections wait."""
+
+    # A program that ends does not wait for a client that is slow.
+    daemon_threads = True
+
+    def __init__(self, *args):
+        self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        super().__init__(*args)
+
+    def process_request(self, request, client_address):
+        self._free.acquire()
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request, client_address):
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def shutdown_request(self, request):
+        # Were it closed with something unread, the system would reset the connection, and an answer
+        # on its way could be lost.
+        with contextlib.suppress(OSError):
+            request.shutdown(socket.SHUT_WR)
+            rest = _Reader(request, seconds=1.0)
+            while rest.read(1 << 16):
+                pass
+        self.close_request(request)
+
+
+class _Reader(io.RawIOBase):
+    """What a connection sends until a moment.
+
+    The timeout of a socket is for each byte: a client that sends one now and then would keep its
+    thread for days.
+    """
+
+    def __init__(self, connection: socket.socket, *, seconds: float):
+        self._connection, self._end = connection, time.monotonic() + seconds
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        # Not 0, which would mean not to wait at all, and to raise another error.
+        self._connection.settimeout(max(self._end - time.monotonic(), 1e-3))
+        return self._connection.recv_into(buffer)
+
+
+def check_sender(method: str, path: str, headers: Message, port: int) -> None:
+    """Refuse what does not come from the page itself.
+
+    A name that leads to 127.0.0.1 makes this server one of another site (DNS rebinding); its pages
+    then name that site as the host.
+
+    Raises:
+      Refused: It comes from elsewhere.
+    """
+    here = (f'127.0.0.1:{port}', f'localhost:{port}')
+    # Browsers leave out the port that all have.
+    hosts = {*here, '127.0.0.1', 'localhost'} if port == 80 else {*here}
+    sent = [host.lower() for host in headers.get_all('Host', [])]
+    if len(sent) != 1 or sent[0] not in hosts:
+        raise Refused(403, f'The page is at http://{here[0]}/ and has no other address.')
+    origins = headers.get_all('Origin', [])
+    # Its address alone shows nothing, and may be a link of a notebook, for example.
+    followed = (method, path, headers.get('Sec-Fetch-Mode')) == ('GET', '/', 'navigate')
+    own = followed or headers.get('Sec-Fetch-Site', 'none') in ('same-origin', 'none')
+    if any(origin != f'http://{sent[0]}' for origin in origins) or not own:
+        raise Refused(403, 'Only the page itself may ask this.')
+
+
+def body_length(headers: Message) -> int:
+    """Return the number of bytes of a request's body.
+
+    Raises:
+      Refused: It is not said, or is not said clearly, or is too large.
+    """
+    sent = headers.get_all('Content-Length', [])
+    if not sent or 'Transfer-Encoding' in headers:
+        raise Refused(411, 'A body needs its Content-Length, and no Transfer-Encoding.')
+    if len(sent) > 1 or not (sent[0].isascii() and sent[0].isdecimal()):
+        raise Refused(400, 'Content-Length is one number.')
+    # Thousands of digits are no number to `int`.
+    length = int(sent[0]) if len(sent[0]) < 10 else _MOST_BYTES + 1
+    if length > _MOST_BYTES:
+        raise Refused(413, f'A body has at most {_MOST_BYTES} bytes.')
+    return length
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Answers requests of the page itself, and refuses all others.
+
+    Subclasses have `do_GET` and `do_POST`, and a policy.
+    """
+
+    # Seconds for a client to send its request, and again to take the answer.
+    timeout = 10.0
+    # What the browser may do with the page (Content-Security-Policy).
+    policy = "default-src 'none'"
+
+    def setup(self):
+        super().setup()
+        self.rfile.close()
+        self.rfile = io.BufferedReader(_Reader(self.connection, seconds=self.timeout))
+
+    def handle(self):
+        # A browser that was closed, or no longer waits for a map, is no error.
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            super().handle()
+
+    def parse_request(self) -> bool:
+        # All methods pass here, also those that are not known.
+        if not super().parse_request():
+            return False
+        try:
+            check_sender(self.command, self.path, self.headers, self.server.server_address[1])
+        except Refused as refused:
+            self.send_error(refused.status, str(refused))
+            return False
+        return True
+
+    def sent(self) -> Any:
+        """Return the body, as JSON."""
+        # A page of another site cannot send this type without being asked.
+        if self.headers.get_content_type() != 'application/json':
+            raise Refused(403, 'A body has the Content-Type application/json.')
+        length = body_length(self.headers)
+        try:
+            body = self.rfile.read(length)
+        except TimeoutError:
+            raise Refused(408, f'The body took over {self.timeout:.0f} seconds.') from None
+        if len(body) < length:
+            raise Refused(400, f'The body has {len(body)} bytes and not {length}.')
+        try:
+            return parse_json(body.decode())
+        except ValueError as error:
+            raise Refused(400, f'The body is no JSON: {error}.') from error
+
+    def send_error(self, code, message=None, explain=None):
+        # One line in the body: a status line has Latin-1 alone. `explain` says the same in general.
+        line = ' '.join(str(message or self.responses[code][0]).split())
+        self.answer(code, 'text/plain; charset=utf-8', line.encode(errors='backslashreplace'))
+
+    def log_message(self, *_):
+        """Requests are no news."""
+
+    def answer(self, status: int, kind: str, body: bytes) -> None:
+        # What was left of the time to read it is not the time to write.
+        self.connection.settimeout(self.timeout)
+        self.send_response(status)
+        self.send_header('Content-Type', kind)
+        self.send_header('Content-Length', str(len(body)))
+        self.send_header('Cache-Control', 'no-store')
+        self.send_header('X-Content-Type-Options', 'nosniff')
+        self.send_header('Content-Security-Policy', self.policy)
+        self.end_headers()
+        if self.command != 'HEAD':
+            self.wfile.write(body)
