@@ -5,14 +5,12 @@ It is made from what all results have (`runs.result.HeadMarks`, `Badge`), and kn
 
 import collections
 import dataclasses
-import html
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import resources
 
 import numpy as np
 
 from bert_secrets_jax.names import head_name, visible
+from bert_secrets_jax.report.templates import render
 from bert_secrets_jax.runs.result import Badge, HeadMarks, Result
 
 # Fills on which black can be read, which people with colour blindness can tell apart (Paul Tol's
@@ -117,18 +115,18 @@ def atlas(results: Sequence[Result], *, prefix: str = '', drawn: Drawn | None = 
         ],
         'sentences': said.ravel().tolist(),
     }
-    page = resources.files(__package__).joinpath('atlas.html').read_text('utf-8')
-    parts = {
-        '<!-- told -->': ''.join(f'<li>{_escape(each)}</li>' for each in told(marks)),
-        '<!-- badges -->': _badges([each for result in results for each in result.badges()]),
-        '<!-- grid -->': _grid(views[0], drawn, ring, corner, said, prefix),
-        '<!-- rings -->': _rings(drawn, ring, corner),
-        # A mark may be "</script>".
-        '/* data */': json.dumps(data).replace('<', '\\u003c'),
-    }
-    for place, text in parts.items():
-        page = page.replace(place, text, 1)
-    return page
+    badges: dict[str, list[Badge]] = {}
+    for each in (badge for result in results for badge in result.badges()):
+        badges.setdefault(each.verdict, []).append(each)
+    return render(
+        'atlas.html',
+        heads=(prefix, *shapes.pop()),
+        told=told(marks),
+        badges=badges,
+        grid=_grid(views[0], drawn, ring, corner, said),
+        rings=_rings(drawn, ring, corner),
+        data=data,
+    )
 
 
 def told(marks: Sequence[HeadMarks]) -> list[str]:
@@ -207,40 +205,31 @@ def _sentences(marks: Sequence[HeadMarks]) -> np.ndarray:
 
 
 def _grid(
-    view: View,
-    drawn: Drawn,
-    ring: HeadMarks | None,
-    corner: HeadMarks | None,
-    said: np.ndarray,
-    prefix: str,
-) -> str:
+    view: View, drawn: Drawn, ring: HeadMarks | None, corner: HeadMarks | None, said: np.ndarray
+) -> list[list[dict[str, str]]]:
     """Return the rows of the grid, which can be read without the script of the page."""
+    fills = drawn.fills[view.title]
+
+    def cell(layer: int, head: int) -> dict[str, str]:
+        place, name = (layer, head), head_name(layer, head)
+        mark = view.marks[place]
+        others = [each.marks[place] for each in (ring, corner) if each is not None]
+        kinds = ['head']
+        if ring is not None and ring.marks[place]:
+            kinds.append(f'ring{drawn.rings.index(ring.marks[place])}')
+        if corner is not None and corner.marks[place]:
+            kinds.append('corner')
+        return {
+            'name': name,
+            'kinds': ' '.join(kinds),
+            'label': ', '.join(filter(None, [name, mark, *others])),
+            'said': f'{name}: {said[place]}',
+            'mark': mark,
+            'fill': FILLS[fills[mark]] if mark else '',
+        }
+
     layers, heads = view.marks.shape
-    rows = [
-        '<tr><td></td>'
-        + ''.join(f'<th scope="col">H{head + 1}</th>' for head in range(heads))
-        + '</tr>'
-    ]
-    for layer in range(layers):
-        cells = []
-        for head in range(heads):
-            place, name = (layer, head), head_name(layer, head)
-            mark = view.marks[place]
-            others = [each.marks[place] for each in (ring, corner) if each is not None]
-            kinds = ['head']
-            if ring is not None and ring.marks[place]:
-                kinds.append(f'ring{drawn.rings.index(ring.marks[place])}')
-            if corner is not None and corner.marks[place]:
-                kinds.append('corner')
-            fill = f' style="--fill:{FILLS[drawn.fills[view.title][mark]]}"' if mark else ''
-            label = ', '.join(filter(None, [name, mark, *others]))
-            cells.append(
-                f'<td><a class="{" ".join(kinds)}" href="#{_escape(prefix)}{name}" '
-                f'aria-label="{_escape(label)}" title="{_escape(f"{name}: {said[place]}")}"{fill}>'
-                f'<span>{_escape(mark)}</span></a></td>'
-            )
-        rows.append(f'<tr><th scope="row">L{layer + 1}</th>{"".join(cells)}</tr>')
-    return ''.join(rows)
+    return [[cell(layer, head) for head in range(heads)] for layer in range(layers)]
 
 
 def _kinds(marks: HeadMarks) -> list[str]:
@@ -248,8 +237,8 @@ def _kinds(marks: HeadMarks) -> list[str]:
     return sorted({mark for mark in marks.marks.ravel().tolist() if mark}, reverse=True)
 
 
-def _rings(drawn: Drawn, ring: HeadMarks | None, corner: HeadMarks | None) -> str:
-    """Return the legend of rings and corners."""
+def _rings(drawn: Drawn, ring: HeadMarks | None, corner: HeadMarks | None) -> list[tuple[str, str]]:
+    """Return the legend of rings and corners: how each is drawn, and what it says."""
     items = []
     if ring is not None:
         for place, mark in enumerate(drawn.rings):
@@ -258,28 +247,4 @@ def _rings(drawn: Drawn, ring: HeadMarks | None, corner: HeadMarks | None) -> st
                 items.append((f'ring{place}', f'{mark} ({ring.title}): {count}'))
     if corner is not None and (corner.marks != '').any():
         items.append(('corner', f'{corner.title}: {int((corner.marks != "").sum())}'))
-    return ''.join(f'<li><i class="head {kind}"></i> {_escape(text)}</li>' for kind, text in items)
-
-
-def _badges(badges: Sequence[Badge]) -> str:
-    """Return the verdicts, grouped by what they say."""
-    grouped: dict[str, list[Badge]] = {}
-    for each in badges:
-        grouped.setdefault(each.verdict, []).append(each)
-    return ''.join(
-        f'<details><summary>{_escape(verdict)}: {_count(len(members))}</summary><ul>'
-        + ''.join(
-            f'<li>{_escape(each.text)} <small>{_escape(each.evidence)}</small></li>'
-            for each in members
-        )
-        + '</ul></details>'
-        for verdict, members in grouped.items()
-    )
-
-
-def _count(claims: int) -> str:
-    return '1 claim' if claims == 1 else f'{claims} claims'
-
-
-def _escape(text: str) -> str:
-    return html.escape(visible(str(text)))
+    return items

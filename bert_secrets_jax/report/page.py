@@ -151,7 +151,7 @@ def _atlases(groups: Mapping[str, Sequence[Result]]) -> list[dict[str, Any]]:
     for group, results in groups.items():
         title = 'All heads at a glance'
         prefix = _slug(group)
-        fragment = Markup(atlas(results, prefix=prefix, drawn=drawn))
+        fragment = atlas(results, prefix=prefix, drawn=drawn)
         if fragment:
             title = f'{group}: {title.lower()}' if group else title
             found.append({'prefix': prefix, 'title': title, 'fragment': fragment})

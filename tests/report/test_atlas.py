@@ -174,9 +174,9 @@ def page(results, tmp_path, browser):
 
 def test_keyboard_and_mouse_tell_of_a_head(page):
     readout = page.locator('.bs-atlas output')
-    page.hover('a[href="#L1-H2"]')
+    page.hover('a.head[href="#L1-H2"]')
     assert readout.inner_text() == 'L1-H2: Says 1 of <it>. Says 2 of <it>.'
-    page.focus('a[href="#L1-H1"]')
+    page.focus('a.head[href="#L1-H1"]')
     for key in ('ArrowRight', 'ArrowRight', 'ArrowDown'):
         page.keyboard.press(key)
     assert readout.inner_text() == 'L2-H3: Says 3 of <it>.'
@@ -192,7 +192,7 @@ def test_a_click_opens_the_maps_of_a_head(page):
     # Under a policy that lets the page ask for nothing.
     policy = page.get_attribute('meta[http-equiv="Content-Security-Policy"]', 'content')
     assert policy.startswith("default-src 'none';")
-    page.click('a[href="#L1-H2"]')
+    page.click('a.head[href="#L1-H2"]')
     page.wait_for_selector('.bs-explorer .detail:not([hidden])')
     assert page.inner_text('.bs-explorer .detail h3') == 'L1-H2'
     page.go_back()
@@ -200,7 +200,7 @@ def test_a_click_opens_the_maps_of_a_head(page):
 
 
 def test_views_and_filters(page):
-    label = lambda name: page.get_attribute(f'a[href="#{name}"]', 'aria-label')
+    label = lambda name: page.get_attribute(f'a.head[href="#{name}"]', 'aria-label')
     options = page.locator('.bs-atlas select option').all_inner_texts()
     assert options == [ALL, 'follows a link', 'attends mostly to']
     page.click('.legend button:has-text("next token: 2")')
