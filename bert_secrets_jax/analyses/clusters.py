@@ -35,6 +35,8 @@ BROAD = 'broad'
 OTHER = 'none of these'
 # "Broad" there is an entropy above 3.8 nats, of 4.85 that even attention to 128 tokens has.
 _BROAD_SHARE = 3.8 / np.log(128)
+# So many heads are named as most alike each head.
+_NEAREST = 3
 # Placements of the heads that are tried, and steps of each, as published.
 _STARTS, _STEPS = 5, 1000
 
@@ -145,6 +147,19 @@ class Clusters(Result):
                 'The divergence of every pair of heads.',
             ),
         }
+
+    def head_notes(self):
+        shape = self.tables[DIVERGENCE].mean.shape[:2]
+        apart = self.divergences + np.diag(np.full(len(self.names), np.inf))
+        notes = [
+            ', '.join(
+                f'{self.names[near]} ({row[near]:.3f})'
+                for near in np.argsort(row, kind='stable')[:_NEAREST]
+                if np.isfinite(row[near])
+            )
+            for row in apart
+        ]
+        return {'most alike (nats apart)': np.array(notes).reshape(shape)}
 
     def figures(self):
         return Figures({'clusters': functools.partial(_draw, self)})

@@ -58,6 +58,11 @@ def test_a_corpus_is_a_mean_over_tokens(model, texts, settings):
     np.testing.assert_allclose(result.divergences, (expected + expected.T) / 2, atol=2e-6)
     assert result.tables[DIVERGENCE].count == tokens
     assert (np.diag(result.divergences) == 0).all()
+    # The first of the heads that are most alike is the one of the table.
+    (notes,) = result.head_notes().values()
+    frame = result.frames()['heads']
+    assert [each.split(' (')[0] for each in notes.ravel()] == frame['nearest_head'].tolist()
+    assert all(each.count(', ') == 2 for each in notes.ravel())
 
 
 def tables_of(divergences, *, layers, **behaviours):
@@ -130,5 +135,7 @@ def test_one_layer_and_two_heads():
     apart = worlds(rng, 0, layers=1)
     found = from_tables(tables_of(apart, layers=1), seed=0, subject=bs.analyses.Subject())
     assert [each.name for each in found.findings()] == ['most similar heads']
+    (notes,) = found.head_notes().values()
+    assert notes.shape == (1, 6) and 'L1-H1 ' not in notes[0, 0]
     with pytest.raises(ValueError, match='2 heads are too few'):
         from_tables(tables_of(np.zeros((2, 2)), layers=1), seed=0, subject=bs.analyses.Subject())

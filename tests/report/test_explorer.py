@@ -126,6 +126,31 @@ def test_what_does_not_fit_is_named():
         Explorer({'a': [TokenMaps(WORDS, maps[0].attentions, scores=scores)]})
 
 
+def test_the_mean_of_chosen_heads(visit, pair):
+    tab = visit(page(pair))
+    head = lambda index: tab.locator('.bs-explorer .head').nth(index)
+    button = tab.locator('.bs-explorer .hint button')
+    head(1).click(modifiers=['Shift'])
+    assert button.is_hidden() and head(1).get_attribute('aria-pressed') == 'true'
+    head(5).focus()
+    tab.keyboard.press('x')
+    button.click()
+    assert tab.inner_text('.bs-explorer h3') == 'Mean of L1-H2, L2-H3'
+    assert tab.locator('dl div').count() == 0
+    tab.locator('.maps').focus()
+    tab.keyboard.press('ArrowDown')
+    first, second, change = numbers(tab.inner_text('.bs-explorer output'))
+    at = lambda model: pair.maps[model][0].attentions[[0, 1], [1, 2], 1, 0].mean()
+    assert first == pytest.approx(at('as it is'), abs=0.003)
+    assert second == pytest.approx(at('tuned'), abs=0.006)
+    assert change == pytest.approx(at('tuned') - at('as it is'), abs=0.006)
+    # One head after the mean is one head again.
+    tab.keyboard.press('Escape')
+    head(1).click()
+    assert tab.inner_text('.bs-explorer h3') == 'L1-H2'
+    assert tab.locator('dl div').count() == 2
+
+
 def test_lines_stand_beside_a_map_and_follow_the_pointed_row(visit, pair):
     tab = visit(page(pair))
     assert tab.locator('label:has-text("lines beside the map")').is_hidden()
