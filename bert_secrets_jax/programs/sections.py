@@ -939,7 +939,7 @@ def _contributions(study: Study, results: Sequence[Result]) -> Contributions:
     weights = study.before(moved_statistics())
     ablation = next((each for each in results if isinstance(each, Ablation)), None)
     lost = lost_in(ablation, next(iter(weights.values())).mean.shape)
-    return Contributions(study.subject, weights, found, found.norm_first, lost)
+    return Contributions(study.subject, weights, found, lost)
 
 
 def _labels(study: Study):
