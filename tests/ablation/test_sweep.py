@@ -12,7 +12,7 @@ from bert_secrets_jax.ablation import layers
 from bert_secrets_jax.ablation.donors import draw_donors
 from bert_secrets_jax.model import attention
 from bert_secrets_jax.model.bert import init_params
-from tests.conftest import forward, random_inputs, random_params, relative
+from tests.conftest import random_inputs, random_params, relative
 
 
 def batch_of(inputs) -> bs.Batch:
@@ -24,10 +24,9 @@ def naive(bert, params, inputs, masks, baseline, donor_seed=0):
     """Return [M, B, C] of one forward pass of the model per mask."""
     replacement = replacement_of(bert, params, inputs, baseline, donor_seed)
     forward = jax.jit(
-        lambda mask: forward(
-            bert,
-            params,
-            inputs,
+        lambda mask: bert.apply(
+            {'params': params},
+            **inputs,
             head_mask=mask,
             baseline=baseline,
             replacement=replacement,
@@ -40,7 +39,7 @@ def replacement_of(bert, params, inputs, baseline, donor_seed):
     """Return what the model needs for 'mean' and 'resample', token by token."""
     if baseline in ('uniform', 'zero'):
         return None
-    contexts = np.asarray(forward(bert, params, inputs).contexts)
+    contexts = np.asarray(bert.apply({'params': params}, **inputs).contexts)
     real = inputs['attention_mask'].astype(bool)
     if baseline == 'mean':
         return contexts.swapaxes(1, 2)[real].mean(axis=0)
@@ -146,7 +145,9 @@ def test_a_mean_over_other_texts(bert, params, inputs, config):
     means = bs.mean_contexts(pretrained, [corpus])
     found = sweep(bert, params, [batch_of(inputs)], masks, baseline='mean', replacement=means)
     expected = [
-        forward(bert, params, inputs, head_mask=mask, baseline='mean', replacement=means).logits
+        bert.apply(
+            {'params': params}, **inputs, head_mask=mask, baseline='mean', replacement=means
+        ).logits
         for mask in masks
     ]
     np.testing.assert_allclose(found, expected, atol=1e-5)

@@ -6,11 +6,14 @@ import re
 import sys
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.analyses import example_maps
+from bert_secrets_jax.contributions.layerwise import alti, globenc, value_zeroing
+from bert_secrets_jax.contributions.maps import KINDS
 from bert_secrets_jax.contributions.scores import token_scores
 
 
@@ -104,6 +107,21 @@ def test_norms_and_rollout_are_theirs(pretrained, bert, params):
         np.testing.assert_allclose(maps.further['rollout'][layer], reached[None], atol=1e-5)
 
 
+def test_maps_of_layers_have_no_padding(pretrained):
+    """One map for all heads of a layer, the same as of the text by itself."""
+    methods = {'value zeroing': value_zeroing, 'ALTI': alti, 'GlobEnc': globenc}
+    text = 'the cat saw a dog'
+    (maps,) = bs.attention_maps(pretrained, [text], kinds=list(methods))
+    bert, params = pretrained.bert, pretrained.params
+    encoded = pretrained.tokenizer(text, return_tensors='np')
+    output, mask = bert.apply({'params': params}, **encoded), jnp.asarray(encoded['attention_mask'])
+    for kind, method in methods.items():
+        expected = np.asarray(method(bert, params, output, mask))
+        assert maps.further[kind].shape == (bert.config.num_hidden_layers, 1, 7, 7)
+        np.testing.assert_allclose(maps.further[kind][:, 0], expected[0], atol=2e-5)
+        np.testing.assert_allclose(maps.further[kind].sum(axis=-1), 1, rtol=1e-4)
+
+
 def test_tokens_are_scored_for_what_is_predicted(pretrained):
     texts = [example('the Unlike cat'), example('a dog ran .')]
     methods = ('gradient x input', 'rollout')
@@ -124,14 +142,14 @@ def test_tokens_are_scored_for_what_is_predicted(pretrained):
 
 
 def test_what_a_model_cannot_show_is_named(pretrained):
-    with pytest.raises(ValueError, match="a list of 'weights', 'norms' or 'rollout', not"):
+    with pytest.raises(ValueError, match="a list of 'weights', .* 'ALTI' or 'GlobEnc', not"):
         bs.attention_maps(pretrained, ['the cat'], kinds=['norm'])
     config = dataclasses.replace(pretrained.config, label_names=())
     without = bs.Pretrained(bs.Bert(config), pretrained.params, pretrained.tokenizer)
     with pytest.raises(ValueError, match='the logits of a text, and this model has none'):
         bs.attention_maps(without, ['the cat'], methods=['rollout'])
     (maps,) = example_maps(without, ['the cat ran']).first
-    assert set(maps.further) == {'norms', 'rollout'} and maps.scores == {}
+    assert {*maps.further, 'weights'} == set(KINDS) and maps.scores == {}
 
 
 def test_further_maps_of_other_tokens_are_refused():

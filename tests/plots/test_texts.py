@@ -184,6 +184,12 @@ DRAWINGS = {
         ),
         [*some(2, 3), *some(2, 8), '_u 中'],
     ),
+    'depth_profiles': lambda: (
+        plots.depth_profiles(
+            {title: with_texts(some(3, 15), GRID[0]) for title in some(2, 21)},
+        ),
+        [*some(3, 15), *some(2, 21)],
+    ),
     'interval_panels': lambda: (
         plots.interval_panels(
             some(3, 31), with_texts(some(2, 12), (GRID[0], GRID[0] - 1, GRID[0] + 1)),
