@@ -1,6 +1,7 @@
 """A whole run as a user starts it: its results, resuming, and what is computed again."""
 
 import base64
+import html
 import json
 import os
 import re
@@ -126,7 +127,7 @@ def test_claims_have_verdicts(finished):
     page = (workdir / 'report.html').read_text()
     assert '<section id="part1"><h2>Which claims of the paper hold for this model' in page
     (counts,) = (row['sentence'] for row in read(workdir / 'findings' / 'claims.csv'))
-    assert counts in result.stdout and counts.replace('"', '&quot;') in page
+    assert counts in result.stdout and counts in html.unescape(page)
 
 
 def _is_vertical(attentions, marks):
@@ -300,8 +301,10 @@ def test_ablation_is_what_one_pass_per_head_gives(finished, finetuned, glue_dir)
 def test_the_explorer_has_both_models_and_what_is_known_of_each_head(finished, finetuned):
     workdir, _ = finished
     page = (workdir / 'report.html').read_text()
-    # The atlas comes before it.
-    _, text = re.findall(r'<script type="application/json">(.*?)</script>', page, re.S)
+    # Behind those of the atlas and of grids of heads.
+    (text,) = re.findall(
+        r'class="bs-explorer">.*?<script type="application/json">(.*?)</script>', page, re.S
+    )
     data = json.loads(text)
     assert data['shape'] == [3, 4] and data['models'][1] == 'fine-tuned'
     assert len(data['sentences']) == 3
@@ -473,9 +476,11 @@ def test_a_statistic_of_ones_own(copied, checkpoint, glue_dir, tmp_path, run_her
     assert 'First half is greatest in layer' in page
     assert (copied / 'figures' / 'special_tokens_mymodule_first_half.svg').exists()
     # Its figure is on the page, and those that are not asked for are gone.
-    assert 'special_tokens_mymodule_first_half.{pdf' in page
+    assert 'href="figures/special_tokens_mymodule_first_half.pdf"' in page
     assert not (copied / 'figures' / 'special_tokens_entropy_nats.svg').exists()
-    _, text = re.findall(r'<script type="application/json">(.*?)</script>', page, re.S)
+    (text,) = re.findall(
+        r'class="bs-explorer">.*?<script type="application/json">(.*?)</script>', page, re.S
+    )
     note = dict(json.loads(text)['notes'])['first half'][6]
     assert note == f'{expected.mean[1, 2]:.4f} ± {expected.standard_error[1, 2]:.4f}'
 
