@@ -210,6 +210,12 @@ def _put(answers: Answers, name: str, result: Result) -> None:
     answers.parts[name] = read_part(answers.study.folder, part, used)
 
 
+def _quoted(word: str) -> str:
+    """Return a word for a shell, in double quotes where it has single ones, as Python writes."""
+    plain = "'" in word and not set(word) & set('"$`\\!')
+    return f'"{word}"' if plain else shlex.quote(word)
+
+
 def _made_by(config: ConfigDict, section: str, result: Result) -> tuple[tuple[str, str], ...]:
     """Return the call and the command that make a result again, with all settings of its own."""
     lines = []
@@ -225,7 +231,7 @@ def _made_by(config: ConfigDict, section: str, result: Result) -> tuple[tuple[st
     settings, usual = (flatten_dict(each.to_dict(), sep='.') for each in (config, get_config()))
     words = ['bert-secrets', section, f'--model={settings.pop("model.name")}']
     words += [f'--set={key}={value}' for key, value in settings.items() if value != usual[key]]
-    lines.append(('Shell', shlex.join(words)))
+    lines.append(('Shell', ' '.join(map(_quoted, words))))
     return tuple(lines)
 
 
