@@ -250,12 +250,14 @@ class Attribution(Result):
                 template='Of {sample:,} given, {estimate} can tell methods apart, and two are '
                 'needed: give more texts, with several tokens each.',
             )
-        flat = self.test.comprehensiveness
-        if flat.size and np.nanmax(np.abs(flat), initial=0) < _FLAT:
+        falls = np.abs(self.test.comprehensiveness)
+        # Where no text has a token that can be deleted, nothing was tried.
+        greatest = np.max(falls[~np.isnan(falls)], initial=-1.0)
+        if 0 <= greatest < _FLAT:
             yield Finding(
                 name='nothing changes',
                 warning=True,
-                estimate=float(np.nanmax(np.abs(flat), initial=0)),
+                estimate=float(greatest),
                 unit=self._fall,
                 sample=self._texts,
                 sample_of='texts',

@@ -88,6 +88,15 @@ def test_warnings_come_first():
     first, *_ = short.findings()
     assert first.warning and 'have 2 tokens that can be deleted' in first.sentence
     assert 'rank correlation' not in short.compared and short.figures()
+    # Nothing could be deleted: that is no prediction which does not change.
+    nothing = np.full_like(short.test.comprehensiveness, np.nan)
+    none = dataclasses.replace(
+        short.test, tokens=np.zeros(TEXTS, int), comprehensiveness=nothing, sufficiency=nothing
+    )
+    (only,) = [
+        each.sentence for each in dataclasses.replace(short, test=none).findings() if each.warning
+    ]
+    assert 'have 0 tokens that can be deleted' in only
     lost = result_of(rank=(0, 0, 0, 0), learnt=('accuracy', 0.5, 0.5, 0.6))
     first, *_ = lost.findings()
     assert first.warning and first.sentence.startswith('Not learnt: the model has accuracy')
