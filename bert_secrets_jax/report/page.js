@@ -1,9 +1,6 @@
 (() => {
 {% include 'common.js' %}
 
-// A click on a heading sorts its table by that column: ascending, descending, as it was. Numbers
-// go by their value, "L2-H12 0.75" by 0.75; what has none stands after them, and an empty cell or a
-// dash last of all.
 // Settings and versions are part of what is printed.
 addEventListener('beforeprint', () => {
   for (const each of document.querySelectorAll('main > details')) each.open = true;
@@ -19,6 +16,9 @@ function keyOf(cell) {
 function byKey(a, b) {
   return a.kind === 0 && a.value - b.value || a.text.localeCompare(b.text, 'en', {numeric: true});
 }
+// A click on a heading sorts its table by that column: ascending, descending, as it was. Numbers
+// go by their value, "L2-H12 0.75" by 0.75; what has none stands after them, and an empty cell or a
+// dash last of all.
 function sortable(table) {
   const body = table.tBodies[0], rows = [...body.rows], heads = [...table.tHead.rows[0].cells];
   heads.forEach((head, column) => {
@@ -84,8 +84,7 @@ function build(grid) {
   function columns() {
     const {frame, set} = chosen(), before = column.value;
     column.replaceChildren(...frame.columns.map(name => make('option', {}, name)));
-    // What is the same for all heads, such as the number of examples, comes first in no frame that
-    // is worth a look.
+    // The first that differs between heads: the number of examples, for one, does not.
     const varied = set.values.findIndex(values => new Set(values).size > 1);
     column.selectedIndex = frame.columns.includes(before) ? frame.columns.indexOf(before) : Math.max(varied, 0);
   }

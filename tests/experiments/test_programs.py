@@ -298,14 +298,18 @@ def test_ablation_is_what_one_pass_per_head_gives(finished, finetuned, glue_dir)
     assert 'of 12 heads' in ablation and 'ank correlation' not in ablation
 
 
-def test_the_explorer_has_both_models_and_what_is_known_of_each_head(finished, finetuned):
-    workdir, _ = finished
-    page = (workdir / 'report.html').read_text()
-    # Behind those of the atlas and of grids of heads.
+def explored(page):
+    """Return the data of the explorer, which stands behind those of the atlas and of grids."""
     (text,) = re.findall(
         r'class="bs-explorer">.*?<script type="application/json">(.*?)</script>', page, re.S
     )
-    data = json.loads(text)
+    return json.loads(text)
+
+
+def test_the_explorer_has_both_models_and_what_is_known_of_each_head(finished, finetuned):
+    workdir, _ = finished
+    page = (workdir / 'report.html').read_text()
+    data = explored(page)
     assert data['shape'] == [3, 4] and data['models'][1] == 'fine-tuned'
     assert len(data['sentences']) == 3
     for sentence in data['sentences']:
@@ -478,10 +482,7 @@ def test_a_statistic_of_ones_own(copied, checkpoint, glue_dir, tmp_path, run_her
     # Its figure is on the page, and those that are not asked for are gone.
     assert 'href="figures/special_tokens_mymodule_first_half.pdf"' in page
     assert not (copied / 'figures' / 'special_tokens_entropy_nats.svg').exists()
-    (text,) = re.findall(
-        r'class="bs-explorer">.*?<script type="application/json">(.*?)</script>', page, re.S
-    )
-    note = dict(json.loads(text)['notes'])['first half'][6]
+    note = dict(explored(page)['notes'])['first half'][6]
     assert note == f'{expected.mean[1, 2]:.4f} ± {expected.standard_error[1, 2]:.4f}'
 
 

