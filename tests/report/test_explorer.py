@@ -126,6 +126,33 @@ def test_what_does_not_fit_is_named():
         Explorer({'a': [TokenMaps(WORDS, maps[0].attentions, scores=scores)]})
 
 
+def test_a_head_in_passing_is_shown_larger(visit, pair):
+    tab = visit(page(pair), viewport={'width': 1300, 'height': 900})
+    preview, thumbs = tab.locator('.preview'), tab.locator('.head')
+    drawn = '(canvas) => canvas.toDataURL()'
+    assert preview.is_hidden()
+    thumbs.nth(4).hover()
+    assert preview.locator('strong').inner_text() == 'L2-H2'
+    assert preview.inner_text().split('\n') == ['L2-H2', 'to [CLS]: 0.571', 'without <it>: e & f']
+    assert preview.locator('canvas').evaluate(drawn) == (
+        thumbs.nth(4).locator('canvas').evaluate(drawn)
+    )
+    assert preview.bounding_box()['x'] >= 0
+    # It goes by Escape, by leaving, and by opening; and comes by keyboard.
+    tab.keyboard.press('Tab')
+    thumbs.nth(0).focus()
+    tab.keyboard.press('ArrowRight')
+    assert preview.locator('strong').inner_text() == 'L1-H2'
+    tab.keyboard.press('Escape')
+    assert preview.is_hidden()
+    thumbs.nth(5).hover()
+    assert preview.is_visible()
+    tab.mouse.move(5, 5)
+    assert preview.is_hidden()
+    thumbs.nth(5).click()
+    assert preview.is_hidden() and tab.locator('h3').inner_text() == 'L2-H3'
+
+
 def test_the_mean_of_chosen_heads(visit, pair):
     tab = visit(page(pair))
     head = lambda index: tab.locator('.bs-explorer .head').nth(index)
