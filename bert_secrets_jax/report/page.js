@@ -173,8 +173,13 @@ function card(address, name) {
 }
 addEventListener('bs-head', ({detail}) => card(detail.address, detail.head));
 
+// What the address of the page names; a broken one names nothing.
+function named() {
+  try { return decodeURI(location.hash); } catch { return ''; }
+}
+
 function follow() {
-  const [, address, name] = decodeURI(location.hash).match(/^#(.*?)(L\d+-H\d+)$/) ?? [];
+  const [, address, name] = named().match(/^#(.*?)(L\d+-H\d+)$/) ?? [];
   for (const each of new Set(everyGrid.map(grid => grid.address))) {
     const explorer = document.querySelector(`.bs-explorer[data-address="${each}"]`);
     if (each === address) card(each, name);

@@ -12,6 +12,10 @@ from markupsafe import Markup, escape
 from bert_secrets_jax.names import visible
 
 _HEAD = re.compile(r'\bL(\d{1,3})-H(\d{1,3})\b')
+# From here to the end of the sentence the heads are those of a published model.
+_PUBLISHED = re.compile(
+    r'\b(?:(?:[Tt]he|[Ii]n the) paper|[Pp]ublished)\b.*?(?=[.;]\s|$)', re.DOTALL
+)
 # What a browser shows as a space.
 _SPACES = '\t\n'
 
@@ -69,7 +73,7 @@ def linked(text: str, heads: tuple[str, int, int] | None) -> Markup:
     """Return a text in which the name of each head leads to that head.
 
     Args:
-      text: The text.
+      text: The text. Heads of a published model, after "the paper" or "published", are none here.
       heads: What stands before the names in addresses, and the numbers of layers and heads, beyond
         which a name is no head of this model; None leaves the text as it is.
     """
@@ -77,10 +81,12 @@ def linked(text: str, heads: tuple[str, int, int] | None) -> Markup:
     if heads is None:
         return safe
     prefix, layers, count = heads
+    elsewhere = [match.span() for match in _PUBLISHED.finditer(safe)]
 
     def link(match: re.Match) -> str:
         layer, head = map(int, match.groups())
-        if not (1 <= layer <= layers and 1 <= head <= count):
+        foreign = any(start <= match.start() < end for start, end in elsewhere)
+        if foreign or not (1 <= layer <= layers and 1 <= head <= count):
             return match[0]
         return f'<a href="#{prefix}{match[0]}">{match[0]}</a>'
 

@@ -169,6 +169,10 @@ class Run:
         except FileNotFoundError:
             return None
         except ValueError as error:
+            if self.read_only:
+                # Whoever only reads changes nothing.
+                logging.warning('Not read: %s', error)
+                return None
             aside = file.with_suffix('.damaged')
             with contextlib.suppress(FileNotFoundError):
                 file.replace(aside)

@@ -671,6 +671,13 @@ def test_heads_have_addresses(pair, browser, tmp_path):
     tab.go_back()
     tab.wait_for_function('document.querySelectorAll(".detail:not([hidden])").length === 1')
     assert opened() == ['L1-H2', '']
+    # Back once more leads to where the reader was, and from there forward to the head again.
+    tab.go_forward()
+    tab.wait_for_function('document.querySelectorAll(".detail:not([hidden])").length === 0')
+    assert tab.url.endswith('#heads')
+    tab.go_back()
+    tab.wait_for_function('document.querySelectorAll(".detail:not([hidden])").length === 1')
+    assert opened() == ['L1-H2', ''] and tab.url.endswith('#L1-H2')
     tab.close()
 
 

@@ -14,6 +14,7 @@ from bert_secrets_jax import plots
 from bert_secrets_jax.measure.maps import TokenMaps
 from bert_secrets_jax.names import visible
 from bert_secrets_jax.report.page import Part, Picture, file_name, write_page
+from bert_secrets_jax.report.templates import linked
 from bert_secrets_jax.runs.result import Figures, Finding, Result
 from tests.plots.test_texts import NASTY
 
@@ -318,3 +319,16 @@ def test_the_explorer_is_wider_than_the_text_and_not_than_the_window(visit, repo
     assert box['x'] >= 0 and box['x'] + box['width'] <= width
     assert box['width'] > tab.locator('section p').first.bounding_box()['width'] * 0.99
     assert tab.evaluate('document.documentElement.scrollWidth') <= width
+
+
+@pytest.mark.parametrize(
+    ('sentence', 'ours'),
+    [
+        ('L1-H2 attends most; L2-H1 least.', ['L1-H2', 'L2-H1']),
+        ('L1-H2 is best. In the paper it is L2-H1. Then comes L2-H2.', ['L1-H2', 'L2-H2']),
+        ('The paper found 2 heads, L1-H2 and L2-H1, on 4 sentences.', []),
+        ('L2-H1 does what the published head L1-H1 does.', ['L2-H1']),
+    ],
+)
+def test_heads_of_the_paper_do_not_lead_to_heads_of_this_model(sentence, ours):
+    assert re.findall(r'href="#(.*?)"', linked(sentence, ('', 2, 2))) == ours

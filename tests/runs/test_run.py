@@ -168,6 +168,15 @@ def test_a_run_that_only_reads_computes_nothing(tmp_path):
     assert reading.keep('a', Numbers, {}, counted([], 2)).values.tolist() == [1]
 
 
+def test_a_run_that_only_reads_leaves_a_damaged_file_where_it_is(tmp_path):
+    Run(tmp_path).keep('a', Numbers, {'x': 1}, counted([], 1.0))
+    (file,) = (tmp_path / 'kept').glob('*.npz')
+    file.write_bytes(b'of another version')
+    with pytest.raises(NotKept):
+        Run(tmp_path, read_only=True).keep('a', Numbers, {'x': 1}, counted([], 2.0))
+    assert file.read_bytes() == b'of another version'
+
+
 def test_what_is_no_json_is_refused(tmp_path):
     with pytest.raises(TypeError):
         Run(tmp_path).keep('a', Numbers, {'mesh': object()}, counted([], 1))
