@@ -13,9 +13,7 @@ from bert_secrets_jax.names import visible
 
 _HEAD = re.compile(r'\bL(\d{1,3})-H(\d{1,3})\b')
 # From here to the end of the sentence the heads are those of a published model.
-_PUBLISHED = re.compile(
-    r'\b(?:(?:[Tt]he|[Ii]n the) paper|[Pp]ublished)\b.*?(?=[.;]\s|$)', re.DOTALL
-)
+_PUBLISHED = re.compile(r'\b(?:[Tt]he paper|[Pp]ublished)\b.*?(?=[.;]\s|$)', re.DOTALL)
 # What a browser shows as a space.
 _SPACES = '\t\n'
 
