@@ -8,6 +8,8 @@ step's examples to its longest, as a careful user would, and to 128, as the auth
 ours sorts them by length into micro-batches. Steps are interleaved and medians compared.
 """
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -52,33 +54,32 @@ def main(_):
     optimizer = loop._optimizer(config, 1000)
     stacked = jax.tree.map(loop._stack, ours.params)
     state = loop.TrainState(jnp.int32(0), stacked, jax.vmap(optimizer.init)(stacked))
+    zeros = jax.tree.map(jnp.zeros_like, ours.params)
+    edges = loop.training_lengths(data, config, at_once=False)
+    per_epoch = -(-len(examples) // 32)
 
-    def our_step(rows):
-        nonlocal state
-        gradients, counts = None, np.array([32.0], np.float32)
-        keys = loop.keys_of_step(np.array([0]), int(rows[0]))
-        for batch, of_batch in loop.micro_batches(data, rows[None], config):
-            _, new = loop._gradients(ours.bert, False, state.params, batch, of_batch, keys, counts)
-            gradients = new if gradients is None else loop.add(gradients, new)
-        state = loop._update(optimizer, state, gradients)
+    def our_step(step):
+        nonlocal state, zeros
+        state, zeros, _ = loop._step(
+            ours.bert, optimizer, False, state, data, config, step, per_epoch, edges, zeros, None
+        )
         jax.block_until_ready(state)
 
-    def their_step(rows, length):
-        pytorch_step(theirs, adamw, data.train.batch(rows, length), labels[rows])
+    def their_step(step, length=None):
+        rows = loop.rows_of_step(0, step, len(examples), 32, per_epoch)
+        rows = rows[rows >= 0]
+        batch = data.train.batch(rows, length or int(data.train.lengths[rows].max()))
+        pytorch_step(theirs, adamw, batch, labels[rows])
 
     ways = {
         'ours': our_step,
-        'PyTorch, padded per step': lambda rows: their_step(
-            rows, int(data.train.lengths[rows].max())
-        ),
-        'PyTorch, padded to 128': lambda rows: their_step(rows, 128),
+        'PyTorch, padded per step': their_step,
+        'PyTorch, padded to 128': lambda step: their_step(step, 128),
     }
-    order = np.random.default_rng(0).permutation(len(examples))
-    steps = np.resize(order, (2 * _STEPS.value, 32))
 
     def in_order(way):
-        waiting = iter(steps)
-        return lambda: way(next(waiting))
+        steps = itertools.count()
+        return lambda: way(next(steps))
 
     seconds = interleaved(
         {name: in_order(way) for name, way in ways.items()},

@@ -35,8 +35,6 @@ from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, fram
 SOURCE = 'Kovaleva et al. 2019, section 4.2'
 # The paper's direction.
 FRAMES_DIRECTION = RELATION.replace('-', ' to ')
-# Most sentences have at most 12 words, so there is a short length.
-BUCKETS = (16, 32, 64, 128)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -211,7 +209,7 @@ def frames(
       seed: The seed of the draws, and of the choice of texts whose maps are shown.
       shown: The number of texts whose maps are shown.
       settings: The settings for encoding the texts; None takes the defaults. Its annotations are
-        not used, since the sample has its own, and its buckets are replaced by `BUCKETS`.
+        not used, since the sample has its own.
       subject: The names of the model, the sample (as texts) and the task. None calls the
         sample 'the embedded sample' or 'the sample'.
 
@@ -219,7 +217,7 @@ def frames(
       ValueError: The sample has no relation, two relations have the same ends, or the number of
         draws is below 1.
     """
-    settings = dataclasses.replace(settings or TextSettings(), buckets=BUCKETS)
+    settings = settings or TextSettings()
     filters = dict(sample.counts) if isinstance(sample, FrameSample) else {}
     examples, annotations = parts_of(sample)
     names = list(annotations[0].relations) if annotations else []

@@ -9,7 +9,7 @@ from jax.sharding import Mesh
 
 from bert_secrets_jax.analyses.models import Models, all_models, seeds_of
 from bert_secrets_jax.data.annotation import Annotation
-from bert_secrets_jax.data.encoding import BUCKETS, Batch, Encoded, bucket, mark, tokenize
+from bert_secrets_jax.data.encoding import Batch, Encoded, bucket, mark, tokenize
 from bert_secrets_jax.data.linguistics import annotate
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.measure.catalogue import Described, measure, measure_change
@@ -27,7 +27,7 @@ class TextSettings:
     Attributes:
       max_length: The greatest number of tokens. Longer inputs are cut.
       tokens_per_batch: The greatest number of rows times padded length of a batch.
-      buckets: The lengths to which batches are padded.
+      buckets: The lengths to which batches are padded; None takes few that fit the texts.
       annotations: The annotation of each text, in the order of the texts; None lets spaCy find
         them.
       pipeline: The name of the spaCy pipeline that finds nouns, subjects and so on.
@@ -38,7 +38,7 @@ class TextSettings:
 
     max_length: int = 128
     tokens_per_batch: int = 2048
-    buckets: tuple[int, ...] = BUCKETS
+    buckets: tuple[int, ...] | None = None
     annotations: Sequence[Annotation] | None = None
     pipeline: str = 'en_core_web_sm'
     cache: str | os.PathLike[str] | None = None

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 from absl import logging
+from jaxtyping import Int
 
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.data.annotation import Annotation, align, align_classes, check_spans
@@ -27,7 +28,13 @@ WORD = 'word'
 # A full stop and a comma as tokenizers spell them: a part of the word before or not (WordPiece),
 # with or without the space before them (byte-level BPE, SentencePiece).
 _STOPS = tuple(f'{before}{stop}' for before in ('', '##', 'Ġ', '▁') for stop in '.,')
+# Lengths for texts whose own are not known before they come.
 BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+# Chosen lengths are multiples of this, which vectors of all devices take well.
+_LENGTH_STEP = 4
+# What compiling for one more length costs, in tokens: so many of padding, or this share of all.
+_TOKENS_OF_A_LENGTH = 512
+_SHARE_OF_A_LENGTH = 1 / 64
 
 
 @jax.tree_util.register_dataclass
@@ -452,14 +459,41 @@ def mark(encoded: Encoded, annotations: Sequence[Annotation]) -> Encoded:
     return dataclasses.replace(encoded, marks=marks | words, classes=classes)
 
 
-def padded_lengths(buckets: Sequence[int], max_length: int) -> np.ndarray:
+def padded_lengths(
+    buckets: Sequence[int] | None, max_length: int, lengths: Int[np.ndarray, ' E']
+) -> np.ndarray:
     """Return the lengths to which batches are padded, in ascending order, up to `max_length`.
 
     Args:
-      buckets: The wanted lengths. Those from `max_length` on are left out.
+      buckets: The wanted lengths. Those from `max_length` on are left out. None takes those that
+        fit the examples best: a further length counts as much as the padding that it must save.
       max_length: The greatest number of tokens, which is always the last length.
+      lengths: The lengths of the examples, at most `max_length`, or the greatest lengths of groups
+        of examples that are padded together.
     """
+    if buckets is None:
+        buckets = _fitted_lengths(
+            np.minimum(-(-lengths // _LENGTH_STEP) * _LENGTH_STEP, max_length)
+        )
     return np.array([*sorted(edge for edge in buckets if edge < max_length), max_length])
+
+
+def _fitted_lengths(lengths: Int[np.ndarray, ' E']) -> list[int]:
+    """Return those of the lengths that give the least tokens and compilations together."""
+    edges, counts = np.unique(lengths, return_counts=True)
+    # Costs of all examples up to each length, by the best choice of lengths (dynamic programming).
+    until = np.concatenate([[0], np.cumsum(counts)])
+    price = max(_TOKENS_OF_A_LENGTH, _SHARE_OF_A_LENGTH * lengths.sum())
+    costs, came_from = np.zeros(len(until)), np.zeros(len(until), int)
+    for end in range(1, len(until)):
+        ways = costs[:end] + (until[end] - until[:end]) * edges[end - 1] + price
+        came_from[end] = ways.argmin()
+        costs[end] = ways.min()
+    chosen, end = [], len(edges)
+    while end:
+        chosen.append(int(edges[end - 1]))
+        end = came_from[end]
+    return chosen
 
 
 def encode(
@@ -469,7 +503,7 @@ def encode(
     annotations: Sequence[Annotation] | None = None,
     max_length: int = 128,
     tokens_per_batch: int = 2048,
-    buckets: Sequence[int] = BUCKETS,
+    buckets: Sequence[int] | None = None,
     fewest: int = 32,
     batch_multiple: int = 1,
 ) -> list[Batch]:
@@ -488,9 +522,10 @@ def encode(
         log line says how many were.
       tokens_per_batch: The greatest number of rows times padded length. On a CPU, small batches
         stay in its cache.
-      buckets: The padded lengths. Those above `max_length` are not used.
-      fewest: The least number of examples for which a padded length is compiled. Fewer are padded
-        to the next length that occurs.
+      buckets: The padded lengths. Those above `max_length` are not used. None chooses few lengths
+        that fit these texts: with little padding, at the price of what is compiled.
+      fewest: The least number of examples for which one of the given lengths is compiled. Fewer
+        are padded to the next length that occurs.
       batch_multiple: The number of rows is a multiple of this, such as the number of devices.
 
     Raises:
@@ -522,7 +557,7 @@ def bucket(
     *,
     max_length: int = 128,
     tokens_per_batch: int = 2048,
-    buckets: Sequence[int] = BUCKETS,
+    buckets: Sequence[int] | None = None,
     fewest: int = 32,
     batch_multiple: int = 1,
 ) -> list[Batch]:
@@ -532,11 +567,12 @@ def bucket(
       encoded: The tokenised examples, cut to at most `max_length`.
       max_length, tokens_per_batch, buckets, fewest, batch_multiple: As in `encode`.
     """
-    edges = padded_lengths(buckets, max_length)
+    edges = padded_lengths(buckets, max_length, encoded.lengths)
     padded = edges[np.searchsorted(edges, encoded.lengths)]
-    for length, longer in itertools.pairwise(np.unique(padded)):
-        if (padded == length).sum() < fewest:
-            padded[padded == length] = longer
+    if buckets is not None:
+        for length, longer in itertools.pairwise(np.unique(padded)):
+            if (padded == length).sum() < fewest:
+                padded[padded == length] = longer
     batches = []
     for length in np.unique(padded):
         members = np.flatnonzero(padded == length)

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Int
 
 from bert_secrets_jax.brief import brief
-from bert_secrets_jax.data.encoding import BUCKETS, Batch, bucket, tokenize
+from bert_secrets_jax.data.encoding import Batch, bucket, tokenize
 from bert_secrets_jax.data.tasks import Text, as_examples
 
 
@@ -81,7 +81,7 @@ def mask_words(
     masking: Masking | None = None,
     max_length: int = 128,
     tokens_per_batch: int = 2048,
-    buckets: Sequence[int] = BUCKETS,
+    buckets: Sequence[int] | None = None,
     batch_multiple: int = 1,
 ) -> MaskedTexts:
     """Tokenise texts, replace some wordpieces by [MASK], and group the texts into batches.

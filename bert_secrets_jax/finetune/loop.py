@@ -23,7 +23,7 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Float32, Int, Key, Num
 
-from bert_secrets_jax.data.encoding import BUCKETS, Batch, Encoded, in_order, padded_lengths
+from bert_secrets_jax.data.encoding import Batch, Encoded, in_order, padded_lengths
 from bert_secrets_jax.finetune import optimizers
 from bert_secrets_jax.finetune.checkpoints import Checkpoints, Memory
 from bert_secrets_jax.finetune.losses import NONE, loss_per_example, terms
@@ -68,7 +68,7 @@ class FinetuneConfig:
       clip: The greatest norm of the gradient; a larger gradient is scaled down.
       optimizer: The optimiser: 'adamw' or 'bert_adam' (see `optimizers.make_optimizer`).
       max_length: The greatest number of tokens of an example; longer ones are cut.
-      buckets: The lengths to which examples are padded.
+      buckets: The lengths to which examples are padded; None takes few that fit the micro-batches.
       log_every: The number of steps between two rows of the training curve.
       checkpoint_every: The number of steps between two checkpoints. There is also one per epoch,
         and one whenever the last is two minutes old, or older where writing takes long.
@@ -84,7 +84,7 @@ class FinetuneConfig:
     clip: float = 1.0
     optimizer: str = 'adamw'
     max_length: int = 128
-    buckets: tuple[int, ...] = BUCKETS
+    buckets: tuple[int, ...] | None = None
     log_every: int = 20
     checkpoint_every: int = 500
 
@@ -240,6 +240,8 @@ def train_runs(
     own = [own_layers(bert.config, each) for each in params]
     stacked = jax.device_put(jax.tree.map(_stack, *own), seed_sharding)
     state = TrainState(jnp.int32(0), stacked, jax.jit(jax.vmap(optimizer.init))(stacked))
+    zeros = jax.tree.map(jnp.zeros_like, stacked if at_once else own[0])
+    edges = training_lengths(data, config, at_once=at_once)
 
     def examples_in(_) -> int:
         return config.batch_size * len(config.seeds)
@@ -252,9 +254,10 @@ def train_runs(
         saved_at, took = time.monotonic(), 0.0
         previous = None
         for step in progress(range(int(state.step), total), 'Fine-tuning', size=examples_in):
-            state, losses = _step(
-                bert, optimizer, at_once, state, data, config, step, per_epoch, batch_sharding
-            )
+            state, zeros, losses = _step(
+                bert, optimizer, at_once, state, data, config, step, per_epoch, edges, zeros,
+                batch_sharding,
+            )  # fmt: skip
             # The device may be one step behind, not twenty: the time that has passed and the
             # progress that is shown are those of steps that are done.
             jax.block_until_ready(previous)
@@ -282,23 +285,31 @@ def train_runs(
     return record.history
 
 
-def _step(bert, optimizer, at_once, state, data, config, step, per_epoch, sharding):
-    """Take one step with every seed; returns the new state and the losses [G]."""
+def _step(bert, optimizer, at_once, state, data, config, step, per_epoch, edges, zeros, sharding):
+    """Take one step with every seed; returns the new state, the zeros again, and losses [G].
+
+    `zeros` are like the gradients of all seeds, or of one where they are computed one by one, each
+    padded to its own lengths.
+    """
     rows = np.stack(
         [
             rows_of_step(seed, step, len(data.train_labels), config.batch_size, per_epoch)
             for seed in config.seeds
         ]
     )
-    keys = keys_of_step(np.array(config.seeds), step)
-    counts = data.terms(rows)
-    gradients, losses = None, 0
-    for batch, labels in micro_batches(data, rows, config):
-        batch, labels = jax.device_put((batch, labels), sharding)
-        part, new = _gradients(bert, at_once, state.params, batch, labels, keys, counts)
-        gradients = new if gradients is None else add(gradients, new)
-        losses = losses + part
-    return _update(optimizer, state, gradients), losses
+    keys, counts = keys_of_step(np.array(config.seeds), step), data.terms(rows)
+    losses = []
+    for seed in [None] if at_once else range(len(rows)):
+        own = slice(None) if seed is None else slice(seed, seed + 1)
+        gradients, loss = zeros, jnp.zeros(len(rows[own]))
+        for batch, labels in micro_batches(data, rows[own], config, edges):
+            batch, labels = jax.device_put((batch, labels), sharding)
+            gradients, loss = _add_gradients(
+                bert, state.params, gradients, loss, seed, batch, labels, keys[own], counts[own]
+            )
+        state, zeros = _update(optimizer, state, gradients, seed)
+        losses.append(loss)
+    return state.replace(step=state.step + 1), zeros, jnp.concatenate(losses)
 
 
 def is_due(saved_at: float, took: float) -> bool:
@@ -376,22 +387,32 @@ def predict(
     return in_order([batch.example for batch in batches], logits, axis=1)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _gradients(
+@functools.partial(jax.jit, static_argnums=0, donate_argnums=(2, 3))
+def _add_gradients(
     bert,
-    at_once,
     params,
+    gradients,
+    losses: Float[Array, ' g'],
+    seed,
     batch,
-    labels: Float[Array, 'G B *tokens'],
-    keys: Key[Array, ' G'],
-    counts: Float[Array, ' G'],
+    labels: Float[Array, 'g B *tokens'],
+    keys: Key[Array, ' g'],
+    counts: Float[Array, ' g'],
 ):
-    """Return a micro-batch's share of the step's mean loss and of its gradient, for every seed."""
+    """Add a micro-batch's share of the step's mean loss and of its gradient.
 
-    def loss(params, batch, labels, key, count):
+    Parameters have an axis G of seeds. If `seed` is None, all are computed, and so many gradients
+    have that axis, too; else the gradients are those of this seed alone, and g is 1.
+
+    The embeddings of wordpieces are looked up outside of what is differentiated: a micro-batch
+    changes few rows of their table, and the table is half of a small model.
+    """
+
+    def loss(trained, embeds, batch, labels, key, terms):
         output = bert.apply(
-            {'params': all_layers(bert.config, params)},
+            {'params': all_layers(bert.config, trained)},
             **batch.inputs,
+            inputs_embeds=embeds,
             deterministic=False,
             rngs={'dropout': key},
             example_ids=batch.example,
@@ -399,22 +420,61 @@ def _gradients(
         each = loss_per_example(
             output.logits, labels, head=bert.config.head, real=batch.marks['token']
         )
-        return jnp.where(batch.example >= 0, each, 0).sum() / count
+        return jnp.where(batch.example >= 0, each, 0).sum() / terms
 
-    return over_seeds(jax.value_and_grad(loss), at_once, params, batch, labels, keys, counts)
+    def added(trained, embeds, gradients, batch, *others):
+        found, (new, of_embeds) = jax.value_and_grad(loss, argnums=(0, 1))(
+            trained, embeds, batch, *others
+        )
+        table, rest = _words_apart(gradients)
+        table = table.at[batch.input_ids].add(of_embeds)
+        return _with_words(jax.tree.map(jnp.add, rest, new), table), found
+
+    table, trained = _words_apart(params)
+    given = batch, labels, keys, counts
+    if seed is None:
+        embeds = jax.vmap(operator.getitem)(table, batch.input_ids)
+        gradients, found = jax.vmap(added)(trained, embeds, gradients, *given)
+        return gradients, losses + found
+    embeds = table[seed, batch.input_ids[0]]
+    trained, given = _of_seed(trained, seed), _of_seed(given, 0)
+    gradients, found = added(trained, embeds, gradients, *given)
+    return gradients, losses + found
 
 
-@functools.partial(jax.jit, donate_argnums=0)
-def add(gradients, new):
-    """Add gradients, apart from computing them, which is compiled anew for each padded length."""
-    return jax.tree.map(jnp.add, gradients, new)
+def _of_seed(tree, seed):
+    """Return what one seed has of arrays [G, ...]."""
+    return jax.tree.map(lambda leaf: leaf[seed], tree)
 
 
-@functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
-def _update(optimizer, state, gradients):
-    # Elementwise work gains nothing from taking one seed after the other.
-    updates, moments = jax.vmap(optimizer.update)(gradients, state.optimizer, state.params)
-    return TrainState(state.step + 1, optax.apply_updates(state.params, updates), moments)
+def _words_apart(params) -> tuple[Any, dict]:
+    """Return the table of the embeddings of wordpieces, and all other parameters."""
+    embeddings = dict(params['embeddings'])
+    words = embeddings.pop('word')
+    return words['embedding'], params | {'embeddings': embeddings}
+
+
+def _with_words(params, table) -> dict:
+    """Return all parameters: the inverse of `_words_apart`."""
+    word = {'word': {'embedding': table}}
+    return params | {'embeddings': params['embeddings'] | word}
+
+
+@functools.partial(jax.jit, static_argnums=0, donate_argnums=(1, 2))
+def _update(optimizer, state, gradients, seed):
+    """Return the state after a step of all seeds, or of one, and zeros for the next gradients."""
+
+    def updated(params, moments, gradients):
+        updates, moments = optimizer.update(gradients, moments, params)
+        return optax.apply_updates(params, updates), moments
+
+    former = state.params, state.optimizer
+    if seed is None:
+        new = jax.vmap(updated)(*former, gradients)
+    else:
+        of_seed = updated(*_of_seed(former, seed), gradients)
+        new = jax.tree.map(lambda whole, own: whole.at[seed].set(own), former, of_seed)
+    return TrainState(state.step, *new), jax.tree.map(jnp.zeros_like, gradients)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -470,8 +530,34 @@ def _order(seed: int, epoch: int, count: int) -> Int[np.ndarray, ' E']:
     return np.random.default_rng([seed, epoch]).permutation(count)
 
 
+def training_lengths(data: Data, config: FinetuneConfig, *, at_once: bool) -> np.ndarray:
+    """Return the lengths to which micro-batches are padded, in ascending order.
+
+    Args:
+      data: The training examples.
+      config: The settings of the training.
+      at_once: Whether the micro-batches of all seeds are padded to one length.
+    """
+    if config.buckets is not None:
+        return padded_lengths(config.buckets, config.max_length, data.train.lengths)
+    count, size = len(data.train_labels), config.batch_size
+    per_epoch = -(-count // size)
+    # [G, steps of the first epoch, B]
+    rows = np.stack(
+        [
+            [rows_of_step(seed, step, count, size, per_epoch) for step in range(per_epoch)]
+            for seed in config.seeds
+        ]
+    )
+    lengths = np.sort(np.where(rows >= 0, data.train.lengths[rows], 0), axis=-1)
+    longest = lengths.reshape(len(config.seeds), -1, config.micro_batch).max(axis=-1)
+    if at_once:
+        longest = longest.max(axis=0)
+    return padded_lengths(None, config.max_length, longest[longest > 0])
+
+
 def micro_batches(
-    data: Data, rows: Int[np.ndarray, 'G B'], config: FinetuneConfig
+    data: Data, rows: Int[np.ndarray, 'G B'], config: FinetuneConfig, edges: Int[np.ndarray, ' K']
 ) -> Iterator[tuple[Batch, Num[np.ndarray, 'G b']]]:
     """Yield batches with a leading axis of seeds and their labels, the short examples first.
 
@@ -479,11 +565,11 @@ def micro_batches(
       data: The training examples.
       rows: The examples of each seed at one step; -1 is none.
       config: The settings of the training.
+      edges: The lengths to which they are padded, from `training_lengths`.
     """
     lengths = np.where(rows >= 0, data.train.lengths[rows], 0)
     order = np.argsort(lengths, axis=1, kind='stable')
     rows, lengths = (np.take_along_axis(array, order, axis=1) for array in (rows, lengths))
-    edges = padded_lengths(config.buckets, config.max_length)
     for start in range(0, config.batch_size, config.micro_batch):
         part = slice(start, start + config.micro_batch)
         longest = lengths[:, part].max()

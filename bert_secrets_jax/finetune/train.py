@@ -354,7 +354,7 @@ def _check_lengths(
     model: BertConfig, config: FinetuneConfig, train: Encoded, dev: Sequence[Batch]
 ) -> None:
     """Refuse examples that the model has no positions for."""
-    edges = padded_lengths(config.buckets, config.max_length)
+    edges = padded_lengths(config.buckets, config.max_length, train.lengths)
     longest = max(
         int(edges[np.searchsorted(edges, train.lengths.max())]),
         *(batch.input_ids.shape[1] for batch in dev),

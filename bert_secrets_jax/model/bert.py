@@ -89,6 +89,7 @@ class Bert(nn.Module):
         baseline: str = 'uniform',
         replacement: ArrayLike | None = None,
         map_change: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | None = None,
         deterministic: bool = True,
         example_ids: ArrayLike | None = None,
     ) -> BertOutput:
@@ -112,6 +113,10 @@ class Bert(nn.Module):
           map_change: [B, L, N, T, S] What is added to the maps after the mask and before dropout;
             `attentions` are those without it. The gradient with respect to a change of 0 is that
             with respect to the maps. None adds nothing.
+          inputs_embeds: [B, T, E] What stands for the embeddings of the wordpieces, before those of
+            positions and segments are added, as in `transformers`. The output is differentiable in
+            it. The wordpieces are needed besides: some families read positions from them. None
+            looks the embeddings up.
           deterministic: Whether dropout is off. False needs `rngs={'dropout': key}`.
           example_ids: [B] integers that decide, with the key, what dropout does to each example. By
             default they are the places in the batch.
@@ -128,6 +133,7 @@ class Bert(nn.Module):
         _check_inputs(config, input_ids, token_type_ids, attention_mask, head_mask)
         _check_replacement(config, input_ids, head_mask, baseline, replacement)
         _check_map_change(config, input_ids, map_change)
+        _check_embeds(config, input_ids, inputs_embeds)
         if not (head_mask is None and replacement is None and map_change is None):
             check_has_all_heads(config)
         if example_ids is None:
@@ -144,7 +150,12 @@ class Bert(nn.Module):
             map_change = jnp.moveaxis(jnp.asarray(map_change, jnp.float32), 1, 0)
         embeddings = Embeddings(config, name='embeddings')
         embedded, scopes = embeddings(
-            input_ids, token_type_ids, attention_mask, example_ids, deterministic=deterministic
+            input_ids,
+            token_type_ids,
+            attention_mask,
+            example_ids,
+            inputs_embeds,
+            deterministic=deterministic,
         )
         if config.pruned_heads:
             layers = LayersApart(config, deterministic, name='layers')
@@ -267,6 +278,15 @@ def _check_map_change(config, input_ids, map_change) -> None:
         raise ValueError(
             f'map_change must be [batch, layers, heads, length, length] = {list(maps)}, '
             f'got {list(jnp.shape(map_change))}.'
+        )
+
+
+def _check_embeds(config, input_ids, inputs_embeds) -> None:
+    expected = (*input_ids.shape, config.embedding_size or config.hidden_size)
+    if inputs_embeds is not None and jnp.shape(inputs_embeds) != expected:
+        raise ValueError(
+            f'inputs_embeds must be [batch, length, width of the embeddings] = {list(expected)}, '
+            f'got {list(jnp.shape(inputs_embeds))}.'
         )
 
 

@@ -44,7 +44,14 @@ class Embeddings(nn.Module):
 
     @nn.compact
     def __call__(
-        self, input_ids, token_type_ids, attention_mask, example_ids, *, deterministic: bool
+        self,
+        input_ids,
+        token_type_ids,
+        attention_mask,
+        example_ids,
+        inputs_embeds=None,
+        *,
+        deterministic: bool,
     ):
         config = self.config
         width = config.embedding_size or config.hidden_size
@@ -53,7 +60,9 @@ class Embeddings(nn.Module):
             features=width,
             embedding_init=nn.initializers.normal(config.initializer_range),
         )
-        total = embed(config.vocab_size, name='word')(input_ids)
+        total = inputs_embeds
+        if inputs_embeds is None:
+            total = embed(config.vocab_size, name='word')(input_ids)
         if config.token_dropout:
             total = _without_masked(config, total, input_ids, attention_mask)
         if config.type_vocab_size:

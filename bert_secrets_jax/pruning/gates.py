@@ -30,7 +30,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Float, Key, Real
+from jaxtyping import Array, Float, Int, Key, Real
 
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.data.encoding import Batch, in_order
@@ -41,13 +41,13 @@ from bert_secrets_jax.finetune.loop import (
     Data,
     FinetuneConfig,
     NonFiniteLossError,
-    add,
     is_due,
     keys_of_step,
     micro_batches,
     over_seeds,
     rows_of_step,
     shardings,
+    training_lengths,
 )
 from bert_secrets_jax.finetune.losses import loss_per_example
 from bert_secrets_jax.finetune.metrics import evaluate
@@ -377,6 +377,11 @@ class _Runs:
         """Whether runs are computed at once (vmap), or on one CPU one after the other."""
         return self.mesh is not None or jax.default_backend() != 'cpu'
 
+    @functools.cached_property
+    def edges(self) -> Int[np.ndarray, ' lengths']:
+        """The lengths to which micro-batches are padded, those of all runs to the same."""
+        return training_lengths(self.data, self.config, at_once=True)
+
     def train(self, initial: float, folder: pathlib.Path | None) -> tuple[_State, list[dict]]:
         """Train all runs, from their last checkpoint on; returns the last state and the curves."""
         of_runs, of_batches = shardings(
@@ -457,12 +462,12 @@ class _Runs:
         keys = keys_of_step(self.seeds, step)
         counts = data.terms(rows)
         gradients, losses = None, 0
-        for batch, labels in micro_batches(data, rows, config):
+        for batch, labels in micro_batches(data, rows, config, self.edges):
             batch, labels = jax.device_put((batch, labels), of_batches)
             part, new = _gradients(
                 self.bert, self.at_once, fixed, state.params, batch, labels, keys, counts
             )
-            gradients = new if gradients is None else add(gradients, new)
+            gradients = new if gradients is None else _add(gradients, new)
             losses = losses + part
         state, expected = _update(
             tuple(self._optimizers.items()), state, gradients, self.coefficients
@@ -573,6 +578,12 @@ def _gradients(
         return jnp.where(batch.example >= 0, each, 0).sum() / count
 
     return over_seeds(jax.value_and_grad(loss), at_once, params, batch, labels, keys, counts)
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def _add(gradients, new):
+    """Add gradients, apart from computing them, which is compiled anew for each padded length."""
+    return jax.tree.map(jnp.add, gradients, new)
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)

@@ -2,6 +2,7 @@
 
 import collections
 import copy
+import itertools
 
 import hypothesis
 import hypothesis.strategies as st
@@ -12,7 +13,7 @@ from absl import logging
 
 from bert_secrets_jax.data import encoding
 from bert_secrets_jax.data.annotation import Annotation, Link, Span
-from bert_secrets_jax.data.encoding import _stops, encode, listed, tokenize
+from bert_secrets_jax.data.encoding import _stops, encode, listed, padded_lengths, tokenize
 from bert_secrets_jax.data.masking import Masking, mask_words
 from bert_secrets_jax.data.tasks import Example
 from tests.conftest import make_byte_tokenizer
@@ -23,7 +24,7 @@ def pair(a, b=None, index=0):
 
 
 def test_one_pair_by_hand(tokenizer):
-    (batch,) = encode(tokenizer, [pair('The cats .', 'dog')], max_length=10)
+    (batch,) = encode(tokenizer, [pair('The cats .', 'dog')], max_length=10, buckets=())
     tokens = tokenizer.convert_ids_to_tokens(batch.input_ids[0].tolist())
     assert tokens == [
         '[CLS]',
@@ -97,6 +98,45 @@ def test_every_example_is_in_exactly_one_row(tokenizer, lengths, tokens, multipl
     assert len({batch.input_ids.shape for batch in batches}) == len(
         {batch.input_ids.shape[1] for batch in batches}
     )
+
+
+@hypothesis.given(
+    lengths=st.lists(st.integers(1, 50), min_size=1, max_size=200),
+    copies=st.sampled_from([1, 50]),
+    max_length=st.sampled_from([50, 51, 512]),
+)
+@hypothesis.settings(max_examples=60, deadline=None)
+def test_chosen_lengths_cost_least(lengths, copies, max_length):
+    """Beside all other choices: tokens, and for each length 512 of them or one in 64."""
+    lengths = np.repeat(lengths, copies)
+    candidates = np.unique(np.minimum(-(-lengths // 4) * 4, max_length))
+    price = max(512, np.minimum(-(-lengths // 4) * 4, max_length).sum() / 64)
+
+    def cost(edges):
+        edges = np.array(sorted(edges))
+        return edges[np.searchsorted(edges, lengths)].sum() + price * len(edges)
+
+    *shorter, longest = candidates
+    best = min(
+        cost([*chosen, longest])
+        for count in range(len(shorter) + 1)
+        for chosen in itertools.combinations(shorter, count)
+    )
+    edges = padded_lengths(None, max_length, lengths)
+    assert edges[-1] == max_length
+    assert cost(set(edges[np.searchsorted(edges, lengths)])) == pytest.approx(best)
+
+
+def test_few_texts_are_padded_to_one_length_and_many_to_some_that_fit(tokenizer):
+    lengths = np.random.default_rng(0).integers(5, 60, 2000)
+    examples = [pair('cat ' * length, index=index) for index, length in enumerate(lengths)]
+    few = encode(tokenizer, examples[:12])
+    assert {batch.input_ids.shape[1] for batch in few} == {-(-(max(lengths[:12]) + 2) // 4) * 4}
+    many = encode(tokenizer, examples)
+    assert len({batch.input_ids.shape for batch in many}) <= 10
+    fixed = encode(tokenizer, examples, buckets=encoding.BUCKETS)
+    tokens = [sum(batch.input_ids.size for batch in batches) for batches in (many, fixed)]
+    assert tokens[0] < 0.95 * tokens[1]
 
 
 def test_no_examples_and_mixed_examples_are_errors(tokenizer):

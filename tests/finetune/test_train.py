@@ -358,7 +358,7 @@ class NotTrained(Exception):
         ({'metrics': ()}, 'must be a sequence of at least one name'),
         ({'metrics': ('f1',), 'label_names': ('a', 'b', 'c')}, "'f1' is not for 3 classes"),
         ({'label_names': ()}, 'label_names=.* must be a sequence of at least one name'),
-        ({'max_length': 64}, 'padded to .* the model has 8 positions: give max_length=8, not 64'),
+        ({'max_length': 64}, 'padded to .* the model has 4 positions: give max_length=4, not 64'),
         ({'train': []}, 'Training examples: there are none'),
         ({'dev': []}, 'Dev examples: there are none'),
         ({'train': relabelled(TRAIN, 0, None)}, 'Training example train/1 has no label'),
@@ -384,7 +384,7 @@ def test_what_does_not_fit_is_named_before_anything_is_trained(
 
     monkeypatch.setattr(train, 'train_runs', never)
     if 'max_length' in changes:
-        config = dataclasses.replace(pretrained.config, max_position_embeddings=8)
+        config = dataclasses.replace(pretrained.config, max_position_embeddings=4)
         pretrained = dataclasses.replace(pretrained, bert=Bert(config))
     arguments = {'train': TRAIN, 'dev': DEV} | SETTINGS | changes
     with pytest.raises(ValueError, match=message):
