@@ -5,6 +5,7 @@ folder, the pattern classifier's network. Each is built from those before it.
 """
 
 import functools
+import math
 from typing import Literal
 
 import flax.linen as nn
@@ -14,9 +15,19 @@ import jax.numpy as jnp
 from bert_secrets_jax.model import attention
 from bert_secrets_jax.model.config import BertConfig
 
+
+def gelu(x):
+    """Return BERT's GELU, the exact one: `x / 2 (1 + erf(x / sqrt 2))`.
+
+    JAX's own goes by erfc, which takes three times as long on a CPU.
+    """
+    # In bfloat16, 1 + erf would cancel to steps of 1/256.
+    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    return (wide / 2 * (1 + jax.lax.erf(wide * math.sqrt(0.5)))).astype(x.dtype)
+
+
 ACTIVATIONS = {
-    # BERT's GELU is the exact one; JAX and Flax default to the tanh approximation.
-    'gelu': functools.partial(nn.gelu, approximate=False),
+    'gelu': gelu,
     'gelu_new': functools.partial(nn.gelu, approximate=True),
     'gelu_pytorch_tanh': functools.partial(nn.gelu, approximate=True),
     'relu': nn.relu,
