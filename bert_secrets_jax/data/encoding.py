@@ -23,11 +23,16 @@ _CHARACTERS_PER_TOKEN = 100
 # The share of [UNK] from which on it is told, and from which on texts are refused.
 _SOME_UNKNOWN = 0.01
 _MOST_UNKNOWN = 0.5
+# Characters of an unknown word that are shown, and how many different ones are counted at most.
+_SHOWN = 20
+_MOST_WRITTEN = 2**14
 # The mark that says to which word each wordpiece belongs.
 WORD = 'word'
 # A full stop and a comma as tokenizers spell them: a part of the word before or not (WordPiece),
 # with or without the space before them (byte-level BPE, SentencePiece).
 _STOPS = tuple(f'{before}{stop}' for before in ('', '##', 'Ġ', '▁') for stop in '.,')
+# Which characters are spaces; the last one, which stands for all others, is none.
+_SPACES = np.array([chr(code).isspace() for code in range(0x3002)])
 # Lengths for texts whose own are not known before they come.
 BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 # Chosen lengths are multiples of this, which vectors of all devices take well.
@@ -132,6 +137,24 @@ class Encoded:
             classes=None if self.classes is None else self.classes[examples],
         )
 
+    def followed_by(self, other: 'Encoded') -> 'Encoded':
+        """Return these examples and then those of another, both without annotations."""
+        length = max(self.input_ids.shape[1], other.input_ids.shape[1])
+
+        def joined(one: np.ndarray, two: np.ndarray, fill: int = 0) -> np.ndarray:
+            return np.concatenate([_fit(one, length, fill), _fit(two, length, fill)])
+
+        return Encoded(
+            input_ids=joined(self.input_ids, other.input_ids),
+            token_type_ids=joined(self.token_type_ids, other.token_type_ids),
+            special=joined(self.special, other.special),
+            lengths=np.concatenate([self.lengths, other.lengths]),
+            offsets=joined(self.offsets, other.offsets),
+            text=joined(self.text, other.text, fill=-1),
+            tokenizer=self.tokenizer,
+            marks={WORD: joined(self.marks[WORD], other.marks[WORD], fill=-1)},
+        )
+
     def batch(self, examples: np.ndarray, length: int) -> Batch:
         """Return a batch of some of the examples.
 
@@ -189,10 +212,12 @@ def _no_links(links: np.ndarray, filler: np.ndarray) -> np.ndarray:
     return np.where(filler, np.array([0, 0, -1], np.int32), links)
 
 
-def _fit(array: np.ndarray, length: int) -> np.ndarray:
+def _fit(array: np.ndarray, length: int, fill: int = 0) -> np.ndarray:
     """Cut or pad the second axis."""
     array = array[:, :length]
-    return np.pad(array, ((0, 0), (0, length - array.shape[1])))
+    missing = [(0, 0)] * array.ndim
+    missing[1] = (0, length - array.shape[1])
+    return np.pad(array, missing, constant_values=fill)
 
 
 def listed(batches: Iterable[Batch]) -> Iterable[Batch]:
@@ -257,7 +282,24 @@ def tokenize(tokenizer, texts: Sequence[Text], *, max_length: int = 128) -> Enco
       TypeError: The texts or the tokenizer are something else.
       ValueError: There are no texts, or single sentences are mixed with pairs.
     """
-    examples = as_examples(texts)
+    losses = Losses(tokenizer, max_length)
+    encoded = tokenize_part(as_examples(texts), losses)
+    losses.tell()
+    return encoded
+
+
+def tokenize_part(examples: Sequence[Example], losses: 'Losses') -> Encoded:
+    """Tokenise a part of a corpus as `tokenize` does, and count what it loses.
+
+    Args:
+      examples: The examples; all single sentences, or all pairs.
+      losses: What the parts before have lost, with the tokenizer and the greatest length. Those of
+        this part are added.
+
+    Raises:
+      TypeError, ValueError: As in `tokenize`.
+    """
+    tokenizer, max_length = losses.tokenizer, losses.max_length
     if not examples:
         raise ValueError('There are no examples to encode.')
     check_tokenizer(tokenizer, max_length)
@@ -268,50 +310,57 @@ def tokenize(tokenizer, texts: Sequence[Text], *, max_length: int = 128) -> Enco
             f'(the first such is {singles[0]}): encode them apart.'
         )
 
-    def beginnings(texts: Iterable[str]) -> list[str]:
-        return [_beginning(tokenizer, text, max_length) for text in texts]
-
+    texts = [
+        [_beginning(tokenizer, text, max_length) for text in texts]
+        for texts in (
+            (example.text_a for example in examples),
+            () if singles else (example.text_b for example in examples),
+        )
+    ]
     encoded = tokenizer(
-        beginnings(example.text_a for example in examples),
-        None if singles else beginnings(example.text_b for example in examples),
+        texts[0],
+        None if singles else texts[1],
         truncation='longest_first',
         max_length=max_length,
+        return_attention_mask=False,
         return_special_tokens_mask=True,
     )
-    cut = sum(bool(encoding.overflowing) for encoding in encoded.encodings)
-    if cut:
-        logging.info('%d of %d examples were cut to %d tokens.', cut, len(examples), max_length)
-    lengths = np.array([len(ids) for ids in encoded['input_ids']], np.int32)
+    encodings = encoded.encodings
+    lengths = np.array([len(encoding) for encoding in encodings], np.int32)
+    real = np.arange(lengths.max()) < lengths[:, None]
 
-    def stack(rows, *shape: int, fill: int = 0, dtype=np.int32) -> np.ndarray:
-        array = np.full((len(examples), lengths.max(), *shape), fill, dtype)
-        for row, values in enumerate(rows):
-            array[row, : len(values)] = values
+    def stack(rows: Iterable[Sequence[int]], *, fill: int = 0, dtype=np.int32) -> np.ndarray:
+        array = np.full(real.shape, fill, dtype)
+        array[real] = np.fromiter(itertools.chain.from_iterable(rows), dtype)
         return array
 
+    def numbers(values: Iterable[int | None]) -> list[int]:
+        return [-1 if value is None else value for value in values]
+
+    input_ids = stack(encoded['input_ids'])
     # Not the token types: models without a second segment have tokenizers without them.
-    texts = (
-        [-1 if text is None else text for text in encoding.sequence_ids]
-        for encoding in encoded.encodings
+    of_text = stack(
+        (numbers(encoding.sequence_ids) for encoding in encodings), fill=-1, dtype=np.int8
     )
-    words = (_words(encoding) for encoding in encoded.encodings)
-    offsets = (
-        _offsets(example, encoding)
-        for example, encoding in zip(examples, encoded.encodings, strict=True)
-    )
-    input_ids, of_text = stack(encoded['input_ids']), stack(texts, fill=-1, dtype=np.int8)
-    offsets = stack(offsets, 2)
-    _tell_of_lost(examples, input_ids, of_text, tokenizer.unk_token_id)
-    _tell_of_unknown(examples, input_ids, of_text, offsets, tokenizer)
+    word = stack((numbers(encoding.word_ids) for encoding in encodings), fill=-1)
+    ends = [list(zip(*encoding.offsets, strict=True)) for encoding in encodings]
+    offsets = np.stack([stack(end[side] for end in ends) for side in (0, 1)], axis=-1)
+    offsets = _without_spaces(offsets, of_text, texts)
+    losses.cut += sum(bool(encoding.overflowing) for encoding in encoded.encodings)
+    losses.add(examples, input_ids, of_text, offsets)
     return Encoded(
         input_ids=input_ids,
-        token_type_ids=stack(encoded.get('token_type_ids', ())),
+        token_type_ids=(
+            stack(encoded['token_type_ids'])
+            if 'token_type_ids' in encoded
+            else np.zeros_like(input_ids)
+        ),
         special=stack(encoded['special_tokens_mask']) == 1,
         lengths=lengths,
         offsets=offsets,
         text=of_text,
         tokenizer=tokenizer,
-        marks={WORD: stack(words, fill=-1)},
+        marks={WORD: np.where(real, _words(of_text, word), -1)},
     )
 
 
@@ -332,24 +381,128 @@ def _beginning(tokenizer, text: str, max_length: int) -> str:
     return text
 
 
-def _tell_of_lost(
-    examples: Sequence[Example], input_ids: np.ndarray, of_text: np.ndarray, unknown: int | None
-) -> None:
-    """Log the texts that the tokenizer makes nothing of, or nothing but [UNK]."""
-    known = (of_text >= 0) & (input_ids != (-1 if unknown is None else unknown))
-    for number, name in enumerate(('text_a', 'text_b')):
-        if getattr(examples[0], name) is None:
-            continue
-        of_this = of_text == number
-        empty = ~of_this.any(axis=1)
-        lost = ~empty & ~(of_this & known).any(axis=1)
-        for which, what in ((empty, 'no wordpiece'), (lost, 'no wordpiece but [UNK]')):
-            if which.any():
-                first = examples[int(np.flatnonzero(which)[0])].place
-                logging.warning(
-                    '%d of %d texts (%s) have %s, the first one in %s: is the tokenizer made for '
-                    'them?', which.sum(), len(examples), name, what, first,
-                )  # fmt: skip
+@dataclasses.dataclass
+class Losses:
+    """What a corpus loses to a tokenizer, counted over its parts.
+
+    Attributes:
+      tokenizer: A fast tokenizer of `transformers`.
+      max_length: The greatest number of tokens that it makes of a text or a pair.
+      examples: The number of examples so far.
+      cut: How many of them were cut to `max_length`.
+      lost: The number of texts of which nothing is left, and where the first of them stands, by the
+        name of the text and what it has.
+      wordpieces: The number of wordpieces so far, without special tokens.
+      unknown: How many of them are [UNK].
+      known_as_written: How many of these are in the vocabulary as they are written.
+      written: What the most frequent unknown ones are written like, and how often.
+    """
+
+    tokenizer: Any
+    max_length: int
+    examples: int = 0
+    cut: int = 0
+    lost: dict[tuple[str, str], tuple[int, str]] = dataclasses.field(default_factory=dict)
+    wordpieces: int = 0
+    unknown: int = 0
+    known_as_written: int = 0
+    written: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+
+    def add(
+        self,
+        examples: Sequence[Example],
+        input_ids: np.ndarray,
+        of_text: np.ndarray,
+        offsets: np.ndarray,
+    ) -> None:
+        """Count the losses of further examples, apart from those that were cut.
+
+        Args:
+          examples: The E examples.
+          input_ids, of_text, offsets: Their tokens, as in `Encoded`.
+        """
+        self.examples += len(examples)
+        real = of_text >= 0
+        unknown = real & (input_ids == _number_of_unknown(self.tokenizer))
+        self.wordpieces += int(real.sum())
+        self.unknown += int(unknown.sum())
+        for number, name in enumerate(('text_a', 'text_b')):
+            if getattr(examples[0], name) is None:
+                continue
+            of_this = of_text == number
+            empty = ~of_this.any(axis=1)
+            lost = ~empty & ~(of_this & ~unknown).any(axis=1)
+            for which, what in ((empty, 'no wordpiece'), (lost, 'no wordpiece but [UNK]')):
+                if which.any():
+                    first = examples[int(np.flatnonzero(which)[0])].place
+                    before, first = self.lost.get((name, what), (0, first))
+                    self.lost[name, what] = before + int(which.sum()), first
+        for row, column in zip(*np.nonzero(unknown), strict=True):
+            text = (examples[row].text_a, examples[row].text_b)[of_text[row, column]]
+            start, end = offsets[row, column]
+            word = text[start:end]
+            self.written[word[:_SHOWN]] += 1
+            self.known_as_written += (
+                self.tokenizer.convert_tokens_to_ids(word) != self.tokenizer.unk_token_id
+            )
+        if len(self.written) > _MOST_WRITTEN:
+            self.written = collections.Counter(dict(self.written.most_common(_MOST_WRITTEN // 2)))
+
+    def check(self) -> None:
+        """Refuse texts that mostly are [UNK].
+
+        Raises:
+          ValueError: Half of the wordpieces so far, or more, are unknown, and nobody allowed it.
+        """
+        allowed = self.tokenizer.init_kwargs.get('allow_unknown')
+        if self._share >= _MOST_UNKNOWN and not allowed:
+            raise ValueError(
+                f'{self._about_unknown()} The tokenizer is not made for these texts: give another '
+                'to bs.from_pretrained(tokenizer=...), or allow_unknown=True if this is meant.'
+            )
+
+    def tell(self) -> None:
+        """Log what was lost.
+
+        Raises:
+          ValueError: `check` refuses the texts.
+        """
+        if self.cut:
+            logging.info(
+                '%d of %d examples were cut to %d tokens.',
+                self.cut, self.examples, self.max_length,
+            )  # fmt: skip
+        for (name, what), (number, first) in self.lost.items():
+            logging.warning(
+                '%d of %d texts (%s) have %s, the first one in %s: is the tokenizer made for '
+                'them?', number, self.examples, name, what, first,
+            )  # fmt: skip
+        self.check()
+        if self._share >= _SOME_UNKNOWN:
+            logging.warning('%s Is the tokenizer made for these texts?', self._about_unknown())
+
+    @property
+    def _share(self) -> float:
+        return self.unknown / max(self.wordpieces, 1)
+
+    def _about_unknown(self) -> str:
+        often = ', '.join(repr(word) for word, _ in self.written.most_common(3))
+        message = (
+            f'{100 * self._share:.0f} % of the wordpieces ({self.unknown:,} of '
+            f'{self.wordpieces:,}) are {self.tokenizer.unk_token}, such as {often}.'
+        )
+        if self.known_as_written:
+            message += (
+                f' {self.known_as_written:,} of them are in the vocabulary as they are written, '
+                'and become unknown because the tokenizer changes texts first, to lower case '
+                'perhaps.'
+            )
+        return message
+
+
+def _number_of_unknown(tokenizer: Any) -> int:
+    """Return the id of [UNK]; -1, which no token has, if there is none."""
+    return -1 if tokenizer.unk_token_id is None else tokenizer.unk_token_id
 
 
 def knows_words(tokenizer: Any, texts: Sequence[str]) -> bool:
@@ -368,71 +521,49 @@ def knows_words(tokenizer: Any, texts: Sequence[str]) -> bool:
     return bool(tokenizer.init_kwargs.get('allow_unknown')) or unknown < _MOST_UNKNOWN * len(ids)
 
 
-def _tell_of_unknown(
-    examples: Sequence[Example],
-    input_ids: np.ndarray,
-    of_text: np.ndarray,
-    offsets: np.ndarray,
-    tokenizer: Any,
-) -> None:
-    """Log how many wordpieces are [UNK], and refuse texts that mostly are."""
-    unknown = (of_text >= 0) & (input_ids == tokenizer.unk_token_id)
-    count = max(int((of_text >= 0).sum()), 1)
-    share = unknown.sum() / count
-    if share < _SOME_UNKNOWN:
-        return
-    vocabulary = tokenizer.get_vocab()
-    rows, columns = np.nonzero(unknown)
-    written: collections.Counter[str] = collections.Counter()
-    for row, column in zip(rows, columns, strict=True):
-        text = (examples[row].text_a, examples[row].text_b)[of_text[row, column]]
-        start, end = offsets[row, column]
-        written[text[start:end]] += 1
-    there = sum(number for word, number in written.items() if word in vocabulary)
-    often = ', '.join(f'{word[:20]!r}' for word, _ in written.most_common(3))
-    message = (
-        f'{100 * share:.0f} % of the wordpieces ({unknown.sum():,} of {count:,}) are '
-        f'{tokenizer.unk_token}, such as {often}.'
-    )
-    if there:
-        message += (
-            f' {there:,} of them are in the vocabulary as they are written, and become unknown '
-            'because the tokenizer changes texts first, to lower case perhaps.'
-        )
-    if share >= _MOST_UNKNOWN and not tokenizer.init_kwargs.get('allow_unknown'):
-        raise ValueError(
-            f'{message} The tokenizer is not made for these texts: give another to '
-            'bs.from_pretrained(tokenizer=...), or allow_unknown=True if this is meant.'
-        )
-    logging.warning('%s Is the tokenizer made for these texts?', message)
-
-
-def _words(encoding) -> list[int]:
-    """Return the number of the word of each token, as the tokenizer divides texts into words.
+def _words(of_text: np.ndarray, word: np.ndarray) -> np.ndarray:
+    """Return the number [E, T] of the word of each token, as the tokenizer makes them.
 
     [CLS] and [SEP] are words of their own, and the words of the second text go on counting.
+
+    Args:
+      of_text: [E, T] The number of the text of each token; -1 on special tokens.
+      word: [E, T] The number of its word in that text; -1 on special tokens.
     """
-    number, before, numbers = -1, None, []
-    for text, word in zip(encoding.sequence_ids, encoding.word_ids, strict=True):
-        number += word is None or (text, word) != before
-        before = text, word
-        numbers.append(number)
-    return numbers
+    new = np.ones(word.shape, bool)
+    new[:, 1:] = (word[:, 1:] < 0) | (np.diff(word) != 0) | (np.diff(of_text) != 0)
+    return np.cumsum(new, axis=1, dtype=np.int32) - 1
 
 
-def _offsets(example: Example, encoding) -> list[tuple[int, int]]:
-    """Return the characters of each token, without spaces around them.
+def _without_spaces(
+    offsets: np.ndarray, of_text: np.ndarray, texts: Sequence[Sequence[str]]
+) -> np.ndarray:
+    """Return the characters of each token without spaces around them.
 
     Byte-level and SentencePiece tokenizers count the space before a word to its first wordpiece.
+
+    Args:
+      offsets: [E, T, 2] The first character of each token in its text, and the one after its last.
+      of_text: [E, T] The number of that text; -1 on special tokens.
+      texts: The first text of each example, and the second ones if there are any.
     """
-    offsets = []
-    for text, (start, end) in zip(encoding.sequence_ids, encoding.offsets, strict=True):
-        if text is not None:
-            piece = (example.text_a, example.text_b)[text][start:end]
-            start = end - len(piece.lstrip())
-            end = start + len(piece.strip())
-        offsets.append((start, end))
-    return offsets
+    joined = ''.join(itertools.chain.from_iterable(texts))
+    codes = np.frombuffer(joined.encode('utf-32-le', 'surrogatepass'), np.uint32)
+    is_space = _SPACES[np.minimum(codes, len(_SPACES) - 1)]
+    place = np.arange(len(codes))
+    # The first place from each one on that is no space, and the one after the last before it.
+    after = np.where(is_space, len(codes), place)[::-1]
+    after = np.append(np.minimum.accumulate(after)[::-1], len(codes))
+    before = np.append(0, np.maximum.accumulate(np.where(is_space, 0, place + 1)))
+    lengths = [len(text) for text in itertools.chain.from_iterable(texts)]
+    starts = np.append(0, np.cumsum(lengths, dtype=np.int64))[:-1].reshape(-1, len(of_text))
+    of_example = np.arange(len(of_text))[:, None]
+    start = starts[np.maximum(of_text, 0), of_example]
+    first, last = (start + offsets[..., side] for side in (0, 1))
+    first = np.minimum(after[first], last)
+    last = np.maximum(before[last], first)
+    stripped = np.stack([first - start, last - start], axis=-1).astype(offsets.dtype)
+    return np.where(of_text[..., None] >= 0, stripped, offsets)
 
 
 def mark(encoded: Encoded, annotations: Sequence[Annotation]) -> Encoded:
@@ -460,7 +591,9 @@ def mark(encoded: Encoded, annotations: Sequence[Annotation]) -> Encoded:
 
 
 def padded_lengths(
-    buckets: Sequence[int] | None, max_length: int, lengths: Int[np.ndarray, ' E']
+    buckets: Sequence[int] | None,
+    max_length: int,
+    lengths: Int[np.ndarray, ' E'] | None = None,
 ) -> np.ndarray:
     """Return the lengths to which batches are padded, in ascending order, up to `max_length`.
 
@@ -469,7 +602,7 @@ def padded_lengths(
         fit the examples best: a further length counts as much as the padding that it must save.
       max_length: The greatest number of tokens, which is always the last length.
       lengths: The lengths of the examples, at most `max_length`, or the greatest lengths of groups
-        of examples that are padded together.
+        of examples that are padded together; not needed where the lengths are given.
     """
     if buckets is None:
         buckets = _fitted_lengths(
