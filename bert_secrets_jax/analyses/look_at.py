@@ -9,7 +9,8 @@ import scipy.stats
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import marks
-from bert_secrets_jax.analyses.gradients import Gradients, gradients_of, gradients_or_why
+from bert_secrets_jax.analyses.gradients import Gradients, gradients_or_why
+from bert_secrets_jax.analyses.models import Models, one_model, seeds_of
 from bert_secrets_jax.analyses.tables import (
     LEVEL,
     Description,
@@ -341,6 +342,7 @@ def look_at(
     pretrained: Pretrained,
     texts: Sequence[Text],
     *,
+    tuned: Models | None = None,
     gradients: bool | None = None,
     masking: Masking | None = None,
     settings: TextSettings | None = None,
@@ -353,6 +355,8 @@ def look_at(
     Args:
       pretrained: The model.
       texts: The texts that the model reads.
+      tuned: The model fine-tuned, or several of them: gradients are of the loss of the first one,
+        if the model as it is has none on these texts.
       gradients: Whether to measure how much a loss depends on attention to each type of token, as
         `analyses.gradients.gradients_of` does. It takes about three times as long as all else. None
         measures it if the model has such a loss on these texts, and otherwise says why not.
@@ -367,12 +371,15 @@ def look_at(
     settings, examples = settings or TextSettings(), as_examples(texts)
     options = {'masking': masking, 'settings': settings}
     # First, since they may be refused.
-    if gradients:
-        found, why = gradients_of(pretrained, examples, **options), ''
-    elif gradients is None:
+    found, why = None, 'They were not asked for.'
+    if gradients is not False:
         found, why = gradients_or_why(pretrained, examples, **options)
-    else:
-        found, why = None, 'They were not asked for.'
+        if found is None and tuned is not None:
+            found, why = gradients_or_why(one_model(tuned), examples, **options)
+            if found is not None:
+                found = dataclasses.replace(found, of=f'fine-tuned, seed {seeds_of(tuned)[0]}')
+        if found is None and gradients:
+            raise ValueError(why)
     statistics = [named(name) for name in STATISTICS]
     batches = batches_of(pretrained, examples, settings, annotated=False)
     shown = progress(batches, 'Looking', size=lambda batch: batch.size)
