@@ -124,9 +124,9 @@ class Frames(Result):
                     sample_of='sentences',
                     source=f'{SOURCE}, Figure 3',
                     template=(
-                        'The paper found {estimate} heads of BERT-base far above all others, '
-                        '{heads}, in the reading of its notebook, on {sample} sentences, without '
-                        'random links to hold them against.'
+                        'The paper found {estimate:head|heads} of BERT-base far above all others, '
+                        '{heads}, in the reading of its notebook, on {sample:sentence|sentences}, '
+                        'without random links to hold them against.'
                     ),
                     numbers={
                         'heads': ' and '.join(

@@ -305,11 +305,11 @@ class Gates(Result):
         best = next(run for run in ranked if near[run] or not near.any())
         known = np.isfinite(loss[best])
         within = (
-            'The sparsest model within {margin:g} point of the full one keeps {kept} of {heads} '
-            'heads'
+            'The sparsest model within {margin:point|points} of the full one keeps {kept} of '
+            '{heads} heads'
         )
         beyond = (
-            'No model is within {margin:g} point of the full one; the nearest keeps {kept} of '
+            'No model is within {margin:point|points} of the full one; the nearest keeps {kept} of '
             '{heads} heads'
         )
         scores = (
@@ -352,9 +352,9 @@ class Gates(Result):
             sample_of='runs',
             template=(
                 f'Of {{heads}} heads, {{first:.4g}} are kept{ends} (gates rounded, mean over '
-                '{seeds} seeds). The score ({metric}) is significantly lower than with all heads '
-                'in {down} of {sample} runs and higher in {up}, after correction for all of them '
-                '(Holm; {test} test, {examples} examples).'
+                '{seeds:seed|seeds}). The score ({metric}) is significantly lower than with all '
+                'heads in {down} of {sample} runs and higher in {up}, after correction for all of '
+                'them (Holm; {test} test, {examples:example|examples}).'
             ),
             numbers={
                 'heads': self._heads,

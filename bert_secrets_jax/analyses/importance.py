@@ -187,10 +187,10 @@ class Importance(Result):
             sample=loss.texts,
             source=SOURCE,
             template=(
-                'Taken away one at a time, {estimate} of {heads} heads leave a significantly '
-                'higher loss of the task and {lower} a lower one, after correction for all (max-T, '
-                '{sample:,} examples). A change of {detectable:.4f} {measure} (median of heads) is '
-                'found with a probability of {power:.0f} %.'
+                'Taken away one at a time, {estimate} of {heads} heads {estimate:|leaves|leave} a '
+                'significantly higher loss of the task and {lower} a lower one, after correction '
+                'for all (max-T, {sample:,} examples). A change of {detectable:.4f} {measure} '
+                '(median of heads) is found with a probability of {power:.0f} %.'
             ),
             numbers={
                 'heads': len(real),
@@ -212,8 +212,8 @@ class Importance(Result):
             source=SOURCE,
             template=(
                 'The loss is {intact:.3f} {unit} with all heads. Without {head} it changes most, '
-                'by {estimate:+.4f} ({low:+.4f} to {high:+.4f}), and {metric} by {points:+.2f} '
-                'points.'
+                'by {estimate:+.4f} {unit} ({low:+.4f} to {high:+.4f}), and {metric} by '
+                '{points:+.2f} points.'
             ),
             numbers={
                 'intact': loss.intact,

@@ -126,10 +126,11 @@ class Interactions(Result):
                 sample=self.examples,
                 source=SOURCE,
                 template=(
-                    '{pairs:,} pairs of {heads} heads, {sample:,} examples. In the loss, '
-                    '{estimate} pairs interact significantly after correction for all pairs '
-                    '({more} lose more together than the sum of both, {less} less); {likely} do '
-                    'after a weaker correction (Benjamini-Hochberg).'
+                    '{pairs:pair|pairs} of {heads} heads, {sample:example|examples}. In the loss, '
+                    '{estimate:pair interacts|pairs interact} significantly after correction for '
+                    'all pairs ({more} {more:|loses|lose} more together than the sum of both, '
+                    '{less} less); {likely} {likely:|does|do} after a weaker correction '
+                    '(Benjamini-Hochberg).'
                 ),
                 numbers={
                     'pairs': len(self.points),

@@ -104,6 +104,27 @@ def nulls_frame(tests: Tests):
     )  # fmt: skip
 
 
+def at_places(test: LinkTest, kind: str, head: tuple[int, int]) -> str:
+    """Return what a head attends at places of a kind as text, 'at random places (0.031)'.
+
+    Where not all links have such places, it also has what the head attends along those that do.
+
+    Args:
+      test: The test.
+      kind: The kind of places, as in `measure.links.KINDS`.
+      head: The layer and the head, from 0.
+    """
+    null = test.nulls.get(kind)
+    if null is None or not null.links or np.isnan(null.mean[head]):
+        return f'{PLACES[kind]} (there are none)'
+    total, text = _count_links(test), f'{null.mean[head]:.3f}'
+    if null.links < total:
+        # Along fewer links, the head may have another score.
+        text += f', where the {null.links} of {total} links that have such places get '
+        text += f'{null.score[head]:.3f}'
+    return f'{PLACES[kind]} ({text})'
+
+
 def _count_links(test: LinkTest) -> int:
     return int(offset_histogram(test.links)[1].sum())
 
@@ -125,11 +146,7 @@ def finding_of(title: str, test: LinkTest, source: str) -> Finding:
             compared.append(f'not comparable {PLACES[kind]}, for there are too few')
             continue
         words = 'more than' if null.above[top] else 'not significantly more than'
-        total, against = _count_links(test), f'{null.mean[top]:.3f}'
-        if null.links < total:
-            # Along fewer links, the head may have another score.
-            against += f' against {null.score[top]:.3f}, for {null.links} of {total} links'
-        compared.append(f'{words} {PLACES[kind]} ({against})')
+        compared.append(f'{words} {at_places(test, kind, top)}')
     return Finding(
         name=f'{title}: top head',
         estimate=float(test.table.mean[top]),
@@ -139,9 +156,9 @@ def finding_of(title: str, test: LinkTest, source: str) -> Finding:
         sample=int(test.table.count),
         source=source,
         template=(
-            'From {title}: {head} attends most along the link ({estimate:.3f} in {sample} '
-            'examples): {compared}; {real} of {heads} heads are beyond {beyond}, above each of '
-            'these after correction for all heads.'
+            'From {title}: {head} attends most along the link ({estimate:.3f} in '
+            '{sample:example|examples}): {compared}; {real} of {heads} heads '
+            '{real:|is|are} beyond {beyond}, above each of these after correction for all heads.'
         ),
         numbers={
             'title': title,

@@ -188,8 +188,9 @@ class LookAt(Result):
             mean,
             sample=int(table.count),
             source=f'{SOURCE}.2',
-            template='In {layers}, {give} {estimate:.2f}{interval} of {their} attention to [SEP]. '
-            'It is most in layer {layer}: {greatest:.2f}. Clark et al. report more than '
+            template='In {layers}, {give} {estimate:.2f}{interval} of {their} attention to all '
+            '[SEP] together. It is most in layer {layer}: {greatest:.2f}. Clark et al. report more '
+            'than '
             f'{published} in {{their_layers}} of BERT-base.{{where}}',
             numbers={
                 'layers': layers_named(where.start + 1, where.stop),
@@ -216,13 +217,11 @@ class LookAt(Result):
             unit='heads',
             sample=int(table.count),
             source=f'{SOURCE}.1',
-            template='Of {all} heads, {estimate} ({low:.0f} to {high:.0f}) {give} more than half '
-            'of {their} attention to the {kind}{which}. Clark et al. report {published} of '
-            'BERT-base.',
+            template='Of {all} heads, {estimate} ({low:.0f} to {high:.0f}) {estimate:|gives|give} '
+            'more than half of {estimate:|its|their} attention to the {kind}{which}. Clark et al. '
+            'report {published} of BERT-base.',
             numbers={
                 'all': table.mean.size,
-                'give': 'gives' if count == 1 else 'give',
-                'their': 'its' if count == 1 else 'their',
                 'kind': name,
                 'which': f': {", ".join(found.heads)}' if found.heads else '',
                 'published': paper.what_bert_looks_at().heads_over_half[name],

@@ -330,7 +330,7 @@ class Pruning(Result):
         kept = np.array([each.kept for each in self.chosen])
         published = michel.PRUNABLE.get(self.subject.task or '')
         others = elsewhere('choosing', 'shared', self.shared)
-        points = '{tolerance:g} point' if self.tolerance == TOLERANCE else '{tolerance:g} points'
+        points = '{tolerance:point|points}'
         yield Finding(
             name='sparsest model',
             estimate=float(kept.mean()),
@@ -377,7 +377,7 @@ class Pruning(Result):
                 sample=self.examples,
                 source=SOURCE,
                 template=(
-                    'On the {sample:,} examples here, these models change {metric} by '
+                    'On the {sample:example|examples} here, these models change {metric} by '
                     '{estimate:+.2f} points on average ({least:+.2f} to {most:+.2f} in single '
                     'fine-tunings).'
                 ),
@@ -463,7 +463,7 @@ class Pruning(Result):
                 source=SOURCE,
                 template=(
                     'With {kept} of {heads} heads left and the others cut out, the model reads '
-                    + ('{size} example' if size == 1 else '{size} examples')
+                    + '{size:example|examples}'
                     + f' of {{length}} tokens at once {words["change"]}'
                     + (' (a gain of {low:+.0f} to {high:+.0f} %)' if known else '')
                     + ' than with all heads in layers that are compiled one by one, too. It is '

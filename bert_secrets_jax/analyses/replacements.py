@@ -247,9 +247,9 @@ class Replacements(Result):
                 sample=found.texts,
                 source=SOURCE,
                 template=(
-                    'With {instead} instead of a head, {estimate} of {heads} heads leave a '
-                    'significantly higher loss and {harmful} a lower one (max-T); the most needed '
-                    'is {head} ({rise:+.4f} {measure}).'
+                    'With {instead} instead of a head, {estimate} of {heads} heads '
+                    '{estimate:|leaves|leave} a significantly higher loss and {harmful} a lower '
+                    'one (max-T); the most needed is {head} ({rise:+.4f} {measure}).'
                 ),
                 numbers={
                     'instead': REPLACEMENTS[name],

@@ -462,7 +462,7 @@ def _call(w: _Writer, section: str) -> str:
         case 'maps':
             return _maps(w)
         case 'claims':
-            others = [each for each in w.answered if each != 'maps']
+            others = [each for each in w.answered if each not in ('maps', 'claims')]
             return w.analysis('claims', *map(w.result, others))
     return ''
 
