@@ -35,6 +35,7 @@ from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses import marks
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.models import labels_of, metrics_for, one_model
+from bert_secrets_jax.analyses.tables import column_of
 from bert_secrets_jax.analyses.verdicts import unseen_change
 from bert_secrets_jax.analyses.verdicts.disabling import on_average, to_lose
 from bert_secrets_jax.data.encoding import encode
@@ -654,20 +655,21 @@ def _frame(ablated: Ablated):
         for row, disabled in enumerate(ablated.names)
     ]
     return framed(
-        ('metric', 'test', 'disabled', *_COLUMNS),
+        ('metric', 'test', 'disabled', *map(column_of, _COLUMNS)),
         rows,
         'Score without what is disabled, and that score less the score with all heads; low and '
         'high are the 95 % interval of the difference, and changed is the number of examples that '
-        'are answered otherwise. After correction for all, a difference below critical cannot be '
-        f'significant, and one of detectable is found with a probability of {POWER:.0%}. The '
-        f'difference is shown to be smaller than {MARGIN} where equivalent (tost, corrected by '
-        f"Holm's method) is at most {LEVEL}.",
+        'are answered otherwise. p_holm and p_benjamini_hochberg are corrected for all of them. '
+        'After correction, no difference smaller than least_significant can be significant, and '
+        f'one of detectable is found with a probability of {POWER:.0%}. The difference is shown to '
+        f'be smaller than {MARGIN} where the p-value of two one-sided tests, after correction '
+        f'(p_tost_holm), is at most {LEVEL}.',
     )
 
 
 _IN_POINTS = ('score', 'difference', 'low', 'high', 'detectable')
 _SHOWN = {
-    f'{column}_points' if column in _IN_POINTS else column: column
+    f'{column}_points' if column in _IN_POINTS else column_of(column): column
     for column in _COLUMNS
     if column not in ('critical', 'tost')
 }

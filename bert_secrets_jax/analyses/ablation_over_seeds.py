@@ -41,6 +41,7 @@ from bert_secrets_jax.analyses.populations import (
     THIS_MODEL,
     population,
 )
+from bert_secrets_jax.analyses.tables import column_of
 from bert_secrets_jax.analyses.verdicts.disabling import on_average, to_lose
 from bert_secrets_jax.analyses.verdicts.verdict import Contrasts
 from bert_secrets_jax.data.tasks import Example
@@ -406,10 +407,10 @@ class AblationOverSeeds(Result):
         return (
             f'Score without what is disabled less the score with all heads: mean {self._over}, '
             f'standard deviation over them (spread), 95 % interval '
-            f'for {population(len(self.seeds))}; smallest mean that Holm can find; share of the '
-            'fine-tunings in which it is significant by itself; p-value over seeds and examples, '
-            'the same after Holm, and after flips of seeds (max_t, on these very examples, at '
-            f'least {flips:.2g}).'
+            f'for {population(len(self.seeds))}; smallest mean that Holm can find '
+            '(least_significant); share of the fine-tunings in which it is significant by itself; '
+            f'p-value over seeds and examples, the same after Holm, and after '
+            f'flips of seeds (p_max_t, on these very examples, at least {flips:.2g}).'
         )
 
     def _by_seed(self, found: SetOverSeeds):
@@ -575,7 +576,11 @@ def _of_one(found: Assessment) -> OverSeeds:
     )
 
 
-_COLUMNS = ('disabled', *(f'{name}_points' for name in _POINTS), *_PLAIN)
+_COLUMNS = (
+    'disabled',
+    *(f'{"least_significant" if name == "detectable" else name}_points' for name in _POINTS),
+    *map(column_of, _PLAIN),
+)
 
 
 def _rows(found: SetOverSeeds, each: OverSeeds) -> list[tuple]:

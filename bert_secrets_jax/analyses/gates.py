@@ -17,6 +17,7 @@ from bert_secrets_jax.ablation.significance import assess as compare
 from bert_secrets_jax.analyses.ablation import assessed_metrics, what_is_tested
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.models import labels_of, one_model
+from bert_secrets_jax.analyses.tables import column_of
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.metrics import TITLES, check_metrics, predictions
 from bert_secrets_jax.finetune.train import Finetuned
@@ -190,7 +191,7 @@ class Gates(Result):
             'metric', 'lambda', 'seed', 'heads_open', 'heads_kept', 'expected_open',
             'share_converged', 'score_intact_points',
             *(
-                f'{name}_{which}' + ('_points' if name in _POINTS else '')
+                f'{column_of(name)}_{which}' + ('_points' if name in _POINTS else '')
                 for which in ('gated', 'rounded')
                 for name in _COMPARED
             ),
@@ -202,7 +203,7 @@ class Gates(Result):
             'is at least one half (kept when gates are rounded), the expected number of open heads '
             'at the end, and the share of gates that are exactly 0 or 1; scores in points with all '
             'heads, with the gates as they are and rounded, and 95 % intervals of the differences, '
-            "paired by example; holm is corrected for all runs by Holm's method.",
+            "paired by example; p_holm is corrected for all runs by Holm's method.",
         )
 
     def _of_heads(self):

@@ -256,7 +256,7 @@ _COLUMNS = {
     'low': 'low',
     'high': 'high',
     'p_value': 'p_value',
-    'corrected': 'corrected',
+    'corrected': 'p_max_t',
 }
 
 

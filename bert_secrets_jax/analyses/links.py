@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.analyses.tables import half_width, notes_of, with_error
+from bert_secrets_jax.analyses.tables import column_of, half_width, notes_of, with_error
 from bert_secrets_jax.measure.links import (
     CLASSES,
     ELSEWHERE,
@@ -52,7 +52,7 @@ def tests_frame(tests: Tests):
       tests: The tests, by direction. All have the same kinds of places.
     """
     kinds = kinds_of(next(iter(tests.values()))) if tests else []
-    columns = [f'{column}_{kind}' for kind in kinds for column in _COLUMNS]
+    columns = [f'{column_of(column)}_{kind}' for kind in kinds for column in _COLUMNS]
     rows = [
         (
             title, head[0] + 1, head[1] + 1, test.table.count, test.table.mean[head],
@@ -64,14 +64,15 @@ def tests_frame(tests: Tests):
     ]  # fmt: skip
     return framed(
         (
-            'link', 'layer', 'head', 'examples', 'attention', *columns, 'familywise_all',
+            'link', 'layer', 'head', 'examples', 'attention', *columns, 'p_familywise_all',
             'above_all',
         ),
         rows,
         'Attention along the links and, for each kind of places, along the links that have such '
         'places (score), at these places (mean, and 99th percentile of the draws), the '
-        'difference in standard errors (t), its p-value, and the p-value corrected for all heads; '
-        'at the end the greatest corrected p-value, and whether a head is above all kinds.',
+        'difference in standard errors (t), its p-value, and the p-value corrected for all heads '
+        '(p_familywise); at the end the greatest corrected p-value, and whether a head is above '
+        'all kinds.',
     )  # fmt: skip
 
 
@@ -95,7 +96,7 @@ def nulls_frame(tests: Tests):
     return framed(
         (
             'link', 'places', 'links_compared', 'links', 'places_of_a_link_median',
-            'top_head_along_the_links', 'top_head_at_the_places', 'familywise', 'heads_above',
+            'top_head_along_the_links', 'top_head_at_the_places', 'p_familywise', 'heads_above',
         ),
         rows,
         'What links were compared with. A link without such a place is compared with nothing, so '

@@ -30,6 +30,7 @@ from bert_secrets_jax.ablation.significance import LEVEL, POWER
 from bert_secrets_jax.analyses import marks
 from bert_secrets_jax.analyses.ablation import instead, named_masks
 from bert_secrets_jax.analyses.models import one_model
+from bert_secrets_jax.analyses.tables import column_of
 from bert_secrets_jax.analyses.verdicts.disabling import to_lose
 from bert_secrets_jax.data.masking import Masking
 from bert_secrets_jax.data.tasks import Text
@@ -93,7 +94,7 @@ class MaskedLMAblation(Result):
     def frames(self):
         return {
             name: framed(
-                ('model', 'disabled', *_COLUMNS),
+                ('model', 'disabled', *map(column_of, _COLUMNS)),
                 [
                     (when, disabled, *(_value(each.effects, column, row) for column in _COLUMNS))
                     for when, each in self._models(name)
@@ -101,7 +102,7 @@ class MaskedLMAblation(Result):
                 ],
                 'Loss in nats per hidden wordpiece without what is disabled, and that loss less '
                 'the loss with all heads (above 0, it was of use); low and high are the 95 % '
-                'interval of the difference over texts. corrected is the p-value after correction '
+                'interval of the difference over texts. p_max_t is the p-value after correction '
                 f'for all (max-T), and a difference of detectable is found with a probability of '
                 f'{POWER:.0%}. {self._hidden} {instead(self.baseline)}',
             )

@@ -401,9 +401,10 @@ class Patterns(Result):
             columns += [f'{name}_corrected_{part}percent' for part in ('', 'low_', 'high_')]
         if published is not None:
             columns.append('paper_bert_base_finetuned_percent')
+        rounded = [[key, *(round(float(value), 4) for value in row)] for key, *row in rows]
         return framed(
             columns,
-            rows,
+            rounded,
             'Share of all maps, in percent, and half of its 95 % interval at its widest, for '
             f'{population(1)}{tuned}. What the classifier mistakes, and that it mistakes more in '
             'some models than in others, is in the corrected share and its interval alone (Rogan '

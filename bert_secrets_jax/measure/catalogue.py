@@ -133,7 +133,7 @@ def from_cls(name: str) -> str:
 
 def change(name: str) -> str:
     """Return the name of a statistic's change: the second model's value minus the first model's."""
-    return f'change of {name}'
+    return f'change of attention {name}' if name.startswith('from ') else f'change of {name}'
 
 
 # What a name ends with whose statistic is of maps between words.

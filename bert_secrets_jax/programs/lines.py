@@ -586,11 +586,13 @@ def _starts(config: ConfigDict) -> list[tuple[list[str], ConfigDict]]:
     data = config.data
     if data.source == 'file':
         given = {flag: config.data[name.partition('.')[2]] for flag, name in _FLAGS.items()}
+        # Names with commas are a setting, since the flag would divide them.
+        labels = () if any(',' in name for name in data.labels) else data.labels
         start = base.get_config()
-        set_texts(start, **given, labels=data.labels)
+        set_texts(start, **given, labels=labels)
         flags = [f'--{flag.replace("_", "-")}={value}' for flag, value in given.items() if value]
-        if data.labels:
-            flags.append(f'--labels={",".join(data.labels)}')
+        if labels:
+            flags.append(f'--labels={",".join(labels)}')
         return [(flags, start)]
     starts = [([], quickstart.get_config())]
     named = [('quickstart:smoke', quickstart.get_config('smoke'))]

@@ -559,7 +559,7 @@ def test_a_checkpoint_that_is_fine_tuned_already(finished, glue_dir, tmp_path, r
     ]  # fmt: skip
     beyond = both - alone['L1-H2'] - alone['L3-H1']
     assert float(pairs[0]['interaction_f1']) == pytest.approx(100 * beyond, abs=1e-6)
-    assert 0 < float(pairs[0]['familywise']) <= 1
+    assert 0 < float(pairs[0]['p_familywise']) <= 1
     assert float(pairs[0]['low']) < float(pairs[0]['interaction_loss']) < float(pairs[0]['high'])
     assert (tmp_path / 'run' / 'figures' / 'interactions.pdf').exists()
     # The findings of the sections that were asked for, and where they are.
