@@ -841,12 +841,18 @@ def _mean(curve: Curve) -> float:
     return float(np.nan_to_num(quietly(np.nanmean, curve.difference), nan=-np.inf))
 
 
+# The metrics that can be negative.
+_BELOW_ZERO = ('matthews', 'pearson', 'spearman')
+
+
 def _draw_curves(result: Pruning):
     named = [order for order in result.curves if order != RANDOM]
     random = result.curves.get(RANDOM)
 
     def points(values: np.ndarray) -> np.ndarray:
-        return 100 * (result.intact.mean() + values)
+        # Student's intervals of few fine-tunings reach beyond what a score can be.
+        least = -1 if result.metric in _BELOW_ZERO else 0
+        return 100 * np.clip(result.intact.mean() + values, least, 1)
 
     figure = plots.pruning_curves(
         {
@@ -865,7 +871,8 @@ def _draw_curves(result: Pruning):
     figure.caption = (
         f'{result._title} as heads are removed, on {result.examples:,} examples of '
         f'{result.subject.texts}, in orders that come from {result._others}. Bars are '
-        f'95 % intervals of the change, for {population(len(result.seeds))}. Dashed: all heads.'
+        f'95 % intervals of the change, for {population(len(result.seeds))}, as far as a score can '
+        'be. Dashed: all heads.'
         f'{drawn}'
     )
     return figure
