@@ -694,7 +694,8 @@ def test_predictions_that_never_change_prove_little_in_few_examples():
         'Of 1 head disabled one at a time, 0 raise the score significantly (Holm). The least harm '
         'is done by losing L1-H1: +0.00 points (-3.70 to +3.70, p = 1, 1 after correction). A '
         'gain of up to 3.70 points is not excluded. Where no prediction changes, so many examples '
-        'leave 3.70 points open. For a bound of 0.5 points that alone is too much: it would take about 769 examples.'
+        'leave 3.70 points open. For a bound of 0.5 points that alone is too much: it would take '
+        'about 769 examples.'
     )
     # As many suffice indeed, and fewer do not.
     for examples, enough in ((755, False), (775, True)):
