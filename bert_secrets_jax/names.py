@@ -38,6 +38,15 @@ def filled(template: str, fields: Mapping[str, Any]) -> str:
     return _AGREEING.vformat(template, (), fields)
 
 
+def counted(count: float, noun: str) -> str:
+    """Return a count and its noun, as `filled` does.
+
+    >>> counted(1, 'example'), counted(1200, 'text')
+    ('1 example', '1,200 texts')
+    """
+    return filled(f'{{count:{noun}|{noun}s}}', {'count': count})
+
+
 class _Agreeing(string.Formatter):
     def format_field(self, value: Any, format_spec: str) -> str:
         match format_spec.split('|'):

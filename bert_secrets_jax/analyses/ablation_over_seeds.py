@@ -266,7 +266,7 @@ class AblationOverSeeds(Result):
                 estimate=down,
                 template=(
                     '{which} one at a time, {over} ({metric} with all heads '
-                    '{baseline:.1f}{differs}), {examples:,} examples: without it {metric} is '
+                    '{baseline:.1f}{differs}), {examples:example|examples}: without it {metric} is '
                     'lower on average for {lower} and higher for {higher} of {tests} {what}; '
                     'significantly lower for {estimate:.0f} and higher for {up}, for {population}.'
                     '{how}'

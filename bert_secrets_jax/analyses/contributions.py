@@ -33,7 +33,7 @@ from bert_secrets_jax.measure.catalogue import SHARE, Described, measure, named
 from bert_secrets_jax.measure.stream import stream
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.names import head_name
+from bert_secrets_jax.names import counted, head_name
 from bert_secrets_jax.progress import progress
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
@@ -243,8 +243,8 @@ class Contributions(Result):
                 'weights': weights.mean,
                 'of_weights': _interval(weights),
                 'of_norms': _interval(norms),
-                'where': f' Measured in {self.subject.model} on {int(self.weights[name].count):,} '
-                f'examples of {self.subject.texts}.'
+                'where': f' Measured in {self.subject.model} on '
+                f'{counted(self.weights[name].count, "example")} of {self.subject.texts}.'
                 if first
                 else '',
             },

@@ -22,7 +22,7 @@ from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.metrics import TITLES, check_metrics, predictions
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.names import head_name
+from bert_secrets_jax.names import counted, head_name
 from bert_secrets_jax.pruning.gates import Gated, rounded_gates, settled_gates, train_gates
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
@@ -523,7 +523,8 @@ def _draw_scores(result: Gates):
     )
     figure.caption = (
         f'{TITLES[metric]} against the number of open heads, one point for each lambda and seed, '
-        f'on {result.examples:,} examples ({SOURCE}). Lines are 95 % intervals of the difference '
+        f'on {counted(result.examples, "example")} ({SOURCE}). Lines are 95 % intervals of the '
+        f'difference '
         'to the model with all heads, paired by example.'
     )
     return figure

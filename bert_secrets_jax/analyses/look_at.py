@@ -30,7 +30,7 @@ from bert_secrets_jax.measure.catalogue import SHARE, UNIFORM, measure, named
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.measure.gradients import OTHERS
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.names import head_name
+from bert_secrets_jax.names import counted, head_name
 from bert_secrets_jax.progress import progress
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
@@ -199,7 +199,7 @@ class LookAt(Result):
                 'their': their,
                 'layer': int(by_layer.argmax()) + 1,
                 'greatest': float(by_layer.max()),
-                'where': f' Measured in {self.subject.model} on {table.count:.0f} examples of '
+                'where': f' Measured in {self.subject.model} on {counted(table.count, "example")} of '
                 f'{self.subject.texts}.'
                 if statistic == 'all [SEP]'
                 else '',

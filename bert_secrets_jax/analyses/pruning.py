@@ -45,6 +45,7 @@ from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.finetune.metrics import TITLES as METRIC_TITLES
 from bert_secrets_jax.finetune.metrics import check_metrics
 from bert_secrets_jax.model.weights import Pretrained, check_whole
+from bert_secrets_jax.names import counted
 from bert_secrets_jax.paper import michel
 from bert_secrets_jax.pruning.curves import (
     ANEW,
@@ -869,7 +870,7 @@ def _draw_curves(result: Pruning):
     )
     drawn = '' if random is None else ' Grey: the range of random orders, and their mean.'
     figure.caption = (
-        f'{result._title} as heads are removed, on {result.examples:,} examples of '
+        f'{result._title} as heads are removed, on {counted(result.examples, "example")} of '
         f'{result.subject.texts}, in orders that come from {result._others}. Bars are '
         f'95 % intervals of the change, for {population(len(result.seeds))}, as far as a score can '
         'be. Dashed: all heads.'

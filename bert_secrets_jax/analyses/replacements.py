@@ -38,7 +38,7 @@ from bert_secrets_jax.files import fingerprint
 from bert_secrets_jax.finetune.losses import losses_of, task_loss
 from bert_secrets_jax.measure.gradients import with_labels
 from bert_secrets_jax.model.weights import check_whole
-from bert_secrets_jax.names import head_name
+from bert_secrets_jax.names import counted, head_name
 from bert_secrets_jax.paper import spearman
 from bert_secrets_jax.pruning.constants import SETTLED, Constants, optimal_constants
 from bert_secrets_jax.runs import store
@@ -414,7 +414,8 @@ def _draw(result: Replacements):
     )
     figure.caption = (
         'The change of the loss of the task without each head, by what is there instead of its '
-        f'output, on {result.effects[OPTIMAL].texts:,} examples of {result.subject.texts}. The '
-        f'best constants and the mean outputs come from {result._others}.'
+        f'output, on {counted(result.effects[OPTIMAL].texts, "example")} of '
+        f'{result.subject.texts}. The best constants and the mean outputs come from '
+        f'{result._others}.'
     )
     return figure
