@@ -38,7 +38,7 @@ def filled(template: str, fields: Mapping[str, Any]) -> str:
     return _AGREEING.vformat(template, (), fields)
 
 
-def counted(count: float, noun: str) -> str:
+def counted(count: int | float | np.number, noun: str) -> str:
     """Return a count and its noun, as `filled` does.
 
     >>> counted(1, 'example'), counted(1200, 'text')

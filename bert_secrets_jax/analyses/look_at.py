@@ -199,8 +199,8 @@ class LookAt(Result):
                 'their': their,
                 'layer': int(by_layer.argmax()) + 1,
                 'greatest': float(by_layer.max()),
-                'where': f' Measured in {self.subject.model} on {counted(table.count, "example")} of '
-                f'{self.subject.texts}.'
+                'where': f' Measured in {self.subject.model} on '
+                f'{counted(table.count, "example")} of {self.subject.texts}.'
                 if statistic == 'all [SEP]'
                 else '',
             },

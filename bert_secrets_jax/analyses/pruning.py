@@ -45,7 +45,7 @@ from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.finetune.metrics import TITLES as METRIC_TITLES
 from bert_secrets_jax.finetune.metrics import check_metrics
 from bert_secrets_jax.model.weights import Pretrained, check_whole
-from bert_secrets_jax.names import counted
+from bert_secrets_jax.names import counted, filled
 from bert_secrets_jax.paper import michel
 from bert_secrets_jax.pruning.curves import (
     ANEW,
@@ -307,7 +307,7 @@ class Pruning(Result):
     @property
     def _others(self) -> str:
         template = elsewhere('measured_on', 'shared', self.shared)
-        return template.format(measured_on=self.measured_on, shared=self.shared)
+        return filled(template, {'measured_on': self.measured_on, 'shared': self.shared})
 
     @property
     def _best_order(self) -> str:

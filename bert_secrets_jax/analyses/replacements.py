@@ -38,7 +38,7 @@ from bert_secrets_jax.files import fingerprint
 from bert_secrets_jax.finetune.losses import losses_of, task_loss
 from bert_secrets_jax.measure.gradients import with_labels
 from bert_secrets_jax.model.weights import check_whole
-from bert_secrets_jax.names import counted, head_name
+from bert_secrets_jax.names import counted, filled, head_name
 from bert_secrets_jax.paper import spearman
 from bert_secrets_jax.pruning.constants import SETTLED, Constants, optimal_constants
 from bert_secrets_jax.runs import store
@@ -173,7 +173,7 @@ class Replacements(Result):
     @property
     def _others(self) -> str:
         template = elsewhere('fitted_on', 'shared', self.shared)
-        return template.format(fitted_on=self.fitted_on, shared=self.shared)
+        return filled(template, {'fitted_on': self.fitted_on, 'shared': self.shared})
 
     @property
     def _unit(self) -> str:

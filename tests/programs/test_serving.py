@@ -1,6 +1,7 @@
 """The page on which one types: it is compiled for every length before anybody asks."""
 
 import dataclasses
+import http.server
 
 import pytest
 
@@ -33,9 +34,11 @@ def test_a_tokenizer_that_reads_no_letters_is_no_error(model, caplog):
 
 
 def test_a_page_is_served_until_it_is_stopped(capsys):
-    class Stopped:
-        server_address = ('127.0.0.1', 8888)
+    class Stopped(http.server.ThreadingHTTPServer):
         closed = False
+
+        def __init__(self):
+            self.server_address = ('127.0.0.1', 8888)
 
         def serve_forever(self):
             raise KeyboardInterrupt
