@@ -41,7 +41,7 @@ _MEMBERS = {
     'data.streams': ('stream_batches', 'stream_texts'),
     'data.tables': ('read_table',),
     'data.tagged': ('Tagged', 'read_conllu', 'read_tagged'),
-    'data.tasks': ('GLUE', 'Example', 'Task', 'get_task'),
+    'data.tasks': ('GLUE', 'Example', 'Task', 'draw', 'get_task'),
     'data.treebank': ('Parse', 'encode_parses', 'read_treebank', 'treebank_sample'),
     'finetune.train': ('Finetuned', 'finetune'),
     'measure.catalogue': ('Described', 'measure', 'measure_change'),
@@ -125,7 +125,7 @@ if TYPE_CHECKING:
     from bert_secrets_jax.data.streams import stream_batches, stream_texts
     from bert_secrets_jax.data.tables import read_table
     from bert_secrets_jax.data.tagged import Tagged, read_conllu, read_tagged
-    from bert_secrets_jax.data.tasks import GLUE, Example, Task, get_task
+    from bert_secrets_jax.data.tasks import GLUE, Example, Task, draw, get_task
     from bert_secrets_jax.data.treebank import (
         Parse,
         encode_parses,

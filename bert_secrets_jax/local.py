@@ -49,6 +49,23 @@ def start(handler: Callable[..., 'Handler'], *, port: int = 0) -> http.server.Th
         ) from error
 
 
+def serve_until_stopped(
+    server: http.server.ThreadingHTTPServer, *, nothing_is_lost: bool = False
+) -> None:
+    """Print the address of a page and serve it, until the program is stopped.
+
+    Args:
+      server: The server, as `start` returns it.
+      nothing_is_lost: Whether to say so.
+    """
+    lost = '; nothing is lost' if nothing_is_lost else ''
+    print(f'http://127.0.0.1:{server.server_address[1]}/  (Ctrl-C stops{lost})', flush=True)
+    try:
+        server.serve_forever()
+    finally:
+        server.server_close()
+
+
 class Server(http.server.ThreadingHTTPServer):
     """A thread for each connection, up to a number; further connections wait."""
 

@@ -1,7 +1,10 @@
 """What heads are called wherever a person reads of them, and how any text is made readable."""
 
 import re
+import string
 import unicodedata
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +20,44 @@ def head_name(layer: int | np.integer, head: int | np.integer) -> str:
     'L1-H2'
     """
     return f'L{layer + 1}-H{head + 1}'
+
+
+def filled(template: str, fields: Mapping[str, Any]) -> str:
+    """Return a template with its fields filled in, as `str.format` does, and nouns that agree.
+
+    A field with two words behind it counts them, and one with an empty word before them is only the
+    word that agrees with it.
+
+    >>> filled('{n:head|heads} {n:|is|are} idle', {'n': 1}), filled('{n:head|heads}', {'n': 1200})
+    ('1 head is idle', '1,200 heads')
+
+    Args:
+      template: The template.
+      fields: The values of its fields, by their names.
+    """
+    return _AGREEING.vformat(template, (), fields)
+
+
+def counted(count: int | float | np.number, noun: str) -> str:
+    """Return a count and its noun, as `filled` does.
+
+    >>> counted(1, 'example'), counted(1200, 'text')
+    ('1 example', '1,200 texts')
+    """
+    return filled(f'{{count:{noun}|{noun}s}}', {'count': count})
+
+
+class _Agreeing(string.Formatter):
+    def format_field(self, value: Any, format_spec: str) -> str:
+        match format_spec.split('|'):
+            case [one, many]:
+                return f'{value:,.12g} {one if value == 1 else many}'
+            case ['', one, many]:
+                return one if value == 1 else many
+        return super().format_field(value, format_spec)
+
+
+_AGREEING = _Agreeing()
 
 
 def visible(text: str, *, keep: str = '') -> str:

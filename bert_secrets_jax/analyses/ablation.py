@@ -35,7 +35,9 @@ from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses import marks
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.models import labels_of, metrics_for, one_model
+from bert_secrets_jax.analyses.tables import column_of
 from bert_secrets_jax.analyses.verdicts import unseen_change
+from bert_secrets_jax.analyses.verdicts.disabling import on_average, to_lose
 from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.data.tasks import Example, Text
 from bert_secrets_jax.finetune.metrics import METRICS, TITLES, check_metrics, p_matthews, tested
@@ -280,21 +282,21 @@ class Ablation(Result):
             return
         if np.isnan(found.difference).all():
             return
-        extremes = [('Best to lose', ablated.best)]
+        extremes = [('best', ablated.best)]
         if len(ablated.masks) > 1:
-            extremes.append(('Worst to lose', ablated.worst))
-        for words, index in extremes:
+            extremes.append(('worst', ablated.worst))
+        for which, index in extremes:
             yield finding(
-                name=f'{name}: {words.lower()}',
+                name=f'{name}: {which} to lose',
                 estimate=100 * float(found.difference[index]),
                 low=100 * float(found.low[index]),
                 high=100 * float(found.high[index]),
                 template=(
-                    '{words} is {disabled}: {estimate:+.2f} points of {metric} ({low:+.2f} to '
+                    '{words} {disabled}: {estimate:+.2f} points of {metric} ({low:+.2f} to '
                     '{high:+.2f}, p = {p:.2g}, corrected {corrected:.2g}).'
                 ),
                 numbers={
-                    'words': words,
+                    'words': to_lose(found.difference[index], best=which == 'best'),
                     'disabled': ablated.names[index],
                     'metric': metric,
                     'p': float(found.p_value[index]),
@@ -302,11 +304,12 @@ class Ablation(Result):
                 },
             )
         if name == 'heads':
+            average, low, high = on_average(ablated.average).interval(0)
             yield finding(
                 name='heads: mean effect',
-                estimate=100 * ablated.average.difference,
-                low=100 * ablated.average.low,
-                high=100 * ablated.average.high,
+                estimate=average,
+                low=low,
+                high=high,
                 template='Losing a random head changes {metric} by {estimate:+.2f} points on '
                 'average ({low:+.2f} to {high:+.2f}).',
                 numbers={'metric': metric},
@@ -340,9 +343,9 @@ class Ablation(Result):
                 low=100 * chosen.low,
                 high=100 * chosen.high,
                 template=(
-                    'Chosen on {choosing} other examples, where it changes {metric} by '
-                    '{where_chosen:+.2f} points, the best to lose is {disabled}. Here it changes '
-                    '{metric} by {estimate:+.2f} points ({low:+.2f} to {high:+.2f}).'
+                    'Chosen on {choosing:other example|other examples}, where it changes {metric} '
+                    'by {where_chosen:+.2f} points, the best to lose is {disabled}. Here it '
+                    'changes {metric} by {estimate:+.2f} points ({low:+.2f} to {high:+.2f}).'
                 ),
                 numbers={
                     'choosing': chosen.choosing,
@@ -367,10 +370,11 @@ class Ablation(Result):
             sample=ablated.examples,
             source='two one-sided tests, Schuirmann 1987',
             template=(
-                '{estimate} of {tests} {what} are shown not to matter by {margin:.1f} points of '
-                '{metric}, in either direction, after correction for all of them (two one-sided '
-                'tests, Holm); {changes} of the others change it significantly, and for {open} '
-                'these examples cannot tell.'
+                '{estimate} of {tests} {what} {estimate:|is|are} shown not to matter by '
+                '{margin:.1f} points of {metric}, in either direction, after correction for all of '
+                'them (two one-sided tests, Holm); {changes} of the others '
+                '{changes:|changes|change} it significantly, and for {open} these examples cannot '
+                'tell.'
             ),
             numbers={
                 'tests': len(found.difference),
@@ -651,20 +655,21 @@ def _frame(ablated: Ablated):
         for row, disabled in enumerate(ablated.names)
     ]
     return framed(
-        ('metric', 'test', 'disabled', *_COLUMNS),
+        ('metric', 'test', 'disabled', *map(column_of, _COLUMNS)),
         rows,
         'Score without what is disabled, and that score less the score with all heads; low and '
         'high are the 95 % interval of the difference, and changed is the number of examples that '
-        'are answered otherwise. After correction for all, a difference below critical cannot be '
-        f'significant, and one of detectable is found with a probability of {POWER:.0%}. The '
-        f'difference is shown to be smaller than {MARGIN} where equivalent (tost, corrected by '
-        f"Holm's method) is at most {LEVEL}.",
+        'are answered otherwise. p_holm and p_benjamini_hochberg are corrected for all of them. '
+        'After correction, no difference smaller than least_significant can be significant, and '
+        f'one of detectable is found with a probability of {POWER:.0%}. The difference is shown to '
+        f'be smaller than {MARGIN} where the p-value of two one-sided tests, after correction '
+        f'(p_tost_holm), is at most {LEVEL}.',
     )
 
 
 _IN_POINTS = ('score', 'difference', 'low', 'high', 'detectable')
 _SHOWN = {
-    f'{column}_points' if column in _IN_POINTS else column: column
+    f'{column}_points' if column in _IN_POINTS else column_of(column): column
     for column in _COLUMNS
     if column not in ('critical', 'tost')
 }

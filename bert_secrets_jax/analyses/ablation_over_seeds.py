@@ -41,6 +41,9 @@ from bert_secrets_jax.analyses.populations import (
     THIS_MODEL,
     population,
 )
+from bert_secrets_jax.analyses.tables import column_of
+from bert_secrets_jax.analyses.verdicts.disabling import on_average, to_lose
+from bert_secrets_jax.analyses.verdicts.verdict import Contrasts
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.metrics import TITLES, check_metrics
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
@@ -105,18 +108,9 @@ class SetOverSeeds:
         return by_holm if len(self.reached) < 2 else by_holm & (self.first.max_t <= LEVEL)
 
     @property
-    def average(self) -> tuple[float, float]:
-        """The mean effect over masks and seeds, and half of its 95 % interval.
-
-        Both are NaN where a seed has no score without any of the heads; of a single example, the
-        interval alone is.
-        """
-        differences = np.array([[each.difference] for each in self.averages])
-        errors = np.array([[each.error] for each in self.averages])
-        half = np.nan
-        if self.examples > 1:
-            (half,) = over_seeds.means_variance(differences, errors, self.examples).half_width
-        return float(differences.mean()), float(half)
+    def average(self) -> Contrasts:
+        """The mean effect over masks and seeds, in points (`verdicts.disabling.on_average`)."""
+        return on_average(self.averages)
 
     def signed(self, chosen: np.ndarray) -> tuple[int, int]:
         """Return how many of the chosen masks [M] lower the score on average, and raise it."""
@@ -243,19 +237,19 @@ class AblationOverSeeds(Result):
         if len(found.masks) > 1:
             yield self._significant(name, found, finding, shared)
         if name != 'one_head_left' and not np.isnan(first.mean).all():
-            extremes = [('Best to lose', np.nanargmax), ('Worst to lose', np.nanargmin)]
-            for words, choose in extremes[: len(found.masks)]:
-                yield self._extreme(name, words, int(choose(first.mean)), found, finding, shared)
-        mean, half = found.average
-        if name == 'heads' and np.isfinite(half):
+            extremes = [('best', np.nanargmax), ('worst', np.nanargmin)]
+            for which, choose in extremes[: len(found.masks)]:
+                yield self._extreme(name, which, int(choose(first.mean)), found, finding, shared)
+        average, low, high = found.average.interval(0)
+        if name == 'heads' and np.isfinite(high - low) and found.examples > 1:
             yield finding(
                 name='heads over seeds: mean effect',
-                estimate=100 * mean,
-                low=100 * (mean - half),
-                high=100 * (mean + half),
+                estimate=average,
+                low=low,
+                high=high,
                 template='Losing a random head changes {metric} by {estimate:+.2f} points on '
                 'average {over} ({low:+.2f} to {high:+.2f} for {population}).',
-                numbers=shared,
+                numbers=shared | {'population': found.average.population},
             )
         # With two or three seeds, it is more than a score can change.
         if (first.detectable < 1).all():
@@ -272,7 +266,7 @@ class AblationOverSeeds(Result):
                 estimate=down,
                 template=(
                     '{which} one at a time, {over} ({metric} with all heads '
-                    '{baseline:.1f}{differs}), {examples:,} examples: without it {metric} is '
+                    '{baseline:.1f}{differs}), {examples:example|examples}: without it {metric} is '
                     'lower on average for {lower} and higher for {higher} of {tests} {what}; '
                     'significantly lower for {estimate:.0f} and higher for {up}, for {population}.'
                     '{how}'
@@ -299,7 +293,9 @@ class AblationOverSeeds(Result):
             return ''
         first = found.first
         down, up = found.signed(first.holm <= LEVEL)
-        by_holm = f"Holm's correction alone, {ANY_FINETUNING}, lower for {down} and higher for {up}"
+        by_holm = (
+            f"Holm's correction alone, for {ANY_FINETUNING}, lower for {down} and higher for {up}"
+        )
         if first.least_p > LEVEL:
             return (
                 f' With {len(self.seeds)} seeds none can be: flips of their signs give no '
@@ -308,34 +304,34 @@ class AblationOverSeeds(Result):
             )
         down, up = found.signed(first.max_t <= LEVEL)
         return (
-            f' By flips of seeds alone, {ANY_FINETUNING_HERE}, lower for {down} and higher for '
+            f' By flips of seeds alone, for {ANY_FINETUNING_HERE}, lower for {down} and higher for '
             f'{up} (smallest possible corrected p {first.least_p:.2g}); by {by_holm}.'
         )
 
-    def _extreme(self, name, words, index, found: SetOverSeeds, finding, shared) -> Finding:
+    def _extreme(self, name, which, index, found: SetOverSeeds, finding, shared) -> Finding:
         first, count = found.first, len(self.seeds)
         several = alone = ''
         if count > 1:
             effects = 100 * first.effects[:, index]
             several = (
                 f'; {effects.min():+.2f} to {effects.max():+.2f} in single fine-tunings, spread '
-                f'{100 * first.spread[index]:.2f}'
+                f'{100 * first.spread[index]:.2f} points'
             )
             times = round(count * float(first.significant_share[index]))
             alone = f', significant by itself in {times} of them'
         return finding(
-            name=f'{name} over seeds: {words.lower()}',
+            name=f'{name} over seeds: {which} to lose',
             estimate=100 * float(first.mean[index]),
             low=100 * float(first.low[index]),
             high=100 * float(first.high[index]),
             template=(
-                '{words} {over} is {disabled}: {estimate:+.2f} points of {metric} ({low:+.2f} to '
+                '{words} {disabled} {over}: {estimate:+.2f} points of {metric} ({low:+.2f} to '
                 '{high:+.2f} for {population}{several}){alone}. It is the extreme one of {tests}, '
                 'and so flattered.'
             ),
             numbers=shared
             | {
-                'words': words,
+                'words': to_lose(first.mean[index], best=which == 'best'),
                 'disabled': found.names[index],
                 'several': several,
                 'alone': alone,
@@ -372,8 +368,8 @@ class AblationOverSeeds(Result):
                 template=(
                     'Two fine-tunings agree on what the {tests} {what} do, on the same examples, '
                     'with a rank correlation of {estimate:.2f}{rank}; {icc1_name} is {icc1}, '
-                    '{icc3_name} {icc3}. {any} of the {what} are significant by themselves in '
-                    'some fine-tuning, {all} in all {sample}.'
+                    '{icc3_name} {icc3}. By {any:|itself|themselves}, {any} of the {what} '
+                    '{any:|is|are} significant in some fine-tuning, {all} in each of the {sample}.'
                 ),
                 numbers=shared
                 | {
@@ -411,10 +407,10 @@ class AblationOverSeeds(Result):
         return (
             f'Score without what is disabled less the score with all heads: mean {self._over}, '
             f'standard deviation over them (spread), 95 % interval '
-            f'for {population(len(self.seeds))}; smallest mean that Holm can find; share of the '
-            'fine-tunings in which it is significant by itself; p-value over seeds and examples, '
-            'the same after Holm, and after flips of seeds (max_t, on these very examples, at '
-            f'least {flips:.2g}).'
+            f'for {population(len(self.seeds))}; smallest mean that Holm can find '
+            '(least_significant); share of the fine-tunings in which it is significant by itself; '
+            f'p-value over seeds and examples, the same after Holm, and after '
+            f'flips of seeds (p_max_t, on these very examples, at least {flips:.2g}).'
         )
 
     def _by_seed(self, found: SetOverSeeds):
@@ -580,7 +576,11 @@ def _of_one(found: Assessment) -> OverSeeds:
     )
 
 
-_COLUMNS = ('disabled', *(f'{name}_points' for name in _POINTS), *_PLAIN)
+_COLUMNS = (
+    'disabled',
+    *(f'{"least_significant" if name == "detectable" else name}_points' for name in _POINTS),
+    *map(column_of, _PLAIN),
+)
 
 
 def _rows(found: SetOverSeeds, each: OverSeeds) -> list[tuple]:

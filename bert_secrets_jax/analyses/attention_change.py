@@ -133,14 +133,14 @@ class AttentionChange(Result):
             source=SOURCE,
             template=(
                 'Reading "{reading}": fine-tuning changes layer {layer} most: similarity '
-                '{estimate:.2f}{interval}, mean over heads, {sample} examples and {seeds} '
-                'fine-tuned models{more}.{rank}'
+                '{estimate:.3f}{interval}, mean over heads, {sample:example|examples} and '
+                '{seeds:fine-tuned model|fine-tuned models}{more}.{rank}'
             ),
             numbers={
                 'reading': reading,
                 'layer': int(order[0]) + 1,
                 'seeds': len(runs),
-                'interval': found.words(),
+                'interval': found.words('.3f'),
                 'more': more,
                 'rank': ''
                 if rank is None

@@ -291,16 +291,16 @@ class Attribution(Result):
             }
             template = (
                 'By {measure}, {best} explains this model best: {unit_of} {estimate:.2f} '
-                '({low:.2f} to {high:.2f}, {sample:,} texts)'
+                '({low:.2f} to {high:.2f}, {sample:text|texts})'
             )
             if RANDOM in methods and found.best != RANDOM:
                 numbers['random'] = float(found.mean[methods.index(RANDOM)])
-                template += ', of random tokens {random:.2f}'
+                template += ', that of random tokens {random:.2f}'
             rivals = [each for each in found.tied if each != found.best]
             if RANDOM in (found.best, *rivals):
                 template = (
                     'By {measure}, nothing explains this model better than random tokens as far '
-                    'as {sample:,} texts can tell; the best mean is that of {best}, {unit_of} '
+                    'as {sample:text|texts} can tell; the best mean is that of {best}, {unit_of} '
                     '{estimate:.2f} ({low:.2f} to {high:.2f}).'
                 )
             elif rivals:
@@ -347,8 +347,9 @@ class Attribution(Result):
                     sample=found.texts,
                     sample_of='texts',
                     source=SOURCE,
-                    template='By {measure}, {estimate} of {others} methods are significantly '
-                    'better than {rival} (corrected for all): {which}. Worse: {worse}.',
+                    template='By {measure}, {estimate} of {others:method|methods} '
+                    '{estimate:|is|are} significantly better than {rival} (corrected for all): '
+                    '{which}. Worse: {worse}.',
                     numbers={
                         'measure': _TITLES[measure],
                         'others': len(others),

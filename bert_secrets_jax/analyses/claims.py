@@ -83,9 +83,9 @@ class Claims(Result):
         parts = [f'{counts[verdict]} x "{verdict}"' for verdict in _ORDER if counts[verdict]]
         warning = ''
         if self.unlearnt:
-            seeds = ', '.join(map(str, self.unlearnt))
+            seeds = ' and '.join(map(str, self.unlearnt))
             warning = (
-                f'The fine-tuned model has not learnt its task (seed {seeds}): verdicts on '
+                f'Not learnt: the model that was fine-tuned with seed {seeds}. Verdicts on '
                 'fine-tuned models describe noise. '
             )
         elif self.disabled_unlearnt:
@@ -101,7 +101,7 @@ class Claims(Result):
                 sample=len(self.verdicts),
                 sample_of='claims',
                 source=', '.join(dict.fromkeys(map(_publication, self.verdicts))),
-                template='{warning}{sample} claims: {counts}.',
+                template='{warning}{sample:claim|claims}: {counts}.',
                 numbers={'counts': ', '.join(parts), 'warning': warning},
             )
         ]

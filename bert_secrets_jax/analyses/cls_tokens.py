@@ -26,6 +26,7 @@ from bert_secrets_jax.measure.catalogue import (
     from_cls,
     named,
     notebook,
+    plural,
 )
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
@@ -118,19 +119,18 @@ class ClsTokens(Result):
                 sample=int(self.before[from_cls(self.names[most])].count),
                 source=SOURCE,
                 template=(
-                    'In the last layer of the {which} model [CLS] attends most to {first} '
-                    '({estimate:.2f}, mean over heads{interval}; most of all {head}, '
-                    '{highest:.2f}), then to '
-                    '{second} ({next:.2f}). In the paper it is [SEP], except for STS-B, RTE and '
-                    'QNLI, where it is punctuation.'
+                    'In the last layer of the {which} model [CLS] attends most to {first}, with '
+                    '{estimate:.2f} as a mean over heads{interval} and {highest:.2f} in {head}, '
+                    'then to {second} ({next:.2f}). In the paper it is [SEP], except for STS-B, '
+                    'RTE and QNLI, where it is punctuation.'
                 ),
                 numbers={
                     'which': which,
-                    'first': self.names[most],
+                    'first': plural(self.names[most]),
                     'interval': found.words(),
                     'head': head_name(len(self.before[from_cls(self.names[most])].mean) - 1, head),
                     'highest': float(matrix[head, most]),
-                    'second': self.names[second],
+                    'second': plural(self.names[second]),
                     'next': float(means[second]),
                 },
             )

@@ -35,11 +35,11 @@ _COLUMNS = (
     'fine-tuned',
     'paper: BERT-base',
     'two layers that change most (similarity)',
-    'best head to lose',
-    'worst head to lose',
+    'best head to lose (points)',
+    'worst head to lose (points)',
     'heads needed / better without (Holm)',
-    'best layer to lose',
-    'worst layer to lose',
+    'best layer to lose (points)',
+    'worst layer to lose (points)',
 )
 
 

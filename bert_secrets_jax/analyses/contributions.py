@@ -33,7 +33,7 @@ from bert_secrets_jax.measure.catalogue import SHARE, Described, measure, named
 from bert_secrets_jax.measure.stream import stream
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.names import head_name
+from bert_secrets_jax.names import counted, head_name
 from bert_secrets_jax.progress import progress
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
@@ -43,7 +43,7 @@ SOURCE_OF_INACTIVE = 'Sandoval-Segura et al. 2025'
 # The kinds of tokens, by the names of their statistics, and how sentences call them.
 KINDS = {
     '[CLS]': '[CLS]',
-    'all [SEP]': '[SEP]',
+    'all [SEP]': 'all [SEP]',
     'period or comma': 'full stops and commas',
     'self': 'the token itself',
     'previous token': 'the previous token',
@@ -60,14 +60,8 @@ BY_WEIGHTS, BY_NORMS, BY_OUTPUT = (
     'heads with next to no output',
 )
 # What one sink does, and what several do.
-_GIVES = (
-    'gives at least half of its attention to',
-    'give at least half of their attention to',
-)
-_TAKES = (
-    'takes at least half of what it moves from',
-    'take at least half of what they move from',
-)
+_GIVES = 'gives at least half of its attention to|give at least half of their attention to'
+_TAKES = 'takes at least half of what it moves from|take at least half of what they move from'
 _NORMS = 'share of norms'
 _OF_LAYER = 'of the mean of its layer'
 
@@ -249,8 +243,8 @@ class Contributions(Result):
                 'weights': weights.mean,
                 'of_weights': _interval(weights),
                 'of_norms': _interval(norms),
-                'where': f' Measured in {self.subject.model} on {int(self.weights[name].count):,} '
-                f'examples of {self.subject.texts}.'
+                'where': f' Measured in {self.subject.model} on '
+                f'{counted(self.weights[name].count, "example")} of {self.subject.texts}.'
                 if first
                 else '',
             },
@@ -282,7 +276,7 @@ class Contributions(Result):
 
     def _of_inactive(self) -> Iterator[Finding]:
         heads = self.moved.outputs.mean.size
-        for group, tables, phrases in (
+        for group, tables, does in (
             (BY_WEIGHTS, self.weights, _GIVES),
             (BY_NORMS, self.moved.norms, _TAKES),
         ):
@@ -297,12 +291,12 @@ class Contributions(Result):
                 sample=int(self.moved.outputs.count),
                 source=SOURCE if group == BY_NORMS else 'Clark et al. 2019, section 3',
                 template=(
-                    'Of {heads} heads, {estimate} {gives} one of [CLS], [SEP], or full stops and '
-                    'commas{spread}.{instead}'
+                    f'Of {{heads}} heads, {{estimate}} {{estimate:|{does}}} one of [CLS], [SEP], '
+                    f'or full stops '
+                    'and commas{spread}.{instead}'
                 ),
                 numbers={
                     'heads': heads,
-                    'gives': phrases[int(where.sum() != 1)],
                     'spread': f' ({spread})' if spread else '',
                     'instead': self._instead(where, kinds, group),
                 },

@@ -29,6 +29,7 @@ from bert_secrets_jax.measure.catalogue import (
     change,
     named,
     notebook,
+    plural,
 )
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
@@ -151,7 +152,7 @@ class Features(Result):
             source=f'{SOURCE}, Figure 6',
             template=(
                 'The {which} model gives {cls:.2f} of its attention to [CLS] and {estimate:.2f} to '
-                '[SEP]{interval}, mean over heads{before}.'
+                'the greatest [SEP] of a text{interval}, mean over heads{before}.'
             ),
             numbers={
                 'which': which,
@@ -168,7 +169,7 @@ class Features(Result):
         means = {name: float(tables[name].mean.mean()) for name in self.names}
         most = max(means, key=means.get)
         found = mean_over_runs(self._models, [most])
-        special = max(float(tables[name].mean.mean()) for name in SPECIAL)
+        special = sum(float(tables[name].mean.mean()) for name in SPECIAL)
         return Finding(
             name='the feature with the most attention',
             estimate=found.mean,
@@ -178,12 +179,12 @@ class Features(Result):
             sample=int(self.before[most].count),
             source=SOURCE,
             template=(
-                'Of the linguistic features {feature} gets most, {estimate:.3f}{interval}. This is '
-                '{ratio:.2f} of what the greater of [CLS] and [SEP] gets; the paper found the '
-                'features negligible beside these.'
+                'Of the linguistic features, {feature} get most: {estimate:.3f}{interval}. This is '
+                '{ratio:.2f} of what [CLS] and the greatest [SEP] get together; the paper found '
+                'the features negligible beside these.'
             ),
             numbers={
-                'feature': most,
+                'feature': plural(most),
                 'ratio': means[most] / special,
                 'interval': found.words('.3f'),
             },
@@ -208,7 +209,7 @@ class Features(Result):
                 '{estimate:+.3f} in {head}{interval}, the head that it changes most.'
             ),
             numbers={
-                'feature': moved,
+                'feature': plural(moved),
                 'size': float(size[moved].mean()),
                 'head': head_name(*head),
                 'interval': found.words('+.3f'),

@@ -120,10 +120,11 @@ class Finetuning(Result):
                     sample_of='runs',
                     source=SOURCE,
                     template=(
-                        'From {start} weights, {model} fine-tuned on {train:,} examples of '
-                        '{train_texts} (seeds: {seeds}) reaches {spread} ({titles}, times a '
-                        'hundred) on {dev:,} examples of {texts} after the last epoch; the best '
-                        'epochs reach {best}, chosen on the examples that this is measured on.'
+                        'From {start} weights, {model} fine-tuned on {train:example|examples} of '
+                        '{train_texts} ({runs:|seed|seeds} {seeds}) reaches {spread} ({titles}, '
+                        'times a hundred) on {dev:example|examples} of {texts} after the last '
+                        'epoch; {runs:|the best epoch reaches|the best epochs reach} {best}, '
+                        'chosen on the examples that this is measured on.'
                     ),
                     numbers={
                         'model': self.subject.model,
@@ -131,6 +132,7 @@ class Finetuning(Result):
                         'train': self.train_examples,
                         'train_texts': self.train_texts,
                         'seeds': ', '.join(map(str, runs.seeds)),
+                        'runs': len(runs.seeds),
                         'spread': spread(runs.last, self.metrics),
                         'titles': titles,
                         'dev': self.dev_examples,

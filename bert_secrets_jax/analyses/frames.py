@@ -124,9 +124,9 @@ class Frames(Result):
                     sample_of='sentences',
                     source=f'{SOURCE}, Figure 3',
                     template=(
-                        'The paper found {estimate} heads of BERT-base far above all others, '
-                        '{heads}, in the reading of its notebook, on {sample} sentences, without '
-                        'random links to hold them against.'
+                        'The paper found {estimate:head|heads} of BERT-base far above all others, '
+                        '{heads}, in the reading of its notebook, on {sample:sentence|sentences}, '
+                        'without random links to hold them against.'
                     ),
                     numbers={
                         'heads': ' and '.join(
@@ -163,7 +163,7 @@ class Frames(Result):
             )  # fmt: skip
         return framed(
             (
-                'link', 'examples', 'top_head', 'ideal_head_at_one_offset', 'familywise',
+                'link', 'examples', 'top_head', 'ideal_head_at_one_offset', 'p_familywise',
                 'heads_above_all_places', 'beyond', 'notebook_top_head',
             ),
             rows,

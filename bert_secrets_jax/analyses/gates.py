@@ -17,11 +17,12 @@ from bert_secrets_jax.ablation.significance import assess as compare
 from bert_secrets_jax.analyses.ablation import assessed_metrics, what_is_tested
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.models import labels_of, one_model
+from bert_secrets_jax.analyses.tables import column_of
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.metrics import TITLES, check_metrics, predictions
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.names import head_name
+from bert_secrets_jax.names import counted, head_name
 from bert_secrets_jax.pruning.gates import Gated, rounded_gates, settled_gates, train_gates
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
@@ -190,7 +191,7 @@ class Gates(Result):
             'metric', 'lambda', 'seed', 'heads_open', 'heads_kept', 'expected_open',
             'share_converged', 'score_intact_points',
             *(
-                f'{name}_{which}' + ('_points' if name in _POINTS else '')
+                f'{column_of(name)}_{which}' + ('_points' if name in _POINTS else '')
                 for which in ('gated', 'rounded')
                 for name in _COMPARED
             ),
@@ -202,7 +203,7 @@ class Gates(Result):
             'is at least one half (kept when gates are rounded), the expected number of open heads '
             'at the end, and the share of gates that are exactly 0 or 1; scores in points with all '
             'heads, with the gates as they are and rounded, and 95 % intervals of the differences, '
-            "paired by example; holm is corrected for all runs by Holm's method.",
+            "paired by example; p_holm is corrected for all runs by Holm's method.",
         )
 
     def _of_heads(self):
@@ -305,11 +306,11 @@ class Gates(Result):
         best = next(run for run in ranked if near[run] or not near.any())
         known = np.isfinite(loss[best])
         within = (
-            'The sparsest model within {margin:g} point of the full one keeps {kept} of {heads} '
-            'heads'
+            'The sparsest model within {margin:point|points} of the full one keeps {kept} of '
+            '{heads} heads'
         )
         beyond = (
-            'No model is within {margin:g} point of the full one; the nearest keeps {kept} of '
+            'No model is within {margin:point|points} of the full one; the nearest keeps {kept} of '
             '{heads} heads'
         )
         scores = (
@@ -352,9 +353,9 @@ class Gates(Result):
             sample_of='runs',
             template=(
                 f'Of {{heads}} heads, {{first:.4g}} are kept{ends} (gates rounded, mean over '
-                '{seeds} seeds). The score ({metric}) is significantly lower than with all heads '
-                'in {down} of {sample} runs and higher in {up}, after correction for all of them '
-                '(Holm; {test} test, {examples} examples).'
+                '{seeds:seed|seeds}). The score ({metric}) is significantly lower than with all '
+                'heads in {down} of {sample} runs and higher in {up}, after correction for all of '
+                'them (Holm; {test} test, {examples:example|examples}).'
             ),
             numbers={
                 'heads': self._heads,
@@ -522,7 +523,8 @@ def _draw_scores(result: Gates):
     )
     figure.caption = (
         f'{TITLES[metric]} against the number of open heads, one point for each lambda and seed, '
-        f'on {result.examples:,} examples ({SOURCE}). Lines are 95 % intervals of the difference '
+        f'on {counted(result.examples, "example")} ({SOURCE}). Lines are 95 % intervals of the '
+        f'difference '
         'to the model with all heads, paired by example.'
     )
     return figure

@@ -29,7 +29,7 @@ from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.finetune.losses import losses_of
 from bert_secrets_jax.finetune.metrics import TITLES as METRIC_TITLES
 from bert_secrets_jax.finetune.metrics import check_metrics
-from bert_secrets_jax.names import head_name
+from bert_secrets_jax.names import counted, head_name
 from bert_secrets_jax.pruning.agreement import Agreement, rank_agreement, reliability
 from bert_secrets_jax.pruning.scores import (
     METHODS,
@@ -169,7 +169,7 @@ class Importance(Result):
     @property
     def _measured_on(self) -> str:
         where = 'the same' if self.same_examples else 'other'
-        return f'measured on {where} {self.scores.examples:,} examples'
+        return f'measured on {where} {counted(self.scores.examples, "example")}'
 
     def _not_learnt(self) -> Iterator[Finding]:
         tested, value, larger, p_value = self.effects.learnt
@@ -187,10 +187,10 @@ class Importance(Result):
             sample=loss.texts,
             source=SOURCE,
             template=(
-                'Taken away one at a time, {estimate} of {heads} heads leave a significantly '
-                'higher loss of the task and {lower} a lower one, after correction for all (max-T, '
-                '{sample:,} examples). A change of {detectable:.4f} {measure} (median of heads) is '
-                'found with a probability of {power:.0f} %.'
+                'Taken away one at a time, {estimate} of {heads} heads {estimate:|leaves|leave} a '
+                'significantly higher loss of the task and {lower} a lower one, after correction '
+                'for all (max-T, {sample:example|examples}). A change of {detectable:.4f} '
+                '{measure} (median of heads) is found with a probability of {power:.0f} %.'
             ),
             numbers={
                 'heads': len(real),
@@ -212,8 +212,8 @@ class Importance(Result):
             source=SOURCE,
             template=(
                 'The loss is {intact:.3f} {unit} with all heads. Without {head} it changes most, '
-                'by {estimate:+.4f} ({low:+.4f} to {high:+.4f}), and {metric} by {points:+.2f} '
-                'points.'
+                'by {estimate:+.4f} {unit} ({low:+.4f} to {high:+.4f}), and {metric} by '
+                '{points:+.2f} points.'
             ),
             numbers={
                 'intact': loss.intact,
@@ -256,7 +256,7 @@ _COLUMNS = {
     'low': 'low',
     'high': 'high',
     'p_value': 'p_value',
-    'corrected': 'corrected',
+    'corrected': 'p_max_t',
 }
 
 
@@ -421,7 +421,7 @@ def _draw_ranks(result: Importance):
     figure.caption = (
         'How much each head is needed, as its rank among all heads (1 the most, 0 the least), by '
         f'{len(grids)} scores, {result._measured_on}; and, on the right, by the increase of the '
-        f'loss without it, measured on {result.effects.loss.texts:,} examples of '
+        f'loss without it, measured on {counted(result.effects.loss.texts, "example")} of '
         f'{result.subject.texts}.'
     )
     return figure

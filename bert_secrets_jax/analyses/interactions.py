@@ -32,6 +32,7 @@ from bert_secrets_jax.ablation.significance import (
 from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses.ablation import instead
 from bert_secrets_jax.analyses.models import labels_of, metrics_for, one_model
+from bert_secrets_jax.analyses.tables import column_of
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.losses import loss_per_example
 from bert_secrets_jax.finetune.metrics import TITLES, check_metrics
@@ -96,11 +97,12 @@ class Interactions(Result):
         columns = (
             'head_a', 'head_b', f'effect_a_{self.metric}', f'effect_b_{self.metric}',
             f'interaction_{self.metric}', 'interaction_loss', 'low', 'high', 'p_value',
-            'familywise', 'benjamini_hochberg',
+            *map(column_of, ('familywise', 'benjamini_hochberg')),
         )  # fmt: skip
         caption = (
             f'Effects and interactions in points of {TITLES[self.metric]}, and in the loss '
-            f'({self.unit}) with its 95 % interval.'
+            f'({self.unit}) with its 95 % interval, its p-value, and the p-value corrected for all '
+            'pairs.'
         )
         order = np.argsort(self.p_values, kind='stable')[:10]
         return {
@@ -126,10 +128,11 @@ class Interactions(Result):
                 sample=self.examples,
                 source=SOURCE,
                 template=(
-                    '{pairs:,} pairs of {heads} heads, {sample:,} examples. In the loss, '
-                    '{estimate} pairs interact significantly after correction for all pairs '
-                    '({more} lose more together than the sum of both, {less} less); {likely} do '
-                    'after a weaker correction (Benjamini-Hochberg).'
+                    '{pairs:pair|pairs} of {heads} heads, {sample:example|examples}. In the loss, '
+                    '{estimate:pair interacts|pairs interact} significantly after correction for '
+                    'all pairs ({more} {more:|loses|lose} more together than the sum of both, '
+                    '{less} less); {likely} {likely:|does|do} after a weaker correction '
+                    '(Benjamini-Hochberg).'
                 ),
                 numbers={
                     'pairs': len(self.points),

@@ -48,9 +48,9 @@ def not_learnt(
         sample=examples,
         source=_SOURCES.get(metric, 'test of a zero correlation'),
         template=(
-            'Not learnt: {which} has {title} {estimate:.1f} on {sample:,} examples, which is not '
-            'significantly above {bar} (p = {p:.2g}). Whatever is said below of fine-tuning and of '
-            'heads that matter describes noise.'
+            'Not learnt: {which} has {title} {estimate:.1f} on {sample:example|examples}, which is '
+            'not significantly above {bar} (p = {p:.2g}). Whatever is said below of fine-tuning '
+            'and of heads that matter describes noise.'
         ),
         numbers={
             'which': which,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.analyses.tables import half_width, notes_of, with_error
+from bert_secrets_jax.analyses.tables import column_of, half_width, notes_of, with_error
 from bert_secrets_jax.measure.links import (
     CLASSES,
     ELSEWHERE,
@@ -52,7 +52,7 @@ def tests_frame(tests: Tests):
       tests: The tests, by direction. All have the same kinds of places.
     """
     kinds = kinds_of(next(iter(tests.values()))) if tests else []
-    columns = [f'{column}_{kind}' for kind in kinds for column in _COLUMNS]
+    columns = [f'{column_of(column)}_{kind}' for kind in kinds for column in _COLUMNS]
     rows = [
         (
             title, head[0] + 1, head[1] + 1, test.table.count, test.table.mean[head],
@@ -64,14 +64,15 @@ def tests_frame(tests: Tests):
     ]  # fmt: skip
     return framed(
         (
-            'link', 'layer', 'head', 'examples', 'attention', *columns, 'familywise_all',
+            'link', 'layer', 'head', 'examples', 'attention', *columns, 'p_familywise_all',
             'above_all',
         ),
         rows,
         'Attention along the links and, for each kind of places, along the links that have such '
         'places (score), at these places (mean, and 99th percentile of the draws), the '
-        'difference in standard errors (t), its p-value, and the p-value corrected for all heads; '
-        'at the end the greatest corrected p-value, and whether a head is above all kinds.',
+        'difference in standard errors (t), its p-value, and the p-value corrected for all heads '
+        '(p_familywise); at the end the greatest corrected p-value, and whether a head is above '
+        'all kinds.',
     )  # fmt: skip
 
 
@@ -95,13 +96,34 @@ def nulls_frame(tests: Tests):
     return framed(
         (
             'link', 'places', 'links_compared', 'links', 'places_of_a_link_median',
-            'top_head_along_the_links', 'top_head_at_the_places', 'familywise', 'heads_above',
+            'top_head_along_the_links', 'top_head_at_the_places', 'p_familywise', 'heads_above',
         ),
         rows,
         'What links were compared with. A link without such a place is compared with nothing, so '
         'that each kind has links of its own; of the last kind, the closest two wordpieces of a '
         'link are compared.',
     )  # fmt: skip
+
+
+def at_places(test: LinkTest, kind: str, head: tuple[int, int]) -> str:
+    """Return what a head attends at places of a kind as text, 'at random places (0.031)'.
+
+    Where not all links have such places, it also has what the head attends along those that do.
+
+    Args:
+      test: The test.
+      kind: The kind of places, as in `measure.links.KINDS`.
+      head: The layer and the head, from 0.
+    """
+    null = test.nulls.get(kind)
+    if null is None or not null.links or np.isnan(null.mean[head]):
+        return f'{PLACES[kind]} (there are none)'
+    total, text = _count_links(test), f'{null.mean[head]:.3f}'
+    if null.links < total:
+        # Along fewer links, the head may have another score.
+        text += f', where the {null.links} of {total} links that have such places get '
+        text += f'{null.score[head]:.3f}'
+    return f'{PLACES[kind]} ({text})'
 
 
 def _count_links(test: LinkTest) -> int:
@@ -125,11 +147,7 @@ def finding_of(title: str, test: LinkTest, source: str) -> Finding:
             compared.append(f'not comparable {PLACES[kind]}, for there are too few')
             continue
         words = 'more than' if null.above[top] else 'not significantly more than'
-        total, against = _count_links(test), f'{null.mean[top]:.3f}'
-        if null.links < total:
-            # Along fewer links, the head may have another score.
-            against += f' against {null.score[top]:.3f}, for {null.links} of {total} links'
-        compared.append(f'{words} {PLACES[kind]} ({against})')
+        compared.append(f'{words} {at_places(test, kind, top)}')
     return Finding(
         name=f'{title}: top head',
         estimate=float(test.table.mean[top]),
@@ -139,9 +157,9 @@ def finding_of(title: str, test: LinkTest, source: str) -> Finding:
         sample=int(test.table.count),
         source=source,
         template=(
-            'From {title}: {head} attends most along the link ({estimate:.3f} in {sample} '
-            'examples): {compared}; {real} of {heads} heads are beyond {beyond}, above each of '
-            'these after correction for all heads.'
+            'From {title}: {head} attends most along the link ({estimate:.3f} in '
+            '{sample:example|examples}): {compared}; {real} of {heads} heads '
+            '{real:|is|are} beyond {beyond}, above each of these after correction for all heads.'
         ),
         numbers={
             'title': title,

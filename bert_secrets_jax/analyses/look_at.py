@@ -9,7 +9,8 @@ import scipy.stats
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import marks
-from bert_secrets_jax.analyses.gradients import Gradients, gradients_of, gradients_or_why
+from bert_secrets_jax.analyses.gradients import Gradients, gradients_or_why
+from bert_secrets_jax.analyses.models import Models, one_model, seeds_of
 from bert_secrets_jax.analyses.tables import (
     LEVEL,
     Description,
@@ -29,7 +30,7 @@ from bert_secrets_jax.measure.catalogue import SHARE, UNIFORM, measure, named
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.measure.gradients import OTHERS
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.names import head_name
+from bert_secrets_jax.names import counted, head_name
 from bert_secrets_jax.progress import progress
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
@@ -187,8 +188,9 @@ class LookAt(Result):
             mean,
             sample=int(table.count),
             source=f'{SOURCE}.2',
-            template='In {layers}, {give} {estimate:.2f}{interval} of {their} attention to [SEP]. '
-            'It is most in layer {layer}: {greatest:.2f}. Clark et al. report more than '
+            template='In {layers}, {give} {estimate:.2f}{interval} of {their} attention to all '
+            '[SEP] together. It is most in layer {layer}: {greatest:.2f}. Clark et al. report more '
+            'than '
             f'{published} in {{their_layers}} of BERT-base.{{where}}',
             numbers={
                 'layers': layers_named(where.start + 1, where.stop),
@@ -197,8 +199,8 @@ class LookAt(Result):
                 'their': their,
                 'layer': int(by_layer.argmax()) + 1,
                 'greatest': float(by_layer.max()),
-                'where': f' Measured in {self.subject.model} on {table.count:.0f} examples of '
-                f'{self.subject.texts}.'
+                'where': f' Measured in {self.subject.model} on '
+                f'{counted(table.count, "example")} of {self.subject.texts}.'
                 if statistic == 'all [SEP]'
                 else '',
             },
@@ -215,13 +217,11 @@ class LookAt(Result):
             unit='heads',
             sample=int(table.count),
             source=f'{SOURCE}.1',
-            template='Of {all} heads, {estimate} ({low:.0f} to {high:.0f}) {give} more than half '
-            'of {their} attention to the {kind}{which}. Clark et al. report {published} of '
-            'BERT-base.',
+            template='Of {all} heads, {estimate} ({low:.0f} to {high:.0f}) {estimate:|gives|give} '
+            'more than half of {estimate:|its|their} attention to the {kind}{which}. Clark et al. '
+            'report {published} of BERT-base.',
             numbers={
                 'all': table.mean.size,
-                'give': 'gives' if count == 1 else 'give',
-                'their': 'its' if count == 1 else 'their',
                 'kind': name,
                 'which': f': {", ".join(found.heads)}' if found.heads else '',
                 'published': paper.what_bert_looks_at().heads_over_half[name],
@@ -341,6 +341,7 @@ def look_at(
     pretrained: Pretrained,
     texts: Sequence[Text],
     *,
+    tuned: Models | None = None,
     gradients: bool | None = None,
     masking: Masking | None = None,
     settings: TextSettings | None = None,
@@ -353,6 +354,8 @@ def look_at(
     Args:
       pretrained: The model.
       texts: The texts that the model reads.
+      tuned: The model fine-tuned, or several of them: gradients are of the loss of the first one,
+        if the model as it is has none on these texts.
       gradients: Whether to measure how much a loss depends on attention to each type of token, as
         `analyses.gradients.gradients_of` does. It takes about three times as long as all else. None
         measures it if the model has such a loss on these texts, and otherwise says why not.
@@ -367,12 +370,15 @@ def look_at(
     settings, examples = settings or TextSettings(), as_examples(texts)
     options = {'masking': masking, 'settings': settings}
     # First, since they may be refused.
-    if gradients:
-        found, why = gradients_of(pretrained, examples, **options), ''
-    elif gradients is None:
+    found, why = None, 'They were not asked for.'
+    if gradients is not False:
         found, why = gradients_or_why(pretrained, examples, **options)
-    else:
-        found, why = None, 'They were not asked for.'
+        if found is None and tuned is not None:
+            found, why = gradients_or_why(one_model(tuned), examples, **options)
+            if found is not None:
+                found = dataclasses.replace(found, of=f'fine-tuned, seed {seeds_of(tuned)[0]}')
+        if found is None and gradients:
+            raise ValueError(why)
     statistics = [named(name) for name in STATISTICS]
     batches = batches_of(pretrained, examples, settings, annotated=False)
     shown = progress(batches, 'Looking', size=lambda batch: batch.size)

@@ -123,7 +123,7 @@ def of_classes(
     most = [grid.max(axis=-1) for grid in grids]
     sentences = [
         np.char.add(
-            np.char.add('Its maps are mostly ', name), np.char.mod(' (%.0f %%).', 100 * top)
+            np.char.add('Its maps are most often ', name), np.char.mod(' (%.0f %%).', 100 * top)
         )
         for name, top in zip(names, most, strict=True)
     ]

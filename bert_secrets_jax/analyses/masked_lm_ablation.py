@@ -30,6 +30,8 @@ from bert_secrets_jax.ablation.significance import LEVEL, POWER
 from bert_secrets_jax.analyses import marks
 from bert_secrets_jax.analyses.ablation import instead, named_masks
 from bert_secrets_jax.analyses.models import one_model
+from bert_secrets_jax.analyses.tables import column_of
+from bert_secrets_jax.analyses.verdicts.disabling import to_lose
 from bert_secrets_jax.data.masking import Masking
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.finetune.train import Finetuned
@@ -92,7 +94,7 @@ class MaskedLMAblation(Result):
     def frames(self):
         return {
             name: framed(
-                ('model', 'disabled', *_COLUMNS),
+                ('model', 'disabled', *map(column_of, _COLUMNS)),
                 [
                     (when, disabled, *(_value(each.effects, column, row) for column in _COLUMNS))
                     for when, each in self._models(name)
@@ -100,7 +102,7 @@ class MaskedLMAblation(Result):
                 ],
                 'Loss in nats per hidden wordpiece without what is disabled, and that loss less '
                 'the loss with all heads (above 0, it was of use); low and high are the 95 % '
-                'interval of the difference over texts. corrected is the p-value after correction '
+                'interval of the difference over texts. p_max_t is the p-value after correction '
                 f'for all (max-T), and a difference of detectable is found with a probability of '
                 f'{POWER:.0%}. {self._hidden} {instead(self.baseline)}',
             )
@@ -211,21 +213,21 @@ class MaskedLMAblation(Result):
                     'power': 100 * POWER,
                 },
             )
-        extremes = [('Worst to lose', int(found.difference.argmax()))]
+        extremes = [('worst', int(found.difference.argmax()))]
         if tests > 1:
-            extremes.append(('Best to lose', int(found.difference.argmin())))
-        for words, index in extremes:
+            extremes.append(('best', int(found.difference.argmin())))
+        for which, index in extremes:
             yield finding(
-                name=f'{name} {_WHEN[when]}: {words.lower()}',
+                name=f'{name} {_WHEN[when]}: {which} to lose',
                 estimate=float(found.difference[index]),
                 low=float(found.low[index]),
                 high=float(found.high[index]),
                 template=(
-                    '{words}, the model {when}: {disabled}, {estimate:+.4f} nats ({low:+.4f} to '
-                    '{high:+.4f}, p = {p:.2g}, corrected {corrected:.2g}).'
+                    '{words} {disabled} (the model {when}): {estimate:+.4f} nats of loss '
+                    '({low:+.4f} to {high:+.4f}, p = {p:.2g}, corrected {corrected:.2g}).'
                 ),
                 numbers={
-                    'words': words,
+                    'words': to_lose(-found.difference[index], best=which == 'best'),
                     'when': _WHEN[when],
                     'disabled': ablated.names[index],
                     'p': float(found.p_value[index]),

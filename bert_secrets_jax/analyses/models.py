@@ -100,8 +100,8 @@ def elsewhere(count: str, both: str, shared: int) -> str:
       shared: The latter.
     """
     if not shared:
-        return f'{{{count}:,}} other examples'
-    return f'{{{count}:,}} examples, {{{both}:,}} of which are among those here'
+        return f'{{{count}:other example|other examples}}'
+    return f'{{{count}:example|examples}}, {{{both}}} of which {{{both}:|is|are}} among those here'
 
 
 def seeds_of(tuned: Models) -> tuple[int, ...]:

@@ -293,11 +293,10 @@ class Outliers(Result):
         )
         if outliers:
             template = (
-                'Of {width} dimensions, {estimate} '
-                + ('stands' if len(outliers) == 1 else 'stand')
-                + ' out in scale or bias of the output LayerNorm, by more than {sigma:g} standard '
-                'deviations of the layer and in at least {at_least} of {layers}: {listed}. By '
-                'chance, {by_chance:.1g} such dimensions are expected.'
+                'Of {width} dimensions, {estimate} {estimate:|stands|stand} out in scale or bias '
+                'of the output LayerNorm, by more than {sigma:g} standard deviations of the layer '
+                'and in at least {at_least} of {layers}: {listed}. By chance, {by_chance:.1g} such '
+                'dimensions are expected.'
             )
         else:
             most = int(found.layers.argmax())

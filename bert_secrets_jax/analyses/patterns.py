@@ -211,7 +211,7 @@ class Patterns(Result):
                     numbers={
                         'model': model,
                         'pattern': TITLES[most],
-                        'interval': found.words('.0%'),
+                        'interval': found.words('z.0%'),
                         'settled': float((grid.max(axis=-1) >= 0.9).mean()),
                     },
                 )
@@ -228,10 +228,17 @@ class Patterns(Result):
                     estimate=float(special[vertical].mean()),
                     unit='share of attention',
                     template=(
-                        'Heads that are mostly vertical give {estimate:.2f} of their attention to '
-                        '[CLS] and all [SEP]{others} (pre-trained).'
+                        'Of {heads} heads, {vertical} {vertical:|has|have} more than half of '
+                        '{vertical:|its|their} maps vertical, some of which the atlas colours by '
+                        'what they attend to: {vertical:|it gives|they give} {estimate:.2f} of '
+                        '{vertical:|its|their} attention to [CLS] and all [SEP]{others} '
+                        '(pre-trained).'
                     ),
-                    numbers={'others': '' if others is None else f', the others {others:.2f}'},
+                    numbers={
+                        'heads': vertical.size,
+                        'vertical': int(vertical.sum()),
+                        'others': '' if others is None else f', the others {others:.2f}',
+                    },
                 )
             )
         findings += self._corrections()
@@ -279,7 +286,7 @@ class Patterns(Result):
                 ),
                 numbers=numbers
                 | {
-                    'interval': upper.words('.0%'),
+                    'interval': upper.words('z.0%'),
                     'least': _upper_in_paper('MRPC'),
                     'most': _upper_in_paper('QQP'),
                 },
@@ -295,7 +302,7 @@ class Patterns(Result):
                     '{head} ({highest:.0%} of its maps) and in layer {layer}.'
                 ),
                 numbers={
-                    'interval': moved.words('.0%'),
+                    'interval': moved.words('z.0%'),
                     'head': head_name(*top),
                     'highest': float(changed[top]),
                     'layer': int(changed.mean(axis=1).argmax()) + 1,
@@ -401,9 +408,10 @@ class Patterns(Result):
             columns += [f'{name}_corrected_{part}percent' for part in ('', 'low_', 'high_')]
         if published is not None:
             columns.append('paper_bert_base_finetuned_percent')
+        rounded = [[key, *(round(float(value), 4) for value in row)] for key, *row in rows]
         return framed(
             columns,
-            rows,
+            rounded,
             'Share of all maps, in percent, and half of its 95 % interval at its widest, for '
             f'{population(1)}{tuned}. What the classifier mistakes, and that it mistakes more in '
             'some models than in others, is in the corrected share and its interval alone (Rogan '

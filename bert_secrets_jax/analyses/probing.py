@@ -236,10 +236,10 @@ class Probing(Result):
                     source=SOURCE,
                     template=(
                         'Nothing is learnt beyond taking the next word: not clearly above '
-                        'right-branching in UAS {verb} {which}, after {steps:,} updates.'
+                        'right-branching in UAS {probes:|is|are} {which}, after {steps:,} updates.'
                     ),
                     numbers={
-                        'verb': 'is' if len(self.unlearnt) == 1 else 'are',
+                        'probes': len(self.unlearnt),
                         'which': ' and '.join(f'the probe of {name}' for name in self.unlearnt),
                         'steps': self.steps,
                     },

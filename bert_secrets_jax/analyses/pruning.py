@@ -45,6 +45,7 @@ from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.finetune.metrics import TITLES as METRIC_TITLES
 from bert_secrets_jax.finetune.metrics import check_metrics
 from bert_secrets_jax.model.weights import Pretrained, check_whole
+from bert_secrets_jax.names import counted, filled
 from bert_secrets_jax.paper import michel
 from bert_secrets_jax.pruning.curves import (
     ANEW,
@@ -306,7 +307,7 @@ class Pruning(Result):
     @property
     def _others(self) -> str:
         template = elsewhere('measured_on', 'shared', self.shared)
-        return template.format(measured_on=self.measured_on, shared=self.shared)
+        return filled(template, {'measured_on': self.measured_on, 'shared': self.shared})
 
     @property
     def _best_order(self) -> str:
@@ -330,7 +331,7 @@ class Pruning(Result):
         kept = np.array([each.kept for each in self.chosen])
         published = michel.PRUNABLE.get(self.subject.task or '')
         others = elsewhere('choosing', 'shared', self.shared)
-        points = '{tolerance:g} point' if self.tolerance == TOLERANCE else '{tolerance:g} points'
+        points = '{tolerance:point|points}'
         yield Finding(
             name='sparsest model',
             estimate=float(kept.mean()),
@@ -377,7 +378,7 @@ class Pruning(Result):
                 sample=self.examples,
                 source=SOURCE,
                 template=(
-                    'On the {sample:,} examples here, these models change {metric} by '
+                    'On the {sample:example|examples} here, these models change {metric} by '
                     '{estimate:+.2f} points on average ({least:+.2f} to {most:+.2f} in single '
                     'fine-tunings).'
                 ),
@@ -463,7 +464,7 @@ class Pruning(Result):
                 source=SOURCE,
                 template=(
                     'With {kept} of {heads} heads left and the others cut out, the model reads '
-                    + ('{size} example' if size == 1 else '{size} examples')
+                    + '{size:example|examples}'
                     + f' of {{length}} tokens at once {words["change"]}'
                     + (' (a gain of {low:+.0f} to {high:+.0f} %)' if known else '')
                     + ' than with all heads in layers that are compiled one by one, too. It is '
@@ -841,12 +842,18 @@ def _mean(curve: Curve) -> float:
     return float(np.nan_to_num(quietly(np.nanmean, curve.difference), nan=-np.inf))
 
 
+# The metrics that can be negative.
+_BELOW_ZERO = ('matthews', 'pearson', 'spearman')
+
+
 def _draw_curves(result: Pruning):
     named = [order for order in result.curves if order != RANDOM]
     random = result.curves.get(RANDOM)
 
     def points(values: np.ndarray) -> np.ndarray:
-        return 100 * (result.intact.mean() + values)
+        # Student's intervals of few fine-tunings reach beyond what a score can be.
+        least = -1 if result.metric in _BELOW_ZERO else 0
+        return 100 * np.clip(result.intact.mean() + values, least, 1)
 
     figure = plots.pruning_curves(
         {
@@ -863,9 +870,10 @@ def _draw_curves(result: Pruning):
     )
     drawn = '' if random is None else ' Grey: the range of random orders, and their mean.'
     figure.caption = (
-        f'{result._title} as heads are removed, on {result.examples:,} examples of '
+        f'{result._title} as heads are removed, on {counted(result.examples, "example")} of '
         f'{result.subject.texts}, in orders that come from {result._others}. Bars are '
-        f'95 % intervals of the change, for {population(len(result.seeds))}. Dashed: all heads.'
+        f'95 % intervals of the change, for {population(len(result.seeds))}, as far as a score can '
+        'be. Dashed: all heads.'
         f'{drawn}'
     )
     return figure

@@ -110,7 +110,7 @@ class Relations(Result):
             )  # fmt: skip
         return framed(
             (
-                'link', 'examples', 'top_head', 'ideal_head_at_one_offset', 'familywise',
+                'link', 'examples', 'top_head', 'ideal_head_at_one_offset', 'p_familywise',
                 'heads_above_all_places', 'beyond', 'notebook_top_head',
             ),
             rows,

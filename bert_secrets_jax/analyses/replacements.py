@@ -38,7 +38,7 @@ from bert_secrets_jax.files import fingerprint
 from bert_secrets_jax.finetune.losses import losses_of, task_loss
 from bert_secrets_jax.measure.gradients import with_labels
 from bert_secrets_jax.model.weights import check_whole
-from bert_secrets_jax.names import head_name
+from bert_secrets_jax.names import counted, filled, head_name
 from bert_secrets_jax.paper import spearman
 from bert_secrets_jax.pruning.constants import SETTLED, Constants, optimal_constants
 from bert_secrets_jax.runs import store
@@ -173,7 +173,7 @@ class Replacements(Result):
     @property
     def _others(self) -> str:
         template = elsewhere('fitted_on', 'shared', self.shared)
-        return template.format(fitted_on=self.fitted_on, shared=self.shared)
+        return filled(template, {'fitted_on': self.fitted_on, 'shared': self.shared})
 
     @property
     def _unit(self) -> str:
@@ -247,9 +247,9 @@ class Replacements(Result):
                 sample=found.texts,
                 source=SOURCE,
                 template=(
-                    'With {instead} instead of a head, {estimate} of {heads} heads leave a '
-                    'significantly higher loss and {harmful} a lower one (max-T); the most needed '
-                    'is {head} ({rise:+.4f} {measure}).'
+                    'With {instead} instead of a head, {estimate} of {heads} heads '
+                    '{estimate:|leaves|leave} a significantly higher loss and {harmful} a lower '
+                    'one (max-T); the most needed is {head} ({rise:+.4f} {measure}).'
                 ),
                 numbers={
                     'instead': REPLACEMENTS[name],
@@ -414,7 +414,8 @@ def _draw(result: Replacements):
     )
     figure.caption = (
         'The change of the loss of the task without each head, by what is there instead of its '
-        f'output, on {result.effects[OPTIMAL].texts:,} examples of {result.subject.texts}. The '
-        f'best constants and the mean outputs come from {result._others}.'
+        f'output, on {counted(result.effects[OPTIMAL].texts, "example")} of '
+        f'{result.subject.texts}. The best constants and the mean outputs come from '
+        f'{result._others}.'
     )
     return figure

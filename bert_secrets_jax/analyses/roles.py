@@ -216,8 +216,8 @@ class Roles(Result):
             sample=int(table.count),
             source=SOURCE,
             template=(
-                f'{{estimate}} of {{heads}} heads of {{model}} have a role ({counted}), measured '
-                'on {sample:,} examples of {texts}.'
+                '{estimate} of {heads} heads of {model} {estimate:|has|have} a role '
+                f'({counted}), measured on {{sample:example|examples}} of {{texts}}.'
             ),
             numbers={
                 **{role.split()[0]: int(each.sum()) for role, each in roles.items()},

@@ -25,7 +25,7 @@ from bert_secrets_jax.analyses.texts import TextSettings, batches_of
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import SHARE, Described, measure, named
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.names import head_name
+from bert_secrets_jax.names import counted, head_name
 from bert_secrets_jax.progress import progress
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
@@ -117,7 +117,7 @@ class SpecialTokens(Result):
         where = ''
         if first:
             where = (
-                f' Measured in {self.subject.model} on {table.count:.0f} examples of '
+                f' Measured in {self.subject.model} on {counted(table.count, "example")} of '
                 f'{self.subject.texts}.'
             )
         signed = -table.mean if statistic.least_first else table.mean

@@ -188,10 +188,10 @@ class SyntaxHeads(Result):
                     sample_of='links',
                     source=SOURCE,
                     template=(
-                        'Of {count} relations, {estimate} have a head in {model} that finds the '
-                        'other word more often than the best fixed offset does (chosen on {which} '
-                        'texts; corrected for the number of relations). Measured on {sample:,} '
-                        'links of {texts}.'
+                        'Of {count:relation|relations}, {estimate} {estimate:|has|have} a head in '
+                        '{model} that finds the other word more often than the best fixed offset '
+                        'does (chosen on {which} texts; corrected for the number of relations). '
+                        'Measured on {sample:link|links} of {texts}.'
                     ),
                     numbers={
                         'count': count,

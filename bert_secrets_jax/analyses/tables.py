@@ -19,6 +19,17 @@ from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.result import framed
 
 LEVEL = 0.05
+# What readers of a table call a field; p-values are called by how they are corrected.
+_COLUMN_OF = {
+    'holm': 'p_holm',
+    'benjamini_hochberg': 'p_benjamini_hochberg',
+    'max_t': 'p_max_t',
+    'corrected': 'p_max_t',
+    'familywise': 'p_familywise',
+    'tost': 'p_tost',
+    'equivalent': 'p_tost_holm',
+    'critical': 'least_significant',
+}
 Tables = Mapping[str, HeadTable]
 
 
@@ -70,6 +81,11 @@ def over_seeds(runs: Sequence[Tables], names: Iterable[str]) -> dict[str, HeadTa
         )
         for name in names
     }
+
+
+def column_of(field: str) -> str:
+    """Return the name of the column of a table for a field, such as 'p_holm' for `holm`."""
+    return _COLUMN_OF.get(field, field)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,7 +221,7 @@ def seeds_frame(runs: Mapping[str, Tables], units: Mapping[str, str] | str, capt
       units: The unit of each statistic, by its name, or one unit for all.
       caption: The caption of the frame.
     """
-    rows = [(seed, *row) for seed, tables in runs.items() for row in _rows(tables, units)]
+    rows = [(int(seed), *row) for seed, tables in runs.items() for row in _rows(tables, units)]
     return framed(('seed', *_COLUMNS), rows, caption)
 
 

@@ -133,7 +133,7 @@ def from_cls(name: str) -> str:
 
 def change(name: str) -> str:
     """Return the name of a statistic's change: the second model's value minus the first model's."""
-    return f'change of {name}'
+    return f'change of attention {name}' if name.startswith('from ') else f'change of {name}'
 
 
 # What a name ends with whose statistic is of maps between words.
@@ -152,8 +152,9 @@ _OF_FEATURES = 'Kovaleva et al. 2019, section 4.4'
 _OF_TOKENS = 'Kovaleva et al. 2019, section 4.5'
 
 
-def _plural(feature: str) -> str:
-    return feature if feature == 'punctuation' else f'{feature}s'
+def plural(feature: str) -> str:
+    """Return what several tokens of a kind are called; special tokens keep their names."""
+    return feature if feature == 'punctuation' or feature.startswith('[') else f'{feature}s'
 
 
 def _looked_up(arguments: tuple[tuple[str, str], ...]) -> Statistic:
@@ -264,7 +265,7 @@ def _without_annotations() -> list[Described]:
 def _to_feature(feature: str) -> Described:
     return Described(
         name=feature,
-        title=f'attention to {_plural(feature)}',
+        title=f'attention to {plural(feature)}',
         function=statistics.attention_to(feature),
         unit=SHARE,
         limits=(0.0, 1.0),
@@ -280,7 +281,7 @@ def _to_feature_of_notebook(feature: str) -> Described:
     counted = _COUNTED_BY_NOTEBOOK.get(feature, 'token')
     return Described(
         name=notebook(feature),
-        title=f'attention to {_plural(feature)} (notebook)',
+        title=f'attention to {plural(feature)} (notebook)',
         function=statistics.attention_to(found, reading='notebook', among=counted),
         unit=SHARE,
         limits=(0.0, 1.0),
@@ -295,7 +296,7 @@ def _to_feature_of_notebook(feature: str) -> Described:
 def _from_cls_to(name: str, marks: str, *, feature: bool = True) -> Described:
     return Described(
         name=from_cls(name),
-        title=f'attention of [CLS] to {_plural(name) if feature else name}',
+        title=f'attention of [CLS] to {plural(name)}',
         function=statistics.cls_to(marks),
         unit=SHARE,
         limits=(0.0, 1.0),
@@ -310,7 +311,7 @@ def _from_cls_of_notebook(feature: str) -> Described:
     found = _MARKS_OF_NOTEBOOK.get(feature, feature)
     return Described(
         name=notebook(from_cls(feature)),
-        title=f'attention of [CLS] to {_plural(feature)} (notebook)',
+        title=f'attention of [CLS] to {plural(feature)} (notebook)',
         function=statistics.cls_to(found, reading='notebook'),
         unit=SHARE,
         limits=(0.0, 1.0),

@@ -1,6 +1,7 @@
 """Attention maps of whole examples with their tokens, to look at."""
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import jax
@@ -8,9 +9,10 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from bert_secrets_jax.brief import brief
-from bert_secrets_jax.data.encoding import Encoded
+from bert_secrets_jax.data.encoding import BUCKETS, Encoded
 from bert_secrets_jax.measure.stream import MapsOf, learned_maps
 from bert_secrets_jax.measure.words import word_maps
+from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.weights import Pretrained
 
 
@@ -124,20 +126,21 @@ def each_kind(
       chosen: The numbers of the examples.
       kinds: The functions that give the maps, by the name of the kind.
     """
-
-    @jax.jit
-    def forward(params, batch):
-        return {kind: maps_of(pretrained.bert, params, batch) for kind, maps_of in kinds.items()}
-
-    longest = encoded.input_ids.shape[1]
     for example in chosen:
         length = int(encoded.lengths[example])
         # Few lengths, so few compilations.
-        batch = encoded.batch(np.array([example]), min(-(-length // 16) * 16, longest))
+        padded = next((each for each in BUCKETS if each >= length), length)
+        batch = encoded.batch(np.array([example]), min(padded, pretrained.config.max_length))
+        found = _all_kinds(pretrained.bert, tuple(kinds.items()), pretrained.params, batch)
         yield {
             kind: np.asarray(maps[0, :, :, :length, :length], np.float32)
-            for kind, maps in forward(pretrained.params, batch).items()
+            for kind, maps in found.items()
         }
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _all_kinds(bert: Bert, kinds: tuple[tuple[str, MapsOf], ...], params, batch):
+    return {kind: maps_of(bert, params, batch) for kind, maps_of in kinds}
 
 
 def to_bertviz(maps: TokenMaps) -> dict:

@@ -289,9 +289,13 @@ def pruning_curves(
             function([full, *(function(each) for each in values)])
             for function in (np.nanmin, np.nanmax)
         )
-        # Intervals of few examples may be wider than what there is to see.
+        # Intervals of few examples may be wider than what there is to see, and end where no score
+        # is.
         room = 0.5 * (most - least) or 1.0
-        axis.set(xlabel='heads that are left (%)', ylabel=label, ylim=(least - room, most + room))
+        ends = [full, *(np.nanmin(low) for _, low, _ in curves.values()), least]
+        tops = [full, *(np.nanmax(high) for _, _, high in curves.values()), most]
+        limits = max(least - room, min(ends) - 1), min(most + room, max(tops) + 1)
+        axis.set(xlabel='heads that are left (%)', ylabel=label, ylim=limits)
         axis.invert_xaxis()
         axis.grid(axis='y', alpha=0.3)
         figure.legend(

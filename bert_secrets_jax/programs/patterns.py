@@ -8,6 +8,7 @@ from absl import logging
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.files import read_record, write_atomically, write_csv, write_record
+from bert_secrets_jax.local import serve_until_stopped
 from bert_secrets_jax.patterns import page, sample
 from bert_secrets_jax.patterns import train as training
 from bert_secrets_jax.patterns.classifier import save_classifier
@@ -41,14 +42,10 @@ def annotate(study: Study, *, shipped: bool = False, port: int = 0) -> None:
     """
     maps = maps_to_label(study, shipped=shipped)
     server = page.serve(maps, study.folder / LABELS_FILE, port=port)
-    print(
-        f'http://127.0.0.1:{server.server_address[1]}/  (Ctrl-C stops; nothing is lost)', flush=True
-    )
     try:
-        server.serve_forever()
+        serve_until_stopped(server, nothing_is_lost=True)
     finally:
         print(f'Labels: {study.folder / LABELS_FILE}', flush=True)
-        server.server_close()
 
 
 def maps_to_label(study: Study, *, shipped: bool) -> MapSample:

@@ -1,9 +1,7 @@
 """Sections of one study or several, computed one after the other and written after each."""
 
 import dataclasses
-import inspect
 import pathlib
-import shlex
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -11,13 +9,11 @@ from urllib.parse import quote
 
 from absl import logging
 from flax.traverse_util import flatten_dict
-from ml_collections import ConfigDict
 
-from bert_secrets_jax import analyses
 from bert_secrets_jax.analyses.comparison import comparison
 from bert_secrets_jax.brief import summary
-from bert_secrets_jax.configs.base import get_config
 from bert_secrets_jax.files import read_json, write_text
+from bert_secrets_jax.programs.lines import Lines, Names, lines_of
 from bert_secrets_jax.programs.outputs import read_part, remove_parts, write_part
 from bert_secrets_jax.programs.sections import FILES, SECTIONS, applicable, check, watch
 from bert_secrets_jax.programs.study import MENDABLE, Study
@@ -41,12 +37,14 @@ class Answers:
       group: The beginning of the headings, the name of the task; empty for a single study.
       parts: The part of the page for each section, by the name of the section.
       used: The names of the kept files that each result was made from, by the name of the section.
+      lines: What makes each result again, by the name of the section.
     """
 
     study: Study
     group: str
     parts: dict[str, Part] = dataclasses.field(default_factory=dict)
     used: dict[str, set[str]] = dataclasses.field(default_factory=dict)
+    lines: dict[str, Lines] = dataclasses.field(default_factory=dict)
 
     @property
     def results(self) -> list[Result]:
@@ -69,7 +67,19 @@ class Answers:
             if name in self.parts:
                 names.remove(name)
                 names.insert(names.index(other), name)
-        return [self.parts[name] for name in names if name in self.parts]
+        return [*(self.parts[name] for name in names if name in self.parts), *self._names()]
+
+    def _names(self) -> Iterable[Part]:
+        """Yield the part with what the lines of Python need, if there are any."""
+        found = {
+            name: made
+            for section in SECTIONS
+            if section in self.parts and section in self.lines
+            for name, made in self.lines[section].names.items()
+        }
+        if found:
+            names = Names(found)
+            yield Part('names', names, group=self.group, made_by=(('Python', names.python),))
 
 
 def write_report(studies: Sequence[Study], chosen: Sequence[str] | None = None) -> list[Answers]:
@@ -200,39 +210,16 @@ def _put(answers: Answers, name: str, result: Result) -> None:
     """Write the files of a result, if they are not written yet, and put it on the page."""
     answers.used[name] = set(answers.study.run.used)
     used = set.union(*answers.used.values()) if name in LAST else answers.used[name]
+    answered = [each for each in SECTIONS if each != name and each in answers.results_of(SECTIONS)]
+    answers.lines[name] = lines_of(answers.study, name, result, answered)
     part = Part(
         FILES.get(name, name),
         result,
         group=answers.group,
         folder=f'{quote(answers.study.folder.name)}/' if answers.group else '',
-        made_by=_made_by(answers.study.config, name, result),
+        made_by=answers.lines[name].pairs,
     )
     answers.parts[name] = read_part(answers.study.folder, part, used)
-
-
-def _quoted(word: str) -> str:
-    """Return a word for a shell, in double quotes where it has single ones, as Python writes."""
-    plain = "'" in word and not set(word) & set('"$`\\!')
-    return f'"{word}"' if plain else shlex.quote(word)
-
-
-def _made_by(config: ConfigDict, section: str, result: Result) -> tuple[tuple[str, str], ...]:
-    """Return the call and the command that make a result again, with all settings of its own."""
-    lines = []
-    name = type(result).__module__.rpartition('.')[2]
-    function = getattr(analyses, name, None)
-    if function is not None:
-        given = [
-            parameter.name
-            for parameter in inspect.signature(function).parameters.values()
-            if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
-        ]
-        lines.append(('Python', f'bs.analyses.{name}({", ".join(given)})'))
-    settings, usual = (flatten_dict(each.to_dict(), sep='.') for each in (config, get_config()))
-    words = ['bert-secrets', section, f'--model={settings.pop("model.name")}']
-    words += [f'--set={key}={value}' for key, value in settings.items() if value != usual[key]]
-    lines.append(('Shell', ' '.join(map(_quoted, words))))
-    return tuple(lines)
 
 
 def _write(path: pathlib.Path, every: Sequence[Answers], to_come: Sequence[str]) -> None:

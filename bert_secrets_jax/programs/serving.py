@@ -1,5 +1,13 @@
 """A page on which one types sentences and sees their maps, until it is stopped."""
 
+import threading
+
+from absl import logging
+
+from bert_secrets_jax.analyses.example_maps import maps_of
+from bert_secrets_jax.data.encoding import BUCKETS
+from bert_secrets_jax.local import serve_until_stopped
+from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.report.typed import serve
 
@@ -14,10 +22,31 @@ def serve_maps(study: Study, *, port: int = 0) -> None:
     Raises:
       ValueError: The model cannot be read, or the port cannot be had.
     """
-    models = {study.model_name: study.pretrained}
-    server = serve(models, max_length=study.config.encoding.max_length, port=port)
-    print(f'http://127.0.0.1:{server.server_address[1]}/  (Ctrl-C stops)', flush=True)
-    try:
-        server.serve_forever()
-    finally:
-        server.server_close()
+    model, longest = study.pretrained, study.config.encoding.max_length
+    server = serve({study.model_name: model}, max_length=longest, port=port)
+    # Compiling takes seconds for each length: it begins before anybody has typed a sentence.
+    threading.Thread(target=prepare, args=(model, longest), daemon=True).start()
+    serve_until_stopped(server)
+
+
+def prepare(model: Pretrained, longest: int) -> None:
+    """Compile what shows a sentence, for each padded length, and say how far it is.
+
+    Args:
+      model: The model.
+      longest: The greatest number of tokens of a sentence.
+    """
+    longest = min(longest, model.config.max_length)
+    for length in sorted({min(bucket, longest) for bucket in BUCKETS}):
+        logging.info(
+            'Compiling for sentences of at most %d tokens; until then such a sentence waits.',
+            length,
+        )
+        try:
+            # At least as many tokens, whatever a word is to this tokenizer.
+            maps_of(model, ['a ' * length], max_length=length)
+        except ValueError as error:
+            # Such as of a tokenizer of molecules: the first sentence of each length waits.
+            logging.info('Nothing is compiled ahead: %s', error)
+            return
+    logging.info('Compiled for all lengths.')

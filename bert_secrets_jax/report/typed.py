@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from markupsafe import Markup
 
 from bert_secrets_jax.analyses.example_maps import maps_of
+from bert_secrets_jax.data.encoding import knows_words
 from bert_secrets_jax.local import Handler, start
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.report.explorer import Explorer
@@ -50,9 +51,17 @@ def page_of(
       max_length: The greatest number of tokens.
     """
     problem, explorer, cut = '', '', 0
+    typed = [each for each in (first, second) if each.strip()]
     if len(first) > _MOST or len(second) > _MOST:
         problem = f'A sentence has at most {_MOST:,} characters.'
-    elif first.strip():
+    elif (first or second) and not first.strip():
+        problem = 'There is no sentence to show: type some words into the first field.'
+    elif typed and not all(_reads(model, typed) for model in models.values()):
+        problem = (
+            f'{" and ".join(models)} can read next to nothing of this: it may be written in '
+            'letters or in a language that the model has not learnt. Try another sentence.'
+        )
+    elif typed:
         text = (first, second) if second.strip() else first
         try:
             maps = {
@@ -74,6 +83,11 @@ def page_of(
         cut=cut,
         explorer=explorer,
     )
+
+
+def _reads(model: Pretrained, texts: list[str]) -> bool:
+    # What is said of a model without a tokenizer is another thing.
+    return model.tokenizer is None or knows_words(model.tokenizer, texts)
 
 
 class _Handler(Handler):

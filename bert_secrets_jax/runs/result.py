@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from bert_secrets_jax import paper, plots
-from bert_secrets_jax.names import visible
+from bert_secrets_jax.names import filled, visible
 from bert_secrets_jax.runs import store
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ class Finding:
       sample: The size of the sample.
       sample_of: The things that the sample consists of, such as 'examples'.
       source: The publication and section that the question comes from.
-      template: The sentence, with names of fields and of `numbers` in braces (`str.format`). It has
-        no digits of its own, so that every number in the sentence is one of them.
+      template: The sentence, with names of fields and of `numbers` in braces (`names.filled`). It
+        has no digits of its own, so that every number in the sentence is one of them.
       numbers: Further numbers and names for the sentence, by their names in the template.
       warning: Whether the sentence must be read before everything else, such as that nothing was
         learnt.
@@ -91,7 +91,7 @@ class Finding:
             for field in dataclasses.fields(self)
             if field.name not in ('template', 'numbers', 'warning')
         }
-        return self.template.format(**fields, **self.numbers)
+        return filled(self.template, fields | dict(self.numbers))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

@@ -57,13 +57,13 @@ def test_effects_are_those_of_each_model(models, texts):
     np.testing.assert_allclose(found.mean, found.effects.mean(axis=0))
     heads = result.sets['heads']
     assert [each.difference for each in heads.averages] == pytest.approx(found.effects.mean(axis=1))
-    mean, half = heads.average
-    assert mean == pytest.approx(found.effects.mean())
+    mean, low, high = heads.average.interval(0)
+    assert mean == pytest.approx(100 * found.effects.mean())
     # No narrower than seeds alone make it.
-    spread = found.effects.mean(axis=1).std(ddof=1) / np.sqrt(3)
-    assert half > 1.96 * spread > 0
+    spread = 100 * found.effects.mean(axis=1).std(ddof=1) / np.sqrt(3)
+    assert high - mean > 1.96 * spread > 0
     (finding,) = (each for each in result.findings() if each.name.endswith('mean effect'))
-    assert [finding.low, finding.high] == pytest.approx([100 * (mean - half), 100 * (mean + half)])
+    assert [finding.low, finding.high] == [low, high]
     frame = result.frames()['heads_by_seed'].query('metric == "f1" and seed == 1')
     np.testing.assert_allclose(frame['difference_points'], 100 * found.effects[1])
 
@@ -134,7 +134,9 @@ def test_claims_are_about_any_finetuning_where_seeds_suffice(models, texts):
         # One that is corrected for nothing takes as many seeds as there are.
         (random,) = [each for each in found if each.claim == bs.claims.RANDOM_HEAD_HELPS]
         assert random.population == populations.ANY_FINETUNING
-        assert random.estimate == pytest.approx(100 * over.sets['heads'].average[0])
+        # It has the number of the section, with its interval.
+        average = over.sets['heads'].average.interval(0)
+        assert (random.estimate, random.low, random.high) == average
         if count == 6:
             assert (verdict.sample, verdict.sample_of) == (6, 'runs')
             best = np.argmax(over.sets['heads'].first.mean)

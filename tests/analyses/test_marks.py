@@ -49,7 +49,7 @@ def test_a_corner_where_the_most_frequent_class_is_another_one():
     colour, corner = marks.of_classes({'a': before, 'b': after}, ('vertical', 'diagonal'))
     assert colour.marks.tolist() == [['vertical', 'vertical']]
     assert corner.marks.tolist() == [['', 'pattern changed']]
-    assert corner.sentences[0, 1] == 'After fine-tuning they are mostly diagonal (70 %).'
+    assert corner.sentences[0, 1] == 'After fine-tuning they are most often diagonal (70 %).'
     assert len(marks.of_classes({'a': before}, ('vertical', 'diagonal'))) == 1
 
 

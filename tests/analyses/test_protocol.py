@@ -12,6 +12,7 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.analyses import verdicts as claims
 from bert_secrets_jax.analyses.claims import claims_over_tasks
 from bert_secrets_jax.analyses.verdicts import HOLDS, UNDECIDED
+from bert_secrets_jax.names import filled
 from bert_secrets_jax.runs.result import Result
 
 NAMES = (
@@ -83,6 +84,23 @@ def test_no_sentence_has_a_number_that_is_no_field(results, name):
             assert finding.low <= finding.estimate <= finding.high
     names = [finding.name for finding in results[name].findings()]
     assert len(set(names)) == len(names)
+
+
+_ALONE = r'(?<![\d.,+-])1'
+_PLURAL_VERBS = 'are|have|leave|do|give|lose|attend|find|keep|change|make'
+_PLURALS = 'examples|texts|seeds|runs|sentences|links|models|maps|pairs|methods|claims|points'
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_sentences_agree_with_their_counts(results, name):
+    """Also where one is counted, which is rare here."""
+    for finding in results[name].findings():
+        own = {field.name: getattr(finding, field.name) for field in dataclasses.fields(finding)}
+        fields = own | dict(finding.numbers)
+        ones = {key: 1 if type(value) is int else value for key, value in fields.items()}
+        said = filled(finding.template, ones)
+        assert not re.search(rf'{_ALONE} (of \S+ (\w+ )?)?({_PLURAL_VERBS})\b', said), said
+        assert not re.search(rf'(?<!of ){_ALONE} ({_PLURALS})\b', said), said
 
 
 @pytest.mark.parametrize('name', NAMES)

@@ -2,6 +2,7 @@
 
 import base64
 import html
+import io
 import json
 import os
 import re
@@ -13,10 +14,13 @@ import time
 
 import jax
 import numpy as np
+import pandas
 import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.measure.catalogue import change
+from bert_secrets_jax.programs.sections import FILES, SECTIONS
+from bert_secrets_jax.report.page import file_name
 from tests.conftest import ROOT, forward
 from tests.experiments.conftest import checkpoints, error_line, kept, read, run, settings
 
@@ -128,6 +132,30 @@ def test_claims_have_verdicts(finished):
     assert '<section id="part1"><h2>Which claims of the paper hold for this model' in page
     (counts,) = (row['sentence'] for row in read(workdir / 'findings' / 'claims.csv'))
     assert counts in result.stdout and counts in html.unescape(page)
+
+
+@pytest.mark.slow
+def test_the_lines_of_python_on_the_page_make_the_same_again(finished):
+    """Each is run as it stands on the page, after the names that stand at its end."""
+    workdir, _ = finished
+    page = (workdir / 'report.html').read_text()
+    *found, names = map(html.unescape, re.findall('Python[^:<]*: <code>(.*?)</code>', page))
+    made = dict(line.split(' = ', 1) for line in found)
+    assert len(made) == 22
+    space = {}
+    exec(names, space)
+    for section in SECTIONS:
+        if section not in made:
+            continue
+        exec(f'{section} = {made[section]}', space)
+        part = FILES.get(section, section)
+        for name, frame in space[section].frames().items():
+            file = workdir / f'{file_name(part, name)}.csv'
+            # As the file has it: values of several types are text.
+            again = pandas.read_csv(io.StringIO(frame.to_csv(index=False)))
+            pandas.testing.assert_frame_equal(
+                again, pandas.read_csv(file), check_dtype=False, rtol=1e-3, atol=1e-4
+            )
 
 
 def _is_vertical(attentions, marks):
@@ -533,7 +561,7 @@ def test_a_checkpoint_that_is_fine_tuned_already(finished, glue_dir, tmp_path, r
     ]  # fmt: skip
     beyond = both - alone['L1-H2'] - alone['L3-H1']
     assert float(pairs[0]['interaction_f1']) == pytest.approx(100 * beyond, abs=1e-6)
-    assert 0 < float(pairs[0]['familywise']) <= 1
+    assert 0 < float(pairs[0]['p_familywise']) <= 1
     assert float(pairs[0]['low']) < float(pairs[0]['interaction_loss']) < float(pairs[0]['high'])
     assert (tmp_path / 'run' / 'figures' / 'interactions.pdf').exists()
     # The findings of the sections that were asked for, and where they are.

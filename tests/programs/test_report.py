@@ -3,7 +3,6 @@
 import dataclasses
 import logging
 import re
-import shlex
 
 import pandas
 import pytest
@@ -271,10 +270,3 @@ def test_inputs_that_are_missing_fail_once(answer, run, monkeypatch):
     assert headings(run) == [
         'RTE: inputs (failed)', 'MRPC: About mrpc, mrpc', 'MRPC: About mrpc', 'MRPC: About mrpc',
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    'word', ["--set=a=('x', 'y')", '--set=a=1', 'a b', "it's $HOME", 'a"b', "'`\\!"]
-)
-def test_a_shell_reads_a_command_as_it_was_meant(word):
-    assert shlex.split(report._quoted(word)) == [word]

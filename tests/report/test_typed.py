@@ -44,6 +44,16 @@ def test_a_sentence_and_a_pair_are_shown(models):
     assert '"it","[SEP]","a","dog","ran","[SEP]"]' in pair
 
 
+def test_nothing_is_not_answered_by_nothing(models):
+    for empty in ({'first': '  '}, {'first': ' ', 'second': 'a dog'}, {'second': 'a dog'}):
+        page = page_of(models, **empty)
+        assert 'There is no sentence to show' in page and 'bs-explorer' not in page
+    # For a reader, and not for whoever writes the program.
+    strange = page_of(models, 'кошка видела собаку')
+    assert '&lt;tiny&gt; can read next to nothing of this' in strange
+    assert 'from_pretrained' not in strange and 'bs-explorer' not in strange
+
+
 def test_what_is_cut_and_what_is_refused_is_said(models):
     long = page_of(models, 'the cat ' * 20, max_length=16)
     assert 'This is cut after 16 tokens' in long

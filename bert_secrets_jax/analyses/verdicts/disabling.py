@@ -21,11 +21,11 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
     TOO_FEW,
     UNDECIDED,
     Claim,
+    Contrasts,
     Verdict,
     all_above,
     at_least,
     capped,
-    counted,
     decide,
     measured_in,
     not_below,
@@ -205,8 +205,8 @@ def some_mask_helps(claim: Claim, effects: Effects) -> Verdict:
     numbers = {'masks': len(effects.names), 'helpful': helps.sum()}
     part = 'layer' if claim == LAYER_HELPS else 'head'
     words = (
-        f'Of {counted("masks", len(effects.names), part)} disabled one at a time, {{helpful}} '
-        f'{"raises" if helps.sum() == 1 else "raise"} the score significantly (Holm). '
+        f'Of {{masks:{part}|{part}s}} disabled one at a time, {{helpful}} '
+        '{helpful:|raises|raise} the score significantly (Holm). '
     )
     if np.isnan(difference[best]):
         words += 'The score is undefined without any of them.'
@@ -214,7 +214,8 @@ def some_mask_helps(claim: Claim, effects: Effects) -> Verdict:
         effect, values = _effect(effects, best)
         # The estimate and its interval are fields of their own.
         numbers |= {name: values[name] for name in ('name', 'p_value', 'corrected')}
-        words += f'{"Best of these" if helps.any() else "Best"} to lose is {{name}}: {effect}.'
+        lead = 'Best of these to lose is' if helps.any() else to_lose(difference[best], best=True)
+        words += f'{lead} {{name}}: {effect}.'
     if not helps.any():
         if not np.isfinite(high.max()):
             words += ' A gain of any size is not excluded.'
@@ -293,6 +294,32 @@ def heads_are_not_needed(effects: Effects, heads: Sequence[int]) -> Verdict:
     )
 
 
+def to_lose(difference: float, *, best: bool) -> str:
+    """Return the words before the name of the mask with the greatest or the least difference.
+
+    Args:
+      difference: Its difference from the intact model, above 0 for a better one.
+      best: Whether it is the greatest.
+    """
+    if best:
+        return 'Best to lose is' if difference > 0 else 'The least harm is done by losing'
+    return 'Worst to lose is' if difference < 0 else 'The least is gained by losing'
+
+
+def on_average(average: MeanEffect | Sequence[MeanEffect]) -> Contrasts:
+    """Return the effect of losing a random head in points, on one model or over several.
+
+    Args:
+      average: The mean effect of disabling a head (`average.mean_effect`), or one for each
+        fine-tuned model, all on the same examples.
+    """
+    runs = [average] if isinstance(average, MeanEffect) else list(average)
+    return over_runs(
+        [(100 * run.difference, 100 * run.error + ROUNDING) for run in runs],
+        float(runs[0].examples),
+    )
+
+
 def a_random_head_helps(average: MeanEffect | Sequence[MeanEffect], *, heads: int) -> Verdict:
     """Test RANDOM_HEAD_HELPS.
 
@@ -305,10 +332,7 @@ def a_random_head_helps(average: MeanEffect | Sequence[MeanEffect], *, heads: in
       heads: The number of heads.
     """
     runs = [average] if isinstance(average, MeanEffect) else list(average)
-    found = over_runs(
-        [(100 * run.difference, 100 * run.error + ROUNDING) for run in runs],
-        float(runs[0].examples),
-    )
+    found = on_average(runs)
     changed = min(run.changed for run in runs)
     words, numbers, fields = measured_in(found)
     numbers |= {'heads': heads, 'changed': changed}

@@ -70,8 +70,7 @@ def last_layers_change_most(similarity: HeadTable | Sequence[HeadTable]) -> Verd
     if layers < 3:
         return nothing_to_test(
             LAST_LAYERS,
-            f'The model has {{layers}} {"layer" if layers == 1 else "layers"} and no others to '
-            'compare the last two with.',
+            'The model has {layers:layer|layers} and no others to compare the last two with.',
             count,
             layers=layers,
         )

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from bert_secrets_jax.analyses.links import PLACES, at_places
 from bert_secrets_jax.analyses.populations import THIS_MODEL
 from bert_secrets_jax.analyses.verdicts.verdict import (
     DOES_NOT_HOLD,
@@ -13,12 +14,10 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
     between,
     capped,
     contrasts,
-    counted,
     decide,
     error_of,
     head_at,
     numbered,
-    of_all,
     verdict_of,
 )
 from bert_secrets_jax.measure.collect import HeadTable
@@ -91,13 +90,8 @@ def heads_follow_links(test: LinkTest) -> Verdict:
     excess = nulls[kind].excess
     interval = _around(excess, best)
     pieces, numbers = [], {}
-    for index, (name, null) in enumerate(nulls.items(), start=1):
-        if np.isnan(null.mean[best]):
-            piece, shown = numbered('no such places ({kind})', index, {'kind': name})
-        else:
-            piece, shown = numbered(
-                '{random:.3f} ({kind})', index, {'random': null.mean[best], 'kind': name}
-            )
+    for index, name in enumerate(nulls, start=1):
+        piece, shown = numbered('{places}', index, {'places': at_places(test, name, best)})
         pieces.append(piece)
         numbers |= shown
     negligible, least = '', ''
@@ -112,13 +106,12 @@ def heads_follow_links(test: LinkTest) -> Verdict:
     return verdict_of(
         FRAMES,
         p_values,
-        f'{of_all("real_heads", int(real.sum()), "attends", "attend")} more along the links than '
-        f'at all other kinds of places (each corrected for all heads).{negligible} The farthest '
-        'above them is {head}: {score:.3f} along the links, and at places '
-        f'{", ".join(pieces)}.{least} '
-        f'This is measured in {counted("sample", score.count, "example")}.',
+        'Of {heads} heads, {real_heads} {real_heads:|attends|attend} more along the links than at '
+        f'all other kinds of places (each corrected for all heads).{negligible} The farthest '
+        f'above them is {{head}}: {{score:.3f}} along the links, {", ".join(pieces)}.{least} '
+        'This is measured in {sample:example|examples}.',
         interval,
-        what=f'attention of {head_at(best)} along the links minus that at other places ({kind})',
+        what=f'attention of {head_at(best)} along the links minus that {PLACES[kind]}',
         unit='share of attention',
         threshold=PRACTICAL_SHARE,
         population=THIS_MODEL,
@@ -151,18 +144,15 @@ def position_explains(claim: Claim, tests: Mapping[str, LinkTest]) -> Verdict:
     for index, (direction, test) in enumerate(tests.items(), start=1):
         top = test.top
         shown = {'direction': direction, 'head': head_at(top), 'score': test.table.mean[top]}
-        words, found = [], {}
-        for kind in (MOVED, POSITIONS):
-            null = test.nulls.get(kind)
-            if null is None or np.isnan(null.mean[top]):
-                words.append(f'with no place {_PLACES[kind]}')
-                continue
-            found[kind] = null.excess
-            words.append(f'{{{kind}:.3f}} {_PLACES[kind]}')
-            shown[kind] = test.table.mean[top] - null.excess.mean[top]
+        found = {
+            kind: test.nulls[kind].excess
+            for kind in (MOVED, POSITIONS)
+            if kind in test.nulls and not np.isnan(test.nulls[kind].mean[top])
+        }
+        shown |= {kind: at_places(test, kind, top) for kind in (MOVED, POSITIONS)}
         piece, shown = numbered(
             f'From {{direction}}, {{head}} attends most: {{score:.3f}} along the links, '
-            f'{" and ".join(words)}.',
+            f'{{{MOVED}}} and {{{POSITIONS}}}.',
             index,
             shown,
         )
@@ -184,12 +174,12 @@ def position_explains(claim: Claim, tests: Mapping[str, LinkTest]) -> Verdict:
     decisive = _least_in_favour(intervals)
     interval = intervals[decisive]
     if np.isnan(interval[0]):
-        words += f' This is measured in {counted("sample", count, "example")}.'
+        words += ' This is measured in {sample:example|examples}.'
     else:
         words += (
             f' The difference that is least in favour of the claim is {{estimate:z.3f}}'
             f'{between(interval)}, where less than {{threshold:g}} is claimed, in '
-            f'{counted("sample", count, "example")}.'
+            '{sample:example|examples}.'
         )
     return verdict_of(
         claim,
@@ -203,12 +193,6 @@ def position_explains(claim: Claim, tests: Mapping[str, LinkTest]) -> Verdict:
         sample=count,
         numbers=numbers,
     )
-
-
-_PLACES = {
-    MOVED: 'at the same distances elsewhere',
-    POSITIONS: 'at the same positions of other inputs',
-}
 
 
 def _beyond(excess: HeadTable) -> Contrasts:

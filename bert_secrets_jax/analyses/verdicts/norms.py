@@ -12,7 +12,6 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
     error_of,
     measured_in,
     nothing_to_test,
-    of_all,
     over_runs,
     verdict_of,
 )
@@ -55,7 +54,7 @@ def sep_moves_little(weights: HeadTable, norms: HeadTable) -> Verdict:
     return verdict_of(
         SEP_MOVES_LITTLE,
         all_above(found),
-        f'{of_all("sinks", int(heads.sum()), "gives", "give")} [SEP] more than half of the '
+        f'Of {{heads}} heads, {{sinks}} {{sinks:|gives|give}} [SEP] more than half of the '
         'attention, {weights:.3f} on average. Their {what} is on average '
         f'{{estimate:z.3f}}{between(interval)}, where less than {{threshold:g}} is claimed, in '
         f'{words}.',

@@ -78,7 +78,7 @@ def outliers_are_needed(
     return verdict_of(
         OUTLIERS_NEEDED,
         (np.maximum(p_if_false, p_value), p_if_true),
-        f'Without the {{outliers}} {"outlier" if outliers == 1 else "outliers"} the loss changes '
+        f'Without the {{outliers:outlier|outliers}} the loss changes '
         'by {together:+z.3f} nats per hidden wordpiece, and without as many random dimensions by '
         f'{{random:+z.3f}} on average of {{draws}} draws. The difference is {{estimate:+z.3f}}'
         f'{between(interval, "+z.3f")}, where more than {{threshold:g}} is claimed, in {{sample:,}}'

@@ -98,7 +98,7 @@ def probe_leads(
         'The first probe finds the heads of {first:.1f} % of {words:,} words and the second those '
         f'of {{second:.1f}} %, a difference of {{estimate:+z.1f}} points{between(interval, "z.1f")}'
         ', where more than {threshold:g} is claimed, in {sentences:,} sentences and '
-        f'{{seeds}} {"seed" if found.runs == 1 else "seeds"}.',
+        f'{{seeds:seed|seeds}}.',
         interval,
         what='UAS of the first probe minus that of the second',
         unit='points',

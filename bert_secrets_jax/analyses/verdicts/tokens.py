@@ -22,7 +22,6 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
     measured_in,
     nothing_to_test,
     numbered,
-    of_all,
     over_runs,
     verdict_of,
     whole,
@@ -121,10 +120,10 @@ def vertical_patterns_are_special(
     return verdict_of(
         VERTICAL,
         p_values,
-        f'{of_all("vertical_heads", int(heads.sum()), "has", "have")} mostly vertical maps. On '
+        'Of {heads} heads, {vertical_heads} {vertical_heads:|has|have} mostly vertical maps. On '
         'average, these give {average:.3f} of their attention to [CLS] and all [SEP] '
         f'together{rest}. More than half is given by {{above}} of them, where at least {{needed}} '
-        f'{"is" if needed == 1 else "are"} claimed; the head that decides is {{head}}: '
+        f'{{needed:|is|are}} claimed; the head that decides is {{head}}: '
         f'{{estimate:.3f}}{between(interval)}. This is measured in {words}.',
         interval,
         what=f'attention of {head} to [CLS] and all [SEP]',

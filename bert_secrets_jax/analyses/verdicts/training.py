@@ -18,7 +18,6 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
     Verdict,
     capped,
     contrasts,
-    counted,
     margin,
     numbered,
     verdict_of,
@@ -90,8 +89,8 @@ def pretraining_helps(pretrained: Sequence[float], random: Sequence[float]) -> V
     difference = means[0] - means[1]
     words = (
         'Fine-tuning from pre-trained weights scores {pretrained:.1f} on average '
-        f'({counted("pretrained_runs", counts[0], "run")}) and from random weights '
-        f'{{random:.1f}} ({counted("random_runs", counts[1], "run")})'
+        '({pretrained_runs:run|runs}) and from random weights {random:.1f} '
+        '({random_runs:run|runs})'
     )
     numbers = {
         'pretrained': means[0],
@@ -181,7 +180,7 @@ def finetuning_gains(gains: Mapping[str, Gain]) -> Verdict:
         # Both must be refuted for it to hold; either one refutes it, and two are tried.
         (max(too_low, too_high), capped(2 * min(low, high))),
         f'Fine-tuning gains {", ".join(pieces)}: {{ours:+z.1f}} points on average over '
-        f'{counted("sample", tasks, "task")}, where the paper gains {{theirs:+z.1f}} on the same. '
+        '{sample:task|tasks}, where the paper gains {theirs:+z.1f} on the same. '
         f'The difference is {{estimate:+z.1f}} ({{low:+z.1f}} to {{high:+z.1f}}), where '
         '{threshold:.1f} on either side is claimed.',
         interval,

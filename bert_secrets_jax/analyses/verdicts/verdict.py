@@ -18,7 +18,7 @@ import scipy.stats
 
 from bert_secrets_jax.analyses.populations import ANY_FINETUNING, THESE_MODELS, THIS_MODEL
 from bert_secrets_jax.measure.collect import HeadTable
-from bert_secrets_jax.names import head_name
+from bert_secrets_jax.names import filled, head_name
 
 HOLDS, DOES_NOT_HOLD, UNDECIDED = 'holds', 'does not hold', 'undecided'
 # One of the two verdicts could not have come out, whatever the examples say.
@@ -119,7 +119,7 @@ class Verdict:
     @property
     def evidence(self) -> str:
         """The sentence that explains the verdict, made from the fields alone."""
-        return self.template.format(**self.fields)
+        return filled(self.template, self.fields)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -442,10 +442,10 @@ def measured_in(found: Contrasts) -> tuple[str, dict[str, int], dict[str, object
     examples = whole(found.examples)
     fields = {'sample': examples, 'population': found.population}
     if found.runs == 1:
-        return counted('sample', examples, 'example'), {}, fields
+        return '{sample:example|examples}', {}, fields
     if found.runs >= FEWEST_RUNS:
         fields |= {'sample': found.runs, 'sample_of': 'runs'}
-    words = counted('examples', examples, 'example') + ' and {runs} models'
+    words = '{examples:example|examples} and {runs} models'
     return words, {'examples': examples, 'runs': found.runs}, fields
 
 
@@ -465,16 +465,6 @@ def numbered(
     """Return one of several alike parts of a template, with a number after the fields' names."""
     template = re.sub(r'\{(\w+)', rf'{{\g<1>_{index}', template)
     return template, {f'{name}_{index}': value for name, value in values.items()}
-
-
-def of_all(field: str, count: int, singular: str, plural: str) -> str:
-    """Return the part of a template that says what so many of all heads do."""
-    return f'Of {{heads}} heads, {{{field}}} {singular if count == 1 else plural}'
-
-
-def counted(field: str, count: float | int, noun: str) -> str:
-    """Return the part of a template that counts something, in the singular or the plural."""
-    return f'{{{field}}} {noun}' if whole(count) == 1 else f'{{{field}}} {noun}s'
 
 
 def whole(count: float | int) -> int:
