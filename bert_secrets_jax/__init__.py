@@ -38,6 +38,7 @@ _MEMBERS = {
     'data.masking': ('MaskedBatch', 'Masking', 'mask_words'),
     'data.questions': ('Question', 'read_questions'),
     'data.segments': ('read_segments',),
+    'data.streams': ('stream_batches', 'stream_texts'),
     'data.tables': ('read_table',),
     'data.tagged': ('Tagged', 'read_conllu', 'read_tagged'),
     'data.tasks': ('GLUE', 'Example', 'Task', 'get_task'),
@@ -121,6 +122,7 @@ if TYPE_CHECKING:
     from bert_secrets_jax.data.masking import MaskedBatch, Masking, mask_words
     from bert_secrets_jax.data.questions import Question, read_questions
     from bert_secrets_jax.data.segments import read_segments
+    from bert_secrets_jax.data.streams import stream_batches, stream_texts
     from bert_secrets_jax.data.tables import read_table
     from bert_secrets_jax.data.tagged import Tagged, read_conllu, read_tagged
     from bert_secrets_jax.data.tasks import GLUE, Example, Task, get_task

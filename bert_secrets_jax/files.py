@@ -4,9 +4,11 @@ import contextlib
 import csv
 import dataclasses
 import errno
+import gzip
 import hashlib
 import io
 import json
+import lzma
 import os
 import pathlib
 import secrets
@@ -14,6 +16,7 @@ import stat
 import time
 import types
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, BinaryIO
 
@@ -30,6 +33,9 @@ _NESTING = 100
 # The most bytes of the arrays of an archive, and for each byte of it: arrays of results shrink to
 # no less than a hundredth, while a hostile archive of zeros shrinks to a thousandth.
 _ARRAYS_AT_LEAST, _ARRAYS_PER_BYTE = 2**28, 100
+_DECOMPRESSED = {'.gz': gzip.open, '.xz': lzma.open}
+# Python reads these only from a later release on, or only as folders of files.
+_PACKED = ('.zst', '.bz2', '.zip', '.tar', '.tgz')
 _KINDS = (
     (stat.S_ISDIR, 'a folder'),
     (stat.S_ISFIFO, 'a pipe'),
@@ -56,6 +62,40 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
         kind = next((name for is_kind, name in _KINDS if is_kind(mode)), 'no file')
         raise ValueError(f'{path} is {kind}, and a file is needed.')
     return open(descriptor, 'rb')
+
+
+@contextlib.contextmanager
+def open_decompressed(
+    path: str | os.PathLike[str],
+) -> Iterator[tuple[IO[bytes], BinaryIO]]:
+    """Open a regular file that may be compressed (.gz, .xz).
+
+    Yields:
+      What is read without the compression, and the file itself, whose position says how much of it
+      has been read.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      ValueError: It is no regular file, is damaged, or is compressed in another way.
+    """
+    suffix = pathlib.Path(path).suffix.lower()
+    if suffix in _PACKED:
+        raise ValueError(f'{path}: {suffix} is not read. Unpack it, or compress it as .gz or .xz.')
+    opened = _DECOMPRESSED.get(suffix, contextlib.nullcontext)
+    try:
+        with open_regular(path) as raw, opened(raw) as file:
+            yield file, raw
+    except (lzma.LZMAError, gzip.BadGzipFile, zlib.error, EOFError) as fault:
+        raise ValueError(f'{path} is damaged, or no {suffix} file: {fault}') from None
+
+
+def without_compression(path: pathlib.Path) -> pathlib.Path:
+    """Return the name that a compressed file would have without its compression.
+
+    >>> without_compression(pathlib.Path('a.csv.gz')).name
+    'a.csv'
+    """
+    return path.with_suffix('') if path.suffix.lower() in _DECOMPRESSED else path
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
@@ -376,9 +416,9 @@ def write_csv(path: pathlib.Path, columns: Sequence[str], rows: Iterable[Sequenc
 
 
 @contextlib.contextmanager
-def long_fields() -> Iterator[None]:
-    """Let `csv` read fields of any length; its limit is one for the whole process."""
-    shared = csv.field_size_limit(2**31 - 1)
+def long_fields(longest: int = 2**31 - 1) -> Iterator[None]:
+    """Let `csv` read fields of many characters; its limit is one for the whole process."""
+    shared = csv.field_size_limit(longest)
     try:
         yield
     finally:

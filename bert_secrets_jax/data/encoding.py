@@ -23,6 +23,9 @@ _CHARACTERS_PER_TOKEN = 100
 # The share of [UNK] from which on it is told, and from which on texts are refused.
 _SOME_UNKNOWN = 0.01
 _MOST_UNKNOWN = 0.5
+# Characters of an unknown word that are shown, and how many different ones are counted at most.
+_SHOWN = 20
+_MOST_WRITTEN = 2**14
 # The mark that says to which word each wordpiece belongs.
 WORD = 'word'
 # A full stop and a comma as tokenizers spell them: a part of the word before or not (WordPiece),
@@ -132,6 +135,24 @@ class Encoded:
             classes=None if self.classes is None else self.classes[examples],
         )
 
+    def followed_by(self, other: 'Encoded') -> 'Encoded':
+        """Return these examples and then those of another, both without annotations."""
+        length = max(self.input_ids.shape[1], other.input_ids.shape[1])
+
+        def joined(one: np.ndarray, two: np.ndarray, fill: int = 0) -> np.ndarray:
+            return np.concatenate([_fit(one, length, fill), _fit(two, length, fill)])
+
+        return Encoded(
+            input_ids=joined(self.input_ids, other.input_ids),
+            token_type_ids=joined(self.token_type_ids, other.token_type_ids),
+            special=joined(self.special, other.special),
+            lengths=np.concatenate([self.lengths, other.lengths]),
+            offsets=joined(self.offsets, other.offsets),
+            text=joined(self.text, other.text, fill=-1),
+            tokenizer=self.tokenizer,
+            marks={WORD: joined(self.marks[WORD], other.marks[WORD], fill=-1)},
+        )
+
     def batch(self, examples: np.ndarray, length: int) -> Batch:
         """Return a batch of some of the examples.
 
@@ -189,10 +210,12 @@ def _no_links(links: np.ndarray, filler: np.ndarray) -> np.ndarray:
     return np.where(filler, np.array([0, 0, -1], np.int32), links)
 
 
-def _fit(array: np.ndarray, length: int) -> np.ndarray:
+def _fit(array: np.ndarray, length: int, fill: int = 0) -> np.ndarray:
     """Cut or pad the second axis."""
     array = array[:, :length]
-    return np.pad(array, ((0, 0), (0, length - array.shape[1])))
+    missing = [(0, 0)] * array.ndim
+    missing[1] = (0, length - array.shape[1])
+    return np.pad(array, missing, constant_values=fill)
 
 
 def listed(batches: Iterable[Batch]) -> Iterable[Batch]:
@@ -257,7 +280,24 @@ def tokenize(tokenizer, texts: Sequence[Text], *, max_length: int = 128) -> Enco
       TypeError: The texts or the tokenizer are something else.
       ValueError: There are no texts, or single sentences are mixed with pairs.
     """
-    examples = as_examples(texts)
+    losses = Losses(tokenizer, max_length)
+    encoded = tokenize_part(as_examples(texts), losses)
+    losses.tell()
+    return encoded
+
+
+def tokenize_part(examples: Sequence[Example], losses: 'Losses') -> Encoded:
+    """Tokenise a part of a corpus as `tokenize` does, and count what it loses.
+
+    Args:
+      examples: The examples; all single sentences, or all pairs.
+      losses: What the parts before have lost, with the tokenizer and the greatest length. Those of
+        this part are added.
+
+    Raises:
+      TypeError, ValueError: As in `tokenize`.
+    """
+    tokenizer, max_length = losses.tokenizer, losses.max_length
     if not examples:
         raise ValueError('There are no examples to encode.')
     check_tokenizer(tokenizer, max_length)
@@ -278,9 +318,6 @@ def tokenize(tokenizer, texts: Sequence[Text], *, max_length: int = 128) -> Enco
         max_length=max_length,
         return_special_tokens_mask=True,
     )
-    cut = sum(bool(encoding.overflowing) for encoding in encoded.encodings)
-    if cut:
-        logging.info('%d of %d examples were cut to %d tokens.', cut, len(examples), max_length)
     lengths = np.array([len(ids) for ids in encoded['input_ids']], np.int32)
 
     def stack(rows, *shape: int, fill: int = 0, dtype=np.int32) -> np.ndarray:
@@ -301,8 +338,8 @@ def tokenize(tokenizer, texts: Sequence[Text], *, max_length: int = 128) -> Enco
     )
     input_ids, of_text = stack(encoded['input_ids']), stack(texts, fill=-1, dtype=np.int8)
     offsets = stack(offsets, 2)
-    _tell_of_lost(examples, input_ids, of_text, tokenizer.unk_token_id)
-    _tell_of_unknown(examples, input_ids, of_text, offsets, tokenizer)
+    losses.cut += sum(bool(encoding.overflowing) for encoding in encoded.encodings)
+    losses.add(examples, input_ids, of_text, offsets)
     return Encoded(
         input_ids=input_ids,
         token_type_ids=stack(encoded.get('token_type_ids', ())),
@@ -332,24 +369,128 @@ def _beginning(tokenizer, text: str, max_length: int) -> str:
     return text
 
 
-def _tell_of_lost(
-    examples: Sequence[Example], input_ids: np.ndarray, of_text: np.ndarray, unknown: int | None
-) -> None:
-    """Log the texts that the tokenizer makes nothing of, or nothing but [UNK]."""
-    known = (of_text >= 0) & (input_ids != (-1 if unknown is None else unknown))
-    for number, name in enumerate(('text_a', 'text_b')):
-        if getattr(examples[0], name) is None:
-            continue
-        of_this = of_text == number
-        empty = ~of_this.any(axis=1)
-        lost = ~empty & ~(of_this & known).any(axis=1)
-        for which, what in ((empty, 'no wordpiece'), (lost, 'no wordpiece but [UNK]')):
-            if which.any():
-                first = examples[int(np.flatnonzero(which)[0])].place
-                logging.warning(
-                    '%d of %d texts (%s) have %s, the first one in %s: is the tokenizer made for '
-                    'them?', which.sum(), len(examples), name, what, first,
-                )  # fmt: skip
+@dataclasses.dataclass
+class Losses:
+    """What a corpus loses to a tokenizer, counted over its parts.
+
+    Attributes:
+      tokenizer: A fast tokenizer of `transformers`.
+      max_length: The greatest number of tokens that it makes of a text or a pair.
+      examples: The number of examples so far.
+      cut: How many of them were cut to `max_length`.
+      lost: The number of texts of which nothing is left, and where the first of them stands, by the
+        name of the text and what it has.
+      wordpieces: The number of wordpieces so far, without special tokens.
+      unknown: How many of them are [UNK].
+      known_as_written: How many of these are in the vocabulary as they are written.
+      written: What the most frequent unknown ones are written like, and how often.
+    """
+
+    tokenizer: Any
+    max_length: int
+    examples: int = 0
+    cut: int = 0
+    lost: dict[tuple[str, str], tuple[int, str]] = dataclasses.field(default_factory=dict)
+    wordpieces: int = 0
+    unknown: int = 0
+    known_as_written: int = 0
+    written: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+
+    def add(
+        self,
+        examples: Sequence[Example],
+        input_ids: np.ndarray,
+        of_text: np.ndarray,
+        offsets: np.ndarray,
+    ) -> None:
+        """Count the losses of further examples, apart from those that were cut.
+
+        Args:
+          examples: The E examples.
+          input_ids, of_text, offsets: Their tokens, as in `Encoded`.
+        """
+        self.examples += len(examples)
+        real = of_text >= 0
+        unknown = real & (input_ids == _number_of_unknown(self.tokenizer))
+        self.wordpieces += int(real.sum())
+        self.unknown += int(unknown.sum())
+        for number, name in enumerate(('text_a', 'text_b')):
+            if getattr(examples[0], name) is None:
+                continue
+            of_this = of_text == number
+            empty = ~of_this.any(axis=1)
+            lost = ~empty & ~(of_this & ~unknown).any(axis=1)
+            for which, what in ((empty, 'no wordpiece'), (lost, 'no wordpiece but [UNK]')):
+                if which.any():
+                    first = examples[int(np.flatnonzero(which)[0])].place
+                    before, first = self.lost.get((name, what), (0, first))
+                    self.lost[name, what] = before + int(which.sum()), first
+        for row, column in zip(*np.nonzero(unknown), strict=True):
+            text = (examples[row].text_a, examples[row].text_b)[of_text[row, column]]
+            start, end = offsets[row, column]
+            word = text[start:end]
+            self.written[word[:_SHOWN]] += 1
+            self.known_as_written += (
+                self.tokenizer.convert_tokens_to_ids(word) != self.tokenizer.unk_token_id
+            )
+        if len(self.written) > _MOST_WRITTEN:
+            self.written = collections.Counter(dict(self.written.most_common(_MOST_WRITTEN // 2)))
+
+    def check(self) -> None:
+        """Refuse texts that mostly are [UNK].
+
+        Raises:
+          ValueError: Half of the wordpieces so far, or more, are unknown, and nobody allowed it.
+        """
+        allowed = self.tokenizer.init_kwargs.get('allow_unknown')
+        if self._share >= _MOST_UNKNOWN and not allowed:
+            raise ValueError(
+                f'{self._about_unknown()} The tokenizer is not made for these texts: give another '
+                'to bs.from_pretrained(tokenizer=...), or allow_unknown=True if this is meant.'
+            )
+
+    def tell(self) -> None:
+        """Log what was lost.
+
+        Raises:
+          ValueError: `check` refuses the texts.
+        """
+        if self.cut:
+            logging.info(
+                '%d of %d examples were cut to %d tokens.',
+                self.cut, self.examples, self.max_length,
+            )  # fmt: skip
+        for (name, what), (number, first) in self.lost.items():
+            logging.warning(
+                '%d of %d texts (%s) have %s, the first one in %s: is the tokenizer made for '
+                'them?', number, self.examples, name, what, first,
+            )  # fmt: skip
+        self.check()
+        if self._share >= _SOME_UNKNOWN:
+            logging.warning('%s Is the tokenizer made for these texts?', self._about_unknown())
+
+    @property
+    def _share(self) -> float:
+        return self.unknown / max(self.wordpieces, 1)
+
+    def _about_unknown(self) -> str:
+        often = ', '.join(repr(word) for word, _ in self.written.most_common(3))
+        message = (
+            f'{100 * self._share:.0f} % of the wordpieces ({self.unknown:,} of '
+            f'{self.wordpieces:,}) are {self.tokenizer.unk_token}, such as {often}.'
+        )
+        if self.known_as_written:
+            message += (
+                f' {self.known_as_written:,} of them are in the vocabulary as they are written, '
+                'and become unknown because the tokenizer changes texts first, to lower case '
+                'perhaps.'
+            )
+        return message
+
+
+def _number_of_unknown(tokenizer: Any) -> int:
+    """Return the id of [UNK]; -1, which no token has, if there is none."""
+    return -1 if tokenizer.unk_token_id is None else tokenizer.unk_token_id
 
 
 def knows_words(tokenizer: Any, texts: Sequence[str]) -> bool:
@@ -366,45 +507,6 @@ def knows_words(tokenizer: Any, texts: Sequence[str]) -> bool:
     ]
     unknown = ids.count(tokenizer.unk_token_id)
     return bool(tokenizer.init_kwargs.get('allow_unknown')) or unknown < _MOST_UNKNOWN * len(ids)
-
-
-def _tell_of_unknown(
-    examples: Sequence[Example],
-    input_ids: np.ndarray,
-    of_text: np.ndarray,
-    offsets: np.ndarray,
-    tokenizer: Any,
-) -> None:
-    """Log how many wordpieces are [UNK], and refuse texts that mostly are."""
-    unknown = (of_text >= 0) & (input_ids == tokenizer.unk_token_id)
-    count = max(int((of_text >= 0).sum()), 1)
-    share = unknown.sum() / count
-    if share < _SOME_UNKNOWN:
-        return
-    vocabulary = tokenizer.get_vocab()
-    rows, columns = np.nonzero(unknown)
-    written: collections.Counter[str] = collections.Counter()
-    for row, column in zip(rows, columns, strict=True):
-        text = (examples[row].text_a, examples[row].text_b)[of_text[row, column]]
-        start, end = offsets[row, column]
-        written[text[start:end]] += 1
-    there = sum(number for word, number in written.items() if word in vocabulary)
-    often = ', '.join(f'{word[:20]!r}' for word, _ in written.most_common(3))
-    message = (
-        f'{100 * share:.0f} % of the wordpieces ({unknown.sum():,} of {count:,}) are '
-        f'{tokenizer.unk_token}, such as {often}.'
-    )
-    if there:
-        message += (
-            f' {there:,} of them are in the vocabulary as they are written, and become unknown '
-            'because the tokenizer changes texts first, to lower case perhaps.'
-        )
-    if share >= _MOST_UNKNOWN and not tokenizer.init_kwargs.get('allow_unknown'):
-        raise ValueError(
-            f'{message} The tokenizer is not made for these texts: give another to '
-            'bs.from_pretrained(tokenizer=...), or allow_unknown=True if this is meant.'
-        )
-    logging.warning('%s Is the tokenizer made for these texts?', message)
 
 
 def _words(encoding) -> list[int]:

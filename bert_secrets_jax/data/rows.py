@@ -1,17 +1,66 @@
-"""Rows of a file of which some may be bad: all faults are told at once."""
+"""Lines of a file, and rows of which some may be bad: all faults are told at once."""
 
+import os
 import pathlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from absl import logging
 
 from bert_secrets_jax.brief import shortened
-from bert_secrets_jax.files import parse_json, read_text
+from bert_secrets_jax.files import open_decompressed, parse_json, read_text
 
 Read = TypeVar('Read')
 # So many faults are named; of more, their number is told.
 _NAMED = 5
+# A line of more bytes, or a field of more characters, is no text of a row: a file of one line, or a
+# quote that is never closed, would fill the memory.
+LONGEST = 2**26
+
+
+class Lines:
+    """The numbered lines of a file in UTF-8, with their ends, of which one at a time is held.
+
+    The file may be compressed (.gz, .xz) and have a byte order mark. Only a line feed ends a line.
+    Text files in Python also end lines at other characters (`str.splitlines` even at U+2028 and
+    U+0085), which occur inside sentences.
+
+    Attributes:
+      path: The file.
+      share: The share of the file that has been read, for what shows progress.
+    """
+
+    def __init__(self, path: pathlib.Path):
+        self.path = path
+        self.share = 0.0
+
+    def __iter__(self) -> Iterator[tuple[int, str]]:
+        """Yield the number and the text of each line.
+
+        Raises:
+          FileNotFoundError: There is no such file.
+          ValueError: It is no regular file, is damaged, is not UTF-8 or has a line without end.
+        """
+        number = start = 0
+        with open_decompressed(self.path) as (file, raw):
+            size = max(os.fstat(raw.fileno()).st_size, 1)
+            while line := file.readline(LONGEST):
+                number += 1
+                if len(line) == LONGEST:
+                    raise ValueError(
+                        f'{self.path}: line {number} has more than {LONGEST:,} bytes: is this a '
+                        'file of lines?'
+                    )
+                try:
+                    text = line.decode('utf-8')
+                except UnicodeDecodeError as error:
+                    raise ValueError(
+                        f'{self.path}: not UTF-8 at line {number}, byte {start + error.start} '
+                        'of the file. Save it as UTF-8.'
+                    ) from error
+                self.share = raw.tell() / size
+                yield number, text.removeprefix('\ufeff') if number == 1 else text
+                start += len(line)
 
 
 def numbered_lines(path: pathlib.Path) -> list[tuple[str, str]]:

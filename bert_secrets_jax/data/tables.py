@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from absl import logging
 
 from bert_secrets_jax.brief import shortened
+from bert_secrets_jax.data.rows import LONGEST, Lines
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.files import long_fields, open_regular, parse_json
+from bert_secrets_jax.files import long_fields, parse_json, without_compression
 
 
 @dataclasses.dataclass(frozen=True)
-class _Row:
+class Row:
     """The wanted columns of one row, or its fault.
 
     Attributes:
@@ -46,8 +47,8 @@ def read_table(
     """Read named columns of a table in UTF-8, with or without a byte order mark.
 
     The extension decides how the file is read: `.tsv` is split at tabs and has no quotes, as in
-    GLUE's files; `.csv` has ordinary quotes; `.jsonl` has one object per line. Texts are kept to
-    the letter. Blank lines are not counted as rows.
+    GLUE's files; `.csv` has ordinary quotes; `.jsonl` has one object per line. `.gz` or `.xz` after
+    it means a compressed file. Texts are kept to the letter. Blank lines are not counted as rows.
 
     Args:
       path: The file.
@@ -84,16 +85,16 @@ def read_table(
             raise ValueError(f'labels has the name {twice[0]!r} twice: each is one class.')
     path = pathlib.Path(path)
     wanted = [column for column in (text_a, text_b, label) if column is not None]
-    rows = list(_read_rows(path, wanted, _checked_header(path, columns)))
+    rows = list(table_rows(Lines(path), wanted, columns))
     if not rows:
         raise ValueError(f'{path} has no rows.')
     to_label = _label_reader(path, rows, labels) if label is not None else None
-    prefix = path.stem if name is None else name
+    prefix = without_compression(path).stem if name is None else name
 
     examples, faults = [], []
     for position, row in enumerate(rows):
         try:
-            _check_row(row, wanted)
+            check_row(row, wanted)
             examples.append(
                 Example(
                     text_a=row.values[0],
@@ -123,12 +124,21 @@ def _checked_header(path: pathlib.Path, columns: Sequence[str] | None) -> list[s
         return None
     if isinstance(columns, str):
         raise ValueError(f"{columns=} is one text: give a sequence of names, ('text', 'label').")
-    if path.suffix.lower() == '.jsonl':
+    if without_compression(path).suffix.lower() == '.jsonl':
         raise ValueError(f'{path}: JSON lines name their columns themselves; leave {columns=} out.')
     return list(columns)
 
 
-def _check_row(row: _Row, columns: Sequence[str]) -> None:
+def check_row(row: Row, columns: Sequence[str]) -> None:
+    """Refuse a row that has a fault, or is empty in a column.
+
+    Args:
+      row: The row.
+      columns: The wanted columns, which it has the values of.
+
+    Raises:
+      ValueError: It is bad; the error says why.
+    """
     if row.fault:
         raise ValueError(row.fault)
     for column, value in zip(columns, row.values, strict=True):
@@ -136,17 +146,24 @@ def _check_row(row: _Row, columns: Sequence[str]) -> None:
             raise ValueError(f'{column!r} is empty')
 
 
-def _read_rows(
-    path: pathlib.Path, columns: Sequence[str], header: list[str] | None
-) -> Iterator[_Row]:
-    """Choose the reader of a file and check that the file is there.
+def table_rows(
+    lines: Lines, columns: Sequence[str], header: Sequence[str] | None = None
+) -> Iterator[Row]:
+    """Return the rows of a table, which are read while they are iterated.
 
     Args:
-      path: The file.
+      lines: The lines of the file. Its extension decides how they are read, see `read_table`.
       columns: The wanted columns.
       header: The names of all columns of a file without header; None if it has one.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      ValueError: The extension is unknown, or while rows are read: a column is missing, the file is
+        not UTF-8, or the quotes of a CSV do not match.
     """
-    match path.suffix.lower():
+    path = lines.path
+    header = _checked_header(path, header)
+    match without_compression(path).suffix.lower():
         case '.tsv':
             read = functools.partial(_read_tsv, header=header)
         case '.csv':
@@ -155,6 +172,16 @@ def _read_rows(
             read = _read_jsonl
         case suffix:
             raise ValueError(f'{path}: unknown extension {suffix!r}; known: .tsv, .csv, .jsonl.')
+    check_there(path)
+    return read(lines, columns)
+
+
+def check_there(path: pathlib.Path) -> None:
+    """Refuse the path of a file that does not exist, and say what its folder holds instead.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+    """
     if not path.parent.is_dir():
         raise FileNotFoundError(f'{path} not found: there is no folder {path.parent}.')
     if not path.exists():
@@ -163,58 +190,33 @@ def _read_rows(
         raise FileNotFoundError(
             f'{path} not found. {folder} holds: {_shorten(names, 20, ", ") or "nothing"}.'
         )
-    return read(path, columns)
 
 
-def _read_lines(path: pathlib.Path) -> Iterator[tuple[int, str]]:
-    """Yield numbered lines with their ends; only a line feed ends one.
-
-    Text files in Python also end lines at other characters (`str.splitlines` even at
-    U+2028 and U+0085), which occur inside sentences.
-    """
-    start = 0
-    with open_regular(path) as file:
-        for number, raw in enumerate(file, 1):
-            try:
-                line = raw.decode('utf-8')
-            except UnicodeDecodeError as error:
-                raise ValueError(
-                    f'{path}: not UTF-8 at line {number}, byte {start + error.start} '
-                    'of the file. Save it as UTF-8.'
-                ) from error
-            yield number, line.removeprefix('\ufeff') if number == 1 else line
-            start += len(raw)
-
-
-def _read_tsv(
-    path: pathlib.Path, columns: Sequence[str], *, header: list[str] | None
-) -> Iterator[_Row]:
+def _read_tsv(lines: Lines, columns: Sequence[str], *, header: list[str] | None) -> Iterator[Row]:
     records = (
         (number, line.removesuffix('\n').removesuffix('\r').split('\t'))
-        for number, line in _read_lines(path)
+        for number, line in lines
         if line.strip('\r\n')
     )
-    return _pick_columns(path, records, columns, header)
+    return _pick_columns(lines.path, records, columns, header)
 
 
-def _read_csv(
-    path: pathlib.Path, columns: Sequence[str], *, header: list[str] | None
-) -> Iterator[_Row]:
-    return _pick_columns(path, _split_csv(path), columns, header)
+def _read_csv(lines: Lines, columns: Sequence[str], *, header: list[str] | None) -> Iterator[Row]:
+    return _pick_columns(lines.path, _split_csv(lines), columns, header)
 
 
-def _split_csv(path: pathlib.Path) -> Iterator[tuple[int, list[str]]]:
+def _split_csv(lines: Lines) -> Iterator[tuple[int, list[str]]]:
     """Yield the line on which each record starts, and its fields."""
     # Strict: otherwise a quote that is never closed swallows rows without a word.
-    reader = csv.reader((line for _, line in _read_lines(path)), strict=True)
+    reader = csv.reader((line for _, line in lines), strict=True)
     while True:
         first_line = reader.line_num + 1
         try:
-            with long_fields():
+            with long_fields(LONGEST):
                 fields = next(reader, None)
         except csv.Error as error:
             raise ValueError(
-                f'{path}: line {first_line}: {error}. Correct the quotes, or save the '
+                f'{lines.path}: line {first_line}: {error}. Correct the quotes, or save the '
                 'file as .tsv, which has none.'
             ) from error
         if fields is None:
@@ -228,7 +230,7 @@ def _pick_columns(
     records: Iterator[tuple[int, list[str]]],
     columns: Sequence[str],
     header: list[str] | None,
-) -> Iterator[_Row]:
+) -> Iterator[Row]:
     """Keep the wanted columns; without a header, the first record is it."""
     given = header is not None
     if header is None:
@@ -240,16 +242,16 @@ def _pick_columns(
     places = [header.index(column) for column in columns]
     for line, fields in records:
         if len(fields) == len(header):
-            yield _Row(line, tuple(fields[place] for place in places))
+            yield Row(line, tuple(fields[place] for place in places))
         else:
             noun = 'field' if len(fields) == 1 else 'fields'
             fault = f'{len(fields)} {noun}, expected {len(header)}'
-            yield _Row(line, fault=fault)
+            yield Row(line, fault=fault)
 
 
-def _read_jsonl(path: pathlib.Path, columns: Sequence[str]) -> Iterator[_Row]:
+def _read_jsonl(lines: Lines, columns: Sequence[str]) -> Iterator[Row]:
     found: dict[str, None] = {}  # in the order of the file
-    for number, line in _read_lines(path):
+    for number, line in lines:
         if not line.strip():
             continue
         try:
@@ -257,14 +259,14 @@ def _read_jsonl(path: pathlib.Path, columns: Sequence[str]) -> Iterator[_Row]:
             if not isinstance(record, dict):
                 raise ValueError('not a JSON object')
             found |= dict.fromkeys(record)
-            yield _Row(number, tuple(_json_text(record, column) for column in columns))
+            yield Row(number, tuple(_json_text(record, column) for column in columns))
         except json.JSONDecodeError as error:
-            yield _Row(number, fault=f'malformed JSON at column {error.colno}')
+            yield Row(number, fault=f'malformed JSON at column {error.colno}')
         except ValueError as fault:
-            yield _Row(number, fault=str(fault))
+            yield Row(number, fault=str(fault))
     # A column that no row has is a wrong name, not as many bad rows.
     if found:
-        _check_columns(path, list(found), columns)
+        _check_columns(lines.path, list(found), columns)
 
 
 def _json_text(record: dict, column: str) -> str:
@@ -299,7 +301,7 @@ def _check_columns(
 
 
 def _label_reader(
-    path: pathlib.Path, rows: Iterable[_Row], labels: Sequence[str] | None
+    path: pathlib.Path, rows: Iterable[Row], labels: Sequence[str] | None
 ) -> Callable[[str], int | float]:
     """Return what turns the text of a label into a class id or a score."""
     if labels is None:

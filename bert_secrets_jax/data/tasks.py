@@ -71,7 +71,7 @@ def as_examples(texts: Sequence[Text]) -> list[Example]:
         raise TypeError(f'A {type(texts).__name__} is no list of texts: {_KINDS_OF_TEXT}.')
     examples, kinds = [], {}
     for row, text in enumerate(texts):
-        example, kind = _as_example(text, row)
+        example, kind = as_example(text, row)
         examples.append(example)
         kinds.setdefault(kind, row)
     if len(kinds) > 1:
@@ -111,8 +111,16 @@ _KINDS_OF_TEXT = (
 )
 
 
-def _as_example(text: object, row: int) -> tuple[Example, str]:
-    """Return a text as example, and what kind of text it is."""
+def as_example(text: object, row: int) -> tuple[Example, str]:
+    """Return a text as example, and what kind of text it is.
+
+    Args:
+      text: A string, a pair of strings or an example.
+      row: Its place among the texts, from 0, which is its id if it has none.
+
+    Raises:
+      TypeError: The text is something else.
+    """
     made_up = f'text/{row}'
     match text:
         case Example():

@@ -5,8 +5,6 @@ Axes: U known words, V numbers of a vector.
 
 import dataclasses
 import functools
-import gzip
-import lzma
 import os
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,9 +15,8 @@ from jaxtyping import Float32, Int32
 
 from bert_secrets_jax.brief import brief, shortened
 from bert_secrets_jax.data.rows import good_rows
-from bert_secrets_jax.files import open_regular
+from bert_secrets_jax.files import open_decompressed
 
-_COMPRESSED = {'.gz': gzip.open, '.xz': lzma.open}
 # More than any word and its vector take.
 _LONGEST_LINE = 2**20
 # From this share of unknown words on, a warning says that the vectors are hardly made for them.
@@ -151,13 +148,9 @@ def read_vectors(
 
 
 def _lines(path: pathlib.Path) -> Iterator[tuple[str, bytes]]:
-    opened = _COMPRESSED.get(path.suffix, lambda file: file)
-    try:
-        with open_regular(path) as raw, opened(raw) as file:
-            number = 0
-            while line := file.readline(_LONGEST_LINE):
-                number += 1
-                if line.strip():
-                    yield f'line {number}', line
-    except (lzma.LZMAError, gzip.BadGzipFile, EOFError) as fault:
-        raise ValueError(f'{path} is damaged, or no {path.suffix} file: {fault}') from None
+    with open_decompressed(path) as (file, _):
+        number = 0
+        while line := file.readline(_LONGEST_LINE):
+            number += 1
+            if line.strip():
+                yield f'line {number}', line

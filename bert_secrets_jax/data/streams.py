@@ -1,0 +1,418 @@
+"""Corpora of any size: texts that are read, and batches that are made, while they are used.
+
+    texts = bs.stream_texts('corpus.txt.gz')
+    batches = bs.stream_batches(pretrained.tokenizer, texts)
+    tables = bs.collect(pretrained, batches, ['[SEP]', 'entropy (nats)'])
+
+What is held at a time does not grow with the corpus: some hundred texts, fewer rows of each padded
+length than one batch has, and some batches that wait for the device.
+"""
+
+import collections
+import dataclasses
+import itertools
+import os
+import pathlib
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import numpy as np
+from absl import logging
+
+from bert_secrets_jax.data.encoding import (
+    BUCKETS,
+    Batch,
+    Encoded,
+    Losses,
+    check_tokenizer,
+    padded_lengths,
+    tokenize_part,
+)
+from bert_secrets_jax.data.rows import Lines
+from bert_secrets_jax.data.tables import Row, check_row, check_there, table_rows
+from bert_secrets_jax.data.tasks import Example, Text, as_example
+from bert_secrets_jax.files import open_regular, without_compression
+from bert_secrets_jax.progress import progress
+
+T = TypeVar('T')
+_TABLES = ('.tsv', '.csv', '.jsonl')
+_RECORDS = '.array_record'
+# Texts and characters that are tokenised in one call, and records that are read in one.
+_TEXTS, _CHARACTERS, _TOGETHER = 512, 2**20, 256
+# Batches that wait for the device: about as many as one call of the tokenizer makes.
+_WAITING = 8
+# So many bad rows are named; of more, their number is told.
+_NAMED = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Texts:
+    """The texts of a file, which each iteration reads anew. `stream_texts` makes them.
+
+    Attributes:
+      path: The file.
+      columns: The wanted columns, one or two; none if each line or record is a text.
+      header: The names of all columns of a table without header; None if it has one.
+      skips: Whether bad rows are left out.
+      name: The first part of the ids.
+    """
+
+    path: pathlib.Path
+    columns: tuple[str, ...]
+    header: tuple[str, ...] | None
+    skips: bool
+    name: str
+
+    def __iter__(self) -> Iterator[Example]:
+        return (example for example, _ in self.read())
+
+    def read(self) -> Iterator[tuple[Example, float]]:
+        """Yield each example, and the share of the file that has been read with it.
+
+        Raises:
+          FileNotFoundError, ValueError: As `stream_texts` says.
+        """
+        if self.path.suffix.lower() == _RECORDS:
+            source, place = _Records(self.path, self.columns), 'record'
+            rows = iter(source)
+        else:
+            source, place = Lines(self.path), 'line'
+            rows = (
+                table_rows(source, self.columns, self.header)
+                if self.columns
+                else _plain_rows(source)
+            )
+        position, bad, faults = -1, 0, []
+        for position, row in enumerate(rows):
+            try:
+                check_row(row, self.columns or ('text',))
+            except ValueError as fault:
+                if not self.skips:
+                    raise ValueError(
+                        f'{self.path}: {place} {row.line}: {fault}. Correct it, or leave bad rows '
+                        "out: bad_rows='skip'."
+                    ) from None
+                bad += 1
+                if bad <= _NAMED:
+                    faults.append(f'{place} {row.line}: {fault}')
+                continue
+            example = Example(
+                *row.values, id=f'{self.name}/{position}', where=f'{self.path}, {place} {row.line}'
+            )
+            yield example, source.share
+        if position < 0:
+            raise ValueError(f'{self.path} has no texts.')
+        if bad:
+            more = f' and {bad - _NAMED} more' if bad > _NAMED else ''
+            report = f'{self.path}: {bad} of {position + 1} rows are bad: {"; ".join(faults)}{more}'
+            if bad > position:
+                raise ValueError(f'{report}. No good row is left.')
+            logging.warning('%s. Left out.', report)
+
+
+def stream_texts(
+    path: str | os.PathLike[str],
+    *,
+    text_a: str | None = None,
+    text_b: str | None = None,
+    columns: Sequence[str] | None = None,
+    bad_rows: str = 'error',
+    name: str | None = None,
+) -> Texts:
+    """Open a file of any size as texts for `stream_batches`.
+
+    The extension decides how the file is read. The rows of a table, `.tsv`, `.csv` or `.jsonl`, are
+    read as by `read_table`. Each record of an `.array_record` is a text in UTF-8 or, if columns are
+    named, a `tf.train.Example` with these features, as tensorflow-datasets writes them. In any
+    other file each line that is not blank is a text. `.gz` or `.xz` after the extension of a text
+    file or a table means a compressed file.
+
+    Args:
+      path: The file.
+      text_a: The column or the feature of the first or only text; None if each line or record is a
+        text.
+      text_b: The column or the feature of the second text, if there is one.
+      columns: The names of all columns of a `.tsv` or `.csv` that has no header.
+      bad_rows: 'error' stops at the first bad row; 'skip' leaves bad rows out, and a warning at the
+        end of the file tells their number and the first ones.
+      name: The first part of the ids, by default the file's name without its extensions.
+
+    Returns:
+      An iterable of examples without labels, which reads the file anew each time. Their ids are
+      `{name}/{row}`, where rows count from 0.
+
+    Raises:
+      FileNotFoundError: There is no such file; the error says what the folder holds instead.
+      ValueError: A table's column is not named or is missing, the file has no texts, is not UTF-8
+        or is damaged, or a row is bad. What the first text does not show is raised during the
+        iteration.
+    """
+    if bad_rows not in ('error', 'skip'):
+        raise ValueError(f"bad_rows must be 'error' or 'skip', got {bad_rows!r}.")
+    path = pathlib.Path(path)
+    plain = without_compression(path)
+    wanted = tuple(column for column in (text_a, text_b) if column is not None)
+    if text_a is None and text_b is not None:
+        raise ValueError(f'{text_b=} is the second text: name the first one, text_a=...')
+    suffix = plain.suffix.lower()
+    if not wanted and suffix in _TABLES:
+        raise ValueError(f'{path} is a table: name the column of its texts, text_a=...')
+    if wanted and suffix not in (*_TABLES, _RECORDS):
+        raise ValueError(
+            f'{path} has no columns, and {text_a=} names one: those that have some end in '
+            f'{", ".join((*_TABLES, _RECORDS))}.'
+        )
+    check_there(path)
+    texts = Texts(
+        path=path,
+        columns=wanted,
+        header=None if columns is None else tuple(columns),
+        skips=bad_rows == 'skip',
+        name=plain.stem if name is None else name,
+    )
+    # What is wrong with the file as a whole shows in its first text.
+    next(iter(texts))
+    return texts
+
+
+def _plain_rows(lines: Lines) -> Iterator[Row]:
+    for number, line in lines:
+        if line.strip():
+            yield Row(number, (line.removesuffix('\n').removesuffix('\r'),))
+
+
+class _Records:
+    """The records of an array_record, as rows of texts.
+
+    Attributes:
+      share: The share of the records that has been read.
+    """
+
+    def __init__(self, path: pathlib.Path, features: Sequence[str]):
+        self.path = path
+        self.features = features
+        self.share = 0.0
+
+    def __iter__(self) -> Iterator[Row]:
+        from array_record.python.array_record_module import ArrayRecordReader
+
+        # Its reader says neither that there is no file nor that it is a folder.
+        open_regular(self.path).close()
+        reader = ArrayRecordReader(str(self.path))
+        try:
+            if not reader.ok():
+                raise ValueError(f'{self.path} is damaged, or no {_RECORDS} file.')
+            count = reader.num_records()
+            for start in range(0, count, _TOGETHER):
+                stop = min(start + _TOGETHER, count)
+                for number, record in enumerate(reader.read(start, stop), start + 1):
+                    self.share = number / count
+                    try:
+                        values = _of_example(record, self.features) if self.features else (record,)
+                        yield Row(number, tuple(value.decode('utf-8') for value in values))
+                    except UnicodeDecodeError:
+                        yield Row(number, fault='not UTF-8')
+                    except ValueError as fault:
+                        yield Row(number, fault=str(fault))
+        finally:
+            reader.close()
+
+
+def _of_example(record: bytes, features: Sequence[str]) -> tuple[bytes, ...]:
+    """Return features of a serialised `tf.train.Example` that are one text each."""
+    # It takes a second, and records of plain texts do without.
+    from google.protobuf.message import DecodeError
+    from tensorflow_datasets.proto import tf_example_pb2
+
+    try:
+        found = tf_example_pb2.Example.FromString(record).features.feature
+    except DecodeError:
+        raise ValueError('no tf.train.Example') from None
+    for feature in features:
+        if feature not in found:
+            raise ValueError(f'no feature {feature!r}, but {", ".join(sorted(found)) or "none"}')
+        if len(found[feature].bytes_list.value) != 1:
+            raise ValueError(f'the feature {feature!r} is not one text')
+    return tuple(found[feature].bytes_list.value[0] for feature in features)
+
+
+@dataclasses.dataclass(frozen=True)
+class Batches:
+    """Batches of texts, which each iteration makes anew. `stream_batches` makes them.
+
+    Attributes:
+      texts: The texts.
+      tokenizer, max_length, tokens_per_batch, buckets, batch_multiple: As in `encode`.
+    """
+
+    tokenizer: Any = dataclasses.field(repr=False)
+    texts: Iterable[Text] = dataclasses.field(repr=False)
+    max_length: int
+    tokens_per_batch: int
+    buckets: tuple[int, ...]
+    fewest: int
+    batch_multiple: int
+
+    def __iter__(self) -> Iterator[Batch]:
+        return _ahead(self._made())
+
+    def _rows(self, length: int) -> int:
+        """Return the number of rows of each batch of a padded length."""
+        return max(self.tokens_per_batch // length // self.batch_multiple, 1) * self.batch_multiple
+
+    def _made(self) -> Iterator[Batch]:
+        edges = padded_lengths(self.buckets, self.max_length)
+        losses = Losses(self.tokenizer, self.max_length)
+        # Of each padded length, the examples that do not fill a batch yet, with their numbers.
+        left: dict[int, tuple[np.ndarray, Encoded]] = {}
+        whole = set()
+        shown = progress(
+            _parts(self.texts),
+            'Texts',
+            size=lambda part: len(part.examples),
+            unit='texts',
+            compiles=False,
+            share=lambda part: part.share,
+        )
+        for part in shown:
+            first = losses.examples
+            encoded = tokenize_part(part.examples, losses)
+            losses.check()
+            padded = edges[np.searchsorted(edges, encoded.lengths)]
+            for length in np.unique(padded).tolist():
+                members = np.flatnonzero(padded == length)
+                numbers, waiting = _joined(left, length, members + first, encoded.take(members))
+                rows = self._rows(length)
+                full = len(numbers) // rows * rows
+                for start in range(0, full, rows):
+                    whole.add(length)
+                    yield _batch(numbers, waiting, np.arange(start, start + rows), length)
+                left[length] = numbers[full:], waiting.take(np.arange(full, len(numbers)))
+        if not losses.examples:
+            raise ValueError('There are no texts to encode.')
+        # A few examples of a length that nothing was compiled for go with longer ones.
+        for length, longer in itertools.pairwise(sorted(whole | left.keys())):
+            if length not in whole and len(left[length][0]) < self.fewest:
+                left[longer] = _joined(left, longer, *left.pop(length))
+        for length, (numbers, waiting) in sorted(left.items()):
+            if len(numbers):
+                rows = self._rows(length)
+                filled = -(-len(numbers) // rows) * rows
+                places = np.pad(
+                    np.arange(len(numbers)), (0, filled - len(numbers)), constant_values=-1
+                )
+                for start in range(0, filled, rows):
+                    yield _batch(numbers, waiting, places[start : start + rows], length)
+        losses.tell()
+
+
+def stream_batches(
+    tokenizer,
+    texts: Iterable[Text],
+    *,
+    max_length: int = 128,
+    tokens_per_batch: int = 2048,
+    buckets: Sequence[int] = BUCKETS,
+    fewest: int = 32,
+    batch_multiple: int = 1,
+) -> Batches:
+    """Make batches of texts of any number while they are used, grouped by length as by `encode`.
+
+    All batches of one padded length have the same number of rows, so a jitted function compiles at
+    most once per length. A batch is made as soon as there are enough texts of its length, in the
+    order of the texts, and the last ones are filled up with empty rows. A thread of its own reads
+    and tokenises while the device computes: use the tokenizer for nothing else meanwhile. A log
+    line tells the progress; what was cut or is unknown to the tokenizer is told at the end.
+
+    Annotations need the whole corpus: `encode` takes them.
+
+    Args:
+      tokenizer: A fast tokenizer of `transformers`.
+      texts: Strings, pairs of strings or examples; all single sentences, or all pairs. They are
+        what `stream_texts` returns, or any iterable. An iterator can be used once only.
+      max_length, tokens_per_batch, buckets, fewest, batch_multiple: As in `encode`.
+
+    Returns:
+      An iterable of batches. Their examples are numbered in the order of the texts, from 0.
+
+    Raises:
+      TypeError: The texts or the tokenizer are something else.
+      ValueError: The tokenizer lacks special tokens. During the iteration: there are no texts,
+        single sentences are mixed with pairs, or the tokenizer is not made for the texts.
+    """
+    if isinstance(texts, str | os.PathLike | Example) or not isinstance(texts, Iterable):
+        raise TypeError(
+            f'{type(texts).__name__} is no iterable of texts: bs.stream_texts(path) reads a file, '
+            'and [text] is a list of one.'
+        )
+    check_tokenizer(tokenizer, max_length)
+    return Batches(
+        tokenizer=tokenizer,
+        texts=texts,
+        max_length=max_length,
+        tokens_per_batch=tokens_per_batch,
+        buckets=tuple(buckets),
+        fewest=fewest,
+        batch_multiple=batch_multiple,
+    )
+
+
+def _joined(
+    left: dict[int, tuple[np.ndarray, Encoded]], length: int, numbers: np.ndarray, encoded: Encoded
+) -> tuple[np.ndarray, Encoded]:
+    """Return what is left of a length with further examples behind it."""
+    if length not in left:
+        return numbers, encoded
+    before, waiting = left[length]
+    return np.concatenate([before, numbers]), waiting.followed_by(encoded)
+
+
+def _batch(numbers: np.ndarray, encoded: Encoded, places: np.ndarray, length: int) -> Batch:
+    """Return a batch of examples [E] at some places, with the numbers that they have in all."""
+    batch = encoded.batch(places, length)
+    example = np.where(places < 0, -1, numbers[places]).astype(np.int32)
+    return dataclasses.replace(batch, example=example)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Part:
+    """Some texts, and the share of all that has been read with them; None if it is not known."""
+
+    examples: list[Example]
+    share: float | None
+
+
+def _parts(texts: Iterable[Text]) -> Iterator[_Part]:
+    """Yield texts in parts that are tokenised in one call each."""
+    found, characters, share = [], 0, None
+    for example, share in _with_share(texts):
+        found.append(example)
+        characters += len(example.text_a) + len(example.text_b or '')
+        if len(found) == _TEXTS or characters >= _CHARACTERS:
+            yield _Part(found, share)
+            found, characters = [], 0
+    if found:
+        yield _Part(found, share)
+
+
+def _with_share(texts: Iterable[Text]) -> Iterator[tuple[Example, float | None]]:
+    if isinstance(texts, Texts):
+        yield from texts.read()
+        return
+    count = len(texts) if hasattr(texts, '__len__') else None
+    for row, text in enumerate(texts):
+        yield as_example(text, row)[0], None if count is None else (row + 1) / count
+
+
+def _ahead(items: Iterator[T]) -> Iterator[T]:
+    """Yield items that a thread of its own makes while the ones before are used."""
+    end = object()
+    with ThreadPoolExecutor(1) as worker:
+        waiting = collections.deque(worker.submit(next, items, end) for _ in range(_WAITING))
+        try:
+            while (item := waiting.popleft().result()) is not end:
+                waiting.append(worker.submit(next, items, end))
+                yield item
+        finally:
+            worker.shutdown(wait=False, cancel_futures=True)
