@@ -31,6 +31,8 @@ WORD = 'word'
 # A full stop and a comma as tokenizers spell them: a part of the word before or not (WordPiece),
 # with or without the space before them (byte-level BPE, SentencePiece).
 _STOPS = tuple(f'{before}{stop}' for before in ('', '##', 'Ġ', '▁') for stop in '.,')
+# Which characters are spaces; the last one, which stands for all others, is none.
+_SPACES = np.array([chr(code).isspace() for code in range(0x3002)])
 # Lengths for texts whose own are not known before they come.
 BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 # Chosen lengths are multiples of this, which vectors of all devices take well.
@@ -308,47 +310,57 @@ def tokenize_part(examples: Sequence[Example], losses: 'Losses') -> Encoded:
             f'(the first such is {singles[0]}): encode them apart.'
         )
 
-    def beginnings(texts: Iterable[str]) -> list[str]:
-        return [_beginning(tokenizer, text, max_length) for text in texts]
-
+    texts = [
+        [_beginning(tokenizer, text, max_length) for text in texts]
+        for texts in (
+            (example.text_a for example in examples),
+            () if singles else (example.text_b for example in examples),
+        )
+    ]
     encoded = tokenizer(
-        beginnings(example.text_a for example in examples),
-        None if singles else beginnings(example.text_b for example in examples),
+        texts[0],
+        None if singles else texts[1],
         truncation='longest_first',
         max_length=max_length,
+        return_attention_mask=False,
         return_special_tokens_mask=True,
     )
-    lengths = np.array([len(ids) for ids in encoded['input_ids']], np.int32)
+    encodings = encoded.encodings
+    lengths = np.array([len(encoding) for encoding in encodings], np.int32)
+    real = np.arange(lengths.max()) < lengths[:, None]
 
-    def stack(rows, *shape: int, fill: int = 0, dtype=np.int32) -> np.ndarray:
-        array = np.full((len(examples), lengths.max(), *shape), fill, dtype)
-        for row, values in enumerate(rows):
-            array[row, : len(values)] = values
+    def stack(rows: Iterable[Sequence[int]], *, fill: int = 0, dtype=np.int32) -> np.ndarray:
+        array = np.full(real.shape, fill, dtype)
+        array[real] = np.fromiter(itertools.chain.from_iterable(rows), dtype)
         return array
 
+    def numbers(values: Iterable[int | None]) -> list[int]:
+        return [-1 if value is None else value for value in values]
+
+    input_ids = stack(encoded['input_ids'])
     # Not the token types: models without a second segment have tokenizers without them.
-    texts = (
-        [-1 if text is None else text for text in encoding.sequence_ids]
-        for encoding in encoded.encodings
+    of_text = stack(
+        (numbers(encoding.sequence_ids) for encoding in encodings), fill=-1, dtype=np.int8
     )
-    words = (_words(encoding) for encoding in encoded.encodings)
-    offsets = (
-        _offsets(example, encoding)
-        for example, encoding in zip(examples, encoded.encodings, strict=True)
-    )
-    input_ids, of_text = stack(encoded['input_ids']), stack(texts, fill=-1, dtype=np.int8)
-    offsets = stack(offsets, 2)
+    word = stack((numbers(encoding.word_ids) for encoding in encodings), fill=-1)
+    ends = [list(zip(*encoding.offsets, strict=True)) for encoding in encodings]
+    offsets = np.stack([stack(end[side] for end in ends) for side in (0, 1)], axis=-1)
+    offsets = _without_spaces(offsets, of_text, texts)
     losses.cut += sum(bool(encoding.overflowing) for encoding in encoded.encodings)
     losses.add(examples, input_ids, of_text, offsets)
     return Encoded(
         input_ids=input_ids,
-        token_type_ids=stack(encoded.get('token_type_ids', ())),
+        token_type_ids=(
+            stack(encoded['token_type_ids'])
+            if 'token_type_ids' in encoded
+            else np.zeros_like(input_ids)
+        ),
         special=stack(encoded['special_tokens_mask']) == 1,
         lengths=lengths,
         offsets=offsets,
         text=of_text,
         tokenizer=tokenizer,
-        marks={WORD: stack(words, fill=-1)},
+        marks={WORD: np.where(real, _words(of_text, word), -1)},
     )
 
 
@@ -509,32 +521,49 @@ def knows_words(tokenizer: Any, texts: Sequence[str]) -> bool:
     return bool(tokenizer.init_kwargs.get('allow_unknown')) or unknown < _MOST_UNKNOWN * len(ids)
 
 
-def _words(encoding) -> list[int]:
-    """Return the number of the word of each token, as the tokenizer divides texts into words.
+def _words(of_text: np.ndarray, word: np.ndarray) -> np.ndarray:
+    """Return the number [E, T] of the word of each token, as the tokenizer makes them.
 
     [CLS] and [SEP] are words of their own, and the words of the second text go on counting.
+
+    Args:
+      of_text: [E, T] The number of the text of each token; -1 on special tokens.
+      word: [E, T] The number of its word in that text; -1 on special tokens.
     """
-    number, before, numbers = -1, None, []
-    for text, word in zip(encoding.sequence_ids, encoding.word_ids, strict=True):
-        number += word is None or (text, word) != before
-        before = text, word
-        numbers.append(number)
-    return numbers
+    new = np.ones(word.shape, bool)
+    new[:, 1:] = (word[:, 1:] < 0) | (np.diff(word) != 0) | (np.diff(of_text) != 0)
+    return np.cumsum(new, axis=1, dtype=np.int32) - 1
 
 
-def _offsets(example: Example, encoding) -> list[tuple[int, int]]:
-    """Return the characters of each token, without spaces around them.
+def _without_spaces(
+    offsets: np.ndarray, of_text: np.ndarray, texts: Sequence[Sequence[str]]
+) -> np.ndarray:
+    """Return the characters of each token without spaces around them.
 
     Byte-level and SentencePiece tokenizers count the space before a word to its first wordpiece.
+
+    Args:
+      offsets: [E, T, 2] The first character of each token in its text, and the one after its last.
+      of_text: [E, T] The number of that text; -1 on special tokens.
+      texts: The first text of each example, and the second ones if there are any.
     """
-    offsets = []
-    for text, (start, end) in zip(encoding.sequence_ids, encoding.offsets, strict=True):
-        if text is not None:
-            piece = (example.text_a, example.text_b)[text][start:end]
-            start = end - len(piece.lstrip())
-            end = start + len(piece.strip())
-        offsets.append((start, end))
-    return offsets
+    joined = ''.join(itertools.chain.from_iterable(texts))
+    codes = np.frombuffer(joined.encode('utf-32-le', 'surrogatepass'), np.uint32)
+    is_space = _SPACES[np.minimum(codes, len(_SPACES) - 1)]
+    place = np.arange(len(codes))
+    # The first place from each one on that is no space, and the one after the last before it.
+    after = np.where(is_space, len(codes), place)[::-1]
+    after = np.append(np.minimum.accumulate(after)[::-1], len(codes))
+    before = np.append(0, np.maximum.accumulate(np.where(is_space, 0, place + 1)))
+    lengths = [len(text) for text in itertools.chain.from_iterable(texts)]
+    starts = np.append(0, np.cumsum(lengths, dtype=np.int64))[:-1].reshape(-1, len(of_text))
+    of_example = np.arange(len(of_text))[:, None]
+    start = starts[np.maximum(of_text, 0), of_example]
+    first, last = (start + offsets[..., side] for side in (0, 1))
+    first = np.minimum(after[first], last)
+    last = np.maximum(before[last], first)
+    stripped = np.stack([first - start, last - start], axis=-1).astype(offsets.dtype)
+    return np.where(of_text[..., None] >= 0, stripped, offsets)
 
 
 def mark(encoded: Encoded, annotations: Sequence[Annotation]) -> Encoded:
