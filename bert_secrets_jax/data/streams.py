@@ -186,6 +186,8 @@ class _Records:
     """The records of an array_record, as rows of texts.
 
     Attributes:
+      path: The file.
+      features: The wanted features of a `tf.train.Example`; none if each record is a text.
       share: The share of the records that has been read.
     """
 
@@ -199,24 +201,26 @@ class _Records:
 
         # Its reader says neither that there is no file nor that it is a folder.
         open_regular(self.path).close()
-        reader = ArrayRecordReader(str(self.path))
         try:
-            if not reader.ok():
-                raise ValueError(f'{self.path} is damaged, or no {_RECORDS} file.')
+            reader = ArrayRecordReader(str(self.path))
             count = reader.num_records()
             for start in range(0, count, _TOGETHER):
-                stop = min(start + _TOGETHER, count)
-                for number, record in enumerate(reader.read(start, stop), start + 1):
+                records = reader.read(start, min(start + _TOGETHER, count))
+                for number, record in enumerate(records, start + 1):
                     self.share = number / count
-                    try:
-                        values = _of_example(record, self.features) if self.features else (record,)
-                        yield Row(number, tuple(value.decode('utf-8') for value in values))
-                    except UnicodeDecodeError:
-                        yield Row(number, fault='not UTF-8')
-                    except ValueError as fault:
-                        yield Row(number, fault=str(fault))
-        finally:
+                    yield self._row(number, record)
             reader.close()
+        except RuntimeError as fault:
+            raise ValueError(f'{self.path} is damaged, or no {_RECORDS} file: {fault}') from None
+
+    def _row(self, number: int, record: bytes) -> Row:
+        try:
+            values = _of_example(record, self.features) if self.features else (record,)
+            return Row(number, tuple(value.decode('utf-8') for value in values))
+        except UnicodeDecodeError:
+            return Row(number, fault='not UTF-8')
+        except ValueError as fault:
+            return Row(number, fault=str(fault))
 
 
 def _of_example(record: bytes, features: Sequence[str]) -> tuple[bytes, ...]:
