@@ -73,7 +73,7 @@ class Texts:
         Raises:
           FileNotFoundError, ValueError: As `stream_texts` says.
         """
-        if self.path.suffix.lower() == _RECORDS:
+        if _is_records(self.path):
             source, place = _Records(self.path, self.columns), 'record'
             rows = iter(source)
         else:
@@ -124,9 +124,9 @@ def stream_texts(
 
     The extension decides how the file is read. The rows of a table, `.tsv`, `.csv` or `.jsonl`, are
     read as by `read_table`. Each record of an `.array_record` is a text in UTF-8 or, if columns are
-    named, a `tf.train.Example` with these features, as tensorflow-datasets writes them. In any
-    other file each line that is not blank is a text. `.gz` or `.xz` after the extension of a text
-    file or a table means a compressed file.
+    named, a `tf.train.Example` with these features, as tensorflow-datasets writes them (its files
+    have a number after that extension). In any other file each line that is not blank is a text.
+    `.gz` or `.xz` after the extension of a text file or a table means a compressed file.
 
     Args:
       path: The file.
@@ -155,10 +155,10 @@ def stream_texts(
     wanted = tuple(column for column in (text_a, text_b) if column is not None)
     if text_a is None and text_b is not None:
         raise ValueError(f'{text_b=} is the second text: name the first one, text_a=...')
-    suffix = plain.suffix.lower()
-    if not wanted and suffix in _TABLES:
+    is_table = plain.suffix.lower() in _TABLES
+    if not wanted and is_table:
         raise ValueError(f'{path} is a table: name the column of its texts, text_a=...')
-    if wanted and suffix not in (*_TABLES, _RECORDS):
+    if wanted and not (is_table or _is_records(path)):
         raise ValueError(
             f'{path} has no columns, and {text_a=} names one: those that have some end in '
             f'{", ".join((*_TABLES, _RECORDS))}.'
@@ -174,6 +174,11 @@ def stream_texts(
     # What is wrong with the file as a whole shows in its first text.
     next(iter(texts))
     return texts
+
+
+def _is_records(path: pathlib.Path) -> bool:
+    # tensorflow-datasets numbers its files: x.array_record-00000-of-00002.
+    return _RECORDS in path.name.lower()
 
 
 def _plain_rows(lines: Lines) -> Iterator[Row]:

@@ -30,8 +30,8 @@ def collect(
 
     Args:
       pretrained: The model.
-      batches: The batches from `encode`. Any iterable will do: it is read once, and at most two
-        batches are held at a time.
+      batches: The batches from `encode`, or from `stream_batches` for a corpus of any size. Any
+        iterable will do: it is read once, and at most two batches are held at a time.
       statistics: Either a list of names, such as ['[SEP]', 'entropy (nats)'], or a dictionary from
         names of your choice to functions, such as {'mine': my_statistic}. A listed name is one of
         `bs.catalogue.CATALOGUE`, or 'package.module:name' of a function of your own; a `Described`
