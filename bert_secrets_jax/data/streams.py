@@ -271,7 +271,7 @@ class Batches:
         return max(self.tokens_per_batch // length // self.batch_multiple, 1) * self.batch_multiple
 
     def _made(self) -> Iterator[Batch]:
-        edges = padded_lengths(self.buckets, self.max_length)
+        edges = padded_lengths(self.buckets, self.max_length, np.zeros(0, int))
         losses = Losses(self.tokenizer, self.max_length)
         # Of each padded length, the examples that do not fill a batch yet, with their numbers.
         left: dict[int, tuple[np.ndarray, Encoded]] = {}
@@ -340,7 +340,8 @@ def stream_batches(
       tokenizer: A fast tokenizer of `transformers`.
       texts: Strings, pairs of strings or examples; all single sentences, or all pairs. They are
         what `stream_texts` returns, or any iterable. An iterator can be used once only.
-      max_length, tokens_per_batch, buckets, fewest, batch_multiple: As in `encode`.
+      max_length, tokens_per_batch, fewest, batch_multiple: As in `encode`.
+      buckets: The padded lengths. They cannot be chosen to fit texts that are still to come.
 
     Returns:
       An iterable of batches. Their examples are numbered in the order of the texts, from 0.
