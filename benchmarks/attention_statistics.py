@@ -1,32 +1,15 @@
 """Statistics of all heads over a corpus: PyTorch `transformers` against `bs.collect`.
 
-    python -m benchmarks.attention_statistics --model=all-MiniLM-L6-v2
-    python -m benchmarks.attention_statistics --model=... --glue_dir=...
-
 They are those of the catalogue that need no annotations and one model. PyTorch runs eager attention
 (the only one that returns maps), once as a careful user would (the same length-sorted batches as
 ours, statistics reduced per batch) and once as the authors' notebook does (one example at a time).
-Runs are interleaved and the medians compared, because the machine may be noisy. Compilation is
-timed apart: it is paid once per padded length.
 """
 
-import time
-
-import jax
 import numpy as np
-import torch
-import transformers
-from absl import app, flags
 
 import bert_secrets_jax as bs
-from benchmarks.timing import interleaved, print_table
-from bert_secrets_jax.model import hub
-
-_MODEL = flags.DEFINE_string('model', 'all-MiniLM-L6-v2', 'Directory, or name on the hub.')
-_GLUE_DIR = flags.DEFINE_string('glue_dir', None, 'GLUE with MRPC; the embedded corpus without.')
-_EXAMPLES = flags.DEFINE_integer('examples', 128, 'How many examples.')
-_REPEATS = flags.DEFINE_integer('repeats', 5, 'Interleaved runs of each.')
-
+from benchmarks.cases import Case, forward_operations, to_torch
+from benchmarks.timing import Question, Way
 
 # Which of two nearly equal ones is the greatest depends on rounding.
 _BY_RANK = ('greatest at previous token', 'greatest at next token')
@@ -37,8 +20,10 @@ STATISTICS = [
 ]
 
 
-def pytorch_statistics(model, inputs, marks) -> dict[str, torch.Tensor]:
-    """Return the sum over examples [L, N] of each statistic that is written here in PyTorch."""
+def pytorch_statistics(model, inputs, marks) -> dict:
+    """Return each statistic that is written here in PyTorch, [L, B, N]; NaN is no value."""
+    import torch
+
     with torch.no_grad():
         maps = torch.stack(model(**inputs, output_attentions=True).attentions)  # [L, B, N, T, T]
     real = inputs['attention_mask'][None, :, None, :].to(maps.dtype)
@@ -49,7 +34,7 @@ def pytorch_statistics(model, inputs, marks) -> dict[str, torch.Tensor]:
     stops = marks['period_comma'][None, :, None, :]
     even = real / length[..., None]
     smoothed = 0.9999 * maps + 0.0001 * even[:, :, :, None, :]
-    has_stops = stops.any(-1).to(maps.dtype)
+    no_stops = ~stops.any(-1)
     to_sep = (maps * sep[..., None, :]).sum(-1)
     found = {
         '[CLS]': (received * cls).amax(-1),
@@ -57,8 +42,7 @@ def pytorch_statistics(model, inputs, marks) -> dict[str, torch.Tensor]:
         '[CLS] and all [SEP]': (received * (cls | sep)).sum(-1),
         'entropy (nats)': (torch.special.entr(maps).sum(-1) * real).sum(-1) / length,
         'all [SEP]': (received * sep).sum(-1),
-        # A mean over the examples that have one.
-        'period or comma': (received * stops).sum(-1) * has_stops,
+        'period or comma': (received * stops).sum(-1).masked_fill(no_stops, torch.nan),
         '[SEP] to [SEP]': (to_sep * sep).sum(-1) / sep.sum(-1),
         'other tokens to [SEP]': (to_sep * (real - sep.to(real.dtype))).sum(-1)
         / (length - sep.sum(-1)),
@@ -76,58 +60,72 @@ def pytorch_statistics(model, inputs, marks) -> dict[str, torch.Tensor]:
         diagonal = maps.diagonal(offset, dim1=3, dim2=4)
         rows = real[..., abs(min(offset, 0)) :][..., : diagonal.shape[-1]]
         found[name] = (diagonal * rows).sum(-1) / length
-    return {name: values.sum(1) for name, values in found.items()}
+    return found
 
 
 def in_pytorch(model, batches: list[bs.Batch]) -> np.ndarray:
-    """Return the means [S, L, N] of all S statistics over all batches."""
+    """Return the means [S, L, N] of all S statistics over all batches without empty rows."""
+    import torch
+
     total, count = 0, 0
     for batch in batches:
-        filled = batch.example >= 0
-        inputs = {k: torch.from_numpy(v[filled]).long() for k, v in batch.inputs.items()}
-        marks = {name: torch.from_numpy(mark[filled]) for name, mark in batch.marks.items()}
-        sums = pytorch_statistics(model, inputs, marks)
+        marks = {
+            name: torch.from_numpy(mark).to(model.device) for name, mark in batch.marks.items()
+        }
+        found = pytorch_statistics(model, to_torch(batch, model), marks)
         # A new one of the catalogue has to be written above.
-        total = total + torch.stack([sums[name] for name in STATISTICS]).numpy()
-        count += batch.size
+        values = torch.stack([found[name] for name in STATISTICS])
+        total = total + values.nansum(2).cpu().numpy()
+        count = count + (~values.isnan()).sum(2).cpu().numpy()
     return total / count
 
 
-def main(_):
-    directory = hub.locate(_MODEL.value)
-    ours = bs.from_pretrained(directory)
-    theirs = transformers.BertModel.from_pretrained(
-        directory, attn_implementation='eager', dtype=torch.float32, add_pooling_layer=False
-    ).eval()
-    examples = (
-        bs.read_glue(_GLUE_DIR.value, bs.get_task('mrpc')) if _GLUE_DIR.value else bs.read_corpus()
-    )[: _EXAMPLES.value]
-    batches = bs.encode(ours.tokenizer, examples)
-    singles = [bs.encode(ours.tokenizer, [example], buckets=range(128))[0] for example in examples]
+def questions(case: Case) -> list[Question]:
+    """Return the question of all statistics."""
 
-    def collect():
-        tables = bs.collect(ours, batches, STATISTICS)
-        return np.stack([tables[name].mean for name in STATISTICS])
+    def ours():
+        pretrained, batches = case.ours, case.batches
 
-    start = time.perf_counter()
-    expected = collect()
-    first = time.perf_counter() - start
-    ways = {
-        'ours': collect,
-        'PyTorch, same batches': lambda: in_pytorch(theirs, batches),
-        'PyTorch, one at a time': lambda: in_pytorch(theirs, singles),
-    }
-    for name in ways.keys() - {'ours'}:
-        np.testing.assert_allclose(ways[name](), expected, atol=1e-5, err_msg=name)
-    seconds = interleaved(ways, rounds=_REPEATS.value)
-    print(
-        f'{_MODEL.value}, {len(STATISTICS)} statistics, {len(examples)} examples, '
-        f'{len({b.input_ids.shape for b in batches})} padded lengths, '
-        f'{jax.devices()[0].device_kind}, {torch.get_num_threads()} threads; '
-        f'equal to 1e-5; first call with compilation {first:.1f} s.'
-    )
-    print_table(seconds, len(examples), 'examples')
+        def run():
+            tables = bs.collect(pretrained, batches, STATISTICS)
+            return np.stack([tables[name].mean for name in STATISTICS])
 
+        return run
 
-if __name__ == '__main__':
-    app.run(main)
+    def theirs(batches):
+        model = case.theirs()
+        return lambda: in_pytorch(model, batches)
+
+    def alone():
+        tokenizer, length = case.ours.tokenizer, case.settings.length
+        lengths = range(1, length)
+        return theirs(
+            [bs.encode(tokenizer, [each], buckets=lengths, max_length=length)[0]
+             for each in case.examples]
+        )  # fmt: skip
+
+    def agree(found):
+        for name, values in found.items():
+            np.testing.assert_allclose(values, found['ours'], 0, 1e-5, err_msg=name)
+        return {'equal to': 1e-5}
+
+    config = case.ours.config
+    return [
+        Question(
+            name=f'{len(STATISTICS)} statistics of all heads',
+            unit='examples',
+            amount=len(case.examples),
+            about=case.about,
+            agree=agree,
+            ways={
+                'ours': Way(ours, operations=forward_operations(config, case.batches)),
+                'PyTorch, same batches': Way(
+                    lambda: theirs(case.filled),
+                    operations=forward_operations(config, case.filled),
+                    in_pytorch=True,
+                    peer=True,
+                ),
+                'PyTorch, one at a time': Way(alone, in_pytorch=True),
+            },
+        )
+    ]

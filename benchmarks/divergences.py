@@ -1,30 +1,30 @@
 """Divergences between all heads: a loop over heads, as the authors' code has it, against ours.
 
-    python -m benchmarks.divergences --model=all-MiniLM-L6-v2
-
-Both get the same maps. The loop is in NumPy: for each text and each head, the divergence from all
-heads at once (Clark et al. 2019, the code beside section 6). Ours is the statistic of the streaming
-pass (`measure/divergence.py`). Runs are interleaved and the medians compared.
+All get the same maps. The loop is, for each text and each head, the divergence from all heads at
+once (Clark et al. 2019, the code beside section 6): in NumPy, as published, and in PyTorch, which
+uses all cores. Ours is the statistic of the streaming pass (`measure/divergence.py`).
 """
+
+import functools
 
 import jax
 import numpy as np
-from absl import app, flags
 
-import bert_secrets_jax as bs
-from benchmarks.timing import interleaved, print_table
+from benchmarks.cases import Case
+from benchmarks.timing import Question, Way
 from bert_secrets_jax.measure.divergence import SMOOTHING, head_divergences
 
-_MODEL = flags.DEFINE_string('model', 'all-MiniLM-L6-v2', 'Directory, or name on the hub.')
-_TEXTS = flags.DEFINE_integer('texts', 8, 'How many texts, of one length.')
-_LENGTH = flags.DEFINE_integer('length', 128, 'How many tokens each has at most.')
-_REPEATS = flags.DEFINE_integer('repeats', 5, 'Interleaved runs of each.')
 
+def by_a_loop(maps, log, zeros):
+    """Return the divergences [H, H], added up over all tokens of all texts [L, N, T, T].
 
-def by_a_loop(maps: list[np.ndarray]) -> np.ndarray:
-    """Return the divergences [H, H], added up over all tokens of all texts [L, N, T, T]."""
+    Args:
+      maps: The maps of each text, without padding.
+      log: The logarithm of their library.
+      zeros: A function that makes an array of zeros.
+    """
     heads = maps[0].shape[0] * maps[0].shape[1]
-    total = np.zeros((heads, heads))
+    total = zeros((heads, heads))
     for of_text in maps:
         length = of_text.shape[-1]
         rows = of_text.reshape(heads, length, length)
@@ -33,55 +33,76 @@ def by_a_loop(maps: list[np.ndarray]) -> np.ndarray:
                 (1 - SMOOTHING) * each + SMOOTHING / length for each in (rows[head][None], rows)
             )
             middle = (one + all_of_them) / 2
-            divergence = one * np.log(one / middle) + all_of_them * np.log(all_of_them / middle)
-            total[head] += divergence.sum(axis=(1, 2)) / 2
+            divergence = one * log(one / middle) + all_of_them * log(all_of_them / middle)
+            total[head] += divergence.sum((1, 2)) / 2
     return total
 
 
-def main(_):
-    pretrained = bs.from_pretrained(_MODEL.value)
-    corpus = bs.read_corpus('train')
-    # Long texts of one length, so that a single program is compiled.
-    words = ' '.join(example.text_a for example in corpus).split()
-    step = _LENGTH.value
-    texts = [' '.join(words[step * row : step * (row + 1)]) for row in range(_TEXTS.value)]
-    batches = bs.encode(pretrained.tokenizer, texts, max_length=step, buckets=())
-    outputs = [
-        pretrained.bert.apply({'params': pretrained.params}, **batch.inputs).attentions
-        for batch in batches
-    ]
-    rows = [
-        (at, row) for at, batch in enumerate(batches) for row in np.flatnonzero(batch.example >= 0)
-    ]
-    lengths = [int(batches[at].lengths[row]) for at, row in rows]
-    maps = [
-        np.asarray(outputs[at][row, :, :, :length, :length])
-        for (at, row), length in zip(rows, lengths, strict=True)
-    ]
-    shared = jax.jit(
-        lambda attentions, token: jax.lax.map(
-            lambda each: head_divergences(each[0], {'token': each[1]})[0], (attentions, token)
-        )
-    )
-    tokens = [batch.marks['token'] for batch in batches]
+def questions(case: Case) -> list[Question]:
+    """Return the question of all divergences."""
+    count, length = case.settings.few, case.settings.length
+
+    @functools.cache
+    def inputs():
+        """Return the batches, their maps, and the maps of each text without padding."""
+        # Long texts of one length, so that a single program is compiled.
+        batches = case.alike(count, length)
+        bert, params = case.ours.bert, case.ours.params
+        outputs = [bert.apply({'params': params}, **batch.inputs).attentions for batch in batches]
+        texts = [
+            np.asarray(output[row, :, :, :longest, :longest])
+            for batch, output in zip(batches, outputs, strict=True)
+            for row, longest in enumerate(batch.lengths)
+            if batch.example[row] >= 0
+        ]
+        return batches, outputs, texts
 
     def ours():
-        total = 0
-        for output, token in zip(outputs, tokens, strict=True):
-            found = np.asarray(shared(output, token), np.float64)
-            total = total + (found * token.sum(axis=1)[:, None, None, None]).sum(axis=0)
-        return total.reshape(total.shape[-1], -1)
+        batches, outputs, _ = inputs()
+        tokens = [batch.marks['token'] for batch in batches]
+        shared = jax.jit(
+            lambda maps, token: jax.lax.map(
+                lambda each: head_divergences(each[0], {'token': each[1]})[0], (maps, token)
+            )
+        )
 
-    ways = {'ours': ours, 'a loop over heads': lambda: by_a_loop(maps)}
-    expected = by_a_loop(maps)
-    np.testing.assert_allclose(ours(), expected, atol=1e-5 * sum(lengths))
-    seconds = interleaved(ways, rounds=_REPEATS.value)
-    print(
-        f'{_MODEL.value}, {expected.shape[0]} heads, {len(texts)} texts of {min(lengths)} to '
-        f'{max(lengths)} tokens, {jax.devices()[0].device_kind}; equal to 1e-5 nats per token.'
-    )
-    print_table(seconds, len(texts), 'texts')
+        def run():
+            total = 0
+            for output, token in zip(outputs, tokens, strict=True):
+                found = np.asarray(shared(output, token), np.float64)
+                total = total + (found * token.sum(axis=1)[:, None, None, None]).sum(axis=0)
+            return total.reshape(total.shape[-1], -1)
 
+        return run
 
-if __name__ == '__main__':
-    app.run(main)
+    def in_numpy():
+        maps = inputs()[2]
+        return lambda: by_a_loop(maps, np.log, np.zeros)
+
+    def in_pytorch():
+        import torch
+
+        device = 'cpu' if jax.default_backend() == 'cpu' else 'cuda'
+        maps = [torch.from_numpy(each.copy()).to(device) for each in inputs()[2]]
+        zeros = functools.partial(torch.zeros, dtype=torch.float64, device=device)
+        return lambda: by_a_loop(maps, torch.log, zeros).cpu().numpy()
+
+    def agree(found):
+        for name, values in found.items():
+            np.testing.assert_allclose(values, found['ours'], 0, 1e-5 * count * length, name)
+        return {'equal to, nats per token': 1e-5}
+
+    return [
+        Question(
+            name='divergences between all heads',
+            unit='texts',
+            amount=count,
+            about=f'maps of {count} texts of {length} tokens',
+            agree=agree,
+            ways={
+                'ours': Way(ours),
+                'a loop over heads in NumPy': Way(in_numpy, peer=True),
+                'a loop over heads in PyTorch': Way(in_pytorch, in_pytorch=True, peer=True),
+            },
+        )
+    ]

@@ -1,35 +1,21 @@
 """Norms of what heads give to tokens: beside weights alone, and beside PyTorch.
 
-    python -m benchmarks.norms --model=all-MiniLM-L6-v2
-    python -m benchmarks.norms --model=... --glue_dir=...
-
-'norms' and 'weights' measure the same statistics in one pass each (`bs.collect`), of norms as
-shares of their rows and of attention. 'all' computes everything of Kobayashi et al. (2020, 2021)
-for each pair of tokens: norms of heads, norms over heads, with the residual, with LayerNorm, and
-mixing ratios. PyTorch computes the same, one example at a time, in the way of the published code:
-from the vectors of all pairs of tokens and all heads, [N, T, S, D]. Runs are interleaved and the
-medians compared, because the machine may be noisy.
+'statistics of norms' and 'of weights' measure the same statistics in one pass each (`bs.collect`),
+of norms as shares of their rows and of attention. 'ours' computes everything of Kobayashi et al.
+(2020, 2021) for each pair of tokens: norms of heads, norms over heads, with the residual, with
+LayerNorm, and mixing ratios. PyTorch computes the same, one example at a time, in the way of the
+published code: from the vectors of all pairs of tokens and all heads, [N, T, S, D].
 """
-
-import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import torch
-import transformers
-from absl import app, flags
 
 import bert_secrets_jax as bs
-from benchmarks.timing import interleaved, print_table
+from benchmarks.cases import Case
+from benchmarks.timing import Question, Way
 from bert_secrets_jax.contributions import norms
 from bert_secrets_jax.contributions.layers import each_layer
-from bert_secrets_jax.model import hub
-
-_MODEL = flags.DEFINE_string('model', 'all-MiniLM-L6-v2', 'Directory, or name on the hub.')
-_GLUE_DIR = flags.DEFINE_string('glue_dir', None, 'GLUE with MRPC; the embedded corpus without.')
-_EXAMPLES = flags.DEFINE_integer('examples', 16, 'How many examples.')
-_REPEATS = flags.DEFINE_integer('repeats', 5, 'Interleaved runs of each.')
 
 STATISTICS = ['[CLS]', 'all [SEP]', 'period or comma', 'self', 'previous token', 'next token']
 
@@ -63,20 +49,24 @@ def all_of_batch(bert, params, batch: bs.Batch) -> list[jax.Array]:
 
 def in_pytorch(model, batches: list[bs.Batch]) -> list[np.ndarray]:
     """Return the same of all examples, in the order of the batches."""
+    import torch
+
     rows = []
     for batch in batches:
         for row in np.flatnonzero(batch.example >= 0):
             length = int(batch.lengths[row])
             inputs = {
-                name: torch.from_numpy(each[row : row + 1, :length]).long()
+                name: torch.from_numpy(each[row : row + 1, :length]).long().to(model.device)
                 for name, each in batch.inputs.items()
             }
-            rows.append(_of_example(model, inputs))
+            with torch.no_grad():
+                rows.append(_of_example(model, inputs))
     return [np.stack(each) for each in zip(*rows, strict=True)]
 
 
-@torch.no_grad()
 def _of_example(model, inputs) -> list[np.ndarray]:
+    import torch
+
     output = model(**inputs, output_attentions=True, output_hidden_states=True)
     found = []
     for layer, maps, (hidden,) in zip(
@@ -90,7 +80,7 @@ def _of_example(model, inputs) -> list[np.ndarray]:
         moved = torch.einsum('snh,dnh->nsd', values, kernel)
         vectors = maps[..., None] * moved[:, None]  # [N, T, S, D]
         summed = vectors.sum(0)
-        with_own = summed + torch.eye(length)[..., None] * hidden[:, None]
+        with_own = summed + torch.eye(length, device=model.device)[..., None] * hidden[:, None]
         whole = with_own.sum(1) + attention.output.dense.bias
         norm = attention.output.LayerNorm
         deviation = (whole.var(-1, unbiased=False) + norm.eps).sqrt()
@@ -105,59 +95,64 @@ def _of_example(model, inputs) -> list[np.ndarray]:
                 torch.stack(mixing).mean(1),
             ]
         )
-    return [torch.stack(each).numpy() for each in zip(*found, strict=True)]
+    return [torch.stack(each).cpu().numpy() for each in zip(*found, strict=True)]
 
 
-def _ratio(vectors: torch.Tensor) -> torch.Tensor:
+def _ratio(vectors):
     own = vectors.diagonal(dim1=0, dim2=1).T
     context = (vectors.sum(1) - own).norm(dim=-1)
     return context / (context + own.norm(dim=-1))
 
 
-def main(_):
-    directory = hub.locate(_MODEL.value)
-    ours = bs.from_pretrained(directory, label_names=())
-    theirs = transformers.BertModel.from_pretrained(
-        directory, attn_implementation='eager', dtype=torch.float32, add_pooling_layer=False
-    ).eval()
-    examples = (
-        bs.read_glue(_GLUE_DIR.value, bs.get_task('mrpc')) if _GLUE_DIR.value else bs.read_corpus()
-    )[: _EXAMPLES.value]
-    batches = bs.encode(ours.tokenizer, examples)
-    compiled = jax.jit(lambda params, batch: all_of_batch(ours.bert, params, batch))
+def questions(case: Case) -> list[Question]:
+    """Return the question of norms."""
+    examples = case.examples[: case.settings.few]
 
-    def everything() -> list[np.ndarray]:
-        rows = [
-            [np.asarray(each)[batch.example >= 0] for each in compiled(ours.params, batch)]
-            for batch in batches
-        ]
-        return [np.concatenate(each) for each in zip(*rows, strict=True)]
+    def batches() -> list[bs.Batch]:
+        return bs.encode(case.ours.tokenizer, examples, max_length=case.settings.length)
 
-    def collect(maps_of):
-        return lambda: bs.collect(ours, batches, STATISTICS, maps_of=maps_of)
+    def ours():
+        pretrained, given = case.ours, batches()
+        compiled = jax.jit(lambda params, batch: all_of_batch(pretrained.bert, params, batch))
 
-    ways = {
-        'norms': collect(bs.shares_of_norms),
-        'weights': lambda: bs.collect(ours, batches, STATISTICS),
-        'all': everything,
-        'PyTorch, vectors of all pairs': lambda: in_pytorch(theirs, batches),
-    }
-    start = time.perf_counter()
-    for way in list(ways.values())[:3]:
-        way()
-    first = time.perf_counter() - start
-    for mine, expected in zip(everything(), in_pytorch(theirs, batches), strict=True):
-        np.testing.assert_allclose(mine, expected, rtol=2e-4)
-    seconds = interleaved(ways, rounds=_REPEATS.value)
-    print(
-        f'{_MODEL.value}, {len(examples)} examples, '
-        f'{len({b.input_ids.shape for b in batches})} padded lengths, '
-        f'{jax.devices()[0].device_kind}, {torch.get_num_threads()} threads; '
-        f'all and PyTorch are equal to 2e-4; first calls with compilation {first:.1f} s.'
-    )
-    print_table(seconds, len(examples), 'examples')
-    print_table({name: seconds[name] for name in list(ways)[2:]}, len(examples), 'examples')
+        def run():
+            rows = [
+                [
+                    np.asarray(each)[batch.example >= 0]
+                    for each in compiled(pretrained.params, batch)
+                ]
+                for batch in given
+            ]
+            return [np.concatenate(each) for each in zip(*rows, strict=True)]
 
+        return run
 
-if __name__ == '__main__':
-    app.run(main)
+    def collect(**options):
+        pretrained, given = case.ours, batches()
+        return lambda: bs.collect(pretrained, given, STATISTICS, **options)
+
+    def theirs():
+        model, given = case.theirs(), batches()
+        return lambda: in_pytorch(model, given)
+
+    def agree(found):
+        name = 'PyTorch, vectors of all pairs'
+        for mine, expected in zip(found['ours'], found.get(name, found['ours']), strict=True):
+            np.testing.assert_allclose(mine, expected, rtol=2e-4)
+        return {'equal to, as a share': 2e-4}
+
+    return [
+        Question(
+            name='norms of Kobayashi et al.',
+            unit='examples',
+            amount=len(examples),
+            about=f'the first {len(examples)} of {case.about}',
+            agree=agree,
+            ways={
+                'ours': Way(ours),
+                'PyTorch, vectors of all pairs': Way(theirs, in_pytorch=True, peer=True),
+                'statistics of norms': Way(lambda: collect(maps_of=bs.shares_of_norms)),
+                'statistics of weights': Way(collect),
+            },
+        )
+    ]

@@ -1,23 +1,116 @@
 """Ways to do the same, timed in turns: on a noisy machine only what ran side by side compares."""
 
-import statistics
+import dataclasses
+import functools
+import os
+import pathlib
+import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+
+@dataclasses.dataclass(frozen=True)
+class Way:
+    """One way to do the work of a question.
+
+    Attributes:
+      prepare: Loads what is needed, and returns the function to time. That function returns when it
+        is done.
+      scale: What its seconds are multiplied by: it may do a part of the work, such as four heads
+        of 72, where every part costs the same.
+      operations: The multiply-adds of the whole work, None where they are not counted.
+      in_pytorch: Whether it needs PyTorch; it is left out where that is not installed.
+      peer: Whether the first way is compared with it: it does the same on the same inputs. The
+        fastest of these is what a user would take instead.
+    """
+
+    prepare: Callable[[], Callable[[], Any]]
+    scale: float = 1.0
+    operations: float | None = None
+    in_pytorch: bool = False
+    peer: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """What is done, in which ways, and whether they agree.
+
+    Attributes:
+      name: What is done.
+      unit: What is counted, such as 'examples'.
+      amount: How many of these the whole work has.
+      ways: The ways by name, ours first.
+      agree: A function of what each way returned. It raises an AssertionError where they differ,
+        and returns what is worth telling.
+      about: The inputs, in words.
+    """
+
+    name: str
+    unit: str
+    amount: float
+    ways: Mapping[str, Way]
+    agree: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda found: {}
+    about: str = ''
+
+
+PEAK = 'matrix product'
+
+
+def measured(question: Question, *, rounds: int, matrix: int) -> dict[str, Any]:
+    """Check that all ways agree, then time them in turns.
+
+    Args:
+      question: The question.
+      rounds: The number of rounds that count. One more comes before them, which compiles.
+      matrix: The side of the square matrices whose product takes a turn too: what the machine can
+        do at that moment.
+
+    Returns:
+      What goes into the file of results: the facts of the question, and of each way the seconds of
+      its rounds, scaled to the whole work, and its multiply-adds.
+    """
+    runs = {name: way.prepare() for name, way in question.ways.items()}
+    told = question.agree({name: run() for name, run in runs.items()})
+    runs[PEAK] = _product(matrix)
+    runs[PEAK]()
+    seconds = interleaved(runs, rounds=rounds)
+    ways = dict(question.ways) | {PEAK: Way(lambda: None, operations=matrix**3)}
+    return {
+        'question': question.name,
+        'unit': question.unit,
+        'amount': question.amount,
+        'about': question.about,
+        'told': dict(told),
+        'ways': [
+            {
+                'name': name,
+                'seconds': [each * way.scale for each in seconds[name]],
+                'operations': way.operations,
+                'peer': way.peer,
+            }
+            for name, way in ways.items()
+        ],
+    }
 
 
 def interleaved(
-    ways: Mapping[str, Callable[[], object]], *, rounds: int, warm_up: int = 0
+    ways: Mapping[str, Callable[[], Any]], *, rounds: int, warm_up: int = 0
 ) -> dict[str, list[float]]:
     """Return the seconds of each way in rounds in which all of them run once.
 
     Args:
-      ways: name to function that returns when it is done.
-      rounds: that count.
-      warm_up: rounds before these.
+      ways: The functions by name.
+      rounds: The number of rounds that count. Every other one goes backwards, so that none always
+        comes after the same one.
+      warm_up: The number of rounds before these.
     """
     seconds = {name: [] for name in ways}
     for count in range(-warm_up, rounds):
-        for name, way in ways.items():
+        for name, way in list(ways.items())[:: -1 if count % 2 else 1]:
             start = time.perf_counter()
             way()
             if count >= 0:
@@ -25,18 +118,45 @@ def interleaved(
     return seconds
 
 
-def print_table(seconds: Mapping[str, Sequence[float]], amount: float, unit: str) -> None:
-    """Print median seconds, speed and how many times as fast the first way is as each other.
+def first_result(way: Way) -> dict[str, float]:
+    """Return the seconds and MiB of the first run of a way: compilation is part of both.
 
-    Args:
-      seconds: of `interleaved`.
-      amount: how many units a run of a way does.
-      unit: such as 'examples'.
+    Call it in a process that has done nothing else.
     """
-    medians = {name: statistics.median(rounds) for name, rounds in seconds.items()}
-    width = max(map(len, medians)) + 2
-    ours = next(iter(medians))
-    print(f'{"":{width}}{"seconds":>9}{f"{unit}/s":>12}{f"{ours} is":>10}')
-    for name, median in medians.items():
-        ratio = '' if name == ours else f'{median / medians[ours]:.2f}x'
-        print(f'{name:{width}}{median:9.2f}{amount / median:12.1f}{ratio:>10}')
+    run = way.prepare()
+    before = held_bytes(in_pytorch=way.in_pytorch, peak=False)
+    start = time.perf_counter()
+    run()
+    seconds = time.perf_counter() - start
+    peak = held_bytes(in_pytorch=way.in_pytorch, peak=True)
+    return {'first': seconds, 'MiB': (peak - before) / 2**20}
+
+
+def held_bytes(*, in_pytorch: bool, peak: bool) -> int:
+    """Return the memory held now, or at most since then (on accelerators: ever)."""
+    if jax.default_backend() == 'cpu':
+        # Not ru_maxrss: a child inherits its parent's, and loading may hold more than the work.
+        if not peak:
+            pathlib.Path('/proc/self/clear_refs').write_text('5')
+        status = pathlib.Path('/proc/self/status').read_text()
+        return int(re.search(r'VmHWM:\s+(\d+)', status)[1]) * 1024
+    if in_pytorch:
+        import torch
+
+        return torch.cuda.max_memory_allocated() if peak else torch.cuda.memory_allocated()
+    return jax.devices()[0].memory_stats()['peak_bytes_in_use' if peak else 'bytes_in_use']
+
+
+def processor() -> str:
+    """Return what the device is called, and of a CPU how many cores this process may use."""
+    kind = jax.devices()[0].device_kind
+    if jax.default_backend() != 'cpu':
+        return kind
+    return f'{kind}, {len(os.sched_getaffinity(0))} cores'
+
+
+@functools.lru_cache(maxsize=1)
+def _product(side: int) -> Callable[[], jax.Array]:
+    square = jax.device_put(jnp.full((side, side), 0.5))
+    multiply = jax.jit(lambda left, right: left @ right)
+    return lambda: jax.block_until_ready(multiply(square, square))

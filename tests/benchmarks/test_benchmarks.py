@@ -1,90 +1,165 @@
-"""Benchmarks run, and their sides compute the same (each program checks that itself)."""
+"""Benchmarks run, their sides compute the same, and the documents show what was measured.
 
-import dataclasses
+Each question compares its sides itself, before it times them. Nothing is timed here.
+"""
+
 import json
 import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
-import bert_secrets_jax as bs
-from benchmarks.timing import interleaved, print_table
-from bert_secrets_jax.model.bert import Bert
-from tests.conftest import ROOT, random_params
+from benchmarks import table
+from benchmarks.timing import PEAK, Question, Way, interleaved, measured
+from tests.conftest import ROOT
 
-pytest.importorskip('torch')
-
-
-@pytest.fixture(scope='module')
-def checkpoint(tmp_path_factory, config, tokenizer):
-    """A tiny BERT of two classes that takes 128 tokens."""
-    bert = Bert(dataclasses.replace(config, max_position_embeddings=128, label_names=('no', 'yes')))
-    directory = tmp_path_factory.mktemp('checkpoint')
-    bs.save_pretrained(bs.Pretrained(bert, random_params(bert), tokenizer), directory)
-    return directory
+PARTS = (
+    'forward', 'statistics', 'sweep', 'training', 'patterns', 'clusters', 'norms', 'removal',
+    'growth',
+)  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ('program', 'settings', 'said'),
-    [
-        ('attention_statistics', ('--repeats=1',), 'equal to 1e-5'),
-        ('norms', ('--repeats=1',), 'are equal to 2e-4'),
-        ('patterns', ('--repeats=1',), 'of the classes differ'),
-        ('finetuning', ('--steps=1',), 'PyTorch, padded to 128'),
-        pytest.param(
-            'sweep',
-            ('--rounds=1', '--torch_heads=2', '--out=OUT'),
-            'operations saved',
-            marks=pytest.mark.slow,
-        ),
-    ],
-)
-def test_a_benchmark(program, settings, said, checkpoint, glue_dir, tmp_path):
-    out = tmp_path / 'sweep.json'
-    arguments = [
-        f'--model={checkpoint}', f'--glue_dir={glue_dir}',
-        *(setting.replace('OUT', str(out)) for setting in settings),
-    ]  # fmt: skip
-    if program != 'finetuning':
-        arguments.append('--examples=4')
+def run(folder, *arguments) -> list[dict]:
+    """Run the command at tiny sizes, and return what it wrote."""
     result = subprocess.run(
-        [sys.executable, '-m', f'benchmarks.{program}', *arguments],
+        [sys.executable, '-m', 'benchmarks', '--smoke', f'--results={folder}', *arguments],
         cwd=ROOT, env=os.environ | {'JAX_PLATFORMS': 'cpu'}, capture_output=True, text=True,
         timeout=600, check=False,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr[-3000:]
-    assert said in result.stdout
-    if program == 'sweep':
-        ways = json.loads(out.read_text())['ways']
-        assert all(len(way['rounds']) == 1 and way['seconds'] > 0 for way in ways.values())
+    (file,) = folder.glob('cpu-*.json')
+    results = json.loads(file.read_text())
+    for each in results:
+        assert each['question'] in result.stdout
+    return results
 
 
-def test_the_benchmark_of_removal(checkpoint, tmp_path):
-    out = tmp_path / 'removal.json'
-    result = subprocess.run(
-        [
-            sys.executable, '-m', 'benchmarks.removal', f'--model={checkpoint}', f'--out={out}',
-            '--rounds=1', '--batch_sizes=1,3', '--length=8',
-        ],
-        cwd=ROOT, env=os.environ | {'JAX_PLATFORMS': 'cpu'}, capture_output=True, text=True,
-        timeout=600, check=False,
+@pytest.mark.slow
+def test_all_benchmarks(tmp_path, glue_dir):
+    pytest.importorskip('torch')
+    results = run(tmp_path, '--nomemory', f'--glue_dir={glue_dir}')
+    assert {each['part'] for each in results} == set(PARTS)
+    for each in results:
+        assert len({len(way['seconds']) for way in each['ways']}) == 1
+        assert (table.fastest_peer(each) is None) == (each['part'] == 'growth')
+    assert str(glue_dir) not in json.dumps(results)
+
+
+def test_a_benchmark_without_pytorch(tmp_path):
+    (result,) = run(tmp_path, '--only=clusters', '--nopytorch')
+    ours, loop, product = result['ways']
+    assert (ours['name'], loop['name'], product['name']) == (
+        'ours', 'a loop over heads in NumPy', PEAK
     )  # fmt: skip
-    assert result.returncode == 0, result.stderr[-3000:]
-    assert '+1.8 %' in result.stdout and 'half of all heads at random' in result.stdout
-    for removed in json.loads(out.read_text())['removed'].values():
-        assert sum(removed['heads_left']) == 6
-        assert all(min(speeds) > 0 for speeds in removed['examples_per_second'].values())
+    assert ours['MiB'] > 0 and ours['first'] > 0
 
 
-def test_ways_take_turns(capsys):
+def test_the_document_shows_the_results():
+    results = table.newest(sorted(table.RESULTS.glob('*.json')))
+    document = table.DOCUMENT.read_text('utf-8')
+    assert table.inserted(document, results) == document
+    for result in results:
+        assert f'{result["question"]}; {result["about"]}' in document or 'sizes' in result['told']
+
+
+def test_ways_take_turns():
     calls = []
-    seconds = interleaved(
-        {name: lambda name=name: calls.append(name) for name in 'ab'}, rounds=3, warm_up=1
-    )
-    assert calls == ['a', 'b'] * 4
+    ways = {name: lambda name=name: calls.append(name) for name in 'ab'}
+    seconds = interleaved(ways, rounds=3, warm_up=1)
+    assert calls == [*'ba', *'ab', *'ba', *'ab']
     assert [len(rounds) for rounds in seconds.values()] == [3, 3]
-    print_table({'ours': [9, 1, 2], 'theirs': [6, 5, 60]}, 10, 'examples')
-    _, ours, theirs = capsys.readouterr().out.splitlines()
-    assert ours.split() == ['ours', '2.00', '5.0']
-    assert theirs.split() == ['theirs', '6.00', '1.7', '3.00x']
+
+
+def test_ways_that_differ_are_not_timed():
+    def agree(found):
+        np.testing.assert_array_equal(found['ours'], found['theirs'])
+        return {'equal to': 0}
+
+    def question(other):
+        ways = {
+            'ours': Way(lambda: lambda: 1, operations=6),
+            'theirs': Way(lambda: lambda: other, scale=1e9, peer=True),
+        }
+        return Question('adding', 'sums', 3, ways, agree)
+
+    found = measured(question(1), rounds=2, matrix=4)
+    assert found['told'] == {'equal to': 0}
+    assert [way['name'] for way in found['ways']] == ['ours', 'theirs', PEAK]
+    ours, theirs, product = found['ways']
+    assert product['operations'] == 64
+    # Nothing takes a second, but a thousand million times that does.
+    assert max(ours['seconds']) < 1 < min(theirs['seconds'])
+    with pytest.raises(AssertionError, match='not equal'):
+        measured(question(2), rounds=2, matrix=4)
+
+
+def _result(**seconds) -> dict:
+    return {
+        'part': 'forward', 'question': 'a pass', 'about': 'two texts', 'model': 'tiny',
+        'device': 'cpu', 'date': '2026-01-01', 'unit': 'examples', 'amount': 2, 'told': {},
+        'load': 0.5,
+        'ways': [
+            {
+                'name': name.replace('_', ' '), 'seconds': each, 'operations': 2e12 * index,
+                'peer': name.startswith('their'), 'MiB': 3, 'first': 1,
+            }
+            for index, (name, each) in enumerate(seconds.items(), 1)
+        ],
+    }  # fmt: skip
+
+
+def test_numbers_of_a_table():
+    result = _result(
+        ours=[1, 2, 3], theirs=[2, 6, 6], their_other=[9, 1, 9], matrix_product=[1, 1, 1]
+    )
+    # The median of the ratios of rounds, not the ratio of the medians.
+    assert str(table.ratio(result, 'theirs', 'ours')) == '2.00 (2.00 to 3.00)'
+    assert table.fastest_peer(result) == 'theirs'
+    assert table.tflops(result, 'ours') == 2
+    assert table.share_of_peak(result, 'ours') == 0.125
+    assert '2.00 (2.00 to 3.00)' in table.as_text(result)
+    assert table.as_markdown([result]).splitlines()[2] == (
+        '| cpu, 2026-01-01 | tiny | a pass; two texts | 1 examples/s | theirs '
+        '| 2.00 (2.00 to 3.00) | their other 3.00 (0.50 to 9.00) | 12% | 3 / 3 |'
+    )
+
+
+def test_growth_is_a_slope():
+    result = _result(**{'4': [2, 4], '8': [9, 15], '16': [48, 48], 'matrix_product': [1, 1]})
+    result['told'] = {'sizes': [4, 8, 16]}
+    for way, operations in zip(result['ways'], (1, 2, 4, 1), strict=True):
+        way['operations'] = operations
+    np.testing.assert_allclose(table.slopes(result), (2, 1))
+    assert '| 4, 8, 16 | 2.00 | 1.00 |' in table.as_markdown([result])
+
+
+def test_the_newest_result_is_shown(tmp_path):
+    for date, seconds in (('2026-01-02', 4), ('2026-01-01', 7)):
+        (tmp_path / f'{date}.json').write_text(
+            json.dumps([_result(ours=[seconds], matrix_product=[1]) | {'date': date}])
+        )
+    (result,) = table.newest(tmp_path.glob('*.json'))
+    assert result['date'] == '2026-01-02' and table.median_seconds(result, 'ours') == 4
+
+
+def test_a_result_takes_the_place_of_the_same_one(tmp_path):
+    first = _result(ours=[1], matrix_product=[1])
+    for result in (first, first | {'question': 'another'}, first | {'date': '2026-01-02'}):
+        table.keep(result | {'load': 0}, tmp_path)
+    table.keep(first, tmp_path)
+    assert [path.name for path in sorted(tmp_path.iterdir())] == [
+        'cpu-2026-01-01.json', 'cpu-2026-01-02.json'
+    ]  # fmt: skip
+    another, again = json.loads((tmp_path / 'cpu-2026-01-01.json').read_text())
+    assert (another['question'], another['load']) == ('another', 0)
+    assert (again['question'], again['load']) == ('a pass', 0.5)
+
+
+def test_a_document_without_markers_is_refused():
+    document = f'before\n{table.BEGIN}\nold\n{table.END}\nafter\n'
+    shown = table.inserted(document, [])
+    assert shown.startswith('before') and shown.endswith('after\n') and 'old' not in shown
+    with pytest.raises(ValueError, match='needs the lines'):
+        table.inserted('no table', [])

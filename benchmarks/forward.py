@@ -1,0 +1,67 @@
+"""A forward pass that returns all maps: PyTorch `transformers` against `Bert.apply`.
+
+PyTorch runs eager attention, the only one that returns maps, as it is and under `torch.compile`, on
+the same batches.
+"""
+
+import jax
+import numpy as np
+
+from benchmarks.cases import Case, forward_operations, to_torch, wait_for
+from benchmarks.timing import Question, Way
+
+
+def questions(case: Case) -> list[Question]:
+    """Return the question of the forward pass."""
+
+    def ours():
+        bert, params = case.ours.bert, case.ours.params
+        placed = [jax.device_put(batch.inputs) for batch in case.batches]
+        forward = jax.jit(
+            lambda params, inputs: bert.apply({'params': params}, **inputs).attentions
+        )
+
+        def run():
+            for inputs in placed:
+                maps = forward(params, inputs)
+            return np.asarray(maps)[case.batches[-1].example >= 0]
+
+        return run
+
+    def in_pytorch(compiled: bool):
+        import torch
+
+        model = case.theirs()
+        forward = torch.compile(model, dynamic=True) if compiled else model
+
+        def run():
+            with torch.no_grad():
+                for batch in case.filled:
+                    maps = forward(**to_torch(batch, model), output_attentions=True).attentions
+            wait_for(model)
+            return torch.stack(maps, dim=1).cpu().numpy()
+
+        return run
+
+    def agree(found):
+        real = case.filled[-1].attention_mask[:, None, None, :, None]
+        for name, maps in found.items():
+            np.testing.assert_allclose(maps * real, found['ours'] * real, 0, 1e-5, err_msg=name)
+        return {'equal to': 1e-5}
+
+    operations = forward_operations(case.ours.config, case.batches)
+    theirs = forward_operations(case.ours.config, case.filled)
+    return [
+        Question(
+            name='forward pass with all maps',
+            unit='examples',
+            amount=len(case.examples),
+            about=case.about,
+            agree=agree,
+            ways={
+                'ours': Way(ours, operations=operations),
+                'PyTorch, eager': Way(lambda: in_pytorch(False), 1, theirs, True, True),
+                'PyTorch, compiled': Way(lambda: in_pytorch(True), 1, theirs, True, True),
+            },
+        )
+    ]
