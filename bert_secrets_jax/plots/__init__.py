@@ -15,7 +15,7 @@ from bert_secrets_jax import lazy
 if TYPE_CHECKING:
     from bert_secrets_jax.plots.classes import class_examples, class_grids, class_shares
     from bert_secrets_jax.plots.dimensions import beside_random, dimensions_by_layer
-    from bert_secrets_jax.plots.figure import Figure, save, svg
+    from bert_secrets_jax.plots.figure import Figure, Grids, save, svg
     from bert_secrets_jax.plots.grids import (
         effect_grid,
         effects_over_seeds,
@@ -43,7 +43,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
     members={
         'classes': ('class_examples', 'class_grids', 'class_shares'),
         'dimensions': ('beside_random', 'dimensions_by_layer'),
-        'figure': ('Figure', 'save', 'svg'),
+        'figure': ('Figure', 'Grids', 'save', 'svg'),
         'grids': (
             'effect_grid',
             'effects_over_seeds',

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import matplotlib
 import numpy as np
 
-from bert_secrets_jax.plots.figure import COLOURS, INK, STYLE, Figure
+from bert_secrets_jax.plots.figure import COLOURS, INK, STYLE, Figure, Grids
 
 _HEADS = 'viridis'
 # Without the head, the score falls where the colour is red, rises where it is blue, and stays
@@ -63,6 +63,10 @@ def head_grids(
         for axis in axes[len(grids) :]:
             axis.set_axis_off()
         figure.colorbar(image, ax=axes, label=label, shrink=0.9, pad=0.01)
+        circles = {title: np.asarray(each, int) for title, each in marked.items()}
+        figure.grids = Grids(
+            grids, label, float(lowest), float(highest), centred=differences, circles=circles
+        )
         return figure
 
 
@@ -89,6 +93,7 @@ def effect_grid(
         axis = figure.subplots()
         image = _heads_and_marks(axis, effects, real, likely, ylabel)
         figure.colorbar(image, ax=axis, label=label, pad=0.01)
+        figure.grids = _effects_as_grids(effects, label, real, likely)
         return figure
 
 
@@ -128,7 +133,21 @@ def effects_over_seeds(
         beside.set(xlabel=label)
         beside.invert_yaxis()
         beside.grid(axis='x', alpha=0.3)
+        figure.grids = _effects_as_grids(effects, label, real, likely)
         return figure
+
+
+def _effects_as_grids(
+    effects: np.ndarray, label: str, real: np.ndarray | None, likely: np.ndarray | None
+) -> Grids:
+    """Return the grid of effects, with the circles that `_heads_and_marks` draws on it."""
+    circles = np.zeros(effects.shape, int)
+    for chosen, kind in ((likely, 1), (real, 2)):
+        if chosen is not None:
+            circles[np.asarray(chosen, bool)] = kind
+    highest = float(np.nanmax(np.abs(effects), initial=0)) or 1.0
+    name = label[:1].upper() + label[1:]
+    return Grids({name: effects}, label, -highest, highest, centred=True, circles={name: circles})
 
 
 def _heads_and_marks(axis, effects, real, likely, ylabel: str = 'layer'):

@@ -13,6 +13,7 @@ from bert_secrets_jax.files import (
     write_csv,
     write_json,
 )
+from bert_secrets_jax.report.grids import of_figure
 from bert_secrets_jax.report.page import Part, Picture, file_name
 from bert_secrets_jax.runs.folder import describe_versions
 from bert_secrets_jax.runs.result import Result
@@ -41,13 +42,16 @@ def write_part(folder: pathlib.Path, part: Part, used: Collection[str]) -> Part:
         svg = plots.save(figure, folder / 'figures', stem)
         files += [f'figures/{stem}.{suffix}' for suffix in ('pdf', 'svg', 'png')]
         if name in figures.shown():
-            pictures.append(Picture(stem, svg.read_text('utf-8'), figure.caption))
+            pictures.append(
+                Picture(stem, svg.read_text('utf-8'), figure.caption, of_figure(figure.grids))
+            )
     files.append(_write_findings(folder, part))
     manifest = read_manifest(folder)
     former = manifest.get(part.name, {}).get('files', [])
     about = {
         'files': files,
         'pictures': [[picture.name, picture.caption] for picture in pictures],
+        'grids': {picture.name: picture.grids for picture in pictures if picture.grids},
         'used': _state(result, used),
         'sha256_of': {file: sha256(folder / file) for file in files},
     }
@@ -71,7 +75,12 @@ def read_part(folder: pathlib.Path, part: Part, used: Collection[str]) -> Part:
         return write_part(folder, part, used)
     return part.with_pictures(
         [
-            Picture(name, (folder / 'figures' / f'{name}.svg').read_text('utf-8'), caption)
+            Picture(
+                name,
+                (folder / 'figures' / f'{name}.svg').read_text('utf-8'),
+                caption,
+                written.get('grids', {}).get(name),
+            )
             for name, caption in written['pictures']
         ]
     )

@@ -69,15 +69,91 @@ function nameAt(grid, at) {
   return `L${Math.floor(at / grid.heads) + 1}-H${at % grid.heads + 1}`;
 }
 
-// A grid of heads: a set of numbers is chosen, and one of its columns colours the heads.
+// A number with all that its frame has to say of how sure it is: interval, error, p-values, sample.
+function told(frame, set, column, at, times) {
+  const {columns, beside} = frame, {values} = frame.sets[set];
+  const numberOf = place => values[place][at];
+  const scaled = place => /\b(?:low|high|error|deviation)\b/.test(columns[place])
+    ? shown(numberOf(place) === null ? null : times * numberOf(place)) : shown(numberOf(place));
+  const ends = ['low', 'high'].map(end => beside[column].find(place =>
+    RegExp(`\\b${end}\\b`).test(columns[place])));
+  const interval = ends.every(place => place !== undefined && numberOf(place) !== null)
+    ? [`interval ${ends.map(scaled).join(' to ')}`] : [];
+  return [...interval, ...beside[column].filter(place => !ends.includes(place) && numberOf(place) !== null)
+    .map(place => `${columns[place]} ${scaled(place)}`)];
+}
+
+// The colours of numbers from low to high, or of changes up to high either way.
+function painter({low, high, signed}) {
+  const palette = shades(signed ? 'change' : 'weight');
+  return value => {
+    if (value === null) return null;
+    const share = signed ? (value / (high || 1) + 1) / 2 : (value - low) / (high - low || 1);
+    return palette[Math.round(255 * Math.min(Math.max(share, 0), 1))];
+  };
+}
+
+function key({low, high, signed, label}) {
+  return make('p', {className: 'key'}, shown(low),
+    make('i', {style: `background: linear-gradient(90deg, ${stops(signed ? 'change' : 'weight')})`}),
+    shown(high), ` ${label}`);
+}
+
+// A grid of all heads: one stop of the tab key, arrows move in it. `sorted` puts the heads of each
+// layer in the order of their numbers.
+function heat({layers, heads, address}, values, {title, paint, tell, circles = [], sorted = false}) {
+  const order = range(layers).flatMap(layer => {
+    const mine = range(heads).map(head => layer * heads + head);
+    const size = at => values[at] ?? -Infinity;
+    return sorted ? mine.sort((one, other) => size(other) - size(one) || one - other) : mine;
+  });
+  const cells = order.map((at, place) => {
+    const colour = paint(values[at]);
+    const cell = make('a', {
+      href: `#${address}${nameAt({heads}, at)}`, tabIndex: place ? -1 : 0,
+      className: ['', 'open', 'filled'][circles[at] ?? 0],
+      'aria-label': `${nameAt({heads}, at)}, ${title} ${plain(values[at])}`,
+      onpointerenter: () => tell(at),
+      onfocus: () => {
+        cells.forEach(each => { each.tabIndex = each === cell ? 0 : -1; });
+        tell(at);
+      },
+      onkeydown: event => {
+        const to = {
+          ArrowLeft: place - (place % heads > 0), ArrowRight: place + (place % heads < heads - 1),
+          ArrowUp: place - heads, ArrowDown: place + heads,
+        }[event.key];
+        if (to === undefined) return;
+        event.preventDefault();
+        cells[to]?.focus();
+      },
+    }, sorted ? `H${at % heads + 1}` : brief(values[at]));
+    if (colour) Object.assign(cell.style, {background: `rgb(${colour})`, color: ink(colour)});
+    return cell;
+  });
+  return make('table', {className: sorted ? 'heads sorted' : 'heads', 'aria-label': `${title}, every head`},
+    make('tbody', {},
+      make('tr', {}, make('td', {}), ...range(heads).map(head =>
+        make('th', {scope: 'col'}, sorted ? `${head + 1}.` : `H${head + 1}`))),
+      ...range(layers).map(layer => make('tr', {}, make('th', {scope: 'row'}, `L${layer + 1}`),
+        ...cells.slice(layer * heads, (layer + 1) * heads).map(cell => make('td', {}, cell))))));
+}
+
+const listOf = ({layers, heads, address}, caption, columns, numbersOf) =>
+  tableOf(caption, ['head', ...columns], range(layers * heads).map(at => [
+    make('a', {href: `#${address}${nameAt({heads}, at)}`}, nameAt({heads}, at)), ...numbersOf(at)]));
+
+const WAYS = ['as a grid', 'as a grid, the heads of each layer sorted', 'as a list'];
+const wayOf = () => make('select', {'aria-label': 'Shown'}, ...WAYS.map(way => make('option', {}, way)));
+
+// All numbers of a result: a set of them is chosen, and one of its columns colours the heads.
 function build(grid) {
   const {frames, layers, heads} = grid;
-  const sets = frames.flatMap(frame => frame.sets.map(set => ({frame, set})));
+  const sets = frames.flatMap(frame => frame.sets.map((set, number) => ({frame, set, number})));
   const choice = make('select', {'aria-label': 'Numbers of'}, ...frames.map(frame =>
     make('optgroup', {label: frame.name}, ...frame.sets.map(set =>
       make('option', {}, set.of || frame.name)))));
-  const column = make('select', {'aria-label': 'Coloured by'});
-  const listed = make('input', {type: 'checkbox'});
+  const column = make('select', {'aria-label': 'Coloured by'}), way = wayOf();
   const readout = make('output', {'aria-live': 'polite'}), place = make('div', {});
   const chosen = () => sets[choice.selectedIndex];
 
@@ -90,66 +166,89 @@ function build(grid) {
   }
 
   function tell(at) {
-    const {frame, set} = chosen();
-    const numbers = frame.columns.map((name, index) => `${name} ${plain(set.values[index][at])}`);
+    const {frame, set, number} = chosen(), mine = column.selectedIndex, beside = frame.beside[mine];
+    const others = range(frame.columns.length).filter(index => index !== mine && !beside.includes(index))
+      .map(index => `${frame.columns[index]} ${plain(set.values[index][at])}`);
+    const numbers = [`${frame.columns[mine]} ${plain(set.values[mine][at])}`,
+      ...told(frame, number, mine, at, 1), ...others];
     readout.textContent = `${nameAt(grid, at)}${set.of && `, ${set.of}`}: ${numbers.join(', ')}.`;
   }
 
   function draw() {
     const {frame, set} = chosen(), values = set.values[column.selectedIndex];
     readout.textContent = 'Point at a head for its numbers.';
-    if (listed.checked) {
-      place.replaceChildren(tableOf(frame.caption, ['head', ...frame.columns],
-        range(layers * heads).map(at => [
-          make('a', {href: `#${grid.address}${nameAt(grid, at)}`}, nameAt(grid, at)),
-          ...set.values.map(each => shown(each[at])),
-        ])));
+    if (way.selectedIndex === 2) {
+      place.replaceChildren(listOf(grid, frame.caption, frame.columns, at =>
+        set.values.map(each => shown(each[at]))));
       return;
     }
     const known = values.filter(value => value !== null);
-    const low = Math.min(...known), high = Math.max(...known), signed = low < 0 && high > 0;
-    const limit = Math.max(-low, high) || 1, palette = shades(signed ? 'change' : 'weight');
-    const share = value => signed ? (value / limit + 1) / 2 : (value - low) / (high - low || 1);
-    const cells = range(layers * heads).map(at => {
-      const colour = values[at] === null ? null : palette[Math.round(255 * share(values[at]))];
-      const cell = make('a', {
-        href: `#${grid.address}${nameAt(grid, at)}`, tabIndex: at ? -1 : 0,
-        'aria-label': `${nameAt(grid, at)}, ${column.value} ${plain(values[at])}`,
-        onpointerenter: () => tell(at),
-        onfocus: () => {
-          cells.forEach((each, place) => { each.tabIndex = place === at ? 0 : -1; });
-          tell(at);
-        },
-        onkeydown: event => {
-          const to = {
-            ArrowLeft: at - (at % heads > 0), ArrowRight: at + (at % heads < heads - 1),
-            ArrowUp: at - heads, ArrowDown: at + heads,
-          }[event.key];
-          if (to === undefined) return;
-          event.preventDefault();
-          cells[to]?.focus();
-        },
-      }, brief(values[at]));
-      if (colour) Object.assign(cell.style, {background: `rgb(${colour})`, color: ink(colour)});
-      return cell;
-    });
-    place.replaceChildren(make('table', {className: 'heads', 'aria-label': `${column.value} of every head`},
-      make('tbody', {},
-        make('tr', {}, make('td', {}), ...range(heads).map(head => make('th', {scope: 'col'}, `H${head + 1}`))),
-        ...range(layers).map(layer => make('tr', {}, make('th', {scope: 'row'}, `L${layer + 1}`),
-          ...cells.slice(layer * heads, (layer + 1) * heads).map(cell => make('td', {}, cell)))))),
-      make('p', {className: 'note'}, `${chosen().frame.caption} Colours go from ${
-        shown(signed ? -limit : low)} to ${shown(signed ? limit : high)}.`));
+    const least = Math.min(...known), most = Math.max(...known), signed = least < 0 && most > 0;
+    const high = signed ? Math.max(-least, most) : most;
+    const scale = {low: signed ? -high : least, high, signed, label: column.value};
+    place.replaceChildren(
+      heat(grid, values, {
+        title: column.value, paint: painter(scale), tell, sorted: way.selectedIndex === 1,
+      }),
+      key(scale), make('p', {className: 'note'}, frame.caption));
   }
 
   choice.onchange = () => { columns(); draw(); };
-  column.onchange = listed.onchange = draw;
+  column.onchange = way.onchange = draw;
   dark.addEventListener('change', draw);
   columns();
   draw();
   grid.root.append(make('div', {className: 'controls'}, make('label', {}, 'Numbers of ', choice),
-    make('label', {}, 'coloured by ', column), make('label', {}, listed, ' as a list')), place, readout);
+    make('label', {}, 'coloured by ', column), make('label', {}, 'shown ', way)), place, readout);
 }
+
+// The grids of a figure, on one scale, in place of its image, which stays one click away.
+function redraw(figure) {
+  const {panels, label, low, high, centred} = JSON.parse(figure.querySelector('script').textContent);
+  const frames = everyGrid.find(({root}) => figure.closest('section').contains(root))?.frames;
+  const [layers, heads] = panels[0].shape, place = make('div', {className: 'panels'});
+  const all = {layers, heads, address: figure.dataset.address};
+  const scale = {low, high, signed: centred, label}, way = wayOf();
+  const readout = make('output', {'aria-live': 'polite'});
+
+  function beside({rows, times}, at) {
+    if (!rows.length) return [];
+    const [[place, first, column]] = rows, frame = frames[place];
+    if (rows.length === 1) return told(frame, first, column, at, times);
+    const each = rows.map(([, set]) => frame.sets[set].values[column][at]).filter(value => value !== null);
+    return each.length ? [`mean of ${rows.length} fine-tunings, ${shown(times * Math.min(...each))} to ${
+      shown(times * Math.max(...each))}`] : [];
+  }
+
+  const tell = panel => at => {
+    const said = [shown(panel.values[at]), ...beside(panel, at),
+      ...[[], ['open circle'], ['filled circle']][panel.circles[at] ?? 0]];
+    readout.textContent = `${nameAt(all, at)}, ${panel.title}: ${said.join(', ')}.`;
+  };
+
+  function draw() {
+    readout.textContent = 'Point at a head for its numbers.';
+    place.classList.toggle('one', panels.length === 1);
+    place.replaceChildren(...way.selectedIndex === 2
+      ? [listOf(all, label, panels.flatMap(({title}) => [title, '']), at => panels.flatMap(panel =>
+        [shown(panel.values[at]), beside(panel, at).join(', ')]))]
+      : panels.map(panel => make('div', {},
+        ...panels.length > 1 ? [make('p', {className: 'title'}, panel.title)] : [],
+        heat(all, panel.values, {
+          title: panel.title, paint: painter(scale), tell: tell(panel), circles: panel.circles,
+          sorted: way.selectedIndex === 1,
+        }))));
+  }
+
+  way.onchange = draw;
+  dark.addEventListener('change', draw);
+  draw();
+  figure.prepend(place, readout,
+    make('div', {className: 'controls'}, key(scale), make('label', {}, 'Shown ', way)));
+  figure.querySelector('.image').open = false;
+}
+document.querySelectorAll('.bs-figure').forEach(redraw);
+
 for (const grid of everyGrid) {
   grid.root.addEventListener('toggle', () => { if (!grid.root.querySelector('output')) build(grid); });
 }

@@ -18,9 +18,9 @@ from markupsafe import Markup
 from bert_secrets_jax.files import write_text
 from bert_secrets_jax.report.atlas import atlas, drawn_alike
 from bert_secrets_jax.report.explorer import Explorer
-from bert_secrets_jax.report.grids import grids
+from bert_secrets_jax.report.grids import grids, traced
 from bert_secrets_jax.report.templates import render
-from bert_secrets_jax.runs.result import LEGIBLE_ROWS, Result, image
+from bert_secrets_jax.runs.result import LEGIBLE_ROWS, Finding, Result, image
 
 if TYPE_CHECKING:
     import pandas
@@ -32,6 +32,10 @@ _POLICY = (
     "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
     "base-uri 'none'; form-action 'none'"
 )
+# A text alternative is heard as a whole.
+_SAID = 2
+_PUBLISHED = re.compile(r'\bpublished\b|^paper: ')
+_OF_NO_MEANING = frozenset('a and by for from in not of on or over that the to without'.split())
 # Figures are drawn in black on white, for a paper. Where the screen is dark, so are they; what is
 # written on the colours of a map is not black but nearly so, and stays (`plots.figure.INK`).
 _DARK = """<style>@media (prefers-color-scheme: dark) {
@@ -52,11 +56,13 @@ class Picture:
       name: The name of its files without their suffix.
       svg: The text of the SVG.
       caption: The caption.
+      grids: The numbers of heads that it shows, from `grids.of_figure`; None if there are none.
     """
 
     name: str
     svg: str
     caption: str
+    grids: Mapping[str, Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +141,8 @@ def write_page(
             _section(part, groups.get(part.group, ()), heads.get(part.group)) for part in parts
         ],
         details=[
-            _table(heading, ('setting', 'value'), list(values.items()))
+            _table('', ('setting', 'value'), list(values.items()))
+            | {'heading': heading, 'words': False}
             for heading, values in details.items()
         ],
     )
@@ -193,36 +200,105 @@ def _section(
         'made_by': part.made_by,
         'prefix': _slug(part.group),
         'heads': heads,
-        'pictures': [
-            {'name': each.name, 'caption': each.caption, 'image': _image(each)}
-            for each in part.pictures
-        ],
-        **dict.fromkeys(('findings', 'notes', 'tables', 'files', 'grids'), ()),
+        **dict.fromkeys(('pictures', 'findings', 'notes', 'tables', 'files', 'grids'), ()),
         'explorer': '',
+        'more': '',
     }
     if part.result is None:
         return section
     maps, frames = part.result.token_maps(), part.result.frames()
+    findings = part.result.findings()
+    found = grids({file_name(part.name, name): frame for name, frame in frames.items()}, heads)
     if maps:
         notes = {name: texts for each in results for name, texts in each.head_notes().items()}
         section['explorer'] = Markup(Explorer(maps, notes, address=_slug(part.group)).html())
-    return section | {
-        'findings': [each.sentence for each in part.result.findings()],
+    section |= {
+        'findings': [each.sentence for each in findings],
+        'pictures': _pictures(part, findings, found, heads),
         'notes': part.result.notes(),
         'tables': [_frame(frame) for frame in frames.values() if len(frame) <= LEGIBLE_ROWS],
         'files': [
             (f'{file_name(part.name, name)}.csv', f'{len(frame):,} row{"s" * (len(frame) != 1)}')
             for name, frame in frames.items()
         ],
-        'grids': grids(
-            {file_name(part.name, name): frame for name, frame in frames.items()}, heads
-        ),
+        'grids': found,
     }
+    return section | {'more': _more(section)}
 
 
-def _image(picture: Picture) -> Markup:
+def _more(section: Mapping[str, Any]) -> str:
+    """Return what is behind the click below the answer and the first figure; empty for nothing."""
+    seen = bool(section['pictures'] or section['explorer'])
+    counts = (
+        ('finding', len(section['findings']) - 1),
+        ('figure', len(section['pictures']) - 1),
+        ('table', len(section['tables']) * seen),
+    )
+    parts = [f'{count} {name}{"s" * (count > 1)}' for name, count in counts if count > 0]
+    for name, text in (('notes', 'how to read it'), ('grids', 'the numbers of every head')):
+        parts += [text] * bool(section[name])
+    parts += ['files'] * bool(section['files'] or section['made_by'])
+    return f'More: {", ".join(parts)}' if parts else ''
+
+
+def _pictures(
+    part: Part,
+    findings: Sequence[Finding],
+    found: Sequence[Mapping[str, Any]],
+    heads: tuple[str, int, int] | None,
+) -> list[dict[str, Any]]:
+    """Return what the page shows of the figures of a part, one that can be pointed at first."""
+    pictures = []
+    for each in part.pictures:
+        drawn = traced(each.grids, found, heads)
+        files = sorted({found[at]['name'] for panel in drawn['panels'] for at, *_ in panel['rows']}
+                       if drawn else ())  # fmt: skip
+        pictures.append(
+            {
+                'name': each.name,
+                'caption': each.caption,
+                'image': _image(each, _said_by(each, part.name, findings)),
+                'grids': drawn,
+                'files': [f'{file}.csv' for file in files],
+            }
+        )
+    return sorted(pictures, key=_is_image)
+
+
+def _is_image(picture: Mapping[str, Any]) -> bool:
+    return picture['grids'] is None
+
+
+def _said_by(picture: Picture, part: str, findings: Sequence[Finding]) -> str:
+    """Return what a figure shows in a sentence or two, for those who do not see it.
+
+    Findings belong to a figure by their names: all of whose words are in the name of the figure or
+    in the titles of its grids, or else the one that has most of them. A figure whose name says
+    nothing of the kind shows what the result found first.
+
+    Args:
+      picture: The figure.
+      part: The name of the part, with which the names of all its figures begin.
+      findings: The findings of the result.
+    """
+    told = [each for each in findings if not each.warning]
+    if not told:
+        return picture.caption
+    titles = [panel['title'] for panel in (picture.grids or {'panels': ()})['panels']]
+    words = _words(' '.join([picture.name.removeprefix(part), *titles]))
+    shared = [len(_words(each.name) & words) / max(len(_words(each.name)), 1) for each in told]
+    most = max(shared)
+    chosen = [each for each, share in zip(told, shared, strict=True) if share == most]
+    return ' '.join(each.sentence for each in chosen[: _SAID if most else 1])
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r'[^\W_]+', text.lower())) - _OF_NO_MEANING
+
+
+def _image(picture: Picture, said: str) -> Markup:
     svg = re.sub(r'<svg\b[^>]*>', lambda match: match[0] + _DARK, picture.svg, count=1)
-    return Markup(image(svg, picture.caption))
+    return Markup(image(svg, said))
 
 
 def file_name(part: str, name: str) -> str:
@@ -267,4 +343,11 @@ def _table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) 
     rows = [[str(cell) for cell in row] for row in rows]
     # Numbers are read from the right, sentences from the left.
     longest = max((len(cell) for row in rows for cell in row), default=0)
-    return {'caption': caption, 'columns': list(columns), 'rows': rows, 'words': longest > 50}
+    return {
+        'caption': caption,
+        'columns': list(columns),
+        'rows': rows,
+        'words': longest > 50,
+        # Heads of a published model are none of this one's.
+        'foreign': [at for at, name in enumerate(columns) if _PUBLISHED.search(name)],
+    }

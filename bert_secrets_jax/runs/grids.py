@@ -43,11 +43,20 @@ def head_grids(result: Result) -> dict[str, np.ndarray]:
     return grids
 
 
+def is_statistic(column: str) -> bool:
+    """Whether a column of numbers is about heads, and not about how sure another column is.
+
+    Args:
+      column: The name of the column.
+    """
+    return not _BESIDE & set(re.split(r'[ _]', column))
+
+
 def _grids(frame: 'pandas.DataFrame') -> dict[str, np.ndarray]:
     grids = {}
     for told, rows in sets_of_heads(frame, averaged=('seed',)):
         for name, values in rows.items():
-            if values.dtype.kind == 'f' and not _BESIDE & set(re.split(r'[ _]', str(name))):
+            if values.dtype.kind == 'f' and is_statistic(str(name)):
                 column = [] if name == 'mean' else [str(name).replace('_', ' ')]
                 grid = values.to_numpy(float).reshape(rows.index.levshape)
                 grids[', '.join(filter(None, [told, *column]))] = grid

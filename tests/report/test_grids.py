@@ -1,5 +1,6 @@
 """Grids of heads and links to heads: any frame with a row for each head takes part."""
 
+import dataclasses
 import pathlib
 import re
 
@@ -7,8 +8,9 @@ import numpy as np
 import pandas
 import pytest
 
+from bert_secrets_jax import plots
 from bert_secrets_jax.measure.maps import TokenMaps
-from bert_secrets_jax.report.grids import grids
+from bert_secrets_jax.report.grids import grids, of_figure, traced
 from bert_secrets_jax.report.page import Part, Picture, write_page
 from bert_secrets_jax.report.templates import linked
 from tests.report.test_atlas import Marked, marked
@@ -106,6 +108,12 @@ def written(path, parts):
     return (path / 'page.html').read_text('utf-8')
 
 
+def unfold(tab):
+    """Open what stands below the first figure of a section."""
+    for each in tab.locator('.more > summary').all():
+        each.click()
+
+
 def test_a_page_says_where_its_files_are_and_what_made_them(tmp_path, parts):
     page = written(tmp_path, parts)
     for suffix in ('pdf', 'svg', 'png'):
@@ -115,6 +123,7 @@ def test_a_page_says_where_its_files_are_and_what_made_them(tmp_path, parts):
 
 def test_hovering_tells_the_numbers_of_the_file(visit, tmp_path, parts):
     tab = visit(written(tmp_path, parts))
+    unfold(tab)
     tab.click('.bs-grids summary')
     tab.hover('.heads a[href="#L1-H1"]')
     told = tab.inner_text('.bs-grids output')
@@ -131,10 +140,162 @@ def test_hovering_tells_the_numbers_of_the_file(visit, tmp_path, parts):
     assert tab.locator('.heads a[tabindex="0"]').count() == 1
 
 
+def measured():
+    """A frame as that of a test of every head, in shares, with all that tells how sure it is."""
+    frame = named()[['disabled', 'difference']].assign(
+        low=VALUES - 0.1, high=VALUES + 0.1, p_value=0.04, holm=0.5, changed=3, examples=7
+    )
+    return frame.drop(columns='changed')
+
+
+def drawn(values=VALUES, *, title='Change', times=1, **arguments):
+    """The grids of a figure of heads, as a run keeps them."""
+    grid = times * np.reshape(values, (2, 3))
+    arguments = {'label': 'change (points)', 'differences': True} | arguments
+    return of_figure(plots.head_grids({title: grid}, **arguments).grids)
+
+
+def test_columns_that_say_how_sure_a_number_is_stand_beside_it():
+    (found,) = grids({'a': measured()}, HEADS)
+    assert found['columns'] == ['difference', 'low', 'high', 'p value', 'holm', 'examples']
+    assert found['beside'][0] == [1, 2, 3, 4, 5] and found['beside'][1:] == [[]] * 5
+    two = named()[['disabled', 'difference']].assign(
+        examples=7, standard_error=0.1, gain=VALUES, gain_low=0.0, gain_high=1.0
+    )
+    (found,) = grids({'a': two[['examples', *two.columns.drop('examples')]]}, HEADS)
+    beside = dict(zip(found['columns'], found['beside'], strict=True))
+    told = {name: [found['columns'][at] for at in each] for name, each in beside.items() if each}
+    assert told == {
+        'difference': ['examples', 'standard error'], 'gain': ['examples', 'gain low', 'gain high'],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize('times', [1, 100])
+def test_the_numbers_of_a_figure_are_found_in_the_frames(times):
+    found = grids({'other': numbered(), 'a': measured()}, HEADS)
+    (panel,) = traced(drawn(times=times), found, HEADS)['panels']
+    assert panel['rows'] == [(1, 0, 0)] and panel['times'] == times
+    # Others are drawn as well, and say no more than they know.
+    (panel,) = traced(drawn(VALUES + 1), found, HEADS)['panels']
+    assert panel['rows'] == [] and panel['values'][0] == 1.1235
+
+
+def test_a_figure_of_a_mean_over_fine_tunings_is_found_too():
+    found = grids({'b': numbered()}, HEADS)
+    mean = np.array([61, 62, 63, 71, 72, 73.0])
+    (panel,) = traced(drawn(mean), found, HEADS)['panels']
+    assert panel['rows'] == [(0, 0, 0), (0, 1, 0)]
+
+
+def test_figures_of_other_things_stay_images():
+    assert traced(None, [], HEADS) is None and traced(drawn(), [], None) is None
+    assert traced(drawn(), [], ('', 3, 2)) is None
+    assert of_figure(plots.layer_effects(VALUES, VALUES, VALUES, label='x').grids) is None
+
+
+@pytest.fixture
+def figures():
+    """A result whose figure is a grid of its own frame, and one with two grids on one scale."""
+    two = {'one': np.reshape(VALUES, (2, 3)), 'other': np.zeros((2, 3))}
+    circled = {'other': np.eye(2, 3)}
+    both = plots.head_grids(two, label='share', limits=(0.0, 12.0), marked=circled)
+    measures = Part('ablation', Shown({'heads': measured()}, (finding('It is L2-H3.'),)))
+    return [
+        Part('marks', Marked((marked(at=[(0, 0)]),))),
+        measures.with_pictures([
+            Picture('ablation_curve', SVG, 'A curve.'),
+            Picture('ablation_heads', SVG, 'The change.', drawn(times=100)),
+            Picture('ablation_two', SVG, 'Two.', of_figure(both.grids)),
+        ]),
+    ]  # fmt: skip
+
+
+def test_a_figure_of_heads_is_a_grid_that_tells_value_interval_and_p(visit, tmp_path, figures):
+    tab = visit(written(tmp_path, figures))
+    figure = tab.locator('figure').first
+    # It stands before the curve, and its image is one click away, with its files.
+    assert figure.locator('table.heads').is_visible() and not figure.locator('img').is_visible()
+    figure.locator('a[href="#L1-H2"]').hover()
+    told = figure.locator('output').inner_text()
+    assert told == ('L1-H2, Change: 50, interval 40 to 60, p value 0.04, holm 0.5, examples 7.')
+    # By the keyboard, too, where there is one stop of the tab key.
+    figure.locator('a[tabindex="0"]').focus()
+    tab.keyboard.press('ArrowDown')
+    told = figure.locator('output').inner_text()
+    assert told == 'L2-H1, Change: -25, interval -35 to -15, p value 0.04, holm 0.5, examples 7.'
+    figure.locator('summary').click()
+    assert figure.locator('img').is_visible()
+    assert figure.locator('.file a').all_inner_texts() == [
+        'PDF',
+        'SVG',
+        'PNG',
+        'ablation_heads.csv',
+    ]
+
+
+def test_grids_of_one_figure_have_one_scale_and_are_sorted(visit, tmp_path, figures):
+    tab = visit(written(tmp_path, figures))
+    unfold(tab)
+    figure = tab.locator('figure', has_text='Two.')
+    colour = lambda grid, name: (
+        figure.locator('.heads')
+        .nth(grid)
+        .locator(f'a[href="#{name}"]')
+        .evaluate('each => each.style.background')
+    )
+    # 0.0000001 of twelve has the colour of nothing, though the other grid has nothing else.
+    assert colour(0, 'L2-H2') == colour(1, 'L1-H1') != colour(0, 'L2-H3')
+    assert figure.locator('.key').inner_text().split() == ['0', '12', 'share']
+    figure.locator('.heads').nth(1).locator('a[href="#L2-H2"]').hover()
+    assert figure.locator('output').inner_text() == 'L2-H2, other: 0, open circle.'
+    figure.locator('select').select_option('as a grid, the heads of each layer sorted')
+    assert figure.locator('.heads').first.locator('a').all_inner_texts() == [
+        'H2', 'H1', 'H3', 'H3', 'H2', 'H1',
+    ]  # fmt: skip
+    figure.locator('select').select_option('as a list')
+    figure.locator('th button', has_text='one').click()
+    first = figure.locator('tbody td:first-child').all_inner_texts()
+    assert first == ['L2-H1', 'L2-H2', 'L1-H1', 'L1-H2', 'L2-H3', 'L1-H3']
+
+
+def test_without_scripts_a_figure_of_heads_is_its_image(visit, tmp_path, figures):
+    tab = visit(written(tmp_path, figures), javascript=False)
+    assert tab.locator('figure img').first.is_visible()
+    assert tab.locator('table.heads').count() == 0
+
+
+def test_figures_say_what_was_found(tmp_path, parts):
+    said = tuple(
+        dataclasses.replace(finding(f'{name} is so.'), name=name)
+        for name in ('[CLS]', 'entropy (nats)', 'heads: best to lose', 'heads: worst to lose')
+    )
+    named_after = {
+        'x_entropy_nats': 'entropy (nats) is so.',
+        'x_heads': 'heads: best to lose is so. heads: worst to lose is so.',
+        'x_curve': '[CLS] is so.',
+    }
+    part = Part('x', Shown(said=said)).with_pictures(
+        [Picture(name, SVG, 'A caption.') for name in named_after]
+    )
+    page = written(tmp_path, [part])
+    assert re.findall('alt="(.*?)"', page) == list(named_after.values())
+    titled = Picture('x_kinds', SVG, 'A caption.', drawn(title='[CLS]'))
+    assert 'alt="[CLS] is so."' in written(tmp_path, [part.with_pictures([titled])])
+
+
+def test_heads_of_a_published_model_have_no_links_in_tables(tmp_path, parts):
+    frame = pandas.DataFrame(
+        {'head': ['L1-H1'], 'published_head': ['L1-H2'], 'paper: BERT': ['L1-H3']}
+    )
+    page = written(tmp_path, [parts[0], Part('x', Shown({'t': frame}))])
+    assert '<td><a href="#L1-H1">L1-H1</a></td><td>L1-H2</td><td>L1-H3</td>' in page
+
+
 def test_a_list_of_heads_is_sorted(visit, tmp_path, parts):
     tab = visit(written(tmp_path, parts))
+    unfold(tab)
     tab.click('.bs-grids summary')
-    tab.check('.bs-grids input[type=checkbox]')
+    tab.select_option('.bs-grids select[aria-label="Shown"]', 'as a list')
     tab.click('.bs-grids th:has-text("difference") button')
     first = tab.locator('.bs-grids tbody td:first-child').all_inner_texts()
     assert first == ['L2-H1', 'L2-H2', 'L1-H1', 'L1-H2', 'L2-H3', 'L1-H3']
@@ -181,6 +342,7 @@ def test_axe_finds_nothing_that_shuts_anybody_out(visit, tmp_path, parts, theme)
     maps = TokenMaps(['[CLS]', 'it', '[SEP]'], np.full((2, 3, 3, 3), 1 / 3))
     page = written(tmp_path, [*parts, Part('maps', Shown(maps={'it': [maps]}))])
     tab = visit(page, color_scheme=theme, bypass_csp=True)
+    unfold(tab)
     tab.click('.bs-grids summary')
     tab.click('.bs-atlas a[href="#L1-H1"]')
     tab.evaluate((pathlib.Path(axe.__file__).parent / 'axe.min.js').read_text('utf-8'))
