@@ -1,5 +1,6 @@
 """Progress of long work: a bar on a terminal, plain lines in a log."""
 
+import logging as python_logging
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +32,9 @@ def progress(
       compiles: Whether the first piece waits for a compilation, which is then said, because nothing
         moves before the first piece is done.
     """
+    if not logging.get_absl_logger().isEnabledFor(python_logging.INFO):
+        yield from items
+        return
     total = sum(map(size, items))
     shown = _bar if sys.stderr.isatty() else _lines
     yield from shown(items, what, size, unit, total, _COMPILING if compiles else '')

@@ -24,6 +24,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Float32, Int, Key, Num
 
 from bert_secrets_jax.data.encoding import BUCKETS, Batch, Encoded, in_order, padded_lengths
+from bert_secrets_jax.devices import DATA, SEEDS, fetch, place, replicate
 from bert_secrets_jax.finetune import optimizers
 from bert_secrets_jax.finetune.checkpoints import Checkpoints, Memory
 from bert_secrets_jax.finetune.losses import NONE, loss_per_example, terms
@@ -238,8 +239,10 @@ def train_runs(
     seed_sharding, batch_sharding = shardings(mesh, len(config.seeds), config.micro_batch)
     # Layers that are one layer are trained as one.
     own = [own_layers(bert.config, each) for each in params]
-    stacked = jax.device_put(jax.tree.map(_stack, *own), seed_sharding)
-    state = TrainState(jnp.int32(0), stacked, jax.jit(jax.vmap(optimizer.init))(stacked))
+    stacked = place(jax.tree.map(_stack, *own), seed_sharding)
+    # Told where they lie: constants would lie on one device, which several processes cannot save.
+    moments = jax.jit(jax.vmap(optimizer.init), out_shardings=seed_sharding)(stacked)
+    state = TrainState(replicate(jnp.int32(0), mesh), stacked, moments)
 
     def examples_in(_) -> int:
         return config.batch_size * len(config.seeds)
@@ -294,7 +297,7 @@ def _step(bert, optimizer, at_once, state, data, config, step, per_epoch, shardi
     counts = data.terms(rows)
     gradients, losses = None, 0
     for batch, labels in micro_batches(data, rows, config):
-        batch, labels = jax.device_put((batch, labels), sharding)
+        batch, labels = place((batch, labels), sharding)
         part, new = _gradients(bert, at_once, state.params, batch, labels, keys, counts)
         gradients = new if gradients is None else add(gradients, new)
         losses = losses + part
@@ -367,7 +370,7 @@ def predict(
     shown = batches
     if show_progress:
         shown = progress(batches, 'Evaluating', size=examples_in, compiles=compiles)
-    logits = [np.asarray(_predict(bert, at_once, params, batch)) for batch in shown]
+    logits = [fetch(_predict(bert, at_once, params, batch)) for batch in shown]
     if bert.config.head != SEQUENCES:
         longest = max(each.shape[2] for each in logits)
         logits = [
@@ -502,7 +505,7 @@ def _checked(
     count = len(data.train_labels)
     checked = []
     for step, losses in pending:
-        losses = np.asarray(losses, np.float32)
+        losses = np.asarray(fetch(losses), np.float32)
         for seed, loss in zip(config.seeds, losses, strict=True):
             if not np.isfinite(loss):
                 rate = float(_schedule(config, per_epoch * config.epochs)(step))
@@ -603,7 +606,9 @@ def shardings(mesh: Mesh | None, seeds: int, micro_batch: int, *, what: str = 's
     """Return how parameters [G, ...] and batches [G, B, ...] lie on the devices.
 
     Args:
-      mesh: The devices, along an axis `data`; None uses one device.
+      mesh: The devices, along an axis `data` and perhaps a second one, `seeds`; None uses one
+        device. Along `data` alone lie the seeds or, where their number does not allow that, the
+        micro-batches. Beside `seeds` it is always these.
       seeds: The number of seeds G, or of other runs.
       micro_batch: The number of examples per forward and backward pass.
       what: What the error calls the runs.
@@ -613,13 +618,19 @@ def shardings(mesh: Mesh | None, seeds: int, micro_batch: int, *, what: str = 's
     """
     if mesh is None:
         return None, None
-    devices = mesh.shape['data']
-    if seeds % devices == 0:
-        return (NamedSharding(mesh, PartitionSpec('data')),) * 2
+    devices, groups = mesh.shape[DATA], mesh.shape.get(SEEDS, 1)
+    of_seeds = SEEDS if SEEDS in mesh.shape else None
+    if seeds % devices == 0 and groups == 1:
+        return (NamedSharding(mesh, PartitionSpec(DATA)),) * 2
+    if seeds % groups:
+        raise ValueError(
+            f'{seeds} {what} do not split over {groups} groups of devices: choose their number as '
+            f'a multiple of {groups}.'
+        )
     if micro_batch % devices == 0:
         return (
-            NamedSharding(mesh, PartitionSpec()),
-            NamedSharding(mesh, PartitionSpec(None, 'data')),
+            NamedSharding(mesh, PartitionSpec(of_seeds)),
+            NamedSharding(mesh, PartitionSpec(of_seeds, DATA)),
         )
     raise ValueError(
         f'Neither {seeds} {what} nor micro-batches of {micro_batch} split over {devices} devices: '
