@@ -1,6 +1,5 @@
 """Progress of long work: a bar on a terminal, plain lines in a log."""
 
-import logging as python_logging
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -8,6 +7,8 @@ from typing import TypeVar
 
 import tqdm
 from absl import logging
+
+from bert_secrets_jax import processes
 
 T = TypeVar('T')
 _SECONDS_BETWEEN_LINES = 10
@@ -32,7 +33,7 @@ def progress(
       compiles: Whether the first piece waits for a compilation, which is then said, because nothing
         moves before the first piece is done.
     """
-    if not logging.get_absl_logger().isEnabledFor(python_logging.INFO):
+    if not processes.is_first():
         yield from items
         return
     total = sum(map(size, items))
