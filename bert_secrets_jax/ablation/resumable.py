@@ -12,6 +12,7 @@ from absl import logging
 from jax.sharding import Mesh
 from jaxtyping import Float, Shaped
 
+from bert_secrets_jax import processes
 from bert_secrets_jax.ablation.donors import Donors
 from bert_secrets_jax.ablation.sweep import Descent, Swept, of_one_length
 from bert_secrets_jax.data.encoding import Batch, encode, in_order
@@ -138,7 +139,9 @@ def _files(
     folder: pathlib.Path, pretrained: Pretrained, descent: Descent, batches: Sequence[Batch]
 ) -> list[pathlib.Path]:
     """Name the file of each batch after all that its logits depend on."""
-    sweep = hashlib.sha256(repr(dataclasses.asdict(descent.setting)).encode())
+    # Where it is computed changes no result.
+    setting = dataclasses.replace(descent.setting, spread=None)
+    sweep = hashlib.sha256(repr(dataclasses.asdict(setting)).encode())
     for array in (*jax.tree.leaves(pretrained.params), descent.masks):
         sweep.update(np.ascontiguousarray(array))
     replacement = descent.replacement
@@ -166,7 +169,7 @@ def _read(
     logits = np.zeros((len(descent.masks), *descent.answer_shape(batch)), np.float32)
     # Filler rows are never computed.
     done = np.tile(np.asarray(batch.example) < 0, (len(descent.masks), 1))
-    if file is None or not file.exists():
+    if file is None or not processes.exists(file):
         return logits, done
     try:
         arrays = read_arrays(file)
@@ -196,8 +199,11 @@ def _complete(
     for members, rows, found in descent.steps(batch, missing):
         logits[np.ix_(members, rows)] = found
         done[np.ix_(members, rows)] = True
-        if file is not None and time.monotonic() - written >= _SECONDS_BETWEEN_WRITES:
+        # The clocks of several processes differ: they write together, at the end.
+        if jax.process_count() > 1 or time.monotonic() - written < _SECONDS_BETWEEN_WRITES:
+            continue
+        if file is not None:
             _write(file, logits, done)
             written = time.monotonic()
     if file is not None:
-        _write(file, logits, done)
+        processes.on_first(lambda: _write(file, logits, done))
