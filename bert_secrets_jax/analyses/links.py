@@ -105,7 +105,7 @@ def nulls_frame(tests: Tests):
     )  # fmt: skip
 
 
-def at_places(test: LinkTest, kind: str, head: tuple[int, int]) -> str:
+def at_places(test: LinkTest, kind: str, head: tuple[int | np.integer, int | np.integer]) -> str:
     """Return what a head attends at places of a kind as text, 'at random places (0.031)'.
 
     Where not all links have such places, it also has what the head attends along those that do.

@@ -186,7 +186,7 @@ def test_the_published_gains_bear_the_paper_out():
 def test_last_layers(means, examples, verdict):
     found = claims.last_layers_change_most(by_layer(means, examples=examples))
     assert found.verdict == verdict and found.claim is claims.LAST_LAYERS
-    assert found.sample == examples and f'{examples} examples' in found.evidence
+    assert found.sample == examples and f'{examples:,} examples' in found.evidence
     assert (found.threshold, found.unit) == (claims.PRACTICAL_SIMILARITY, 'cosine similarity')
     # Always the pair that decides: whose interval is above if it holds, and below if not.
     if verdict != UNDECIDED:
@@ -424,7 +424,7 @@ def test_frames():
     assert found.verdict == DOES_NOT_HOLD and '1 attends more' in found.evidence
     found = claims.heads_follow_links(test_of(score, moved=null(score, 0.1, real), **others))
     assert found.estimate == pytest.approx(score.mean[1, 2] - 0.1)
-    assert found.what.endswith('other places (moved)')
+    assert found.what.endswith('minus that at the same distances elsewhere')
     # Above all kinds but one; and far above all, which is not significant.
     found = claims.heads_follow_links(test_of(score, moved=null(score, 0.1, 0.5), **others))
     assert found.verdict == UNDECIDED
@@ -438,7 +438,7 @@ def test_frames():
     nothing = null(score, np.nan, np.nan)
     found = claims.heads_follow_links(test_of(score, moved=nothing, **others))
     assert found.verdict == UNDECIDED and 'nan' not in found.evidence
-    assert 'no such places (moved)' in found.evidence
+    assert 'at the same distances elsewhere (there are none)' in found.evidence
 
 
 def test_a_head_that_follows_links_is_hardly_ever_denied():
@@ -481,7 +481,7 @@ def test_position(elsewhere, examples, verdict):
     links['noun to verb'] = positions(score, np.nan, np.nan)
     found = claims.position_explains(claims.VERB_SUBJECT, links)
     assert found.verdict == (DOES_NOT_HOLD if verdict == DOES_NOT_HOLD else UNDECIDED)
-    assert 'with no place at the same distances elsewhere' in found.evidence
+    assert 'at the same distances elsewhere (there are none)' in found.evidence
     assert found.estimate == pytest.approx(score.mean.max() - elsewhere, abs=1e-6)
 
 
