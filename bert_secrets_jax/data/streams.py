@@ -340,7 +340,8 @@ def stream_batches(
       tokenizer: A fast tokenizer of `transformers`.
       texts: Strings, pairs of strings or examples; all single sentences, or all pairs. They are
         what `stream_texts` returns, or any iterable. An iterator can be used once only.
-      max_length, tokens_per_batch, buckets, fewest, batch_multiple: As in `encode`.
+      max_length, tokens_per_batch, fewest, batch_multiple: As in `encode`.
+      buckets: The padded lengths. They cannot be chosen to fit texts that are still to come.
 
     Returns:
       An iterable of batches. Their examples are numbered in the order of the texts, from 0.
