@@ -8,6 +8,8 @@ from typing import TypeVar
 import tqdm
 from absl import logging
 
+from bert_secrets_jax import processes
+
 T = TypeVar('T')
 _SECONDS_BETWEEN_LINES = 10
 _COMPILING = 'compiling the first batch'
@@ -34,6 +36,9 @@ def progress(
       share: If nobody knows how many units there are: returns which share of all work is done after
         a piece, such as the share of a file that has been read; None if that is not known either.
     """
+    if not processes.is_first():
+        yield from items
+        return
     total = sum(map(size, items)) if share is None else None
     shown = _bar if sys.stderr.isatty() else _lines
     yield from shown(items, what, size, unit, total, _COMPILING if compiles else '', share)

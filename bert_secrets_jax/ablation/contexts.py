@@ -3,17 +3,19 @@
 A head's output is its context, its map times the values, before the output projection.
 """
 
+import functools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh
 from jaxtyping import Float
 
 from bert_secrets_jax.ablation.layers import Setting, close_intact, embed, open_intact, total
 from bert_secrets_jax.data.encoding import Batch, listed
+from bert_secrets_jax.devices import DATA, fetch, replicate, split
 from bert_secrets_jax.model.encoder import kinds_of_layers, scope_of
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 
@@ -50,7 +52,7 @@ def mean_contexts(
         tokens += int(counted.sum())
         batch, counted = place((batch, counted))
         contexts = intact_contexts(setting, params['embeddings'], layers, batch)
-        found = jax.device_get([total(each, counted) for each in contexts])
+        found = fetch([total(each, counted) for each in contexts])
         # Sums of many batches in float64: their order then changes no digit that is kept.
         sums = sums + np.stack(found).astype(np.float64)
     if not tokens:
@@ -90,14 +92,8 @@ def on_devices(params: Any, mesh: Mesh | None) -> tuple[Any, int, Callable[[Any]
       params: The parameters of a model.
       mesh: The devices along an axis `data`; None uses one.
     """
-    if mesh is None:
-        return params, 1, jax.device_put
-
-    def place(batch):
-        return jax.device_put(batch, NamedSharding(mesh, PartitionSpec('data')))
-
-    replicated = jax.device_put(params, NamedSharding(mesh, PartitionSpec()))
-    return replicated, mesh.shape['data'], place
+    count = 1 if mesh is None else mesh.shape[DATA]
+    return replicate(params, mesh), count, functools.partial(split, mesh=mesh)
 
 
 def check_split(batch: Batch, devices: int) -> None:

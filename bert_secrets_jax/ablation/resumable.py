@@ -12,6 +12,7 @@ from absl import logging
 from jax.sharding import Mesh
 from jaxtyping import Float, Shaped
 
+from bert_secrets_jax import processes
 from bert_secrets_jax.ablation.donors import Donors
 from bert_secrets_jax.ablation.sweep import Descent, Swept, of_one_length
 from bert_secrets_jax.data.encoding import Batch, encode, in_order
@@ -166,7 +167,7 @@ def _read(
     logits = np.zeros((len(descent.masks), *descent.answer_shape(batch)), np.float32)
     # Filler rows are never computed.
     done = np.tile(np.asarray(batch.example) < 0, (len(descent.masks), 1))
-    if file is None or not file.exists():
+    if file is None or not processes.exists(file):
         return logits, done
     try:
         arrays = read_arrays(file)
@@ -196,8 +197,11 @@ def _complete(
     for members, rows, found in descent.steps(batch, missing):
         logits[np.ix_(members, rows)] = found
         done[np.ix_(members, rows)] = True
-        if file is not None and time.monotonic() - written >= _SECONDS_BETWEEN_WRITES:
+        # The clocks of several processes differ: they write together, at the end.
+        if jax.process_count() > 1 or time.monotonic() - written < _SECONDS_BETWEEN_WRITES:
+            continue
+        if file is not None:
             _write(file, logits, done)
             written = time.monotonic()
     if file is not None:
-        _write(file, logits, done)
+        processes.on_first(lambda: _write(file, logits, done))

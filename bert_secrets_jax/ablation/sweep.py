@@ -41,6 +41,7 @@ from bert_secrets_jax.ablation.layers import (
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.data.encoding import Batch, in_order, listed
 from bert_secrets_jax.data.masking import MaskedBatch
+from bert_secrets_jax.devices import fetch
 from bert_secrets_jax.model.attention import OUTPUT_BASELINES, Scope, check_baseline
 from bert_secrets_jax.model.bert import check_finite
 from bert_secrets_jax.model.config import MASKED_LM, SEQUENCES, BertConfig
@@ -221,10 +222,10 @@ def one_behind(results: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, np.nda
     before = None
     for now in results:
         if before is not None:
-            yield before[0], np.asarray(before[1])
+            yield before[0], fetch(before[1])
         before = now
     if before is not None:
-        yield before[0], np.asarray(before[1])
+        yield before[0], fetch(before[1])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -249,6 +249,10 @@ def get_config(arg: str = '') -> ConfigDict:
                 # `train_patterns` wrote.
                 'classifier': '',
             },
+            # The devices that share the work: '' is all of them, along 'data', where they share the
+            # examples. 'data:4,masks:2' has two groups of four that share the masks of a sweep, and
+            # 'data:4,seeds:2' the seeds of a fine-tuning.
+            'mesh': '',
             'seed': 0,
         }
     )

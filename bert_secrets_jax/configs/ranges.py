@@ -8,6 +8,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from bert_secrets_jax.brief import either, shortened
+from bert_secrets_jax.devices import parse_axes
 from bert_secrets_jax.ranges import Range
 
 _COUNT = Range(1, 10_000_000)
@@ -166,6 +167,10 @@ def check(config: ConfigDict) -> None:
         value = _of(config, name)
         if not isinstance(value, tuple | list) or not all(isinstance(each, str) for each in value):
             faults.append(f'{name}={shortened(value)} must be a tuple of texts')
+    try:
+        parse_axes(_of(config, 'mesh'))
+    except (ValueError, TypeError) as error:
+        faults.append(f'mesh={str(error).rstrip(".")}')
     labels = _of(config, 'data.labels')
     if isinstance(labels, tuple | list) and len(set(map(repr, labels))) < len(labels):
         faults.append(f'data.labels={shortened(labels)} has a name twice')

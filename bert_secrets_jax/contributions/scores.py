@@ -25,6 +25,7 @@ from bert_secrets_jax.contributions.layerwise import alti, globenc, value_zeroin
 from bert_secrets_jax.contributions.rollout import attention_graph, flow, rollout
 from bert_secrets_jax.data.encoding import Batch, Encoded, bucket, tokenize
 from bert_secrets_jax.data.tasks import Text
+from bert_secrets_jax.devices import fetch
 from bert_secrets_jax.model.bert import Bert, check_finite
 from bert_secrets_jax.model.encoder import Embeddings, Layer, kinds_of_layers
 from bert_secrets_jax.model.heads import Head, pooled_tokens
@@ -157,7 +158,7 @@ def scores_of(
     logits = np.zeros((count, pretrained.config.num_labels), np.float32)
     scores = {method: [np.zeros(0)] * count for method in methods}
     for batch in progress(batches, 'Scores of tokens', size=lambda batch: batch.size):
-        found = jax.device_get(_score(work, params, place(batch)))
+        found = fetch(_score(work, params, place(batch)))
         if FLOW in methods:
             found['scores'][FLOW] = _flows(batch, found['graph'], found['read'])
         for row, example in enumerate(np.asarray(batch.example).tolist()):

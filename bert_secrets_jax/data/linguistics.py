@@ -5,6 +5,7 @@ found is kept in a file that people can read and edit (`annotation.py` documents
 """
 
 import dataclasses
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -16,6 +17,7 @@ from typing import Any
 
 from absl import logging
 
+from bert_secrets_jax import processes
 from bert_secrets_jax.data.annotation import (
     Annotation,
     Link,
@@ -128,7 +130,7 @@ def annotate(
     if cache is None:
         return _annotate(examples, pipeline)
     path = pathlib.Path(cache) / f'{_fingerprint(examples, pipeline)}.jsonl'
-    if path.exists():
+    if processes.exists(path):
         try:
             annotations = _read_cache(path, examples)
             note, content = _split(path)
@@ -139,15 +141,20 @@ def annotate(
                 )  # fmt: skip
             return annotations
         except ValueError as error:
-            aside = path.replace(path.with_suffix('.damaged'))
+            aside = path.with_suffix('.damaged')
+            processes.on_first(functools.partial(path.replace, aside))
             logging.warning('Parsing anew; set aside as %s: %s', aside.name, error)
     annotations = _annotate(examples, pipeline)
+    processes.on_first(lambda: _write_cache(path, examples, annotations))
+    return annotations
+
+
+def _write_cache(path, examples, annotations) -> None:
     write_annotations(path, examples, annotations)
     _, content = _split(path)
     first, _, rest = content.partition('\n')
     record = parse_json(first) | {'note': {_CHECKSUM: _digest(content)}}
     write_text(path, f'{json.dumps(record, ensure_ascii=False)}\n{rest}')
-    return annotations
 
 
 _CHECKSUM = 'sha256 of all but this note'

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 from absl import logging
 
+from bert_secrets_jax import processes
 from bert_secrets_jax.files import (
     checksums,
     differing,
@@ -72,7 +73,7 @@ class Checkpoints:
         self._orbax = orbax.checkpoint
         self._folder = folder.absolute()
         self._noted = self._folder / 'checkpoint.json'
-        self._remove_damaged()
+        processes.on_first(self._remove_damaged)
         self._manager = self._orbax.CheckpointManager(
             self._folder / 'checkpoints',
             options=self._orbax.CheckpointManagerOptions(
@@ -101,16 +102,18 @@ class Checkpoints:
                 record=args.JsonSave(dataclasses.asdict(record)),
             ),
         )
-        if jax.process_index() == 0:
-            step = str(int(state.step))
-            files = checksums(self._folder / 'checkpoints' / step)
-            write_record(self._noted, {'step': step, 'files': files})
-            self._write_curves(record.history)
+        step = str(int(state.step))
+        processes.on_first(lambda: self._note(step, record))
+
+    def _note(self, step: str, record: Record) -> None:
+        files = checksums(self._folder / 'checkpoints' / step)
+        write_record(self._noted, {'step': step, 'files': files})
+        self._write_curves(record.history)
 
     def _remove_damaged(self) -> None:
         """Remove a checkpoint whose files are not those that were written."""
         folder = self._folder / 'checkpoints'
-        if not folder.exists() or jax.process_index() != 0:
+        if not folder.exists():
             return
         try:
             noted = read_record(self._noted)
@@ -155,7 +158,7 @@ class Checkpoints:
         )
         pending = [(done, losses) for done, losses in restored.record['pending']]
         # A run that was killed after its checkpoint may not have come to them.
-        self._write_curves(restored.record['history'])
+        processes.on_first(lambda: self._write_curves(restored.record['history']))
         full = jax.tree.leaves(restored.state)
         found = [full.pop(0) if leaf.size else leaf for leaf in jax.tree.leaves(state)]
         state = jax.tree.unflatten(jax.tree.structure(state), found)

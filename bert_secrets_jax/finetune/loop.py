@@ -24,6 +24,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Float32, Int, Key, Num
 
 from bert_secrets_jax.data.encoding import Batch, Encoded, in_order, padded_lengths
+from bert_secrets_jax.devices import DATA, SEEDS, fetch, place, replicate
 from bert_secrets_jax.finetune import optimizers
 from bert_secrets_jax.finetune.checkpoints import Checkpoints, Memory
 from bert_secrets_jax.finetune.losses import NONE, loss_per_example, terms
@@ -238,9 +239,11 @@ def train_runs(
     seed_sharding, batch_sharding = shardings(mesh, len(config.seeds), config.micro_batch)
     # Layers that are one layer are trained as one.
     own = [own_layers(bert.config, each) for each in params]
-    stacked = jax.device_put(jax.tree.map(_stack, *own), seed_sharding)
-    state = TrainState(jnp.int32(0), stacked, jax.jit(jax.vmap(optimizer.init))(stacked))
-    zeros = jax.tree.map(jnp.zeros_like, stacked if at_once else own[0])
+    stacked = place(jax.tree.map(_stack, *own), seed_sharding)
+    # Told where they lie: constants would lie on one device, which several processes cannot save.
+    moments = jax.jit(jax.vmap(optimizer.init), out_shardings=seed_sharding)(stacked)
+    state = TrainState(replicate(jnp.int32(0), mesh), stacked, moments)
+    zeros = jax.jit(_zeros, out_shardings=seed_sharding)(stacked if at_once else own[0])
     edges = training_lengths(data, config, at_once=at_once)
 
     def examples_in(_) -> int:
@@ -303,7 +306,7 @@ def _step(bert, optimizer, at_once, state, data, config, step, per_epoch, edges,
         own = slice(None) if seed is None else slice(seed, seed + 1)
         gradients, loss = zeros, jnp.zeros(len(rows[own]))
         for batch, labels in micro_batches(data, rows[own], config, edges):
-            batch, labels = jax.device_put((batch, labels), sharding)
+            batch, labels = place((batch, labels), sharding)
             gradients, loss = _add_gradients(
                 bert, state.params, gradients, loss, seed, batch, labels, keys[own], counts[own]
             )
@@ -338,6 +341,10 @@ def _optimizer(config: FinetuneConfig, steps: int) -> optax.GradientTransformati
 
 def _schedule(config: FinetuneConfig, steps: int) -> optax.Schedule:
     return optimizers.make_schedule(config.learning_rate, steps, config.warmup)
+
+
+def _zeros(params):
+    return jax.tree.map(jnp.zeros_like, params)
 
 
 def _stack(*leaves):
@@ -378,7 +385,7 @@ def predict(
     shown = batches
     if show_progress:
         shown = progress(batches, 'Evaluating', size=examples_in, compiles=compiles)
-    logits = [np.asarray(_predict(bert, at_once, params, batch)) for batch in shown]
+    logits = [fetch(_predict(bert, at_once, params, batch)) for batch in shown]
     if bert.config.head != SEQUENCES:
         longest = max(each.shape[2] for each in logits)
         logits = [
@@ -588,7 +595,7 @@ def _checked(
     count = len(data.train_labels)
     checked = []
     for step, losses in pending:
-        losses = np.asarray(losses, np.float32)
+        losses = np.asarray(fetch(losses), np.float32)
         for seed, loss in zip(config.seeds, losses, strict=True):
             if not np.isfinite(loss):
                 rate = float(_schedule(config, per_epoch * config.epochs)(step))
@@ -689,7 +696,9 @@ def shardings(mesh: Mesh | None, seeds: int, micro_batch: int, *, what: str = 's
     """Return how parameters [G, ...] and batches [G, B, ...] lie on the devices.
 
     Args:
-      mesh: The devices, along an axis `data`; None uses one device.
+      mesh: The devices, along an axis `data` and perhaps a second one, `seeds`; None uses one
+        device. Along `data` alone lie the seeds or, where their number does not allow that, the
+        micro-batches. Beside `seeds` it is always these.
       seeds: The number of seeds G, or of other runs.
       micro_batch: The number of examples per forward and backward pass.
       what: What the error calls the runs.
@@ -699,13 +708,19 @@ def shardings(mesh: Mesh | None, seeds: int, micro_batch: int, *, what: str = 's
     """
     if mesh is None:
         return None, None
-    devices = mesh.shape['data']
-    if seeds % devices == 0:
-        return (NamedSharding(mesh, PartitionSpec('data')),) * 2
+    devices, groups = mesh.shape[DATA], mesh.shape.get(SEEDS, 1)
+    of_seeds = SEEDS if SEEDS in mesh.shape else None
+    if seeds % devices == 0 and groups == 1:
+        return (NamedSharding(mesh, PartitionSpec(DATA)),) * 2
+    if seeds % groups:
+        raise ValueError(
+            f'{seeds} {what} do not split over {groups} groups of devices: choose their number as '
+            f'a multiple of {groups}.'
+        )
     if micro_batch % devices == 0:
         return (
-            NamedSharding(mesh, PartitionSpec()),
-            NamedSharding(mesh, PartitionSpec(None, 'data')),
+            NamedSharding(mesh, PartitionSpec(of_seeds)),
+            NamedSharding(mesh, PartitionSpec(of_seeds, DATA)),
         )
     raise ValueError(
         f'Neither {seeds} {what} nor micro-batches of {micro_batch} split over {devices} devices: '

@@ -18,7 +18,7 @@ from bert_secrets_jax.model.weights import Pretrained, from_pretrained, save_pre
 
 # The greatest p-value at which a model counts as having learnt something.
 LEVEL = 0.05
-_FILE = 'outcome.json'
+OUTCOME = 'outcome.json'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -141,7 +141,7 @@ class Finetuned:
                 f'{folder} holds no finished fine-tuning: call bs.finetune(..., folder=...).'
             )
         try:
-            values = {'head': SEQUENCES} | read_record(folder / _FILE)
+            values = {'head': SEQUENCES} | read_record(folder / OUTCOME)
             for name, is_right in _KINDS.items():
                 if not is_right(values[name]):
                     raise ValueError(f'{name} is of another kind')
@@ -153,7 +153,7 @@ class Finetuned:
             _ = (read.first_scores, read.best_scores, read.p_learnt)
         except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
             raise ValueError(
-                f'{folder / _FILE} is damaged or of another version: fine-tuning again with the '
+                f'{folder / OUTCOME} is damaged or of another version: fine-tuning again with the '
                 'same folder writes it again.'
             ) from error
         for seed in read.seeds:
@@ -284,14 +284,14 @@ def write_outcome(finetuned: Finetuned) -> None:
         for field in dataclasses.fields(finetuned)
         if field.name not in ('folder', 'in_memory')
     }
-    write_record(finetuned.folder / _FILE, values)
+    write_record(finetuned.folder / OUTCOME, values)
 
 
 def is_finished(folder: pathlib.Path) -> bool:
     """Return whether the folder has a finished fine-tuning."""
-    return (folder / _FILE).exists()
+    return (folder / OUTCOME).exists()
 
 
 def remove_outcome(folder: pathlib.Path) -> None:
     """Remove what marks the fine-tuning as finished."""
-    (folder / _FILE).unlink(missing_ok=True)
+    (folder / OUTCOME).unlink(missing_ok=True)

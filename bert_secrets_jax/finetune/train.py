@@ -18,6 +18,7 @@ import numpy as np
 from absl import logging
 from jax.sharding import Mesh
 
+from bert_secrets_jax import processes
 from bert_secrets_jax.data.encoding import (
     Batch,
     Encoded,
@@ -29,12 +30,14 @@ from bert_secrets_jax.data.encoding import (
 from bert_secrets_jax.data.questions import Question
 from bert_secrets_jax.data.tagged import Tagged
 from bert_secrets_jax.data.tasks import MOST_CLASSES, Example, as_examples, draw
+from bert_secrets_jax.devices import fetch
 from bert_secrets_jax.files import read_record, write_record
 from bert_secrets_jax.finetune.answers import answers_of
 from bert_secrets_jax.finetune.loop import Data, FinetuneConfig, train_runs
 from bert_secrets_jax.finetune.losses import NONE
 from bert_secrets_jax.finetune.metrics import OF_ANSWERS, OF_TAGS, check_metrics, metrics_for
 from bert_secrets_jax.finetune.outcome import (
+    OUTCOME,
     Finetuned,
     check_model,
     checkpoint_folder,
@@ -174,23 +177,25 @@ def finetune(
             settings['head'] = head
         # How often checkpoints are written changes no result.
         del settings['checkpoint_every']
-        claim(folder, settings, digests(pretrained, train, dev, start))
-        finished = _finished(folder)
-        if finished is not None:
-            return finished
+        of_inputs = digests(pretrained, train, dev, start)
+        processes.on_first(lambda: claim(folder, settings, of_inputs))
+        finished = processes.on_first(lambda: _finished(folder))
+        if processes.exists(folder / OUTCOME):
+            return finished or Finetuned.load(folder)
     data, larger_class = encode_data(pretrained, train, dev, config, metrics, head, names)
     initial = [_initial(pretrained, names, head, start, seed) for seed in config.seeds]
     bert, tokenizer = initial[0].bert, pretrained.tokenizer
     in_memory = {}
 
     def save(seed: int, which: str, params: Any) -> None:
+        # By way of the host: whatever devices it was trained on, it lies on the usual one.
+        model = Pretrained(bert, fetch(params), tokenizer)
         if folder is not None:
-            model = Pretrained(bert, params, tokenizer)
-            save_model(model, checkpoint_folder(folder, seed, which))
+            to = checkpoint_folder(folder, seed, which)
+            processes.on_first(lambda: save_model(model, to))
         elif which == 'last':
-            # By way of the host: whatever devices it was trained on, it lies on the usual one.
-            params = jax.tree.map(jnp.asarray, jax.device_get(params))
-            in_memory[seed] = Pretrained(bert, params, tokenizer)
+            params = jax.tree.map(jnp.asarray, model.params)
+            in_memory[seed] = dataclasses.replace(model, params=params)
 
     history = train_runs(
         bert, [model.params for model in initial], data, config, folder, save=save, mesh=mesh
@@ -210,7 +215,7 @@ def finetune(
         in_memory=tuple(in_memory.values()),
     )
     if folder is not None:
-        write_outcome(finetuned)
+        processes.on_first(lambda: write_outcome(finetuned))
     return finetuned
 
 

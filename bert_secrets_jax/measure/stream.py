@@ -13,11 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from absl import logging
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float
 
 from bert_secrets_jax.data.annotation import RANDOM
 from bert_secrets_jax.data.encoding import Batch, in_order, listed
+from bert_secrets_jax.devices import DATA, fetch, replicate, split
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.attention import MAP_BASELINES, check_baseline
 from bert_secrets_jax.model.bert import Bert
@@ -93,11 +94,7 @@ def stream(
     check_baseline(baseline, MAP_BASELINES)
     if not statistics:
         raise ValueError('There are no statistics to measure.')
-    if mesh is not None:
-        replicated = NamedSharding(mesh, PartitionSpec())
-        params = tuple(jax.device_put(model.params, replicated) for model in models)
-    else:
-        params = tuple(model.params for model in models)
+    params = tuple(replicate(model.params, mesh) for model in models)
     head_mask = None if head_mask is None else jnp.asarray(head_mask, jnp.float32)
     reducers = [
         each.reducer() if isinstance(each, Reduction) else None for each in statistics.values()
@@ -111,27 +108,27 @@ def stream(
     work = Work(bert, functions, reduced, baseline, maps_of)
     state, kept = None, []
     for batch in listed(batches):
+        numbers = np.asarray(batch.example)
         if mesh is not None:
             batch = _shard(batch, mesh)
         before = state
         state, values = step(work, params, batch, state, head_mask)
-        numbers = np.asarray(batch.example)
         for reducer, value in zip(reducers, values, strict=True):
             if reducer is not None:
-                reducer.add(numbers[numbers >= 0], np.asarray(value)[numbers >= 0])
+                reducer.add(numbers[numbers >= 0], fetch(value)[numbers >= 0])
         if keep_values:
             of_tables = [
                 None if is_reduced else value
                 for is_reduced, value in zip(reduced, values, strict=True)
             ]
-            kept.append((numbers, jax.device_get(of_tables)))
+            kept.append((numbers, fetch(of_tables)))
         # JAX queues work without limit. Waiting for the step before keeps memory constant and the
         # progress that is shown true, while the device always has work.
         jax.block_until_ready(before)
     if state is None:
         raise ValueError('There are no batches to measure.')
     examples = [example for example, _ in kept]
-    moments = jax.device_get(state)
+    moments = fetch(state)
     return {
         key: _table(key, moments[index], examples, [values[index] for _, values in kept])
         if reducers[index] is None
@@ -290,13 +287,13 @@ def _merge(a: Moments, b: Moments) -> Moments:
 
 
 def _shard(batch: Batch, mesh: Mesh) -> Batch:
-    rows, devices = len(batch.example), mesh.shape['data']
+    rows, devices = len(batch.example), mesh.shape[DATA]
     if rows % devices:
         raise ValueError(
             f'A batch of {rows} rows does not split over {devices} devices: '
             f'encode(..., batch_multiple={devices}).'
         )
-    return jax.device_put(batch, NamedSharding(mesh, PartitionSpec('data')))
+    return split(batch, mesh)
 
 
 def _table(

@@ -22,6 +22,7 @@ import optax
 from absl import logging
 from jaxtyping import Array, Float, Int
 
+from bert_secrets_jax import processes
 from bert_secrets_jax.brief import brief, shortened
 from bert_secrets_jax.data.treebank import Parse
 from bert_secrets_jax.files import fingerprint, read_arrays, write_arrays
@@ -314,11 +315,12 @@ def _pass(
         losses.append(loss)
         # JAX queues work without limit: what waits holds its maps.
         jax.block_until_ready(before)
-        if file is not None and time.monotonic() - written >= _SECONDS_BETWEEN_WRITES:
+        is_due = time.monotonic() - written >= _SECONDS_BETWEEN_WRITES
+        if file is not None and is_due and processes.is_first():
             _write(file, _Begun(state, losses))
             written = time.monotonic()
     if file is not None and done < len(passes):
-        _write(file, _Begun(state, losses))
+        processes.on_first(lambda: _write(file, _Begun(state, losses)))
     return _Begun(state, jax.device_get(losses))
 
 
@@ -332,7 +334,7 @@ def _write(file: pathlib.Path, begun: _Begun) -> None:
 
 def _read(file: pathlib.Path, fresh: _Begun) -> _Begun:
     """Return the training in a file; the fresh one if there is none, or none that fits."""
-    if not file.exists():
+    if not processes.exists(file):
         return fresh
     try:
         arrays = read_arrays(file)

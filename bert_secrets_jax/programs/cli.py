@@ -18,6 +18,8 @@ from bert_secrets_jax.programs import launch
 if TYPE_CHECKING:
     from bert_secrets_jax.programs.study import Study
 
+# Programs that talk to a browser, or train what no devices share.
+_ALONE = ('annotate', 'serve', 'train_patterns')
 CONFIGS = {'base': base, 'paper': paper, 'quickstart': quickstart}
 
 
@@ -44,10 +46,17 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.path.append('')
     with launch.interruptible():
         # What takes seconds to load is loaded once the command is known to be right.
+        from bert_secrets_jax.processes import together
         from bert_secrets_jax.programs import conversation
 
         conversation.set_up_logging()
-        conversation.run_in(arguments.out, config, _program(arguments))
+        with together(**_of_processes(arguments)):
+            conversation.run_in(arguments.out, config, _program(arguments))
+
+
+def _of_processes(arguments: argparse.Namespace) -> dict[str, object]:
+    given = {name: getattr(arguments, name) for name in ('distributed', *launch.OF_PROCESSES)}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _compare(arguments: argparse.Namespace) -> None:
@@ -157,6 +166,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument('--sections', help='for report: only these, with commas between them')
     parser.add_argument('--shipped', action='store_true', help='for annotate: the maps that ship')
     parser.add_argument('--port', type=int, default=0, help='for annotate and serve: of the page')
+    parser.add_argument('--distributed', action='store_true', help=launch.DISTRIBUTED)
+    for name, (kind, what) in launch.OF_PROCESSES.items():
+        parser.add_argument(f'--{name.replace("_", "-")}', type=kind, help=what)
     parser.add_argument('--set', action='append', default=[], metavar='NAME=VALUE',
                         help='any setting, such as train.epochs=2')  # fmt: skip
     return parser
@@ -172,6 +184,8 @@ def _config(arguments: argparse.Namespace) -> ConfigDict:
     config = module.get_config(variant) if variant else module.get_config()
     if arguments.runs:
         raise ValueError(f'Folders of runs are for compare, not for {arguments.program}.')
+    if arguments.program in _ALONE and any(_of_processes(arguments).values()):
+        raise ValueError(f'{arguments.program} runs in one process.')
     owners = {'sections': ('report',), 'shipped': ('annotate',), 'port': ('annotate', 'serve')}
     for flag, whose in owners.items():
         if getattr(arguments, flag) and arguments.program not in whose:

@@ -1,13 +1,15 @@
 """How a program talks to its user: what it prints, what its log holds, and how it ends."""
 
+import contextlib
 import logging as python_logging
 import pathlib
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from absl import flags, logging
 from ml_collections import ConfigDict
 
+from bert_secrets_jax import processes
 from bert_secrets_jax.brief import summary
 from bert_secrets_jax.cache import enable_cache
 from bert_secrets_jax.configs import ranges
@@ -36,22 +38,29 @@ def run_in(
     enable_cache()
     try:
         studies = open_studies(config, workdir)
-        if (workdir / 'log.txt').exists():
-            # A pipe would be waited for without end.
-            open_regular(workdir / 'log.txt').close()
-        log = python_logging.FileHandler(
-            workdir / 'log.txt', encoding='utf-8', errors='backslashreplace'
-        )
-        log.setFormatter(logging.PythonFormatter())
-        logging.get_absl_logger().addHandler(log)
-        try:
+        with _logged(workdir / 'log.txt') if processes.is_first() else contextlib.nullcontext():
             main(studies)
-        finally:
-            logging.get_absl_logger().removeHandler(log)
-            log.close()
     except MENDABLE as error:
+        if processes.is_loss(error):
+            raise
         logging.debug('%s', traceback.format_exc())
         raise SystemExit(f'error: {one_line(error, workdir)}') from None
+
+
+@contextlib.contextmanager
+def _logged(path: pathlib.Path) -> Iterator[None]:
+    """Add the lines of the log to a file."""
+    if path.exists():
+        # A pipe would be waited for without end.
+        open_regular(path).close()
+    log = python_logging.FileHandler(path, encoding='utf-8', errors='backslashreplace')
+    log.setFormatter(logging.PythonFormatter())
+    logging.get_absl_logger().addHandler(log)
+    try:
+        yield
+    finally:
+        logging.get_absl_logger().removeHandler(log)
+        log.close()
 
 
 def answer(studies: Sequence[Study], chosen: Sequence[str] | None) -> None:
@@ -66,6 +75,8 @@ def answer(studies: Sequence[Study], chosen: Sequence[str] | None) -> None:
     folder = studies[0].folder.parent if several else studies[0].folder
     try:
         for answers in write_report(studies, chosen):
+            if not processes.is_first():
+                continue
             lead = f'{answers.group}: ' if answers.group else ''
             # What must be known before anything else, whatever was asked for.
             found = [finding for result in answers.results for finding in result.findings()]
@@ -79,7 +90,7 @@ def answer(studies: Sequence[Study], chosen: Sequence[str] | None) -> None:
                         print(f'{lead}{finding.sentence}')
     finally:
         page = folder / PAGE
-        if page.exists():
+        if processes.is_first() and page.exists():
             print(f'Report: {page.resolve()}')
 
 
@@ -130,14 +141,21 @@ def open_studies(config: ConfigDict, workdir: pathlib.Path) -> list[Study]:
     tasks = config.data.task.split(',') if config.data.source == 'glue' else []
     names = [get_task(task).name for task in tasks]
     if len(tasks) < 2:
-        return [Study(config, open_folder(workdir, config.to_dict()))]
+        return [_open(config, workdir)]
     if len(set(names)) < len(names):
         raise ValueError(f'A task is given twice: {config.data.task}.')
-    if (workdir / 'config.json').exists():
+    if processes.exists(workdir / 'config.json'):
         raise ValueError(f'{workdir} holds a run of one task: choose another folder.')
     studies = []
     for name in names:
         of_task = config.copy_and_resolve_references()
         of_task.data.task = name
-        studies.append(Study(of_task, open_folder(workdir / name, of_task.to_dict())))
+        studies.append(_open(of_task, workdir / name))
     return studies
+
+
+def _open(config: ConfigDict, folder: pathlib.Path) -> Study:
+    processes.on_first(lambda: open_folder(folder, config.to_dict()))
+    # Says so if this process has another folder of that name.
+    processes.exists(folder / 'config.json')
+    return Study(config, folder)

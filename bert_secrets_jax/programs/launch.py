@@ -21,6 +21,16 @@ if TYPE_CHECKING:
     from bert_secrets_jax.programs.study import Study
 
 
+# The flags of `processes.together`, each with its type and what it is.
+OF_PROCESSES = {
+    'coordinator_address': (str, 'HOST:PORT at which the first of several processes is reached'),
+    'num_processes': (int, 'number of processes that compute the run together'),
+    'process_id': (int, 'number of this process, from 0'),
+    'heartbeat_seconds': (int, 'a process that is not heard of for so long is lost; default: 100'),
+}
+DISTRIBUTED = 'one of several processes, as a TPU pod or Slurm tells'
+
+
 class Terminated(KeyboardInterrupt):
     """The process was asked to end (SIGTERM), as a scheduler does; handled like Ctrl-C."""
 
@@ -134,13 +144,21 @@ def _launch(main: Callable[[Sequence['Study']], object]) -> None:
         'config', None, 'Settings, such as configs/quickstart.py.', lock_config=True
     )
     workdir = flags.DEFINE_string('workdir', None, 'Folder of the results; the same one resumes.')
+    several = [
+        (flags.DEFINE_integer if kind is int else flags.DEFINE_string)(name, None, what)
+        for name, (kind, what) in OF_PROCESSES.items()
+    ]
+    distributed = flags.DEFINE_bool('distributed', False, DISTRIBUTED)
 
     def run(_) -> None:
         with interruptible():
+            from bert_secrets_jax.processes import together
             from bert_secrets_jax.programs import conversation
 
             conversation.set_up_logging()
-            conversation.run_in(workdir.value, config.value, main)
+            given = {flag.name: flag.value for flag in several if flag.value is not None}
+            with together(distributed=distributed.value, **given):
+                conversation.run_in(workdir.value, config.value, main)
 
     app.run(run, flags_parser=lambda argv: _parse_flags(argv, config, workdir))
 

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from absl import logging
 from flax.traverse_util import flatten_dict
 
+from bert_secrets_jax import processes
 from bert_secrets_jax.analyses.comparison import comparison
 from bert_secrets_jax.brief import summary
 from bert_secrets_jax.files import read_json, write_text
@@ -104,18 +105,26 @@ def write_report(studies: Sequence[Study], chosen: Sequence[str] | None = None) 
     path = (first.folder.parent if several else first.folder) / PAGE
     failures: dict[str, list[str]] = {}
     every = []
+
+    def write(to_come: Sequence[str]) -> None:
+        processes.on_first(lambda: _write(path, every, to_come))
+
     for study in studies:
         answers = Answers(study, study.subject.texts.rpartition(' ')[0] if several else '')
         every.append(answers)
         names = applicable(study) if chosen is None else list(chosen)
         check(study, names)
         if _read_inputs(answers, path.parent, failures, alone=not several):
-            _answer(answers, names, lambda to_come: _write(path, every, to_come), failures)
+            _answer(answers, names, write, failures)
         # What one task loads is gone when the next one begins.
         study.release()
-    _write(path, every, [])
+    write([])
     if several:
-        _attempt('side by side', lambda: _write_side_by_side(path, every), path.parent, failures)
+
+        def write_together() -> None:
+            processes.on_first(lambda: _write_side_by_side(path, every))
+
+        _attempt('side by side', write_together, path.parent, failures)
     if failures:
         raise SystemExit(
             '\n'.join(f'error: {error} ({", ".join(names)})' for error, names in failures.items())
@@ -191,6 +200,8 @@ def _read_finished(answers: Answers) -> None:
             result = section.answer(reading, answers.results)
             used = set(reading.run.used)
         except Exception as error:
+            if processes.may_differ(error):
+                raise
             # Not computed yet with these settings, or it cannot be: then answering says why.
             logging.debug('%s is not finished: %s', name, error)
             stale.append(FILES.get(name, name))
@@ -203,7 +214,7 @@ def _read_finished(answers: Answers) -> None:
             continue
         answers.study.run.used = used
         _put(answers, name, result)
-    remove_parts(answers.study.folder, stale)
+    processes.on_first(lambda: remove_parts(answers.study.folder, stale))
 
 
 def _put(answers: Answers, name: str, result: Result) -> None:
@@ -219,7 +230,8 @@ def _put(answers: Answers, name: str, result: Result) -> None:
         folder=f'{quote(answers.study.folder.name)}/' if answers.group else '',
         made_by=answers.lines[name].pairs,
     )
-    answers.parts[name] = read_part(answers.study.folder, part, used)
+    written = processes.on_first(lambda: read_part(answers.study.folder, part, used))
+    answers.parts[name] = written or part
 
 
 def _write(path: pathlib.Path, every: Sequence[Answers], to_come: Sequence[str]) -> None:
@@ -269,6 +281,8 @@ def _attempt(
     try:
         make()
     except Exception as error:
+        if processes.may_differ(error):
+            raise
         message = _describe(error, folder)
         names = failures.setdefault(message, [])
         names.append(name)
@@ -295,6 +309,8 @@ def one_line(error: Exception, folder: pathlib.Path) -> str:
     """
     if len(str(error).strip().splitlines()) > 1:
         details = folder / 'error.txt'
+        if not processes.is_first():
+            return summary(error)
         former = details.read_text(errors='replace') if details.exists() else ''
         if f'{error}\n' not in former:
             write_text(details, f'{former}{error}\n')

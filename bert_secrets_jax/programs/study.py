@@ -19,6 +19,7 @@ import numpy as np
 from absl import logging
 from ml_collections import ConfigDict
 
+from bert_secrets_jax import processes
 from bert_secrets_jax.ablation.donors import check_enough
 from bert_secrets_jax.ablation.masked_lm import MaskedLosses, masked_lm_losses
 from bert_secrets_jax.ablation.masks import disable, parse_heads, with_intact
@@ -38,9 +39,10 @@ from bert_secrets_jax.data.questions import Question
 from bert_secrets_jax.data.tagged import Tagged
 from bert_secrets_jax.data.tasks import Example, draw
 from bert_secrets_jax.data.treebank import Parse, read_treebank, treebank_sample
+from bert_secrets_jax.devices import SEEDS, make_mesh, parse_axes
 from bert_secrets_jax.files import read_record, write_record
 from bert_secrets_jax.finetune.metrics import check_metrics
-from bert_secrets_jax.finetune.outcome import is_finished
+from bert_secrets_jax.finetune.outcome import OUTCOME
 from bert_secrets_jax.finetune.train import Finetuned, finetune, remove_unknown
 from bert_secrets_jax.measure.catalogue import (
     CATALOGUE,
@@ -311,7 +313,7 @@ class Study:
     def annotations(self) -> list[Annotation]:
         """The features and relations that spaCy finds in the texts."""
         cache = self.folder / 'linguistics'
-        if not cache.exists():
+        if not processes.exists(cache):
             self.run.check_may_compute('What spaCy finds')
         pipeline = self.config.linguistics.pipeline
         return self.once(
@@ -359,12 +361,14 @@ class Study:
 
     @functools.cached_property
     def mesh(self) -> jax.sharding.Mesh | None:
-        """All devices along an axis `data`; None if there is only one."""
-        if jax.device_count() == 1:
+        """The devices along an axis `data`; None if there is only one."""
+        return make_mesh(parse_axes(self.config.mesh))
+
+    def _mesh_beside(self, second: str) -> jax.sharding.Mesh | None:
+        """The devices of `mesh`, along a second axis, too, if the settings name it."""
+        if self.mesh is None:
             return None
-        return jax.make_mesh(
-            (jax.device_count(),), ('data',), axis_types=(jax.sharding.AxisType.Auto,)
-        )
+        return make_mesh(parse_axes(self.config.mesh), second)
 
     @property
     def settings(self) -> TextSettings:
@@ -432,7 +436,7 @@ class Study:
                 what, str(error).splitlines()[0],
             )  # fmt: skip
             return noted[where]
-        if noted.get(where) != found:
+        if noted.get(where) != found and processes.is_first():
             write_record(file, noted | {where: found})
         return found
 
@@ -774,7 +778,7 @@ class Study:
 
     def _finetuned(self, start: str) -> Finetuned:
         folder = self.finetuning_folder(start)
-        if is_finished(folder):
+        if processes.exists(folder / OUTCOME):
             try:
                 return Finetuned.load(folder)
             except ValueError as error:
@@ -783,7 +787,7 @@ class Study:
         names = inputs.label_names(self.config.data)
         of_task = None if self.task is None else metrics_for(0, self.task)
         with self.run.alone(folder):
-            remove_unknown(folder)
+            processes.on_first(lambda: remove_unknown(folder))
             # If another process has finished it in the meantime, this only reads it.
             return finetune(
                 self.pretrained,
@@ -796,7 +800,7 @@ class Study:
                 max_length=self.config.encoding.max_length,
                 max_dev_examples=self.config.train.max_dev_examples,
                 folder=folder,
-                mesh=self.mesh,
+                mesh=self._mesh_beside(SEEDS),
                 **self.training,
             )
 
@@ -984,7 +988,8 @@ class Study:
             labels_of(self.ablated_texts, model.config)
             found = train_gates(
                 model, self.train, self.ablated_texts, **self.gate_settings,
-                checkpoint_every=self.config.train.checkpoint_every, folder=folder, mesh=self.mesh,
+                checkpoint_every=self.config.train.checkpoint_every, folder=folder,
+                mesh=self._mesh_beside(SEEDS),
             )  # fmt: skip
             # Models with weights of their own are many, and large.
             return dataclasses.replace(found, models=())
@@ -1008,7 +1013,7 @@ class Study:
         """
         parts = self.run.folder_for(f'unfinished/{title}', depends_on)
         found = self.run.keep(title, kind, depends_on, lambda: compute(parts))
-        if parts.exists() and not self.run.read_only:
+        if not self.run.read_only:
             remove(parts)
         return found
 

@@ -31,6 +31,7 @@ from bert_secrets_jax.ablation.masks import single_heads
 from bert_secrets_jax.ablation.sweep import default_chunk_tokens
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.data.encoding import Batch, listed
+from bert_secrets_jax.devices import fetch
 from bert_secrets_jax.measure.gradients import Loss
 from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.weights import Pretrained, check_pretrained
@@ -168,6 +169,7 @@ def optimal_constants(
         losses, slope = _slopes(
             pretrained.bert, loss, at_once, params, place(batch), masks, outputs
         )
+        losses = fetch(losses)
         if not np.isfinite(losses).all():
             raise FloatingPointError(
                 'The loss is NaN or infinite: is it defined for all labels, and are the weights '
@@ -185,8 +187,8 @@ def optimal_constants(
 
     def look(masks, outputs):
         found = [of_batch(index, masks, outputs) for _, index in shown(in_turn, masks)]
-        losses, slopes = (sum(map(np.asarray, each)) for each in zip(*found, strict=True))
-        return _Found(np.asarray(outputs), losses / examples, slopes)
+        losses, slopes = (sum(map(fetch, each)) for each in zip(*found, strict=True))
+        return _Found(fetch(outputs), losses / examples, slopes)
 
     def train(masks, outputs, rate):
         outputs = jnp.asarray(outputs)

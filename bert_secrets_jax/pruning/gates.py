@@ -29,12 +29,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, Key, Real
 
+from bert_secrets_jax import processes
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.data.encoding import Batch, in_order
 from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.devices import fetch, place, replicate
 from bert_secrets_jax.finetune import optimizers
 from bert_secrets_jax.finetune.checkpoints import Checkpoints, Memory
 from bert_secrets_jax.finetune.loop import (
@@ -299,7 +301,8 @@ def train_gates(
         }
         # How often checkpoints are written changes no result.
         del settings['checkpoint_every']
-        claim(folder, settings, digests(tuned, train, dev, 'tuned'))
+        of_inputs = digests(tuned, train, dev, 'tuned')
+        processes.on_first(lambda: claim(folder, settings, of_inputs))
     data, _ = encode_data(tuned, train, dev, config, metrics, SEQUENCES, names)
     runs = _Runs(
         bert=tuned.bert,
@@ -423,21 +426,19 @@ class _Runs:
         count, config = len(self.pairs), self.bert.config
         shape = (count, config.num_hidden_layers, config.num_attention_heads)
         params = {'gates': {'log_alpha': jnp.full(shape, initial, jnp.float32)}}
-        fixed = self.weights
-        if self.mesh is not None:
-            fixed = jax.device_put(fixed, NamedSharding(self.mesh, PartitionSpec()))
+        fixed = replicate(self.weights, self.mesh)
         if not self.frozen:
             params['model'] = jax.tree.map(
                 lambda leaf: jnp.broadcast_to(leaf, (count, *leaf.shape)), self.weights
             )
             fixed = None
-        params = jax.device_put(params, of_runs)
+        params = place(params, of_runs)
         states = {
-            name: jax.jit(jax.vmap(each.init))(params[name])
+            name: jax.jit(jax.vmap(each.init), out_shardings=of_runs)(params[name])
             for name, each in self._optimizers.items()
             if name in params
         }
-        return _State(jnp.int32(0), params, states), fixed
+        return _State(replicate(jnp.int32(0), self.mesh), params, states), fixed
 
     @property
     def _optimizers(self) -> dict[str, optax.GradientTransformation]:
@@ -463,7 +464,7 @@ class _Runs:
         counts = data.terms(rows)
         gradients, losses = None, 0
         for batch, labels in micro_batches(data, rows, config, self.edges):
-            batch, labels = jax.device_put((batch, labels), of_batches)
+            batch, labels = place((batch, labels), of_batches)
             part, new = _gradients(
                 self.bert, self.at_once, fixed, state.params, batch, labels, keys, counts
             )
@@ -478,7 +479,7 @@ class _Runs:
         """Return steps and numbers as plain ones; refuse losses that are not finite."""
         checked = []
         for step, found in pending:
-            found = np.asarray(found, np.float32)
+            found = np.asarray(fetch(found), np.float32)
             for (coefficient, seed), loss in zip(self.pairs, found, strict=False):
                 if not np.isfinite(loss):
                     raise NonFiniteLossError(
@@ -522,7 +523,7 @@ class _Runs:
         size = operator.attrgetter('size')
         batches = progress(self.data.dev, 'Evaluating gates', size=size)
         logits = [
-            np.asarray(_predict(self.bert, self.at_once, fixed, models, batch)) for batch in batches
+            fetch(_predict(self.bert, self.at_once, fixed, models, batch)) for batch in batches
         ]
         return in_order([batch.example for batch in self.data.dev], logits, axis=1)
 
@@ -619,7 +620,7 @@ def _predict(bert, at_once, fixed, models, batch: Batch) -> Float[Array, 'G B C'
 def _outcome(
     tuned: Pretrained, runs: _Runs, params: Any, history: Sequence[dict[str, Any]]
 ) -> Gated:
-    log_alpha = np.asarray(params['gates']['log_alpha'])
+    log_alpha = fetch(params['gates']['log_alpha'])
     gates = np.asarray(settled_gates(log_alpha))
     steps = sorted({row['step'] for row in history})
     curves = {
@@ -631,7 +632,7 @@ def _outcome(
     models = []
     for index in range(0 if runs.frozen else len(runs.pairs)):
         # By way of the host: whatever devices it was trained on, it lies on the usual one.
-        of_run = jax.device_get(jax.tree.map(operator.itemgetter(index), params['model']))
+        of_run = fetch(jax.tree.map(operator.itemgetter(index), params['model']))
         weights = all_layers(tuned.config, jax.tree.map(jnp.asarray, of_run))
         models.append(Pretrained(tuned.bert, weights, tuned.tokenizer))
     return Gated(

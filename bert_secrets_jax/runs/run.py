@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from absl import logging
 
+from bert_secrets_jax import processes
 from bert_secrets_jax.files import locked, parse_json
 from bert_secrets_jax.runs import store
 
@@ -122,8 +123,8 @@ class Run:
                 computed = compute(missing) if missing else {}
                 self.used = used
                 for name in missing:
-                    store.write(files[name], computed[name], key=files[name].stem)
                     self._memory[files[name]] = kept[name] = computed[name]
+                processes.on_first(lambda: self._write(files, computed, missing))
         self.used.update(files[name].name for name in wanted)
         return {name: kept[name] for name in wanted}
 
@@ -159,10 +160,16 @@ class Run:
         readable = ''.join(letter if letter.isalnum() else '_' for letter in name)[:60]
         return self.folder / 'kept' / f'{readable}-{key}.npz'
 
+    def _write(self, files, computed, names) -> None:
+        for name in names:
+            store.write(files[name], computed[name], key=files[name].stem)
+
     def _read(self, file: pathlib.Path, kind: type[T]) -> T | None:
         """Return what is kept; None if nothing is, or only something damaged."""
         if file in self._memory:
             return self._memory[file]
+        if not processes.exists(file):
+            return None
         try:
             self._memory[file] = store.read(file, kind, key=file.stem)
             return self._memory[file]
@@ -174,8 +181,9 @@ class Run:
                 logging.warning('Not read: %s', error)
                 return None
             aside = file.with_suffix('.damaged')
-            with contextlib.suppress(FileNotFoundError):
-                file.replace(aside)
+            if processes.is_first():
+                with contextlib.suppress(FileNotFoundError):
+                    file.replace(aside)
             logging.warning('Computing again; set aside as %s: %s', aside.name, error)
             return None
 
@@ -186,6 +194,10 @@ class Run:
         Args:
           file: The file or folder. The lock is a file beside it.
         """
+        if not processes.is_first():
+            # The first process waits for all.
+            yield
+            return
         file.parent.mkdir(parents=True, exist_ok=True)
         path = file.with_suffix('.lock')
         if path.exists() and not path.is_file():
@@ -221,5 +233,6 @@ def _owner(lock: pathlib.Path) -> str:
 
 
 def remove(folder: pathlib.Path) -> None:
-    """Remove a folder and its files, if it exists."""
-    shutil.rmtree(folder, ignore_errors=True)
+    """Remove a folder and its files, if it exists; of several processes, the first does."""
+    if processes.is_first():
+        shutil.rmtree(folder, ignore_errors=True)

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 from absl import logging
 
+from bert_secrets_jax import processes
 from bert_secrets_jax.files import checksum, parse_json, read_arrays, write_arrays
 
 T = TypeVar('T')
@@ -92,13 +93,13 @@ def kept(
     if folder is None:
         return compute()
     file = pathlib.Path(folder) / f'{name}.npz'
-    if file.exists():
+    if processes.exists(file):
         try:
             return read(file, kind, key=name)
         except ValueError:
             logging.warning('%s is damaged: it is computed again.', file)
     found = compute()
-    write(file, found, key=name)
+    processes.on_first(lambda: write(file, found, key=name))
     return found
 
 

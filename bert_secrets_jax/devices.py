@@ -1,0 +1,109 @@
+"""Arrays on the devices of one process or of many, and back on the host.
+
+Every process holds the same batches, which cost the host little, and puts only its own share of
+their rows on its devices. What comes back is whole on every process.
+"""
+
+import re
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+# What shares the examples, and what a second axis shares instead: the masks of a sweep, or the
+# seeds of a fine-tuning.
+DATA, MASKS, SEEDS = 'data', 'masks', 'seeds'
+_AXIS = re.compile(r'(data|masks|seeds):([1-9][0-9]{0,5})')
+
+
+def parse_axes(text: str) -> dict[str, int]:
+    """Return how many devices lie along each axis, by its name.
+
+    >>> parse_axes('data:4,masks:2')
+    {'data': 4, 'masks': 2}
+
+    Args:
+      text: The axes, the first of which is 'data'; '' is all devices along 'data'.
+
+    Raises:
+      ValueError: The text says something else.
+    """
+    found = [_AXIS.fullmatch(part.strip()) for part in text.split(',')] if text else []
+    names = [each[1] for each in found if each]
+    if len(names) < len(found) or names[:1] not in ([], [DATA]) or len(names) > 2:
+        raise ValueError(
+            f"{text!r} must be 'data:8' for one, or have a second axis as in 'data:4,masks:2' or "
+            "'data:4,seeds:2'."
+        )
+    if len(set(names)) < len(names):
+        raise ValueError(f'{text!r} has an axis twice.')
+    return {each[1]: int(each[2]) for each in found}
+
+
+def make_mesh(axes: dict[str, int], second: str | None = None) -> Mesh | None:
+    """Return a mesh of devices; None for a single one.
+
+    Args:
+      axes: How many devices lie along each axis, as `parse_axes` returns it.
+      second: The second axis that is wanted. Devices along any other one share the examples, too.
+
+    Raises:
+      ValueError: There are too few devices, or several processes would leave some of theirs out.
+    """
+    count = int(np.prod(list(axes.values()))) if axes else jax.device_count()
+    there = jax.device_count()
+    if count > there or (jax.process_count() > 1 and count < there):
+        wanted = ','.join(f'{name}:{number}' for name, number in axes.items())
+        raise ValueError(
+            f'mesh={wanted} needs {count} devices, and there are {there}'
+            + (f' in {jax.process_count()} processes' if jax.process_count() > 1 else '')
+            + ": choose other numbers, or '' for all devices."
+        )
+    if count == 1:
+        return None
+    along = {DATA: count}
+    if second in axes:
+        along = {DATA: axes[DATA], second: axes[second]}
+    types = (AxisType.Auto,) * len(along)
+    devices = None if count == there else jax.devices()[:count]
+    return jax.make_mesh(tuple(along.values()), tuple(along), axis_types=types, devices=devices)
+
+
+def place(tree: Any, sharding: Any) -> Any:
+    """Put arrays that every process holds on the devices; each process only moves its own share.
+
+    Args:
+      tree: The arrays.
+      sharding: How they are to lie on the devices; None uses the usual device.
+    """
+    if sharding is None or sharding.is_fully_addressable:
+        return jax.device_put(tree, sharding)
+
+    def shared(leaf):
+        leaf = np.asarray(leaf)
+        return jax.make_array_from_callback(leaf.shape, sharding, leaf.__getitem__)
+
+    return jax.tree.map(shared, tree)
+
+
+def replicate(tree: Any, mesh: Mesh | None) -> Any:
+    """Put arrays on all devices; without a mesh they stay where they are."""
+    return tree if mesh is None else place(tree, NamedSharding(mesh, PartitionSpec()))
+
+
+def split(tree: Any, mesh: Mesh | None) -> Any:
+    """Put arrays on the devices that share their rows; without a mesh on the usual device."""
+    return place(tree, None if mesh is None else NamedSharding(mesh, PartitionSpec(DATA)))
+
+
+def fetch(tree: Any) -> Any:
+    """Return arrays of the devices as NumPy arrays, whole on every process."""
+    return jax.tree.map(_fetched, tree)
+
+
+def _fetched(leaf):
+    if getattr(leaf, 'is_fully_addressable', True) or leaf.is_fully_replicated:
+        return np.asarray(leaf)
+    return multihost_utils.process_allgather(leaf, tiled=True)
