@@ -13,8 +13,9 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
-from typing import NoReturn, TypeVar
+from typing import NoReturn, TextIO, TypeVar
 
 import jax
 import numpy as np
@@ -133,7 +134,8 @@ def together(
         except Exception as error:
             if is_loss(error):
                 os._exit(1)
-            raise
+            traceback.print_exc()
+            _leave(SystemExit(1))
         else:
             jax.distributed.shutdown()
 
@@ -186,8 +188,9 @@ def _noted_end() -> Iterator[None]:
     """
     name = f'process {jax.process_index()} of {jax.process_count()}'
     with tempfile.NamedTemporaryFile(prefix='bert-secrets-', suffix='.txt', delete=False) as file:
-        streams = [_apart(stream, file.fileno()) for stream in (1, 2)]
-    sys.stdout, sys.stderr = streams
+        sys.stdout, sys.stderr = (
+            _apart(stream, file.fileno()) for stream in (sys.stdout, sys.stderr)
+        )
     logging.get_absl_handler().python_handler.setStream(sys.stderr)
     line = (
         f'{name} stopped: it was killed, or it lost another process of this run; the same command '
@@ -207,8 +210,9 @@ def _noted_end() -> Iterator[None]:
         pathlib.Path(file.name).unlink(missing_ok=True)
 
 
-def _apart(descriptor: int, file: int):
-    """Return a stream to where a descriptor leads, which from now on leads to a file."""
-    stream = os.fdopen(os.dup(descriptor), 'w', buffering=1, errors='backslashreplace')
-    os.dup2(file, descriptor)
-    return stream
+def _apart(stream: TextIO, file: int) -> TextIO:
+    """Return a stream to where another one leads, whose descriptor from now on leads to a file."""
+    stream.flush()
+    copy = os.dup(stream.fileno())
+    os.dup2(file, stream.fileno())
+    return open(copy, 'w', buffering=1, encoding=stream.encoding, errors='backslashreplace')

@@ -16,6 +16,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import NamedSharding
 
 from bert_secrets_jax.model import attention
 from bert_secrets_jax.model.config import BertConfig
@@ -38,10 +39,12 @@ class Setting:
     Attributes:
       config: The config of the model.
       baseline: The replacement of a disabled head, one of `attention.BASELINES`.
+      spread: How rows lie on devices of which groups share the masks; None if none do.
     """
 
     config: BertConfig
     baseline: str
+    spread: NamedSharding | None = None
 
 
 def _piece(function):
@@ -134,7 +137,10 @@ def close_layer(setting: Setting, params, residual, changes, heads, amounts):
         precision=matmul_precision(setting.config),
     )
     rows = residual[:, None] + change
-    return _rest(setting, params, rows.reshape(-1, *residual.shape[1:]))
+    rows = rows.reshape(-1, *residual.shape[1:])
+    if setting.spread is not None and len(rows) % setting.spread.num_devices == 0:
+        rows = jax.lax.with_sharding_constraint(rows, setting.spread)
+    return _rest(setting, params, rows)
 
 
 @_piece

@@ -139,7 +139,9 @@ def _files(
     folder: pathlib.Path, pretrained: Pretrained, descent: Descent, batches: Sequence[Batch]
 ) -> list[pathlib.Path]:
     """Name the file of each batch after all that its logits depend on."""
-    sweep = hashlib.sha256(repr(dataclasses.asdict(descent.setting)).encode())
+    # Where it is computed changes no result.
+    setting = dataclasses.replace(descent.setting, spread=None)
+    sweep = hashlib.sha256(repr(dataclasses.asdict(setting)).encode())
     for array in (*jax.tree.leaves(pretrained.params), descent.masks):
         sweep.update(np.ascontiguousarray(array))
     replacement = descent.replacement

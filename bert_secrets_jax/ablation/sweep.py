@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float, Int, Real, Shaped
 
 from bert_secrets_jax.ablation.contexts import (
@@ -41,7 +41,7 @@ from bert_secrets_jax.ablation.layers import (
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.data.encoding import Batch, in_order, listed
 from bert_secrets_jax.data.masking import MaskedBatch
-from bert_secrets_jax.devices import fetch
+from bert_secrets_jax.devices import DATA, MASKS, fetch
 from bert_secrets_jax.model.attention import OUTPUT_BASELINES, Scope, check_baseline
 from bert_secrets_jax.model.bert import check_finite
 from bert_secrets_jax.model.config import MASKED_LM, SEQUENCES, BertConfig
@@ -118,8 +118,8 @@ def sweep(
         `ablation.donors.draw_donors`.
       chunk_tokens: The number of tokens, of all examples and masks together, that one call
         computes; None takes `default_chunk_tokens`. Smaller chunks need less memory.
-      mesh: The devices, along an axis `data`, over which the examples of each batch are split; None
-        uses one device.
+      mesh: The devices, along an axis `data`, over which the examples of each batch are split, and
+        perhaps a second one, `masks`, over which the masks are. None uses one device.
 
     Raises:
       TypeError: The model is not a `Pretrained`, or a single batch is given.
@@ -265,6 +265,7 @@ class Descent:
       which: The index in `masks` of each mask that was given.
       tokens: The number of tokens that a call computes on all devices together.
       devices: The number of devices that share the examples of a batch.
+      groups: The number of such groups of devices, which share the masks.
       place: A function that moves a batch to the devices.
       replacement: The mean outputs [L, N, H] of the heads with the baseline 'mean', the donors of
         the examples with 'resample', and None with others.
@@ -278,6 +279,7 @@ class Descent:
     which: Int[np.ndarray, ' given']
     tokens: int
     devices: int
+    groups: int
     place: Callable[[Any], Any]
     replacement: Float[np.ndarray, 'L N H'] | Donors | None = None
 
@@ -319,9 +321,13 @@ class Descent:
         if replacement is not None:
             replacement = _checked(config, baseline, replacement)
         params, devices, place = on_devices(pretrained.params, mesh)
+        groups = 1 if mesh is None else mesh.shape.get(MASKS, 1)
+        spread = None
+        if groups > 1:
+            spread = NamedSharding(mesh, PartitionSpec((DATA, MASKS)))
         distinct, which = np.unique(masks, axis=0, return_inverse=True)
         return cls(
-            setting=Setting(config, baseline),
+            setting=Setting(config, baseline, spread),
             embeddings=params['embeddings'],
             layers=layers_of(params),
             classifier={
@@ -329,8 +335,9 @@ class Descent:
             },
             masks=distinct,
             which=which.reshape(-1),
-            tokens=devices * (chunk_tokens or default_chunk_tokens()),
+            tokens=devices * groups * (chunk_tokens or default_chunk_tokens()),
             devices=devices,
+            groups=groups,
             place=place,
             replacement=replacement,
         )
@@ -401,7 +408,7 @@ class Descent:
             raise ValueError(
                 'A masked LM is asked for hidden wordpieces: give the batches of bs.mask_words.'
             )
-        for rows in _pieces(batch, self.tokens, self.devices):
+        for rows in _pieces(batch, self.tokens // self.groups, self.devices):
             for computed, found in one_behind(self._run(_take(batch, rows), members)):
                 yield computed, rows, np.swapaxes(found, 0, 1)[: len(computed)]
 
@@ -491,6 +498,7 @@ class Descent:
         for width in np.unique(widths):
             group = members[widths == width]
             size = _round_up(-(-len(group) // -(-len(group) // most)), most)
+            size = -(-size // self.groups) * self.groups
             for start in range(0, len(group), size):
                 chunk = group[start : start + size]
                 yield chunk, np.resize(chunk, size)

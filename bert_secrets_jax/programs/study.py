@@ -39,7 +39,7 @@ from bert_secrets_jax.data.questions import Question
 from bert_secrets_jax.data.tagged import Tagged
 from bert_secrets_jax.data.tasks import Example, draw
 from bert_secrets_jax.data.treebank import Parse, read_treebank, treebank_sample
-from bert_secrets_jax.devices import SEEDS, make_mesh, parse_axes
+from bert_secrets_jax.devices import MASKS, SEEDS, make_mesh, parse_axes
 from bert_secrets_jax.files import read_record, write_record
 from bert_secrets_jax.finetune.metrics import check_metrics
 from bert_secrets_jax.finetune.outcome import OUTCOME
@@ -1024,6 +1024,7 @@ class Study:
             'baseline': self.config.ablation.baseline,
             'donor_seed': self.config.seed,
             **self.encoding,
+            'mesh': self._mesh_beside(MASKS),
         }
 
     def masked_lm_losses(self, when: str, name: str) -> MaskedLosses:

@@ -1,0 +1,80 @@
+"""Meshes from settings, and work that two axes of eight virtual devices share."""
+
+import jax
+import numpy as np
+import pytest
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.devices import fetch, make_mesh, parse_axes, replicate, split
+from tests.test_processes import checkpoint  # noqa: F401
+from tests.together import assert_same, measured, swept, tuned
+
+
+@pytest.mark.parametrize(
+    ('text', 'axes'),
+    [
+        ('', {}),
+        ('data:8', {'data': 8}),
+        ('data:4, masks:2', {'data': 4, 'masks': 2}),
+        ('data:1,seeds:2', {'data': 1, 'seeds': 2}),
+    ],
+)
+def test_axes(text, axes):
+    assert parse_axes(text) == axes
+
+
+@pytest.mark.parametrize(
+    'text',
+    ['8', 'data', 'data:0', 'masks:2', 'data:2,data:2', 'data:2,heads:2', 'data:2,,', 'data:'],
+)
+def test_axes_that_are_none(text):
+    with pytest.raises(ValueError, match='data'):
+        parse_axes(text)
+
+
+def test_meshes():
+    assert make_mesh({'data': 1}) is None
+    assert dict(make_mesh({}).shape) == {'data': 8}
+    axes = parse_axes('data:2,masks:3')
+    assert dict(make_mesh(axes).shape) == {'data': 6}
+    assert dict(make_mesh(axes, 'masks').shape) == axes
+    # Devices of another kind of group share the examples.
+    assert dict(make_mesh(axes, 'seeds').shape) == {'data': 6}
+    with pytest.raises(ValueError, match='mesh=data:16 needs 16 devices, and there are 8'):
+        make_mesh({'data': 16})
+
+
+def test_arrays_lie_where_they_are_put():
+    mesh = make_mesh({'data': 4})
+    tree = {'a': np.arange(8.0), 'b': np.ones((4, 3))}
+    rows, whole = split(tree, mesh), replicate(tree, mesh)
+    assert rows['a'].addressable_shards[1].data.tolist() == [2, 3]
+    assert whole['a'].is_fully_replicated and len(whole['a'].devices()) == 4
+    for found in (rows, whole, split(tree, None), replicate(tree, None)):
+        jax.tree.map(np.testing.assert_array_equal, fetch(found), tree)
+
+
+@pytest.fixture(scope='module')
+def model(checkpoint):  # noqa: F811
+    return bs.from_pretrained(checkpoint)
+
+
+@pytest.mark.parametrize('baseline', ['uniform', 'resample'])
+def test_masks_along_a_second_axis(model, baseline):
+    mesh = make_mesh(parse_axes('data:2,masks:4'), 'masks')
+    assert_same(swept(model, mesh, None, baseline), swept(model, None, None, baseline))
+
+
+def test_seeds_along_a_second_axis(model, tmp_path):
+    mesh = make_mesh(parse_axes('data:4,seeds:2'), 'seeds')
+    assert_same(tuned(model, mesh, tmp_path / 'a'), tuned(model, None, tmp_path / 'b'))
+
+
+def test_seeds_that_groups_cannot_share(model, tmp_path):
+    mesh = make_mesh(parse_axes('data:2,seeds:3'), 'seeds')
+    with pytest.raises(ValueError, match='2 seeds do not split over 3 groups of devices'):
+        tuned(model, mesh, tmp_path)
+
+
+def test_examples_on_all_devices(model):
+    assert_same(measured(model, make_mesh({})), measured(model, None))
