@@ -103,6 +103,7 @@ def test_several_processes_give_the_numbers_of_one(
     assert_found(tmp_path, count, expected)
 
 
+@pytest.mark.slow
 def test_a_killed_process_ends_all_and_the_same_command_goes_on(
     checkpoint, tmp_path, start, expected
 ):
