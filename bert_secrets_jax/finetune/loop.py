@@ -243,7 +243,7 @@ def train_runs(
     # Told where they lie: constants would lie on one device, which several processes cannot save.
     moments = jax.jit(jax.vmap(optimizer.init), out_shardings=seed_sharding)(stacked)
     state = TrainState(replicate(jnp.int32(0), mesh), stacked, moments)
-    zeros = _zeros_like(stacked, seed_sharding) if at_once else _zeros_like(own[0])
+    zeros = jax.jit(_zeros, out_shardings=seed_sharding)(stacked if at_once else own[0])
     edges = training_lengths(data, config, at_once=at_once)
 
     def examples_in(_) -> int:
@@ -288,11 +288,6 @@ def train_runs(
     return record.history
 
 
-def _zeros_like(tree, sharding=None):
-    """Return zeros that lie on the devices as told."""
-    return jax.jit(lambda tree: jax.tree.map(jnp.zeros_like, tree), out_shardings=sharding)(tree)
-
-
 def _step(bert, optimizer, at_once, state, data, config, step, per_epoch, edges, zeros, sharding):
     """Take one step with every seed; returns the new state, the zeros again, and losses [G].
 
@@ -309,7 +304,7 @@ def _step(bert, optimizer, at_once, state, data, config, step, per_epoch, edges,
     losses = []
     for seed in [None] if at_once else range(len(rows)):
         own = slice(None) if seed is None else slice(seed, seed + 1)
-        gradients, loss = zeros, np.zeros(len(rows[own]), np.float32)
+        gradients, loss = zeros, jnp.zeros(len(rows[own]))
         for batch, labels in micro_batches(data, rows[own], config, edges):
             batch, labels = place((batch, labels), sharding)
             gradients, loss = _add_gradients(
@@ -317,8 +312,7 @@ def _step(bert, optimizer, at_once, state, data, config, step, per_epoch, edges,
             )
         state, zeros = _update(optimizer, state, gradients, seed)
         losses.append(loss)
-    losses = losses[0] if at_once else jnp.concatenate(losses)
-    return state.replace(step=state.step + 1), zeros, losses
+    return state.replace(step=state.step + 1), zeros, jnp.concatenate(losses)
 
 
 def is_due(saved_at: float, took: float) -> bool:
@@ -347,6 +341,10 @@ def _optimizer(config: FinetuneConfig, steps: int) -> optax.GradientTransformati
 
 def _schedule(config: FinetuneConfig, steps: int) -> optax.Schedule:
     return optimizers.make_schedule(config.learning_rate, steps, config.warmup)
+
+
+def _zeros(params):
+    return jax.tree.map(jnp.zeros_like, params)
 
 
 def _stack(*leaves):
