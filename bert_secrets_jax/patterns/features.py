@@ -6,13 +6,16 @@ how much of a map's variance its columns, its diagonals and its texts explain, o
 the logarithm to the brightness that a person sees, and whether a line runs through all thirds of
 the map, as the guideline demands (`docs/pattern_guideline.md`).
 
-Shapes: T positions, K offsets of a key from its query, R thirds, F features.
+Shapes: T positions, R = T + 1 rows, K offsets of a key from its query, G groups of rows, F
+features.
 """
 
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 # Diagonals up to this offset are looked at one by one.
@@ -37,28 +40,29 @@ def features(
       length: The number of tokens.
       first_text: The number of tokens in [CLS] A [SEP]; `length` for a single text.
     """
-    attention = jnp.pad(attention, (0, max(0, _LEAST - len(attention))))
-    places = jnp.arange(len(attention))
-    real = (places < length).astype(jnp.float32)
-    cells = real[:, None] * real[None]
+    more = max(0, _LEAST - len(attention))
+    tokens = _tokens(len(attention) + more, length, first_text)
+    attention = jnp.pad(attention.astype(jnp.float32), ((0, more + 1), (0, more)))
+    n = tokens.n
     # A where, since padding may hold anything.
-    rows = jnp.where(cells > 0, attention.astype(jnp.float32), 0)
-    rows = rows / jnp.maximum(rows.sum(axis=1, keepdims=True), 1e-9)
-    n = length.astype(jnp.float32)
-    text = places < first_text
-    special = ((places == 0) | (places == first_text - 1) | (places == length - 1)) * real
-    bright = rows / jnp.maximum(rows.max(), 1e-9)
-    scales = (
-        jnp.sqrt(rows * n),
-        jnp.log(jnp.maximum(rows * n, _DARK)),
-        bright,
-    )
+    rows = jnp.where(tokens.cells > 0, attention, 0)
+    rows = rows / jnp.maximum(_by_row(rows, tokens), 1e-9)[:, None]
+    peak = jnp.maximum(rows.max(), 1e-9)
+    lines = _near(rows)
+    roots = jnp.sqrt(rows)
+    log = _log(rows, n) * tokens.cells
+    # Beside those of even attention, so that sums of an all but even map are as exact as others.
+    sums = _sums((rows - 1 / n) * tokens.cells, 1 / n, tokens)
+    sums_of_roots = _sums((roots - 1 / jnp.sqrt(n)) * tokens.cells, 1 / jnp.sqrt(n), tokens)
+    sums_of_log = _sums(log, 0.0, tokens)
     return jnp.concatenate(
         [
-            *(_of_scale(each, real, n, text, special) for each in scales),
-            _of_rows(rows, real, n, text, special),
-            _of_brightness(bright, real, n),
-            _of_texts(rows, real, n, text, special),
+            _of_scale(sums_of_roots, jnp.sqrt(n), jnp.sqrt(lines * n), tokens),
+            _of_scale(sums_of_log, 1.0, _log(lines, n), tokens),
+            _of_scale(sums, 1 / peak, lines / peak, tokens),
+            _of_rows(rows, roots, sums, sums_of_roots, tokens),
+            _of_brightness(rows / peak, lines / peak, tokens),
+            _of_texts(rows, log, sums, sums_of_log, tokens),
         ]
     )
 
@@ -70,47 +74,179 @@ def number_of_features() -> int:
     return jax.eval_shape(features, jax.ShapeDtypeStruct((8, 8), jnp.float32), number, number).size
 
 
-def _of_scale(values, real, n, text, special) -> Float[Array, ' F']:
-    """Return how much of the variance columns and diagonals explain, and these themselves."""
-    cells = real[:, None] * real[None]
-    mean = (values * cells).sum() / n**2
-    deviation = jnp.sqrt((jnp.square(values - mean) * cells).sum() / n**2) + 1e-6
-    z = (values - mean) / deviation * cells
-    third = _thirds(real, n)
-    sizes = jnp.maximum(third.sum(axis=1, keepdims=True), 1)
+class _Tokens(NamedTuple):
+    """What all maps of an example share.
 
-    columns = z.sum(axis=0) / n
-    through = (jnp.einsum('RT,TS->RS', third, z, precision=_EXACT) / sizes).min(axis=0)
+    Maps have an empty row more than columns: see `_along_diagonals`.
+
+    Attributes:
+      real: [T] 1 for tokens, 0 for padding.
+      n: [] The number of tokens.
+      first_text: [] The number of tokens in the first text.
+      text: [T] Whether a place is in the first text.
+      special: [T] 1 for the special tokens.
+      cells: [T + 1, T] 1 where both are tokens.
+      groups: [G, T + 1] 1 for the rows of each third of the map, of the first text, and, without
+        special tokens, of each text.
+      offsets: [K] The offset of each diagonal, from the lower left.
+      sizes: [K] Its number of cells.
+      near: [7, T] 1 where a near diagonal has a cell, by the row of the cell.
+    """
+
+    real: Array
+    n: Array
+    first_text: Array
+    text: Array
+    special: Array
+    cells: Array
+    groups: Array
+    offsets: Array
+    sizes: Array
+    near: Array
+
+    @property
+    def thirds(self) -> Array:
+        """[3, T] 1 for the rows of each third."""
+        return self.groups[:3, :-1]
+
+    @property
+    def words(self) -> Array:
+        """[2, T] 1 for the tokens of each text that are not special."""
+        return self.groups[4:, :-1]
+
+    @property
+    def two(self) -> Array:
+        """[] Whether there are two texts."""
+        return jnp.any(self.real * (1 - self.text) > 0)
+
+
+def _tokens(room: int, length, first_text) -> _Tokens:
+    places = jnp.arange(room)
+    real = (places < length).astype(jnp.float32)
+    n = length.astype(jnp.float32)
+    text = places < first_text
+    special = ((places == 0) | (places == first_text - 1) | (places == length - 1)) * real
+    words = real * (1 - special)
+    third = jnp.floor((places + 0.5) / n * 3)
+    offsets = jnp.arange(2 * room) - (room - 1)
+    return _Tokens(
+        real=real,
+        n=n,
+        first_text=first_text,
+        text=text,
+        special=special,
+        cells=jnp.pad(real, (0, 1))[:, None] * real[None],
+        groups=jnp.pad(
+            jnp.concatenate(
+                [
+                    (third[None] == jnp.arange(3)[:, None]) * real[None],
+                    jnp.stack([text * real, words * text, words * (1 - text)]),
+                ]
+            ),
+            ((0, 0), (0, 1)),
+        ),
+        offsets=offsets,
+        sizes=jnp.maximum(n - jnp.abs(offsets), 0),
+        near=_shifted(real) * real[None],
+    )
+
+
+class _Sums(NamedTuple):
+    """Sums over the cells of a map, less those of a constant; all that is linear comes from them.
+
+    Attributes:
+      groups: [G, T] Of each column, over the rows of each group.
+      rows: [T] Of each row.
+      diagonals: [K] Along each diagonal.
+      mean: [] The mean of the cells.
+      deviation: [] Their standard deviation.
+      constant: [] What was taken from each cell.
+    """
+
+    groups: Array
+    rows: Array
+    diagonals: Array
+    mean: Array
+    deviation: Array
+    constant: Array
+
+    @property
+    def columns(self) -> Array:
+        """[T] Of each column."""
+        return self.groups[:3].sum(axis=0)
+
+
+def _sums(values: Float[Array, 'R T'], constant, tokens: _Tokens) -> _Sums:
+    rows = _by_row(values, tokens)[:-1]
+    mean = rows.sum() / tokens.n**2
+    squares = jnp.einsum('TS,TS->', values, values, precision=_EXACT) / tokens.n**2
+    return _Sums(
+        groups=jnp.einsum('GT,TS->GS', tokens.groups, values, precision=_EXACT),
+        rows=rows,
+        diagonals=_along_diagonals(values),
+        mean=mean,
+        deviation=jnp.sqrt(jnp.maximum(squares - mean**2, 0)),
+        constant=constant,
+    )
+
+
+def _by_row(values: Float[Array, 'R T'], tokens: _Tokens) -> Float[Array, ' R']:
+    # As a matrix product, which a CPU does faster than a sum.
+    return jnp.einsum('TS,S->T', values, tokens.real, precision=_EXACT)
+
+
+def _of_scale(sums: _Sums, factor, lines, tokens: _Tokens) -> Float[Array, ' F']:
+    """Return how much of the variance columns and diagonals explain, and these themselves.
+
+    Args:
+      sums: The sums of a map.
+      factor: What its values are multiplied by.
+      lines: [7, T] Its near diagonals, multiplied.
+      tokens: What the maps share.
+    """
+    n, real, offsets, sizes_of = tokens.n, tokens.real, tokens.offsets, tokens.sizes
+    mean = (sums.mean + sums.constant) * factor
+    deviation = sums.deviation * factor + 1e-6
+    # From sums of the map to sums of it in standard deviations.
+    scale = factor / deviation
+    sizes = jnp.maximum(tokens.thirds.sum(axis=1, keepdims=True), 1)
+
+    columns = (sums.columns - n * sums.mean) * real * scale / n
+    thirds = (sums.groups[:3] / sizes - sums.mean) * real[None] * scale
+    # The three have as many rows as there are, unless tokens are fewer than three.
+    through = jnp.where(tokens.thirds.any(axis=1)[:, None], thirds, 0).min(axis=0)
     rest = jnp.maximum(1 - jnp.square(columns).sum() / n, 1e-6)
 
     # Sums along the diagonals of the map, and of what its columns do not explain.
-    offsets, sizes_of = _offsets(n, len(real))
-    sums = _along_diagonals(z)
-    left = sums - _windows(columns, offsets, n)
-    means, left_means = (each / jnp.maximum(sizes_of, 1) for each in (sums, left))
+    along = (sums.diagonals - sums.mean * sizes_of) * scale
+    left = along - _windows(columns, offsets, n)
+    means, left_means = (each / jnp.maximum(sizes_of, 1) for each in (along, left))
     near = jnp.abs(offsets) <= NEAR
-    lines, line_cells = _near(z, real)
-    left_lines = lines - line_cells * _shifted(columns)
-    line_sums = jnp.einsum('RT,KT->RK', third, left_lines, precision=_EXACT)
-    line_sizes = jnp.einsum('RT,KT->RK', third, line_cells, precision=_EXACT)
-    line_means = left_lines.sum(axis=1) / jnp.maximum(line_cells.sum(axis=1), 1)
+    left_lines = ((lines - mean) / deviation - _shifted(columns)) * tokens.near
+    line_sums = jnp.einsum('RT,KT->RK', tokens.thirds, left_lines, precision=_EXACT)
+    line_sizes = jnp.einsum('RT,KT->RK', tokens.thirds, tokens.near, precision=_EXACT)
+    line_means = left_lines.sum(axis=1) / jnp.maximum(tokens.near.sum(axis=1), 1)
     line_through = (line_sums / jnp.maximum(line_sizes, 1)).min(axis=0)
     beside = (jnp.abs(offsets) > NEAR) & (jnp.abs(offsets) <= 8)
 
-    same = cells * (text[:, None] == text[None])
-    share = same.sum() / n**2
-    within = ((z - columns[None]) * same).sum() / jnp.maximum(same.sum(), 1)
-    across = ((z - columns[None]) * (cells - same)).sum() / jnp.maximum((cells - same).sum(), 1)
+    first, text = tokens.groups[3].sum(), tokens.text
+    same = jnp.square(first) + jnp.square(n - first)
+    share = same / n**2
+    own = jnp.where(text, sums.groups[3], sums.columns - sums.groups[3]).sum()
+    # What is left of a map has the mean 0, so what is not within texts is across them.
+    excess = (own - sums.mean * same) * scale - (columns * jnp.where(text, first, n - first)).sum()
+    within = excess / jnp.maximum(same, 1)
+    across = -excess / jnp.maximum(n**2 - same, 1)
     two = share < 1 - 1e-6
     parts = [
         mean,
         jnp.log(deviation),
         1 - rest,
-        jnp.square(z.sum(axis=1) / n).sum() / n,
+        jnp.square((sums.rows / n - sums.mean) * real * scale).sum() / n,
         _top(jnp.where(real > 0, columns, -9.0), 3),
         _top(jnp.where(real > 0, through, -9.0), 2),
         columns[0],
-        jnp.where(special > 0, columns, -9.0).max(),
+        jnp.where(tokens.special > 0, columns, -9.0).max(),
         (jnp.square(means) * sizes_of).sum() / n**2,
         (jnp.square(left_means) * sizes_of).sum() / n**2 / rest,
         (jnp.square(left_means) * sizes_of * (jnp.abs(offsets) <= 2)).sum() / n**2 / rest,
@@ -122,7 +258,7 @@ def _of_scale(values, real, n, text, special) -> Float[Array, ' F']:
         *(
             (each * inside).sum() / (sizes_of * inside).sum()
             for inside in (jnp.abs(offsets) <= jnp.maximum(band * n, 1) for band in _BANDS)
-            for each in (sums, left)
+            for each in (along, left)
         ),
         line_means.max() - (left * beside).sum() / jnp.maximum((sizes_of * beside).sum(), 1),
         jnp.where(two, within - across, 0),
@@ -133,12 +269,13 @@ def _of_scale(values, real, n, text, special) -> Float[Array, ' F']:
     return _joined(parts)
 
 
-def _of_rows(rows, real, n, text, special) -> Float[Array, ' F']:
+def _of_rows(rows, roots, sums: _Sums, sums_of_roots: _Sums, tokens: _Tokens) -> Float[Array, ' F']:
     """Return where the greatest cells of the rows are, how sharp rows are, and how alike."""
+    real, n, special = tokens.real, tokens.n, tokens.special
     places = jnp.arange(len(real))
-    greatest = rows.argmax(axis=1)
-    hit = ((greatest[:, None] == places[None]) * real[:, None]).sum(axis=0) / n
-    elsewhere = (rows * (1 - special)[None]).argmax(axis=1)
+    greatest = _first_greatest(rows)[:-1]
+    elsewhere = _first_greatest(rows * (1 - special)[None])[:-1]
+    hit = (_is_zero(greatest[:, None] - places[None]) * real[:, None]).sum(axis=0) / n
 
     def mean(each):
         return (each * real).sum() / n
@@ -146,21 +283,21 @@ def _of_rows(rows, real, n, text, special) -> Float[Array, ' F']:
     step, other_step = greatest - places, elsewhere - places
     steps = jnp.stack([mean(step == k) for k in range(-NEAR, NEAR + 1)])
     top = _top(hit, 3)
-    same = (text[:, None] == text[None]) * real[:, None] * real[None]
-    entropy = -(rows * jnp.log(jnp.maximum(rows, 1e-9))).sum(axis=1)
+    first = tokens.groups[3].sum()
+    same = jnp.square(first) + jnp.square(n - first)
+    entropy = -(rows * jnp.log(jnp.maximum(rows, 1e-9))).sum(axis=1)[:-1]
     entropy = entropy / jnp.log(jnp.maximum(n, 2))
     # How well one row, or one row that moves with its query, stands for all.
-    roots = jnp.sqrt(rows)
-    typical = roots.sum(axis=0) / n
-    alike = (roots * typical[None]).sum(axis=1) / jnp.maximum(jnp.sqrt((typical**2).sum()), 1e-9)
-    sizes = _offsets(n, len(real))[1]
-    moving = _by_diagonal(roots)
-    moved = moving.sum(axis=0) / jnp.maximum(sizes, 1)
+    typical = jnp.square(sums_of_roots.columns / n + sums_of_roots.constant * real)
+    typical = typical.sum()
+    moved = sums_of_roots.diagonals / jnp.maximum(tokens.sizes, 1)
+    moved = moved + sums_of_roots.constant * (tokens.sizes > 0)
+    columns = sums.columns / n + sums.constant * real
     # Row i has the offsets from -i to n - 1 - i.
     upto = jnp.pad(jnp.cumsum(moved**2), (1, 0))
     begin = len(real) - 1 - places
     size = upto[begin + n.astype(int)] - upto[begin]
-    fits = (moving * moved[None]).sum(axis=1) / jnp.sqrt(jnp.maximum(size, 1e-18))
+    weights = jnp.pad(real / jnp.sqrt(jnp.maximum(size, 1e-18)), (0, 1))
     return _joined(
         [
             top,
@@ -173,57 +310,64 @@ def _of_rows(rows, real, n, text, special) -> Float[Array, ' F']:
                 for each in (step, other_step)
                 for width in (1, jnp.maximum(0.05 * n, 2), 0.15 * n)
             ),
-            mean(text[elsewhere] == text) - same.sum() / n**2,
+            mean((elsewhere < tokens.first_text) == tokens.text) - same / n**2,
             mean(entropy),
             jnp.sqrt(jnp.maximum(mean(entropy**2) - mean(entropy) ** 2, 0)),
-            (rows * special[None]).sum() / n,
-            rows[:, 0].sum() / n,
-            mean(alike),
-            mean(fits),
+            (columns * special).sum(),
+            columns[0],
+            typical / jnp.maximum(jnp.sqrt(typical), 1e-9),
+            (_along_diagonals(roots * weights[:, None]) * moved).sum() / n,
         ]
     )
 
 
-def _of_brightness(bright, real, n) -> Float[Array, ' F']:
+def _of_brightness(bright, lines, tokens: _Tokens) -> Float[Array, ' F']:
     """Return, by level of brightness, how full the map, its columns and its diagonals are."""
-    lines, cells = _near(bright, real)
     parts = []
     for level in _LEVELS:
-        lit = bright > level
+        lit = _is_above(bright, level).sum(axis=0)
+        on_lines = _is_above(lines, level).sum(axis=1)
         parts += [
-            lit.sum() / n**2,
-            _top(lit.sum(axis=0) / n, 2),
-            ((lines > level).sum(axis=1) / jnp.maximum(cells.sum(axis=1), 1)).max(),
+            lit.sum() / tokens.n**2,
+            _top(lit / tokens.n, 2),
+            (on_lines / jnp.maximum(tokens.near.sum(axis=1), 1)).max(),
         ]
     return _joined(parts)
 
 
-def _of_texts(rows, real, n, text, special) -> Float[Array, ' F']:
+def _of_texts(rows, log, sums, sums_of_log, tokens: _Tokens) -> Float[Array, ' F']:
     """Return how much rather a token attends to its own text: log odds, 0 for a single text.
 
     Columns cancel in them, and special tokens are left out, so that neither passes for a block. So
     are, on the second and third measure, cells near the diagonal.
     """
-    places = jnp.arange(len(real))
-    two = jnp.any(real * (1 - text) > 0)
-    words = real * (1 - special)
-    distance = jnp.abs(places[:, None] - places[None])
-    texts = jnp.stack([words * text, words * (1 - text)])
-    log = jnp.log(jnp.maximum(rows * n, _DARK))
-    parts = [jnp.log(n), two, jnp.where(two, (text * real).sum() / n, 1.0)]
-    for width in (-1.0, float(NEAR), jnp.maximum(0.15 * n, 2)):
-        far = distance > width
-        count = jnp.einsum('AT,TS,BS->AB', texts, far * 1.0, texts, precision=_EXACT)
-        for each in (rows * n, log):
-            found = jnp.einsum('AT,TS,BS->AB', texts, each * far, texts, precision=_EXACT)
+    n, two, words = tokens.n, tokens.two, tokens.words
+    rooms = jnp.arange(len(tokens.real) + 1)
+    distance = jnp.abs(rooms[:, None] - rooms[None, :-1])
+
+    def odds(found, count):
+        found = jnp.where(count > 0, found, 0)
+        enough = two & (count.min() > 0)
+        both = found[0, 0] + found[1, 1] - found[0, 1] - found[1, 0]
+        best = jnp.maximum(found[0, 0] - found[0, 1], found[1, 1] - found[1, 0])
+        return [jnp.where(enough, both, 0), jnp.where(enough, best, 0)]
+
+    parts = [jnp.log(n), two, jnp.where(two, tokens.groups[3].sum() / n, 1.0)]
+    for width in (None, float(NEAR), jnp.maximum(0.15 * n, 2)):
+        far = jnp.ones_like(tokens.cells) if width is None else (distance > width) * 1.0
+        texts = tokens.groups[4:]
+        count = jnp.einsum('AT,TS,BS->AB', texts, far, words, precision=_EXACT)
+        for each, of_each in ((rows, sums), (log, sums_of_log)):
+            if width is None:
+                found = jnp.einsum('AS,BS->AB', of_each.groups[4:], words, precision=_EXACT)
+                found = found + count * of_each.constant
+            else:
+                of_text = jnp.einsum('TS,BS->TB', each * far, words, precision=_EXACT)
+                found = jnp.einsum('AT,TB->AB', texts, of_text, precision=_EXACT)
             found = found / jnp.maximum(count, 1)
-            if each is not log:
-                found = jnp.log(jnp.maximum(found, 1e-3))
-            found = jnp.where(count > 0, found, 0)
-            enough = two & (count.min() > 0)
-            odds = found[0, 0] + found[1, 1] - found[0, 1] - found[1, 0]
-            best = jnp.maximum(found[0, 0] - found[0, 1], found[1, 1] - found[1, 0])
-            parts += [jnp.where(enough, odds, 0), jnp.where(enough, best, 0)]
+            if each is rows:
+                found = jnp.log(jnp.maximum(found * n, 1e-3))
+            parts += odds(found, count)
     return _joined(parts)
 
 
@@ -231,23 +375,29 @@ def _joined(parts) -> Float[Array, ' F']:
     return jnp.concatenate([jnp.atleast_1d(jnp.asarray(part, jnp.float32)) for part in parts])
 
 
-def _thirds(real, n) -> Float[Array, 'R T']:
-    """Return 1 for the rows of each third of the map, 0 elsewhere."""
-    third = jnp.floor((jnp.arange(len(real)) + 0.5) / n * 3)
-    return (third[None] == jnp.arange(3)[:, None]) * real[None]
+def _log(values, n):
+    return jnp.log(jnp.maximum(values * n, _DARK))
 
 
-def _offsets(n, room: int):
-    """Return the offset of each diagonal [K], from the lower left, and its number of cells [K]."""
-    offsets = jnp.arange(2 * room) - (room - 1)
-    return offsets, jnp.maximum(n - jnp.abs(offsets), 0)
+# Comparisons by arithmetic: on a CPU, XLA sums these at a third of the time of booleans.
+def _is_above(values, level):
+    """Return 1.0 where values are above a level, 0.0 elsewhere; none is 1 or more away from it."""
+    return jnp.ceil(values - level)
 
 
-def _by_diagonal(values: Float[Array, 'T T']) -> Float[Array, 'T K']:
-    """Move each row so that a diagonal becomes a column."""
-    room = len(values)
-    wide = jnp.pad(values, ((0, 0), (room - 1, 0)))
-    return jnp.pad(wide.reshape(-1), (0, room)).reshape(room, 2 * room)
+def _is_zero(whole):
+    """Return 1.0 where whole numbers are 0, 0.0 elsewhere."""
+    return jnp.maximum(1 - jnp.abs(whole), 0.0)
+
+
+def _first_greatest(values: Float[Array, 'R T']) -> Float[Array, ' R']:
+    """Return the place of the greatest value of each row, the first of several: `argmax`.
+
+    Values are shares, so that no two differ by more than 1.
+    """
+    room = values.shape[1]
+    is_greatest = 1 + jnp.floor(values - values.max(axis=1, keepdims=True))
+    return room - (is_greatest * (room - jnp.arange(room))[None]).max(axis=1)
 
 
 def _windows(columns, offsets, n) -> Float[Array, ' K']:
@@ -267,8 +417,17 @@ def _top(values: Float[Array, ' T'], count: int) -> Float[Array, ' {count}']:
     return jnp.stack(found)
 
 
-def _along_diagonals(values: Float[Array, 'T T']) -> Float[Array, ' K']:
-    return _by_diagonal(values).sum(axis=0)
+def _along_diagonals(values: Float[Array, 'R T']) -> Float[Array, ' K']:
+    """Return the sum along each diagonal, from the lower left; the last one has no cell.
+
+    Read in rows that are one cell longer, which an empty row at the end fills up, each column holds
+    one diagonal of the upper triangle and one of the lower.
+    """
+    room = values.shape[1]
+    both = values.reshape(room, room + 1)
+    upper = both * (np.arange(room + 1)[None] < room - np.arange(room)[:, None]).astype(np.float32)
+    of_both, of_upper = both.sum(axis=0), upper.sum(axis=0)
+    return jnp.concatenate([(of_both - of_upper)[2:], of_upper])
 
 
 def _shifted(values: Float[Array, ' T']) -> Float[Array, 'K T']:
@@ -277,8 +436,10 @@ def _shifted(values: Float[Array, ' T']) -> Float[Array, 'K T']:
     return jnp.stack([padded[k : k + len(values)] for k in range(2 * NEAR + 1)])
 
 
-def _near(values, real):
-    """Return the near diagonals [K, T], by the row of each cell, and 1 where there is a cell."""
-    padded = jnp.pad(values, ((0, 0), (NEAR, NEAR)))
-    lines = jnp.stack([jnp.diagonal(padded, k) for k in range(2 * NEAR + 1)])
-    return lines, _shifted(real) * real[None]
+def _near(values: Float[Array, 'R T']) -> Float[Array, 'K T']:
+    """Return the near diagonals, by the row of each cell; 0 beyond the ends."""
+    room = values.shape[1]
+    rows = np.arange(room)[None]
+    columns = rows + np.arange(-NEAR, NEAR + 1)[:, None]
+    inside = (columns >= 0) & (columns < room)
+    return jnp.where(inside, values[rows, np.clip(columns, 0, room - 1)], 0)

@@ -16,11 +16,13 @@ from bert_secrets_jax.patterns import train
 from bert_secrets_jax.patterns.classifier import (
     Classifier,
     classify,
+    judge,
     load_classifier,
     pattern_change,
     pattern_comparisons,
     pattern_statistics,
     save_classifier,
+    standardised,
 )
 from bert_secrets_jax.patterns.cnn import CLASSES, image
 from bert_secrets_jax.patterns.features import features, number_of_features
@@ -475,6 +477,34 @@ def test_the_shipped_classifier_fits_the_shipped_labels():
     np.testing.assert_array_equal(
         classifier.confusions.sum(axis=(0, 2)), np.bincount(labels, minlength=len(CLASSES))
     )
+
+
+def test_the_features_are_those_that_the_shipped_weights_were_fitted_to():
+    """However they are computed: the classifier keeps those of its maps, as they were then."""
+    classifier = load_classifier()
+    maps, _ = read_annotated()
+    chosen = np.arange(0, len(maps), 8)
+    seen = train.features_of(maps.take(chosen))
+    found = standardised(seen, classifier.center, classifier.scale)
+    known = classifier.known[chosen]
+    # Where columns explain nearly all of a map, what is left of it is a difference of two sums.
+    np.testing.assert_allclose(found, known, 0, 0.02)
+    assert np.abs(found - known).mean() < 1e-5
+    then = judge(classifier, known * classifier.scale + classifier.center)
+    now = judge(classifier, seen)
+    np.testing.assert_array_equal(now[:, :-1].argmax(axis=1), then[:, :-1].argmax(axis=1))
+    np.testing.assert_allclose(now, then, 0, 0.005)
+
+
+@pytest.mark.parametrize('length', [3, 9, 20])
+def test_an_even_map_has_no_pattern(length):
+    """Its features are sums that cancel: rounding must not become a column or a diagonal."""
+    seen = features(jnp.full((20, 20), 1 / 20), jnp.asarray(length), jnp.asarray(2))
+    # A deviation below a millionth counts as one, on each of three scales.
+    assert np.isfinite(seen).all()
+    number = (number_of_features() - 61) // 3
+    for scale in range(3):
+        np.testing.assert_allclose(np.exp(seen[scale * number + 1]), 1e-6, rtol=0.5)
 
 
 @pytest.mark.slow
