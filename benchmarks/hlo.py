@@ -217,7 +217,7 @@ class Module:
 
     def bytes(self, computation: Computation, each: Instruction) -> int:
         """Return the bytes of main memory that an instruction reads and writes."""
-        if each.opcode in _FREE or each.opcode.endswith('-done'):
+        if each.opcode in _FREE or each.opcode.endswith('-done') or 'AllocateBuffer' in each.rest:
             return 0
         if each.opcode.endswith('-start'):
             # An array and its copy, or the slice of it that is copied.

@@ -59,6 +59,8 @@ def mesh_of(machine: Machine) -> Mesh:
     os.environ.setdefault('TPU_SKIP_MDS_QUERY', '1')
     os.environ.setdefault('TPU_WORKER_HOSTNAMES', 'localhost')
     os.environ.setdefault('TPU_ACCELERATOR_TYPE', 'none')
+    # No chip is taken, so other processes may compile too.
+    os.environ.setdefault('ALLOW_MULTIPLE_LIBTPU_LOAD', '1')
     try:
         importlib.metadata.version('libtpu')
     except importlib.metadata.PackageNotFoundError as error:
