@@ -41,7 +41,8 @@ def head_divergences(attentions: Maps, marks: Marks) -> Result:
     middle = jax.lax.map(from_others, jnp.arange(size))
     apart = middle - (entropies[:, None] + entropies[others % size]) / 2
     # Rounding makes a divergence of 0 a little less at times.
-    found = jnp.maximum(jnp.einsum('HGT,T->HG', apart, token) / count, 0)
+    total = jnp.einsum('HGT,T->HG', apart, token, precision=jax.lax.Precision.HIGHEST)
+    found = jnp.maximum(total / count, 0)
     values = jnp.zeros((size, size)).at[jnp.arange(size)[:, None], others % size].set(found)
     return jnp.maximum(values, values.T).reshape(layers, heads, size), token.sum()
 

@@ -145,6 +145,6 @@ def by_type(gradients: Maps, marks: Marks) -> Result:
     # As product and sum XLA makes it part of the loop over the maps.
     received = (gradients * token[None, None, :, None]).sum(axis=-2)
     sizes = types.sum(axis=-1)
-    total = jnp.einsum('LNS,FS->LNF', received, types)
+    total = jnp.einsum('LNS,FS->LNF', received, types, precision=jax.lax.Precision.HIGHEST)
     means = total / jnp.maximum(sizes * token.sum(), 1)[None, None]
     return means, (sizes > 0).astype(jnp.float32)

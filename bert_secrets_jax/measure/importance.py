@@ -150,7 +150,8 @@ def token_gradients(loss: Loss):
             return jnp.where(batch.example >= 0, loss(output, batch), 0).sum(), output.attentions
 
         gradients, maps = jax.grad(total, has_aux=True)(jnp.zeros((rows, *heads, length, length)))
-        return jnp.einsum('BLNTS,BLNTS->BLNT', maps, gradients)[..., None]
+        exact = jax.lax.Precision.HIGHEST
+        return jnp.einsum('BLNTS,BLNTS->BLNT', maps, gradients, precision=exact)[..., None]
 
     return maps_of
 

@@ -39,6 +39,8 @@ from bert_secrets_jax.data.annotation import NOTEBOOK, RANDOM
 from bert_secrets_jax.data.encoding import WORD
 from bert_secrets_jax.measure.words import word_maps
 
+# Float32 on every device: by default a GPU rounds to TF32, and a TPU to bfloat16.
+_EXACT = jax.lax.Precision.HIGHEST
 Maps = Float[Array, 'L N T S']
 Links = Int[Array, 'P 3']
 # One name, or several whose values are stacked: compiled once for all.
@@ -132,7 +134,7 @@ def to_special(attentions: Maps, marks: Marks) -> Result:
     """Attention to [CLS] and all [SEP] together, averaged over query tokens."""
     score = _mean_over_queries(attentions, marks['token'])
     special = (marks['cls'] | marks['sep']).astype(score.dtype)
-    return jnp.einsum('LNS,S->LN', score, special), jnp.float32(1)
+    return jnp.einsum('LNS,S->LN', score, special, precision=_EXACT), jnp.float32(1)
 
 
 @functools.cache
@@ -476,11 +478,24 @@ def _product(before: Maps, after: Maps) -> Float[Array, 'L N']:
 
 
 def _at_offset(attentions: Maps, marks: Marks, offset: int) -> Result:
+    # A TPU would transpose all maps to take few of their cells, and a CPU is slow to read them all.
+    received = jax.lax.platform_dependent(
+        attentions,
+        cpu=functools.partial(_taken_diagonal, offset=offset),
+        default=functools.partial(_summed_diagonal, offset=offset),
+    )
+    return _over_queries(received, marks['token'])
+
+
+def _taken_diagonal(attentions: Maps, offset: int) -> Float[Array, 'L N T']:
     diagonal = jnp.diagonal(attentions, offset, axis1=-2, axis2=-1)
     # The diagonal above the main one starts at query 0, the one below it at query 1.
-    before, after = max(-offset, 0), max(offset, 0)
-    received = jnp.pad(diagonal, ((0, 0), (0, 0), (before, after)))
-    return _over_queries(received, marks['token'])
+    return jnp.pad(diagonal, ((0, 0), (0, 0), (max(-offset, 0), max(offset, 0))))
+
+
+def _summed_diagonal(attentions: Maps, offset: int) -> Float[Array, 'L N T']:
+    cells = jnp.eye(*attentions.shape[-2:], offset, dtype=bool)
+    return jnp.where(cells[None, None], attentions, 0).sum(axis=-1)
 
 
 def _ordinary(marks: Marks) -> Bool[Array, ' T']:
@@ -515,7 +530,7 @@ def _entropies(rows: Float[Array, 'L N *T S']) -> Float[Array, 'L N *T']:
 
 
 def _over_queries(values: Float[Array, 'L N T'], token: Bool[Array, ' T']) -> Result:
-    total = jnp.einsum('LNT,T->LN', values, token.astype(values.dtype))
+    total = jnp.einsum('LNT,T->LN', values, token.astype(values.dtype), precision=_EXACT)
     return total / jnp.maximum(token.sum(), 1), jnp.float32(1)
 
 

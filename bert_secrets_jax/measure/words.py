@@ -46,9 +46,10 @@ def word_maps(
         count = int(np.max(words, initial=-1)) + 1
     maps = jnp.asarray(maps)
     member = jax.nn.one_hot(jnp.asarray(words), count, dtype=maps.dtype)
-    to_words = jnp.einsum('...TS,SW->...TW', maps, member)
+    exact = jax.lax.Precision.HIGHEST
+    to_words = jnp.einsum('...TS,SW->...TW', maps, member, precision=exact)
     share = member / jnp.maximum(member.sum(axis=0, keepdims=True), 1)
-    return jnp.einsum('TV,...TW->...VW', share, to_words)
+    return jnp.einsum('TV,...TW->...VW', share, to_words, precision=exact)
 
 
 def named_words(encoded: Encoded, example: int, texts: tuple[str, str | None]) -> list[str]:
