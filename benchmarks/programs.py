@@ -271,8 +271,15 @@ def train_gradients(setup: Setup) -> Program:
     numbers = jax.ShapeDtypeStruct((seeds,), jnp.uint32)
     keys = jax.eval_shape(loop.keys_of_step, numbers, 0)
     return Program(
-        loop._gradients,
-        (setup.bert, True, params, *setup.split((rows, labels, keys, counts))),
+        loop._add_gradients,
+        (
+            setup.bert,
+            params,
+            params,
+            setup.split(counts),
+            None,
+            *setup.split((rows, labels, keys, counts)),
+        ),
     )
 
 
@@ -282,7 +289,7 @@ def train_update(setup: Setup) -> Program:
     optimizer = make_optimizer('adamw', lambda step: 5e-5, weight_decay=0.01, clip=1.0)
     moments = setup.split(jax.eval_shape(jax.vmap(optimizer.init), params))
     step = setup.whole(jax.ShapeDtypeStruct((), jnp.int32))
-    return Program(loop._update, (optimizer, loop.TrainState(step, params, moments), params))
+    return Program(loop._update, (optimizer, loop.TrainState(step, params, moments), params, None))
 
 
 PROGRAMS: Mapping[str, Callable[[Setup], Program]] = types.MappingProxyType(
