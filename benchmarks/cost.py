@@ -33,7 +33,7 @@ _HERE = flags.DEFINE_bool('here', False, 'Measure on this machine instead.')
 _ROUNDS = flags.DEFINE_integer('rounds', 5, 'Interleaved runs, of which the median counts.')
 
 PAGE = pathlib.Path(__file__).parents[1] / 'docs' / 'scaling.md'
-RESULTS = pathlib.Path(__file__).parent / 'results'
+RESULTS = pathlib.Path(__file__).parent / 'results' / 'compiled'
 EXAMPLES, LENGTH = 1_000_000, 128
 # A map and a parameter are float32 whatever the products are.
 _FLOAT = 4

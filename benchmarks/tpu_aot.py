@@ -44,7 +44,7 @@ _MASKS = flags.DEFINE_integer('masks', 8, 'Masks in one call of a sweep.')
 _MICRO_BATCH = flags.DEFINE_integer('micro_batch', 32, 'Examples of a seed in a training step.')
 _DATE = flags.DEFINE_string('date', None, 'Day in the name of the files; today by default.')
 
-RESULTS = pathlib.Path(__file__).parent / 'results'
+RESULTS = pathlib.Path(__file__).parent / 'results' / 'compiled'
 # The start of what the compiler says of a program that does not fit.
 _TOO_LARGE = 'RESOURCE_EXHAUSTED'
 
