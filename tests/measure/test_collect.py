@@ -205,7 +205,7 @@ def test_links_and_places_in_one_pass(pretrained, tokenizer, examples):
         'counted': statistics.attention_of_links('link', among='token'),
         'places': stream.Reduction(statistics.attention_at_places(), Listed),
     }
-    batches = encode_all(tokenizer, examples, tokens_per_batch=120)
+    batches = encode_all(tokenizer, examples, tokens_per_batch=120, buckets=(8, 16))
     assert len({batch.example.shape for batch in batches}) > 1
     assert any((batch.example < 0).any() for batch in batches)
     marked = with_links(batches, links, places)
