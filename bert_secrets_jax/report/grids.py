@@ -122,8 +122,9 @@ def traced(
             if same.all(axis=1).any() and not np.isnan(values).all():
                 rows, times = places[same.all(axis=1).argmax()], factor
                 break
-        traces.append({**each, 'rows': rows, 'times': times})
-    return {**figure, 'panels': traces}
+        traces.append(dict(sorted({**each, 'rows': rows, 'times': times}.items())))
+    # In one order, whether the figure was drawn now or read again.
+    return dict(sorted({**figure, 'panels': traces}.items()))
 
 
 def _known(
