@@ -157,6 +157,7 @@ def test_your_own_table_from_the_command_line(checkpoint, tmp_path):
         'What heads move, beside what they look at',
         'Roles of heads',
         'Maps of example sentences',
+        'The names in the lines of Python',
     ]
     frames = bs.read_results(tmp_path / 'out')
     assert frames['special_tokens_heads']['examples'].unique().tolist() == [2]
