@@ -291,6 +291,7 @@ class Ablation(Result):
                 estimate=100 * float(found.difference[index]),
                 low=100 * float(found.low[index]),
                 high=100 * float(found.high[index]),
+                p=float(found.holm[index]),
                 template=(
                     '{words} {disabled}: {estimate:+.2f} points of {metric} ({low:+.2f} to '
                     '{high:+.2f}, p = {p:.2g}, corrected {corrected:.2g}).'
@@ -310,6 +311,7 @@ class Ablation(Result):
                 estimate=average,
                 low=low,
                 high=high,
+                null=0.0,
                 template='Losing a random head changes {metric} by {estimate:+.2f} points on '
                 'average ({low:+.2f} to {high:+.2f}).',
                 numbers={'metric': metric},

@@ -247,6 +247,7 @@ class AblationOverSeeds(Result):
                 estimate=average,
                 low=low,
                 high=high,
+                null=0.0,
                 template='Losing a random head changes {metric} by {estimate:+.2f} points on '
                 'average {over} ({low:+.2f} to {high:+.2f} for {population}).',
                 numbers=shared | {'population': found.average.population},
@@ -324,6 +325,7 @@ class AblationOverSeeds(Result):
             estimate=100 * float(first.mean[index]),
             low=100 * float(first.low[index]),
             high=100 * float(first.high[index]),
+            p=float(max(first.holm[index], first.max_t[index])),
             template=(
                 '{words} {disabled} {over}: {estimate:+.2f} points of {metric} ({low:+.2f} to '
                 '{high:+.2f} for {population}{several}){alone}. It is the extreme one of {tests}, '

@@ -196,6 +196,7 @@ class Clusters(Result):
             unit='nats',
             sample=len(self.positions),
             source=SOURCE,
+            p=layers.p_value,
             template=(
                 'Heads of one layer are {verdict} than heads of different layers: a divergence '
                 'of {within:.3f} nats per token against {between:.3f} (p = {p:.2g}, random '

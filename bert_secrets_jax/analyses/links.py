@@ -156,6 +156,7 @@ def finding_of(title: str, test: LinkTest, source: str) -> Finding:
         unit=UNIT,
         sample=int(test.table.count),
         source=source,
+        p=float(test.familywise[top]),
         template=(
             'From {title}: {head} attends most along the link ({estimate:.3f} in '
             '{sample:example|examples}): {compared}; {real} of {heads} heads '

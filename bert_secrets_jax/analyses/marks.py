@@ -147,6 +147,12 @@ def of_classes(
                 none='Fine-tuning changes the most frequent pattern of no head.',
             )
         )
+        found.append(
+            made(
+                'pattern', 'colour', names[1], sentences[1], most[1], rank=PATTERN,
+                model=list(shares)[1],
+            )
+        )  # fmt: skip
     return found
 
 

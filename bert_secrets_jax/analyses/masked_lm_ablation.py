@@ -222,6 +222,7 @@ class MaskedLMAblation(Result):
                 estimate=float(found.difference[index]),
                 low=float(found.low[index]),
                 high=float(found.high[index]),
+                p=float(found.corrected[index]),
                 template=(
                     '{words} {disabled} (the model {when}): {estimate:+.4f} nats of loss '
                     '({low:+.4f} to {high:+.4f}, p = {p:.2g}, corrected {corrected:.2g}).'

@@ -345,6 +345,7 @@ class Probing(Result):
             estimate=estimate,
             low=low,
             high=high,
+            null=0.0,
             unit='points',
             sample=len(self.words),
             sample_of='sentences',

@@ -305,6 +305,7 @@ class SyntaxHeads(Result):
             sample=int(dev.links[place]),
             sample_of='links',
             source=SOURCE,
+            p=float(self.corrected[place]),
             template=(
                 '{Relation}, {head} ({way}) finds {estimate:.1%} '
                 f'({"{low:.1%} to {high:.1%} " if known else ""}of {{sample:,}} links), the best '

@@ -22,7 +22,10 @@ def planes(
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(7.6, 3.7), layout='constrained')
         by_layer, by_kind = figure.subplots(1, 2, sharex=True, sharey=True)
-        points = by_layer.scatter(*positions.T, c=layers, cmap='viridis', s=16)
+        # The ends of the colours are nearly those of a dark and of a light page; the edge is not.
+        points = by_layer.scatter(
+            *positions.T, c=layers, cmap='viridis', s=18, edgecolors='0.5', linewidths=0.8
+        )
         bar = figure.colorbar(points, ax=by_layer, label='layer', shrink=0.9, pad=0.01)
         bar.set_ticks(np.unique(layers))
         for index, kind in enumerate(order):

@@ -6,20 +6,28 @@ It is made from what all results have (`runs.result.HeadMarks`, `Badge`), and kn
 import collections
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from bert_secrets_jax.names import head_name, visible
 from bert_secrets_jax.report.templates import render
-from bert_secrets_jax.runs.result import Badge, HeadMarks, Result
+from bert_secrets_jax.runs.result import Badge, Finding, HeadMarks, Result
 
 # Fills on which black can be read, which people with colour blindness can tell apart (Paul Tol's
-# light scheme); more marks share the last one, which says no more than that there is something.
+# light scheme without its grey, which heads without a mark have); where they run out, they come
+# again with another pattern. Each mark has a letter, too.
 FILLS = (
     '#77aadd', '#ee8866', '#eedd88', '#ffaabb', '#99ddff', '#44bb99', '#bbcc33', '#aaaa00',
-    '#dddddd',
 )  # fmt: skip
+PATTERNS = ('', 'striped', 'dotted', 'barred')
+_LETTERS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
+# So many findings are told above all heads, if the hypothesis that there is nothing to find has at
+# most this p-value. What is less likely than one in a thousand is not told apart: the p-values of
+# permutations end there, and no others are that exact.
+_TOLD, _LEVEL, _EXACT = 3, 0.05, 0.001
 ALL = 'what it mostly does'
+_AS_IT_IS = 'as it is'
 # So many kinds of heads are named in the sentence about all.
 _NAMED = 5
 
@@ -42,11 +50,12 @@ class Drawn:
     """How marks are drawn, which is the same in all atlases that are read beside each other.
 
     Attributes:
-      fills: By the title of a view, the place in `FILLS` of each mark, in the order of the legend.
+      fills: The number of each mark, from 0 in the order of the legend, which gives it a fill, a
+        pattern and a letter.
       rings: The marks that are drawn as rings, in the order of the kinds of rings.
     """
 
-    fills: Mapping[str, Mapping[str, int]]
+    fills: Mapping[str, int]
     rings: tuple[str, ...]
 
 
@@ -56,22 +65,23 @@ def drawn_alike(models: Iterable[Sequence[Result]]) -> Drawn:
     Args:
       models: The results of each model.
     """
-    counts: dict[str, collections.Counter] = {}
+    counts: collections.Counter = collections.Counter()
+    rest: collections.Counter = collections.Counter()
     rings = set()
     for results in models:
         marks = [each for result in results for each in result.head_marks()]
-        for view in _views(marks) if marks else ():
-            found = counts.setdefault(view.title, collections.Counter())
-            found.update(mark for mark in view.marks.ravel().tolist() if mark)
+        if not marks:
+            continue
+        first, *others = _views(marks)
+        others += [view for pair in _pairs(marks) for view in pair.values()]
+        counts.update(filter(None, first.marks.ravel().tolist()))
+        for view in others:
+            rest.update(filter(None, view.marks.ravel().tolist()))
         ring = _first(marks, 'ring')
         rings |= set(_kinds(ring)) if ring is not None else set()
-    fills = {
-        title: {
-            name: min(at, len(FILLS) - 1)
-            for at, name in enumerate(sorted(found, key=lambda name: (-found[name], name)))
-        }
-        for title, found in counts.items()
-    }
+    # Those that are seen first have the plain colours.
+    order = sorted(counts | rest, key=lambda name: (-counts[name], -rest[name], name))
+    fills = {name: number for number, name in enumerate(order)}
     return Drawn(fills, tuple(sorted(rings, reverse=True)))
 
 
@@ -104,16 +114,11 @@ def atlas(results: Sequence[Result], *, prefix: str = '', drawn: Drawn | None = 
         'views': [
             {
                 'title': visible(view.title),
-                'legend': [
-                    [visible(mark), FILLS[fill], int((view.marks == mark).sum())]
-                    for mark, fill in drawn.fills[view.title].items()
-                    if (view.marks == mark).any()
-                ],
+                'legend': _legend(view, drawn),
                 'marks': [visible(mark) for mark in view.marks.ravel()],
             }
             for view in views
         ],
-        'sentences': said.ravel().tolist(),
     }
     badges: dict[str, list[Badge]] = {}
     for each in (badge for result in results for badge in result.badges()):
@@ -121,12 +126,33 @@ def atlas(results: Sequence[Result], *, prefix: str = '', drawn: Drawn | None = 
     return render(
         'atlas.html',
         heads=(prefix, *shapes.pop()),
-        told=told(marks),
+        told=most_certain(results),
+        counted=told(marks),
+        pairs=[_drawn_pair(pair, marks, drawn) for pair in _pairs(marks)],
         badges=badges,
         grid=_grid(views[0], drawn, ring, corner, said),
         rings=_rings(drawn, ring, corner),
         data=data,
     )
+
+
+def most_certain(results: Sequence[Result]) -> list[str]:
+    """Return the sentences of the findings with the greatest evidence, those of greatest first.
+
+    Evidence is the p-value of the hypothesis that there is nothing to find, after correction for
+    what the finding was chosen from, and then the size of the sample. A question that does not ask
+    whether there is something, such as how much attention a token gets, has none.
+
+    Args:
+      results: The results of one model.
+    """
+    findings = [each for result in results for each in result.findings() if not each.warning]
+    found = sorted((each for each in findings if each.evidence <= _LEVEL), key=_doubt)
+    return [each.sentence for each in found[:_TOLD]]
+
+
+def _doubt(finding: Finding) -> tuple[float, int]:
+    return (max(finding.evidence, _EXACT), -finding.sample)
 
 
 def told(marks: Sequence[HeadMarks]) -> list[str]:
@@ -178,27 +204,93 @@ def _rank(marks: HeadMarks) -> int:
     return marks.rank
 
 
-def _colours(marks: Sequence[HeadMarks]) -> list[HeadMarks]:
-    return sorted((each for each in marks if each.drawn == 'colour'), key=_rank)
+def _colours(marks: Sequence[HeadMarks], model: str = '') -> list[HeadMarks]:
+    mine = (each for each in marks if each.drawn == 'colour' and each.model == model)
+    return sorted(mine, key=_rank)
+
+
+def _together(colours: Sequence[HeadMarks]) -> np.ndarray:
+    """Return the mark [L, N] of each head, that of the lowest rank."""
+    found = np.full(colours[0].marks.shape, '', object)
+    for each in reversed(colours):
+        found = np.where(each.marks != '', each.marks, found)
+    return found
 
 
 def _views(marks: Sequence[HeadMarks]) -> list[View]:
     """Return the views: of all results together, and of each that has colours by itself."""
     colours = _colours(marks)
-    together = np.full(marks[0].marks.shape, '', object)
-    for each in reversed(colours):
-        together = np.where(each.marks != '', each.marks, together)
-    found = [View(ALL, together)]
-    if len(colours) > 1:
-        found += [View(each.title, each.marks) for each in colours]
+    if not colours:
+        return [View(ALL, np.full(marks[0].marks.shape, '', object))]
+    found = [View(ALL, _together(colours))]
+    # Several results may have marks of one title, such as the links of relations and of frames.
+    titles = list(dict.fromkeys(each.title for each in colours))
+    if len(titles) > 1:
+        found += [_view(colours, title) for title in titles]
     return found
 
 
-def _sentences(marks: Sequence[HeadMarks]) -> np.ndarray:
+def _view(colours: Sequence[HeadMarks], title: str) -> View:
+    return View(title, _together([each for each in colours if each.title == title]))
+
+
+def _pairs(marks: Sequence[HeadMarks]) -> list[dict[str, View]]:
+    """Return what the model as it is and others have in common: for each title, views by model."""
+    others = list(dict.fromkeys(each.model for each in marks if each.model))
+    before = _colours(marks)
+    pairs = []
+    for title in dict.fromkeys(each.title for each in before):
+        after = {
+            name: _view(_colours(marks, name), title)
+            for name in others
+            if any(each.title == title for each in _colours(marks, name))
+        }
+        if after:
+            pairs.append({_AS_IT_IS: _view(before, title), **after})
+    return pairs
+
+
+def _drawn_pair(
+    pair: Mapping[str, View], marks: Sequence[HeadMarks], drawn: Drawn
+) -> dict[str, Any]:
+    """Return what the page shows of the views of several models, which have one legend."""
+    title = next(iter(pair.values())).title
+    both = View(title, np.concatenate([view.marks for view in pair.values()]))
+    grids = {}
+    for name, view in pair.items():
+        model = '' if name == _AS_IT_IS else name
+        said = _sentences([each for each in _colours(marks, model) if each.title == title], model)
+        grids[name] = _grid(view, drawn, None, None, said)
+    return {'title': title, 'grids': grids, 'legend': _legend(both, drawn)}
+
+
+def _legend(view: View, drawn: Drawn) -> list[tuple[str, str, int, str, str]]:
+    """Return each mark of a view with its fill, how many heads have it, its pattern and letter."""
+    return [
+        (
+            visible(mark),
+            FILLS[number % len(FILLS)],
+            int((view.marks == mark).sum()),
+            *_pattern(number),
+        )
+        for mark, number in drawn.fills.items()
+        if (view.marks == mark).any()
+    ]
+
+
+def _pattern(number: int) -> tuple[str, str]:
+    """Return the pattern and the letter of a mark."""
+    return (
+        PATTERNS[number // len(FILLS) % len(PATTERNS)],
+        _LETTERS[number % len(_LETTERS)],
+    )
+
+
+def _sentences(marks: Sequence[HeadMarks], model: str = '') -> np.ndarray:
     """Return all that is said of each head [L, N], what is most particular first."""
     said = np.full(marks[0].marks.shape, '', object)
     others = [each for each in marks if each.drawn != 'colour']
-    for each in (*_colours(marks), *sorted(others, key=_rank)):
+    for each in (*_colours(marks, model), *sorted(others, key=_rank)):
         for head in np.ndindex(said.shape):
             said[head] = f'{said[head]} {visible(each.sentences[head])}'.strip()
     return said
@@ -208,7 +300,7 @@ def _grid(
     view: View, drawn: Drawn, ring: HeadMarks | None, corner: HeadMarks | None, said: np.ndarray
 ) -> list[list[dict[str, str]]]:
     """Return the rows of the grid, which can be read without the script of the page."""
-    fills = drawn.fills[view.title]
+    fills = drawn.fills
 
     def cell(layer: int, head: int) -> dict[str, str]:
         place, name = (layer, head), head_name(layer, head)
@@ -219,13 +311,16 @@ def _grid(
             kinds.append(f'ring{drawn.rings.index(ring.marks[place])}')
         if corner is not None and corner.marks[place]:
             kinds.append('corner')
+        if mark and _pattern(fills[mark])[0]:
+            kinds.append(_pattern(fills[mark])[0])
         return {
             'name': name,
             'kinds': ' '.join(kinds),
             'label': ', '.join(filter(None, [name, mark, *others])),
             'said': f'{name}: {said[place]}',
             'mark': mark,
-            'fill': FILLS[fills[mark]] if mark else '',
+            'fill': FILLS[fills[mark] % len(FILLS)] if mark else '',
+            'letter': _pattern(fills[mark])[1] if mark else '',
         }
 
     layers, heads = view.marks.shape

@@ -46,3 +46,28 @@ function ink(colour) {
     value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? '#000' : '#fff';
 }
+
+const shown = value => value === null ? '–'
+  : value === 0 ? '0' : Math.abs(value) >= 0.001 && Math.abs(value) < 10000
+    ? String(Number(value.toPrecision(4))) : value.toExponential(2);
+// As it fits into a cell.
+const brief = value => value === null ? '' : value === 0 ? '0' : Math.abs(value) >= 100
+  ? String(Math.round(value)) : Math.abs(value) >= 0.001 ? value.toPrecision(2) : value.toExponential(0);
+
+// The ends of the colours for some numbers: those of a change if they lie on both sides of 0.
+function spanOf(values) {
+  const known = values.filter(value => value !== null);
+  const least = Math.min(...known), most = Math.max(...known), signed = least < 0 && most > 0;
+  const high = signed ? Math.max(-least, most) : most;
+  return {low: signed ? -high : least, high, signed};
+}
+
+// The colours of numbers from low to high, or of changes up to high either way.
+function painter({low, high, signed}) {
+  const palette = shades(signed ? 'change' : 'weight');
+  return value => {
+    if (value === null) return null;
+    const share = signed ? (value / (high || 1) + 1) / 2 : (value - low) / (high - low || 1);
+    return palette[Math.round(255 * Math.min(Math.max(share, 0), 1))];
+  };
+}

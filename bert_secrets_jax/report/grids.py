@@ -33,7 +33,8 @@ def grids(
     Returns:
       For each such frame its name and caption, the names of its columns of numbers, and `sets`: the
       name of each set of all heads, such as '[SEP]', and the numbers [column][head], heads in the
-      order of layers, None for NaN. `beside` has for each column the places of those that tell how
+      order of layers, None for NaN. `about` has the places of the columns that are about heads;
+      `beside` has for each column the places of those that tell how
       sure it is: its interval, its error, its p-values and the size of its sample.
     """
     if heads is None:
@@ -51,6 +52,7 @@ def grids(
                     'name': name,
                     'caption': frame.attrs.get('caption', ''),
                     'columns': columns,
+                    'about': _about(columns),
                     'beside': _beside(columns),
                     'sets': [
                         {'of': told, 'values': [_listed(rows[each]) for each in rows]}
@@ -146,9 +148,13 @@ def _known(
     return places, np.array(rows).reshape(-1, count)
 
 
+def _about(columns: Sequence[str]) -> list[int]:
+    return [place for place, name in enumerate(columns) if is_statistic(name)]
+
+
 def _beside(columns: Sequence[str]) -> list[list[int]]:
     """Return for each column of numbers the places of those that tell how sure it is."""
-    about = [place for place, name in enumerate(columns) if is_statistic(name)]
+    about = _about(columns)
     found: list[list[int]] = [[] for _ in columns]
     for place, name in enumerate(columns):
         words = set(name.split())

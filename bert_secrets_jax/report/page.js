@@ -1,9 +1,15 @@
 (() => {
 {% include 'common.js' %}
 
-// Settings and versions are part of what is printed.
+// What is closed is part of what is printed, but for images of what is there already.
+const closed = 'details:not([open], .image, .bs-grids)';
+let opened = [];
 addEventListener('beforeprint', () => {
-  for (const each of document.querySelectorAll('main > details')) each.open = true;
+  opened = [...document.querySelectorAll(closed)];
+  for (const each of opened) each.open = true;
+});
+addEventListener('afterprint', () => {
+  for (const each of opened) each.open = false;
 });
 const beginning = /^(?:L\d+(?:-H\d+)?\s+)?([<>~]?)\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)/i;
 function keyOf(cell) {
@@ -42,12 +48,6 @@ function sortable(table) {
 document.querySelectorAll('.table > table').forEach(sortable);
 
 // Tables with the numbers of heads, which a page holds as data until somebody asks for them.
-const shown = value => value === null ? '–'
-  : value === 0 ? '0' : Math.abs(value) >= 0.001 && Math.abs(value) < 10000
-    ? String(Number(value.toPrecision(4))) : value.toExponential(2);
-// As it fits into a cell.
-const brief = value => value === null ? '' : value === 0 ? '0' : Math.abs(value) >= 100
-  ? String(Math.round(value)) : Math.abs(value) >= 0.001 ? value.toPrecision(2) : value.toExponential(0);
 const plain = value => value === null ? '–' : String(value);
 
 function tableOf(caption, columns, rows) {
@@ -81,16 +81,6 @@ function told(frame, set, column, at, times) {
     ? [`interval ${ends.map(scaled).join(' to ')}`] : [];
   return [...interval, ...beside[column].filter(place => !ends.includes(place) && numberOf(place) !== null)
     .map(place => `${columns[place]} ${scaled(place)}`)];
-}
-
-// The colours of numbers from low to high, or of changes up to high either way.
-function painter({low, high, signed}) {
-  const palette = shades(signed ? 'change' : 'weight');
-  return value => {
-    if (value === null) return null;
-    const share = signed ? (value / (high || 1) + 1) / 2 : (value - low) / (high - low || 1);
-    return palette[Math.round(255 * Math.min(Math.max(share, 0), 1))];
-  };
 }
 
 function key({low, high, signed, label}) {
@@ -182,10 +172,7 @@ function build(grid) {
         set.values.map(each => shown(each[at]))));
       return;
     }
-    const known = values.filter(value => value !== null);
-    const least = Math.min(...known), most = Math.max(...known), signed = least < 0 && most > 0;
-    const high = signed ? Math.max(-least, most) : most;
-    const scale = {low: signed ? -high : least, high, signed, label: column.value};
+    const scale = {...spanOf(values), label: column.value};
     place.replaceChildren(
       heat(grid, values, {
         title: column.value, paint: painter(scale), tell, sorted: way.selectedIndex === 1,
@@ -272,6 +259,17 @@ function card(address, name) {
 }
 addEventListener('bs-head', ({detail}) => card(detail.address, detail.head));
 
+// All of them can colour and sort the heads of the explorer.
+for (const explorer of document.querySelectorAll('.bs-explorer')) {
+  const mine = everyGrid.filter(grid => grid.address === explorer.dataset.address);
+  const numbers = mine.flatMap(({frames}) => frames.flatMap(({name, columns, about, sets}) =>
+    sets.flatMap(({of, values}) => about.map(column => ({
+      group: name, values: values[column],
+      title: [of, columns[column] === 'mean' && of ? '' : columns[column]].filter(Boolean).join(', '),
+    })))));
+  explorer.dispatchEvent(new CustomEvent('bs-numbers', {detail: numbers}));
+}
+
 // What the address of the page names; a broken one names nothing.
 function named() {
   try { return decodeURI(location.hash); } catch { return ''; }
@@ -297,8 +295,10 @@ const found = [
   ...[...document.querySelectorAll('.bs-atlas a.head')].map(each => ({
     text: each.getAttribute('aria-label'), to: each.getAttribute('href'), head: each,
   })),
-  ...[...document.querySelectorAll('section[id] > p:not(.note, .file), section[id] > figure figcaption')]
-    .map(each => ({text: each.textContent.trim(), to: `#${each.closest('section').id}`})),
+  ...[...document.querySelectorAll('section[id] > p, .more > p:not(.note, .file, .caption), figcaption > bdi')]
+    .map(each => ({
+      text: each.textContent.trim(), to: `#${each.closest('section').id}`, within: each.closest('.more'),
+    })),
 ];
 const asked = make('input', {
   type: 'search', placeholder: 'Search: L6-H5, previous token, frames ...', 'aria-label': 'Search this page',
@@ -312,8 +312,14 @@ asked.oninput = () => {
     words.every(word => text.toLowerCase().includes(word))) : [];
   hits.sort((a, b) => rank(a) - rank(b));
   answers.hidden = !words.length;
-  answers.replaceChildren(...hits.slice(0, 12).map(({text, to}) =>
-    make('li', {}, make('a', {href: to, onclick: () => { answers.hidden = true; }},
+  answers.replaceChildren(...hits.slice(0, 12).map(({text, to, within}) =>
+    make('li', {}, make('a', {
+      href: to,
+      onclick: () => {
+        answers.hidden = true;
+        if (within) within.open = true;
+      },
+    },
       text.length > 160 ? `${text.slice(0, 159)}…` : text))));
   if (words.length && !hits.length) answers.append(make('li', {}, 'Nothing on this page.'));
 };

@@ -38,7 +38,7 @@ _PUBLISHED = re.compile(r'\bpublished\b|^paper: ')
 _OF_NO_MEANING = frozenset('a and by for from in not of on or over that the to without'.split())
 # Figures are drawn in black on white, for a paper. Where the screen is dark, so are they; what is
 # written on the colours of a map is not black but nearly so, and stays (`plots.figure.INK`).
-_DARK = """<style>@media (prefers-color-scheme: dark) {
+_DARK = """<style>@media screen and (prefers-color-scheme: dark) {
 text:not([style*="fill:"]) { fill: #e8e8e8 }
 [style*="stroke: #000000"] { stroke: #e8e8e8 !important }
 path[style*="fill: #ffffff"] { fill: #16181c !important }

@@ -69,6 +69,10 @@ class Finding:
       numbers: Further numbers and names for the sentence, by their names in the template.
       warning: Whether the sentence must be read before everything else, such as that nothing was
         learnt.
+      null: The estimate if there were nothing to find, such as 0 for a change; NaN if the question
+        is not whether there is something.
+      p: The p-value of that hypothesis, corrected for all among which the finding was chosen; NaN
+        where it was not tested.
     """
 
     name: str
@@ -82,6 +86,18 @@ class Finding:
     sample_of: str = 'examples'
     numbers: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     warning: bool = False
+    null: float = math.nan
+    p: float = math.nan
+
+    @property
+    def evidence(self) -> float:
+        """The p-value that there is nothing to find, at most; NaN if the finding does not tell.
+
+        A 95 % interval without the null says that it is at most 0.05, and no more.
+        """
+        if not math.isnan(self.p):
+            return self.p
+        return 0.05 if self.low > self.null or self.high < self.null else math.nan
 
     @property
     def sentence(self) -> str:
@@ -89,7 +105,7 @@ class Finding:
         fields = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
-            if field.name not in ('template', 'numbers', 'warning')
+            if field.name not in ('template', 'numbers', 'warning', 'null', 'p')
         }
         return filled(self.template, fields | dict(self.numbers))
 
@@ -111,6 +127,8 @@ class HeadMarks:
       none: The sentence if no head has a mark; empty for none.
       rank: The place of a colour among those of other results: where several have a mark for a
         head, that of the lowest rank is its colour.
+      model: The name of the model that a colour is of, if that is not the model as it is, such as
+        'fine-tuned'. An atlas puts it beside the colours of the same title of the model as it is.
 
     Raises:
       ValueError: A mark is drawn in another way, or the arrays have other shapes than each other.
@@ -124,6 +142,7 @@ class HeadMarks:
     phrase: str = '{mark}'
     none: str = ''
     rank: int = 0
+    model: str = ''
 
     def __post_init__(self):
         if self.drawn not in DRAWN:

@@ -46,10 +46,11 @@ def test_only_significant_effects_are_ringed_and_in_their_direction():
 def test_a_corner_where_the_most_frequent_class_is_another_one():
     before = np.array([[[0.9, 0.1], [0.6, 0.4]]])
     after = np.array([[[0.8, 0.2], [0.3, 0.7]]])
-    colour, corner = marks.of_classes({'a': before, 'b': after}, ('vertical', 'diagonal'))
+    colour, corner, tuned = marks.of_classes({'a': before, 'b': after}, ('vertical', 'diagonal'))
     assert colour.marks.tolist() == [['vertical', 'vertical']]
     assert corner.marks.tolist() == [['', 'pattern changed']]
     assert corner.sentences[0, 1] == 'After fine-tuning they are most often diagonal (70 %).'
+    assert tuned.marks.tolist() == [['vertical', 'diagonal']] and tuned.model == 'b'
     assert len(marks.of_classes({'a': before}, ('vertical', 'diagonal'))) == 1
 
 
@@ -90,7 +91,8 @@ def test_marks_of_all_analyses_make_one_atlas(results):
             assert all(each.sentences[each.marks != '']), name
     drawn = {each.drawn for several in found.values() for each in several}
     assert drawn == {'colour', 'ring', 'corner'}
-    assert atlas(list(results.values())).count('<a class="head') == 12
+    # All of them at a glance, and then before and after fine-tuning.
+    assert atlas(list(results.values())).count('<a class="head') == 3 * 12
     ablation = results['ablation']
     (ring,) = found['ablation']
     lower, higher = ablation.sets['heads'].found.significant()

@@ -2,15 +2,17 @@
 
 import dataclasses
 import html
+import json
 import re
 
 import numpy as np
 import pytest
 
 from bert_secrets_jax.measure.maps import TokenMaps
-from bert_secrets_jax.report.atlas import ALL, FILLS, atlas, drawn_alike, told
+from bert_secrets_jax.report.atlas import ALL, FILLS, atlas, drawn_alike, most_certain, told
 from bert_secrets_jax.report.page import Part, write_page
 from bert_secrets_jax.runs.result import Badge, HeadMarks, Result
+from tests.report.test_page import Shown, finding
 
 SHAPE = (2, 3)
 
@@ -105,14 +107,81 @@ def test_told_counts_each_head_once_and_names_the_clearest():
     ]
 
 
-def test_more_marks_than_colours_share_the_last():
-    several = np.array([f'mark {number}' for number in range(12)]).reshape(3, 4)
+def test_where_colours_run_out_patterns_and_letters_tell_marks_apart():
+    several = np.array([f'mark {number:02}' for number in range(24)]).reshape(4, 6)
     one = HeadMarks(
-        title='x', drawn='colour', marks=several, sentences=several, strength=np.ones((3, 4))
+        title='x', drawn='colour', marks=several, sentences=several, strength=np.ones((4, 6))
     )
     fragment = atlas([Marked((one,))])
-    used = re.findall(r'--fill:(#[0-9a-f]{6})', fragment)
-    assert len(used) == 12 and used.count(FILLS[-1]) == 4 and set(used) == set(FILLS)
+    drawn = re.findall(r'<a class="head ?(\w*)".*?data-letter="(.)" style="--fill:(.*?)"', fragment)
+    assert len({(pattern, fill) for pattern, _, fill in drawn}) == 24
+    assert {fill for *_, fill in drawn} == set(FILLS)
+    assert ''.join(letter for _, letter, _ in drawn) == 'ABCDEFGHIJKLMNOPQRSTUVWX'
+
+
+def test_marks_of_one_title_are_one_view():
+    links = (
+        marked(at=[(0, 0)], mark='verb to subject', title='follows a link'),
+        marked(at=[(0, 1)], mark='frame', title='follows a link'),
+    )
+    (data,) = re.findall(
+        r'<script type="application/json">(.*?)</script>',
+        atlas([Marked((*links, marked(at=[(1, 1)], title='attends mostly to', rank=1)))]),
+    )
+    views = {each['title']: each['marks'] for each in json.loads(data)['views']}
+    assert list(views) == [ALL, 'follows a link', 'attends mostly to']
+    assert views['follows a link'] == ['verb to subject', 'frame', '', '', '', '']
+
+
+def test_a_fine_tuned_model_stands_beside_the_model_as_it_is(browser, tmp_path):
+    before = marked(at=[(0, 0), (0, 1)], mark='vertical', title='pattern')
+    after = marked(at=[(0, 0), (1, 2)], mark='block', title='pattern', model='fine-tuned')
+    other = marked(at=[(1, 0)], mark='self', title='attends mostly to', rank=1)
+    fragment = atlas([Marked((before, after, other))])
+    assert told([before, after, other]) == ['Of 6 heads: 2 vertical (L1-H2 most), 1 self (L2-H1).']
+    (tmp_path / 'page.html').write_text(f'<!doctype html><body>{fragment}')
+    page = browser.new_page()
+    page.goto((tmp_path / 'page.html').as_uri())
+    assert page.locator('.pair caption').all_inner_texts() == ['as it is', 'fine-tuned']
+    labels = (
+        page.locator('.pair table')
+        .nth(1)
+        .locator('a')
+        .evaluate_all('all => all.map(each => each.ariaLabel)')
+    )
+    assert labels == ['L1-H1, block', 'L1-H2', 'L1-H3', 'L2-H1', 'L2-H2', 'L2-H3, block']
+    # A class has one colour and one letter wherever it is seen.
+    fill = lambda grid: page.locator(f'{grid} a[href="#L1-H2"]').evaluate(
+        "each => each.style.getPropertyValue('--fill') + each.dataset.letter"
+    )
+    assert fill('.whole') == fill('.pair table:first-child')
+    legend = page.locator('.pair + .rings li').all_inner_texts()
+    assert [each.strip() for each in legend] == ['A vertical', 'C block']
+    page.locator('.pair table').nth(1).locator('a[href="#L2-H3"]').hover()
+    assert page.inner_text('output') == 'fine-tuned, L2-H3: Says 2 of <it>.'
+    page.close()
+
+
+def test_what_is_most_certain_is_told_first():
+    def found(name, **about):
+        return finding(f'{name}.', **about)
+
+    results = [
+        Shown(said=(
+            found('No question', low=0.9, high=0.95, sample=900),
+            found('A change', null=0.0, low=0.1, high=0.3, sample=500),
+            found('No change', null=0.0, low=-0.1, high=0.3, sample=500),
+            found('Chance', p=0.2, sample=900),
+            found('Noise', p=1e-9, warning=True),
+        )),
+        Shown(said=(
+            found('Few', p=1e-9, sample=10),
+            found('Many', p=5e-4, sample=300),
+            found('Likely', p=0.01, sample=10),
+        )),
+    ]  # fmt: skip
+    assert most_certain(results) == ['Many.', 'Few.', 'Likely.']
+    assert most_certain(results[:1]) == ['A change.']
 
 
 def test_the_same_mark_is_drawn_alike_on_models_beside_each_other():
@@ -124,7 +193,7 @@ def test_the_same_mark_is_drawn_alike_on_models_beside_each_other():
     ]
     other = [Marked((marked(at=[(1, 0)], mark='next'), marked('ring', at=[(1, 0)], mark='better')))]
     drawn = drawn_alike([one, other])
-    assert drawn.fills[ALL] == {'self': 0, 'next': 1} and drawn.rings == ('needed', 'better')
+    assert drawn.fills == {'self': 0, 'next': 1} and drawn.rings == ('needed', 'better')
     fragments = [atlas(each, drawn=drawn) for each in (one, other)]
     assert [set(re.findall(r'--fill:(#[0-9a-f]{6})', each)) for each in fragments] == [
         {FILLS[0]}, {FILLS[1]},

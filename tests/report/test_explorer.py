@@ -185,6 +185,54 @@ def test_the_mean_of_chosen_heads(visit, pair):
     assert tab.locator('dl div').count() == 2
 
 
+def test_numbers_colour_sort_and_filter_the_heads(visit, pair):
+    tab = visit(page(pair), viewport={'width': 1000, 'height': 900})
+    options = tab.locator('select[aria-label="Heads by"] option').all_inner_texts()
+    # The other note has words.
+    assert options == ['their maps', 'to [CLS]']
+    assert tab.locator('input[aria-label="at least"]').is_hidden()
+    tab.select_option('select[aria-label="Heads by"]', 'to [CLS]')
+    label = lambda at: tab.locator('.head').nth(at).get_attribute('aria-label')
+    assert [label(0), label(5)] == ['L1-H1, to [CLS] 0', 'L2-H3, to [CLS] 0.714']
+    colours = tab.locator('.head').evaluate_all('all => all.map(each => each.style.background)')
+    assert len(set(colours)) == 6
+    assert tab.locator('.head canvas').first.is_hidden()
+    assert tab.inner_text('.what').startswith('to [CLS], all heads.')
+    # The greatest first, with their names, and the arrows go in this order.
+    tab.get_by_label('sorted').check()
+    assert [label(0)[:5], label(5)[:5]] == ['L2-H3', 'L1-H1']
+    assert tab.locator('.head').first.inner_text().split() == ['L2-H3', '0.71']
+    tab.locator('.head').first.focus()
+    tab.keyboard.press('ArrowRight')
+    focused = tab.evaluate('document.activeElement.getAttribute("aria-label")')
+    assert focused.startswith('L2-H2')
+    tab.fill('input[aria-label="at least"]', '0.3')
+    tab.fill('input[aria-label="at most"]', '0.6')
+    dim = tab.locator('.head.dim').evaluate_all(
+        'all => all.map(each => each.ariaLabel.slice(0, 5))'
+    )
+    assert sorted(dim) == ['L1-H1', 'L1-H2', 'L1-H3', 'L2-H3']
+    # Their maps, in the order of the numbers.
+    tab.get_by_label('colours in place of maps').uncheck()
+    assert tab.locator('.head canvas').first.is_visible()
+    assert tab.locator('.head').first.inner_text() == 'L2-H3'
+    tab.locator('.head').first.click()
+    assert tab.inner_text('.detail h3') == 'L2-H3'
+
+
+def test_heads_in_notes_are_links(visit, pair):
+    near = np.full((2, 3), 'L2-H1 (0.02), not L3-H1', object)
+    near[0, 1] = 'as L1-H1 of the paper'
+    tab = visit(page(dataclasses.replace(pair, notes={'nearest head': near})))
+    tab.click('.head[aria-label="L1-H1"]')
+    assert tab.locator('dd a').all_inner_texts() == ['L2-H1']
+    tab.click('dd a')
+    assert tab.inner_text('.detail h3') == 'L2-H1' and '#' not in tab.url
+    tab.click('button[aria-label="previous layer"]')
+    tab.click('button[aria-label="next head"]')
+    assert tab.inner_text('.detail h3') == 'L1-H2' and tab.locator('dd a').count() == 0
+
+
 def test_lines_stand_beside_a_map_and_follow_the_pointed_row(visit, pair):
     tab = visit(page(pair))
     assert tab.locator('label:has-text("lines beside the map")').is_hidden()
@@ -395,6 +443,8 @@ def test_everything_is_done_by_keyboard(visit, pair):
     assert 'tuned less as it is' in tab.locator('.what').inner_text()
     press('Tab', 'Space')
     assert tab.get_by_role('checkbox').is_checked()
+    press('Tab')
+    assert focused() == 'Heads by'
     press('Tab')
     assert focused() == 'L1-H1'
     # The grid is one stop; at its edges arrows stay.

@@ -307,7 +307,8 @@ def test_the_name_of_a_head_opens_its_numbers(visit, tmp_path, parts):
     assert tab.inner_text('.card h3') == 'All numbers of L2-H2'
     assert tab.locator('.card tbody td').all_inner_texts() == ['', '1.00e-7', '7']
     tab.click('.bs-atlas a[href="#L1-H1"]')
-    assert tab.locator('.card h3').all_inner_texts() == ['All numbers of L1-H1']
+    tab.wait_for_function("document.querySelector('.card h3').textContent.endsWith('L1-H1')")
+    assert tab.locator('.card').count() == 1
     tab.go_back()
     tab.wait_for_function("document.querySelector('.card h3').textContent.endsWith('L2-H2')")
 
@@ -321,6 +322,50 @@ def test_with_maps_the_numbers_stand_below_them(visit, tmp_path, parts):
     assert tab.locator('.card h3').all_inner_texts() == ['All numbers of L1-H2']
     tab.keyboard.press('Escape')
     assert tab.locator('.card').count() == 0
+
+
+def test_the_numbers_of_the_page_colour_the_explorer(visit, tmp_path, parts):
+    maps = TokenMaps(['[CLS]', 'it', '[SEP]'], np.full((2, 3, 3, 3), 1 / 3))
+    tab = visit(written(tmp_path, [*parts, Part('maps', Shown(maps={'it': [maps]}))]))
+    options = tab.locator('select[aria-label="Heads by"] option').all_inner_texts()
+    # The number of examples is the same for all heads.
+    assert options == ['their maps', 'difference']
+    tab.select_option('select[aria-label="Heads by"]', 'difference')
+    heads = tab.locator('.bs-explorer .head')
+    labels = heads.evaluate_all('all => all.map(each => each.ariaLabel)')
+    assert labels[1:4] == [
+        'L1-H2, difference 0.5', 'L1-H3, difference –', 'L2-H1, difference -0.25',
+    ]  # fmt: skip
+    assert heads.nth(2).get_attribute('style') in (None, '')
+
+
+@pytest.mark.parametrize('theme', ['light', 'dark'])
+def test_what_is_printed_has_everything(visit, tmp_path, parts, theme):
+    wide = pandas.DataFrame([[f'value {at}' for at in range(24)]])
+    wide.columns = [f'column {at}' for at in range(24)]
+    part = Part('wide', Shown({'t': wide}, tuple(finding(f'{at}.') for at in 'ab')))
+    part = part.with_pictures([Picture('wide_curve', SVG, 'A curve.')])
+    tab = visit(written(tmp_path, [*parts, part]), color_scheme=theme)
+    assert tab.locator('.more[open]').count() == 0
+    closed = tab.evaluate("""() => {
+      dispatchEvent(new Event('beforeprint'));
+      return document.querySelectorAll('details:not([open], .image, .bs-grids)').length;
+    }""")
+    assert closed == 0
+    # The width of A4 without its margins.
+    tab.set_viewport_size({'width': 703, 'height': 900})
+    tab.emulate_media(media='print', color_scheme=theme)
+    table = tab.locator('.table').last.bounding_box()
+    assert table['x'] >= 0 and table['x'] + table['width'] <= 703
+    assert tab.locator('.table').last.evaluate('each => each.scrollWidth <= each.clientWidth')
+    assert tab.evaluate('document.documentElement.scrollWidth') <= 703
+    assert tab.evaluate('getComputedStyle(document.body).backgroundColor') == 'rgb(255, 255, 255)'
+    exact = tab.locator('.bs-atlas a.head').first.evaluate(
+        'each => getComputedStyle(each).printColorAdjust'
+    )
+    assert exact == 'exact'
+    tab.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert tab.locator('.more[open]').count() == 0
 
 
 def test_search_finds_heads_and_sentences(visit, tmp_path, parts):
