@@ -33,6 +33,7 @@ from bert_secrets_jax.analyses.verdicts import Claim, Verdict
 from bert_secrets_jax.measure.catalogue import FEATURES, RELATIONS, UNIFORM, from_cls
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.measure.links import directions
+from bert_secrets_jax.names import filled
 from bert_secrets_jax.patterns.cnn import CLASSES, TITLES
 from bert_secrets_jax.runs.result import Badge, Finding, Result, Subject, framed
 
@@ -84,9 +85,10 @@ class Claims(Result):
         warning = ''
         if self.unlearnt:
             seeds = ' and '.join(map(str, self.unlearnt))
-            warning = (
-                f'Not learnt: the model that was fine-tuned with seed {seeds}. Verdicts on '
-                'fine-tuned models describe noise. '
+            warning = filled(
+                'Not learnt: the {count:|model|models} fine-tuned with {count:|seed|seeds} '
+                '{seeds}. Verdicts on fine-tuned models describe noise. ',
+                {'count': len(self.unlearnt), 'seeds': seeds},
             )
         elif self.disabled_unlearnt:
             warning = (

@@ -376,7 +376,7 @@ class Patterns(Result):
             source='cross-validation, leaving models out',
             template=(
                 'Classes are those that a classifier finds. On labelled maps of models that it was '
-                'not fitted to ({sample} maps, one model left out at a time), its {score} is '
+                'not fitted to ({sample:map|maps}, one model left out at a time), its {score} is '
                 '{estimate:.2f}, mean over classes ({each}); the paper reports {published} for its '
                 'own and does not say on which maps.'
             ),

@@ -305,8 +305,8 @@ class Probing(Result):
         estimate, low, high = self.uas(name).interval(0)
         lead, lead_low, lead_high = self.uas(name, RIGHT_BRANCHING).interval(0)
         where = (
-            ' Measured in {model} on {words:,} words in {sample:,} sentences of {texts}, after '
-            '{learnt:,} sentences of training.'
+            ' Measured in {model} on {words:word|words} in {sample:sentence|sentences} of {texts}, '
+            'after {learnt:sentence|sentences} of training.'
         )
         return Finding(
             name=f'UAS of {name}',

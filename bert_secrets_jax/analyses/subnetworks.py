@@ -189,7 +189,8 @@ class Subnetworks(Result):
             source=SOURCE,
             template=(
                 (
-                    '{estimate:.1f} of {heads} heads ({least} to {most} over {sample} seeds) keep '
+                    '{estimate:.1f} of {heads} heads ({least} to {most} over {sample:seed|seeds}) '
+                    'keep '
                     if len(self.seeds) > 1
                     else '{estimate:.0f} of {heads} heads keep '
                 )
@@ -278,8 +279,8 @@ class Subnetworks(Result):
             sample_of='seeds',
             source=SOURCE,
             template=(
-                'On which heads survive, {sample} seeds agree with a kappa of {estimate:.2f} '
-                '(chance is zero; published for BERT-base: {least:.2f} to {most:.2f}, by task).'
+                'On which heads survive, {sample:seed|seeds} {sample:|agrees|agree} with a kappa '
+                'of {estimate:.2f} (chance is zero; published for BERT-base: {least:.2f} to {most:.2f}, by task).'
             ),
             numbers=dict(zip(('least', 'most'), prasanna.KAPPA, strict=True)),
         )
