@@ -280,7 +280,8 @@ class Subnetworks(Result):
             source=SOURCE,
             template=(
                 'On which heads survive, {sample:seed|seeds} {sample:|agrees|agree} with a kappa '
-                'of {estimate:.2f} (chance is zero; published for BERT-base: {least:.2f} to {most:.2f}, by task).'
+                'of {estimate:.2f} (chance is zero; published for BERT-base: {least:.2f} to '
+                '{most:.2f}, by task).'
             ),
             numbers=dict(zip(('least', 'most'), prasanna.KAPPA, strict=True)),
         )
