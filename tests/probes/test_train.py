@@ -59,7 +59,9 @@ def uas(attachment, name):
 def test_a_head_that_points_at_governors_is_found(monkeypatch, model, vectors):
     world(monkeypatch, pointing=0.9)
     settings = {'vectors': vectors, 'max_length': 32}
-    probes = train_probes(model, random_parses(0, 150), learning_rate=0.05, seeds=2, **settings)
+    probes = train_probes(
+        model, random_parses(0, 150), learning_rate=0.05, seeds=2, epochs=2, **settings
+    )
     found = attach(model, probes, random_parses(1, 60), **settings)
     assert uas(found, 'attention')[0].min() > 0.97
     assert uas(found, 'attention and words')[0].min() > 0.9
@@ -69,8 +71,10 @@ def test_a_head_that_points_at_governors_is_found(monkeypatch, model, vectors):
     weights = probes.params['attention']['maps']
     assert (np.abs(weights).reshape(2, -1).argmax(axis=1) == 1).all()
     assert (weights[:, 0, 1] > 1).all()
+    # Both halves are about the same sentences: batches are of one length, and long ones are harder.
     for curve in probes.curves.values():
-        assert (curve[:, -1] < curve[:, 0]).all()
+        before, after = np.array_split(curve, 2, axis=1)
+        assert (after.mean(axis=1) < before.mean(axis=1)).all()
 
 
 def test_nothing_is_found_where_nothing_points(monkeypatch, model, vectors):
