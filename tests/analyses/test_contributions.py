@@ -110,7 +110,7 @@ def test_the_numbers_are_those_of_each_text(found, model, texts):
 def test_findings_are_means_of_the_frames(found):
     findings = {each.name: each for each in found.findings()}
     kinds = found.frames()['kinds'].query('kind == "all [SEP]"')
-    sep = findings['moved from [SEP]']
+    sep = findings['moved from all [SEP]']
     assert sep.estimate == pytest.approx(kinds['norms'].mean())
     assert sep.numbers['weights'] == pytest.approx(kinds['weights'].mean())
     mixing = found.frames()['mixing'].set_index('way')
@@ -142,7 +142,7 @@ def test_sinks_by_weights_and_by_norms(found):
     said = {each.name: each.sentence for each in mine.findings()}
     assert said[BY_WEIGHTS] == (
         'Of 12 heads, 2 give at least half of their attention to one of [CLS], [SEP], or full '
-        'stops and commas ([SEP]: 2). Of what they move, 0.15 comes from there on average.'
+        'stops and commas (all [SEP]: 2). Of what they move, 0.15 comes from there on average.'
     )
     assert said[BY_NORMS].endswith('full stops and commas (full stops and commas: 1).')
     assert 'Least is L2-H2, with 0.05 (0.05 to 0.05).' in said['least output of a head']
