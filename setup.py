@@ -38,6 +38,8 @@ EXTRAS = {
     'browser': ['playwright>=1.50', 'axe-playwright-python>=0.1.4'],
     # PyTorch is what users would use instead: parity tests and benchmarks only.
     'bench': ['torch>=2.4'],
+    # The compiler of TPUs, which needs none (benchmarks/tpu_aot.py): 137 MB.
+    'tpu-aot': ['jax[tpu]'],
 }
 EXTRAS['dev'] = [
     *EXTRAS['quickstart'],

@@ -8,7 +8,8 @@ ours, statistics reduced per batch) and once as the authors' notebook does (one 
 import numpy as np
 
 import bert_secrets_jax as bs
-from benchmarks.cases import Case, forward_operations, to_torch
+from benchmarks.cases import Case, to_torch
+from benchmarks.formulas import forward_operations
 from benchmarks.timing import Question, Way
 
 # Which of two nearly equal ones is the greatest depends on rounding.

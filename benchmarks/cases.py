@@ -7,7 +7,7 @@ import importlib.util
 import pathlib
 import re
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import jax
 import numpy as np
@@ -242,14 +242,3 @@ def wait_for(model) -> None:
 
     if model.device.type == 'cuda':
         torch.cuda.synchronize()
-
-
-def forward_operations(config: bs.BertConfig, batches: Sequence[bs.Batch]) -> int:
-    """Return the multiply-adds of plain forward passes over all tokens of batches, padding too."""
-    width, wide = config.hidden_size, config.intermediate_size
-
-    def of_batch(rows: int, length: int) -> int:
-        layer = length * (4 * width**2 + 2 * width * wide + 2 * length * width)
-        return rows * (config.num_hidden_layers * layer + width**2 + width * config.num_labels)
-
-    return sum(of_batch(*batch.input_ids.shape) for batch in batches)

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import bert_secrets_jax as bs
-from benchmarks.cases import Case, forward_operations, read, to_torch
+from benchmarks.cases import Case, read, to_torch
+from benchmarks.formulas import forward_operations
 from benchmarks.timing import Question, Way
 from bert_secrets_jax.data.encoding import tokenize
 from bert_secrets_jax.finetune import loop

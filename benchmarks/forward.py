@@ -7,7 +7,8 @@ the same batches.
 import jax
 import numpy as np
 
-from benchmarks.cases import Case, forward_operations, to_torch, wait_for
+from benchmarks.cases import Case, to_torch, wait_for
+from benchmarks.formulas import forward_operations
 from benchmarks.timing import Question, Way
 
 

@@ -14,8 +14,8 @@ import numpy as np
 
 import bert_secrets_jax as bs
 from benchmarks.attention_statistics import STATISTICS
-from benchmarks.cases import Case, forward_operations
-from benchmarks.sweep import sweep_operations
+from benchmarks.cases import Case
+from benchmarks.formulas import forward_operations, sweep_operations
 from benchmarks.timing import Question, Way
 from bert_secrets_jax.model.bert import init_params
 

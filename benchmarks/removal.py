@@ -11,7 +11,8 @@ import jax
 import numpy as np
 
 import bert_secrets_jax as bs
-from benchmarks.cases import Case, forward_operations, to_torch, wait_for
+from benchmarks.cases import Case, to_torch, wait_for
+from benchmarks.formulas import forward_operations
 from benchmarks.timing import Question, Way
 from bert_secrets_jax.pruning.removal import cut
 

@@ -12,7 +12,8 @@ import jax
 import numpy as np
 
 import bert_secrets_jax as bs
-from benchmarks.cases import Case, forward_operations, to_torch
+from benchmarks.cases import Case, to_torch
+from benchmarks.formulas import forward_operations, sweep_operations
 from benchmarks.timing import Question, Way
 from bert_secrets_jax.ablation.sweep import one_behind
 from bert_secrets_jax.data.encoding import in_order, tokenize
@@ -20,29 +21,6 @@ from bert_secrets_jax.data.encoding import in_order, tokenize
 TOLERANCE = 1e-4
 # Rows of PyTorch's batches that are padded to one length.
 _ROWS = 8
-
-
-def sweep_operations(config: bs.BertConfig, batches: Sequence[bs.Batch]) -> int:
-    """Return the multiply-adds of the sweep over single heads (`ablation/layers.py`).
-
-    Masks of one layer share its attention, where D^2 more per token tell what each head adds; each
-    then pays for the rest of that layer and for all later ones but the last. There a token costs
-    2 N D ([CLS]'s scores, its averages of the hidden states), and D for the uniform average. Chunks
-    are taken as not filled up.
-    """
-    width, wide, heads = config.hidden_size, config.intermediate_size, config.num_attention_heads
-    before = config.num_hidden_layers - 1  # layers before the last
-    later = before * (before - 1) // 2  # between an opened layer and the last, summed over them
-
-    def of_batch(rows: int, length: int) -> int:
-        feed_forward = length * 2 * width * wide
-        layer = length * (4 * width**2 + 2 * length * width) + feed_forward
-        last = (2 * heads + 1) * length * width + 4 * width**2
-        row = 2 * width**2 + 2 * width * wide + width * config.num_labels
-        alone = heads * (before * (feed_forward + last + row) + later * layer)
-        return rows * (alone + before * (layer + length * width**2) + last + heads * row)
-
-    return sum(of_batch(*batch.input_ids.shape) for batch in batches)
 
 
 def by_hooks(model):

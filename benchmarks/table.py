@@ -9,7 +9,7 @@ import dataclasses
 import pathlib
 import re
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -138,25 +138,29 @@ def newest(files: Iterable[pathlib.Path]) -> list[dict[str, Any]]:
 
 def as_markdown(results: Iterable[Mapping[str, Any]]) -> str:
     """Return the tables of all results: speed beside the fastest other way, and growth."""
-    speed = [
-        '| device | model | what | ours | the fastest other way | takes ... times as long | others '
-        '| share of the peak | MiB, ours / other |',
-        '|---|---|---|---|---|---|---|---|---|',
-    ]
-    growth = [
-        '| device | model | what | sizes | slope | slope of the operations |',
-        '|---|---|---|---|---|---|',
-    ]
+    speed, growth = [], []
     for result in results:
-        place = f'| {result["device"]}, {result["date"]} | {result["model"]} '
-        if 'sizes' in result['told']:
-            growth.append(f'{place}{_growth_row(result)}')
-        else:
-            speed.append(f'{place}{_speed_row(result)}')
-    return '\n'.join([*speed, '', *growth])
+        rows, cells = (growth, _growth) if 'sizes' in result['told'] else (speed, _speed)
+        place = [f'{result["device"]}, {result["date"]}', result['model']]
+        rows.append(place + cells(result))
+    tables = (
+        (
+            ('device', 'model', 'what', 'ours', 'the fastest other way',
+             'takes ... times as long', 'others', 'share of the peak', 'MiB, ours / other'),
+            speed,
+        ),
+        (('device', 'model', 'what', 'sizes', 'slope', 'slope of the operations'), growth),
+    )  # fmt: skip
+    return '\n'.join(markdown(head, rows) for head, rows in tables if rows)
 
 
-def _speed_row(result: Mapping[str, Any]) -> str:
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    lines = [f'| {" | ".join(cells)} |\n' for cells in (head, *rows)]
+    return ''.join([lines[0], f'|{"---|" * len(head)}\n', *lines[1:]])
+
+
+def _speed(result: Mapping[str, Any]) -> list[str]:
     each, peer = ways(result), fastest_peer(result)
     ours = next(iter(each))
     others = '; '.join(
@@ -167,18 +171,22 @@ def _speed_row(result: Mapping[str, Any]) -> str:
         f'{each[name]["MiB"]:.0f}' for name in (ours, peer) if name and 'MiB' in each[name]
     )
     speed = _short(result['amount'] / median_seconds(result, ours))
-    return (
-        f'| {result["question"]}; {result["about"]} | {speed} {result["unit"]}/s | {peer or ""} '
-        f'| {ratio(result, peer, ours) if peer else ""} | {others} '
-        f'| {f"{share:.0%}" if share else ""} | {memory} |'
-    )
+    return [
+        f'{result["question"]}; {result["about"]}',
+        f'{speed} {result["unit"]}/s',
+        peer or '',
+        str(ratio(result, peer, ours)) if peer else '',
+        others,
+        f'{share:.0%}' if share else '',
+        memory,
+    ]
 
 
-def _growth_row(result: Mapping[str, Any]) -> str:
+def _growth(result: Mapping[str, Any]) -> list[str]:
     time, operations = slopes(result)
     sizes = ', '.join(map(str, result['told']['sizes']))
     what = result['question'].removeprefix('growth: ')
-    return f'| {what} | {sizes} | {time:.2f} | {operations:.2f} |'
+    return [what, sizes, f'{time:.2f}', f'{operations:.2f}']
 
 
 def _short(number: float) -> str:
@@ -191,11 +199,20 @@ def inserted(document: str, results: Iterable[Mapping[str, Any]]) -> str:
     Raises:
       ValueError: It has no such lines.
     """
-    before, begin, rest = document.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f'The document needs the lines {BEGIN} and {END}, in this order.')
-    return f'{before}{BEGIN}\n{as_markdown(results)}\n{END}{after}'
+    return between(document, BEGIN, END, as_markdown(results))
+
+
+def between(document: str, begin: str, end: str, text: str) -> str:
+    """Return a document with a text between two marker lines, in the place of what is there.
+
+    Raises:
+      ValueError: It has no such lines.
+    """
+    before, found, rest = document.partition(begin)
+    _, also, after = rest.partition(end)
+    if not (found and also):
+        raise ValueError(f'The document needs the lines {begin} and {end}, in this order.')
+    return f'{before}{begin}\n{text}{end}{after}'
 
 
 def main() -> None:

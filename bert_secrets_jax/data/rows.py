@@ -12,7 +12,7 @@ from bert_secrets_jax.files import open_decompressed, parse_json, read_text
 
 Read = TypeVar('Read')
 # So many faults are named; of more, their number is told.
-_NAMED = 5
+NAMED = 5
 # A line of more bytes, or a field of more characters, is no text of a row: a file of one line, or a
 # quote that is never closed, would fill the memory.
 LONGEST = 2**26
@@ -82,6 +82,12 @@ def object_of(line: str) -> dict[str, Any]:
     return found
 
 
+def check_bad_rows(bad_rows: str) -> None:
+    """Raise ValueError unless it is said in a known way what to do with bad rows."""
+    if bad_rows not in ('error', 'skip'):
+        raise ValueError(f"bad_rows must be 'error' or 'skip', got {bad_rows!r}.")
+
+
 def good_rows(
     path: pathlib.Path,
     rows: Iterable[tuple[str, Any]],
@@ -100,8 +106,7 @@ def good_rows(
     Raises:
       ValueError: Some rows are bad, none is left, or `bad_rows` is something else.
     """
-    if bad_rows not in ('error', 'skip'):
-        raise ValueError(f"bad_rows must be 'error' or 'skip', got {bad_rows!r}.")
+    check_bad_rows(bad_rows)
     found, faults = [], []
     for position, (where, row) in enumerate(rows):
         try:
@@ -110,8 +115,8 @@ def good_rows(
             what = f'there is no {fault}' if isinstance(fault, KeyError) else str(fault)
             faults.append(f'{where}: {what.rstrip(".")}')
     if faults:
-        more = f'; and {len(faults) - _NAMED} more' if len(faults) > _NAMED else ''
-        report = f'{path}: {len(faults)} bad: {"; ".join(faults[:_NAMED])}{more}.'
+        more = f'; and {len(faults) - NAMED} more' if len(faults) > NAMED else ''
+        report = f'{path}: {len(faults)} bad: {"; ".join(faults[:NAMED])}{more}.'
         if bad_rows == 'error':
             raise ValueError(f"{report} Mend them, or leave them out: bad_rows='skip'.")
         logging.warning('%s Left out.', report)

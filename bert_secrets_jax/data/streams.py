@@ -29,7 +29,7 @@ from bert_secrets_jax.data.encoding import (
     padded_lengths,
     tokenize_part,
 )
-from bert_secrets_jax.data.rows import Lines
+from bert_secrets_jax.data.rows import NAMED, Lines, check_bad_rows
 from bert_secrets_jax.data.tables import Row, check_row, check_there, table_rows
 from bert_secrets_jax.data.tasks import Example, Text, as_example
 from bert_secrets_jax.files import open_regular, without_compression
@@ -42,8 +42,6 @@ _RECORDS = '.array_record'
 _TEXTS, _CHARACTERS, _TOGETHER = 512, 2**20, 256
 # Batches that wait for the device: about as many as one call of the tokenizer makes.
 _WAITING = 8
-# So many bad rows are named; of more, their number is told.
-_NAMED = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +92,7 @@ class Texts:
                         "out: bad_rows='skip'."
                     ) from None
                 bad += 1
-                if bad <= _NAMED:
+                if bad <= NAMED:
                     faults.append(f'{place} {row.line}: {fault}')
                 continue
             example = Example(
@@ -104,7 +102,7 @@ class Texts:
         if position < 0:
             raise ValueError(f'{self.path} has no texts.')
         if bad:
-            more = f' and {bad - _NAMED} more' if bad > _NAMED else ''
+            more = f' and {bad - NAMED} more' if bad > NAMED else ''
             report = f'{self.path}: {bad} of {position + 1} rows are bad: {"; ".join(faults)}{more}'
             if bad > position:
                 raise ValueError(f'{report}. No good row is left.')
@@ -148,8 +146,7 @@ def stream_texts(
         or is damaged, or a row is bad. What the first text does not show is raised during the
         iteration.
     """
-    if bad_rows not in ('error', 'skip'):
-        raise ValueError(f"bad_rows must be 'error' or 'skip', got {bad_rows!r}.")
+    check_bad_rows(bad_rows)
     path = pathlib.Path(path)
     plain = without_compression(path)
     wanted = tuple(column for column in (text_a, text_b) if column is not None)
@@ -251,8 +248,8 @@ class Batches:
     """Batches of texts, which each iteration makes anew. `stream_batches` makes them.
 
     Attributes:
+      tokenizer, max_length, tokens_per_batch, buckets, fewest, batch_multiple: As in `encode`.
       texts: The texts.
-      tokenizer, max_length, tokens_per_batch, buckets, batch_multiple: As in `encode`.
     """
 
     tokenizer: Any = dataclasses.field(repr=False)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from absl import logging
 
 from bert_secrets_jax.brief import shortened
-from bert_secrets_jax.data.rows import LONGEST, Lines
+from bert_secrets_jax.data.rows import LONGEST, NAMED, Lines, check_bad_rows
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.files import long_fields, parse_json, without_compression
 
@@ -73,8 +73,7 @@ def read_table(
         `labels`, or the quotes of a CSV do not match (whatever `bad_rows` says, since the rows
         after them cannot be told apart).
     """
-    if bad_rows not in ('error', 'skip'):
-        raise ValueError(f"bad_rows must be 'error' or 'skip', got {bad_rows!r}.")
+    check_bad_rows(bad_rows)
     if not isinstance(text_a, str):
         raise ValueError(f'{text_a=} must be the name of a column.')
     if labels is not None:
@@ -109,7 +108,7 @@ def read_table(
 
     if faults:
         noun = 'bad row' if len(faults) == 1 else 'bad rows'
-        report = f'{path}: {len(faults)} {noun}: {_shorten(faults, 5, "; ")}'
+        report = f'{path}: {len(faults)} {noun}: {_shorten(faults, NAMED, "; ")}'
         if bad_rows == 'error':
             raise ValueError(f"{report}. Fix them, or leave them out: bad_rows='skip'.")
         if not examples:

@@ -481,7 +481,7 @@ def _update(optimizer, state, gradients, seed):
     else:
         of_seed = updated(*_of_seed(former, seed), gradients)
         new = jax.tree.map(lambda whole, own: whole.at[seed].set(own), former, of_seed)
-    return TrainState(state.step, *new), jax.tree.map(jnp.zeros_like, gradients)
+    return TrainState(state.step, *new), _zeros(gradients)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

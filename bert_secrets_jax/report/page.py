@@ -16,6 +16,7 @@ from absl import logging
 from markupsafe import Markup
 
 from bert_secrets_jax.files import write_text
+from bert_secrets_jax.names import counted
 from bert_secrets_jax.report.atlas import atlas, drawn_alike
 from bert_secrets_jax.report.explorer import Explorer
 from bert_secrets_jax.report.grids import grids, traced
@@ -234,7 +235,7 @@ def _more(section: Mapping[str, Any]) -> str:
         ('figure', len(section['pictures']) - 1),
         ('table', len(section['tables']) * seen),
     )
-    parts = [f'{count} {name}{"s" * (count > 1)}' for name, count in counts if count > 0]
+    parts = [counted(count, name) for name, count in counts if count > 0]
     for name, text in (('notes', 'how to read it'), ('grids', 'the numbers of every head')):
         parts += [text] * bool(section[name])
     parts += ['files'] * bool(section['files'] or section['made_by'])
