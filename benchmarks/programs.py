@@ -268,7 +268,7 @@ def train_gradients(setup: Setup) -> Program:
     )
     labels = jax.ShapeDtypeStruct((seeds, setup.micro_batch), jnp.float32)
     counts = jax.ShapeDtypeStruct((seeds,), jnp.float32)
-    numbers = jax.ShapeDtypeStruct((seeds,), jnp.uint32)
+    numbers = jax.ShapeDtypeStruct((seeds,), jnp.int32)
     keys = jax.eval_shape(loop.keys_of_step, numbers, 0)
     return Program(
         loop._add_gradients,

@@ -9,11 +9,12 @@ Queries are rows and keys are columns of a map: `probabilities[b, n, t, s]` is h
   attends to token `s`.
 """
 
+from typing import Any
+
 import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int, Key
 
 # What a disabled head does instead: another map, or another output.
@@ -21,6 +22,8 @@ MAP_BASELINES = ('uniform', 'zero')
 OUTPUT_BASELINES = ('mean', 'resample')
 BASELINES = (*MAP_BASELINES, *OUTPUT_BASELINES)
 Mask = Bool[Array, 'B S'] | Int[Array, 'B S']
+# An array, or whatever JAX puts in its place: programs are lowered without any.
+_Leaf = Any
 
 
 @flax.struct.dataclass
@@ -37,10 +40,10 @@ class Scope:
         ModernBERT's first layer it is not.
     """
 
-    visible: ArrayLike
-    bias: ArrayLike | None = None
-    angles: ArrayLike | None = None
-    normed: ArrayLike | None = None
+    visible: _Leaf
+    bias: _Leaf = None
+    angles: _Leaf = None
+    normed: _Leaf = None
 
 
 def visible_keys(attention_mask: Mask, reach: int | None = None) -> Bool[Array, 'B 1 T S']:
