@@ -139,6 +139,9 @@ def atlas(results: Sequence[Result], *, prefix: str = '', drawn: Drawn | None = 
 def most_certain(results: Sequence[Result]) -> list[str]:
     """Return the sentences of the findings with the greatest evidence, those of greatest first.
 
+    Each is of another result while there are results with evidence: what one section says three
+    times leaves out what the others found.
+
     Evidence is the p-value of the hypothesis that there is nothing to find, after correction for
     what the finding was chosen from, and then the size of the sample. A question that does not ask
     whether there is something, such as how much attention a token gets, has none.
@@ -146,9 +149,13 @@ def most_certain(results: Sequence[Result]) -> list[str]:
     Args:
       results: The results of one model.
     """
-    findings = [each for result in results for each in result.findings() if not each.warning]
-    found = sorted((each for each in findings if each.evidence <= _LEVEL), key=_doubt)
-    return [each.sentence for each in found[:_TOLD]]
+    ranked = []
+    for result in results:
+        found = [each for each in result.findings() if not each.warning and each.evidence <= _LEVEL]
+        ranked += enumerate(sorted(found, key=_doubt))
+    # The best of all results come before the second best of any.
+    first = sorted(ranked, key=lambda each: (each[0], _doubt(each[1])))[:_TOLD]
+    return [finding.sentence for _, finding in sorted(first, key=lambda each: _doubt(each[1]))]
 
 
 def _doubt(finding: Finding) -> tuple[float, int]:
@@ -163,12 +170,14 @@ def told(marks: Sequence[HeadMarks]) -> list[str]:
     """
     count = marks[0].marks.size
     colours = _colours(marks)
+    # A head that follows a link may have a vertical map, too, and be counted so by its section.
+    once = ', each counted once, by the most specific' if len(colours) > 1 else ''
     left, counted = np.full(marks[0].marks.shape, True), []
     for each in colours:
         counted += _counted(each, left)
         left = left & (each.marks == '')
     counted.sort(key=lambda part: -part[0])
-    sentences = [f'Of {count} heads: {_joined(counted[:_NAMED])}.'] if counted else []
+    sentences = [f'Of {count} heads{once}: {_joined(counted[:_NAMED])}.'] if counted else []
     for drawn in ('ring', 'corner'):
         each = _first(marks, drawn)
         if each is not None:
