@@ -22,6 +22,7 @@ from bert_secrets_jax import lazy
 _MEMBERS = {
     'ablation.contexts': ('mean_contexts',),
     'ablation.masked_lm': ('MaskedLosses', 'masked_lm_losses'),
+    'ablation.precisions': ('TwicePrecise', 'sweep_in_two_precisions'),
     'ablation.resumable': ('sweep_examples',),
     'ablation.sweep': ('Swept', 'sweep', 'sweep_batches'),
     'cache': ('enable_cache',),
@@ -95,6 +96,7 @@ if TYPE_CHECKING:
     from bert_secrets_jax.ablation import masks, significance
     from bert_secrets_jax.ablation.contexts import mean_contexts
     from bert_secrets_jax.ablation.masked_lm import MaskedLosses, masked_lm_losses
+    from bert_secrets_jax.ablation.precisions import TwicePrecise, sweep_in_two_precisions
     from bert_secrets_jax.ablation.resumable import sweep_examples
     from bert_secrets_jax.ablation.sweep import Swept, sweep, sweep_batches
     from bert_secrets_jax.analyses import verdicts as claims

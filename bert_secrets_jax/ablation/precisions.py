@@ -1,0 +1,177 @@
+"""A sweep in bfloat16, of which float32 repeats what rounding could have decided.
+
+Devices with matrix units multiply bfloat16 several times as fast as float32, but a rounded logit
+can fall on the other side of another one. Few examples are so close to a decision: they alone are
+computed again.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from absl import logging
+from jaxtyping import Bool, Float, Shaped
+
+from bert_secrets_jax.ablation.resumable import sweep_examples
+from bert_secrets_jax.ablation.sweep import Swept
+from bert_secrets_jax.data.tasks import Text
+from bert_secrets_jax.model.bert import Bert, check_finite
+from bert_secrets_jax.model.config import SEQUENCES
+from bert_secrets_jax.model.weights import Pretrained, check_whole
+
+# An error of another example may be greater than the greatest of those that were seen.
+SAFETY = 2.0
+SAMPLE = 64
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class TwicePrecise(Swept):
+    """The logits of a model under every mask, in bfloat16 or, where that could matter, in float32.
+
+    Attributes:
+      exact: [E] Whether the logits of an example are those of float32, under all masks.
+      error: The greatest error of bfloat16 that was seen, in the difference of two logits of an
+        example or, for a regression, of the values of two examples under one mask. In the units of
+        the logits.
+      bound: The distance below which a decision counted as uncertain.
+    """
+
+    exact: Bool[np.ndarray, ' E']
+    error: float
+    bound: float
+
+
+def sweep_in_two_precisions(
+    pretrained: Pretrained,
+    examples: Sequence[Text],
+    masks: Shaped[np.ndarray, 'M L N'],
+    *,
+    sample: int = SAMPLE,
+    safety: float = SAFETY,
+    seed: int = 0,
+    baseline: str = 'uniform',
+    **sweeping: Any,
+) -> TwicePrecise:
+    """Compute the logits of every example under every mask, most of them in bfloat16 alone.
+
+    All is computed in bfloat16, and a random sample of the examples in float32 as well, which shows
+    how large the errors are. Then float32 repeats every example that, under any mask, is closer to
+    another decision than that error allows; what it finds may raise the error, and then more
+    examples are repeated. The predictions are those of float32, unless an error is more than
+    `safety` times as great as all that were seen. Of a regression the order of the examples is
+    kept. Where their values are close to each other, that repeats nearly all of them: for a
+    correlation over hundreds of examples, a sweep in float32 alone is faster.
+
+    It pays on devices that multiply bfloat16 faster than float32. On CPUs it does not: see
+    docs/scaling.md.
+
+    Args:
+      pretrained: A model that computes in float32, with a classification or regression head of
+        inputs.
+      examples: Strings, pairs of strings or `Example`s, all of one kind.
+      masks: [M, L, N] The masks, as in `sweep`. The intact model is not added.
+      sample: The number of examples that are drawn; all where there are no more.
+      safety: How many times the greatest error that was seen a difference must have to be certain.
+      seed: The seed of the draw.
+      baseline: What a disabled head does: 'uniform', 'zero', or 'mean' with a `replacement`.
+        Donors ('resample') are drawn from the examples of one sweep.
+      **sweeping: The other arguments of `sweep_examples`. The two precisions share the folder: each
+        finds its own unfinished work there.
+
+    Raises:
+      TypeError: The model is not a `Pretrained`, or the examples are not texts.
+      ValueError: The model already computes in bfloat16 or has a head of tokens, `sample` or
+        `safety` is too small, the baseline depends on the examples, or `sweep_examples` would
+        refuse the other arguments.
+      FloatingPointError: Some logits are NaN or infinite.
+    """
+    _check(pretrained, sample, safety, baseline, sweeping.get('replacement'))
+    examples = list(examples)
+
+    def swept(model: Pretrained, which: np.ndarray) -> np.ndarray:
+        texts = [examples[index] for index in which]
+        found = sweep_examples(model, texts, masks, baseline=baseline, **sweeping).logits
+        check_finite(found)
+        return found
+
+    rough = swept(_in_bfloat16(pretrained), np.arange(len(examples)))
+    logits, exact = rough.copy(), np.zeros(len(examples), bool)
+    drawn = np.random.default_rng(seed).permutation(len(examples))[:sample]
+    repeated = np.zeros(len(examples), bool)
+    repeated[drawn] = True
+    error = 0.0
+    while (repeated & ~exact).any():
+        which = np.flatnonzero(repeated & ~exact)
+        logits[:, which] = swept(pretrained, which)
+        exact |= repeated
+        error = max(error, _error(logits[:, exact], rough[:, exact]))
+        repeated |= (_nearest(logits) <= safety * error).any(axis=0)
+    logging.info(
+        'Two precisions: %d of %d examples were computed in float32, too; the greatest error of '
+        'bfloat16 was %.2g.', exact.sum(), len(examples), error,
+    )  # fmt: skip
+    return TwicePrecise(
+        masks=np.asarray(masks, np.float32),
+        logits=logits,
+        exact=exact,
+        error=error,
+        bound=safety * error,
+    )
+
+
+def _check(pretrained, sample, safety, baseline, replacement) -> None:
+    check_whole(pretrained)
+    config = pretrained.config
+    if config.dtype != 'float32':
+        raise ValueError(
+            f'The model computes in {config.dtype}: load it with dtype="float32", in which what is '
+            'uncertain is repeated.'
+        )
+    if config.head not in SEQUENCES:
+        raise ValueError(
+            f'A model with the head {config.head!r} decides more than once per example: use '
+            'bs.sweep_examples, in one precision.'
+        )
+    if sample < 1:
+        raise ValueError(f'{sample=} must be at least 1: errors are seen on these examples.')
+    if not safety >= 1:
+        raise ValueError(
+            f'{safety=} must be at least 1, where an error as great as seen is allowed.'
+        )
+    if baseline == 'resample' or (baseline == 'mean' and replacement is None):
+        raise ValueError(
+            f"With baseline={baseline!r}, what replaces a head's output depends on all examples of "
+            'a sweep, of which float32 would repeat a part. '
+            + (
+                'Give the replacement that bs.mean_contexts returns.'
+                if baseline == 'mean'
+                else 'Use bs.sweep_examples, in one precision.'
+            )
+        )
+
+
+def _in_bfloat16(pretrained: Pretrained) -> Pretrained:
+    config = dataclasses.replace(pretrained.config, dtype='bfloat16')
+    return dataclasses.replace(pretrained, bert=Bert(config))
+
+
+def _error(fine: Float[np.ndarray, 'M E C'], rough: Float[np.ndarray, 'M E C']) -> float:
+    """Return the greatest error of a difference: what shifts all alike decides nothing."""
+    errors = fine.astype(np.float64) - rough
+    return float(np.ptp(errors, axis=-1 if errors.shape[-1] > 1 else 1).max())
+
+
+def _nearest(logits: Float[np.ndarray, 'M E C']) -> Float[np.ndarray, 'M E']:
+    """Return how far every example is from another decision, or from another's value."""
+    if logits.shape[-1] > 1:
+        *_, second, first = np.moveaxis(np.sort(logits, axis=-1), -1, 0)
+        return first - second
+    values = logits[..., 0]
+    order = values.argsort(axis=1)
+    gaps = np.diff(np.take_along_axis(values, order, axis=1), axis=1)
+    wide = ((0, 0), (1, 1))
+    gaps = np.pad(gaps, wide, constant_values=np.inf)
+    nearest = np.empty_like(values)
+    np.put_along_axis(nearest, order, np.minimum(gaps[:, 1:], gaps[:, :-1]), axis=1)
+    return nearest
