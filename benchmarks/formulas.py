@@ -81,7 +81,7 @@ class Shape:
     @property
     def item(self) -> int:
         """The bytes of a number."""
-        return 4 if self.config.dtype == 'float32' else 2
+        return 2 if self.config.dtype == 'bfloat16' else 4
 
     @property
     def maps(self) -> float:

@@ -125,7 +125,7 @@ class Setup:
         """Return the hidden states of the batch under some masks."""
         config = self.config
         shape = self.rows * masks, self.length, config.hidden_size
-        return self.split(jax.ShapeDtypeStruct(shape, config.dtype))
+        return self.split(jax.ShapeDtypeStruct(shape, config.array_dtype))
 
 
 @dataclasses.dataclass(frozen=True)

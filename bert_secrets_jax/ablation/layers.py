@@ -296,7 +296,7 @@ def _maps_of_first(setting: Setting, params, read, scope):
 
 
 def _kernel(setting: Setting, params, name: str):
-    return params['attention'][name]['kernel'].astype(setting.config.dtype)
+    return params['attention'][name]['kernel'].astype(setting.config.array_dtype)
 
 
 def _per_row(array, rows: int):

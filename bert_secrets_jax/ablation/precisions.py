@@ -123,7 +123,7 @@ def sweep_in_two_precisions(
 def _check(pretrained, sample, safety, baseline, replacement) -> None:
     check_whole(pretrained)
     config = pretrained.config
-    if config.dtype != 'float32':
+    if config.dtype == 'bfloat16':
         raise ValueError(
             f'The model computes in {config.dtype}: load it with dtype="float32", in which what is '
             'uncertain is repeated.'

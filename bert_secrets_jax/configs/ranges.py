@@ -72,7 +72,7 @@ NUMBERS: Mapping[str, Range] = types.MappingProxyType(
 # Of settings that are tuples, each item is one of these.
 WORDS: Mapping[str, tuple[str, ...]] = types.MappingProxyType(
     {
-        'model.dtype': ('float32', 'bfloat16'),
+        'model.dtype': ('float32', 'tf32x3', 'bfloat16'),
         'data.source': ('glue', 'corpus', 'file', 'tags', 'questions', 'segments'),
         'data.bad_rows': ('error', 'skip'),
         'frames.reading': ('paper', 'notebook'),

@@ -13,7 +13,7 @@ import scipy.stats
 from bert_secrets_jax.files import checksums, differing, read_record, write_record
 from bert_secrets_jax.finetune.loop import best_rows
 from bert_secrets_jax.finetune.metrics import tested
-from bert_secrets_jax.model.config import QUESTIONS, SEQUENCES, TOKENS, ComputeDtype
+from bert_secrets_jax.model.config import COMPUTE_DTYPES, QUESTIONS, SEQUENCES, TOKENS, ComputeDtype
 from bert_secrets_jax.model.weights import Pretrained, from_pretrained, save_pretrained
 
 # The greatest p-value at which a model counts as having learnt something.
@@ -209,7 +209,7 @@ _KINDS: Mapping[str, Callable[[Any], bool]] = types.MappingProxyType(
         'dev_examples': _is_count,
         'larger_class': _is_number,
         'history': _list_of(_is_row),
-        'dtype': lambda value: value in ('float32', 'bfloat16'),
+        'dtype': lambda value: value in COMPUTE_DTYPES,
         'head': lambda value: value in (SEQUENCES, TOKENS, QUESTIONS),
     }
 )

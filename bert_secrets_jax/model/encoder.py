@@ -89,7 +89,7 @@ class Embeddings(nn.Module):
                 name='relative_position',
             )
             bias = jnp.moveaxis(of_bucket(jnp.asarray(buckets)), -1, 0)[None]
-        return hidden.astype(config.dtype), _scopes(config, attention_mask, bias)
+        return hidden.astype(config.array_dtype), _scopes(config, attention_mask, bias)
 
 
 def _without_masked(config: BertConfig, embedded, input_ids, attention_mask):
@@ -215,7 +215,7 @@ def attention_input(config: BertConfig, hidden, scope: attention.Scope):
     """
     if not config.family.norm_first:
         return hidden
-    normed = layer_norm(config, 'attention_norm')(hidden).astype(config.dtype)
+    normed = layer_norm(config, 'attention_norm')(hidden).astype(config.array_dtype)
     return normed if scope.normed is None else jnp.where(scope.normed, normed, hidden)
 
 
@@ -232,11 +232,11 @@ def rest_of_layer(config: BertConfig, residual, dropout=lambda x: x):
     if not config.family.dropout_after_feed_forward:
         dropout = _unchanged
     if config.family.norm_first:
-        normed = layer_norm(config, 'output_norm')(residual).astype(config.dtype)
+        normed = layer_norm(config, 'output_norm')(residual).astype(config.array_dtype)
         return residual + dropout(_feed_forward(config, normed))
-    hidden = layer_norm(config, 'attention_norm')(residual).astype(config.dtype)
+    hidden = layer_norm(config, 'attention_norm')(residual).astype(config.array_dtype)
     fed = dropout(_feed_forward(config, hidden))
-    return layer_norm(config, 'output_norm')(hidden + fed).astype(config.dtype)
+    return layer_norm(config, 'output_norm')(hidden + fed).astype(config.array_dtype)
 
 
 def _unchanged(x):
@@ -367,4 +367,4 @@ def encoded(config: BertConfig, hidden):
     """
     if not config.family.norm_first:
         return hidden
-    return layer_norm(config, 'final_norm')(hidden).astype(config.dtype)
+    return layer_norm(config, 'final_norm')(hidden).astype(config.array_dtype)

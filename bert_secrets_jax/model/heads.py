@@ -24,7 +24,7 @@ def pool(config: BertConfig, tokens):
     layer = dense(config, config.hidden_size, 'pooler', bias=config.classifier_bias)
     pooled = ACTIVATIONS[config.family.pooler_act](layer(tokens))
     if config.family.pooler_norm:
-        pooled = layer_norm(config, 'pooler_norm')(pooled).astype(config.dtype)
+        pooled = layer_norm(config, 'pooler_norm')(pooled).astype(config.array_dtype)
     return pooled
 
 
@@ -93,8 +93,8 @@ class MaskedLM(nn.Module):
         bias = self.param('bias', nn.initializers.zeros, (config.vocab_size,))
         logits = jnp.einsum(
             '...E,VE->...V',
-            tokens.astype(config.dtype),
-            embedding.astype(config.dtype),
+            tokens.astype(config.array_dtype),
+            embedding.astype(config.array_dtype),
             precision=matmul_precision(config),
             preferred_element_type=jnp.float32,
         )

@@ -6,6 +6,8 @@ folder, the pattern classifier's network. Each is built from those before it.
 
 import functools
 import math
+import types
+from collections.abc import Mapping
 from typing import Literal
 
 import flax.linen as nn
@@ -14,6 +16,14 @@ import jax.numpy as jnp
 
 from bert_secrets_jax.model import attention
 from bert_secrets_jax.model.config import BertConfig
+
+_PRECISIONS: Mapping[str, jax.lax.PrecisionLike] = types.MappingProxyType(
+    {
+        'float32': jax.lax.Precision.HIGHEST,
+        'tf32x3': jax.lax.DotAlgorithmPreset.TF32_TF32_F32_X3,
+        'bfloat16': jax.lax.Precision.DEFAULT,
+    }
+)
 
 
 def gelu(x):
@@ -43,20 +53,20 @@ def dense(
         features,
         axis=axis,
         use_bias=bias,
-        dtype=jnp.dtype(config.dtype),
+        dtype=jnp.dtype(config.array_dtype),
         kernel_init=nn.initializers.normal(config.initializer_range),
         precision=matmul_precision(config),
         name=name,
     )
 
 
-def matmul_precision(config: BertConfig) -> jax.lax.Precision:
+def matmul_precision(config: BertConfig) -> jax.lax.PrecisionLike:
     """Return the precision of matrix products: float32 means float32 on every device.
 
     Left to itself, JAX multiplies float32 matrices in TF32 on GPUs and in bfloat16 on TPUs, which
     moves attention maps by 1e-3.
     """
-    return jax.lax.Precision.HIGHEST if config.dtype == 'float32' else jax.lax.Precision.DEFAULT
+    return _PRECISIONS[config.dtype]
 
 
 def layer_norm(config: BertConfig, name: str) -> nn.LayerNorm:

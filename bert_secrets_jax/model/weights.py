@@ -127,7 +127,8 @@ def from_pretrained(
         ('token_classification'), or, with the names 'start' and 'end', of where an answer is
         ('question_answering').
       seed: Seed of the fresh weights.
-      dtype: Type in which matrix products are computed, 'float32' or 'bfloat16'.
+      dtype: Type in which matrix products are computed: 'float32', 'tf32x3' (NVIDIA GPUs) or
+        'bfloat16'.
       revision: Branch, tag or commit on the hub.
       ignore_config: Keys of config.json to disregard, if loading refused them as unknown.
       tokenizer: A `PreTrainedTokenizerFast` or a `tokenizers.Tokenizer`, such as `regex_tokenizer`,
@@ -139,8 +140,14 @@ def from_pretrained(
       FileNotFoundError: There is no such directory, and the hub has no such model or is out of
         reach.
       ValueError: The files are not a BERT that we implement. The message lists every tensor that is
-        missing, unexpected or misshapen and every setting that is not known.
+        missing, unexpected or misshapen and every setting that is not known. Or the device does
+        not compute in this dtype.
     """
+    if dtype == 'tf32x3' and jax.default_backend() != 'gpu':
+        raise ValueError(
+            f"dtype='tf32x3' is for NVIDIA GPUs, and this device is a {jax.default_backend()}: use "
+            "'float32' or 'bfloat16'."
+        )
     directory = hub.locate(
         name, revision=revision, check=lambda folder: _read_settings(folder, ignore_config)
     )

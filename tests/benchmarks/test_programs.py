@@ -37,6 +37,18 @@ def test_products_of_float32_are_float32_everywhere():
         assert products or name in ('embed', 'train_update')
 
 
+def test_products_of_tf32x3_are_three_of_shorter_floats_each():
+    for name in ('forward', 'open_layer', 'last_layer', 'collect', 'train_gradients'):
+        program = PROGRAMS[name](Setup(small('tf32x3'), rows=4, length=16, masks=2, micro_batch=2))
+        exported = jax.export.export(program.function, platforms=['cuda'])(*program.arguments)
+        lines = exported.mlir_module().splitlines()
+        products = [line for line in lines if 'stablehlo.dot_general' in line]
+        short = ['num_primitive_operations = 3' in line for line in products]
+        # What is measured on maps is float32 in every precision of the model.
+        assert all(fine or 'HIGHEST' in line for fine, line in zip(short, products, strict=True))
+        assert any(short), name
+
+
 def test_chips_exchange_sums_and_no_maps():
     pytest.importorskip('libtpu', reason="the TPU compiler is in the extra 'tpu-aot'")
     machine = MACHINES['v5e-8']

@@ -76,7 +76,7 @@ def test_each_section_is_a_program_of_its_own(checkpoint, glue_dir, tmp_path):
         (
             'special_tokens',
             '--config.model.dtype=float16',
-            "error: model.dtype is 'float32' or 'bfloat16', not 'float16'",
+            "error: model.dtype is 'float32', 'tf32x3' or 'bfloat16', not 'float16'",
         ),
     ],
 )

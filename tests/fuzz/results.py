@@ -311,7 +311,7 @@ def _plain_outcome(folder: pathlib.Path) -> Any:
     require(set(values) == _OUTCOME, values)
     require(values['head'] in _HEADS)
     require(values['start'] in ('pretrained', 'random'))
-    require(values['dtype'] in ('float32', 'bfloat16'))
+    require(values['dtype'] in ('float32', 'tf32x3', 'bfloat16'))
     seeds = [integer(seed) for seed in values['seeds']]
     require(seeds and len(set(seeds)) == len(seeds))
     # Whoever makes the checksum anew may write what they like.

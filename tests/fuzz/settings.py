@@ -14,7 +14,7 @@ from tests.fuzz.target import Target, Unchecked, require
 _FILE = 'setting.json'
 # Settings that are one of these names, or several of them.
 _NAMES: Mapping[str, tuple[str, ...]] = {
-    'model.dtype': ('float32', 'bfloat16'),
+    'model.dtype': ('float32', 'tf32x3', 'bfloat16'),
     'data.source': ('glue', 'corpus', 'file', 'tags', 'questions', 'segments'),
     'data.bad_rows': ('error', 'skip'),
     'frames.reading': ('paper', 'notebook'),

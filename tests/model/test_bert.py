@@ -18,6 +18,7 @@ from bert_secrets_jax.model import attention
 from bert_secrets_jax.model.bert import Bert, init_params
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.encoder import Layer, _positions
+from bert_secrets_jax.model.weights import from_pretrained
 from tests.conftest import random_inputs, random_params, relative
 from tests.model import numpy_bert
 
@@ -515,6 +516,25 @@ def test_bfloat16_is_close_and_keeps_softmax_in_float32(config, inputs):
     np.testing.assert_allclose(half.attentions, exact.attentions, atol=5e-3)
     np.testing.assert_allclose(half.logits, exact.logits, atol=2e-2)
     assert np.abs(half.logits - exact.logits).max() > 0  # it does compute in bfloat16
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(jax.default_backend() != 'gpu', reason='a GPU is needed: JAX_PLATFORMS=cuda')
+def test_three_products_of_tf32_are_close_to_float32(config, inputs):
+    params = init_params(Bert(config), 0)
+    exact, near, half = (
+        run(Bert(dataclasses.replace(config, dtype=dtype)), params, inputs)
+        for dtype in ('float32', 'tf32x3', 'bfloat16')
+    )
+    np.testing.assert_allclose(near.attentions, exact.attentions, atol=1e-6)
+    np.testing.assert_allclose(near.logits, exact.logits, atol=1e-5)
+    assert np.abs(half.logits - exact.logits).max() > 1e-4
+
+
+@pytest.mark.skipif(jax.default_backend() == 'gpu', reason='this device has it')
+def test_a_precision_that_the_device_lacks_is_refused():
+    with pytest.raises(ValueError, match="'tf32x3' is for NVIDIA GPUs, and this device is a"):
+        from_pretrained('all-MiniLM-L6-v2', dtype='tf32x3')
 
 
 def test_without_classifier_and_pooler_they_are_none(config, inputs):
