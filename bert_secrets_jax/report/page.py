@@ -5,6 +5,7 @@ The page uses only the methods that all results have (`runs.result.Result`).
 """
 
 import dataclasses
+import functools
 import math
 import numbers
 import pathlib
@@ -91,6 +92,25 @@ class Part:
     def with_pictures(self, pictures: Sequence[Picture]) -> 'Part':
         """Return the same part with these pictures."""
         return dataclasses.replace(self, pictures=tuple(pictures))
+
+    @functools.cached_property
+    def frames(self) -> 'dict[str, pandas.DataFrame]':
+        """The frames of the result, by the names of their files without the suffix."""
+        frames = self.result.frames() if self.result is not None else {}
+        return {file_name(self.name, name): frame for name, frame in frames.items()}
+
+    def grids(self, heads: tuple[str, int, int] | None) -> list[dict[str, Any]]:
+        """Return the numbers of all heads in the frames, as `grids` does.
+
+        A page is written after each of its parts: the frames of all others are searched once.
+        """
+        if heads not in self._found:
+            self._found[heads] = grids(self.frames, heads)
+        return self._found[heads]
+
+    @functools.cached_property
+    def _found(self) -> dict[tuple[str, int, int] | None, list[dict[str, Any]]]:
+        return {}
 
     @property
     def title(self) -> str:
@@ -207,9 +227,8 @@ def _section(
     }
     if part.result is None:
         return section
-    maps, frames = part.result.token_maps(), part.result.frames()
-    findings = part.result.findings()
-    found = grids({file_name(part.name, name): frame for name, frame in frames.items()}, heads)
+    maps, findings = part.result.token_maps(), part.result.findings()
+    found = part.grids(heads)
     if maps:
         notes = {name: texts for each in results for name, texts in each.head_notes().items()}
         section['explorer'] = Markup(Explorer(maps, notes, address=_slug(part.group)).html())
@@ -217,10 +236,10 @@ def _section(
         'findings': [each.sentence for each in findings],
         'pictures': _pictures(part, findings, found, heads),
         'notes': part.result.notes(),
-        'tables': [_frame(frame) for frame in frames.values() if len(frame) <= LEGIBLE_ROWS],
+        'tables': [_frame(frame) for frame in part.frames.values() if len(frame) <= LEGIBLE_ROWS],
         'files': [
-            (f'{file_name(part.name, name)}.csv', f'{len(frame):,} row{"s" * (len(frame) != 1)}')
-            for name, frame in frames.items()
+            (f'{name}.csv', f'{len(frame):,} row{"s" * (len(frame) != 1)}')
+            for name, frame in part.frames.items()
         ],
         'grids': found,
     }
