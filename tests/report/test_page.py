@@ -133,6 +133,23 @@ def test_a_report(report):
             assert value.startswith(('data:', '#', 'figures/first_grid.', 'first_table.csv')), value
 
 
+def test_frames_are_asked_for_once_however_often_the_page_is_written(tmp_path):
+    asked = []
+
+    class Counted(Shown):
+        def frames(self):
+            asked.append(self)
+            return super().frames()
+
+    part = Part('a', Counted(tables={'rows': framed()}))
+    first, second = (written(tmp_path / f'{number}.html', [part]) for number in range(2))
+    assert first == second and 'a_rows.csv' in first
+    assert len(asked) == 1
+    # The result of a changed setting is another part.
+    written(tmp_path / 'again.html', [Part('a', Counted(tables={'rows': framed()}))])
+    assert len(asked) == 2
+
+
 def test_warnings_stand_first_and_what_is_to_come_is_said(tmp_path):
     warned = Part('a', Shown(said=(finding('Fine.'), finding('Nothing learnt.', warning=True))))
     in_task = dataclasses.replace(warned, group='RTE')
