@@ -5,6 +5,7 @@ It is made from what all results have (`runs.result.HeadMarks`, `Badge`), and kn
 
 import collections
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -142,6 +143,9 @@ def most_certain(results: Sequence[Result]) -> list[str]:
     Each is of another result while there are results with evidence: what one section says three
     times leaves out what the others found.
 
+    A result whose rings are not drawn, as others have rings of a lower rank, is left out: what
+    losing a head does to one fine-tuned model does not stand above a grid that is about many.
+
     Evidence is the p-value of the hypothesis that there is nothing to find, after correction for
     what the finding was chosen from, and then the size of the sample. A question that does not ask
     whether there is something, such as how much attention a token gets, has none.
@@ -149,13 +153,21 @@ def most_certain(results: Sequence[Result]) -> list[str]:
     Args:
       results: The results of one model.
     """
+    lowest = min((_ring_rank(result) for result in results), default=math.inf)
     ranked = []
     for result in results:
+        if lowest < _ring_rank(result) < math.inf:
+            continue
         found = [each for each in result.findings() if not each.warning and each.evidence <= _LEVEL]
         ranked += enumerate(sorted(found, key=_doubt))
     # The best of all results come before the second best of any.
     first = sorted(ranked, key=lambda each: (each[0], _doubt(each[1])))[:_TOLD]
     return [finding.sentence for _, finding in sorted(first, key=lambda each: _doubt(each[1]))]
+
+
+def _ring_rank(result: Result) -> float:
+    rings = (each.rank for each in result.head_marks() if each.drawn == 'ring')
+    return float(min(rings, default=math.inf))
 
 
 def _doubt(finding: Finding) -> tuple[float, int]:

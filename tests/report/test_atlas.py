@@ -191,6 +191,28 @@ def test_what_is_most_certain_is_told_first():
     assert most_certain(results[:1]) == ['A change.']
 
 
+def test_of_two_that_draw_rings_the_one_that_is_drawn_is_told():
+    """One fine-tuned model says no more above the grid where a sample of them was measured."""
+
+    @dataclasses.dataclass(frozen=True, eq=False)
+    class Both(Shown):
+        marks: tuple = ()
+
+        def head_marks(self):
+            return list(self.marks)
+
+    def ringed(said, rank):
+        return Both(
+            said=(finding(said, p=0.001, sample=10),),
+            marks=(marked('ring', at=[(0, 0)], mark='needed', rank=rank),),
+        )
+
+    other = Shown(said=(finding('Of no head.', p=0.01, sample=10),))
+    one, many = ringed('One model.', 1), ringed('Many.', 0)
+    assert most_certain([one, many, other]) == ['Many.', 'Of no head.']
+    assert most_certain([one, other]) == ['One model.', 'Of no head.']
+
+
 def test_the_same_mark_is_drawn_alike_on_models_beside_each_other():
     """Alone, each would begin with the first colour and the first kind of ring."""
     one = [
