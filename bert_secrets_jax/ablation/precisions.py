@@ -71,7 +71,8 @@ def sweep_in_two_precisions(
         inputs.
       examples: Strings, pairs of strings or `Example`s, all of one kind.
       masks: [M, L, N] The masks, as in `sweep`. The intact model is not added.
-      sample: The number of examples that are drawn; all where there are no more.
+      sample: The number of examples that are drawn, for a regression at least two; all where there
+        are no more.
       safety: How many times the greatest error that was seen a difference must have to be certain.
       seed: The seed of the draw.
       baseline: What a disabled head does: 'uniform', 'zero', or 'mean' with a `replacement`.
@@ -125,7 +126,7 @@ def _check(pretrained, sample, safety, baseline, replacement) -> None:
     config = pretrained.config
     if config.dtype == 'bfloat16':
         raise ValueError(
-            f'The model computes in {config.dtype}: load it with dtype="float32", in which what is '
+            'The model computes in bfloat16: load it with dtype="float32", in which what is '
             'uncertain is repeated.'
         )
     if config.head not in SEQUENCES:
@@ -133,8 +134,10 @@ def _check(pretrained, sample, safety, baseline, replacement) -> None:
             f'A model with the head {config.head!r} decides more than once per example: use '
             'bs.sweep_examples, in one precision.'
         )
-    if sample < 1:
-        raise ValueError(f'{sample=} must be at least 1: errors are seen on these examples.')
+    # The order of a regression is a matter of two examples: the error of one alone tells nothing.
+    least = 2 if config.num_labels == 1 else 1
+    if sample < least:
+        raise ValueError(f'{sample=} must be at least {least}: errors are seen on these examples.')
     if not safety >= 1:
         raise ValueError(
             f'{safety=} must be at least 1, where an error as great as seen is allowed.'
@@ -170,8 +173,7 @@ def _nearest(logits: Float[np.ndarray, 'M E C']) -> Float[np.ndarray, 'M E']:
     values = logits[..., 0]
     order = values.argsort(axis=1)
     gaps = np.diff(np.take_along_axis(values, order, axis=1), axis=1)
-    wide = ((0, 0), (1, 1))
-    gaps = np.pad(gaps, wide, constant_values=np.inf)
+    gaps = np.pad(gaps, ((0, 0), (1, 1)), constant_values=np.inf)
     nearest = np.empty_like(values)
     np.put_along_axis(nearest, order, np.minimum(gaps[:, 1:], gaps[:, :-1]), axis=1)
     return nearest

@@ -77,13 +77,23 @@ def test_what_is_far_from_a_decision_is_not_repeated(pretrained, examples):
     assert twice(sure, examples).exact.sum() == 20
 
 
-def test_the_order_of_a_regression_is_that_of_float32(pretrained, examples):
+@pytest.fixture(scope='module')
+def regression(pretrained):
     config = dataclasses.replace(pretrained.config, label_names=('score',))
     classifier = {name: leaf[..., :1] for name, leaf in pretrained.params['classifier'].items()}
-    regression = dataclasses.replace(
+    return dataclasses.replace(
         pretrained, bert=type(pretrained.bert)(config),
         params=pretrained.params | {'classifier': classifier},
     )  # fmt: skip
+
+
+def test_one_example_shows_no_error_of_an_order(regression, examples):
+    masks = bs.masks.none(regression.config)
+    with pytest.raises(ValueError, match='sample=1 must be at least 2'):
+        bs.sweep_in_two_precisions(regression, examples, masks, sample=1)
+
+
+def test_the_order_of_a_regression_is_that_of_float32(regression, examples):
     found, expected = twice(regression, examples), swept(regression, examples)
     np.testing.assert_array_equal(
         found.logits[..., 0].argsort(axis=1), expected.logits[..., 0].argsort(axis=1)
