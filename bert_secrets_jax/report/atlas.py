@@ -153,10 +153,10 @@ def most_certain(results: Sequence[Result]) -> list[str]:
     Args:
       results: The results of one model.
     """
-    lowest = min((_ring_rank(result) for result in results), default=math.inf)
-    ranked = []
-    for result in results:
-        if lowest < _ring_rank(result) < math.inf:
+    ranks = [_ring_rank(result) for result in results]
+    lowest, ranked = min(ranks, default=math.inf), []
+    for result, rank in zip(results, ranks, strict=True):
+        if lowest < rank < math.inf:
             continue
         found = [each for each in result.findings() if not each.warning and each.evidence <= _LEVEL]
         ranked += enumerate(sorted(found, key=_doubt))
