@@ -14,6 +14,7 @@ import bert_secrets_jax as bs
 from benchmarks.cases import Case, to_torch, wait_for
 from benchmarks.formulas import forward_operations
 from benchmarks.timing import Question, Way
+from bert_secrets_jax.names import counted
 from bert_secrets_jax.pruning.removal import cut
 
 
@@ -95,7 +96,7 @@ def _question(case: Case, name: str, mask: np.ndarray, size: int) -> Question:
         name=f'{name} removed, batches of {size}',
         unit='examples',
         amount=size,
-        about=f'{size} inputs of {length} tokens',
+        about=f'{counted(size, "input")} of {length} tokens',
         agree=agree,
         ways={
             'ours': Way(ours(lambda model: bs.remove_heads(model, mask)), operations=whole - saved),
