@@ -35,6 +35,7 @@ import jax
 import jaxtyping
 import numpy as np
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 jax.config.update('jax_num_cpu_devices', 8)
 jax.config.update('jax_numpy_rank_promotion', 'raise')
@@ -46,6 +47,7 @@ from bert_secrets_jax.model.config import BertConfig
 # Bytes that a test process may keep between two modules.
 _MOST_MEMORY = 2_000_000_000
 ROOT = pathlib.Path(__file__).parents[1]
+_ANALYSES = 'tests/analyses/'
 REAL_DATA = pathlib.Path(os.environ.get('BERT_SECRETS_DATA', ROOT.parent / 'shared' / 'data'))
 WORDS = """the a cat dog bird saw chased liked big small red house tree and not he she it
 ran sleep ##s ##ed ##ing un ##like ##ly . , ? ! ' " old new friend teacher never""".split()
@@ -102,6 +104,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that take longest, so that the workers end together."""
     slow = collections.Counter(item.path for item in items if item.get_closest_marker('slow'))
     items.sort(key=lambda item: -slow[item.path])
+
+
+class _ByFile(LoadFileScheduling):
+    """Keeps a file on one worker, and all analyses, whose tests share one result of each."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return _ANALYSES if file.startswith(_ANALYSES) else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log) -> LoadFileScheduling:
+    return _ByFile(config, log)
 
 
 def relative(config: BertConfig, model_type: str) -> BertConfig:
