@@ -30,6 +30,8 @@ from bert_secrets_jax.pruning.steps import SHARES, nested_masks
 # The gradient of each head as it is without those that are gone.
 ANEW = 'gradient, anew'
 RANDOM = 'random'
+# Scores that differ by less are the same.
+_ROUNDING = 1e-9
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -281,7 +283,8 @@ def sparsest(
       kept: [K] The number of heads that are left.
       tolerance: The greatest loss of the score.
     """
-    enough = choosing >= choosing[0] - tolerance
+    # In floating point, 0.07 - 0.01 is more than 0.06.
+    enough = choosing >= choosing[0] - tolerance - _ROUNDING
     enough[0] = True
     return int(np.flatnonzero(enough)[np.argmin(kept[enough])])
 

@@ -67,6 +67,10 @@ def test_the_sparsest_that_is_as_good():
     assert sparsest(np.array([0.9, 0.91, 0.893, 0.7]), kept, tolerance=0.01) == 2
     assert sparsest(np.array([0.9, 0.8, 0.895, 0.7]), kept, tolerance=0.01) == 2
     assert sparsest(np.array([0.9, 0.8, 0.7, 0.6]), kept, tolerance=0.01) == 0
+    # What has lost exactly the tolerance is within it, whatever rounding makes of it.
+    for right in range(2, 201):
+        assert sparsest(np.array([right, right - 2]) / 200, kept[:2], tolerance=0.01) == 1
+    assert sparsest(np.array([0.9, 0.8899]), kept[:2], tolerance=0.01) == 0
     # Nothing is as good as a score that is undefined.
     assert sparsest(np.array([np.nan, 0.8, 0.7, np.nan]), kept, tolerance=0.01) == 0
 
