@@ -270,10 +270,29 @@ class Gates(Result):
         return Finding(**{'source': SOURCE, 'sample': self.examples} | fields)
 
     def _nothing_to_tell(self) -> Finding | None:
-        """Return the warning that no gate or every gate is closed in all runs."""
-        closed = int((self.gates == 0).sum())
-        if 0 < closed < self.gates.size:
+        """Return the warning that all heads close in as many runs, such as none or all of them."""
+        closed, share = int((self.gates == 0).sum()), self.open_share
+        if share.min() < share.max():
             return None
+        if 0 < closed < self.gates.size:
+            return self._finding(
+                name='all heads close as often',
+                warning=True,
+                estimate=round(float(share.max()) * len(self.gates)),
+                unit='runs',
+                sample=len(self.gates),
+                sample_of='runs',
+                template=(
+                    'Each of {heads} heads is open in {estimate} of {sample} runs (lambda from '
+                    '{least:g} to {most:g}), so that the order of heads is not told: give prices '
+                    'between those at which none and all of them close.'
+                ),
+                numbers={
+                    'heads': self._heads,
+                    'least': self._prices[0],
+                    'most': self._prices[-1],
+                },
+            )
         none = 'No gate is closed in any of {runs} runs (lambda from {least:g} to {most:g})'
         every = 'All gates are closed in all of {runs} runs (lambda from {least:g} to {most:g})'
         mend = (

@@ -32,7 +32,9 @@ from bert_secrets_jax.finetune.metrics import check_metrics
 from bert_secrets_jax.names import counted, head_name
 from bert_secrets_jax.pruning.agreement import Agreement, rank_agreement, reliability
 from bert_secrets_jax.pruning.scores import (
+    GRADIENT,
     METHODS,
+    SHAPLEY,
     SOURCES,
     TITLES,
     HeadScores,
@@ -153,6 +155,16 @@ class Importance(Result):
             'what happens. Heads that stand in for each other matter little one by one.',
             f'Scores are {self._measured_on}.',
         ]
+        if GRADIENT in self.scores.parts:
+            notes.append(
+                'The gradient counts as a size, as published: heads without which the loss falls '
+                'have large ones, too.'
+            )
+        if SHAPLEY in self.agreement:
+            notes.append(
+                'The interval of Shapley values allows for the permutations that were drawn, and '
+                'not for the examples that they were measured on.'
+            )
         if self.scores.examples < FEW or self.effects.loss.texts < FEW:
             notes.append('With so few examples, intervals are a little too narrow.')
         return notes
@@ -168,8 +180,10 @@ class Importance(Result):
 
     @property
     def _measured_on(self) -> str:
-        where = 'the same' if self.same_examples else 'other'
-        return f'measured on {where} {counted(self.scores.examples, "example")}'
+        count = self.scores.examples
+        if self.same_examples:
+            return f'measured on the same {counted(count, "example")}'
+        return f'measured on {counted(count, "other example")}'
 
     def _not_learnt(self) -> Iterator[Finding]:
         tested, value, larger, p_value = self.effects.learnt
@@ -211,9 +225,9 @@ class Importance(Result):
             sample=loss.texts,
             source=SOURCE,
             template=(
-                'The loss is {intact:.3f} {unit} with all heads. Without {head} it changes most, '
-                'by {estimate:+.4f} {unit} ({low:+.4f} to {high:+.4f}), and {metric} by '
-                '{points:+.2f} points.'
+                'The loss is {intact:.3f} {unit} with all heads. It is highest without {head}, '
+                'where it changes by {estimate:+.4f} {unit} ({low:+.4f} to {high:+.4f}), and '
+                '{metric} by {points:+.2f} points.'
             ),
             numbers={
                 'intact': loss.intact,
@@ -391,7 +405,8 @@ def compare_scores(
         method: rank_agreement(
             each,
             effects.increase,
-            paired=same_examples and len(each) == len(effects.increase),
+            # Shapley values have a part for each pair of permutations.
+            paired=same_examples and method != SHAPLEY,
             score=functools.partial(scores.score, method),
         )
         for method, each in scores.parts.items()

@@ -622,8 +622,8 @@ def pruning(
     Raises:
       TypeError: A model or the examples are something else.
       ValueError: A model has no classifier, an example has no fitting label, a setting is unknown
-        or out of its range, the metric is not offered over seeds and there are several, the models
-        differ in their shape or classes, or all labels of a regression are the same.
+        or out of its range, the metric is not offered, the models differ in their shape or classes,
+        or all labels of a regression are the same.
     """
     models, subject = all_models(tuned), subject or Subject()
     examples, others = as_examples(examples), as_examples(measured_on)
@@ -633,7 +633,7 @@ def pruning(
     labels, their_labels = (labels_of(each, config) for each in (examples, others))
     metric = metric or assessed_metrics(config.num_labels, subject.task)[0]
     check_metrics((metric,), config.num_labels)
-    check_pruning(metric, len(models), draws=draws, tolerance=tolerance)
+    check_pruning(metric, draws=draws, tolerance=tolerance)
     check_varied(metric, labels, 'examples')
     check_varied(metric, their_labels, 'measured_on')
     removed_heads(config.num_hidden_layers * config.num_attention_heads, shares)
@@ -708,12 +708,11 @@ def time_sparsest(
     return time_removal(tuned, mask, batch_sizes=batch_sizes, length=length)
 
 
-def check_pruning(metric: str, models: int, *, draws: int, tolerance: float) -> None:
+def check_pruning(metric: str, *, draws: int, tolerance: float) -> None:
     """Raise ValueError for settings that cannot be met, before anything is computed.
 
     Args:
       metric: The name of the metric.
-      models: The number of models.
       draws, tolerance: As in `pruning`.
     """
     if draws < 0 or not 0 <= tolerance < 1:
@@ -721,10 +720,9 @@ def check_pruning(metric: str, models: int, *, draws: int, tolerance: float) -> 
             f'{draws=} must be at least 0, and {tolerance=} at least 0 and below 1 (0.01 is one '
             'point).'
         )
-    if metric == 'spearman' or (models > 1 and metric not in METRICS_OVER_SEEDS):
+    if metric not in METRICS_OVER_SEEDS:
         raise ValueError(
-            f'{metric=} has no interval over several models: take one of '
-            f'{", ".join(METRICS_OVER_SEEDS)}, or a single model.'
+            f'{metric=} is not offered for pruning: take one of {", ".join(METRICS_OVER_SEEDS)}.'
         )
 
 

@@ -180,6 +180,14 @@ def check(config: ConfigDict) -> None:
         if not isinstance(value, str) or '\0' in value or not _is_encodable(value):
             faults.append(f'{name}={shortened(value)} must be a text that a file can hold')
     batch, micro = _of(config, 'train.batch_size'), _of(config, 'train.micro_batch')
+    permutations = _of(config, 'importance.permutations')
+    if permutations in NUMBERS['importance.permutations'] and (
+        permutations % 2 or permutations == 2
+    ):
+        faults.append(
+            f'importance.permutations={permutations} must be even and at least 4 (each is drawn '
+            'with its reverse), or 0 to leave Shapley values out'
+        )
     if not faults and batch % micro:
         faults.append(f'train.micro_batch={micro} must divide train.batch_size={batch}')
     if faults:

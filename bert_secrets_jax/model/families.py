@@ -171,7 +171,8 @@ FAMILIES: Mapping[str, Family] = types.MappingProxyType(
             defaults={'pad_token_id': 1},
             # Its classifiers drop what all layers drop.
             always={'type_vocab_size': 0, 'classifier_dropout': None},
-            must_be={'relative_attention_num_buckets': (32,)},
+            # Whatever stands there, `transformers` counts positions on from 1.
+            must_be={'relative_attention_num_buckets': (32,), 'pad_token_id': (1, None)},
         ),
         'esm': Family(
             name='Esm',

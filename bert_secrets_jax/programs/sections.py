@@ -745,10 +745,9 @@ def _prune(study: Study, _) -> Pruning:
     # Of a model that is ablated as it is there is one.
     seeds = study.ablated_seeds or (None,)
 
-    def metric_of(classes: int) -> str:
-        metric = study.metrics(classes)[0]
-        check_pruning(metric, len(seeds), draws=settings.draws, tolerance=settings.tolerance)
-        return metric
+    # What is refused is refused before models are fine-tuned.
+    for metric in inputs.metrics(study.config.data)[:1]:
+        check_pruning(metric, draws=settings.draws, tolerance=settings.tolerance)
 
     def on_seed(own: int | None) -> dict:
         return study.on_scored(own) | {
@@ -761,7 +760,7 @@ def _prune(study: Study, _) -> Pruning:
     def of_seed(own: int | None) -> PrunedModel:
         def compute(folder: pathlib.Path) -> PrunedModel:
             model = study.ablated_model(own)
-            metric = metric_of(model.config.num_labels)
+            metric = study.metrics(model.config.num_labels)[0]
             labels = labels_of(study.measured_texts, model.config)
             check_varied(metric, _labels(study), 'the ablated texts')
             check_varied(metric, labels, 'the training examples that heads are scored on')
@@ -788,7 +787,7 @@ def _prune(study: Study, _) -> Pruning:
         found = assemble_pruning(
             models,
             _labels(study),
-            metric_of(models[0].classes),
+            study.metrics(models[0].classes)[0],
             seeds=[own or 0 for own in seeds],
             measured_on=len(study.measured_texts),
             shared=in_both(study.ablated_texts, study.measured_texts),

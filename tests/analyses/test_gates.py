@@ -139,6 +139,17 @@ def test_a_price_at_which_nothing_can_be_told(level, beginning):
     assert all(figure for figure in result.figures().values())
 
 
+def test_prices_between_which_all_heads_close():
+    """Heads that close in as many runs have no order: none closes first, and none stays longest."""
+    result = made([np.full((2, 3), OPEN), np.full((2, 3), SHUT)], (20, 20))
+    first = result.findings()[0]
+    assert first.warning and first.sentence.startswith(
+        'Each of 6 heads is open in 1 of 2 runs (lambda from 0.001 to 1), so that the order of '
+        'heads is not told: give prices between'
+    )
+    assert 'heads that stay open longest' not in [each.name for each in result.findings()]
+
+
 def test_a_model_that_learnt_nothing_is_said_first():
     labels = (np.arange(EXAMPLES) < 390).astype(int)
     first = made(LOG_ALPHA, (20, 20, 20), labels=labels).findings()[0]

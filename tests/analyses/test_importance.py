@@ -7,6 +7,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.finetune.losses import loss_per_example
+from bert_secrets_jax.pruning.agreement import rank_agreement
 from bert_secrets_jax.pruning.scores import HeadScores, head_scores
 from tests.conftest import forward
 
@@ -57,7 +58,7 @@ def test_other_examples_have_scores_of_their_own(tuned, texts):
     found = bs.analyses.importance(tuned, texts[10:], measured_on=few, max_length=32)
     assert list(found.agreement) == ['gradient', 'confidence', 'relevance', 'removal']
     assert not found.same_examples and found.scores.examples == 10
-    assert 'measured on other 10 examples' in found.notes()[1]
+    assert 'measured on 10 other examples' in found.notes()[1]
     same = bs.analyses.importance(model, few, max_length=32)
     assert list(same.agreement) == ['gradient', 'confidence', 'relevance']
     np.testing.assert_allclose(
@@ -84,6 +85,28 @@ def test_shapley_values_are_of_the_loss(tuned, texts):
     empty = naive_losses(model, texts[:6], np.zeros((3, 4))).mean()
     assert found.scores.of['shapley'].sum() == pytest.approx(empty - whole, abs=1e-5)
     assert list(found.agreement) == ['confidence', 'shapley']
+
+
+def test_permutations_are_no_examples(tuned, texts):
+    """Not even where there are as many pairs of them: they are not left out together."""
+    few = texts[:3]
+    found = bs.analyses.importance(tuned, few, methods=['gradient'], permutations=6, max_length=32)
+    parts = found.scores.parts['shapley']
+    assert len(parts) == len(found.effects.increase)
+    assert found.agreement['shapley'] == rank_agreement(parts, found.effects.increase, paired=False)
+    assert 'not for the examples' in found.notes()[-2]
+    assert 'counts as a size' in found.notes()[-3]
+
+
+def test_the_head_that_matters_most_is_the_one_without_which_the_loss_is_highest(tuned, texts):
+    """Even if the loss falls further without another one."""
+    found = bs.analyses.importance(tuned, texts, methods=['confidence'], max_length=32)
+    loss = found.effects.loss
+    difference = np.where(np.arange(12) == 5, 0.1, -0.2)
+    changed = dataclasses.replace(loss, difference=difference)
+    effects = dataclasses.replace(found.effects, loss=changed)
+    said = str(dataclasses.replace(found, effects=effects))
+    assert 'It is highest without L2-H2, where it changes by +0.1000 nats' in said
 
 
 @pytest.mark.parametrize(('reliable', 'said'), [(-0.5, False), (0.0, False), (1.0, True)])

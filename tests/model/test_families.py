@@ -288,3 +288,12 @@ def test_settings_of_albert_and_esm_that_do_not_fit(config):
     assert read_config(plain)['embedding_size'] == 128
     with pytest.raises(ValueError, match='inner_group_num=2 is not implemented'):
         read_config(plain | {'inner_group_num': 2})
+
+
+def test_padding_of_mpnet_is_what_transformers_takes_for_it(config):
+    """There it is 1, whatever config.json says: with another one positions would differ."""
+    values = write_config(relative(config, 'mpnet'))
+    assert read_config(values)['pad_token_id'] == 1
+    assert read_config(values | {'pad_token_id': None})['pad_token_id'] == 1
+    with pytest.raises(ValueError, match=r'pad_token_id=0 is not implemented \(only 1 is\)'):
+        read_config(values | {'pad_token_id': 0})

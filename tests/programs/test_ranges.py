@@ -74,6 +74,17 @@ def test_micro_batches_divide_the_batch():
         ranges.check(config)
 
 
+@pytest.mark.parametrize('wrong', [1, 2, 3, 21])
+def test_permutations_come_in_pairs(wrong):
+    """That is told before models are fine-tuned whose heads are to be scored."""
+    config = base.get_config()
+    config.importance.permutations = wrong
+    with pytest.raises(ValueError, match=rf'^importance\.permutations={wrong} must be even and at'):
+        ranges.check(config)
+    config.importance.permutations = 4
+    ranges.check(config)
+
+
 def test_a_program_ends_before_anything_is_written(tmp_path):
     out = tmp_path / 'results'
     with pytest.raises(SystemExit, match=r'error: train\.epochs=-1 must be a whole number from 1'):

@@ -448,6 +448,14 @@ def test_spearman_alone_is_refused_over_seeds(study):
         sections.SECTIONS['ablate_seeds'].answer(study, [])
 
 
+def test_spearman_is_refused_for_pruning_before_models_are_trained(study, monkeypatch):
+    """Of one seed, too: the error does not say that a single model would do."""
+    study.config.data.metrics, study.config.train.num_seeds = 'spearman', 1
+    monkeypatch.setattr(type(study), 'ablated_model', None)
+    with pytest.raises(ValueError, match="'spearman' is not offered for pruning: take one of acc"):
+        sections.SECTIONS['prune'].answer(study, [])
+
+
 def test_cola_is_marked_as_not_in_the_paper(study, tmp_path):
     for split in ('train', 'dev'):
         file = tmp_path / 'CoLA' / f'{split}.tsv'
