@@ -293,11 +293,11 @@ class Gates(Result):
                     'most': self._prices[-1],
                 },
             )
-        none = 'No gate is closed in any of {runs} runs (lambda from {least:g} to {most:g})'
+        none = 'No gate is exactly zero in any of {runs} runs (lambda from {least:g} to {most:g})'
         every = 'All gates are closed in all of {runs} runs (lambda from {least:g} to {most:g})'
         mend = (
-            ': a head costs too little, or training is too short. Raise lambda, or the number of '
-            'epochs or the learning rate of the gates; the order of heads is not told.'
+            ': training is too short, or a head costs too little. Raise the number of epochs or '
+            'the learning rate of the gates, or lambda; the order of heads is not told.'
         )
         if closed:
             mend = ': a head costs too much. Lower lambda; the order of heads is not told.'

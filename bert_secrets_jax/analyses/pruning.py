@@ -468,8 +468,9 @@ class Pruning(Result):
                     + f' of {{length}} tokens at once {words["change"]}'
                     + (' (a gain of {low:+.0f} to {high:+.0f} %)' if known else '')
                     + ' than with all heads in layers that are compiled one by one, too. It is '
-                    f'{words["total"]} than the model as it was, of which these layers with all '
-                    f'heads are {words["apart"]}; under a mask alone it is {words["masked"]}. Its '
+                    f'{words["total"]} than the model as it was. Such layers with all heads are '
+                    f'{words["apart"]} than that, and under a mask alone it is {words["masked"]}. '
+                    "The cut model's "
                     + (
                         'weights take {small:.1f} KB instead of {large:.1f}.'
                         if kilo

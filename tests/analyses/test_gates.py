@@ -127,7 +127,7 @@ def test_seeds_are_averaged():
 @pytest.mark.parametrize(
     ('level', 'beginning'),
     [
-        (OPEN, 'No gate is closed in any of 2 runs (lambda from 0.001 to 1): a head costs too'),
+        (OPEN, 'No gate is exactly zero in any of 2 runs (lambda from 0.001 to 1): training is'),
         (SHUT, 'All gates are closed in all of 2 runs (lambda from 0.001 to 1): a head costs too'),
     ],
 )

@@ -176,9 +176,9 @@ def test_speed_is_told_from_what_comes_with_it():
     assert said.sentence.startswith(
         'With 6 of 10 heads left and the others cut out, the model reads 1 example of 8 tokens at '
         'once 100 % faster (a gain of +100 to +100 %) than with all heads in layers that are '
-        'compiled one by one, too. It is 300 % faster than the model as it was, of which these '
-        'layers with all heads are 100 % faster; under a mask alone it is 20 % slower. Its weights '
-        'take 3.0 KB instead of 4.0.'
+        'compiled one by one, too. It is 300 % faster than the model as it was. Such layers with '
+        'all heads are 100 % faster than that, and under a mask alone it is 20 % slower. The cut '
+        "model's weights take 3.0 KB instead of 4.0."
     )
     speed = timed.frames()['speed']
     assert speed['gain_percent'].tolist() == pytest.approx([100, -20, 100, 300])
