@@ -29,6 +29,7 @@ from bert_secrets_jax.analyses.models import check_varied, labels_of
 from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.finetune.train import Finetuned, finetune
+from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 from bert_secrets_jax.paper import prasanna
 from bert_secrets_jax.pruning.curves import fleiss_kappa, masks_by_gradients, sparsest
@@ -392,17 +393,21 @@ def subnetworks(
     )
 
 
+def has_own_layers(config: BertConfig) -> bool:
+    """Return whether a model uses each of its layers once."""
+    return config.num_hidden_groups in (None, config.num_hidden_layers)
+
+
 def check_own_layers(pretrained: Pretrained) -> None:
     """Raise ValueError if a model uses the same layer several times.
 
     Args:
       pretrained: The model.
     """
-    config = pretrained.config
-    if config.num_hidden_groups not in (None, config.num_hidden_layers):
+    if not has_own_layers(pretrained.config):
         raise ValueError(
-            f'This model ({config.summary}) uses the same layer several times, so that a head '
-            'cannot be missing once: give one whose layers are all different.'
+            f'This model ({pretrained.config.summary}) uses the same layer several times, so that '
+            'a head cannot be missing once: give one whose layers are all different.'
         )
 
 

@@ -186,6 +186,10 @@ def _parse_flags(argv: list[str], config, workdir) -> list[str]:
             error = error.args[0]
         words = '. '.join(error.args[0].splitlines())
         raise SystemExit(f'error: No such setting: {words}') from None
+    except ValueError as error:
+        # ml_collections on names that Python could not write with dots, such as `gates.lambda`.
+        words = str(error).split(': SyntaxError')[0]
+        raise SystemExit(f'error: No such setting: {words}') from None
     except (flags.Error, OSError) as error:
         # An error of a config file comes with its traceback, of which the last line says it.
         raise SystemExit(f'error: {str(error).strip().splitlines()[-1].strip()}') from None

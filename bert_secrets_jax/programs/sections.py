@@ -79,7 +79,7 @@ from bert_secrets_jax.analyses.replacements import Replacements, replacements
 from bert_secrets_jax.analyses.roles import Roles, role_statistics, with_rarest
 from bert_secrets_jax.analyses.roles import from_results as roles_from
 from bert_secrets_jax.analyses.special_tokens import STATISTICS, SpecialTokens
-from bert_secrets_jax.analyses.subnetworks import Subnetworks, subnetworks
+from bert_secrets_jax.analyses.subnetworks import Subnetworks, has_own_layers, subnetworks
 from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads, syntax_heads
 from bert_secrets_jax.analyses.tables import Tables, describe
 from bert_secrets_jax.analyses.texts import batches_of, encoded_of, in_one_pass
@@ -89,6 +89,7 @@ from bert_secrets_jax.data.framenet import framenet_sample, read_framenet, read_
 from bert_secrets_jax.data.tasks import Example, draw
 from bert_secrets_jax.data.treebank import treebank_sample
 from bert_secrets_jax.measure.catalogue import RELATIONS, Described, named
+from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.weights import Pretrained, save_pretrained
 from bert_secrets_jax.patterns.classifier import pattern_comparisons
 from bert_secrets_jax.programs import inputs
@@ -175,17 +176,29 @@ def _needs_finetuning(study: Study) -> str:
     return _needs_both(study)
 
 
+def _needs_own_layers(study: Study) -> str:
+    if missing := _needs_finetuning(study):
+        return missing
+    return '' if _fits(study, has_own_layers) else 'a model that uses each of its layers once'
+
+
 def _needs_masked_lm(study: Study) -> str:
     return '' if study.is_masked_lm else 'a model with the head of a masked LM'
 
 
 def _needs_output_norm(study: Study) -> str:
+    if _fits(study, ends_with_norm):
+        return ''
+    return 'a model whose layers end with LayerNorm, such as BERT or RoBERTa'
+
+
+def _fits(study: Study, rule: Callable[[BertConfig], bool]) -> bool:
+    """Return whether the config of the model is as a rule says."""
     try:
-        fits = ends_with_norm(study.pretrained.config)
+        return rule(study.pretrained.config)
     except (ValueError, OSError, TypeError):
         # Whoever needs the model will say what is wrong with it.
-        fits = True
-    return '' if fits else 'a model whose layers end with LayerNorm, such as BERT or RoBERTa'
+        return True
 
 
 def _wants_nothing(study: Study) -> list[Described]:
@@ -1015,7 +1028,7 @@ SECTIONS: Mapping[str, Section] = {
     'importance': Section(_importance, needs=_needs_both),
     'prune': Section(_prune, needs=_needs_both),
     'replacements': Section(_replacements, needs=_needs_both),
-    'subnetworks': Section(_subnetworks, needs=_needs_finetuning),
+    'subnetworks': Section(_subnetworks, needs=_needs_own_layers),
     'gates': Section(_gates, needs=_needs_both),
     'contributions': Section(_contributions, _contributions_wants),
     'attribution': Section(_attribution, needs=_needs_classifier),

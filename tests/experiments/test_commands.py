@@ -111,6 +111,7 @@ def test_a_malformed_file_is_one_line(checkpoint, glue_dir, tmp_path, run_here):
     [
         ('--config.train.epoch=3', "error: No such setting: 'epoch'. Did you mean"),
         ('--config.tain.epochs=3', "error: No such setting: 'tain'. Did you mean"),
+        ('--config.gates.lambda=3', "error: No such setting: Could not parse 'gates.lambda'"),
         ('--config.train.epochs=few', 'error: flag --config.train.epochs=few: invalid literal'),
         (
             '--config=configs/paper.py:rte:quick',

@@ -19,7 +19,7 @@ from bert_secrets_jax.programs import inputs, sections
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs import store
 from bert_secrets_jax.runs.run import NotKept, digest
-from tests.conftest import random_params
+from tests.conftest import random_params, relative
 
 
 def kept(study):
@@ -343,6 +343,15 @@ def test_outliers_need_layers_that_end_with_layer_norm(study, monkeypatch):
     assert 'outliers' not in sections.applicable(study)
     with pytest.raises(ValueError, match='outliers needs a model whose layers end with LayerNorm'):
         sections.check(study, ['outliers'])
+
+
+def test_subnetworks_need_layers_of_their_own_before_anything_is_trained(study, monkeypatch):
+    sections.check(study, ['subnetworks'])
+    shared = relative(study.pretrained.config, 'albert')
+    albert = dataclasses.replace(study.pretrained, bert=bs.Bert(shared))
+    monkeypatch.setattr(type(study), 'pretrained', albert)
+    with pytest.raises(ValueError, match='subnetworks needs a model that uses each of its layers'):
+        sections.check(study, ['subnetworks'])
 
 
 def test_own_texts_are_called_as_the_user_says(study, tmp_path):
