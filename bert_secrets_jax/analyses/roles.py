@@ -256,10 +256,12 @@ class Roles(Result):
             difference, p_value = compare_within_layers(stays, any_role, seed=self.seed)
             if np.isnan(p_value):
                 return
+            # Gates have no steps: a head is left in the runs in which its gate stays open.
+            of = 'runs' if order == GATES else 'steps'
             yield Finding(
                 name=f'heads with a role stay: {ORDERS.get(order, order)}',
                 estimate=100 * difference,
-                unit='points of the share of steps',
+                unit=f'points of the share of {of}',
                 sample=any_role.size,
                 sample_of='heads',
                 source=SOURCE,
@@ -270,7 +272,7 @@ class Roles(Result):
                         if self.pruned_finetuned
                         else 'Pruned by {order}, heads with a role'
                     )
-                    + ' are left in {share:.0f} % of the steps and others in {others:.0f} %; '
+                    + f' are left in {{share:.0f}} % of the {of} and others in {{others:.0f}} %; '
                     'within layers, that is a difference of {estimate:+.0f} points (p = {p:.2g}, '
                     'heads permuted within layers).'
                 ),

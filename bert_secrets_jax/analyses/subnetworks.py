@@ -195,7 +195,7 @@ class Subnetworks(Result):
                     if len(self.seeds) > 1
                     else '{estimate:.0f} of {heads} heads keep '
                 )
-                + '{share:.0f} % of the full score where they were chosen.'
+                + 'at least {share:.0f} % of the full score where they were chosen.'
             ),
             numbers={
                 'heads': self.masks[GOOD][0].size,

@@ -158,6 +158,17 @@ def test_where_the_greatest_attention_is():
     np.testing.assert_allclose(sure[0], [(0 + 3 * 0.8) / 4, 0.6], atol=1e-6)
 
 
+def test_gates_have_runs_where_orders_have_steps():
+    found = roles_of(previous=[[0.95, 0, 0], [0, 0, 0]])
+    stays = np.array([[1, 0.5, 0.5], [0.5, 0, 0]])
+    found = dataclasses.replace(found, stays={'gates': stays, 'gradient': stays})
+    gates, steps = (each for each in found.findings() if 'with a role stay' in each.name)
+    assert 'pruned by gates, heads with a role in the pre-trained model are left in 100 % of the ' \
+        'runs and others in 30 %' in gates.sentence  # fmt: skip
+    assert 'are left in 100 % of the steps and others in 30 %' in steps.sentence
+    assert gates.unit == 'points of the share of runs'
+
+
 def test_statistics_read_the_texts(model, texts, settings):
     found = bs.analyses.roles(model, texts, settings=settings)
     assert found.tables[RAREST].count == len(texts) and found.relations == ()
