@@ -130,12 +130,18 @@ def shapley_values(
 
     Raises:
       TypeError: The model is not a `Pretrained`, or the examples are not texts.
-      ValueError: There is not one label per example, the number of permutations is odd or too
-        small, the value is not one number per model and example, or `sweep_examples` would refuse
-        the other arguments.
+      ValueError: The model does not label whole texts, there is not one label per example, the
+        number of permutations is odd or too small, the value is not one number per model and
+        example, or `sweep_examples` would refuse the other arguments.
       FloatingPointError: Some model predicts NaN or infinity, or has no finite value.
     """
     check_pretrained(pretrained)
+    if not pretrained.config.labels_inputs:
+        raise ValueError(
+            'Shapley values are of models that give one label per text, and this one '
+            f'({pretrained.config.summary}) does not: give one that was fine-tuned for that, such '
+            'as `bs.finetune` returns.'
+        )
     examples, labels = as_examples(examples), np.asarray(labels)
     if labels.shape != (len(examples),):
         raise ValueError(

@@ -256,6 +256,9 @@ def test_errors_say_what_is_wrong(model):
             shapley_values(model, PAIRS, LABELS, permutations=count)
     with pytest.raises(ValueError, match=r'one label per example, \[4\], got \[3\]'):
         shapley_values(model, PAIRS, LABELS[:3])
+    tokens = dataclasses.replace(model.config, head='token_classification', add_pooler=False)
+    with pytest.raises(ValueError, match='models that give one label per text, and this one'):
+        shapley_values(dataclasses.replace(model, bert=bs.Bert(tokens)), PAIRS, LABELS)
     with pytest.raises(ValueError, match=r'one number per model and example, .*, got \['):
         shapley_values(
             model, PAIRS, LABELS, permutations=4, max_length=24,
