@@ -74,6 +74,8 @@ def visible(text: str, *, keep: str = '') -> str:
       text: Any text.
       keep: Characters that stay all the same, such as line ends in prose.
     """
+    if text.isascii() and text.isprintable():
+        return text
     hidden = filter(_is_hidden, set(text) - set(keep))
     return text.translate({ord(character): code_point(character) for character in hidden})
 

@@ -67,6 +67,8 @@ def file(name: str) -> str:
     return urllib.parse.quote(name, errors='replace')
 
 
+# A page is written after each of its sections, with all that was on it before.
+@functools.lru_cache(maxsize=100_000)
 def linked(text: str, heads: tuple[str, int, int] | None) -> Markup:
     """Return a text in which the name of each head leads to that head.
 
