@@ -141,7 +141,10 @@ def launch_study(main: Callable[['Study'], object]) -> None:
 
 def _launch(main: Callable[[Sequence['Study']], object]) -> None:
     config = config_flags.DEFINE_config_file(
-        'config', None, 'Settings, such as configs/quickstart.py.', lock_config=True
+        'config',
+        None,
+        'Settings, such as configs/quickstart.py; `bert-secrets settings` prints all of them.',
+        lock_config=True,
     )
     workdir = flags.DEFINE_string('workdir', None, 'Folder of the results; the same one resumes.')
     several = [
@@ -160,6 +163,9 @@ def _launch(main: Callable[[Sequence['Study']], object]) -> None:
             with together(distributed=distributed.value, **given):
                 conversation.run_in(workdir.value, config.value, main)
 
+    # `--help` shows those of the program, which are defined here for all programs.
+    for flag in flags.FLAGS.get_flags_for_module(__name__):
+        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
     app.run(run, flags_parser=lambda argv: _parse_flags(argv, config, workdir))
 
 

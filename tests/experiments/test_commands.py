@@ -24,6 +24,13 @@ from tests.conftest import ROOT, forward
 from tests.experiments.conftest import checkpoints, error_line, kept, read, run, settings
 
 
+def test_help_shows_the_flags():
+    shown = run('gates', '--help', ok=False).stdout
+    for name in ('config', 'workdir', 'num_processes', '[no]distributed'):
+        assert f'\n  --{name}: ' in shown
+    assert 'bert-secrets settings' in shown
+
+
 @pytest.mark.slow
 def test_labels_of_your_own_table_and_random_weights(checkpoint, tmp_path, run_here):
     for name in ('train', 'dev'):
