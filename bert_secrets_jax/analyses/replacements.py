@@ -249,7 +249,7 @@ class Replacements(Result):
                 template=(
                     'With {instead} instead of a head, {estimate} of {heads} heads '
                     '{estimate:|leaves|leave} a significantly higher loss and {harmful} a lower '
-                    'one (max-T); the most needed is {head} ({rise:+.4f} {measure}).'
+                    'one (max-T); the loss is highest without {head} ({rise:+.4f} {measure}).'
                 ),
                 numbers={
                     'instead': REPLACEMENTS[name],

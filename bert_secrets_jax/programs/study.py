@@ -238,7 +238,7 @@ class Study:
         return self.once('texts', self._texts)
 
     def _texts(self) -> list[Example]:
-        drawn = self._drawn(self.dev, self.config.data.max_examples)
+        drawn = self._drawn(self.dev, 'data')
         # Tags and answers are for learning alone.
         return [each if isinstance(each, Example) else each.example for each in drawn]
 
@@ -250,8 +250,7 @@ class Study:
     @property
     def train(self) -> list[Example] | list[Tagged] | list[Question]:
         """The training examples: `train.max_examples` of them."""
-        wanted = self.config.train.max_examples
-        return self.once('train', lambda: self._drawn(self._all_train, wanted))
+        return self.once('train', lambda: self._drawn(self._all_train, 'train'))
 
     @property
     def _all_train(self) -> list[Any]:
@@ -289,14 +288,12 @@ class Study:
     @property
     def ablated_texts(self) -> list[Example]:
         """The examples that ablation scores: `ablation.max_examples` of `dev`."""
-        wanted = self.config.ablation.max_examples
-        return self.once('ablated texts', lambda: self._drawn(self.dev, wanted))
+        return self.once('ablated texts', lambda: self._drawn(self.dev, 'ablation'))
 
     @property
     def measured_texts(self) -> list[Example]:
         """The training examples that heads are scored on: `importance.max_examples` of `train`."""
-        wanted = self.config.importance.max_examples
-        return self.once('measured texts', lambda: self._drawn(self.train, wanted))
+        return self.once('measured texts', lambda: self._drawn(self.train, 'importance'))
 
     def _read(self, split: str) -> list[Any]:
         data = self.config.data
@@ -306,8 +303,9 @@ class Study:
             )
         return inputs.read_texts(data, split)
 
-    def _drawn(self, examples: list[Any], wanted: int) -> list[Any]:
-        return draw(examples, wanted, self.config.seed)
+    def _drawn(self, examples: list[Any], group: str, setting: str = 'max_examples') -> list[Any]:
+        wanted = self.config[group][setting]
+        return draw(examples, wanted, self.config.seed, setting=f'{group}.{setting}')
 
     @property
     def annotations(self) -> list[Annotation]:
@@ -332,12 +330,10 @@ class Study:
                 read_treebank(path, bad_rows=self.config.data.bad_rows)
                 if path
                 else treebank_sample(part),
-                wanted,
+                'treebank',
+                f'max_{part}',
             )
-            for part, path, wanted in (
-                ('train', settings.train, settings.max_train),
-                ('dev', settings.dev, settings.max_dev),
-            )
+            for part, path in (('train', settings.train), ('dev', settings.dev))
         )
 
     @property
