@@ -1,14 +1,18 @@
 """Memory and speed of `bs.collect` over a corpus of a million sentences, and over a part of it.
 
     python -m benchmarks.corpus --sentences=1000000
+    python -m benchmarks.corpus --table=GLUE/MNLI/dev_matched.tsv --text_a=sentence1 \\
+        --text_b=sentence2
 
 Sentences of random words are written into a file, and read from it as a stream. The model is as
 small as a model can be, 2 layers of 2 heads and a width of 32 with random weights, so that reading
-and tokenising show. Each size runs in a process of its own, whose peak of resident memory is the
+and tokenising show. Rows of a table, of which a part is the first ones, are read by the model
+itself. Each size runs in a process of its own, whose peak of resident memory is the
 kernel's (VmHWM). Device bytes are those of all arrays that JAX holds, the greatest sum that was
 seen between two batches. Memory that grows with the corpus shows as a difference between the sizes.
 """
 
+import itertools
 import json
 import pathlib
 import subprocess
@@ -22,7 +26,12 @@ from absl import app, flags
 import bert_secrets_jax as bs
 from bert_secrets_jax.files import write_json
 
-_MODEL = flags.DEFINE_string('model', 'all-MiniLM-L6-v2', 'The model whose tokenizer is used.')
+_MODEL = flags.DEFINE_string(
+    'model', 'all-MiniLM-L6-v2', 'The model of a table; of sentences, its tokenizer alone.'
+)
+_TABLE = flags.DEFINE_string('table', None, 'A .tsv whose rows are measured, not sentences.')
+_TEXT_A = flags.DEFINE_string('text_a', None, 'The column of its texts.')
+_TEXT_B = flags.DEFINE_string('text_b', None, 'The column of its second texts.')
 _SENTENCES = flags.DEFINE_integer('sentences', 1_000_000, 'How many sentences the corpus has.')
 _PARTS = flags.DEFINE_list('parts', ['0.01', '1'], 'The shares of the corpus that are measured.')
 _OUT = flags.DEFINE_string('out', None, 'A file for the numbers, as JSON.')
@@ -46,21 +55,38 @@ def write_sentences(path: pathlib.Path, count: int) -> None:
             file.writelines(' '.join(next(drawn) for _ in range(n)) + '\n' for n in lengths)
 
 
-def measure(path: str) -> dict[str, float]:
-    """Collect statistics over a file of texts, and return what that took."""
-    import jax
+def write_rows(path: pathlib.Path, part: float) -> None:
+    """Write the header of the table, and a part of its rows."""
+    with open(_TABLE.value, encoding='utf-8', newline='\n') as file:
+        rows = sum(1 for _ in file) - 1
+        file.seek(0)
+        with path.open('w', encoding='utf-8', newline='\n') as out:
+            out.writelines(itertools.islice(file, 1 + round(part * rows)))
 
+
+def tiny(model: bs.Pretrained) -> bs.Pretrained:
+    """Return the smallest model with the tokenizer of another one."""
     from bert_secrets_jax.model.bert import Bert, init_params
 
-    tokenizer = bs.from_pretrained(_MODEL.value).tokenizer
+    tokenizer = model.tokenizer
     bert = Bert(
         bs.BertConfig(
             vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
             intermediate_size=64, max_position_embeddings=128,
         )
     )  # fmt: skip
-    tiny = bs.Pretrained(bert, init_params(bert, seed=0), tokenizer)
-    batches = bs.stream_batches(tokenizer, bs.stream_texts(path))
+    return bs.Pretrained(bert, init_params(bert, seed=0), tokenizer)
+
+
+def measure(path: str) -> dict[str, float]:
+    """Collect statistics over a file of texts, and return what that took."""
+    import jax
+
+    model = bs.from_pretrained(_MODEL.value)
+    if _TABLE.value is None:
+        model = tiny(model)
+    texts = bs.stream_texts(path, text_a=_TEXT_A.value, text_b=_TEXT_B.value, bad_rows='skip')
+    batches = bs.stream_batches(model.tokenizer, texts)
     held, shapes, rows = [0], set(), 0
 
     def watched():
@@ -73,7 +99,7 @@ def measure(path: str) -> dict[str, float]:
 
     before = _resident('VmRSS')
     start, cpu = time.perf_counter(), time.process_time()
-    tables = bs.collect(tiny, watched(), list(_STATISTICS))
+    tables = bs.collect(model, watched(), list(_STATISTICS))
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
     sentences = int(tables['[SEP]'].count)
     return {
@@ -105,13 +131,18 @@ def main(_):
     found = []
     with tempfile.TemporaryDirectory() as folder:
         for part in map(float, _PARTS.value):
-            path = pathlib.Path(folder) / f'{part}.txt'
-            write_sentences(path, round(part * _SENTENCES.value))
+            if _TABLE.value is None:
+                path = pathlib.Path(folder) / f'{part}.txt'
+                write_sentences(path, round(part * _SENTENCES.value))
+            else:
+                path = pathlib.Path(folder) / f'{part}.tsv'
+                write_rows(path, part)
             child = subprocess.run(
-                [sys.executable, '-m', 'benchmarks.corpus', f'--file={path}',
-                 f'--model={_MODEL.value}'],
-                stdout=subprocess.PIPE, text=True, check=True,
-            )  # fmt: skip
+                [sys.executable, '-m', 'benchmarks.corpus', f'--file={path}', *sys.argv[1:]],
+                stdout=subprocess.PIPE,
+                text=True,
+                check=True,
+            )
             found.append(json.loads(child.stdout) | {'file_mb': path.stat().st_size / 1e6})
             path.unlink()
     print(f'{"sentences":>10}{"file MB":>9}{"RSS MB before":>15}{"peak":>7}{"device MB":>11}'

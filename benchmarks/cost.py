@@ -1,29 +1,22 @@
 """How much work `collect` and `sweep` are, by formulas, on one CPU or on a pod of TPUs.
 
     python -m benchmarks.cost --write   # the tables of docs/scaling.md
-    python -m benchmarks.cost --here    # the same formulas beside times measured on this machine
 
 A program is a sum of parts. A part takes as long as its matrix products at the greatest speed of
 the chip, or as long as it takes to move what it reads and writes, whichever is longer. Nothing is
-fitted: `benchmarks/chips.py` has the speeds. Beside it stands what the TPU compiler expects of the
-same programs (`python -m benchmarks.tpu_aot`).
+fitted: `benchmarks/chips.py` has the speeds. Beside it stand what the TPU compiler expects of the
+same programs (`python -m benchmarks.tpu_aot`), and what was measured (`python -m benchmarks`).
 """
 
 import json
 import math
 import pathlib
-import statistics
 from collections.abc import Mapping
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 from absl import app, flags
 
-import bert_secrets_jax as bs
 from benchmarks.chips import MACHINES
 from benchmarks.formulas import (
-    LENGTH,
     Shape,
     calls,
     collect,
@@ -31,29 +24,25 @@ from benchmarks.formulas import (
     memory,
     parameters,
     pieces,
-    product,
     seconds,
     sweep,
     total,
 )
-from benchmarks.programs import COLLECTED, MODELS, model_config
-from benchmarks.table import between, markdown
-from benchmarks.timing import interleaved
-from bert_secrets_jax.model.bert import Bert, init_params
+from benchmarks.programs import MODELS, model_config
+from benchmarks.table import RESULTS as MEASURED
+from benchmarks.table import between, markdown, median_seconds, newest, share_of_peak
 
 _WRITE = flags.DEFINE_bool('write', False, 'Write the tables into docs/scaling.md.')
-_HERE = flags.DEFINE_bool('here', False, 'Measure on this machine instead.')
-_ROUNDS = flags.DEFINE_integer('rounds', 5, 'Interleaved runs, of which the median counts.')
 
 PAGE = pathlib.Path(__file__).parents[1] / 'docs' / 'scaling.md'
-RESULTS = pathlib.Path(__file__).parent / 'results' / 'compiled'
+COMPILED = MEASURED / 'compiled'
 EXAMPLES = 1_000_000
 
 
 def compiled() -> dict[str, dict]:
     """Return what the TPU compiler said of each program, by program, model, type and machine."""
     found = {}
-    for path in sorted(RESULTS.glob('TPU-*.json')):
+    for path in sorted(COMPILED.glob('TPU-*.json')):
         found |= json.loads(path.read_text())['programs']
     return {key: each for key, each in found.items() if 'memory' in each}
 
@@ -184,8 +173,30 @@ def _time(seconds: float) -> str:
     return f'{seconds / 60:.0f} min' if seconds < 6000 else f'{seconds / 3600:.1f} h'
 
 
+def table_of_measured() -> str:
+    """Return how long programs took beside the formulas, at the speed of a large matrix product."""
+    rows = []
+    for result in newest(sorted(MEASURED.glob('*.json'))):
+        ours = result['ways'][0]['name']
+        share = share_of_peak(result, ours)
+        if not share or 'sizes' in result['told']:
+            continue
+        took = median_seconds(result, ours)
+        rows.append(
+            [
+                f'{result["device"]}, {result["date"]}', result['model'],
+                f'{result["question"]}; {result["about"]}', f'{took * share:.3g}', f'{took:.3g}',
+                _ratio(1 / share),
+            ]
+        )  # fmt: skip
+    return markdown(
+        ('device', 'model', 'what', 's by formula', 's as measured', 's / formula'), rows
+    )
+
+
 TABLES = {
     'work': table_of_work,
+    'measured': table_of_measured,
     'programs': table_of_programs,
     'million': table_of_a_million,
 }
@@ -199,52 +210,7 @@ def page(former: str) -> str:
     return former
 
 
-def measure_here(model: str, rows: int) -> str:
-    """Return a table of times on this machine beside the formulas, which get its own speed.
-
-    That speed is what a product of the shapes of a feed-forward layer reaches, measured in turns
-    with the rest; main memory is left out.
-    """
-    config = model_config(model, 'float32')
-    shape = Shape(config, rows)
-    bert = Bert(config)
-    pretrained = bs.Pretrained(bert, init_params(bert, 0), None)
-    mark = np.ones((rows, LENGTH), bool)
-    ids = np.full((rows, LENGTH), 7, np.int32)
-    first = mark & (np.arange(LENGTH) == 0)
-    marks = {'token': mark, 'cls': first, 'sep': first[:, ::-1].copy(), 'period_comma': ~mark}
-    batch = bs.Batch(ids, 0 * ids, mark.astype(np.int32), marks, np.arange(rows, dtype=np.int32))
-    heads = bs.masks.single_heads(config)
-    wide = np.ones((config.hidden_size, config.intermediate_size), np.float32)
-    tokens = np.ones((rows * LENGTH, config.hidden_size), np.float32)
-    one_product = jax.jit(jnp.matmul)
-    ways = {
-        'a product': lambda: one_product(tokens, wide).block_until_ready(),
-        'collect': lambda: bs.collect(pretrained, [batch], COLLECTED),
-        'sweep': lambda: bs.sweep(pretrained, [batch], heads),
-    }
-    found = {
-        name: statistics.median(rounds)
-        for name, rounds in interleaved(ways, rounds=_ROUNDS.value, warm_up=1).items()
-    }
-    speed = product(shape, *wide.shape).operations / found['a product']
-    lines = []
-    for name, parts in (('collect', collect(shape)), ('sweep', sweep(shape, 1024 / LENGTH / rows))):
-        expected = total(parts).operations / speed
-        lines.append(
-            [f'`{name}`', model, f'{rows}', f'{speed / 1e12:.3f}', f'{expected:.2f}',
-             f'{found[name]:.2f}', _ratio(found[name] / expected)]
-        )  # fmt: skip
-    return markdown(
-        ('program', 'model', 'rows', 'Tflop/s of a product', 's by formula', 's', 'ratio'), lines
-    )
-
-
 def main(_):
-    if _HERE.value:
-        for model, rows in (('minilm', 8), ('bert-base', 4)):
-            print(measure_here(model, rows))
-        return
     for name, make in TABLES.items():
         print(f'{name}\n\n{make()}')
     if _WRITE.value:

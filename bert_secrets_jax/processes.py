@@ -33,7 +33,7 @@ _LIBRARIES = ('Gloo', 'NCCL')
 
 
 class FirstFailedError(OSError):
-    """What the first process does alone has failed, and so all processes end."""
+    """What the first process does alone has failed, and all processes have this error."""
 
 
 def is_first() -> bool:
@@ -67,7 +67,7 @@ def exists(path: pathlib.Path) -> bool:
     """Return whether the first process sees a file; if so, wait until this process sees it, too.
 
     Raises:
-      FirstFailedError: The first process sees it, and this one does not.
+      OSError: The first process sees it, and this one does not.
     """
     if jax.process_count() == 1:
         return path.exists()
@@ -75,7 +75,7 @@ def exists(path: pathlib.Path) -> bool:
     start = time.monotonic()
     while found and not path.exists():
         if time.monotonic() - start > _SECONDS_UNTIL_SEEN:
-            raise FirstFailedError(
+            raise OSError(
                 f'Process {jax.process_index()} does not see {path}, and process 0 does: all '
                 'processes need the same folder for the results, on a disk that they share.'
             )
@@ -89,9 +89,14 @@ def is_loss(error: BaseException) -> bool:
 
 
 def may_differ(error: BaseException) -> bool:
-    """Return whether other processes may not have had an error, so that none of them can go on."""
-    kinds = OSError | MemoryError | jax.errors.JaxRuntimeError
-    return jax.process_count() > 1 and (isinstance(error, kinds) or is_loss(error))
+    """Return whether other processes may not have had an error, so that none of them can go on.
+
+    What the first process fails to do for all, such as writing on a full disk, is an error of all:
+    they go on as a single one would. A file that cannot be read may be met by one alone.
+    """
+    if jax.process_count() == 1 or isinstance(error, FirstFailedError):
+        return False
+    return isinstance(error, OSError | MemoryError | jax.errors.JaxRuntimeError) or is_loss(error)
 
 
 @contextlib.contextmanager
@@ -124,18 +129,18 @@ def together(
         yield
         return
     _initialize(distributed, given, heartbeat_seconds)
-    with _noted_end():
+    with _noted_end() as dismiss:
         if not is_first():
             logging.set_verbosity(logging.ERROR)
         try:
             yield
         except SystemExit as error:
-            _leave(error)
+            _leave(error, dismiss)
         except Exception as error:
             if is_loss(error):
                 os._exit(1)
             traceback.print_exc()
-            _leave(SystemExit(1))
+            _leave(SystemExit(1), dismiss)
         else:
             jax.distributed.shutdown()
 
@@ -163,12 +168,13 @@ def _initialize(
         raise SystemExit(f'error: {error} If the cluster does not tell, give {flags}.') from None
 
 
-def _leave(error: SystemExit) -> NoReturn:
+def _leave(error: SystemExit, dismiss: Callable[[], None]) -> NoReturn:
     """End with an error, which the first process alone says where all of them have it."""
 
     def alone():
         if isinstance(error.code, str):
             print(f'process {jax.process_index()}: {error.code}', file=sys.stderr)
+        dismiss()
         os._exit(1)
 
     timer = threading.Timer(_SECONDS_OF_GRACE, alone)
@@ -180,8 +186,10 @@ def _leave(error: SystemExit) -> NoReturn:
 
 
 @contextlib.contextmanager
-def _noted_end() -> Iterator[None]:
+def _noted_end() -> Iterator[Callable[[], None]]:
     """See to it that one line is said however the process ends, other than by leaving this context.
+
+    Yields a function that forgoes the line, for a process that ends inside and has said why.
 
     JAX ends the process from within, with many lines, when the heartbeat of another one has
     stopped. So another program says the line, and what libraries write goes to a file.
@@ -203,11 +211,15 @@ def _noted_end() -> Iterator[None]:
         # Ctrl-C is not for it.
         start_new_session=True,
     )
-    try:
-        yield
-    finally:
+
+    def dismiss():
         watcher.communicate(b'well\n')
         pathlib.Path(file.name).unlink(missing_ok=True)
+
+    try:
+        yield dismiss
+    finally:
+        dismiss()
 
 
 def _apart(stream: TextIO, file: int) -> TextIO:

@@ -7,7 +7,7 @@ import pytest
 import bert_secrets_jax as bs
 from bert_secrets_jax.devices import fetch, make_mesh, parse_axes, replicate, split
 from tests.test_processes import checkpoint  # noqa: F401
-from tests.together import assert_same, measured, swept, tuned
+from tests.together import assert_same, measured, shares, swept, tuned
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,14 @@ def model(checkpoint):  # noqa: F811
 @pytest.mark.parametrize('baseline', ['uniform', 'resample'])
 def test_masks_along_a_second_axis(model, baseline):
     mesh = make_mesh(parse_axes('data:2,masks:4'), 'masks')
-    assert_same(swept(model, mesh, None, baseline), swept(model, None, None, baseline))
+    with shares() as held:
+        found = swept(model, mesh, None, baseline)
+    assert_same(found, swept(model, None, None, baseline))
+    for piece in ('close_layer', 'run_layer'):
+        rows = held[f'rows {piece}']
+        assert len(rows) == 8 and (rows[1:, 0] == rows[:-1, 1]).all()
+        # An eighth, and what is not worth sharing.
+        assert 0.12 < held[f'share {piece}'] < 0.2
 
 
 def test_seeds_along_a_second_axis(model, tmp_path):

@@ -13,9 +13,9 @@ import bert_secrets_jax as bs
 from bert_secrets_jax import processes
 from tests.conftest import ROOT
 from tests.experiments.conftest import settings
-from tests.together import assert_same, measured, swept, tuned
+from tests.together import assert_same, measured, pruned, swept, tuned
 
-SECONDS = 240
+SECONDS = 600
 
 
 @pytest.fixture(scope='module')
@@ -61,10 +61,10 @@ def ended(processes) -> list[tuple[int, str, str]]:
     return [(each.returncode, *text) for each, text in zip(processes, said, strict=True)]
 
 
-def worker(checkpoint, folder, work, *options):
+def worker(checkpoint, folder, *options):
     def command(address, count, number):
         return (
-            '-m', 'tests.together', str(checkpoint), str(folder), work, f'--address={address}',
+            '-m', 'tests.together', str(checkpoint), str(folder), f'--address={address}',
             f'--count={count}', f'--id={number}', *options,
         )  # fmt: skip
 
@@ -81,6 +81,7 @@ def expected(checkpoint, tmp_path_factory):
         **swept(model, None, None),
         **swept(model, None, None, 'resample'),
         **tuned(model, None, folder / 'tuned'),
+        **pruned(model, None),
     }
 
 
@@ -90,38 +91,58 @@ def assert_found(folder, count, expected):
             assert_same(found, expected)
 
 
-@pytest.mark.parametrize(
-    ('count', 'mesh'),
-    [(2, ''), pytest.param(4, '', marks=pytest.mark.slow)],
-)
-def test_several_processes_give_the_numbers_of_one(
-    checkpoint, tmp_path, start, expected, count, mesh
-):
-    command = worker(checkpoint, tmp_path, 'collect,sweep,finetune', f'--mesh={mesh}')
-    for status, said, errors in ended(start(command, count)):
-        assert status == 0 and said == '', errors
-    assert_found(tmp_path, count, expected)
+def assert_masks_are_spread(folder, count):
+    """Each of four devices holds rows of its own, and computes few others."""
+    for piece in ('close_layer', 'run_layer'):
+        held = [np.load(folder / f'held{number}.npz') for number in range(count)]
+        rows = np.concatenate([each[f'rows {piece}'] for each in held])
+        assert len(rows) == 4 and rows[0, 0] == 0
+        np.testing.assert_array_equal(rows[1:, 0], rows[:-1, 1])
+        assert (np.diff(rows) == rows[0, 1]).all()
+        assert all(0.24 < each[f'share {piece}'] < 0.33 for each in held)
+
+
+def assert_stopped(number, count, status, said, errors):
+    assert status != 0 and said in ('', 'killed\n')
+    line = f'process {number} of {count} stopped: it was killed, or it lost another process '
+    assert errors.startswith(line) and 'the same command continues' in errors
+    assert errors.count('\n') == 1
 
 
 @pytest.mark.slow
-def test_a_killed_process_ends_all_and_the_same_command_goes_on(
+def test_two_processes_that_are_killed_in_turn_give_the_numbers_of_one(
     checkpoint, tmp_path, start, expected
 ):
-    command = worker(checkpoint, tmp_path, 'finetune', '--mesh=data:2,seeds:2', '--heartbeat=15')
-    run = start(command, 2, of_each={1: ['--killed-at=3']})
-    assert run[1].stdout.readline() == 'killed\n'
-    since = time.monotonic()
-    (status, said, errors), (killed, _, of_killed) = ended(run)
-    assert time.monotonic() - since < 15 + 15
-    assert killed < 0 < abs(status) and said == ''
-    for number, line in enumerate((errors, of_killed)):
-        assert line.startswith(f'process {number} of 2 stopped: it was killed, or it lost another ')
-        assert 'the same command continues' in line and line.count('\n') == 1
-    steps = [path.name for path in (tmp_path / 'tuned' / 'checkpoints').iterdir()]
-    assert steps == ['3']
-    for status, said, errors in ended(start(command, 2)):
-        assert status == 0 and said == '', errors
+    """Then one of them meets an error that the other does not have."""
+    options = ('--masks=data:1,masks:4', '--seeds=data:2,seeds:2', '--heartbeat=15', '--prune')
+    command = worker(checkpoint, tmp_path, *options)
+    for step, killed in ((2, 1), (3, 0)):
+        run = start(command, 2, of_each={killed: [f'--killed-at={step}']})
+        assert run[killed].stdout.readline() == 'killed\n'
+        since = time.monotonic()
+        for number, found in enumerate(ended(run)):
+            assert_stopped(number, 2, *found)
+        assert time.monotonic() - since < 15 + 15
+        assert run[killed].returncode < 0
+        kept = {path.name for path in (tmp_path / 'tuned' / 'checkpoints').iterdir()}
+        assert f'{step}' in kept or f'{step - 1}' in kept
+    command = worker(checkpoint, tmp_path, *options, '--fails=one')
+    first, (status, said, errors) = ended(start(command, 2))
+    assert_stopped(0, 2, *first)
+    assert status == 1 and said == '' and errors == 'process 1: error: no such file\n'
     assert_found(tmp_path, 2, expected)
+    assert_masks_are_spread(tmp_path, 2)
+
+
+@pytest.mark.slow
+def test_four_processes_give_the_numbers_of_one(checkpoint, tmp_path, start, expected):
+    """Then all meet an error, which is said once."""
+    command = worker(checkpoint, tmp_path, '--masks=data:2,masks:2', '--fails=all')
+    (status, said, errors), *others = ended(start(command, 4))
+    assert (status, said, errors) == (1, '', 'error: no such file\n')
+    assert others == [(1, '', '')] * 3
+    assert_found(tmp_path, 4, expected)
+    assert_masks_are_spread(tmp_path, 4)
 
 
 def test_flags_that_go_together(checkpoint, tmp_path):
@@ -133,12 +154,12 @@ def test_flags_that_go_together(checkpoint, tmp_path):
 
 @pytest.mark.slow
 def test_a_program_in_two_processes(checkpoint, glue_dir, tmp_path, start):
-    """The first one alone writes and speaks; what goes wrong is said once."""
+    """The first one alone writes and speaks."""
 
-    def command(address, count, number, model=checkpoint):
+    def command(address, count, number):
         return (
             '-m', 'experiments.ablate',
-            *settings(model, glue_dir, tmp_path / 'run', 'configs/paper.py:mrpc:smoke'),
+            *settings(checkpoint, glue_dir, tmp_path / 'run', 'configs/paper.py:mrpc:smoke'),
             '--config.ablation.sets=(\'heads\',)', '--config.linguistics.pipeline=',
             f'--coordinator_address={address}', f'--num_processes={count}',
             f'--process_id={number}',
@@ -152,6 +173,3 @@ def test_a_program_in_two_processes(checkpoint, glue_dir, tmp_path, start):
     assert not list((tmp_path / 'run').rglob('*.partial'))
     again = ended(start(command, 2))
     assert [status for status, *_ in again] == [0, 0] and 'Ablation' not in again[0][2]
-    wrong = ended(start(lambda *given: command(*given, model='/nowhere'), 2))
-    assert [status for status, *_ in wrong] == [1, 1]
-    assert "error: '/nowhere' is no directory here" in wrong[0][2] and wrong[1][2] == ''

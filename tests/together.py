@@ -1,21 +1,30 @@
 """What several processes compute together in the tests; started as a program, it is one of them."""
 
 import argparse
+import contextlib
+import dataclasses
+import functools
 import os
 import pathlib
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
+import jax
 import numpy as np
 
 import bert_secrets_jax as bs
 from bert_secrets_jax import processes
+from bert_secrets_jax.ablation import sweep
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.devices import make_mesh, parse_axes
 from bert_secrets_jax.finetune import loop
+from bert_secrets_jax.finetune.losses import loss_per_example
+from bert_secrets_jax.measure.gradients import with_labels
 from bert_secrets_jax.model.weights import without_head
+from bert_secrets_jax.pruning.constants import optimal_constants
+from bert_secrets_jax.pruning.gates import train_gates
 
 TEXTS = ['the cat saw', 'a dog .', 'not he', 'the big red bird liked the old small house', 'it'] * 2
 EXAMPLES = [
@@ -26,6 +35,9 @@ TRAINING = {
     'seeds': 2, 'epochs': 2, 'batch_size': 8, 'micro_batch': 8, 'learning_rate': 5e-3,
     'max_length': 16, 'log_every': 1, 'checkpoint_every': 1,
 }  # fmt: skip
+
+# What steps of Adam have made.
+TRAINED = ('answers', 'losses', 'gates', 'gated', 'rounded', 'constants', 'constants end')
 
 
 def measured(model, mesh) -> dict[str, np.ndarray]:
@@ -49,26 +61,87 @@ def swept(model, mesh, folder, baseline='uniform') -> dict[str, np.ndarray]:
     return {f'logits {baseline}': found.logits}
 
 
+@contextlib.contextmanager
+def shares() -> Iterator[dict[str, np.ndarray]]:
+    """Note what share of the work of many masks one device does, and which rows it holds.
+
+    Yields a dictionary that gets, for the first call of the pieces of a sweep which has several
+    masks, 'share NAME', the operations of the program of one device by those of the program for all
+    rows, and 'rows NAME', the first row and the end of what each device of this process holds.
+    """
+    found, pieces = {}, {name: getattr(sweep, name) for name in ('close_layer', 'run_layer')}
+
+    def noted(name, setting, *arguments):
+        result = pieces[name](setting, *arguments)
+        examples = len(arguments[1] if name == 'close_layer' else arguments[2].visible)
+        if setting.spread is not None and len(result) > examples and f'share {name}' not in found:
+            bare = [
+                jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), each)
+                for each in arguments
+            ]
+            alone = dataclasses.replace(setting, spread=None)
+            of_one, of_all = (
+                pieces[name].lower(*given).compile().cost_analysis()['flops']
+                for given in ((setting, *arguments), (alone, *bare))
+            )
+            held = [each.index[0].indices(len(result))[:2] for each in result.addressable_shards]
+            found[f'share {name}'] = np.array(of_one / of_all)
+            found[f'rows {name}'] = np.array(held)
+        return result
+
+    for name in pieces:
+        setattr(sweep, name, functools.partial(noted, name))
+    try:
+        yield found
+    finally:
+        for name, piece in pieces.items():
+            setattr(sweep, name, piece)
+
+
+def pruned(model, mesh) -> dict[str, np.ndarray]:
+    """Return gates of four runs, and constants for heads, each by the loss of a task."""
+    gated = train_gates(
+        model, EXAMPLES, EXAMPLES, coefficients=(0.0, 0.5), seeds=2, epochs=1, batch_size=8,
+        micro_batch=8, max_length=16, gate_learning_rate=0.5, frozen=False, mesh=mesh,
+    )  # fmt: skip
+    devices = 1 if mesh is None else mesh.size
+    batches = bs.encode(model.tokenizer, EXAMPLES, max_length=16, batch_multiple=devices)
+    labels = np.array([each.label for each in EXAMPLES])
+    constants = optimal_constants(
+        model, [with_labels(batch, labels) for batch in batches], task_loss,
+        masks=bs.masks.single_heads(model.config)[:3], passes=2, restarts=0, mesh=mesh,
+    )  # fmt: skip
+    return {
+        'gates': gated.log_alpha, 'gated': gated.gated, 'rounded': gated.rounded,
+        'constants': constants.outputs, 'constants end': constants.end,
+    }  # fmt: skip
+
+
+def task_loss(output, batch):
+    return loss_per_example(output.logits, batch.labels)
+
+
 def tuned(model, mesh, folder) -> dict[str, np.ndarray]:
     """Return the answers of two models that were fine-tuned together, and their curves."""
     bare = without_head(model)
     found = bs.finetune(bare, EXAMPLES, EXAMPLES, folder=folder, mesh=mesh, **TRAINING)
     (batch,) = bs.encode(model.tokenizer, EXAMPLES)
-    answers = [
-        each.bert.apply({'params': each.params}, **batch.inputs).logits for each in found.models
-    ]
+    answers = [forward(each.bert, each.params, batch.inputs) for each in found.models]
     losses = np.array([row['loss'] for row in found.history])
     return {'answers': np.array(answers), 'losses': losses}
 
 
-def assert_same(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> None:
-    """Raise an error unless all arrays are the same but for the rounding of float32.
+@functools.partial(jax.jit, static_argnums=0)
+def forward(bert, params, inputs):
+    """Return logits; by itself each operation would be compiled."""
+    return bert.apply({'params': params}, **inputs).logits
 
-    Steps of Adam make more of it.
-    """
+
+def assert_same(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> None:
+    """Raise an error unless all arrays are the same but for rounding, of which Adam makes more."""
     assert found
     for name, value in found.items():
-        atol = 2e-4 if name in ('answers', 'losses') else 1e-5
+        atol = 2e-4 if name in TRAINED else 1e-5
         np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=atol, err_msg=name)
 
 
@@ -76,13 +149,15 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument('checkpoint')
     parser.add_argument('folder', type=pathlib.Path)
-    parser.add_argument('work')
-    parser.add_argument('--mesh', default='')
+    parser.add_argument('--masks', default='')
+    parser.add_argument('--seeds', default='')
     parser.add_argument('--address')
     parser.add_argument('--count', type=int)
     parser.add_argument('--id', type=int)
     parser.add_argument('--heartbeat', type=int, default=20)
     parser.add_argument('--killed-at', type=int, default=-1)
+    parser.add_argument('--prune', action='store_true')
+    parser.add_argument('--fails', choices=['one', 'all'])
     given = parser.parse_args()
     with processes.together(
         coordinator_address=given.address,
@@ -90,20 +165,40 @@ def main() -> None:
         process_id=given.id,
         heartbeat_seconds=given.heartbeat,
     ):
-        axes = parse_axes(given.mesh)
+        masks, seeds = parse_axes(given.masks), parse_axes(given.seeds)
         model = bs.from_pretrained(given.checkpoint)
-        found = {}
-        if 'collect' in given.work:
-            found |= measured(model, make_mesh(axes))
-        if 'sweep' in given.work:
-            for baseline in ('uniform', 'resample'):
-                folder = given.folder / 'sweep'
-                found |= swept(model, make_mesh(axes, 'masks'), folder, baseline)
         if given.killed_at >= 0:
             kill_at_step(given.killed_at)
-        if 'finetune' in given.work:
-            found |= tuned(model, make_mesh(axes, 'seeds'), given.folder / 'tuned')
-        np.savez(given.folder / f'found{given.id or 0}.npz', **found)
+        found = tuned(model, make_mesh(seeds, 'seeds'), given.folder / 'tuned')
+        found |= measured(model, make_mesh(masks))
+        with shares() as held:
+            for baseline in ('uniform', 'resample'):
+                found |= swept(model, make_mesh(masks, 'masks'), given.folder / 'sweep', baseline)
+        if given.prune:
+            found |= pruned(model, make_mesh(seeds))
+        np.savez(given.folder / f'found{given.id}.npz', **found)
+        np.savez(given.folder / f'held{given.id}.npz', **held)
+        if given.fails:
+            fail(given.fails)
+
+
+def fail(which: str) -> None:
+    """Meet an error that one process has, or all; both after one that the first tells to all."""
+    try:
+        processes.on_first(fill_disk)
+    except OSError as error:
+        if processes.may_differ(error):
+            raise
+    if which == 'all' or not processes.is_first():
+        raise SystemExit('error: no such file')
+    # The first one waits for the other.
+    processes.exists(pathlib.Path())
+
+
+def fill_disk() -> None:
+    """Write to a disk that is full."""
+    with open('/dev/full', 'w') as file:
+        file.write('x')
 
 
 def kill_at_step(step: int) -> None:
