@@ -58,8 +58,9 @@ def questions(case: Case) -> list[Question]:
             nonlocal state, zeros
             for step in numbers:
                 state, zeros, _ = loop._step(
-                    bert, optimizer, False, state, data, config, step, per_epoch, edges, zeros, None
-                )
+                    bert, optimizer, False, state, data, config, step, per_epoch, edges, zeros,
+                    None, None,
+                )  # fmt: skip
             jax.block_until_ready(state)
 
         return run

@@ -289,7 +289,9 @@ def train_update(setup: Setup) -> Program:
     optimizer = make_optimizer('adamw', lambda step: 5e-5, weight_decay=0.01, clip=1.0)
     moments = setup.split(jax.eval_shape(jax.vmap(optimizer.init), params))
     step = setup.whole(jax.ShapeDtypeStruct((), jnp.int32))
-    return Program(loop._update, (optimizer, loop.TrainState(step, params, moments), params, None))
+    sharding = setup.mesh and NamedSharding(setup.mesh, PartitionSpec('data'))
+    state = loop.TrainState(step, params, moments)
+    return Program(loop._update, (optimizer, state, params, None, sharding))
 
 
 PROGRAMS: Mapping[str, Callable[[Setup], Program]] = types.MappingProxyType(

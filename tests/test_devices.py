@@ -6,6 +6,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.devices import fetch, make_mesh, parse_axes, replicate, split
+from bert_secrets_jax.finetune import loop
 from tests.test_processes import checkpoint  # noqa: F401
 from tests.together import assert_same, measured, shares, swept, tuned
 
@@ -72,9 +73,23 @@ def test_masks_along_a_second_axis(model, baseline):
         assert 0.12 < held[f'share {piece}'] < 0.2
 
 
-def test_seeds_along_a_second_axis(model, tmp_path):
+def test_seeds_along_a_second_axis(model, tmp_path, monkeypatch):
+    """What gradients are added to stays on the devices of its seed."""
+    update, seen = loop._update, []
+
+    def watched(*arguments):
+        state, zeros = update(*arguments)
+        for tree in (state.params, zeros):
+            rows = {leaf.addressable_shards[0].data.shape[0] for leaf in jax.tree.leaves(tree)}
+            seen.append(rows)
+        return state, zeros
+
+    monkeypatch.setattr(loop, '_update', watched)
     mesh = make_mesh(parse_axes('data:4,seeds:2'), 'seeds')
-    assert_same(tuned(model, mesh, tmp_path / 'a'), tuned(model, None, tmp_path / 'b'))
+    found = tuned(model, mesh, tmp_path / 'a')
+    # Of two seeds.
+    assert len(seen) == 8 and all(rows == {1} for rows in seen)
+    assert_same(found, tuned(model, None, tmp_path / 'b'))
 
 
 def test_seeds_that_groups_cannot_share(model, tmp_path):

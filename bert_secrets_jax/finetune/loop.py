@@ -236,14 +236,14 @@ def train_runs(
     total = per_epoch * config.epochs
     optimizer = _optimizer(config, total)
     at_once = mesh is not None or jax.default_backend() != 'cpu'
-    seed_sharding, batch_sharding = shardings(mesh, len(config.seeds), config.micro_batch)
+    of_seeds, of_batches = shardings(mesh, len(config.seeds), config.micro_batch)
     # Layers that are one layer are trained as one.
     own = [own_layers(bert.config, each) for each in params]
-    stacked = place(jax.tree.map(_stack, *own), seed_sharding)
+    stacked = place(jax.tree.map(_stack, *own), of_seeds)
     # Told where they lie: constants would lie on one device, which several processes cannot save.
-    moments = jax.jit(jax.vmap(optimizer.init), out_shardings=seed_sharding)(stacked)
+    moments = jax.jit(jax.vmap(optimizer.init), out_shardings=of_seeds)(stacked)
     state = TrainState(replicate(jnp.int32(0), mesh), stacked, moments)
-    zeros = jax.jit(_zeros, out_shardings=seed_sharding)(stacked if at_once else own[0])
+    zeros = jax.jit(_zeros, out_shardings=of_seeds)(stacked if at_once else own[0])
     edges = training_lengths(data, config, at_once=at_once)
 
     def examples_in(_) -> int:
@@ -259,7 +259,7 @@ def train_runs(
         for step in progress(range(int(state.step), total), 'Fine-tuning', size=examples_in):
             state, zeros, losses = _step(
                 bert, optimizer, at_once, state, data, config, step, per_epoch, edges, zeros,
-                batch_sharding,
+                of_seeds, of_batches,
             )  # fmt: skip
             # The device may be one step behind, not twenty: the time that has passed and the
             # progress that is shown are those of steps that are done.
@@ -288,11 +288,14 @@ def train_runs(
     return record.history
 
 
-def _step(bert, optimizer, at_once, state, data, config, step, per_epoch, edges, zeros, sharding):
+def _step(
+    bert, optimizer, at_once, state, data, config, step, per_epoch, edges, zeros, of_seeds,
+    of_batches,
+):  # fmt: skip
     """Take one step with every seed; returns the new state, the zeros again, and losses [G].
 
     `zeros` are like the gradients of all seeds, or of one where they are computed one by one, each
-    padded to its own lengths.
+    padded to its own lengths. `of_seeds` and `of_batches` are what `shardings` returns.
     """
     rows = np.stack(
         [
@@ -306,11 +309,11 @@ def _step(bert, optimizer, at_once, state, data, config, step, per_epoch, edges,
         own = slice(None) if seed is None else slice(seed, seed + 1)
         gradients, loss = zeros, jnp.zeros(len(rows[own]))
         for batch, labels in micro_batches(data, rows[own], config, edges):
-            batch, labels = place((batch, labels), sharding)
+            batch, labels = place((batch, labels), of_batches)
             gradients, loss = _add_gradients(
                 bert, state.params, gradients, loss, seed, batch, labels, keys[own], counts[own]
             )
-        state, zeros = _update(optimizer, state, gradients, seed)
+        state, zeros = _update(optimizer, state, gradients, seed, of_seeds)
         losses.append(loss)
     return state.replace(step=state.step + 1), zeros, jnp.concatenate(losses)
 
@@ -467,8 +470,8 @@ def _with_words(params, table) -> dict:
     return params | {'embeddings': params['embeddings'] | word}
 
 
-@functools.partial(jax.jit, static_argnums=0, donate_argnums=(1, 2))
-def _update(optimizer, state, gradients, seed):
+@functools.partial(jax.jit, static_argnums=(0, 4), donate_argnums=(1, 2))
+def _update(optimizer, state, gradients, seed, sharding):
     """Return the state after a step of all seeds, or of one, and zeros for the next gradients."""
 
     def updated(params, moments, gradients):
@@ -481,7 +484,11 @@ def _update(optimizer, state, gradients, seed):
     else:
         of_seed = updated(*_of_seed(former, seed), gradients)
         new = jax.tree.map(lambda whole, own: whole.at[seed].set(own), former, of_seed)
-    return TrainState(state.step, *new), _zeros(gradients)
+    zeros = _zeros(gradients)
+    if sharding is not None:
+        # Untold, constants would lie whole on every device.
+        zeros = jax.lax.with_sharding_constraint(zeros, sharding)
+    return TrainState(state.step, *new), zeros
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
