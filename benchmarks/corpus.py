@@ -14,6 +14,7 @@ seen between two batches. Memory that grows with the corpus shows as a differenc
 
 import itertools
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -55,9 +56,9 @@ def write_sentences(path: pathlib.Path, count: int) -> None:
             file.writelines(' '.join(next(drawn) for _ in range(n)) + '\n' for n in lengths)
 
 
-def write_rows(path: pathlib.Path, part: float) -> None:
-    """Write the header of the table, and a part of its rows."""
-    with open(_TABLE.value, encoding='utf-8', newline='\n') as file:
+def write_rows(path: pathlib.Path, table: str | os.PathLike[str], part: float) -> None:
+    """Write the header of a table, and a part of its rows, from the first on."""
+    with open(table, encoding='utf-8', newline='\n') as file:
         rows = sum(1 for _ in file) - 1
         file.seek(0)
         with path.open('w', encoding='utf-8', newline='\n') as out:
@@ -136,7 +137,7 @@ def main(_):
                 write_sentences(path, round(part * _SENTENCES.value))
             else:
                 path = pathlib.Path(folder) / f'{part}.tsv'
-                write_rows(path, part)
+                write_rows(path, _TABLE.value, part)
             child = subprocess.run(
                 [sys.executable, '-m', 'benchmarks.corpus', f'--file={path}', *sys.argv[1:]],
                 stdout=subprocess.PIPE,

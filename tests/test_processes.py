@@ -26,7 +26,7 @@ def checkpoint(tmp_path_factory, bert, params, tokenizer):
 
 
 @pytest.fixture
-def start():
+def start(tmp_path):
     """Return a function that starts several processes; none of them outlives the test."""
     started = []
 
@@ -40,7 +40,9 @@ def start():
                 subprocess.Popen(
                     [sys.executable, *command(address, count, number), *own],
                     cwd=ROOT,
-                    env=os.environ | {'JAX_NUM_CPU_DEVICES': str(max(4 // count, 1))},
+                    # What libraries say of a loss stays in files.
+                    env=os.environ
+                    | {'JAX_NUM_CPU_DEVICES': str(max(4 // count, 1)), 'TMPDIR': str(tmp_path)},
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
                     text=True,

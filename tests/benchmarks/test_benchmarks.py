@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks import table
+from benchmarks import corpus, table
 from benchmarks.timing import PEAK, Question, Way, interleaved, measured
 from tests.conftest import ROOT
 
@@ -163,3 +163,11 @@ def test_a_document_without_markers_is_refused():
     assert shown.startswith('before') and shown.endswith('after\n') and 'old' not in shown
     with pytest.raises(ValueError, match='needs the lines'):
         table.inserted('no table', [])
+
+
+def test_a_part_of_a_table_is_its_first_rows(tmp_path):
+    whole = 'a\tb\n' + ''.join(f'{row}\t"\n' for row in range(200))
+    (tmp_path / 'whole.tsv').write_text(whole)
+    for part, rows in ((0.01, 2), (1, 200)):
+        corpus.write_rows(tmp_path / 'part.tsv', tmp_path / 'whole.tsv', part)
+        assert (tmp_path / 'part.tsv').read_text().splitlines() == whole.splitlines()[: rows + 1]
