@@ -116,13 +116,14 @@ def table_of_programs() -> str:
                 f'`{program}`', model, dtype, name, f'{found["rows"]}',
                 f'{found["memory"]["total"] / 1e9:.2f}', f'{found["operations"] / 1e12:.3f}',
                 f'{found["bytes"] / 1e9:.2f}', transfers or 'none', f'{found["seconds"] * 1e3:.2f}',
-                *cells,
+                f'{found["products"] / found["cycles"]:.0%}' if 'products' in found else '', *cells,
             ]
         )  # fmt: skip
     return markdown(
         (
             'program', 'model', 'type', 'machine', 'rows that fit', 'memory, GB', 'Tflop',
-            'moved, GB', 'between chips', 'ms', 'Tflop / formula', 'GB / formula', 'ms / formula',
+            'moved, GB', 'between chips', 'ms', 'in products', 'Tflop / formula', 'GB / formula',
+            'ms / formula',
         ),
         rows,
     )  # fmt: skip

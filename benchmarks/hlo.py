@@ -119,6 +119,7 @@ class Cost:
       collectives: By kind of transfer between chips, their number and their bytes.
       largest_gather: The bytes of the largest result of an all-gather.
       one_pass: The number of float32 products that are rounded to bfloat16.
+      products: The cycles of instructions that have matrix products, and may do more.
       copies: The cycles of instructions that only change the layout of an array.
       slowest: The JAX operations that take most cycles, with their cycles.
     """
@@ -129,6 +130,7 @@ class Cost:
     collectives: Mapping[str, tuple[int, int]]
     largest_gather: int
     one_pass: int
+    products: float
     copies: float
     slowest: tuple[tuple[str, float], ...]
 
@@ -137,12 +139,14 @@ def read_cost(text: str) -> Cost:
     """Return the cost of a compiled program from its text (`Compiled.as_text()`)."""
     module = Module.read(text)
     cycles, collectives = collections.Counter(), {}
-    moved = copies = gathered = 0
+    moved = multiplied = copies = gathered = 0
     for times, computation, each in module.executed():
         cycles[each.source or each.name] += times * each.cycles
         moved += times * module.bytes(computation, each)
         if each.opcode == 'copy':
             copies += times * each.cycles
+        if any(_is_product(found) for _, found in module.within(computation, each)):
+            multiplied += times * each.cycles
         kind = each.opcode.removesuffix('-start')
         if kind in _COLLECTIVES:
             size = sum(shape.bytes for shape in each.shapes)
@@ -158,6 +162,7 @@ def read_cost(text: str) -> Cost:
         collectives=collectives,
         largest_gather=gathered,
         one_pass=sum(_is_one_pass(inside, each) for _, inside, each in products),
+        products=multiplied,
         copies=copies,
         slowest=tuple(cycles.most_common(5)),
     )
@@ -211,8 +216,8 @@ class Module:
     def products(self) -> Iterator[tuple[int, Computation, Instruction]]:
         """Yield the matrix products, those inside of fusions too, as `executed` does."""
         for times, computation, each in self.executed():
-            for inside, found in self._within(computation, each):
-                if found.opcode in ('convolution', 'dot'):
+            for inside, found in self.within(computation, each):
+                if _is_product(found):
                     yield times, inside, found
 
     def bytes(self, computation: Computation, each: Instruction) -> int:
@@ -245,13 +250,16 @@ class Module:
         ]
         return max(numbers, default=1)
 
-    def _within(self, computation, each) -> Iterator[tuple[Computation, Instruction]]:
+    def within(
+        self, computation: Computation, each: Instruction
+    ) -> Iterator[tuple[Computation, Instruction]]:
+        """Yield an instruction of a computation, and those inside of it if it is a fusion."""
         yield computation, each
         called = each.called('calls')
         if called:
             inside = self.computations[called]
             for found in inside.values():
-                yield from self._within(inside, found)
+                yield from self.within(inside, found)
 
     def _read(self, each: Instruction, place: int, whole: int) -> int:
         """Return the bytes that are read of an operand of `whole` bytes."""
@@ -311,6 +319,10 @@ def _split(text: str) -> tuple[str, str]:
         if not depth:
             return text[: place + 1], text[place + 1 :]
     raise ValueError(f'A bracket is not closed: {text[:80]!r}.')
+
+
+def _is_product(each: Instruction) -> bool:
+    return each.opcode in ('convolution', 'dot')
 
 
 def _is_one_pass(computation: Computation, each: Instruction) -> bool:
