@@ -205,7 +205,11 @@ def _draw(result: ClsTokens):
     if result.runs:
         matrices['fine-tuned'] = result.in_last_layer(result.after)
     figure = plots.feature_matrices(
-        matrices, result.names, label='attention of [CLS]', highest=_HIGHEST
+        matrices,
+        result.names,
+        label='attention of [CLS]',
+        layer=len(result.before[from_cls(result.names[0])].mean) - 1,
+        highest=_HIGHEST,
     )
     figure.caption = (
         'Attention of [CLS] in the last layer: the greatest of the tokens of a type, mean over '

@@ -15,7 +15,7 @@ from bert_secrets_jax import lazy
 if TYPE_CHECKING:
     from bert_secrets_jax.plots.classes import class_examples, class_grids, class_shares
     from bert_secrets_jax.plots.dimensions import beside_random, dimensions_by_layer
-    from bert_secrets_jax.plots.figure import Figure, Grids, save, svg
+    from bert_secrets_jax.plots.figure import Figure, save, svg
     from bert_secrets_jax.plots.grids import (
         effect_grid,
         effects_over_seeds,
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     )
     from bert_secrets_jax.plots.maps import head_maps, map_grid
     from bert_secrets_jax.plots.methods import interval_panels, share_curves
+    from bert_secrets_jax.plots.numbers import Classes, Features, Grids, Layers, Numbers
     from bert_secrets_jax.plots.points import head_scatter, planes, points_by_row, scores_by_heads
     from bert_secrets_jax.plots.profiles import (
         depth_profiles,
@@ -43,7 +44,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
     members={
         'classes': ('class_examples', 'class_grids', 'class_shares'),
         'dimensions': ('beside_random', 'dimensions_by_layer'),
-        'figure': ('Figure', 'Grids', 'save', 'svg'),
+        'figure': ('Figure', 'save', 'svg'),
         'grids': (
             'effect_grid',
             'effects_over_seeds',
@@ -53,6 +54,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
         ),
         'maps': ('head_maps', 'map_grid'),
         'methods': ('interval_panels', 'share_curves'),
+        'numbers': ('Classes', 'Features', 'Grids', 'Layers', 'Numbers'),
         'points': ('head_scatter', 'planes', 'points_by_row', 'scores_by_heads'),
         'profiles': (
             'depth_profiles',

@@ -1,19 +1,17 @@
 """The class, the style and the colours that all figures share, and the writing of their files."""
 
 import contextlib
-import dataclasses
 import io
 import pathlib
-from collections.abc import Mapping
 
 import matplotlib
 import matplotlib.figure
-import numpy as np
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.image import AxesImage
 
 from bert_secrets_jax.files import write_atomically
 from bert_secrets_jax.plots import texts
+from bert_secrets_jax.plots.numbers import Numbers
 
 # Black on the colours of a map: on a dark page, what is '#000000' turns light, and this does not.
 INK = '#111111'
@@ -43,37 +41,16 @@ STYLE = {
 _DPI = 200
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Grids:
-    """The numbers of heads that a figure shows, so that a page can draw them to be pointed at.
-
-    Attributes:
-      values: The values [L, N] of each grid, by its title; all are on one colour scale.
-      label: What the values are, with the unit.
-      low: The value at the lower end of the colour scale.
-      high: The value at the upper end of the colour scale.
-      centred: Whether the colours are those of a change, with none of them at 0.
-      circles: For some of the grids, the circles [L, N] on heads: 1 is open, 2 filled, 0 is none.
-    """
-
-    values: Mapping[str, np.ndarray]
-    label: str
-    low: float
-    high: float
-    centred: bool = False
-    circles: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-
-
 class Figure(matplotlib.figure.Figure):
     """A Matplotlib figure that notebooks show, with or without `%matplotlib inline`.
 
     Attributes:
       caption: A caption of a sentence or two, for the page that shows the figure.
-      grids: The numbers of heads that it shows; None if it shows other things.
+      numbers: The numbers of heads or layers that it shows; None if it shows other things.
     """
 
     caption: str = ''
-    grids: Grids | None = None
+    numbers: Numbers | None = None
 
     # Every way to a file or to the screen leads here, or to the next method.
     def draw(self, renderer):

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 import matplotlib
 import numpy as np
 
-from bert_secrets_jax.plots.figure import COLOURS, INK, STYLE, Figure, Grids
+from bert_secrets_jax.plots.figure import COLOURS, INK, STYLE, Figure
+from bert_secrets_jax.plots.numbers import Features, Grids
 
 _HEADS = 'viridis'
 # Without the head, the score falls where the colour is red, rises where it is blue, and stays
@@ -64,7 +65,7 @@ def head_grids(
             axis.set_axis_off()
         figure.colorbar(image, ax=axes, label=label, shrink=0.9, pad=0.01)
         circles = {title: np.asarray(each, int) for title, each in marked.items()}
-        figure.grids = Grids(
+        figure.numbers = Grids(
             grids, label, float(lowest), float(highest), centred=differences, circles=circles
         )
         return figure
@@ -93,7 +94,7 @@ def effect_grid(
         axis = figure.subplots()
         image = _heads_and_marks(axis, effects, real, likely, ylabel)
         figure.colorbar(image, ax=axis, label=label, pad=0.01)
-        figure.grids = _effects_as_grids(effects, label, real, likely)
+        figure.numbers = _effects_as_grids(effects, label, real, likely)
         return figure
 
 
@@ -133,7 +134,7 @@ def effects_over_seeds(
         beside.set(xlabel=label)
         beside.invert_yaxis()
         beside.grid(axis='x', alpha=0.3)
-        figure.grids = _effects_as_grids(effects, label, real, likely)
+        figure.numbers = _effects_as_grids(effects, label, real, likely)
         return figure
 
 
@@ -196,6 +197,7 @@ def feature_matrices(
     columns: Sequence[str],
     *,
     label: str,
+    layer: int,
     highest: float | None = None,
 ) -> Figure:
     """Draw matrices [N, F] with heads down and features across, on one colour scale (Figure 7).
@@ -204,6 +206,7 @@ def feature_matrices(
       matrices: The values [N, F] of each matrix, by title. NaN stays empty.
       columns: The names of the features [F].
       label: The label of the colour bar.
+      layer: The layer of the heads, from 0.
       highest: The upper end of the colour scale; None takes the greatest value.
     """
     with matplotlib.rc_context(STYLE):
@@ -213,7 +216,7 @@ def feature_matrices(
             layout='constrained',
         )
         axes = figure.subplots(1, len(matrices), squeeze=False)[0]
-        highest = highest or max(np.nanmax(matrix) for matrix in matrices.values())
+        highest = highest or float(max(np.nanmax(matrix) for matrix in matrices.values()))
         for axis, (title, matrix) in zip(axes, matrices.items(), strict=True):
             image = axis.imshow(matrix, cmap=_HEADS, vmin=0, vmax=highest)
             axis.set(title=title, ylabel='head')
@@ -222,6 +225,7 @@ def feature_matrices(
             axis.tick_params(length=0)
             axis.spines[:].set_visible(False)
         figure.colorbar(image, ax=axes, label=label, shrink=0.9, pad=0.01)
+        figure.numbers = Features(matrices, columns, layer, label, highest)
         return figure
 
 

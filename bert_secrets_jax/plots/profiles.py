@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib.lines import Line2D
 
 from bert_secrets_jax.plots.figure import COLOURS, MARKERS, STYLE, Figure
+from bert_secrets_jax.plots.numbers import Layers
 
 
 def layer_profiles(
@@ -48,6 +49,14 @@ def layer_profiles(
         axes[0].set_ylabel(label)
         # Named here: Matplotlib leaves out lines whose label begins with an underscore.
         axes[-1].legend(*zip(*entries, strict=True), frameon=False, fontsize=7, loc='best')
+        figure.numbers = Layers(
+            {title: values.mean(axis=1) for title, values in profiles.items()},
+            label,
+            {title: (each.min(axis=1), each.max(axis=1)) for title, each in profiles.items()},
+            'range of heads',
+            {title: published[title].mean(axis=1) for title in profiles if title in published},
+            published_name.replace('\n', ' '),
+        )
         return figure
 
 
@@ -149,6 +158,14 @@ def layer_curves(
             entries.values(), entries.keys(), loc='outside lower center', ncols=2, frameon=False,
             fontsize=7,
         )  # fmt: skip
+        figure.numbers = Layers(
+            {name: values for name, (values, _, _) in curves.items()},
+            label,
+            {name: (low, high) for name, (_, low, high) in curves.items()},
+            # The mean over all layers is the same line at any depth.
+            published={name: np.full(2, published[name]) for name in curves if name in published},
+            published_name=published_name,
+        )
         return figure
 
 
@@ -187,6 +204,14 @@ def layer_effects(
         axis.set(xlabel='disabled layer', ylabel=label, xticks=layers)
         axis.grid(axis='y', alpha=0.3)
         axis.legend(*zip(*entries, strict=True), frameon=False, fontsize=7)
+        title = label[:1].upper() + label[1:]
+        figure.numbers = Layers(
+            {title: effects},
+            label,
+            {title: (low, high)},
+            published={} if published is None else {title: published},
+            published_name=published_name,
+        )
         return figure
 
 

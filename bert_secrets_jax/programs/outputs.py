@@ -43,7 +43,7 @@ def write_part(folder: pathlib.Path, part: Part, used: Collection[str]) -> Part:
         files += [f'figures/{stem}.{suffix}' for suffix in ('pdf', 'svg', 'png')]
         if name in figures.shown():
             pictures.append(
-                Picture(stem, svg.read_text('utf-8'), figure.caption, of_figure(figure.grids))
+                Picture(stem, svg.read_text('utf-8'), figure.caption, of_figure(figure.numbers))
             )
     files.append(_write_findings(folder, part))
     manifest = read_manifest(folder)
@@ -51,7 +51,7 @@ def write_part(folder: pathlib.Path, part: Part, used: Collection[str]) -> Part:
     about = {
         'files': files,
         'pictures': [[picture.name, picture.caption] for picture in pictures],
-        'grids': {picture.name: picture.grids for picture in pictures if picture.grids},
+        'numbers': {each.name: each.numbers for each in pictures if each.numbers},
         'used': _state(result, used),
         'sha256_of': {file: sha256(folder / file) for file in files},
     }
@@ -79,7 +79,7 @@ def read_part(folder: pathlib.Path, part: Part, used: Collection[str]) -> Part:
                 name,
                 (folder / 'figures' / f'{name}.svg').read_text('utf-8'),
                 caption,
-                written.get('grids', {}).get(name),
+                written.get('numbers', {}).get(name),
             )
             for name, caption in written['pictures']
         ]

@@ -65,6 +65,8 @@ const everyGrid = [...document.querySelectorAll('.bs-grids')].map(root => ({
   heads: Number(root.dataset.heads), frames: JSON.parse(root.querySelector('script').textContent),
 }));
 
+const ofHeads = frame => frame.axis === 'heads';
+
 function nameAt(grid, at) {
   return `L${Math.floor(at / grid.heads) + 1}-H${at % grid.heads + 1}`;
 }
@@ -89,95 +91,197 @@ function key({low, high, signed, label}) {
     shown(high), ` ${label}`);
 }
 
-// A grid of all heads: one stop of the tab key, arrows move in it. `sorted` puts the heads of each
-// layer in the order of their numbers.
-function heat({layers, heads, address}, values, {title, paint, tell, circles = [], sorted = false}) {
-  const order = range(layers).flatMap(layer => {
-    const mine = range(heads).map(head => layer * heads + head);
-    const size = at => values[at] ?? -Infinity;
-    return sorted ? mine.sort((one, other) => size(other) - size(one) || one - other) : mine;
+// Classes of heads have the colours and the letters that the atlas gives to the same words.
+const {fills, names: marked} = JSON.parse(document.getElementById('marks').textContent);
+const letters = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
+
+function markOf(word) {
+  if (!marked.includes(word)) marked.push(word);
+  const number = marked.indexOf(word), fill = fills[number % fills.length];
+  return {letter: letters[number % letters.length],
+    fill: [1, 3, 5].map(at => parseInt(fill.slice(at, at + 2), 16))};
+}
+
+function legend(words) {
+  return make('p', {className: 'key'}, ...words.map(word => {
+    const {fill, letter} = markOf(word);
+    return make('span', {}, make('i', {className: 'mark', style: `background: rgb(${fill})`}),
+      make('b', {}, ` ${letter} `), word);
+  }));
+}
+
+// The colour of a class, the paler the smaller its share.
+function shade(word, share = 1) {
+  const strength = Math.min(Math.max(0.35 + 0.65 * (share - 0.2) / 0.8, 0.35), 1);
+  const paper = dark.matches ? 18 : 255;
+  return markOf(word).fill.map(value => Math.round(paper + strength * (value - paper)));
+}
+
+// One stop of the tab key; arrows move among cells that stand in so many columns.
+function walk(cells, columns, tell) {
+  cells.forEach((cell, place) => {
+    cell.tabIndex = place ? -1 : 0;
+    cell.onpointerenter = () => tell(place);
+    cell.onfocus = () => {
+      cells.forEach(each => { each.tabIndex = each === cell ? 0 : -1; });
+      tell(place);
+    };
+    cell.onkeydown = event => {
+      const column = place % columns;
+      const to = {
+        ArrowLeft: place - (column > 0), ArrowRight: place + (column < columns - 1),
+        ArrowUp: place - columns, ArrowDown: place + columns,
+      }[event.key];
+      if (to === undefined) return;
+      event.preventDefault();
+      cells[to]?.focus();
+    };
   });
-  const cells = order.map((at, place) => {
-    const colour = paint(values[at]);
+}
+
+// The rows and columns of a grid of all heads, and the head of each cell.
+const headsOf = grid => ({
+  rows: range(grid.layers).map(layer => `L${layer + 1}`), columns: range(grid.heads).map(head => `H${head + 1}`),
+  nameOf: at => nameAt(grid, at), linkOf: at => `#${grid.address}${nameAt(grid, at)}`,
+});
+
+// Cells with a number or a letter each. `sizes` puts the heads of each layer in their order.
+function heat({rows, columns, nameOf, linkOf}, {title, saidOf, textOf, colourOf, tell, circles = [], sizes}) {
+  const size = at => sizes[at] ?? -Infinity, width = columns.length;
+  const order = range(rows.length).flatMap(row => {
+    const mine = range(width).map(column => row * width + column);
+    return sizes ? mine.sort((one, other) => size(other) - size(one) || one - other) : mine;
+  });
+  const cells = order.map(at => {
+    const colour = colourOf(at);
     const cell = make('a', {
-      href: `#${address}${nameAt({heads}, at)}`, tabIndex: place ? -1 : 0,
-      className: ['', 'open', 'filled'][circles[at] ?? 0],
-      'aria-label': `${nameAt({heads}, at)}, ${title} ${plain(values[at])}`,
-      onpointerenter: () => tell(at),
-      onfocus: () => {
-        cells.forEach(each => { each.tabIndex = each === cell ? 0 : -1; });
-        tell(at);
-      },
-      onkeydown: event => {
-        const to = {
-          ArrowLeft: place - (place % heads > 0), ArrowRight: place + (place % heads < heads - 1),
-          ArrowUp: place - heads, ArrowDown: place + heads,
-        }[event.key];
-        if (to === undefined) return;
-        event.preventDefault();
-        cells[to]?.focus();
-      },
-    }, sorted ? `H${at % heads + 1}` : brief(values[at]));
+      href: linkOf(at), className: ['', 'open', 'filled'][circles[at] ?? 0],
+      'aria-label': `${nameOf(at)}, ${title} ${saidOf(at)}`,
+    }, sizes ? columns[at % width] : textOf(at));
     if (colour) Object.assign(cell.style, {background: `rgb(${colour})`, color: ink(colour)});
     return cell;
   });
-  return make('table', {className: sorted ? 'heads sorted' : 'heads', 'aria-label': `${title}, every head`},
+  walk(cells, width, place => tell(order[place]));
+  return make('table', {className: sizes ? 'heads sorted' : 'heads', 'aria-label': `${title}, every head`},
     make('tbody', {},
-      make('tr', {}, make('td', {}), ...range(heads).map(head =>
-        make('th', {scope: 'col'}, sorted ? `${head + 1}.` : `H${head + 1}`))),
-      ...range(layers).map(layer => make('tr', {}, make('th', {scope: 'row'}, `L${layer + 1}`),
-        ...cells.slice(layer * heads, (layer + 1) * heads).map(cell => make('td', {}, cell))))));
+      make('tr', {}, make('td', {}), ...columns.map((name, place) =>
+        make('th', {scope: 'col'}, make('span', {}, sizes ? `${place + 1}.` : name)))),
+      ...rows.map((name, row) => make('tr', {}, make('th', {scope: 'row'}, name),
+        ...cells.slice(row * width, (row + 1) * width).map(cell => make('td', {}, cell))))));
 }
 
-const listOf = ({layers, heads, address}, caption, columns, numbersOf) =>
-  tableOf(caption, ['head', ...columns], range(layers * heads).map(at => [
-    make('a', {href: `#${address}${nameAt({heads}, at)}`}, nameAt({heads}, at)), ...numbersOf(at)]));
+// A bar for each layer from 0 to its number, a line between its ends, dots at what was published.
+function strip({title, values, ends, published = [], low, high, tell, sorted = false}) {
+  const place = value => 100 * (value - low) / (high - low || 1);
+  const span = (className, from, to) => from === null || to === null ? [] : [make('i', {
+    className, style: `left: ${place(Math.min(from, to))}%; width: ${Math.abs(place(to) - place(from))}%`})];
+  const order = range(values.length);
+  if (sorted) order.sort((one, other) => (values[other] ?? -Infinity) - (values[one] ?? -Infinity));
+  const rows = order.map(at => make('div', {
+    className: 'layer', role: 'img', 'aria-label': `L${at + 1}, ${title} ${plain(values[at])}`,
+  }, make('b', {}, `L${at + 1}`), make('span', {className: 'plot', style: `--zero: ${place(0)}%`},
+    ...span('bar', 0, values[at]), ...span('ends', ends[0]?.[at] ?? null, ends[1]?.[at] ?? null)),
+  make('span', {}, brief(values[at]))));
+  walk(rows, 1, row => tell(order[row]));
+  const strip = make('div', {className: 'layers', role: 'group', 'aria-label': `${title}, every layer`}, ...rows);
+  // Layer l of another number of layers stands at the same relative depth.
+  const depth = at => (0.5 + at * (values.length - 1) / Math.max(published.length - 1, 1)) / values.length;
+  if (!sorted) for (const [at, value] of published.entries()) {
+    if (value !== null) strip.append(make('i', {className: 'dot', 'aria-hidden': 'true',
+      style: `--left: ${place(value) / 100}; top: ${100 * depth(at)}%`}));
+  }
+  return strip;
+}
 
-const WAYS = ['as a grid', 'as a grid, the heads of each layer sorted', 'as a list'];
-const wayOf = () => make('select', {'aria-label': 'Shown'}, ...WAYS.map(way => make('option', {}, way)));
+// The ends of an axis of bars, which begin at 0.
+function axisOf(numbers) {
+  const known = numbers.flat(3).filter(value => value !== null);
+  return {low: Math.min(0, ...known), high: Math.max(0, ...known)};
+}
+
+const listOf = (names, linkOf, caption, columns, numbersOf) =>
+  tableOf(caption, [linkOf ? 'head' : 'layer', ...columns], names.map((name, at) => [
+    linkOf ? make('a', {href: linkOf(at)}, name) : name, ...numbersOf(at)]));
+const everyHead = grid => range(grid.layers * grid.heads).map(at => nameAt(grid, at));
+const everyLayer = count => range(count).map(layer => `L${layer + 1}`);
+
+const LIST = 'as a list';
+const WAYS = {
+  heads: ['as a grid', 'as a grid, the heads of each layer sorted', LIST],
+  classes: ['as a grid', 'as a grid, the heads of each layer sorted', LIST],
+  features: ['as a grid', LIST],
+  layers: ['as bars', 'as bars, sorted', LIST],
+};
+const offer = (select, names) => select.replaceChildren(...names.map(name => make('option', {}, name)));
+const isSorted = way => way.value.endsWith('sorted');
 
 // All numbers of a result: a set of them is chosen, and one of its columns colours the heads.
 function build(grid) {
-  const {frames, layers, heads} = grid;
+  const {frames} = grid;
   const sets = frames.flatMap(frame => frame.sets.map((set, number) => ({frame, set, number})));
   const choice = make('select', {'aria-label': 'Numbers of'}, ...frames.map(frame =>
     make('optgroup', {label: frame.name}, ...frame.sets.map(set =>
       make('option', {}, set.of || frame.name)))));
-  const column = make('select', {'aria-label': 'Coloured by'}), way = wayOf();
+  const column = make('select', {'aria-label': 'Coloured by'}), way = make('select', {'aria-label': 'Shown'});
   const readout = make('output', {'aria-live': 'polite'}), place = make('div', {});
   const chosen = () => sets[choice.selectedIndex];
 
   function columns() {
-    const {frame, set} = chosen(), before = column.value;
-    column.replaceChildren(...frame.columns.map(name => make('option', {}, name)));
+    const {frame, set} = chosen(), before = column.value, names = [...frame.columns, ...set.classes.map(([name]) => name)];
+    offer(column, names);
     // The first that differs between heads: the number of examples, for one, does not.
     const varied = set.values.findIndex(values => new Set(values).size > 1);
-    column.selectedIndex = frame.columns.includes(before) ? frame.columns.indexOf(before) : Math.max(varied, 0);
+    column.selectedIndex = names.includes(before) ? names.indexOf(before) : Math.max(varied, 0);
+    const shownAs = way.selectedIndex;
+    offer(way, WAYS[frame.axis]);
+    way.selectedIndex = Math.max(shownAs, 0);
   }
 
   function tell(at) {
-    const {frame, set, number} = chosen(), mine = column.selectedIndex, beside = frame.beside[mine];
+    const {frame, set, number} = chosen(), mine = column.selectedIndex, beside = frame.beside[mine] ?? [];
     const others = range(frame.columns.length).filter(index => index !== mine && !beside.includes(index))
       .map(index => `${frame.columns[index]} ${plain(set.values[index][at])}`);
-    const numbers = [`${frame.columns[mine]} ${plain(set.values[mine][at])}`,
-      ...told(frame, number, mine, at, 1), ...others];
-    readout.textContent = `${nameAt(grid, at)}${set.of && `, ${set.of}`}: ${numbers.join(', ')}.`;
+    const words = set.classes.map(([name, words]) => `${name}: ${words[at]}`);
+    const numbers = mine < frame.columns.length
+      ? [`${frame.columns[mine]} ${plain(set.values[mine][at])}`, ...told(frame, number, mine, at, 1)] : [];
+    const name = frame.axis === 'heads' ? nameAt(grid, at) : `L${at + 1}`;
+    readout.textContent = `${name}${set.of && `, ${set.of}`}: ${[...numbers, ...others, ...words].join(', ')}.`;
+  }
+
+  function drawing() {
+    const {frame, set} = chosen(), mine = column.selectedIndex, title = column.value;
+    const values = set.values[mine], sorted = isSorted(way);
+    if (frame.axis === 'layers') {
+      const ends = ['low', 'high'].map(end => set.values[frame.beside[mine].find(place =>
+        RegExp(`\\b${end}\\b`).test(frame.columns[place]))] ?? []);
+      return [strip({title, values, ends, ...axisOf([values, ends]), tell, sorted})];
+    }
+    if (mine >= frame.columns.length) {
+      const [, words] = set.classes[mine - frame.columns.length], kinds = [...new Set(words)].sort();
+      return [heat(headsOf(grid), {
+        title, saidOf: at => words[at], textOf: at => markOf(words[at]).letter, colourOf: at => shade(words[at]),
+        tell, sizes: sorted ? words.map(word => -kinds.indexOf(word)) : undefined,
+      }), legend(kinds)];
+    }
+    const scale = {...spanOf(values), label: title}, paint = painter(scale);
+    return [heat(headsOf(grid), {
+      title, saidOf: at => plain(values[at]), textOf: at => brief(values[at]), colourOf: at => paint(values[at]),
+      tell, sizes: sorted ? values : undefined,
+    }), key(scale)];
   }
 
   function draw() {
-    const {frame, set} = chosen(), values = set.values[column.selectedIndex];
-    readout.textContent = 'Point at a head for its numbers.';
-    if (way.selectedIndex === 2) {
-      place.replaceChildren(listOf(grid, frame.caption, frame.columns, at =>
-        set.values.map(each => shown(each[at]))));
+    const {frame, set} = chosen(), ofHeads = frame.axis === 'heads';
+    readout.textContent = `Point at a ${ofHeads ? 'head' : 'layer'} for its numbers.`;
+    if (way.value === LIST) {
+      const {linkOf} = headsOf(grid);
+      place.replaceChildren(listOf(
+        ofHeads ? everyHead(grid) : everyLayer(grid.layers), ofHeads && linkOf, frame.caption,
+        [...frame.columns, ...set.classes.map(([name]) => name)],
+        at => [...set.values.map(each => shown(each[at])), ...set.classes.map(([, words]) => words[at])]));
       return;
     }
-    const scale = {...spanOf(values), label: column.value};
-    place.replaceChildren(
-      heat(grid, values, {
-        title: column.value, paint: painter(scale), tell, sorted: way.selectedIndex === 1,
-      }),
-      key(scale), make('p', {className: 'note'}, frame.caption));
+    place.replaceChildren(...drawing(), make('p', {className: 'note'}, frame.caption));
   }
 
   choice.onchange = () => { columns(); draw(); };
@@ -189,49 +293,134 @@ function build(grid) {
     make('label', {}, 'coloured by ', column), make('label', {}, 'shown ', way)), place, readout);
 }
 
-// The grids of a figure, on one scale, in place of its image, which stays one click away.
-function redraw(figure) {
-  const {panels, label, low, high, centred} = JSON.parse(figure.querySelector('script').textContent);
-  const frames = everyGrid.find(({root}) => figure.closest('section').contains(root))?.frames;
-  const [layers, heads] = panels[0].shape, place = make('div', {className: 'panels'});
-  const all = {layers, heads, address: figure.dataset.address};
-  const scale = {low, high, signed: centred, label}, way = wayOf();
-  const readout = make('output', {'aria-live': 'polite'});
+// What a figure shows, in place of its image, which stays one click away. Each kind says how a panel
+// is drawn, what is told where one points, and what the list has.
+const DRAWINGS = {
+  heads({label, low, high, centred, panels}, {grid, beside}) {
+    const scale = {low, high, signed: centred, label}, circled = ({circles}, at) =>
+      [[], ['open circle'], ['filled circle']][circles[at] ?? 0];
+    return {
+      rows: everyHead(grid), key: key(scale),
+      panel({title, circles, sets: [{values}]}, tell, sorted) {
+        const paint = painter(scale);
+        return heat(headsOf(grid), {
+          title, circles, saidOf: at => plain(values[at]), textOf: at => brief(values[at]),
+          colourOf: at => paint(values[at]), tell, sizes: sorted ? values : undefined,
+        });
+      },
+      said: (panel, at) => [nameAt(grid, at), panel.title,
+        [shown(panel.sets[0].values[at]), ...beside(panel.sets[0], at), ...circled(panel, at)]],
+      columns: panels.flatMap(({title}) => [title, '']),
+      numbers: at => panels.flatMap(({sets: [one]}) => [shown(one.values[at]), beside(one, at).join(', ')]),
+    };
+  },
+  classes({panels}, {grid, beside}) {
+    const order = ({sets}, at) => [...sets].sort((one, other) => other.values[at] - one.values[at]);
+    const most = (panel, at) => order(panel, at)[0];
+    return {
+      rows: everyHead(grid), key: legend(panels[0].sets.map(({of}) => of)),
+      panel(panel, tell, sorted) {
+        const {title, sets} = panel;
+        return heat(headsOf(grid), {
+          title, saidOf: at => most(panel, at).of, textOf: at => markOf(most(panel, at).of).letter,
+          colourOf: at => shade(most(panel, at).of, most(panel, at).values[at]), tell,
+          // By class, and those of a class by its share, which is 1 at most.
+          sizes: sorted ? everyHead(grid).map((_, at) =>
+            most(panel, at).values[at] - 2 * sets.indexOf(most(panel, at))) : undefined,
+        });
+      },
+      said: (panel, at) => [nameAt(grid, at), panel.title, order(panel, at).filter(({values}) => values[at] > 0)
+        .map(one => [`${one.of} ${shown(one.values[at])}`, ...beside(one, at)].join(', '))],
+      columns: panels.flatMap(({title}) => [title, 'share', '']),
+      numbers: at => panels.flatMap(panel => [most(panel, at)].flatMap(one =>
+        [one.of, shown(one.values[at]), beside(one, at).join(', ')])),
+    };
+  },
+  features({label, low, high, centred, panels, layer}, {grid, beside}) {
+    const scale = {low, high, signed: centred, label}, names = panels[0].sets.map(({of}) => of);
+    const count = panels[0].shape[0], nameOf = head => `L${layer + 1}-H${head + 1}`;
+    const heads = at => Math.floor(at / names.length), one = ({sets}, at) => sets[at % names.length];
+    const link = head => `#${grid.address}${nameOf(head)}`;
+    const cells = {
+      rows: range(count).map(head => `H${head + 1}`), columns: names,
+      nameOf: at => `${nameOf(heads(at))}, ${names[at % names.length]}`, linkOf: at => link(heads(at)),
+    };
+    return {
+      rows: range(count).map(nameOf), linkOf: link, key: key(scale),
+      panel(panel, tell) {
+        const paint = painter(scale), value = at => one(panel, at).values[heads(at)];
+        return heat(cells, {title: panel.title, saidOf: at => plain(value(at)), textOf: at => brief(value(at)),
+          colourOf: at => paint(value(at)), tell});
+      },
+      said: (panel, at) => [cells.nameOf(at), panel.title, [shown(one(panel, at).values[heads(at)]),
+        ...beside(one(panel, at), layer * count + heads(at))]],
+      columns: panels.flatMap(({title}) => names.map(name => `${title}: ${name}`)),
+      numbers: head => panels.flatMap(({sets}) => sets.map(({values}) => shown(values[head]))),
+    };
+  },
+  layers({label, ends: between, published: name, panels}, {beside}) {
+    const axis = axisOf(panels.map(({sets, ends, published}) => [sets[0].values, ends, published]));
+    const count = panels[0].shape[0], dots = panels.some(({published}) => published.length);
+    const more = ({sets: [one], ends, published}, at) => {
+      const known = beside(one, at), around = known.some(each => each.startsWith('interval')) ? []
+        : [`${between} ${ends.map(each => shown(each[at])).join(' to ')}`];
+      // What is stretched over the same depth is no number of this layer.
+      return [...around, ...known, ...published.length === count ? [`${name || 'published'} ${shown(published[at])}`] : []];
+    };
+    return {
+      rows: everyLayer(count), linkOf: null, word: 'layer',
+      key: make('p', {className: 'key layers'}, make('span', {}, make('i', {className: 'bar'}), ` ${label}`),
+        make('span', {}, make('i', {className: 'ends'}), ` ${between}`),
+        ...dots ? [make('span', {}, make('i', {className: 'dot'}), ` ${name || 'published'}`)] : []),
+      panel: ({title, sets: [{values}], ends, published}, tell, sorted) =>
+        strip({title, values, ends, published, ...axis, tell, sorted}),
+      said: (panel, at) => [`L${at + 1}`, panel.title, [shown(panel.sets[0].values[at]), ...more(panel, at)]],
+      columns: panels.flatMap(({title}) => [title, '']),
+      numbers: at => panels.flatMap(panel => [shown(panel.sets[0].values[at]), more(panel, at).join(', ')]),
+    };
+  },
+};
 
+function redraw(figure) {
+  const drawn = JSON.parse(figure.querySelector('script').textContent), {kind, panels, label} = drawn;
+  const grid = everyGrid.find(({root}) => figure.closest('section').contains(root)) ??
+    {frames: [], layers: panels[0].shape[0], heads: panels[0].shape[1], address: figure.dataset.address};
+
+  // What the frame of a number has to say of it, or of the numbers that it is the mean of.
   function beside({rows, times}, at) {
     if (!rows.length) return [];
-    const [[place, first, column]] = rows, frame = frames[place];
+    const [[place, first, column]] = rows, frame = grid.frames[place];
+    if (kind === 'layers' && frame.axis === 'heads') return [`mean of ${grid.heads} heads`];
     if (rows.length === 1) return told(frame, first, column, at, times);
     const each = rows.map(([, set]) => frame.sets[set].values[column][at]).filter(value => value !== null);
     return each.length ? [`mean of ${rows.length} fine-tunings, ${shown(times * Math.min(...each))} to ${
       shown(times * Math.max(...each))}`] : [];
   }
 
-  const tell = panel => at => {
-    const said = [shown(panel.values[at]), ...beside(panel, at),
-      ...[[], ['open circle'], ['filled circle']][panel.circles[at] ?? 0]];
-    readout.textContent = `${nameAt(all, at)}, ${panel.title}: ${said.join(', ')}.`;
-  };
+  const readout = make('output', {'aria-live': 'polite'}), place = make('div', {className: `panels of-${kind}`});
+  const way = make('select', {'aria-label': 'Shown'}), scale = make('div', {});
+  offer(way, WAYS[kind]);
 
   function draw() {
-    readout.textContent = 'Point at a head for its numbers.';
+    const {rows, linkOf = headsOf(grid).linkOf, word = 'head', panel, said, columns, numbers, key} =
+      DRAWINGS[kind](drawn, {grid, beside});
+    const tell = each => at => {
+      const [name, title, parts] = said(each, at);
+      readout.textContent = `${name}, ${title}: ${parts.join(', ')}.`;
+    };
+    readout.textContent = `Point at a ${word} for its numbers.`;
     place.classList.toggle('one', panels.length === 1);
-    place.replaceChildren(...way.selectedIndex === 2
-      ? [listOf(all, label, panels.flatMap(({title}) => [title, '']), at => panels.flatMap(panel =>
-        [shown(panel.values[at]), beside(panel, at).join(', ')]))]
-      : panels.map(panel => make('div', {},
-        ...panels.length > 1 ? [make('p', {className: 'title'}, panel.title)] : [],
-        heat(all, panel.values, {
-          title: panel.title, paint: painter(scale), tell: tell(panel), circles: panel.circles,
-          sorted: way.selectedIndex === 1,
-        }))));
+    place.replaceChildren(...way.value === LIST ? [listOf(rows, linkOf, label, columns, numbers)]
+      : panels.map(each => make('div', {},
+        ...panels.length > 1 ? [make('p', {className: 'title'}, each.title)] : [],
+        panel(each, tell(each), isSorted(way)))));
+    scale.replaceChildren(key);
   }
 
   way.onchange = draw;
   dark.addEventListener('change', draw);
   draw();
-  figure.prepend(place, readout,
-    make('div', {className: 'controls'}, key(scale), make('label', {}, 'Shown ', way)));
+  figure.prepend(place, readout, make('div', {className: 'controls'}, scale, make('label', {}, 'Shown ', way)));
   figure.querySelector('.image').open = false;
 }
 document.querySelectorAll('.bs-figure').forEach(redraw);
@@ -247,9 +436,9 @@ function card(address, name) {
   const [, layer, head] = name?.match(/^L(\d+)-H(\d+)$/) ?? [];
   if (!mine.length || !(layer >= 1 && layer <= mine[0].layers && head >= 1 && head <= mine[0].heads)) return;
   const at = (layer - 1) * mine[0].heads + Number(head) - 1;
-  const tables = mine.flatMap(({frames}) => frames.map(({caption, columns, sets}) =>
-    tableOf(caption, ['', ...columns], sets.map(set =>
-      [set.of, ...set.values.map(values => shown(values[at]))]))));
+  const tables = mine.flatMap(({frames}) => frames.filter(ofHeads).map(({caption, columns, sets}) =>
+    tableOf(caption, ['', ...columns, ...sets[0].classes.map(([name]) => name)], sets.map(set =>
+      [set.of, ...set.values.map(values => shown(values[at])), ...set.classes.map(([, words]) => words[at])]))));
   const whole = make('section', {className: 'card', 'aria-label': `All numbers of ${name}`},
     make('h3', {}, `All numbers of ${name}`), ...tables);
   whole.dataset.address = address;
@@ -262,7 +451,7 @@ addEventListener('bs-head', ({detail}) => card(detail.address, detail.head));
 // All of them can colour and sort the heads of the explorer.
 for (const explorer of document.querySelectorAll('.bs-explorer')) {
   const mine = everyGrid.filter(grid => grid.address === explorer.dataset.address);
-  const numbers = mine.flatMap(({frames}) => frames.flatMap(({name, columns, about, sets}) =>
+  const numbers = mine.flatMap(({frames}) => frames.filter(ofHeads).flatMap(({name, columns, about, sets}) =>
     sets.flatMap(({of, values}) => about.map(column => ({
       group: name, values: values[column],
       title: [of, columns[column] === 'mean' && of ? '' : columns[column]].filter(Boolean).join(', '),

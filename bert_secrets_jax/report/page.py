@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from bert_secrets_jax.files import write_text
 from bert_secrets_jax.names import counted
-from bert_secrets_jax.report.atlas import atlas, drawn_alike
+from bert_secrets_jax.report.atlas import FILLS, Drawn, atlas, drawn_alike
 from bert_secrets_jax.report.explorer import Explorer
 from bert_secrets_jax.report.grids import grids, traced
 from bert_secrets_jax.report.templates import render
@@ -58,13 +58,13 @@ class Picture:
       name: The name of its files without their suffix.
       svg: The text of the SVG.
       caption: The caption.
-      grids: The numbers of heads that it shows, from `grids.of_figure`; None if there are none.
+      numbers: The numbers of heads or layers that it shows, from `grids.of_figure`; None for none.
     """
 
     name: str
     svg: str
     caption: str
-    grids: Mapping[str, Any] | None = None
+    numbers: Mapping[str, Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Part:
         return {file_name(self.name, name): frame for name, frame in frames.items()}
 
     def grids(self, heads: tuple[str, int, int] | None) -> list[dict[str, Any]]:
-        """Return the numbers of all heads in the frames, as `grids` does.
+        """Return the numbers of all heads and layers in the frames, as `grids` does.
 
         A page is written after each of its parts: the frames of all others are searched once.
         """
@@ -150,6 +150,7 @@ def write_page(
         if part.result is not None:
             groups.setdefault(part.group, []).append(part.result)
     heads = {group: _heads(group, results) for group, results in groups.items()}
+    drawn = drawn_alike(groups.values())
     text = render(
         'page.html',
         policy=_POLICY,
@@ -157,7 +158,8 @@ def write_page(
         lead=lead,
         warnings=warnings,
         to_come=list(to_come),
-        atlases=_atlases(groups),
+        atlases=_atlases(groups, drawn),
+        marks={'fills': FILLS, 'names': list(drawn.fills)},
         sections=[
             _section(part, groups.get(part.group, ()), heads.get(part.group)) for part in parts
         ],
@@ -173,9 +175,9 @@ def write_page(
         logging.warning('%s has %.0f MB: fewer example sentences make it smaller.', path, size)
 
 
-def _atlases(groups: Mapping[str, Sequence[Result]]) -> list[dict[str, Any]]:
+def _atlases(groups: Mapping[str, Sequence[Result]], drawn: Drawn) -> list[dict[str, Any]]:
     """Return the atlas of each model or task that has one."""
-    found, drawn = [], drawn_alike(groups.values())
+    found = []
     for group, results in groups.items():
         title = 'All heads at a glance'
         prefix = _slug(group)
@@ -223,6 +225,7 @@ def _section(
         'heads': heads,
         **dict.fromkeys(('pictures', 'findings', 'notes', 'tables', 'files', 'grids'), ()),
         'explorer': '',
+        'numbers_of': '',
         'more': '',
     }
     if part.result is None:
@@ -242,8 +245,16 @@ def _section(
             for name, frame in part.frames.items()
         ],
         'grids': found,
+        'numbers_of': _numbers_of(found),
     }
     return section | {'more': _more(section)}
+
+
+def _numbers_of(found: Sequence[Mapping[str, Any]]) -> str:
+    """Return what there are numbers of, in words."""
+    axes = {each['axis'] for each in found}
+    words = [word for axis, word in (('heads', 'head'), ('layers', 'layer')) if axis in axes]
+    return f'every {" and ".join(words)}'
 
 
 def _more(section: Mapping[str, Any]) -> str:
@@ -255,8 +266,8 @@ def _more(section: Mapping[str, Any]) -> str:
         ('table', len(section['tables']) * seen),
     )
     parts = [counted(count, name) for name, count in counts if count > 0]
-    for name, text in (('notes', 'how to read it'), ('grids', 'the numbers of every head')):
-        parts += [text] * bool(section[name])
+    parts += ['how to read it'] * bool(section['notes'])
+    parts += [f'the numbers of {section["numbers_of"]}'] * bool(section['grids'])
     parts += ['files'] * bool(section['files'] or section['made_by'])
     return f'More: {", ".join(parts)}' if parts else ''
 
@@ -270,15 +281,15 @@ def _pictures(
     """Return what the page shows of the figures of a part, one that can be pointed at first."""
     pictures = []
     for each in part.pictures:
-        drawn = traced(each.grids, found, heads)
-        files = sorted({found[at]['name'] for panel in drawn['panels'] for at, *_ in panel['rows']}
-                       if drawn else ())  # fmt: skip
+        drawn = traced(each.numbers, found, heads)
+        sets = [one for panel in drawn['panels'] for one in panel['sets']] if drawn else []
+        files = sorted({found[at]['name'] for one in sets for at, *_ in one['rows']})
         pictures.append(
             {
                 'name': each.name,
                 'caption': each.caption,
                 'image': _image(each, _said_by(each, part.name, findings)),
-                'grids': drawn,
+                'numbers': drawn,
                 'files': [f'{file}.csv' for file in files],
             }
         )
@@ -286,7 +297,7 @@ def _pictures(
 
 
 def _is_image(picture: Mapping[str, Any]) -> bool:
-    return picture['grids'] is None
+    return picture['numbers'] is None
 
 
 def _said_by(picture: Picture, part: str, findings: Sequence[Finding]) -> str:
@@ -304,7 +315,7 @@ def _said_by(picture: Picture, part: str, findings: Sequence[Finding]) -> str:
     told = [each for each in findings if not each.warning]
     if not told:
         return picture.caption
-    titles = [panel['title'] for panel in (picture.grids or {'panels': ()})['panels']]
+    titles = [panel['title'] for panel in (picture.numbers or {'panels': ()})['panels']]
     words = _words(' '.join([picture.name.removeprefix(part), *titles]))
     shared = [len(_words(each.name) & words) / max(len(_words(each.name)), 1) for each in told]
     most = max(shared)

@@ -1,4 +1,4 @@
-"""The numbers of every head, found in the frames of any result."""
+"""The numbers of every head or of every layer, found in the frames of any result."""
 
 import re
 from collections.abc import Sequence
@@ -11,7 +11,9 @@ from bert_secrets_jax.runs.result import Result
 if TYPE_CHECKING:
     import pandas
 
-_NAME = re.compile(r'L(\d+)-H(\d+)')
+# The columns that say what a row is about, and the names that may stand in one column instead.
+HEADS, LAYERS = ('layer', 'head'), ('layer',)
+_NAMES = {HEADS: re.compile(r'L(\d+)-H(\d+)'), LAYERS: re.compile(r'L(\d+)')}
 # Columns with one of these words tell how sure another column is, count something, compare with a
 # null, or have axes that mean nothing. All others are about heads.
 _BESIDE = frozenset(
@@ -54,7 +56,7 @@ def is_statistic(column: str) -> bool:
 
 def _grids(frame: 'pandas.DataFrame') -> dict[str, np.ndarray]:
     grids = {}
-    for told, rows in sets_of_heads(frame, averaged=('seed',)):
+    for told, rows in sets_of(frame, HEADS, averaged=('seed',)):
         for name, values in rows.items():
             if values.dtype.kind == 'f' and is_statistic(str(name)):
                 column = [] if name == 'mean' else [str(name).replace('_', ' ')]
@@ -63,25 +65,28 @@ def _grids(frame: 'pandas.DataFrame') -> dict[str, np.ndarray]:
     return grids
 
 
-def sets_of_heads(
-    frame: 'pandas.DataFrame', *, averaged: Sequence[str] = ()
+def sets_of(
+    frame: 'pandas.DataFrame', places: tuple[str, ...], *, averaged: Sequence[str] = ()
 ) -> 'list[tuple[str, pandas.DataFrame]]':
-    """Return the sets of a frame that have all heads, each with a name and its columns of numbers.
+    """Return the sets of a frame that have all heads or layers, each with a name and its columns.
 
     Args:
       frame: Any frame.
+      places: `HEADS` or `LAYERS`.
       averaged: Columns that divide no sets, such as 'seed': rows that differ in these alone are
         averaged.
 
     Returns:
-      The name of each set, such as '[SEP]', and its numbers with the index (layer, head), in the
-      order of heads. Empty if the frame has no row for each head.
+      The name of each set, such as '[SEP]', and the columns that divide nothing, with the index
+      (layer, head) or layer, in order. Where several rows are averaged there are numbers alone.
+      Empty if the frame has no row for each head or layer, or is about heads and not layers.
     """
-    frame, places = _with_places(frame)
-    if not places:
+    frame = _with_places(frame, places)
+    if not len(frame) or not {*places} <= {*frame} or (places == LAYERS and _is_of_heads(frame)):
         return []
-    layers, heads = (int(each) for each in frame[places].max())
-    if len(frame[places].drop_duplicates()) != layers * heads:
+    places = list(places)
+    count = int(frame[places].max().prod())
+    if len(frame[places].drop_duplicates()) != count:
         return []
     others = [name for name in frame if name not in (*places, *averaged)]
     sets, rest = _sets(frame, places, others)
@@ -92,48 +97,47 @@ def sets_of_heads(
             f'{name} {each:g}' if frame[name].dtype.kind in 'iuf' else str(each)
             for name, each in zip(sets, key, strict=True)
         ]
-        means = rows.groupby(places)[numbers].mean()
-        # Numbers of their own keep their type: counts stay whole.
-        whole = len(rows) == layers * heads
-        found.append(
-            (', '.join(told), rows.set_index(places)[numbers].sort_index() if whole else means)
-        )
+        # Rows of their own keep their types: counts stay whole.
+        whole = len(rows) == count
+        columns = rows.set_index(places)[rest] if whole else rows.groupby(places)[numbers].mean()
+        found.append((', '.join(told), columns.sort_index()))
     return found
 
 
-def _with_places(frame: 'pandas.DataFrame') -> 'tuple[pandas.DataFrame, list[str]]':
-    """Return a frame with the columns of layer and head, and their names; none if it has none."""
-    places = ['layer', 'head']
-    if not len(frame):
-        return frame, []
-    if all(name in frame and frame[name].dtype.kind in 'iu' for name in places):
-        return frame, places
+def _is_of_heads(frame: 'pandas.DataFrame') -> bool:
+    return {*HEADS} <= {*_with_places(frame, HEADS)}
+
+
+def _with_places(frame: 'pandas.DataFrame', places: tuple[str, ...]) -> 'pandas.DataFrame':
+    """Return a frame with columns of layer and head, or of layer, if some column names them all."""
+    if {*places} <= {*frame} and all(frame[name].dtype.kind in 'iu' for name in places):
+        return frame
     for name in frame:
-        found = [_NAME.fullmatch(str(each)) for each in frame[name]]
-        if all(found):
+        found = [_NAMES[places].fullmatch(str(each)) for each in frame[name]]
+        if found and all(found):
             numbers = {
                 place: [int(each[1 + index]) for each in found]
                 for index, place in enumerate(places)
             }
-            return frame.drop(columns=name).assign(**numbers), places
-    return frame, []
+            return frame.drop(columns=name).assign(**numbers)
+    return frame.drop(columns=[name for name in places if name in frame])
 
 
 def _sets(
     frame: 'pandas.DataFrame', places: list[str], names: list[str]
 ) -> tuple[list[str], list[str]]:
-    """Return the columns that divide a frame into sets with every head, and the others.
+    """Return the columns that divide a frame into sets with every head or layer, and the others.
 
     A column that divides no further, such as the unit of a statistic, is neither.
     """
-    heads, sets, rest, count = len(frame[places].drop_duplicates()), [], [], 0
+    size, sets, rest, count = len(frame[places].drop_duplicates()), [], [], 0
     for name in names:
-        if frame[name].nunique(dropna=False) * heads > len(frame):
+        if frame[name].nunique(dropna=False) * size > len(frame):
             rest.append(name)
             continue
         is_text = frame[name].dtype.kind not in 'iufb'
         groups = frame.groupby([*sets, name], sort=False, dropna=False)
-        whole = len(frame[[*sets, name, *places]].drop_duplicates()) == heads * groups.ngroups
+        whole = len(frame[[*sets, name, *places]].drop_duplicates()) == size * groups.ngroups
         if whole and groups.ngroups > max(count, 0 if is_text else 1):
             sets, count = [*sets, name], groups.ngroups
         elif not (whole and is_text):

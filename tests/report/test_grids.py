@@ -44,7 +44,8 @@ def test_numbers_of_every_head_are_found_in_frames():
     found = {each['name']: each for each in grids({'a': named(), 'b': numbered()}, HEADS)}
     assert found['a']['columns'] == ['difference', 'examples']
     (only,) = found['a']['sets']
-    assert only == {'of': '', 'values': [[0.12346, 0.5, None, -0.25, 1e-7, 12.0], [7.0] * 6]}
+    assert only['values'] == [[0.12346, 0.5, None, -0.25, 1e-7, 12.0], [7.0] * 6]
+    assert only['of'] == '' and only['classes'] == [] and found['a']['axis'] == 'heads'
     assert [each['of'] for each in found['b']['sets']] == [
         '[CLS], seed 0', '[CLS], seed 1', 'self, seed 0', 'self, seed 1',
     ]  # fmt: skip
@@ -62,7 +63,7 @@ def test_the_order_of_rows_does_not_matter():
         pandas.concat([named()[:5], named()[:1]]),  # One is there twice.
         pandas.DataFrame({'head': ['L1-H1'] * 6, 'mean': VALUES}),  # The heads of a ranking.
         named()[['disabled']],  # No numbers.
-        pandas.DataFrame({'layer': [1, 2], 'mean': [0.1, 0.2]}),  # Layers.
+        pandas.DataFrame({'layer': [1, 3], 'mean': [0.1, 0.2]}),  # A layer is missing.
         pandas.concat([named().assign(seed=seed) for seed in range(61)]),  # Too many.
         named()[:0],
     ],
@@ -152,7 +153,13 @@ def drawn(values=VALUES, *, title='Change', times=1, **arguments):
     """The grids of a figure of heads, as a run keeps them."""
     grid = times * np.reshape(values, (2, 3))
     arguments = {'label': 'change (points)', 'differences': True} | arguments
-    return of_figure(plots.head_grids({title: grid}, **arguments).grids)
+    return of_figure(plots.head_grids({title: grid}, **arguments).numbers)
+
+
+def only(figure):
+    """The numbers of a figure that has one row of them."""
+    ((one,),) = [each['sets'] for each in figure['panels']]
+    return one
 
 
 def test_columns_that_say_how_sure_a_number_is_stand_beside_it():
@@ -173,24 +180,23 @@ def test_columns_that_say_how_sure_a_number_is_stand_beside_it():
 @pytest.mark.parametrize('times', [1, 100])
 def test_the_numbers_of_a_figure_are_found_in_the_frames(times):
     found = grids({'other': numbered(), 'a': measured()}, HEADS)
-    (panel,) = traced(drawn(times=times), found, HEADS)['panels']
-    assert panel['rows'] == [(1, 0, 0)] and panel['times'] == times
+    one = only(traced(drawn(times=times), found, HEADS))
+    assert one['rows'] == [(1, 0, 0)] and one['times'] == times
     # Others are drawn as well, and say no more than they know.
-    (panel,) = traced(drawn(VALUES + 1), found, HEADS)['panels']
-    assert panel['rows'] == [] and panel['values'][0] == 1.1235
+    one = only(traced(drawn(VALUES + 1), found, HEADS))
+    assert one['rows'] == [] and one['values'][0] == 1.1235
 
 
 def test_a_figure_of_a_mean_over_fine_tunings_is_found_too():
     found = grids({'b': numbered()}, HEADS)
     mean = np.array([61, 62, 63, 71, 72, 73.0])
-    (panel,) = traced(drawn(mean), found, HEADS)['panels']
-    assert panel['rows'] == [(0, 0, 0), (0, 1, 0)]
+    assert only(traced(drawn(mean), found, HEADS))['rows'] == [(0, 0, 0), (0, 1, 0)]
 
 
 def test_figures_of_other_things_stay_images():
     assert traced(None, [], HEADS) is None and traced(drawn(), [], None) is None
     assert traced(drawn(), [], ('', 3, 2)) is None
-    assert of_figure(plots.layer_effects(VALUES, VALUES, VALUES, label='x').grids) is None
+    assert of_figure(plots.learning_curves({}, label='x').numbers) is None
 
 
 @pytest.fixture
@@ -205,7 +211,7 @@ def figures():
         measures.with_pictures([
             Picture('ablation_curve', SVG, 'A curve.'),
             Picture('ablation_heads', SVG, 'The change.', drawn(times=100)),
-            Picture('ablation_two', SVG, 'Two.', of_figure(both.grids)),
+            Picture('ablation_two', SVG, 'Two.', of_figure(both.numbers)),
         ]),
     ]  # fmt: skip
 
@@ -256,6 +262,200 @@ def test_grids_of_one_figure_have_one_scale_and_are_sorted(visit, tmp_path, figu
     figure.locator('th button', has_text='one').click()
     first = figure.locator('tbody td:first-child').all_inner_texts()
     assert first == ['L2-H1', 'L2-H2', 'L1-H1', 'L1-H2', 'L2-H3', 'L1-H3']
+
+
+def layered():
+    """A frame as that of a test of every layer, in shares, for two metrics."""
+    rows = [
+        (metric, f'L{layer}', change, change - 0.1, change + 0.1, 0.04 * layer)
+        for metric, sign in (('f1', 1), ('accuracy', -1))
+        for layer, change in ((1, -0.25 * sign), (2, 0.0625 * sign))
+    ]
+    columns = ['metric', 'disabled', 'difference', 'low', 'high', 'p_value']
+    return pandas.DataFrame(rows, columns=columns)
+
+
+SHARES = np.array([0.6, 0.4, 0.5, 0.3, 1.0, 0.7])
+
+
+def classed():
+    """The shares of two classes of every head, and a word for each."""
+    shares = pandas.concat(
+        pandas.DataFrame(
+            {'statistic': f'pattern: {name}', 'layer': [1, 1, 1, 2, 2, 2], 'head': [1, 2, 3] * 2,
+             'mean': each, 'standard_error': 0.01, 'examples': 9}
+        )
+        for name, each in (('vertical', SHARES), ('block', 1 - SHARES))
+    )  # fmt: skip
+    words = pandas.DataFrame({'head': [f'L{at // 3 + 1}-H{at % 3 + 1}' for at in range(6)]})
+    words['mostly'] = ['column', 'block', 'column', 'block', 'column', 'column']
+    words['nearest'] = [f'L1-H{at}' for at in range(6)]
+    return {'shares': shares, 'words': words.assign(distance=VALUES)}
+
+
+def test_numbers_of_every_layer_are_found_in_frames():
+    by_layer = pandas.DataFrame({'layer': [2, 1], '[CLS]': [0.5, 0.25]})
+    first, second = grids({'a': layered(), 'b': by_layer}, HEADS)
+    assert first['axis'] == second['axis'] == 'layers'
+    assert [each['of'] for each in first['sets']] == ['f1', 'accuracy']
+    assert first['sets'][0]['values'][0] == [-0.25, 0.0625]
+    assert first['columns'] == ['difference', 'low', 'high', 'p value']
+    assert first['beside'][0] == [1, 2, 3]
+    # The order of rows does not matter.
+    assert second['sets'] == [{'of': '', 'values': [[0.25, 0.5]], 'classes': []}]
+
+
+def test_words_that_heads_share_are_classes():
+    _, words = grids(classed(), HEADS)
+    assert words['sets'][0]['classes'] == [('mostly', classed()['words']['mostly'].tolist())]
+
+
+@pytest.mark.parametrize('times', [1, 100])
+def test_figures_of_layers_are_found_in_frames_of_layers(times):
+    found = grids({'other': numbered(), 'a': layered()}, HEADS)
+    change = times * np.array([-0.25, 0.0625])
+    drawn = of_figure(plots.layer_effects(change, change - 1, change + 1, label='x').numbers)
+    one = only(traced(drawn, found, HEADS))
+    assert one['rows'] == [(1, 0, 0)] and one['times'] == times
+    assert traced(drawn, found, ('', 3, 2)) is None
+
+
+def test_profiles_of_layers_are_means_of_a_frame_of_heads():
+    found = grids({'b': numbered()}, HEADS)
+    grid = np.array([[61, 62, 63], [71, 72, 73.0]])
+    profile = plots.layer_profiles({'self': grid}, label='x', published={'self': grid[:, :2]})
+    drawn = traced(of_figure(profile.numbers), found, HEADS)
+    # The mean of two seeds, of which each is 50 from it.
+    assert only(drawn)['rows'] == [(0, 0, 0), (0, 1, 0)]
+    (panel,) = drawn['panels']
+    assert panel['ends'] == [[61, 71], [63, 73]] and panel['published'] == [61.5, 71.5]
+
+
+def test_classes_and_features_of_heads_are_found_in_frames():
+    found = grids(classed(), HEADS)
+    shares = np.stack([SHARES, 1 - SHARES], axis=-1).reshape(2, 3, 2)
+    figure = plots.class_grids({'now': shares}, ['vertical', 'block'])
+    (panel,) = traced(of_figure(figure.numbers), found, HEADS)['panels']
+    assert [(one['of'], one['rows']) for one in panel['sets']] == [
+        ('vertical', [(0, 0, 0)]), ('block', [(0, 1, 0)]),
+    ]  # fmt: skip
+    last = plots.feature_matrices({'now': shares[1]}, ['a', 'b'], label='x', layer=1)
+    (panel,) = traced(of_figure(last.numbers), found, HEADS)['panels']
+    assert [(one['of'], one['rows']) for one in panel['sets']] == [
+        ('a', [(0, 0, 0)]), ('b', [(0, 1, 0)]),
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def others():
+    """A result with a figure of classes, one of features, and one of layers."""
+    shares = np.stack([SHARES, 1 - SHARES], axis=-1).reshape(2, 3, 2)
+    change = layered()['difference'].to_numpy()[:2]
+    figures = {
+        'x_classes': plots.class_grids({'before': shares, 'after': shares}, ['vertical', 'block']),
+        'x_features': plots.feature_matrices({'now': shares[1]}, ['a', 'b'], label='x', layer=1),
+        'x_layers': plots.layer_effects(
+            100 * change, 100 * change - 10, 100 * change + 10, label='change (points)',
+            published=np.array([-1.5, 0.5]), published_name='paper',
+        ),
+    }  # fmt: skip
+    result = Shown({'layers': layered(), **classed()}, (finding('It is L2-H3.'),))
+    pictures = [
+        Picture(name, SVG, f'Shows {name}.', of_figure(figure.numbers))
+        for name, figure in figures.items()
+    ]
+    return [
+        Part('marks', Marked((marked(at=[(0, 0)]),))),
+        Part('x', result).with_pictures(pictures),
+    ]
+
+
+def test_pointing_at_a_class_tells_the_shares_of_the_file(visit, tmp_path, others):
+    tab = visit(written(tmp_path, others))
+    figure = tab.locator('figure', has_text='Shows x_classes.')
+    figure.locator('a[href="#L1-H1"]').first.hover()
+    told = figure.locator('output').inner_text()
+    assert told == (
+        'L1-H1, before: vertical 0.6, standard error 0.01, examples 9, '
+        'block 0.4, standard error 0.01, examples 9.'
+    )
+    frame = classed()['shares']
+    share = frame[(frame['statistic'] == 'pattern: block') & (frame['layer'] == 1)]['mean'].iloc[0]
+    assert float(re.search('block ([^,]+),', told)[1]) == pytest.approx(share, rel=1e-4)
+    # A class has one colour on both grids and a letter; what is rarer is paler.
+    cells = figure.locator('.heads a')
+    colours = cells.evaluate_all('all => all.map(each => each.style.background)')
+    assert colours[:6] == colours[6:] and colours[4] != colours[0] != colours[5]
+    letters = cells.all_inner_texts()
+    assert letters[0] == letters[4] == letters[5] != letters[1] == letters[3]
+    figure.locator('select').select_option('as a grid, the heads of each layer sorted')
+    # Heads of the first class first, those of its greatest share before others.
+    assert cells.all_inner_texts()[3:6] == ['H2', 'H3', 'H1']
+    figure.locator('select').select_option('as a list')
+    assert figure.locator('tbody tr').nth(1).locator('td').all_inner_texts()[:3] == [
+        'L1-H2', 'block', '0.6',
+    ]  # fmt: skip
+
+
+def test_pointing_at_a_feature_tells_the_number_of_the_file(visit, tmp_path, others):
+    tab = visit(written(tmp_path, others))
+    unfold(tab)
+    figure = tab.locator('figure', has_text='Shows x_features.')
+    figure.locator('a[href="#L2-H3"]').nth(1).hover()
+    assert figure.locator('output').inner_text() == (
+        'L2-H3, b, now: 0.3, standard error 0.01, examples 9.'
+    )
+    figure.locator('select').select_option('as a list')
+    assert figure.locator('tbody tr').last.locator('td').all_inner_texts() == [
+        'L2-H3', '0.7', '0.3',
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize('width', [390, 1400])
+def test_pointing_at_a_layer_tells_value_interval_and_p(visit, tmp_path, others, width):
+    tab = visit(written(tmp_path, others), viewport={'width': width, 'height': 800})
+    unfold(tab)
+    figure = tab.locator('figure', has_text='Shows x_layers.')
+    figure.locator('.layer').first.hover()
+    told = figure.locator('output').inner_text()
+    assert told == 'L1, Change (points): -25, interval -35 to -15, p value 0.04, paper -1.5.'
+    first = layered().iloc[0]
+    low, high = map(float, re.search('interval (.*) to (.*?),', told).groups())
+    assert (low, high) == pytest.approx((100 * first['low'], 100 * first['high']))
+    # By the keyboard, too, where there is one stop of the tab key.
+    assert figure.locator('.layer[tabindex="0"]').count() == 1
+    tab.keyboard.press('Tab')
+    figure.locator('.layer[tabindex="0"]').focus()
+    tab.keyboard.press('ArrowDown')
+    assert figure.locator('output').inner_text().startswith('L2, Change (points): 6.25, interval')
+    # A bar of a fall ends where that of a rise begins.
+    fall, rise = (each.bounding_box() for each in figure.locator('.layers .bar').all()[:2])
+    assert fall['x'] + fall['width'] == pytest.approx(rise['x'], abs=1)
+    assert fall['width'] == pytest.approx(4 * rise['width'], rel=0.05)
+    figure.locator('select').select_option('as bars, sorted')
+    assert figure.locator('.layer b').all_inner_texts() == ['L2', 'L1']
+    figure.locator('select').select_option('as a list')
+    figure.locator('th button', has_text='Change').click()
+    assert figure.locator('tbody td:first-child').all_inner_texts() == ['L1', 'L2']
+    assert tab.evaluate('document.documentElement.scrollWidth') <= width
+
+
+def test_all_numbers_of_a_result_are_bars_of_layers_and_classes_of_heads(visit, tmp_path, others):
+    tab = visit(written(tmp_path, others))
+    unfold(tab)
+    numbers = tab.locator('.bs-grids', has_text='The numbers of every head and layer')
+    numbers.locator('summary').click()
+    numbers.get_by_label('Numbers of').select_option('accuracy')
+    assert numbers.get_by_label('Shown').locator('option').all_inner_texts()[0] == 'as bars'
+    numbers.locator('.layer').last.hover()
+    told = numbers.locator('output').inner_text()
+    assert told == 'L2, accuracy: difference -0.0625, interval -0.1625 to 0.0375, p value 0.08.'
+    numbers.get_by_label('Numbers of').select_option('x_words')
+    numbers.get_by_label('Coloured by').select_option('mostly')
+    numbers.locator('a[href="#L2-H1"]').hover()
+    assert numbers.locator('output').inner_text() == 'L2-H1: distance -0.25, mostly: block.'
+    tab.click('section[id] > p a[href="#L2-H3"]')
+    assert tab.locator('.card td', has_text='column').count() == 1
 
 
 def test_without_scripts_a_figure_of_heads_is_its_image(visit, tmp_path, figures):
@@ -382,13 +582,14 @@ def test_search_finds_heads_and_sentences(visit, tmp_path, parts):
 
 
 @pytest.mark.parametrize('theme', ['light', 'dark'])
-def test_axe_finds_nothing_that_shuts_anybody_out(visit, tmp_path, parts, theme):
+def test_axe_finds_nothing_that_shuts_anybody_out(visit, tmp_path, parts, others, theme):
     axe = pytest.importorskip('axe_playwright_python')
     maps = TokenMaps(['[CLS]', 'it', '[SEP]'], np.full((2, 3, 3, 3), 1 / 3))
-    page = written(tmp_path, [*parts, Part('maps', Shown(maps={'it': [maps]}))])
+    page = written(tmp_path, [*parts, others[1], Part('maps', Shown(maps={'it': [maps]}))])
     tab = visit(page, color_scheme=theme, bypass_csp=True)
     unfold(tab)
-    tab.click('.bs-grids summary')
+    for each in tab.locator('.bs-grids summary').all():
+        each.click()
     tab.click('.bs-atlas a[href="#L1-H1"]')
     tab.evaluate((pathlib.Path(axe.__file__).parent / 'axe.min.js').read_text('utf-8'))
     found = tab.evaluate('axe.run()')

@@ -1,0 +1,85 @@
+"""The numbers that figures show, so that a page can draw them to be pointed at."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Grids:
+    """A number of each head.
+
+    Attributes:
+      values: The values [L, N] of each grid, by its title; all are on one colour scale.
+      label: What the values are, with the unit.
+      low: The value at the lower end of the colour scale.
+      high: The value at the upper end of the colour scale.
+      centred: Whether the colours are those of a change, with none of them at 0.
+      circles: For some of the grids, the circles [L, N] on heads: 1 is open, 2 filled, 0 is none.
+    """
+
+    values: Mapping[str, np.ndarray]
+    label: str
+    low: float
+    high: float
+    centred: bool = False
+    circles: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Classes:
+    """The class of each head, that of the greatest share.
+
+    Attributes:
+      shares: The shares [L, N, C] of the classes of each head, by the title of the grid.
+      names: The names of the classes [C].
+    """
+
+    shares: Mapping[str, np.ndarray]
+    names: Sequence[str]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Features:
+    """Several numbers of each head of one layer.
+
+    Attributes:
+      values: The values [N, F] of each matrix, by its title; all are on one colour scale.
+      names: The names of the features [F].
+      layer: The layer of the heads, from 0.
+      label: What the values are, with the unit.
+      high: The value at the upper end of the colour scale, which begins at 0.
+    """
+
+    values: Mapping[str, np.ndarray]
+    names: Sequence[str]
+    layer: int
+    label: str
+    high: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Layers:
+    """A number of each layer.
+
+    Attributes:
+      values: The values [L] of each panel, by its title; all are on one axis.
+      label: What the values are, with the unit.
+      ends: The lower and the upper ends [L] of what is drawn around the values of a panel.
+      ends_name: What these are, such as 'interval'.
+      published: Published values [L'] of some of the panels. Where L' is not L, they are stretched
+        over the same depth.
+      published_name: The name of the published values.
+    """
+
+    values: Mapping[str, np.ndarray]
+    label: str
+    ends: Mapping[str, tuple[np.ndarray, np.ndarray]]
+    ends_name: str = 'interval'
+    published: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    published_name: str = ''
+
+
+# What one figure shows.
+Numbers = Grids | Classes | Features | Layers
