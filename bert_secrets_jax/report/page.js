@@ -446,7 +446,10 @@ function card(address, name) {
   if (explorer) explorer.append(whole);
   else document.getElementById(`${address}heads`)?.parentElement.append(whole);
 }
-addEventListener('bs-head', ({detail}) => card(detail.address, detail.head));
+addEventListener('bs-head', ({target, detail}) => {
+  if (detail.head) unfold(target);
+  card(detail.address, detail.head);
+});
 
 // All of them can colour and sort the heads of the explorer.
 for (const explorer of document.querySelectorAll('.bs-explorer')) {
@@ -476,15 +479,39 @@ function follow() {
 addEventListener('hashchange', follow);
 follow();
 
+// On a telephone the page is first a list of its sections. Whatever an address names is unfolded.
+function unfold(element) {
+  for (let each = element.closest('details'); each; each = each.parentElement.closest('details')) each.open = true;
+}
+
+function reveal() {
+  const name = named().slice(1), part = document.getElementById(name)?.querySelector('.part');
+  const [, address] = name.match(/^(.*?)L\d+-H\d+$/) ?? [];
+  const explorer = document.querySelector(`.bs-explorer[data-address="${address}"]:has(.detail:not([hidden]))`);
+  const shown = part ?? explorer;
+  if (shown) unfold(shown);
+  return shown;
+}
+addEventListener('hashchange', reveal);
+addEventListener('click', ({target}) => {
+  // A second click on the same link changes no address.
+  if (target.closest('a[href^="#"]')?.hash === location.hash) reveal();
+});
+if (matchMedia('screen and (max-width: 48rem)').matches) {
+  document.documentElement.classList.add('folded');
+  for (const part of document.querySelectorAll('.part')) part.open = false;
+  reveal()?.scrollIntoView();
+}
+
 // Sections, heads and sentences by what is typed.
 const found = [
   ...[...document.querySelectorAll('h2')].map(each => ({
-    text: each.textContent, to: `#${each.id || each.parentElement.id}`,
+    text: each.textContent, to: `#${each.id || each.closest('section').id}`,
   })),
   ...[...document.querySelectorAll('.bs-atlas a.head')].map(each => ({
     text: each.getAttribute('aria-label'), to: each.getAttribute('href'), head: each,
   })),
-  ...[...document.querySelectorAll('section[id] > p, .more > p:not(.note, .file, .caption), figcaption > bdi')]
+  ...[...document.querySelectorAll('.part > p, .more > p:not(.note, .file, .caption), figcaption > bdi')]
     .map(each => ({
       text: each.textContent.trim(), to: `#${each.closest('section').id}`, within: each.closest('.more'),
     })),
@@ -506,7 +533,7 @@ asked.oninput = () => {
       href: to,
       onclick: () => {
         answers.hidden = true;
-        if (within) within.open = true;
+        if (within) unfold(within);
       },
     },
       text.length > 160 ? `${text.slice(0, 159)}…` : text))));

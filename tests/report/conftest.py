@@ -8,7 +8,7 @@ def visit(browser, tmp_path):
     """Return a function that opens HTML as a file and returns the tab."""
     tabs, complaints, requests, allowed = [], [], [], []
 
-    def visit(text, *, javascript=True, **settings):
+    def visit(text, *, address='', javascript=True, **settings):
         file = tmp_path / f'page{len(tabs)}.html'
         file.write_text(text, encoding='utf-8')
         allowed.append(file.as_uri())
@@ -17,7 +17,7 @@ def visit(browser, tmp_path):
         tab.on('pageerror', lambda error: complaints.append(str(error)))
         tab.on('dialog', lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
         tab.on('request', lambda request: requests.append(request.url))
-        tab.goto(file.as_uri())
+        tab.goto(f'{file.as_uri()}{address}')
         tabs.append(tab)
         return tab
 

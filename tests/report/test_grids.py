@@ -454,7 +454,7 @@ def test_all_numbers_of_a_result_are_bars_of_layers_and_classes_of_heads(visit, 
     numbers.get_by_label('Coloured by').select_option('mostly')
     numbers.locator('a[href="#L2-H1"]').hover()
     assert numbers.locator('output').inner_text() == 'L2-H1: distance -0.25, mostly: block.'
-    tab.click('section[id] > p a[href="#L2-H3"]')
+    tab.click('.part > p a[href="#L2-H3"]')
     assert tab.locator('.card td', has_text='column').count() == 1
 
 
@@ -503,7 +503,7 @@ def test_a_list_of_heads_is_sorted(visit, tmp_path, parts):
 
 def test_the_name_of_a_head_opens_its_numbers(visit, tmp_path, parts):
     tab = visit(written(tmp_path, parts))
-    tab.click('section[id] > p a[href="#L2-H2"]')
+    tab.click('.part > p a[href="#L2-H2"]')
     assert tab.inner_text('.card h3') == 'All numbers of L2-H2'
     assert tab.locator('.card tbody td').all_inner_texts() == ['', '1.00e-7', '7']
     tab.click('.bs-atlas a[href="#L1-H1"]')
@@ -581,24 +581,111 @@ def test_search_finds_heads_and_sentences(visit, tmp_path, parts):
     assert tab.locator('.search ul').is_hidden()
 
 
+@pytest.fixture
+def telephone(visit, tmp_path, parts):
+    """Return what opens a page at the width of a telephone, at an address in it."""
+    maps = TokenMaps(['[CLS]', 'it', '[SEP]'], np.full((2, 3, 3, 3), 1 / 3))
+    page = written(tmp_path, [*parts, Part('maps', Shown(maps={'it': [maps]}))])
+    return lambda address='': visit(page, address=address, viewport={'width': 390, 'height': 700})
+
+
+def unfolded(tab):
+    """The places of the sections that are not folded."""
+    parts = tab.locator('.part')
+    return parts.evaluate_all('all => all.flatMap((each, at) => each.open ? [at] : [])')
+
+
+def test_on_a_telephone_the_page_is_the_atlas_and_a_list_of_sections(telephone):
+    telephone = telephone()
+    assert unfolded(telephone) == [] and telephone.locator('.bs-atlas .head').first.is_visible()
+    assert telephone.locator('.part h2').count() == 4
+    # They stand in one list only.
+    assert telephone.locator('nav').is_hidden()
+    assert telephone.evaluate('document.documentElement.scrollHeight') < 1500
+    telephone.locator('.part > summary').nth(1).focus()
+    telephone.keyboard.press('Enter')
+    assert unfolded(telephone) == [1]
+    telephone.keyboard.press('Enter')
+    assert unfolded(telephone) == []
+
+
+def test_a_link_to_what_is_folded_opens_it(telephone):
+    telephone = telephone()
+    telephone.click('.bs-atlas a[href="#L1-H2"]')
+    assert unfolded(telephone) == [3]
+    assert telephone.locator('.bs-explorer .card').is_visible()
+    assert telephone.evaluate('scrollY') > 0
+    # An address that is there already is followed again.
+    for again in range(2):
+        telephone.evaluate("location.hash = '#part2'")
+        telephone.wait_for_function("document.querySelectorAll('.part')[1].open")
+        if not again:
+            telephone.locator('.part > summary').nth(1).click()
+            telephone.evaluate('document.querySelector(\'nav a[href="#part2"]\').click()')
+            assert unfolded(telephone) == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ('address', 'opened'), [('#L2-H3', [3]), ('#part2', [1]), ('#heads', []), ('#%ff', [])]
+)
+def test_what_an_address_names_is_open_from_the_beginning(telephone, address, opened):
+    telephone = telephone(address)
+    assert unfolded(telephone) == opened
+    if opened:
+        assert telephone.evaluate('scrollY') > 0
+
+
+def test_the_search_finds_what_is_folded(telephone):
+    telephone = telephone()
+    telephone.fill('.search input', 'the most is in')
+    telephone.keyboard.press('Enter')
+    telephone.wait_for_function("document.querySelectorAll('.part')[2].open")
+    assert telephone.locator('.part p', has_text='The most is in L2-H2.').is_visible()
+
+
+def test_what_is_folded_is_printed(telephone):
+    telephone = telephone()
+    telephone.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert unfolded(telephone) == [0, 1, 2, 3]
+    telephone.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert unfolded(telephone) == []
+
+
+def test_wide_screens_and_those_without_scripts_have_everything_open(visit, tmp_path, parts):
+    page = written(tmp_path, parts)
+    assert unfolded(visit(page, viewport={'width': 1400, 'height': 700})) == [0, 1, 2]
+    narrow = visit(page, javascript=False, viewport={'width': 390, 'height': 700})
+    assert narrow.locator('figure img').first.is_visible() and narrow.locator('nav').is_visible()
+
+
+@pytest.mark.parametrize('width', [390, 1400])
 @pytest.mark.parametrize('theme', ['light', 'dark'])
-def test_axe_finds_nothing_that_shuts_anybody_out(visit, tmp_path, parts, others, theme):
+def test_axe_finds_nothing_that_shuts_anybody_out(visit, tmp_path, parts, others, theme, width):
     axe = pytest.importorskip('axe_playwright_python')
+    script = (pathlib.Path(axe.__file__).parent / 'axe.min.js').read_text('utf-8')
     maps = TokenMaps(['[CLS]', 'it', '[SEP]'], np.full((2, 3, 3, 3), 1 / 3))
     page = written(tmp_path, [*parts, others[1], Part('maps', Shown(maps={'it': [maps]}))])
-    tab = visit(page, color_scheme=theme, bypass_csp=True)
+    tab = visit(page, color_scheme=theme, bypass_csp=True, viewport={'width': width, 'height': 800})
+    tab.evaluate(script)
+
+    def look():
+        found = tab.evaluate('axe.run()')
+        assert len(found['passes']) > 20
+        assert [
+            (each['id'], each['nodes'][0]['html'])
+            for each in found['violations']
+            if each['impact'] in ('serious', 'critical')
+        ] == []
+
+    if width == 390:
+        assert unfolded(tab) == []
+        look()
+        tab.evaluate("for (const each of document.querySelectorAll('.part')) each.open = true")
     unfold(tab)
     for each in tab.locator('.bs-grids summary').all():
         each.click()
     tab.click('.bs-atlas a[href="#L1-H1"]')
-    tab.evaluate((pathlib.Path(axe.__file__).parent / 'axe.min.js').read_text('utf-8'))
-    found = tab.evaluate('axe.run()')
-    assert len(found['passes']) > 20
-    assert [
-        (each['id'], each['nodes'][0]['html'])
-        for each in found['violations']
-        if each['impact'] in ('serious', 'critical')
-    ] == []
+    look()
 
 
 @pytest.mark.parametrize(('theme', 'colour'), [('light', 255), ('dark', 0x16)])
