@@ -487,7 +487,8 @@ function unfold(element) {
 function reveal() {
   const name = named().slice(1), part = document.getElementById(name)?.querySelector('.part');
   const [, address] = name.match(/^(.*?)L\d+-H\d+$/) ?? [];
-  const explorer = document.querySelector(`.bs-explorer[data-address="${address}"]:has(.detail:not([hidden]))`);
+  const explorer = document.querySelector(
+    `.bs-explorer[data-address="${CSS.escape(address)}"]:has(.detail:not([hidden]))`);
   const shown = part ?? explorer;
   if (shown) unfold(shown);
   return shown;

@@ -90,7 +90,7 @@ DRAWINGS = {
     ),
     'feature_matrices': lambda: (
         plots.feature_matrices(
-            with_texts(some(1, 3), SQUARE[:2, :12]), some(12, 30), label='שלום: x'
+            with_texts(some(1, 3), SQUARE[:2, :12]), some(12, 30), label='שלום: x', layer=0
         ),
         [*some(1, 3), *some(12, 30), 'שלום: x'],
     ),

@@ -626,7 +626,8 @@ def test_a_link_to_what_is_folded_opens_it(telephone):
 
 
 @pytest.mark.parametrize(
-    ('address', 'opened'), [('#L2-H3', [3]), ('#part2', [1]), ('#heads', []), ('#%ff', [])]
+    ('address', 'opened'),
+    [('#L2-H3', [3]), ('#part2', [1]), ('#heads', []), ('#%ff', []), ('#%22L1-H1', [])],
 )
 def test_what_an_address_names_is_open_from_the_beginning(telephone, address, opened):
     telephone = telephone(address)
