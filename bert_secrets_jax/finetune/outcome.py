@@ -66,6 +66,20 @@ class Finetuned:
             from_pretrained(self.checkpoint(seed), dtype=self.dtype) for seed in self.seeds
         )
 
+    def first(self, count: int) -> 'Finetuned':
+        """Return the outcome of the first seeds alone.
+
+        Args:
+          count: The number of seeds.
+        """
+        seeds = self.seeds[:count]
+        return dataclasses.replace(
+            self,
+            seeds=seeds,
+            history=[row for row in self.history if row['seed'] in seeds],
+            in_memory=self.in_memory[:count],
+        )
+
     def checkpoint(self, seed: int, which: str = 'last') -> pathlib.Path:
         """Return the folder of a model in Hugging Face's layout.
 

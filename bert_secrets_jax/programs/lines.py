@@ -228,7 +228,7 @@ class _Writer:
         count = self['ablation.seeds']
         if self.model == 'pretrained' or not 0 < count < self['train.num_seeds']:
             return self.model
-        return f'{self.name(self.model)}.models[:{count}]'
+        return f'{self.name(self.model)}.first({count})'
 
     @property
     def metrics(self) -> tuple[str, ...] | None:

@@ -91,21 +91,21 @@ function key({low, high, signed, label}) {
     shown(high), ` ${label}`);
 }
 
-// Classes of heads have the colours and the letters that the atlas gives to the same words.
-const {fills, names: marked} = JSON.parse(document.getElementById('marks').textContent);
+// Classes of heads have the colours, patterns and letters that the atlas gives to the same words.
+const {fills, patterns, names: marked} = JSON.parse(document.getElementById('marks').textContent);
 const letters = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
 
 function markOf(word) {
   if (!marked.includes(word)) marked.push(word);
   const number = marked.indexOf(word), fill = fills[number % fills.length];
-  return {letter: letters[number % letters.length],
+  return {letter: letters[number % letters.length], pattern: patterns[Math.floor(number / fills.length) % patterns.length],
     fill: [1, 3, 5].map(at => parseInt(fill.slice(at, at + 2), 16))};
 }
 
 function legend(words) {
   return make('p', {className: 'key'}, ...words.map(word => {
-    const {fill, letter} = markOf(word);
-    return make('span', {}, make('i', {className: 'mark', style: `background: rgb(${fill})`}),
+    const {fill, letter, pattern} = markOf(word);
+    return make('span', {}, make('i', {className: `mark ${pattern}`, style: `background-color: rgb(${fill})`}),
       make('b', {}, ` ${letter} `), word);
   }));
 }
@@ -146,7 +146,7 @@ const headsOf = grid => ({
 });
 
 // Cells with a number or a letter each. `sizes` puts the heads of each layer in their order.
-function heat({rows, columns, nameOf, linkOf}, {title, saidOf, textOf, colourOf, tell, circles = [], sizes}) {
+function heat({rows, columns, nameOf, linkOf}, {title, saidOf, textOf, colourOf, tell, circles = [], patternOf = () => '', sizes}) {
   const size = at => sizes[at] ?? -Infinity, width = columns.length;
   const order = range(rows.length).flatMap(row => {
     const mine = range(width).map(column => row * width + column);
@@ -155,10 +155,10 @@ function heat({rows, columns, nameOf, linkOf}, {title, saidOf, textOf, colourOf,
   const cells = order.map(at => {
     const colour = colourOf(at);
     const cell = make('a', {
-      href: linkOf(at), className: ['', 'open', 'filled'][circles[at] ?? 0],
+      href: linkOf(at), className: `${['', 'open', 'filled'][circles[at] ?? 0]} ${patternOf(at)}`.trim(),
       'aria-label': `${nameOf(at)}, ${title} ${saidOf(at)}`,
     }, sizes ? columns[at % width] : textOf(at));
-    if (colour) Object.assign(cell.style, {background: `rgb(${colour})`, color: ink(colour)});
+    if (colour) Object.assign(cell.style, {backgroundColor: `rgb(${colour})`, color: ink(colour)});
     return cell;
   });
   walk(cells, width, place => tell(order[place]));
@@ -260,7 +260,8 @@ function build(grid) {
       const [, words] = set.classes[mine - frame.columns.length], kinds = [...new Set(words)].sort();
       return [heat(headsOf(grid), {
         title, saidOf: at => words[at], textOf: at => markOf(words[at]).letter, colourOf: at => shade(words[at]),
-        tell, sizes: sorted ? words.map(word => -kinds.indexOf(word)) : undefined,
+        patternOf: at => markOf(words[at]).pattern, tell,
+        sizes: sorted ? words.map(word => -kinds.indexOf(word)) : undefined,
       }), legend(kinds)];
     }
     const scale = {...spanOf(values), label: title}, paint = painter(scale);
@@ -323,7 +324,8 @@ const DRAWINGS = {
         const {title, sets} = panel;
         return heat(headsOf(grid), {
           title, saidOf: at => most(panel, at).of, textOf: at => markOf(most(panel, at).of).letter,
-          colourOf: at => shade(most(panel, at).of, most(panel, at).values[at]), tell,
+          colourOf: at => shade(most(panel, at).of, most(panel, at).values[at]),
+          patternOf: at => markOf(most(panel, at).of).pattern, tell,
           // By class, and those of a class by its share, which is 1 at most.
           sizes: sorted ? everyHead(grid).map((_, at) =>
             most(panel, at).values[at] - 2 * sets.indexOf(most(panel, at))) : undefined,

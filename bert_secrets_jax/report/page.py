@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from bert_secrets_jax.files import write_text
 from bert_secrets_jax.names import counted
-from bert_secrets_jax.report.atlas import FILLS, Drawn, atlas, drawn_alike
+from bert_secrets_jax.report.atlas import FILLS, PATTERNS, Drawn, atlas, drawn_alike
 from bert_secrets_jax.report.explorer import Explorer
 from bert_secrets_jax.report.grids import grids, traced
 from bert_secrets_jax.report.templates import render
@@ -159,7 +159,7 @@ def write_page(
         warnings=warnings,
         to_come=list(to_come),
         atlases=_atlases(groups, drawn),
-        marks={'fills': FILLS, 'names': list(drawn.fills)},
+        marks={'fills': FILLS, 'patterns': PATTERNS, 'names': list(drawn.fills)},
         sections=[
             _section(part, groups.get(part.group, ()), heads.get(part.group)) for part in parts
         ],

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import warnings
 
+import pandas
 import pytest
 from absl import flags, logging
 from ml_collections import config_flags
@@ -17,7 +18,9 @@ from ml_collections import config_flags
 import bert_secrets_jax as bs
 from bert_secrets_jax.plots import figure
 from bert_secrets_jax.programs import conversation, patterns
+from bert_secrets_jax.programs.sections import FILES, SECTIONS
 from bert_secrets_jax.programs.study import Study
+from bert_secrets_jax.report.page import file_name
 from tests.conftest import ROOT
 
 
@@ -119,6 +122,34 @@ def settings(checkpoint, glue_dir, workdir, config='configs/paper.py:mrpc'):
 def read(path) -> list[dict]:
     with path.open() as file:
         return list(csv.DictReader(file))
+
+
+def check_lines(names, lines, workdir):
+    """Run what a page shows of Python, and hold each result against the CSV files of the run.
+
+    Args:
+      names: The statements at the end of the page.
+      lines: The line of each section, by its name.
+      workdir: The folder of the run.
+    """
+    space = {}
+    exec(names, space)
+    for section in SECTIONS:
+        if section not in lines:
+            continue
+        exec(lines[section], space)
+        frames = space[section].frames()
+        assert frames
+        for name, frame in frames.items():
+            if section == 'prune' and name in ('speed', 'times'):
+                # Seconds of this time.
+                continue
+            file = workdir / f'{file_name(FILES.get(section, section), name)}.csv'
+            # As the file has it: values of several types are text.
+            again = pandas.read_csv(io.StringIO(frame.to_csv(index=False)))
+            pandas.testing.assert_frame_equal(
+                again, pandas.read_csv(file), check_dtype=False, rtol=1e-3, atol=1e-4
+            )
 
 
 def kept(workdir) -> set[str]:

@@ -1,5 +1,6 @@
 """Texts of figures and pages are shown as they are, whatever they are."""
 
+import inspect
 import io
 import logging
 import re
@@ -243,7 +244,8 @@ def no_fonts(monkeypatch):
 
 
 def test_all_functions_are_here():
-    assert set(DRAWINGS) == set(plots.__all__) - {'Figure', 'Grids', 'save', 'svg', 'map_grid'}
+    functions = {each for each in plots.__all__ if inspect.isfunction(getattr(plots, each))}
+    assert set(DRAWINGS) == functions - {'save', 'svg', 'map_grid'}
 
 
 @pytest.mark.parametrize('function', DRAWINGS)

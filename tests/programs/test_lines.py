@@ -1,6 +1,7 @@
 """The lines that make a result again can be called and have the settings of the run, no others."""
 
 import ast
+import dataclasses
 import inspect
 import re
 import shlex
@@ -10,10 +11,14 @@ from flax.traverse_util import flatten_dict
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.configs import base, paper, quickstart
-from bert_secrets_jax.programs import cli, lines
-from bert_secrets_jax.programs.sections import SECTIONS
+from bert_secrets_jax.plots import figure
+from bert_secrets_jax.programs import cli, lines, report
+from bert_secrets_jax.programs.sections import ONLY_ON_REQUEST, SECTIONS
 from bert_secrets_jax.programs.study import Study
+from bert_secrets_jax.runs.folder import open_folder
 from bert_secrets_jax.runs.result import Result
+from tests.conftest import random_params
+from tests.experiments.conftest import check_lines, checkpoint  # noqa: F401
 
 
 def of_table():
@@ -116,7 +121,7 @@ def test_the_settings_of_a_line(tmp_path):
     assert "baseline='zero'" in found.python and 'choose_on=choosing' in found.python
     assert 'bs.masks.disable(pretrained.config, [[(0, 1), (1, 2)]])' in found.python
     assert found.names['tuned'].startswith('bs.finetune(pretrained, train, dev, seeds=(3, 4, 5), ')
-    assert 'tuned.models[:2]' in written(study, 'prune').python
+    assert 'tuned.first(2)' in written(study, 'prune').python
     assert 'tuned=tuned' in written(study, 'patterns').python
     settings = {'settings': 'bs.analyses.TextSettings(max_length=48)'}
     assert settings.items() <= written(study, 'look_at').names.items()
@@ -125,6 +130,43 @@ def test_the_settings_of_a_line(tmp_path):
 def test_a_section_without_a_call_has_a_command_alone(study):
     found = written(study, 'of my own')
     assert [language for language, _ in found.pairs] == ['Shell'] and not found.names
+
+
+@pytest.mark.slow
+def test_lines_of_what_is_made_on_request_make_the_same_again(
+    checkpoint,  # noqa: F811
+    glue_dir,
+    tmp_path,
+    monkeypatch,
+):
+    """With other settings than those of a report, whose lines tests/experiments runs."""
+    empty = b'<svg xmlns="http://www.w3.org/2000/svg" width="1pt" height="1pt"></svg>'
+    monkeypatch.setattr(figure, '_render', lambda *_, **given: empty)
+    # A program has one device here, and the library has one by default.
+    monkeypatch.setattr(Study, 'mesh', None)
+    model = bs.from_pretrained(checkpoint)
+    bert = bs.Bert(dataclasses.replace(model.config, head='masked_lm', label_names=()))
+    bs.save_pretrained(
+        bs.Pretrained(bert, random_params(bert), model.tokenizer), tmp_path / 'model'
+    )
+    config = paper.get_config('mrpc:smoke')
+    config.model.name, config.data.glue_dir = str(tmp_path / 'model'), str(glue_dir)
+    config.model.allow_unknown, config.linguistics.pipeline = True, ''
+    config.encoding.max_length, config.seed = 24, 3
+    config.train.starts, config.train.learning_rate = ('pretrained',), 1e-3
+    config.train.num_seeds, config.ablation.seeds = 3, 2
+    config.ablation.sets, config.ablation.together = ('layers',), 'L1-H2,L2-H3'
+    config.ablation.pairs_of, config.ablation.baseline = 'L1-H2,L2-H3,L3-H1', 'zero'
+    config.ablation.choose_examples = config.replacements.max_examples = 4
+    config.gates.coefficients, config.gates.num_seeds = '0.01,0.1', 2
+    config.masked_lm.share, config.outliers.draws = 0.3, 21
+    config.subnetworks.share = 0.8
+    study = Study(config, open_folder(tmp_path / 'run', config.to_dict()))
+    rest = ('finetune', 'masked_lm', 'outliers', 'ablate', 'ablate_seeds', *ONLY_ON_REQUEST)
+    (answers,) = report.write_report([study], rest)
+    names = answers.in_order()[-1].result.python
+    made = {section: answers.lines[section].python for section in rest}
+    check_lines(names, made, study.folder)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from bert_secrets_jax.measure.maps import TokenMaps
 from bert_secrets_jax.report.grids import grids, of_figure, traced
 from bert_secrets_jax.report.page import Part, Picture, write_page
 from bert_secrets_jax.report.templates import linked
+from bert_secrets_jax.runs.result import HeadMarks
 from tests.report.test_atlas import Marked, marked
 from tests.report.test_page import Shown, finding
 
@@ -247,7 +248,7 @@ def test_grids_of_one_figure_have_one_scale_and_are_sorted(visit, tmp_path, figu
         figure.locator('.heads')
         .nth(grid)
         .locator(f'a[href="#{name}"]')
-        .evaluate('each => each.style.background')
+        .evaluate('each => each.style.backgroundColor')
     )
     # 0.0000001 of twelve has the colour of nothing, though the other grid has nothing else.
     assert colour(0, 'L2-H2') == colour(1, 'L1-H1') != colour(0, 'L2-H3')
@@ -384,8 +385,9 @@ def test_pointing_at_a_class_tells_the_shares_of_the_file(visit, tmp_path, other
     assert float(re.search('block ([^,]+),', told)[1]) == pytest.approx(share, rel=1e-4)
     # A class has one colour on both grids and a letter; what is rarer is paler.
     cells = figure.locator('.heads a')
-    colours = cells.evaluate_all('all => all.map(each => each.style.background)')
+    colours = cells.evaluate_all('all => all.map(each => each.style.backgroundColor)')
     assert colours[:6] == colours[6:] and colours[4] != colours[0] != colours[5]
+    assert set(cells.evaluate_all('all => all.map(each => each.className)')) == {''}
     letters = cells.all_inner_texts()
     assert letters[0] == letters[4] == letters[5] != letters[1] == letters[3]
     figure.locator('select').select_option('as a grid, the heads of each layer sorted')
@@ -395,6 +397,24 @@ def test_pointing_at_a_class_tells_the_shares_of_the_file(visit, tmp_path, other
     assert figure.locator('tbody tr').nth(1).locator('td').all_inner_texts()[:3] == [
         'L1-H2', 'block', '0.6',
     ]  # fmt: skip
+
+
+def test_a_class_is_drawn_as_in_the_atlas(visit, tmp_path):
+    """Where there are more classes than colours, it has a pattern there, and here."""
+    words = [f'mark {at}' for at in range(9)]
+    marks = np.array([*words[:6], *words[6:], *words[6:]], object).reshape(2, 6)
+    shares = np.eye(9)[[words.index(each) for each in marks.flat]].reshape(2, 6, 9)
+    does = HeadMarks(
+        title='does', drawn='colour', marks=marks, sentences=marks, strength=np.ones((2, 6)), rank=0
+    )
+    atlas = Part('atlas', Marked((does,)))
+    grid = Picture('x', SVG, 'Shows x.', of_figure(plots.Classes({'now': shares}, words)))
+    tab = visit(written(tmp_path, [atlas, Part('x', Shown()).with_pictures([grid])]))
+    drawn = """all => all.map(each => [each.dataset.letter || each.textContent,
+      getComputedStyle(each).backgroundColor, /striped/.test(each.className)])"""
+    here = tab.locator('.of-classes .heads a').evaluate_all(drawn)
+    assert here == tab.locator('.bs-atlas .whole a.head').evaluate_all(drawn)
+    assert sum(striped for *_, striped in here) == 1
 
 
 def test_pointing_at_a_feature_tells_the_number_of_the_file(visit, tmp_path, others):
