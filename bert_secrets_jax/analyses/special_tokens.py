@@ -237,7 +237,7 @@ def _draw_layers(result: SpecialTokens, names: Sequence[str]):
         published_name='paper: BERT-base,\nfine-tuned',
     )
     figure.caption = 'The same by layer: mean over heads, and the range of the heads.' + (
-        f' Dotted: the paper, digitised to about {paper.digitisation_error(6).mean:.2g}.'
+        f' The values of the paper are digitised to about {paper.digitisation_error(6).mean:.2g}.'
         if published
         else ''
     )
