@@ -61,7 +61,8 @@ class Constants:
         the loss with constants of 0: training that makes a mask worse counts for nothing.
       slope_left: [M] The norm of the gradient of the mean loss at the end, in shares of that at the
         start. Near a minimum it is near 0, at most SETTLED; otherwise more passes, or a greater
-        learning rate, find better constants. It is 0 where nothing depends on the constants.
+        learning rate, find better constants. It is 0 where nothing depends on the constants. A flat
+        stretch on the way passes for a minimum, so that `end` is at least the loss with the best.
     """
 
     FORMAT: ClassVar[int] = 2
