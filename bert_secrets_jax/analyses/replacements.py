@@ -155,8 +155,8 @@ class Replacements(Result):
         notes = [
             f'The best constants and the mean outputs come from {self._others}. Each head is '
             'replaced alone, at every token.',
-            'They are the best that a gradient found. With better ones, the loss that no constant can '
-            'replace would be smaller, and the harm that replacements do by themselves greater.',
+            'They are the best that a gradient found. With better ones, the loss that no constant '
+            'can replace would be smaller, and the harm of the replacements themselves greater.',
         ]
         if self.shared:
             notes.append('Where these are the same, the best constant looks better than it is.')
