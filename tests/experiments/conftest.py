@@ -139,7 +139,8 @@ def check_lines(names, lines, workdir):
             continue
         exec(lines[section], space)
         frames = space[section].frames()
-        assert frames
+        # Maps of sentences are no table.
+        assert frames or section == 'maps'
         for name, frame in frames.items():
             if section == 'prune' and name in ('speed', 'times'):
                 # Seconds of this time.
