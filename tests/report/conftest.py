@@ -1,6 +1,22 @@
 """Pages in a real browser, where there is one: any complaint or request of theirs is a failure."""
 
+import time
+
 import pytest
+
+_SECONDS = 30
+
+
+def wait_until(tab, expression):
+    """Wait until an expression is true in a tab.
+
+    Playwright's own `wait_for_function` evaluates it within the page if it is not true at once,
+    which the policy of our pages forbids.
+    """
+    end = time.monotonic() + _SECONDS
+    while not tab.evaluate(expression):
+        assert time.monotonic() < end, expression
+        tab.wait_for_timeout(20)
 
 
 @pytest.fixture

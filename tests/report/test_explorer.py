@@ -12,6 +12,7 @@ from bert_secrets_jax.measure.maps import TokenMaps
 from bert_secrets_jax.names import visible
 from bert_secrets_jax.report.explorer import Explorer
 from tests.plots.test_texts import HIDDEN, LONG, MARKUP, NASTY, SCRIPTS
+from tests.report.conftest import wait_until
 
 HOSTILE = ['[CLS]', '<s>', '</script>', '<img src=x onerror=alert(1)>', '&amp;', "it's", '[SEP]']
 WORDS = ['[CLS]', 'the', 'cat', 'saw', 'it', '[SEP]']
@@ -687,12 +688,12 @@ def test_paper_is_light_and_without_controls(visit, pair):
     on_screen = tab.locator('svg image').first.get_attribute('href')
     is_as_on_screen = f'document.querySelector("svg image").getAttribute("href") === "{on_screen}"'
     tab.emulate_media(media='print')
-    tab.wait_for_function(f'!({is_as_on_screen})')
+    wait_until(tab, f'!({is_as_on_screen})')
     assert tab.locator('svg').first.is_visible() and tab.locator('h3').is_visible()
     assert tab.locator('select:visible').count() == 0
     assert not tab.locator('.bar button').first.is_visible()
     tab.emulate_media(media='screen')
-    tab.wait_for_function(is_as_on_screen)
+    wait_until(tab, is_as_on_screen)
 
 
 def test_without_scripts_it_says_so(visit, pair):
@@ -713,7 +714,7 @@ def test_heads_have_addresses(pair, browser, tmp_path):
     tab.goto(f'{address}#L2-H1')
     assert opened() == ['L2-H1', '']
     tab.evaluate('location.hash = "#rte-L1-H3"')
-    tab.wait_for_function('document.querySelectorAll(".detail:not([hidden])").length === 2')
+    wait_until(tab, 'document.querySelectorAll(".detail:not([hidden])").length === 2')
     assert opened() == ['L2-H1', 'L1-H3']
     # Of a head that there is not, nothing opens.
     tab.goto(f'{address}#L9-H1')
@@ -726,7 +727,7 @@ def test_heads_have_addresses(pair, browser, tmp_path):
     tab.keyboard.press('Escape')
     assert opened() == ['', ''] and tab.url.endswith('#heads')
     tab.go_back()
-    tab.wait_for_function('document.querySelectorAll(".detail:not([hidden])").length === 1')
+    wait_until(tab, 'document.querySelectorAll(".detail:not([hidden])").length === 1')
     assert opened() == ['L1-H2', '']
     tab.close()
 
@@ -740,11 +741,11 @@ def test_back_leaves_a_head_to_where_the_reader_was(pair, browser, tmp_path):
     tab.locator('.bs-explorer button.head').first.click()
     assert tab.url == f'{address}#L1-H1'
     tab.go_back()
-    tab.wait_for_function(opens + '0')
+    wait_until(tab, opens + '0')
     assert tab.url == address
     assert tab.evaluate('document.activeElement.className') != 'head'
     tab.go_forward()
-    tab.wait_for_function(opens + '1')
+    wait_until(tab, opens + '1')
     assert tab.url == f'{address}#L1-H1' and tab.inner_text('.bs-explorer h3') == 'L1-H1'
     tab.close()
 

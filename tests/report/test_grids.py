@@ -14,6 +14,7 @@ from bert_secrets_jax.report.grids import grids, of_figure, traced
 from bert_secrets_jax.report.page import Part, Picture, write_page
 from bert_secrets_jax.report.templates import linked
 from bert_secrets_jax.runs.result import HeadMarks
+from tests.report.conftest import wait_until
 from tests.report.test_atlas import Marked, marked
 from tests.report.test_page import Shown, finding
 
@@ -528,10 +529,10 @@ def test_the_name_of_a_head_opens_its_numbers(visit, tmp_path, parts):
     assert tab.inner_text('.card h3') == 'All numbers of L2-H2'
     assert tab.locator('.card tbody td').all_inner_texts() == ['', '1.00e-7', '7']
     tab.click('.bs-atlas a[href="#L1-H1"]')
-    tab.wait_for_function("document.querySelector('.card h3').textContent.endsWith('L1-H1')")
+    wait_until(tab, "document.querySelector('.card h3').textContent.endsWith('L1-H1')")
     assert tab.locator('.card').count() == 1
     tab.go_back()
-    tab.wait_for_function("document.querySelector('.card h3').textContent.endsWith('L2-H2')")
+    wait_until(tab, "document.querySelector('.card h3').textContent.endsWith('L2-H2')")
 
 
 def test_with_maps_the_numbers_stand_below_them(visit, tmp_path, parts):
@@ -639,7 +640,7 @@ def test_a_link_to_what_is_folded_opens_it(telephone):
     # An address that is there already is followed again.
     for again in range(2):
         telephone.evaluate("location.hash = '#part2'")
-        telephone.wait_for_function("document.querySelectorAll('.part')[1].open")
+        wait_until(telephone, "document.querySelectorAll('.part')[1].open")
         if not again:
             telephone.locator('.part > summary').nth(1).click()
             telephone.evaluate('document.querySelector(\'nav a[href="#part2"]\').click()')
@@ -661,7 +662,7 @@ def test_the_search_finds_what_is_folded(telephone):
     telephone = telephone()
     telephone.fill('.search input', 'the most is in')
     telephone.keyboard.press('Enter')
-    telephone.wait_for_function("document.querySelectorAll('.part')[2].open")
+    wait_until(telephone, "document.querySelectorAll('.part')[2].open")
     assert telephone.locator('.part p', has_text='The most is in L2-H2.').is_visible()
 
 
