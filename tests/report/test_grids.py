@@ -477,7 +477,7 @@ def test_all_numbers_of_a_result_are_bars_of_layers_and_classes_of_heads(visit, 
     numbers.locator('a[href="#L2-H1"]').hover()
     assert numbers.locator('output').inner_text() == 'L2-H1: distance -0.25, mostly: block.'
     tab.click('.part > p a[href="#L2-H3"]')
-    assert tab.locator('.card td', has_text='column').count() == 1
+    tab.locator('.card td', has_text='column').wait_for()
 
 
 def test_without_scripts_a_figure_of_heads_is_its_image(visit, tmp_path, figures):
@@ -541,9 +541,10 @@ def test_with_maps_the_numbers_stand_below_them(visit, tmp_path, parts):
     tab.click('.bs-atlas a[href="#L1-H1"]')
     assert tab.inner_text('.bs-explorer .card h3') == 'All numbers of L1-H1'
     tab.click('.bs-explorer button[aria-label="next head"]')
-    assert tab.locator('.card h3').all_inner_texts() == ['All numbers of L1-H2']
+    tab.locator('.card h3', has_text='All numbers of L1-H2').wait_for()
+    assert tab.locator('.card').count() == 1
     tab.keyboard.press('Escape')
-    assert tab.locator('.card').count() == 0
+    tab.locator('.card').wait_for(state='detached')
 
 
 def test_the_numbers_of_the_page_colour_the_explorer(visit, tmp_path, parts):
