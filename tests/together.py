@@ -76,7 +76,12 @@ def shares() -> Iterator[dict[str, np.ndarray]]:
         examples = len(arguments[1] if name == 'close_layer' else arguments[2].visible)
         if setting.spread is not None and len(result) > examples and f'share {name}' not in found:
             bare = [
-                jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), each)
+                jax.tree.map(
+                    lambda leaf: jax.ShapeDtypeStruct(
+                        leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype)
+                    ),
+                    each,
+                )
                 for each in arguments
             ]
             alone = dataclasses.replace(setting, spread=None)
