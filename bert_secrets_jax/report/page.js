@@ -244,14 +244,14 @@ function build(grid) {
     const words = set.classes.map(([name, words]) => `${name}: ${words[at]}`);
     const numbers = mine < frame.columns.length
       ? [`${frame.columns[mine]} ${plain(set.values[mine][at])}`, ...told(frame, number, mine, at, 1)] : [];
-    const name = frame.axis === 'heads' ? nameAt(grid, at) : `L${at + 1}`;
+    const name = ofHeads(frame) ? nameAt(grid, at) : `L${at + 1}`;
     readout.textContent = `${name}${set.of && `, ${set.of}`}: ${[...numbers, ...others, ...words].join(', ')}.`;
   }
 
   function drawing() {
     const {frame, set} = chosen(), mine = column.selectedIndex, title = column.value;
     const values = set.values[mine], sorted = isSorted(way);
-    if (frame.axis === 'layers') {
+    if (!ofHeads(frame)) {
       const ends = ['low', 'high'].map(end => set.values[frame.beside[mine].find(place =>
         RegExp(`\\b${end}\\b`).test(frame.columns[place]))] ?? []);
       return [strip({title, values, ends, ...axisOf([values, ends]), tell, sorted})];
@@ -272,12 +272,12 @@ function build(grid) {
   }
 
   function draw() {
-    const {frame, set} = chosen(), ofHeads = frame.axis === 'heads';
-    readout.textContent = `Point at a ${ofHeads ? 'head' : 'layer'} for its numbers.`;
+    const {frame, set} = chosen(), heads = ofHeads(frame);
+    readout.textContent = `Point at a ${heads ? 'head' : 'layer'} for its numbers.`;
     if (way.value === LIST) {
       const {linkOf} = headsOf(grid);
       place.replaceChildren(listOf(
-        ofHeads ? everyHead(grid) : everyLayer(grid.layers), ofHeads && linkOf, frame.caption,
+        heads ? everyHead(grid) : everyLayer(grid.layers), heads && linkOf, frame.caption,
         [...frame.columns, ...set.classes.map(([name]) => name)],
         at => [...set.values.map(each => shown(each[at])), ...set.classes.map(([, words]) => words[at])]));
       return;
