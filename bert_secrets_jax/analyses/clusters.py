@@ -325,8 +325,7 @@ def _symmetric(means: np.ndarray) -> Float[np.ndarray, 'H H']:
 def _draw(result: Clusters):
     layers, heads = result.tables[DIVERGENCE].mean.shape[:2]
     figure = plots.planes(
-        result.positions,
-        layers=np.repeat(np.arange(1, layers + 1), heads),
+        result.positions.reshape(layers, heads, 2),
         kinds=result.behaviours,
         order=(*BEHAVIOURS, BROAD, OTHER),
     )

@@ -456,6 +456,7 @@ def _draw_agreement(result: Importance):
         },
         effects,
         label=f'increase of the loss without it ({result._unit})',
+        across_label='score',
     )
     figure.caption = (
         'Each head: its score, and the increase of the loss of the task without it. Colours are '

@@ -81,5 +81,33 @@ class Layers:
     published_name: str = ''
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Points:
+    """Heads as points on planes.
+
+    Attributes:
+      values: The height [L, N] of each head, for each panel by its title and there by a name; all
+        are on one axis. A name has one colour in all panels.
+      label: What the heights are, with the unit; empty where only distances mean something.
+      across: The places [L, N] on the horizontal axis of each panel, by its title; empty if heads
+        stand above the number of their layer.
+      across_label: What these places are.
+      kinds: A word for each head [L, N], which colours it; None colours by name or, where there is
+        only one, by layer.
+      levels: Heights by their names that are drawn as lines.
+      published: Published means of layers [L] by the name of ours; NaN where nothing was published.
+      published_name: The name of the published means.
+    """
+
+    values: Mapping[str, Mapping[str, np.ndarray]]
+    label: str
+    across: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    across_label: str = ''
+    kinds: np.ndarray | None = None
+    levels: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    published: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    published_name: str = ''
+
+
 # What one figure shows.
-Numbers = Grids | Classes | Features | Layers
+Numbers = Grids | Classes | Features | Layers | Points

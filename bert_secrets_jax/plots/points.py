@@ -6,19 +6,21 @@ import matplotlib
 import numpy as np
 
 from bert_secrets_jax.plots.figure import COLOURS, MARKERS, STYLE, Figure
+from bert_secrets_jax.plots.numbers import Points
 
 
-def planes(
-    positions: np.ndarray, *, layers: np.ndarray, kinds: Sequence[str], order: Sequence[str]
-) -> Figure:
+def planes(positions: np.ndarray, *, kinds: Sequence[str], order: Sequence[str]) -> Figure:
     """Draw the heads twice, coloured by layer and by kind (Clark et al. 2019, Figure 6).
 
     Args:
-      positions: The places of the heads [H, 2].
-      layers: The layer of each head [H], from 1.
-      kinds: The kind of each head.
+      positions: The places of the heads [L, N, 2].
+      kinds: The kind of each of the L N heads, in the order of layers.
       order: All kinds, in the order of the legend; the last one is drawn in grey.
     """
+    shape = positions.shape[:2]
+    layers = np.repeat(np.arange(1, shape[0] + 1), shape[1])
+    across, up = np.moveaxis(positions, -1, 0)
+    positions = positions.reshape(-1, 2)
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(7.6, 3.7), layout='constrained')
         by_layer, by_kind = figure.subplots(1, 2, sharex=True, sharey=True)
@@ -47,6 +49,9 @@ def planes(
             axis.set_yticks([])
         by_layer.set_title('by layer')
         by_kind.set_title('by what they mostly do')
+        title = 'what they mostly do'
+        words = np.array(kinds, object).reshape(shape)
+        figure.numbers = Points({title: {'': up}}, '', {title: across}, kinds=words)
         return figure
 
 
@@ -124,13 +129,16 @@ def scores_by_heads(
         return figure
 
 
-def head_scatter(panels: Mapping[str, np.ndarray], values: np.ndarray, *, label: str) -> Figure:
+def head_scatter(
+    panels: Mapping[str, np.ndarray], values: np.ndarray, *, label: str, across_label: str
+) -> Figure:
     """Draw each head as a point, one panel per title, coloured by layer.
 
     Args:
       panels: What is on the horizontal axis of each panel [L, N], by its title.
       values: What is on the vertical axis of all panels [L, N].
       label: The label of the vertical axis, with the unit.
+      across_label: What is on the horizontal axes, where a page tells the numbers of a head.
     """
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(2.3 * len(panels) + 0.9, 2.7), layout='constrained')
@@ -147,4 +155,7 @@ def head_scatter(panels: Mapping[str, np.ndarray], values: np.ndarray, *, label:
         axes[0].set_ylabel(label)
         bar = figure.colorbar(points, ax=axes, label='layer', pad=0.01)
         bar.set_ticks(np.unique(layers))
+        across = {title.replace('\n', ' '): each for title, each in panels.items()}
+        same = {title: {'': values} for title in across}
+        figure.numbers = Points(same, label, across, across_label)
         return figure

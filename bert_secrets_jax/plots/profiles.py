@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.lines import Line2D
 
 from bert_secrets_jax.plots.figure import COLOURS, MARKERS, STYLE, Figure
-from bert_secrets_jax.plots.numbers import Layers
+from bert_secrets_jax.plots.numbers import Layers, Points
 
 
 def layer_profiles(
@@ -114,6 +114,10 @@ def head_points(
         figure.legend(
             entries.values(), entries.keys(), loc='outside lower center', ncols=3, frameon=False,
             fontsize=7,
+        )  # fmt: skip
+        figure.numbers = Points(
+            panels, label, levels=levels, published=published,
+            published_name=published_name.replace('\n', ' '),
         )  # fmt: skip
         return figure
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_secrets_jax.plots.numbers import Classes, Features, Grids, Layers, Numbers
+from bert_secrets_jax.plots.numbers import Classes, Features, Grids, Layers, Numbers, Points
 from bert_secrets_jax.runs.grids import HEADS, LAYERS, is_statistic, sets_of
 
 if TYPE_CHECKING:
@@ -156,6 +156,24 @@ def of_figure(drawn: Numbers | None) -> dict[str, Any] | None:
                     for title, values in drawn.values.items()
                 ],
             }
+        case Points():
+            return {
+                'kind': 'points',
+                'label': drawn.label,
+                'across': drawn.across_label,
+                'levels': [[name, float(level)] for name, level in drawn.levels.items()],
+                'published': drawn.published_name,
+                'panels': [
+                    _panel(title, values)
+                    | {'across': _listed(np.ravel(drawn.across.get(title, ())))}
+                    | {'kinds': [] if drawn.kinds is None else np.ravel(drawn.kinds).tolist()}
+                    | {'published': {
+                        name: _listed(drawn.published[name])
+                        for name in values if name in drawn.published
+                    }}
+                    for title, values in drawn.values.items()
+                ],
+            }  # fmt: skip
     return None
 
 

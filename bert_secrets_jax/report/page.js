@@ -95,11 +95,13 @@ function key({low, high, signed, label}) {
 const {fills, patterns, names: marked} = JSON.parse(document.getElementById('marks').textContent);
 const letters = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
 
+const channels = fill => [1, 3, 5].map(at => parseInt(fill.slice(at, at + 2), 16));
+
 function markOf(word) {
   if (!marked.includes(word)) marked.push(word);
   const number = marked.indexOf(word), fill = fills[number % fills.length];
   return {letter: letters[number % letters.length], pattern: patterns[Math.floor(number / fills.length) % patterns.length],
-    fill: [1, 3, 5].map(at => parseInt(fill.slice(at, at + 2), 16))};
+    fill: channels(fill)};
 }
 
 function legend(words) {
@@ -193,6 +195,48 @@ function strip({title, values, ends, published = [], low, high, tell, sorted = f
   return strip;
 }
 
+// Heads as points [{at, across, up, colour, letter, saidOf}], `head` that of each; lines at some
+// heights [{className, from, to, up}].
+function cloud({points, lines, marks, across, up, ticks, nameOf, linkOf, title, heads, tell}) {
+  const share = (value, {low, high}) => 100 * (value - low) / (high - low || 1);
+  const drawn = points.filter(point => point.across !== null && point.up !== null);
+  const cells = drawn.map(({head, across: right, up: height, colour, letter, said}) => {
+    const cell = make('a', {href: linkOf(head), className: letter ? 'lettered' : '',
+      'aria-label': `${nameOf(head)}, ${title}: ${said}`}, letter ?? '');
+    Object.assign(cell.style, {left: `${share(right, across)}%`, bottom: `${share(height, up)}%`,
+      backgroundColor: `rgb(${colour})`, color: ink(colour)});
+    return cell;
+  });
+  walk(cells, heads, place => tell(drawn[place].place));
+  const ruled = lines.map(({className, from, to, height, colour}) => make('i', {className, 'aria-hidden': 'true',
+    style: `left: ${share(from, across)}%; width: ${share(to, across) - share(from, across)}%; bottom: ${share(height, up)}%${
+      colour ? `; border-color: rgb(${colour})` : ''}`}));
+  const dots = marks.map(({right, height}) => make('i', {className: 'dot', 'aria-hidden': 'true',
+    style: `left: ${share(right, across)}%; bottom: ${share(height, up)}%`}));
+  const beside = [...ticks.up.map(value => make('span', {className: 'up', style: `bottom: ${share(value, up)}%`}, value ? brief(value) : '0')),
+    ...ticks.across.map(([value, name]) => make('span', {className: 'across', style: `left: ${share(value, across)}%`}, name))];
+  const plane = make('div', {className: 'cloud', role: 'group', 'aria-label': `${title}, every head`},
+    ...ruled, ...beside, ...cells, ...dots);
+  // Directions without a meaning: the same length is the same distance either way.
+  if (!ticks.up.length) plane.style.aspectRatio = String((across.high - across.low) / (up.high - up.low));
+  return plane;
+}
+
+// Some room around what is drawn.
+function around(values) {
+  const known = values.flat(3).filter(value => value !== null), low = Math.min(...known), high = Math.max(...known);
+  const room = 0.06 * (high - low || 1);
+  return {low: low - room, high: high + room};
+}
+
+// The least and the greatest number, and 0 where it is on the axis; not those that would touch.
+function ticksOf(values, {low, high}) {
+  const known = values.flat(3).filter(value => value !== null), ends = [Math.min(...known), Math.max(...known)];
+  const zero = low <= 0 && high >= 0 ? [0] : [];
+  return [...zero, ...ends.filter((value, at) => [...zero, ...ends.slice(0, at)].every(other =>
+    Math.abs(value - other) > 0.1 * (high - low)))];
+}
+
 // The ends of an axis of bars, which begin at 0.
 function axisOf(numbers) {
   const known = numbers.flat(3).filter(value => value !== null);
@@ -211,6 +255,7 @@ const WAYS = {
   classes: ['as a grid', 'as a grid, the heads of each layer sorted', LIST],
   features: ['as a grid', LIST],
   layers: ['as bars', 'as bars, sorted', LIST],
+  points: ['as points', LIST],
 };
 const offer = (select, names) => select.replaceChildren(...names.map(name => make('option', {}, name)));
 const isSorted = way => way.value.endsWith('sorted');
@@ -379,6 +424,62 @@ const DRAWINGS = {
       said: (panel, at) => [`L${at + 1}`, panel.title, [shown(panel.sets[0].values[at]), ...more(panel, at)]],
       columns: panels.flatMap(({title}) => [title, '']),
       numbers: at => panels.flatMap(panel => [shown(panel.sets[0].values[at]), more(panel, at).join(', ')]),
+    };
+  },
+  points({label, across: word, levels, published: from, panels}, {grid, beside}) {
+    const [layers, heads] = panels[0].shape, layerOf = head => Math.floor(head / heads) + 1;
+    const placed = panels.some(({across}) => across.length), names = [...new Set(panels.flatMap(({sets}) => sets.map(({of}) => of)))];
+    const kinds = [...new Set(panels[0].kinds)], several = names.length > 1;
+    // Names have no letters, so that nobody takes their colours for classes of the atlas.
+    const tint = of => channels(fills[names.indexOf(of) % fills.length]);
+    const byLayer = {low: 1, high: layers, signed: false, label: 'layer'}, paint = painter(byLayer);
+    const colourOf = (of, head, kind) => kind !== undefined ? markOf(kind).fill : several ? tint(of) : paint(layerOf(head));
+    const all = panels.map(({sets}) => sets.map(({values}) => values));
+    const up = around(label ? [...all, levels.map(([, level]) => level), panels.map(each => Object.values(each.published)), 0] : all);
+    // Where several numbers of a head stand above its layer, they stand beside each other.
+    const shift = (set, count) => 0.6 / count * (set - (count - 1) / 2);
+    const meanOf = values => values.reduce((sum, value) => sum + value, 0) / values.length;
+    const told = ({across, sets, kinds}, at) => {
+      const head = at % (layers * heads), one = sets[Math.floor(at / (layers * heads))];
+      const height = label ? [`${one.of || label} ${shown(one.values[head])}`, ...beside(one, head)] : [];
+      return [...kinds.length ? [kinds[head]] : [], ...placed && label ? [`${word} ${shown(across[head])}`] : [], ...height];
+    };
+    return {
+      rows: everyHead(grid),
+      key: make('div', {}, ...kinds.length ? [legend(kinds)] : several ? [] : [key(byLayer)],
+        make('p', {className: 'key points'},
+          ...several ? names.map(of => make('span', {}, make('i', {className: 'name', style: `background-color: rgb(${tint(of)})`}), ` ${of}`)) : [],
+          ...placed ? [] : [make('span', {}, make('i', {className: 'mean'}), ' mean of a layer')],
+          ...levels.map(([name]) => make('span', {}, make('i', {className: 'level'}), ` ${name}`)),
+          ...from ? [make('span', {}, make('i', {className: 'dot'}), ` ${from}`)] : [])),
+      panel(panel, tell) {
+        const {title, sets, across: places, kinds, published} = panel, count = sets.length;
+        const across = placed ? around(places) : {low: 0.4, high: layers + 0.6};
+        const rightOf = (set, head) => placed ? places[head] : layerOf(head) + shift(set, count);
+        const points = sets.flatMap(({of, values}, set) => values.map((value, head) => ({
+          head, place: set * layers * heads + head, across: rightOf(set, head), up: value, colour: colourOf(of, head, kinds[head]),
+          letter: kinds.length ? markOf(kinds[head]).letter : undefined, said: told(panel, set * layers * heads + head).join(', '),
+        })));
+        const width = 0.6 / count, means = placed ? [] : sets.flatMap(({of, values}, set) => range(layers).map(layer => ({
+          className: 'mean', height: meanOf(values.slice(layer * heads, (layer + 1) * heads)), colour: several ? tint(of) : null,
+          from: layer + 1 + shift(set, count) - width / 2, to: layer + 1 + shift(set, count) + width / 2,
+        })));
+        return cloud({
+          points, title: panels.length > 1 ? title : label || title, heads, tell, across, up, nameOf: head => nameAt(grid, head),
+          linkOf: headsOf(grid).linkOf,
+          lines: [...label ? [{className: 'zero', from: across.low, to: across.high, height: 0}] : [], ...means,
+            ...levels.map(([, height]) => ({className: 'level', from: across.low, to: across.high, height}))],
+          marks: sets.flatMap(({of}, set) => (published[of] ?? []).flatMap((height, layer) => height === null ? []
+            : [{right: layer + 1 + shift(set, count), height}])),
+          ticks: {up: label ? ticksOf(all, up) : [],
+            across: !label ? [] : placed ? ticksOf(places, across).map(value => [value, brief(value)]) : everyLayer(layers).map((name, at) => [at + 1, name])},
+        });
+      },
+      said: (panel, at) => [nameAt(grid, at % (layers * heads)), panel.title, told(panel, at)],
+      columns: panels.flatMap(({title, sets, kinds}) => [...kinds.length ? ['kind'] : [], ...placed && label ? [`${title}: ${word}`] : [],
+        ...label ? sets.map(({of}) => panels.length > 1 && !placed ? `${title}: ${of || label}` : of || label) : []]),
+      numbers: head => panels.flatMap(({across, sets, kinds}) => [...kinds.length ? [kinds[head]] : [],
+        ...placed && label ? [shown(across[head])] : [], ...label ? sets.map(({values}) => shown(values[head])) : []]),
     };
   },
 };

@@ -69,8 +69,7 @@ DRAWINGS = {
     ),
     'planes': lambda: (
         plots.planes(
-            SQUARE[:6, :2],
-            layers=np.repeat([1, 2], 3),
+            SQUARE[:6, :2].reshape(2, 3, 2),
             kinds=[NASTY[0], NASTY[1]] * 3,
             order=[*NASTY[:2], 'none'],
         ),
@@ -155,7 +154,9 @@ DRAWINGS = {
         [*some(3, 5), *some(2, 33), '$z$'],
     ),
     'head_scatter': lambda: (
-        plots.head_scatter(with_texts(some(3, 7), GRID), GRID - 0.5, label='$u$ 中'),
+        plots.head_scatter(
+            with_texts(some(3, 7), GRID), GRID - 0.5, label='$u$ 中', across_label='x'
+        ),
         [*some(3, 7), '$u$ 中'],
     ),
     'pruning_curves': lambda: (

@@ -462,6 +462,116 @@ def test_pointing_at_a_layer_tells_value_interval_and_p(visit, tmp_path, others,
     assert tab.evaluate('document.documentElement.scrollWidth') <= width
 
 
+SCORES = np.array([[0.1, 0.2, 0.9], [0.3, 0.5, 0.4]])
+
+
+@pytest.fixture
+def clouds():
+    """A result with figures of points: above their layers, beside scores, and on a plane."""
+    shares = SHARES.reshape(2, 3)
+    kinds = ['column', 'block', 'column', 'block', 'column', 'column']
+    figures = {
+        'x_above': plots.head_points(
+            {'one': {'pattern: vertical': shares, 'pattern: block': 1 - shares}}, label='share',
+            levels={'even': 0.25}, published={'pattern: block': np.array([0.5, np.nan])},
+            published_name='paper',
+        ),
+        'x_beside': plots.head_scatter(
+            {'first': SCORES, 'second': -SCORES}, shares, label='loss (nats)', across_label='score'
+        ),
+        'x_plane': plots.planes(
+            np.stack([SCORES, 2 * SCORES], axis=-1), kinds=kinds, order=['column', 'block', 'none']
+        ),
+    }  # fmt: skip
+    pictures = [
+        Picture(name, SVG, f'Shows {name}.', of_figure(figure.numbers))
+        for name, figure in figures.items()
+    ]
+    return [
+        Part('marks', Marked((marked(at=[(0, 0)]),))),
+        Part('x', Shown(classed(), (finding('It is L2-H3.'),))).with_pictures(pictures),
+    ]
+
+
+def shown_in(tab, name):
+    """The figure of a page with such a name, unfolded."""
+    unfold(tab)
+    return tab.locator('figure', has_text=f'Shows {name}.')
+
+
+@pytest.mark.parametrize('width', [390, 1400])
+def test_a_point_above_its_layer_tells_the_number_of_the_file(visit, tmp_path, clouds, width):
+    tab = visit(written(tmp_path, clouds), viewport={'width': width, 'height': 800})
+    figure = shown_in(tab, 'x_above')
+    points = figure.locator('.cloud a')
+    assert points.count() == 12
+    figure.locator('a[href="#L2-H3"]').first.hover()
+    told = figure.locator('output').inner_text()
+    assert told == 'L2-H3, one: pattern: vertical 0.7, standard error 0.01, examples 9.'
+    # By the keyboard, too: from layer to layer, and on to the next colour.
+    assert figure.locator('.cloud a[tabindex="0"]').count() == 1
+    for key in ('ArrowDown', 'ArrowLeft', 'ArrowUp'):
+        tab.keyboard.press('Tab')
+        figure.locator('.cloud a[tabindex="0"]').focus()
+        tab.keyboard.press(key)
+    assert tab.evaluate('document.activeElement.getAttribute("href")').startswith('#L')
+    # Greater shares stand higher; heads of one layer in one column for each colour.
+    boxes = [each.bounding_box() for each in points.all()]
+    heights = [each['y'] + each['height'] / 2 for each in boxes]
+    middles = [each['x'] + each['width'] / 2 for each in boxes]
+    drawn = np.array([*SHARES, *(1 - SHARES)])
+    slope = (heights[4] - heights[3]) / (drawn[4] - drawn[3])
+    np.testing.assert_allclose(heights, heights[0] + slope * (drawn - drawn[0]), atol=0.6)
+    assert len(set(np.round(middles))) == 4 and middles[0] < middles[6] < middles[3] < middles[9]
+    # One number of two was published, two colours have a mean in each of two layers.
+    assert figure.locator('.cloud .dot').count() == 1
+    assert figure.locator('.cloud .mean').count() == 4
+    assert 'even' in figure.inner_text() and 'paper' in figure.inner_text()
+    figure.locator('select').select_option('as a list')
+    assert figure.locator('tbody tr').last.locator('td').all_inner_texts() == [
+        'L2-H3', '0.7', '0.3',
+    ]  # fmt: skip
+    assert tab.evaluate('document.documentElement.scrollWidth') <= width
+
+
+def test_a_point_of_a_scatter_tells_both_numbers(visit, tmp_path, clouds):
+    tab = visit(written(tmp_path, clouds))
+    figure = shown_in(tab, 'x_beside')
+    figure.locator('.cloud').nth(1).locator('a[href="#L1-H2"]').hover()
+    assert figure.locator('output').inner_text() == (
+        'L1-H2, second: score -0.2, loss (nats) 0.4, standard error 0.01, examples 9.'
+    )
+    left, right = (
+        [each.bounding_box()['x'] for each in figure.locator('.cloud').nth(at).locator('a').all()]
+        for at in (0, 1)
+    )
+    np.testing.assert_array_equal(np.argsort(left), np.argsort(SCORES.ravel()))
+    np.testing.assert_array_equal(np.argsort(right), np.argsort(-SCORES.ravel()))
+    figure.locator('select').select_option('as a list')
+    assert figure.locator('thead th').all_inner_texts() == [
+        'head', 'first: score', 'loss (nats)', 'second: score', 'loss (nats)',
+    ]  # fmt: skip
+    assert figure.locator('tbody tr').nth(1).locator('td').all_inner_texts() == [
+        'L1-H2', '0.2', '0.4', '-0.2', '0.4',
+    ]  # fmt: skip
+
+
+def test_a_point_of_a_plane_tells_its_kind(visit, tmp_path, clouds):
+    tab = visit(written(tmp_path, clouds))
+    figure = shown_in(tab, 'x_plane')
+    points = figure.locator('.cloud a')
+    figure.locator('a[href="#L1-H2"]').hover()
+    assert figure.locator('output').inner_text() == 'L1-H2, what they mostly do: block.'
+    letters = points.all_inner_texts()
+    assert letters[0] == letters[2] == letters[4] != letters[1] == letters[3]
+    # The same length is the same distance either way: the plane is twice as high as wide.
+    boxes = [each.bounding_box() for each in points.all()]
+    across = boxes[2]['x'] - boxes[0]['x']
+    assert boxes[0]['y'] - boxes[2]['y'] == pytest.approx(2 * across, rel=0.02)
+    points.nth(2).click()
+    assert tab.evaluate('location.hash') == '#L1-H3'
+
+
 def test_all_numbers_of_a_result_are_bars_of_layers_and_classes_of_heads(visit, tmp_path, others):
     tab = visit(written(tmp_path, others))
     unfold(tab)
