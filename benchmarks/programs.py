@@ -130,10 +130,18 @@ class Setup:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A function under `jit` and its arguments, of which arrays are abstract."""
+    """A function under `jit` and its arguments, of which arrays are abstract.
+
+    Attributes:
+      function: The function.
+      arguments: Its arguments.
+      meanwhile: Arrays that are on the devices while it runs, and belong to other programs of the
+        same work; one part of each is on each device.
+    """
 
     function: Callable
     arguments: tuple[Any, ...]
+    meanwhile: Any = ()
 
     def lower(self) -> jax.stages.Lowered:
         """Return the program, ready for the compiler of its devices."""
@@ -260,7 +268,7 @@ def _trained(setup: Setup):
 
 
 def train_gradients(setup: Setup) -> Program:
-    """The gradients of a step, with one seed per device."""
+    """The gradients of a step, with one seed per device, beside the moments of its update."""
     seeds, params = _trained(setup)
     rows = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct((seeds, *leaf.shape), leaf.dtype),
@@ -280,14 +288,21 @@ def train_gradients(setup: Setup) -> Program:
             None,
             *setup.split((rows, labels, keys, counts)),
         ),
+        _optimizer(setup)[1],
     )
+
+
+def _optimizer(setup: Setup):
+    """Return AdamW and its moments of all seeds."""
+    _, params = _trained(setup)
+    optimizer = make_optimizer('adamw', lambda step: 5e-5, weight_decay=0.01, clip=1.0)
+    return optimizer, setup.split(jax.eval_shape(jax.vmap(optimizer.init), params))
 
 
 def train_update(setup: Setup) -> Program:
     """The update of a step, with one seed per device."""
     _, params = _trained(setup)
-    optimizer = make_optimizer('adamw', lambda step: 5e-5, weight_decay=0.01, clip=1.0)
-    moments = setup.split(jax.eval_shape(jax.vmap(optimizer.init), params))
+    optimizer, moments = _optimizer(setup)
     step = setup.whole(jax.ShapeDtypeStruct((), jnp.int32))
     sharding = setup.mesh and NamedSharding(setup.mesh, PartitionSpec('data'))
     state = loop.TrainState(step, params, moments)

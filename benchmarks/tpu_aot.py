@@ -6,10 +6,11 @@
         --programs=collect
 
 Each program is compiled for all chips of a machine, with the examples (in training, the seeds)
-spread over them. If it does not fit their memory, half the batch is tried, and so on. Results are
-written as they come, to one JSON file for each kind of chip and day, and what is there is not
-compiled again: `--date` goes on with the file of another day. A program takes seconds to minutes of
-one core; small ones come first. `benchmarks/hlo.py` says how costs are read from a program.
+spread over them. If it does not fit their memory beside what else is there meanwhile, half the
+batch is tried, and so on. Results are written as they come, to one JSON file for each kind of chip
+and day, and what is there is not compiled again: `--date` goes on with the file of another day. A
+program takes seconds to minutes of one core; small ones come first. `benchmarks/hlo.py` says how
+costs are read from a program.
 """
 
 import dataclasses
@@ -17,6 +18,7 @@ import datetime
 import importlib.metadata
 import itertools
 import json
+import math
 import os
 import pathlib
 import time
@@ -29,7 +31,7 @@ from jax.sharding import Mesh
 
 from benchmarks.chips import MACHINES, Machine
 from benchmarks.hlo import read_cost
-from benchmarks.programs import MODELS, PROGRAMS, Setup, model_config
+from benchmarks.programs import MODELS, PROGRAMS, Program, Setup, model_config
 
 COMPILED = [name for name, machine in MACHINES.items() if machine.topology]
 _MACHINES = flags.DEFINE_multi_enum('machines', COMPILED, COMPILED, 'Machines to compile for.')
@@ -69,20 +71,26 @@ def mesh_of(machine: Machine) -> Mesh:
     return Mesh(np.array(topology.devices), ('data',))
 
 
-def compile_for(machine: Machine, compiled: jax.stages.Compiled) -> dict:
-    """Return what the compiler says about a program, for each chip."""
+def compile_for(machine: Machine, program: Program) -> dict:
+    """Compile a program, and return what the compiler says about it, for each chip."""
+    compiled = program.lower().compile()
     cost, memory = read_cost(compiled.as_text()), compiled.memory_analysis()
     parts = {
         'arguments': memory.argument_size_in_bytes - memory.alias_size_in_bytes,
         'results': memory.output_size_in_bytes,
         'temporary': memory.temp_size_in_bytes,
         'program': memory.generated_code_size_in_bytes,
+        'meanwhile': sum(map(_bytes_on_a_chip, jax.tree.leaves(program.meanwhile))),
     }
     return {
         'memory': parts | {'total': sum(parts.values())},
         **dataclasses.asdict(cost),
         'seconds': cost.cycles / machine.clock,
     }
+
+
+def _bytes_on_a_chip(array: jax.ShapeDtypeStruct) -> int:
+    return math.prod(array.sharding.shard_shape(array.shape)) * array.dtype.itemsize
 
 
 def compile_largest(machine: Machine, program, setup: Setup) -> dict:
@@ -92,20 +100,19 @@ def compile_largest(machine: Machine, program, setup: Setup) -> dict:
         start = time.perf_counter()
         size = {'rows': setup.rows, 'micro_batch': setup.micro_batch}
         try:
-            compiled = program(setup).lower().compile()
+            found = compile_for(machine, program(setup))
         except jax.errors.JaxRuntimeError as error:
             if _TOO_LARGE not in str(error):
                 raise
-            too_large.append(size)
-            setup = dataclasses.replace(
-                setup, rows=setup.rows // 2, micro_batch=setup.micro_batch // 2
-            )
-            continue
-        seconds = time.perf_counter() - start
-        return {
-            **size, 'length': setup.length, 'masks': setup.masks, 'too_large': too_large,
-            'compile_seconds': seconds, **compile_for(machine, compiled),
-        }  # fmt: skip
+            found = None
+        if found and found['memory']['total'] <= machine.memory:
+            seconds = time.perf_counter() - start
+            return {
+                **size, 'length': setup.length, 'masks': setup.masks, 'too_large': too_large,
+                'compile_seconds': seconds, **found,
+            }  # fmt: skip
+        too_large.append(size)
+        setup = dataclasses.replace(setup, rows=setup.rows // 2, micro_batch=setup.micro_batch // 2)
     return {'too_large': too_large}
 
 
