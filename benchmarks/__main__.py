@@ -33,6 +33,7 @@ from benchmarks import (
     growth,
     norms,
     patterns,
+    products,
     removal,
     sweep,
     table,
@@ -40,6 +41,7 @@ from benchmarks import (
 )
 
 PARTS = {
+    'products': products,
     'forward': forward,
     'statistics': attention_statistics,
     'sweep': sweep,

@@ -16,8 +16,8 @@ from benchmarks.timing import PEAK, Question, Way, interleaved, measured
 from tests.conftest import ROOT
 
 PARTS = (
-    'forward', 'statistics', 'sweep', 'training', 'patterns', 'clusters', 'norms', 'removal',
-    'growth',
+    'products', 'forward', 'statistics', 'sweep', 'training', 'patterns', 'clusters', 'norms',
+    'removal', 'growth',
 )  # fmt: skip
 
 
