@@ -195,14 +195,14 @@ function strip({title, values, ends, published = [], low, high, tell, sorted = f
   return strip;
 }
 
-// Heads as points [{at, across, up, colour, letter, saidOf}], `head` that of each; lines at some
+// Heads as points [{head, place, across, up, colour, mark, said}]; lines at some
 // heights [{className, from, to, up}].
 function cloud({points, lines, marks, across, up, ticks, nameOf, linkOf, title, heads, tell}) {
   const share = (value, {low, high}) => 100 * (value - low) / (high - low || 1);
   const drawn = points.filter(point => point.across !== null && point.up !== null);
-  const cells = drawn.map(({head, across: right, up: height, colour, letter, said}) => {
-    const cell = make('a', {href: linkOf(head), className: letter ? 'lettered' : '',
-      'aria-label': `${nameOf(head)}, ${title}: ${said}`}, letter ?? '');
+  const cells = drawn.map(({head, across: right, up: height, colour, mark, said}) => {
+    const cell = make('a', {href: linkOf(head), className: mark ? `lettered ${mark.pattern}`.trim() : '',
+      'aria-label': `${nameOf(head)}, ${title}: ${said}`}, mark?.letter ?? '');
     Object.assign(cell.style, {left: `${share(right, across)}%`, bottom: `${share(height, up)}%`,
       backgroundColor: `rgb(${colour})`, color: ink(colour)});
     return cell;
@@ -451,14 +451,15 @@ const DRAWINGS = {
           ...several ? names.map(of => make('span', {}, make('i', {className: 'name', style: `background-color: rgb(${tint(of)})`}), ` ${of}`)) : [],
           ...placed ? [] : [make('span', {}, make('i', {className: 'mean'}), ' mean of a layer')],
           ...levels.map(([name]) => make('span', {}, make('i', {className: 'level'}), ` ${name}`)),
-          ...from ? [make('span', {}, make('i', {className: 'dot'}), ` ${from}`)] : [])),
+          ...from && panels.some(({published}) => Object.keys(published).length)
+            ? [make('span', {}, make('i', {className: 'dot'}), ` ${from}`)] : [])),
       panel(panel, tell) {
         const {title, sets, across: places, kinds, published} = panel, count = sets.length;
         const across = placed ? around(places) : {low: 0.4, high: layers + 0.6};
         const rightOf = (set, head) => placed ? places[head] : layerOf(head) + shift(set, count);
         const points = sets.flatMap(({of, values}, set) => values.map((value, head) => ({
           head, place: set * layers * heads + head, across: rightOf(set, head), up: value, colour: colourOf(of, head, kinds[head]),
-          letter: kinds.length ? markOf(kinds[head]).letter : undefined, said: told(panel, set * layers * heads + head).join(', '),
+          mark: kinds.length ? markOf(kinds[head]) : undefined, said: told(panel, set * layers * heads + head).join(', '),
         })));
         const width = 0.6 / count, means = placed ? [] : sets.flatMap(({of, values}, set) => range(layers).map(layer => ({
           className: 'mean', height: meanOf(values.slice(layer * heads, (layer + 1) * heads)), colour: several ? tint(of) : null,

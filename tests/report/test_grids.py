@@ -479,6 +479,9 @@ def clouds():
         'x_beside': plots.head_scatter(
             {'first': SCORES, 'second': -SCORES}, shares, label='loss (nats)', across_label='score'
         ),
+        'x_alone': plots.head_points(
+            {'one': {'a': shares}}, label='share', published={'b': np.ones(2)}, published_name='book'
+        ),
         'x_plane': plots.planes(
             np.stack([SCORES, 2 * SCORES], axis=-1), kinds=kinds, order=['column', 'block', 'none']
         ),
@@ -532,6 +535,9 @@ def test_a_point_above_its_layer_tells_the_number_of_the_file(visit, tmp_path, c
         'L2-H3', '0.7', '0.3',
     ]  # fmt: skip
     assert tab.evaluate('document.documentElement.scrollWidth') <= width
+    # Where nothing that is drawn was published, no sign is explained.
+    alone = tab.locator('figure', has_text='Shows x_alone.')
+    assert alone.locator('.dot').count() == 0 and 'book' not in alone.inner_text()
 
 
 def test_a_point_of_a_scatter_tells_both_numbers(visit, tmp_path, clouds):
