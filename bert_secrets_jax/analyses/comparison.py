@@ -196,7 +196,7 @@ class Comparison(Result):
         for pair in pairs:
             for name in ('overall', 'within'):
                 kind = 'all heads' if name == 'overall' else 'within layers'
-                title = kind if len(pairs) == 1 else f'{pair[0]},\n{pair[1]}:\n{kind}'
+                title = kind if len(pairs) == 1 else f'{pair[0]}\nand {pair[1]}:\n{kind}'
                 drawn = [
                     getattr(found[(*pair, row)], name) if (*pair, row) in found else _NONE
                     for row in rows
@@ -207,7 +207,7 @@ class Comparison(Result):
                 )
                 _, low, high = panels[title]
                 filled[title] = (low > 0) | (high < 0)
-        figure = plots.interval_panels(rows, panels, filled=filled)
+        figure = plots.interval_panels(rows, panels, filled=filled, columns=2)
         about = '' if len(pairs) > 1 else f' of {pairs[0][0]} and {pairs[0][1]}'
         figure.caption = (
             f'Rank correlations{about} over heads, with 95 % intervals; filled where the interval '

@@ -435,7 +435,7 @@ def _draw_ranks(result: Importance):
     )
     figure.caption = (
         'How much each head is needed, as its rank among all heads (1 the most, 0 the least), by '
-        f'{len(grids)} scores, {result._measured_on}; and, on the right, by the increase of the '
+        f'{len(grids)} scores, {result._measured_on}; and, "measured", by the increase of the '
         f'loss without it, measured on {counted(result.effects.loss.texts, "example")} of '
         f'{result.subject.texts}.'
     )

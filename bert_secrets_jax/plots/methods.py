@@ -53,6 +53,7 @@ def interval_panels(
     panels: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]],
     *,
     filled: Mapping[str, np.ndarray],
+    columns: int | None = None,
 ) -> Figure:
     """Draw values with intervals in rows that several panels share.
 
@@ -60,11 +61,14 @@ def interval_panels(
       rows: The names of the R rows.
       panels: By title, the values [R] and the lower and upper ends [R] of their intervals.
       filled: By title, whether a point is filled [R]; the others are hollow.
+      columns: The number of panels side by side; None is all of them.
     """
+    columns = columns or len(panels)
+    lines = -(-len(panels) // columns)
     with matplotlib.rc_context(STYLE):
-        size = (2.4 * len(panels) + 1.2, 0.26 * len(rows) + 0.9)
+        size = (2.4 * columns + 1.2, (0.26 * len(rows) + 0.9) * lines)
         figure = Figure(figsize=size, layout='constrained')
-        axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        axes = figure.subplots(lines, columns, sharey=True, squeeze=False).ravel()
         heights = np.arange(len(rows))
         for index, (axis, (title, (values, low, high))) in enumerate(
             zip(axes, panels.items(), strict=True)
@@ -76,6 +80,9 @@ def interval_panels(
             axis.scatter(values, heights, s=20, color=faces, edgecolors=colour, zorder=3)
             axis.set_title(title, fontsize=9)
             axis.grid(axis='x', alpha=0.3)
-        axes[0].set_yticks(heights, rows, fontsize=8)
+        for axis in axes[::columns]:
+            axis.set_yticks(heights, rows, fontsize=8)
         axes[0].invert_yaxis()
+        for axis in axes[len(panels) :]:
+            axis.set_axis_off()
         return figure

@@ -190,8 +190,7 @@ def read_run(folder: pathlib.Path) -> FinishedRun:
         )
     subject = study.subject
     settings = flatten_dict(study.config.to_dict(), sep='.')
-    texts = subject.texts.rpartition(' ')[0] or subject.texts
-    found = FinishedRun(folder, subject.model, texts, settings, results, tuple(missing))
+    found = FinishedRun(folder, subject.model, study.corpus, settings, results, tuple(missing))
     study.release()
     return found
 

@@ -110,7 +110,7 @@ def write_report(studies: Sequence[Study], chosen: Sequence[str] | None = None) 
         processes.on_first(lambda: _write(path, every, to_come))
 
     for study in studies:
-        answers = Answers(study, study.subject.texts.rpartition(' ')[0] if several else '')
+        answers = Answers(study, study.corpus if several else '')
         every.append(answers)
         names = applicable(study) if chosen is None else list(chosen)
         check(study, names)

@@ -189,6 +189,11 @@ class Study:
         texts = inputs.text_name(self.config.data, self.config.data.split)
         return Subject(self.model_name, texts, self.task)
 
+    @property
+    def corpus(self) -> str:
+        """The name of the texts without that of their split: 'MRPC' of 'MRPC dev'."""
+        return self.subject.texts.removesuffix(f' {self.config.data.split}').removesuffix(',')
+
     # Model and texts.
 
     @property

@@ -121,9 +121,13 @@ function shade(word, share = 1) {
 
 // One stop of the tab key; arrows move among cells that stand in so many columns.
 function walk(cells, columns, tell) {
+  let tapped = false, last = null;
   cells.forEach((cell, place) => {
     cell.tabIndex = place ? -1 : 0;
     cell.onpointerenter = () => tell(place);
+    // A finger cannot point: its first tap tells, its second one follows the link.
+    cell.onpointerdown = ({pointerType}) => { tapped = pointerType === 'touch' && last !== cell; };
+    cell.onclick = event => { if (tapped) event.preventDefault(); last = cell; };
     cell.onfocus = () => {
       cells.forEach(each => { each.tabIndex = each === cell ? 0 : -1; });
       tell(place);
@@ -548,7 +552,10 @@ function card(address, name) {
   whole.dataset.address = address;
   const explorer = document.querySelector(`.bs-explorer[data-address="${address}"] .detail`);
   if (explorer) explorer.append(whole);
-  else document.getElementById(`${address}heads`)?.parentElement.append(whole);
+  else {
+    document.getElementById(`${address}heads`)?.parentElement.append(whole);
+    whole.scrollIntoView({block: 'nearest'});
+  }
 }
 addEventListener('bs-head', ({target, detail}) => {
   if (detail.head) unfold(target);
@@ -624,7 +631,7 @@ const found = [
 const asked = make('input', {
   type: 'search', placeholder: 'Search: L6-H5, previous token, frames ...', 'aria-label': 'Search this page',
 });
-const answers = make('ul', {hidden: true, 'aria-label': 'Found'});
+const answers = make('ul', {hidden: true, 'aria-label': 'Found'}), MOST = 12;
 asked.oninput = () => {
   const words = asked.value.toLowerCase().split(/\s+/).filter(Boolean);
   // "L6-H1" is not meant by L6-H10 as long as there is an L6-H1.
@@ -632,8 +639,10 @@ asked.oninput = () => {
   const hits = words.length ? found.filter(({text}) =>
     words.every(word => text.toLowerCase().includes(word))) : [];
   hits.sort((a, b) => rank(a) - rank(b));
+  // The same head stands in several grids.
+  const told = new Set(), own = hits.filter(({text, to}) => !told.has(`${to} ${text}`) && told.add(`${to} ${text}`));
   answers.hidden = !words.length;
-  answers.replaceChildren(...hits.slice(0, 12).map(({text, to, within}) =>
+  answers.replaceChildren(...own.slice(0, MOST).map(({text, to, within}) =>
     make('li', {}, make('a', {
       href: to,
       onclick: () => {
@@ -642,6 +651,7 @@ asked.oninput = () => {
       },
     },
       text.length > 160 ? `${text.slice(0, 159)}…` : text))));
+  if (own.length > MOST) answers.append(make('li', {}, `And ${own.length - MOST} more: another word leaves fewer.`));
   if (words.length && !hits.length) answers.append(make('li', {}, 'Nothing on this page.'));
 };
 document.querySelector('.search').onkeydown = event => {
@@ -654,4 +664,18 @@ document.querySelector('.search').onkeydown = event => {
   links[at + step]?.focus();
 };
 document.querySelector('.search').append(asked, answers);
+addEventListener('pointerdown', ({target}) => { if (!target.closest('.search')) answers.hidden = true; });
+asked.onfocus = () => { answers.hidden = !asked.value.trim(); };
+
+// An address that leads nowhere says so.
+const lost = make('p', {className: 'note', role: 'status', hidden: true});
+document.querySelector('.search').after(lost);
+function missed() {
+  const [, address, layer, head] = named().match(/^#(.*?)L(\d+)-H(\d+)$/i) ?? [];
+  const there = [...document.querySelectorAll('.bs-atlas a.head, .heads a')].some(each => each.getAttribute('href') === named());
+  lost.hidden = layer === undefined || there || document.querySelector(`.bs-explorer[data-address="${CSS.escape(address)}"] .detail:not([hidden])`) !== null;
+  lost.textContent = lost.hidden ? '' : `This page has no head ${address}L${layer}-H${head}.`;
+}
+addEventListener('hashchange', missed);
+missed();
 })();
