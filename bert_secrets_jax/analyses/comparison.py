@@ -7,6 +7,7 @@ import collections
 import dataclasses
 import itertools
 import re
+import string
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -193,10 +194,13 @@ class Comparison(Result):
         rows = _ends(self._statistics(by_heads=True), _DRAWN)
         found = {(each.one, each.other, each.statistic): each for each in self.agreements}
         panels, filled = {}, {}
+        # Names of runs are longer than a panel is wide.
+        runs = list(dict.fromkeys(itertools.chain.from_iterable(pairs)))
+        short = dict(zip(runs, string.ascii_uppercase, strict=False))
         for pair in pairs:
             for name in ('overall', 'within'):
                 kind = 'all heads' if name == 'overall' else 'within layers'
-                title = kind if len(pairs) == 1 else f'{pair[0]}\nand {pair[1]}:\n{kind}'
+                title = kind if len(pairs) == 1 else f'{" and ".join(map(short.get, pair))}, {kind}'
                 drawn = [
                     getattr(found[(*pair, row)], name) if (*pair, row) in found else _NONE
                     for row in rows
@@ -208,7 +212,9 @@ class Comparison(Result):
                 _, low, high = panels[title]
                 filled[title] = (low > 0) | (high < 0)
         figure = plots.interval_panels(rows, panels, filled=filled, columns=2)
-        about = '' if len(pairs) > 1 else f' of {pairs[0][0]} and {pairs[0][1]}'
+        about = ' of ' + ' and '.join(pairs[0])
+        if len(pairs) > 1:
+            about = ' of runs (' + ', '.join(f'{short[run]} is {run}' for run in runs) + ')'
         figure.caption = (
             f'Rank correlations{about} over heads, with 95 % intervals; filled where the interval '
             'leaves out zero. Drawn are the statistics that agree most and least within layers.'

@@ -210,8 +210,10 @@ def traced(
     if not all(tuple(each['shape']) == tuple(shape) for each in figure['panels']):
         return None
     places, known = _known(found, heads[1:], figure)
+    # How many columns tell how sure each number is.
+    told = [len(found[at]['beside'][column]) for ((at, _, column), *_) in places]
     panels = [
-        each | {'sets': [_traced(one, places, known) for one in each['sets']]}
+        each | {'sets': [_traced(one, places, known, told) for one in each['sets']]}
         for each in figure['panels']
     ]
     # In one order, whether the figure was drawn now or read again.
@@ -225,14 +227,19 @@ def _in_order(value: Any) -> Any:
 
 
 def _traced(
-    numbers: Mapping[str, Any], places: Sequence[list[tuple[int, int, int]]], known: np.ndarray
+    numbers: Mapping[str, Any],
+    places: Sequence[list[tuple[int, int, int]]],
+    known: np.ndarray,
+    told: Sequence[int],
 ) -> dict[str, Any]:
     values = np.array(numbers['values'], float)
     for times in (1, 100):
         # Both are rounded to five digits, and so is what a mean is of.
         same = np.isclose(times * known, values, rtol=2e-4, atol=1e-9, equal_nan=True).all(axis=1)
         if same.any() and not np.isnan(values).all():
-            return {**numbers, 'rows': places[same.argmax()], 'times': times}
+            # Of frames with the same numbers, that which tells most about them.
+            best = max(np.flatnonzero(same), key=lambda row: told[row])
+            return {**numbers, 'rows': places[best], 'times': times}
     return {**numbers, 'rows': [], 'times': 1}
 
 

@@ -240,8 +240,10 @@ def test_lines_stand_beside_a_map_and_follow_the_pointed_row(visit, pair):
     tab.locator('.bs-explorer .head').nth(1).click()
     tab.check('label:has-text("lines beside the map") input')
     drawn = tab.locator('svg.lines')
-    # Two models and their difference.
+    # Two models and their difference; the weights of all rows, as nobody points at one.
     assert drawn.count() == 3
+    everything = pair.maps['as it is'][0].attentions[0, 1]
+    assert drawn.first.locator('line:not(.off)').count() == (everything >= 0.0195).sum()
     tab.keyboard.press('Tab')
     tab.locator('.maps').focus()
     for key in ('ArrowDown', 'ArrowDown'):
@@ -253,6 +255,10 @@ def test_lines_stand_beside_a_map_and_follow_the_pointed_row(visit, pair):
     opacity = sorted(float(each.get_attribute('opacity')) for each in shown.all())
     assert opacity == pytest.approx(sorted(weights[weights >= 0.0195]), abs=0.003)
     assert drawn.first.locator('text.on').all_text_contents() == ['[CLS]', 'cat']
+    # Those of all again where the pointer has left.
+    tab.locator('.maps').hover()
+    tab.locator('.detail h3').hover()
+    assert drawn.first.locator('line.off').count() == 0
     tab.uncheck('label:has-text("lines beside the map") input')
     assert drawn.count() == 0
 

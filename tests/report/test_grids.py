@@ -480,7 +480,8 @@ def clouds():
             {'first': SCORES, 'second': -SCORES}, shares, label='loss (nats)', across_label='score'
         ),
         'x_alone': plots.head_points(
-            {'one': {'a': shares}}, label='share', published={'b': np.ones(2)}, published_name='book'
+            {'one': {'a': shares}}, label='share', published={'b': np.ones(2)},
+            published_name='book',
         ),
         'x_plane': plots.planes(
             np.stack([SCORES, 2 * SCORES], axis=-1), kinds=kinds, order=['column', 'block', 'none']
@@ -716,6 +717,13 @@ def test_search_finds_heads_and_sentences(visit, tmp_path, parts):
     assert tab.inner_text('.card h3') == 'All numbers of L2-H2'
     tab.fill('.search input', 'nowhere')
     assert tab.locator('.search li').all_inner_texts() == ['Nothing on this page.']
+    # The list covers the page only while it is used.
+    tab.mouse.click(5, 5)
+    assert tab.locator('.search ul').is_hidden()
+    tab.fill('.search input', 'l')
+    tab.fill('.search input', 'l')
+    answers = tab.locator('.search li').all_inner_texts()
+    assert len(answers) <= 13 and len(answers) == len(set(answers))
     tab.keyboard.press('Escape')
     assert tab.locator('.search ul').is_hidden()
 
@@ -842,3 +850,71 @@ def test_figures_are_dark_where_the_page_is(visit, tmp_path, parts, theme, colou
         }"""
     )
     assert red == colour
+
+
+def test_a_finger_is_told_first_and_taken_there_by_its_second_tap(browser, tmp_path, others):
+    (tmp_path / 'page.html').write_text(written(tmp_path, others), 'utf-8')
+    context = browser.new_context(
+        viewport={'width': 390, 'height': 700}, has_touch=True, is_mobile=True
+    )
+    tab = context.new_page()
+    tab.goto((tmp_path / 'page.html').as_uri())
+    unfold(tab)
+    for cell, readout in (
+        (tab.locator('.bs-atlas a.head').nth(1), tab.locator('.bs-atlas output')),
+        (tab.locator('.bs-figure a').nth(4), tab.locator('.bs-figure output').first),
+    ):
+        before = tab.evaluate('location.hash')
+        cell.tap()
+        name = cell.get_attribute('href').removeprefix('#')
+        assert readout.inner_text().startswith(name) and tab.evaluate('location.hash') == before
+        assert readout.bounding_box()['y'] < 700
+        cell.tap()
+        assert tab.evaluate('location.hash') == f'#{name}'
+    context.close()
+
+
+def test_an_address_of_no_head_says_so(visit, tmp_path, parts):
+    page = written(tmp_path, parts)
+    for address, lost in (
+        ('#L2-H2', ''),
+        ('#L9-H9', 'This page has no head L9-H9.'),
+        ('#part1', ''),
+    ):
+        tab = visit(page, address=address)
+        assert tab.locator('.search + p').inner_text() == lost
+    tab.evaluate("location.hash = '#l1-h1'")
+    wait_until(tab, "!document.querySelector('.search + p').hidden")
+    tab.evaluate("location.hash = '#L1-H1'")
+    wait_until(tab, "document.querySelector('.search + p').hidden")
+
+
+def test_the_names_of_sorted_heads_fit_into_narrow_panels(visit, tmp_path):
+    values = {f'panel {at}': np.random.default_rng(at).random((2, 12)) for at in range(4)}
+    frame = pandas.DataFrame(
+        {'disabled': [f'L{row + 1}-H{head + 1}' for row in range(2) for head in range(12)]}
+    ).assign(difference=values['panel 0'].ravel())
+    grid = Picture('x', SVG, 'Shows x.', of_figure(plots.head_grids(values, label='x').numbers))
+    result = Shown({'heads': frame}, (finding('It is L2-H12.'),))
+    marks = np.full((2, 12), 'self', object)
+    does = HeadMarks(
+        title='does',
+        drawn='colour',
+        marks=marks,
+        sentences=marks,
+        strength=np.ones((2, 12)),
+        rank=0,
+    )
+    parts = [Part('atlas', Marked((does,))), Part('x', result).with_pictures([grid])]
+    tab = visit(written(tmp_path, parts))
+    figure = shown_in(tab, 'x')
+    figure.locator('select').select_option('as a grid, the heads of each layer sorted')
+    cut = """all => all.filter(each => {
+      const range = document.createRange(), box = each.getBoundingClientRect();
+      range.selectNodeContents(each);
+      const text = range.getBoundingClientRect();
+      return text.left < box.left - 1 || text.right > box.right + 1
+        || text.top < box.top - 1 || text.bottom > box.bottom + 1;
+    }).map(each => each.textContent)"""
+    assert figure.locator('.panels > div').count() == 4
+    assert figure.locator('.sorted a').evaluate_all(cut) == []
