@@ -98,7 +98,7 @@ def of_effects(
     shape = texts.shape
     change, real = np.reshape(difference, shape), np.reshape(significant, shape)
     marks = np.where(change < 0, NEEDED, BETTER_WITHOUT)
-    sentences = np.char.add(f'Without it, {what}: ', texts.astype(str))
+    sentences = np.char.add(np.char.add(f'Without it, {what}: ', texts.astype(str)), '.')
     return [
         made(
             f'{what} without it', 'ring', np.where(real, marks, ''), sentences, np.abs(change),
