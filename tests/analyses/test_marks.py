@@ -35,7 +35,7 @@ def test_only_significant_effects_are_ringed_and_in_their_direction():
         rank=marks.ONE_MODEL,
     )
     assert found.marks.tolist() == [[marks.NEEDED, marks.BETTER_WITHOUT], ['', '']]
-    assert found.sentences[1, 0] == 'Without it, F1: c'
+    assert found.sentences[1, 0] == 'Without it, F1: c.'
     assert told([found]) == [
         'F1 without it: 1 significantly needed (L1-H1), 1 significantly better without (L1-H2).'
     ]
