@@ -539,6 +539,9 @@ def test_a_point_above_its_layer_tells_the_number_of_the_file(visit, tmp_path, c
     # Where nothing that is drawn was published, no sign is explained.
     alone = tab.locator('figure', has_text='Shows x_alone.')
     assert alone.locator('.dot').count() == 0 and 'book' not in alone.inner_text()
+    # Nobody points at paper.
+    tab.emulate_media(media='print')
+    assert not any(each.is_visible() for each in tab.locator('output').all())
 
 
 def test_a_point_of_a_scatter_tells_both_numbers(visit, tmp_path, clouds):
