@@ -154,6 +154,7 @@ def rewrite(directory, change):
 
 def test_a_decoder_of_its_own(saved):
     """Weights that are no embeddings are kept, there and back, and PyTorch uses them."""
+    pytest.importorskip('torch')
     transformers = pytest.importorskip('transformers')
     model, directory = saved(MASKED_LM, tie_word_embeddings=False)
     assert model.params['lm']['decoder']['embedding'].shape == (60, 24)
