@@ -71,7 +71,7 @@ def interval_panels(
         axes = figure.subplots(lines, columns, sharey=True, squeeze=False).ravel()
         heights = np.arange(len(rows))
         for index, (axis, (title, (values, low, high))) in enumerate(
-            zip(axes, panels.items(), strict=True)
+            zip(axes, panels.items(), strict=False)
         ):
             colour = COLOURS[index % len(COLOURS)]
             axis.axvline(0, color='0.6', linewidth=0.8)

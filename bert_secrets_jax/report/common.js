@@ -29,9 +29,12 @@ function make(tag, properties, ...children) {
   return element;
 }
 
+// The colour [r, g, b] that '#rrggbb' names.
+const channels = colour => [1, 3, 5].map(at => parseInt(colour.slice(at, at + 2), 16));
+
 // 256 colours [r, g, b] between the stops.
 function shades(kind) {
-  const parts = stops(kind).map(stop => [1, 3, 5].map(at => parseInt(stop.slice(at, at + 2), 16)));
+  const parts = stops(kind).map(channels);
   return range(256).map(index => {
     const place = index / 255 * (parts.length - 1);
     const below = Math.min(Math.floor(place), parts.length - 2);

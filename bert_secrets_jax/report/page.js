@@ -95,8 +95,6 @@ function key({low, high, signed, label}) {
 const {fills, patterns, names: marked} = JSON.parse(document.getElementById('marks').textContent);
 const letters = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
 
-const channels = fill => [1, 3, 5].map(at => parseInt(fill.slice(at, at + 2), 16));
-
 function markOf(word) {
   if (!marked.includes(word)) marked.push(word);
   const number = marked.indexOf(word), fill = fills[number % fills.length];
@@ -199,8 +197,8 @@ function strip({title, values, ends, published = [], low, high, tell, sorted = f
   return strip;
 }
 
-// Heads as points [{head, place, across, up, colour, mark, said}]; lines at some
-// heights [{className, from, to, up}].
+// Heads as points [{head, place, across, up, colour, mark, said}], lines at some heights
+// [{className, from, to, height, colour}], and dots at what was published [{right, height}].
 function cloud({points, lines, marks, across, up, ticks, nameOf, linkOf, title, heads, tell}) {
   const share = (value, {low, high}) => 100 * (value - low) / (high - low || 1);
   const drawn = points.filter(point => point.across !== null && point.up !== null);
@@ -443,7 +441,7 @@ const DRAWINGS = {
     // Where several numbers of a head stand above its layer, they stand beside each other.
     const shift = (set, count) => 0.6 / count * (set - (count - 1) / 2);
     const meanOf = values => values.reduce((sum, value) => sum + value, 0) / values.length;
-    const told = ({across, sets, kinds}, at) => {
+    const numbersOf = ({across, sets, kinds}, at) => {
       const head = at % (layers * heads), one = sets[Math.floor(at / (layers * heads))];
       const height = label ? [`${one.of || label} ${shown(one.values[head])}`, ...beside(one, head)] : [];
       return [...kinds.length ? [kinds[head]] : [], ...placed && label ? [`${word} ${shown(across[head])}`] : [], ...height];
@@ -463,7 +461,7 @@ const DRAWINGS = {
         const rightOf = (set, head) => placed ? places[head] : layerOf(head) + shift(set, count);
         const points = sets.flatMap(({of, values}, set) => values.map((value, head) => ({
           head, place: set * layers * heads + head, across: rightOf(set, head), up: value, colour: colourOf(of, head, kinds[head]),
-          mark: kinds.length ? markOf(kinds[head]) : undefined, said: told(panel, set * layers * heads + head).join(', '),
+          mark: kinds.length ? markOf(kinds[head]) : undefined, said: numbersOf(panel, set * layers * heads + head).join(', '),
         })));
         const width = 0.6 / count, means = placed ? [] : sets.flatMap(({of, values}, set) => range(layers).map(layer => ({
           className: 'mean', height: meanOf(values.slice(layer * heads, (layer + 1) * heads)), colour: several ? tint(of) : null,
@@ -480,7 +478,7 @@ const DRAWINGS = {
             across: !label ? [] : placed ? ticksOf(places, across).map(value => [value, brief(value)]) : everyLayer(layers).map((name, at) => [at + 1, name])},
         });
       },
-      said: (panel, at) => [nameAt(grid, at % (layers * heads)), panel.title, told(panel, at)],
+      said: (panel, at) => [nameAt(grid, at % (layers * heads)), panel.title, numbersOf(panel, at)],
       columns: panels.flatMap(({title, sets, kinds}) => [...kinds.length ? ['kind'] : [], ...placed && label ? [`${title}: ${word}`] : [],
         ...label ? sets.map(({of}) => panels.length > 1 && !placed ? `${title}: ${of || label}` : of || label) : []]),
       numbers: head => panels.flatMap(({across, sets, kinds}) => [...kinds.length ? [kinds[head]] : [],
@@ -640,7 +638,7 @@ asked.oninput = () => {
     words.every(word => text.toLowerCase().includes(word))) : [];
   hits.sort((a, b) => rank(a) - rank(b));
   // The same head stands in several grids.
-  const told = new Set(), own = hits.filter(({text, to}) => !told.has(`${to} ${text}`) && told.add(`${to} ${text}`));
+  const own = [...new Map(hits.map(hit => [`${hit.to} ${hit.text}`, hit])).values()];
   answers.hidden = !words.length;
   answers.replaceChildren(...own.slice(0, MOST).map(({text, to, within}) =>
     make('li', {}, make('a', {
