@@ -81,6 +81,7 @@ def sweep_examples(
         max_length=max_length,
         tokens_per_batch=tokens_of_batch(descent, tokens_per_batch),
         batch_multiple=descent.devices,
+        passes=descent.passes,
     )
     descent = descent.replacing(pretrained, batches, donor_seed=donor_seed, mesh=mesh)
     logits = sweep_all(pretrained, batches, descent, folder=folder)

@@ -49,6 +49,10 @@ from bert_secrets_jax.model.encoder import kinds_of_layers, scope_of
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 
 
+# A mask of a single head costs about this share of a pass (docs/trust.md).
+_PASSES_OF_A_MASK = 0.4
+
+
 @dataclasses.dataclass(frozen=True)
 class Swept:
     """The logits of a model under every mask.
@@ -348,6 +352,11 @@ class Descent:
         config = self.setting.config
         reads_first = config.head == SEQUENCES and config.classifier_pooling == 'cls'
         return len(self.layers) - reads_first
+
+    @property
+    def passes(self) -> float:
+        """The number of passes over the whole model that take about as long."""
+        return max(_PASSES_OF_A_MASK * len(self.masks), 1)
 
     @property
     def lacks_replacement(self) -> bool:

@@ -37,8 +37,9 @@ _SPACES = np.array([chr(code).isspace() for code in range(0x3002)])
 BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 # Chosen lengths are multiples of this, which vectors of all devices take well.
 _LENGTH_STEP = 4
-# What compiling for one more length costs, in tokens: so many of padding, or this share of all.
-_TOKENS_OF_A_LENGTH = 512
+# The programs of one more length take as long to compile as one pass over so many tokens takes to
+# run (measured with all statistics on two cores). A length never saves less than this share of all.
+_TOKENS_OF_A_LENGTH = 8192
 _SHARE_OF_A_LENGTH = 1 / 64
 
 
@@ -594,29 +595,31 @@ def padded_lengths(
     buckets: Sequence[int] | None,
     max_length: int,
     lengths: Int[np.ndarray, ' E'] | None = None,
+    *,
+    passes: float = 1,
 ) -> np.ndarray:
     """Return the lengths to which batches are padded, in ascending order, up to `max_length`.
 
     Args:
       buckets: The wanted lengths. Those from `max_length` on are left out. None takes those that
-        fit the examples best: a further length counts as much as the padding that it must save.
+        take the least time: a further length must save more padding than its compilation costs.
       max_length: The greatest number of tokens, which is always the last length.
       lengths: The lengths of the examples, at most `max_length`, or the greatest lengths of groups
         of examples that are padded together; not needed where the lengths are given.
+      passes: The number of passes over the examples that the compilations serve.
     """
     if buckets is None:
-        buckets = _fitted_lengths(
-            np.minimum(-(-lengths // _LENGTH_STEP) * _LENGTH_STEP, max_length)
-        )
+        rounded = np.minimum(-(-lengths // _LENGTH_STEP) * _LENGTH_STEP, max_length)
+        buckets = _fitted_lengths(rounded, passes)
     return np.array([*sorted(edge for edge in buckets if edge < max_length), max_length])
 
 
-def _fitted_lengths(lengths: Int[np.ndarray, ' E']) -> list[int]:
-    """Return those of the lengths that give the least tokens and compilations together."""
+def _fitted_lengths(lengths: Int[np.ndarray, ' E'], passes: float) -> list[int]:
+    """Return those of the lengths that take the least time, computing and compiling together."""
     edges, counts = np.unique(lengths, return_counts=True)
     # Costs of all examples up to each length, by the best choice of lengths (dynamic programming).
     until = np.concatenate([[0], np.cumsum(counts)])
-    price = max(_TOKENS_OF_A_LENGTH, _SHARE_OF_A_LENGTH * lengths.sum())
+    price = max(_TOKENS_OF_A_LENGTH / passes, _SHARE_OF_A_LENGTH * lengths.sum())
     costs, came_from = np.zeros(len(until)), np.zeros(len(until), int)
     for end in range(1, len(until)):
         ways = costs[:end] + (until[end] - until[:end]) * edges[end - 1] + price
@@ -639,6 +642,7 @@ def encode(
     buckets: Sequence[int] | None = None,
     fewest: int = 32,
     batch_multiple: int = 1,
+    passes: float = 1,
 ) -> list[Batch]:
     """Tokenise texts and group them into batches by length, the short ones first.
 
@@ -655,11 +659,13 @@ def encode(
         log line says how many were.
       tokens_per_batch: The greatest number of rows times padded length. On a CPU, small batches
         stay in its cache.
-      buckets: The padded lengths. Those above `max_length` are not used. None chooses few lengths
-        that fit these texts: with little padding, at the price of what is compiled.
+      buckets: The padded lengths. Those above `max_length` are not used. None chooses lengths that
+        take the least time in all: each saves more padding than its compilation costs.
       fewest: The least number of examples for which one of the given lengths is compiled. Fewer
         are padded to the next length that occurs.
       batch_multiple: The number of rows is a multiple of this, such as the number of devices.
+      passes: The number of passes that will be made over the batches, such as .4 for each mask of a
+        sweep. Many passes are worth more lengths.
 
     Raises:
       TypeError: The texts or the tokenizer are something else.
@@ -682,6 +688,7 @@ def encode(
         buckets=buckets,
         fewest=fewest,
         batch_multiple=batch_multiple,
+        passes=passes,
     )
 
 
@@ -693,14 +700,15 @@ def bucket(
     buckets: Sequence[int] | None = None,
     fewest: int = 32,
     batch_multiple: int = 1,
+    passes: float = 1,
 ) -> list[Batch]:
     """Group tokenised examples into batches, as `encode` does.
 
     Args:
       encoded: The tokenised examples, cut to at most `max_length`.
-      max_length, tokens_per_batch, buckets, fewest, batch_multiple: As in `encode`.
+      max_length, tokens_per_batch, buckets, fewest, batch_multiple, passes: As in `encode`.
     """
-    edges = padded_lengths(buckets, max_length, encoded.lengths)
+    edges = padded_lengths(buckets, max_length, encoded.lengths, passes=passes)
     padded = edges[np.searchsorted(edges, encoded.lengths)]
     if buckets is not None:
         for length, longer in itertools.pairwise(np.unique(padded)):

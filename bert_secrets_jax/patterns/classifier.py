@@ -295,7 +295,10 @@ def pattern_change(
     chosen = tuple(map((*CLASSES, UNLIKE, CHANGED).index, parts))
 
     def statistic(attentions: Maps, others: Maps, marks: Marks) -> Result:
-        before, after = (_values(classifier, maps, marks) for maps in (attentions, others))
+        # One after the other, so that the features of maps are compiled once for both models.
+        before, after = jax.lax.map(
+            lambda maps: _values(classifier, maps, marks), jnp.stack([attentions, others])
+        )
         changed = 1 - jnp.einsum('LNC,LNC->LN', before[..., :-1], after[..., :-1])
         return _take(jnp.concatenate([after, changed[..., None]], axis=-1), chosen), jnp.ones(())
 

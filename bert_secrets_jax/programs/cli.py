@@ -163,7 +163,8 @@ def _parser() -> argparse.ArgumentParser:
                         'continues (default: results)')  # fmt: skip
     parser.add_argument('--config', default=None, help="settings to begin with: 'quickstart', "
                         "'paper:mrpc,rte', 'base', with or without ':smoke'")  # fmt: skip
-    parser.add_argument('--sections', help='for report: only these, with commas between them')
+    parser.add_argument('--sections', help="for report: these, with commas between them, or 'all'; "
+                        'default: what the paper asks, in minutes')  # fmt: skip
     parser.add_argument('--shipped', action='store_true', help='for annotate: the maps that ship')
     parser.add_argument('--port', type=int, default=0, help='for annotate and serve: of the page')
     parser.add_argument('--distributed', action='store_true', help=launch.DISTRIBUTED)

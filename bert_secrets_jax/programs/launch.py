@@ -126,7 +126,11 @@ def launch_section(name: str) -> None:
 
 def launch_report() -> None:
     """Launch the program that answers all sections, or those of `--sections`."""
-    flags.DEFINE_list('sections', None, 'Sections of the page, such as maps,claims; default: all.')
+    flags.DEFINE_list(
+        'sections',
+        None,
+        "Sections of the page, such as maps,claims, or 'all'; default: the paper's.",
+    )
     _launch(lambda studies: _answer(studies, flags.FLAGS.sections))
 
 

@@ -16,7 +16,7 @@ from bert_secrets_jax.brief import summary
 from bert_secrets_jax.files import read_json, write_text
 from bert_secrets_jax.programs.lines import Lines, Names, lines_of
 from bert_secrets_jax.programs.outputs import read_part, remove_parts, write_part
-from bert_secrets_jax.programs.sections import FILES, SECTIONS, applicable, check, watch
+from bert_secrets_jax.programs.sections import FILES, SECTIONS, chosen_of, watch
 from bert_secrets_jax.programs.study import MENDABLE, Study
 from bert_secrets_jax.report.page import Part, write_page
 from bert_secrets_jax.runs.result import Result
@@ -91,7 +91,7 @@ def write_report(studies: Sequence[Study], chosen: Sequence[str] | None = None) 
 
     Args:
       studies: One study, or one for each task.
-      chosen: The names of the sections; None takes all for which the studies have the inputs.
+      chosen: The names of the sections, as in `sections.chosen_of`.
 
     Returns:
       The answers of each study.
@@ -112,8 +112,7 @@ def write_report(studies: Sequence[Study], chosen: Sequence[str] | None = None) 
     for study in studies:
         answers = Answers(study, study.corpus if several else '')
         every.append(answers)
-        names = applicable(study) if chosen is None else list(chosen)
-        check(study, names)
+        names = chosen_of(study, chosen)
         if _read_inputs(answers, path.parent, failures, alone=not several):
             _answer(answers, names, write, failures)
         # What one task loads is gone when the next one begins.

@@ -6,8 +6,8 @@ An analysis is added to reports and to the command line by one entry in `SECTION
 import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import ClassVar, Literal
 
 from absl import logging
 
@@ -217,21 +217,52 @@ class Section:
       compares: A function that returns the statistics of that model and a fine-tuned one together.
         One pass measures those of all sections.
       needs: A function that names the input which the study lacks; empty if it has everything.
+      asked: When a report has the section: 'always', with 'all' sections, or only by its 'name'.
     """
 
     answer: Callable[[Study, Sequence[Result]], Result]
     wants: Callable[[Study], Iterable[Described]] = _wants_nothing
     compares: Callable[[Study], Iterable[Described]] = _wants_nothing
     needs: Callable[[Study], str] = _needs_nothing
+    asked: Literal['always', 'all', 'name'] = 'always'
 
 
-def applicable(study: Study) -> list[str]:
-    """Return the names of the sections of a report whose inputs the study has."""
+# In the place of names of sections: all but those that take hours.
+ALL = 'all'
+
+
+def applicable(study: Study, asked: Collection[str] = ('always', 'all')) -> list[str]:
+    """Return the names of the sections of a report whose inputs the study has.
+
+    Args:
+      study: The study.
+      asked: When they are in a report, as in `Section`.
+    """
     return [
         name
         for name, section in SECTIONS.items()
-        if name not in ONLY_ON_REQUEST and not section.needs(study)
+        if section.asked in asked and not section.needs(study)
     ]
+
+
+def chosen_of(study: Study, names: Sequence[str] | None) -> list[str]:
+    """Return the names of the sections that somebody asked for.
+
+    Args:
+      study: The study.
+      names: The names; ['all'] takes all for which the study has the inputs, but not those that
+        take hours. None takes those that answer the questions of the paper.
+
+    Raises:
+      ValueError: A section is unknown, none is given, or the study lacks something that it needs.
+    """
+    if names is None:
+        return applicable(study, ('always',))
+    names = list(names)
+    if names == [ALL]:
+        return applicable(study)
+    check(study, names)
+    return names
 
 
 def check(study: Study, names: Iterable[str]) -> None:
@@ -247,7 +278,8 @@ def check(study: Study, names: Iterable[str]) -> None:
     names = list(names)
     unknown = [name for name in names if name not in SECTIONS]
     if unknown or not names:
-        raise ValueError(f'Sections are {", ".join(SECTIONS)}, not {", ".join(unknown) or "none"}.')
+        known = ', '.join(SECTIONS)
+        raise ValueError(f'Sections are {known}, or {ALL}, not {", ".join(unknown) or "none"}.')
     for name in names:
         missing = SECTIONS[name].needs(study)
         if missing:
@@ -1004,7 +1036,8 @@ def _cls_wants(study: Study) -> list[Described]:
 
 
 # In the order in which they run, those that take seconds first. Claims are about the results of the
-# others, and stand first in the report.
+# others, and stand first in the report. By name alone: pairs of all heads take a day, and what
+# replacements, subnetworks and gates train takes minutes to hours.
 SECTIONS: Mapping[str, Section] = {
     'special_tokens': Section(_special_tokens, _special_wants),
     'relations': Section(_relations, _relation_wants, needs=_needs_words),
@@ -1019,26 +1052,24 @@ SECTIONS: Mapping[str, Section] = {
     'look_at': Section(_look_at, _look_at_wants),
     'cluster': Section(_clusters, _cluster_wants),
     'syntax_heads': Section(_syntax_heads, needs=_needs_trees),
-    'probe': Section(_probe, needs=_needs_trees),
-    'masked_lm': Section(_masked_lm, needs=_needs_masked_lm),
-    'outliers': Section(_outliers, needs=_needs_output_norm),
+    'probe': Section(_probe, needs=_needs_trees, asked='all'),
+    'masked_lm': Section(_masked_lm, needs=_needs_masked_lm, asked='all'),
+    'outliers': Section(_outliers, needs=_needs_output_norm, asked='all'),
     'ablate': Section(_ablation, needs=_needs_classifier),
     'ablate_seeds': Section(_ablation_over_seeds, needs=_needs_seeds),
-    'interactions': Section(_interactions, needs=_needs_classifier),
-    'importance': Section(_importance, needs=_needs_both),
-    'prune': Section(_prune, needs=_needs_both),
-    'replacements': Section(_replacements, needs=_needs_both),
-    'subnetworks': Section(_subnetworks, needs=_needs_own_layers),
-    'gates': Section(_gates, needs=_needs_both),
-    'contributions': Section(_contributions, _contributions_wants),
-    'attribution': Section(_attribution, needs=_needs_classifier),
-    'roles': Section(_roles),
+    'interactions': Section(_interactions, needs=_needs_classifier, asked='name'),
+    'importance': Section(_importance, needs=_needs_both, asked='all'),
+    'prune': Section(_prune, needs=_needs_both, asked='all'),
+    'replacements': Section(_replacements, needs=_needs_both, asked='name'),
+    'subnetworks': Section(_subnetworks, needs=_needs_own_layers, asked='name'),
+    'gates': Section(_gates, needs=_needs_both, asked='name'),
+    'contributions': Section(_contributions, _contributions_wants, asked='all'),
+    'attribution': Section(_attribution, needs=_needs_classifier, asked='all'),
+    'roles': Section(_roles, asked='all'),
     # Shows the findings of the others for each head.
     'maps': Section(_example_maps, _telling),
     'claims': Section(_claims),
 }
-# Pairs of all heads take a day, and what these train takes minutes to hours.
-ONLY_ON_REQUEST = ('interactions', 'replacements', 'subnetworks', 'gates')
 # The beginning of the names of a section's files, if it is not the name of the section.
 FILES = {
     'cluster': 'clusters',

@@ -565,7 +565,12 @@ class Study:
         if titles:
             keys |= self._keys_of_links()
         if not self.run.read_only:
+            classified = any(each.classifier is not None for each in described)
             for each, key in self._of_others(self.wanted):
+                # Classes of patterns take longer to compile than all else, and have a pass of
+                # their own: the first picture does not wait for them.
+                if (each.classifier is not None) != classified:
+                    continue
                 statistics[each.name] = each
                 keys[each.name] = key
                 if each.relations:
