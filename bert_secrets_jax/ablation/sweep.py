@@ -48,7 +48,6 @@ from bert_secrets_jax.model.config import MASKED_LM, SEQUENCES, BertConfig
 from bert_secrets_jax.model.encoder import kinds_of_layers, scope_of
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 
-
 # A mask of a single head costs about this share of a pass (docs/trust.md).
 _PASSES_OF_A_MASK = 0.4
 

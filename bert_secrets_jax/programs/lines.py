@@ -82,7 +82,7 @@ def lines_of(study: Study, section: str, result: Result, answered: Collection[st
     call = _call(writer, section)
     python = f'{section} = {call}' if call else ''
     sections = list(dict.fromkeys([*writer.others, section]))
-    return Lines(python, _command(study.config, sections, writer.read), writer.names)
+    return Lines(python, command(study.config, sections, writer.read), writer.names)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -557,13 +557,15 @@ def _maps(w: _Writer) -> str:
     return w.analysis('example_maps', 'pretrained', 'texts', **given, **w.length)
 
 
-def _command(config: ConfigDict, sections: Sequence[str], read: Collection[str]) -> str:
+def command(
+    config: ConfigDict, sections: Sequence[str], read: Collection[str] | None = None
+) -> str:
     """Return the shortest command that answers sections with these settings.
 
     Args:
       config: All settings.
       sections: The names of the sections.
-      read: The names of the settings that matter to them.
+      read: The names of the settings that matter to them; None is all.
     """
     program = ['report', f'--sections={",".join(sections)}'] if len(sections) > 1 else sections
     own = flatten_dict(config.to_dict(), sep='.')
@@ -574,7 +576,7 @@ def _command(config: ConfigDict, sections: Sequence[str], read: Collection[str])
         words += [
             f'--set={name}={own[name]}'
             for name in own
-            if name in read and name != 'model.name' and name not in _OF_NO_MATTER
+            if (read is None or name in read) and name != 'model.name' and name not in _OF_NO_MATTER
             if _plain(own[name]) != _plain(usual[name])
         ]
         commands.append(words)

@@ -14,11 +14,13 @@ from bert_secrets_jax import processes
 from bert_secrets_jax.analyses.comparison import comparison
 from bert_secrets_jax.brief import summary
 from bert_secrets_jax.files import read_json, write_text
-from bert_secrets_jax.programs.lines import Lines, Names, lines_of
+from bert_secrets_jax.programs.cli import programs
+from bert_secrets_jax.programs.costs import Pace, costs_of, in_words, machine, pace_of
+from bert_secrets_jax.programs.lines import Lines, Names, command, lines_of, quoted
 from bert_secrets_jax.programs.outputs import read_part, remove_parts, write_part
-from bert_secrets_jax.programs.sections import FILES, SECTIONS, chosen_of, watch
+from bert_secrets_jax.programs.sections import FILES, SECTIONS, applicable, chosen_of, watch
 from bert_secrets_jax.programs.study import MENDABLE, Study
-from bert_secrets_jax.report.page import Part, write_page
+from bert_secrets_jax.report.page import Offer, Part, write_page
 from bert_secrets_jax.runs.result import Result
 
 # These sections are about the results of the others. So they come last, and are made again
@@ -39,6 +41,7 @@ class Answers:
       parts: The part of the page for each section, by the name of the section.
       used: The names of the kept files that each result was made from, by the name of the section.
       lines: What makes each result again, by the name of the section.
+      offers: The sections that are not computed, with what they cost.
     """
 
     study: Study
@@ -46,6 +49,7 @@ class Answers:
     parts: dict[str, Part] = dataclasses.field(default_factory=dict)
     used: dict[str, set[str]] = dataclasses.field(default_factory=dict)
     lines: dict[str, Lines] = dataclasses.field(default_factory=dict)
+    offers: list[Offer] = dataclasses.field(default_factory=list)
 
     @property
     def results(self) -> list[Result]:
@@ -166,6 +170,7 @@ def _answer(
     pending += [name for name in LAST if name in names and name not in pending]
     pending.sort(key=list(SECTIONS).index)
     watch(study, names)
+    _tell_costs(answers, [name for name in pending if name not in LAST])
     for number, name in enumerate(pending, 1):
         write(pending[number - 1 :])
         logging.info('Section %d of %d: %s%s', number, len(pending), _lead(answers.group), name)
@@ -182,6 +187,35 @@ def _answer(
             watch(study, pending[number:])
     # What was computed for these may be all that another section needs, such as a fine-tuning.
     _read_finished(answers)
+
+
+def _tell_costs(answers: Answers, pending: Sequence[str]) -> None:
+    """Log what will be computed and how long it takes, and note the price of what will not be."""
+    study = answers.study
+
+    def pace() -> Pace:
+        return study.run.keep(
+            'pace', Pace, {'weights': study.input('weights'), **machine()}, lambda: pace_of(study)
+        )
+
+    try:
+        wanted = {part: cost for name in pending for part, cost in costs_of(study, name).items()}
+        if wanted:
+            seconds = pace().seconds(wanted.values())
+            logging.info(
+                '%sTo compute: %s. About %s on this machine.',
+                _lead(answers.group), ', '.join(pending), in_words(seconds),
+            )  # fmt: skip
+        for name in applicable(study, ('always', 'all', 'name')):
+            if name in answers.parts or name in pending or name in LAST:
+                continue
+            parts = costs_of(study, name)
+            seconds = pace().seconds(cost for part, cost in parts.items() if part not in wanted)
+            line = f'{command(study.config, [name])} {quoted(f"--out={study.folder}")}'
+            answers.offers.append(Offer(name, programs()[name], in_words(seconds), line))
+    except MENDABLE as error:
+        # The section that meets it will say so.
+        logging.debug('Costs are not known: %s', error)
 
 
 def _read_finished(answers: Answers) -> None:
@@ -259,6 +293,7 @@ def _write(path: pathlib.Path, every: Sequence[Answers], to_come: Sequence[str])
         parts=[*tasks, *parts],
         details=details,
         to_come=to_come,
+        offers=[offer for answers in every for offer in answers.offers],
     )
 
 

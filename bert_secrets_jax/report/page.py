@@ -119,6 +119,23 @@ class Part:
         return f'{self.group}: {title}' if self.group else title
 
 
+@dataclasses.dataclass(frozen=True)
+class Offer:
+    """A part that is not computed, and what it would cost.
+
+    Attributes:
+      name: The name of the part.
+      what: What it answers.
+      price: How long it takes, in words.
+      command: The command that adds it to the page.
+    """
+
+    name: str
+    what: str
+    price: str
+    command: str
+
+
 def write_page(
     path: pathlib.Path,
     *,
@@ -127,6 +144,7 @@ def write_page(
     parts: Sequence[Part],
     details: Mapping[str, Mapping[str, Any]],
     to_come: Sequence[str] = (),
+    offers: Sequence[Offer] = (),
 ) -> None:
     """Write the page.
 
@@ -137,6 +155,7 @@ def write_page(
       parts: The parts, in the order of the page.
       details: The settings or versions under each heading at the end of the page, by name.
       to_come: The names of the parts that are still being computed.
+      offers: The parts that are not computed.
     """
     warnings = [
         (part.group, finding.sentence)
@@ -158,6 +177,7 @@ def write_page(
         lead=lead,
         warnings=warnings,
         to_come=list(to_come),
+        offers=offers,
         atlases=_atlases(groups, drawn),
         marks={'fills': FILLS, 'patterns': PATTERNS, 'names': list(drawn.fills)},
         sections=[

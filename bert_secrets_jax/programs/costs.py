@@ -1,0 +1,290 @@
+"""How long sections take: stated in work, and told in the seconds of this machine.
+
+The work of a section is the tokens that go through the model, the programs that are compiled, and
+seconds of the host for drawing and the like. The weights below were fitted to the sections of
+`python -m benchmarks.report`, whose table also has the seconds that were said.
+"""
+
+import dataclasses
+import os
+import platform
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from bert_secrets_jax import processes
+from bert_secrets_jax.data.encoding import bucket, tokenize
+from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.finetune.outcome import OUTCOME
+from bert_secrets_jax.measure.stream import learned_maps
+from bert_secrets_jax.model.config import BertConfig
+from bert_secrets_jax.programs.study import Study
+
+# A step of training in passes over its examples: forward, backward, and the optimiser.
+_TRAINED = 5.0
+# A mask that leaves out one head, in passes (`ablation.sweep`), and one that leaves out many.
+_HEAD, _MANY = 0.4, 0.9
+# Counted where an estimate must not read every text to be made.
+_SAMPLE = 200
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """The work of a part of a section, which several sections may share.
+
+    Attributes:
+      tokens: The tokens that go through all layers, once forward.
+      programs: The number of programs that are compiled, in units of a forward pass with maps.
+      seconds: The seconds that no model computes: annotation, resampling, drawing.
+    """
+
+    tokens: float = 0.0
+    programs: float = 0.0
+    seconds: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Pace:
+    """How fast this machine runs a model.
+
+    Attributes:
+      token: The seconds of a token through all layers, forward, in a full batch.
+      program: The seconds in which a forward pass with maps is traced and compiled.
+      host: How many times as long as on the machine of the benchmarks other work takes.
+    """
+
+    token: float
+    program: float
+    host: float
+
+    def seconds(self, costs: Iterable[Cost]) -> float:
+        """Return about how long some work takes."""
+        return sum(
+            each.tokens * self.token + each.programs * self.program + each.seconds * self.host
+            for each in costs
+        )
+
+
+# On the machine to which the seconds of the host were fitted.
+_PROGRAM_THERE = 0.9
+
+
+def pace_of(study: Study) -> Pace:
+    """Measure how fast the model of a study runs here, on one batch of its texts."""
+    model = study.pretrained
+    encoded = tokenize(model.tokenizer, _some(study.texts), max_length=study.settings.max_length)
+    batch = bucket(encoded, **study.settings.bucketing)[0]
+
+    def pass_over(params, batch):
+        return learned_maps(model.bert, params, batch).sum(axis=(-2, -1))
+
+    batch = jax.device_put(dataclasses.replace(batch, marks={}))
+    start = time.perf_counter()
+    # A program that was kept from an earlier run says nothing of how long others take.
+    compiled = jax.jit(pass_over).lower(model.params, batch).compile()
+    program = time.perf_counter() - start
+    jax.block_until_ready(compiled(model.params, batch))
+    start = time.perf_counter()
+    jax.block_until_ready(compiled(model.params, batch))
+    token = (time.perf_counter() - start) / np.size(batch.input_ids)
+    return Pace(token, program, program / _PROGRAM_THERE)
+
+
+def machine() -> dict[str, Any]:
+    """Return by which names a machine is known whose pace was measured."""
+    return {'host': platform.node(), 'devices': str(jax.devices()), 'cores': os.cpu_count()}
+
+
+def in_words(seconds: float) -> str:
+    """Return a duration as a person says it.
+
+    >>> in_words(8), in_words(228), in_words(40000)
+    ('10 s', '4 min', '11 h')
+    """
+    if seconds < 55:
+        return f'{max(round(seconds / 5) * 5, 5)} s'
+    return f'{max(round(seconds / 60), 1)} min' if seconds < 5400 else f'{round(seconds / 3600)} h'
+
+
+def costs_of(study: Study, section: str) -> dict[str, Cost]:
+    """Return the parts of the work of a section, by names that sections share.
+
+    Args:
+      study: The study.
+      section: The name of the section.
+    """
+    return COSTS[section](study)
+
+
+def _some(examples: list[Example]) -> list[Example]:
+    return examples[:: max(len(examples) // _SAMPLE, 1)]
+
+
+def _tokens(study: Study, examples: list[Example]) -> float:
+    """Return about how many tokens one pass over examples computes, with padding."""
+
+    def measured() -> float:
+        tokenizer, length = study.pretrained.tokenizer, study.settings.max_length
+        lengths = tokenize(tokenizer, _some(examples), max_length=length).lengths
+        return float(lengths.mean() + lengths.max()) / 2
+
+    return len(examples) * study.once(('tokens', id(examples)), measured)
+
+
+def _texts(study: Study, passes: float, programs: float, seconds: float = 0.0) -> Cost:
+    return Cost(passes * _tokens(study, study.texts), programs, seconds)
+
+
+def _heads(config: BertConfig) -> int:
+    return config.num_hidden_layers * config.num_attention_heads
+
+
+def _one_pass(study: Study) -> dict[str, Cost]:
+    """The pass over the model as it is, which all sections share."""
+    return {'first pass': _texts(study, 2.6, 6, 5)}
+
+
+def _compared(study: Study) -> dict[str, Cost]:
+    """The pass over the model and each fine-tuned one, which all sections share."""
+    if not study.has_training:
+        return {}
+    return _finetuned(study) | {'second pass': _texts(study, 4 * len(study.seeds), 12, 3)}
+
+
+def _finetuned(study: Study) -> dict[str, Cost]:
+    """Fine-tuning, unless it is done or the model is ablated as it is."""
+    folder = study.finetuning_folder('pretrained')
+    if not study.has_training or processes.exists(folder / OUTCOME):
+        return {}
+    train, starts = study.config.train, study.config.train.starts
+    dev = [getattr(each, 'example', each) for each in study.dev]
+    runs = len(study.seeds) * len(starts)
+    seen = [getattr(each, 'example', each) for each in study.train]
+    tokens = _TRAINED * train.epochs * _tokens(study, seen)
+    tokens += (train.epochs + 1) * _tokens(study, dev)
+    return {'fine-tuning': Cost(runs * tokens, 10, 8)}
+
+
+def _swept(study: Study, seeds: int) -> dict[str, Cost]:
+    config, passes = study.pretrained.config, 0.0
+    for name in study.config.ablation.sets:
+        layers, heads = config.num_hidden_layers, _heads(config)
+        of_set = {'heads': _HEAD * heads, 'layers': _MANY * layers, 'one_head_left': _HEAD * heads}
+        passes += of_set.get(name, 0.0)
+    tokens = passes * seeds * _tokens(study, study.ablated_texts)
+    return _ablated(study) | {f'sweeps of {seeds}': Cost(tokens, 10, 5)}
+
+
+def _ablated(study: Study) -> dict[str, Cost]:
+    return _finetuned(study) if study.config.ablation.checkpoint == 'finetuned' else {}
+
+
+def _scored(study: Study) -> dict[str, Cost]:
+    """The scores of heads, by gradient, confidence and relevance, and without each head."""
+    heads = _heads(study.pretrained.config)
+    permutations = study.config.importance.permutations
+    passes = 24 + heads * (_HEAD + _MANY * permutations)
+    tokens = passes * _tokens(study, study.measured_texts)
+    return _ablated(study) | {'scores of heads': Cost(tokens, 30, 5)}
+
+
+def _importance(study: Study) -> dict[str, Cost]:
+    tokens = _HEAD * _heads(study.pretrained.config) * _tokens(study, study.ablated_texts)
+    return _scored(study) | {'without each head': Cost(tokens, 4, 3)}
+
+
+def _pruned(study: Study) -> dict[str, Cost]:
+    # Eleven numbers of heads (`pruning.steps.SHARES`), in five orders that are scored twice.
+    orders, steps = 5, 11
+    seeds = max(len(study.ablated_seeds), 1)
+    here = _MANY * steps * (orders + study.config.prune.draws) * _tokens(study, study.ablated_texts)
+    there = (_MANY * orders + 5) * steps * _tokens(study, study.measured_texts)
+    return _scored(study) | {'pruning': Cost(seeds * (here + there), 30, 15)}
+
+
+def _outliers(study: Study) -> dict[str, Cost]:
+    sets = study.config.outliers.draws + 5
+    count = study.config.outliers.max_examples or len(study.texts)
+    share = min(count / len(study.texts), 1)
+    return {'dimensions': _texts(study, 2 * sets * share, 4, 3)}
+
+
+def _masked_lm(study: Study) -> dict[str, Cost]:
+    config = study.pretrained.config
+    masks = _HEAD * _heads(config) + _MANY * config.num_hidden_layers
+    return {'masked LM': _texts(study, masks * (1 + study.has_training), 12, 5)}
+
+
+def _attributed(study: Study) -> dict[str, Cost]:
+    count = study.config.attribution.max_examples or len(study.ablated_texts)
+    share = min(count / len(study.ablated_texts), 1)
+    tokens = share * _tokens(study, study.ablated_texts)
+    # Each token is deleted once in the order of each method.
+    length = _tokens(study, study.ablated_texts) / len(study.ablated_texts)
+    return _ablated(study) | {'scores of tokens': Cost(tokens * 10 * length, 30, 8)}
+
+
+def _of_pairs(study: Study) -> dict[str, Cost]:
+    heads = _heads(study.pretrained.config)
+    pairs = heads * (heads - 1) / 2
+    tokens = _MANY * pairs * _tokens(study, study.ablated_texts)
+    return _ablated(study) | {'pairs of heads': Cost(tokens, 10, 10)}
+
+
+def _replaced(study: Study) -> dict[str, Cost]:
+    settings, heads = study.config.replacements, _heads(study.pretrained.config)
+    count = settings.max_examples or len(study.train)
+    seen = [getattr(each, 'example', each) for each in study.train][:count]
+    passes = _TRAINED * settings.passes * heads
+    return _ablated(study) | {'constants': Cost(passes * _tokens(study, seen), 20, 10)}
+
+
+def _retrained(study: Study) -> dict[str, Cost]:
+    found = _finetuned(study) | _scored(study)
+    tokens = 4 * sum(each.tokens for each in _finetuned(study).values())
+    return found | {'subnetworks': Cost(tokens, 20, 10)}
+
+
+def _gated(study: Study) -> dict[str, Cost]:
+    gates = study.config.gates
+    seen = [getattr(each, 'example', each) for each in study.train]
+    runs = len(gates.coefficients.split(',')) * gates.num_seeds * gates.epochs
+    tokens = _TRAINED * runs * _tokens(study, seen)
+    return _ablated(study) | {'gates': Cost(tokens, 20, 10)}
+
+
+# The parts of the work of each section. Those that read what others measured cost their figures.
+COSTS: Mapping[str, Callable[[Study], dict[str, Cost]]] = {
+    'special_tokens': _one_pass,
+    'relations': lambda study: _one_pass(study) | {'places': Cost(0, 0, 2)},
+    'frames': lambda study: {'frames': Cost(10_000, 8, 4)},
+    'finetune': _finetuned,
+    'patterns': lambda study: (
+        _one_pass(study) | {'classes': _texts(study, 2, 7, 3)} | _compared(study)
+    ),
+    'attention_change': _compared,
+    'features': lambda study: _one_pass(study) | _compared(study) | {'features': Cost(0, 0, 5)},
+    'cls_tokens': lambda study: _one_pass(study) | _compared(study) | {'[CLS]': Cost(0, 0, 1)},
+    'look_at': lambda study: _one_pass(study) | {'gradients': _texts(study, 6, 5, 3)},
+    'cluster': lambda study: _one_pass(study) | {'divergences': _texts(study, 2, 1, 2)},
+    'syntax_heads': lambda study: {'treebank': Cost(40_000, 12, 5)},
+    'probe': lambda study: {'probes': Cost(20_000, 6, 5)},
+    'masked_lm': _masked_lm,
+    'outliers': _outliers,
+    'ablate': lambda study: _swept(study, 1),
+    'ablate_seeds': lambda study: _swept(study, len(study.ablated_seeds)),
+    'interactions': _of_pairs,
+    'importance': _importance,
+    'prune': _pruned,
+    'replacements': _replaced,
+    'subnetworks': _retrained,
+    'gates': _gated,
+    'contributions': lambda study: _one_pass(study) | {'moved': _texts(study, 6, 12, 5)},
+    'attribution': _attributed,
+    'roles': lambda study: _one_pass(study) | {'rarest': _texts(study, 2, 3, 3)},
+    'maps': lambda study: _one_pass(study) | {'example maps': Cost(0, 6, 6)},
+    'claims': lambda study: {},
+}
