@@ -1,6 +1,7 @@
 """Sections of one study or several, computed one after the other and written after each."""
 
 import dataclasses
+import functools
 import pathlib
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ from bert_secrets_jax.analyses.comparison import comparison
 from bert_secrets_jax.brief import summary
 from bert_secrets_jax.files import read_json, write_text
 from bert_secrets_jax.programs.cli import programs
-from bert_secrets_jax.programs.costs import Pace, costs_of, in_words, machine, pace_of
+from bert_secrets_jax.programs.costs import Cost, Pace, costs_of, in_words, machine, pace_of
 from bert_secrets_jax.programs.lines import Lines, Names, command, lines_of, quoted
 from bert_secrets_jax.programs.outputs import read_part, remove_parts, write_part
 from bert_secrets_jax.programs.sections import FILES, SECTIONS, applicable, chosen_of, watch
@@ -49,7 +50,7 @@ class Answers:
     parts: dict[str, Part] = dataclasses.field(default_factory=dict)
     used: dict[str, set[str]] = dataclasses.field(default_factory=dict)
     lines: dict[str, Lines] = dataclasses.field(default_factory=dict)
-    offers: list[Offer] = dataclasses.field(default_factory=list)
+    offers: Sequence[Offer] = ()
 
     @property
     def results(self) -> list[Result]:
@@ -85,6 +86,13 @@ class Answers:
         if found:
             names = Names(found)
             yield Part('names', names, group=self.group, made_by=(('Python', names.python),))
+
+
+@dataclasses.dataclass(frozen=True)
+class Offers:
+    """What a page offers, as a file keeps it."""
+
+    offers: tuple[Offer, ...]
 
 
 def write_report(studies: Sequence[Study], chosen: Sequence[str] | None = None) -> list[Answers]:
@@ -171,8 +179,11 @@ def _answer(
     pending.sort(key=list(SECTIONS).index)
     watch(study, names)
     _tell_costs(answers, [name for name in pending if name not in LAST])
+    # A page of which nothing has changed is written once, at the end.
+    grows = any(name not in LAST for name in pending)
     for number, name in enumerate(pending, 1):
-        write(pending[number - 1 :])
+        if grows:
+            write(pending[number - 1 :])
         logging.info('Section %d of %d: %s%s', number, len(pending), _lead(answers.group), name)
         study.run.used.clear()
 
@@ -192,11 +203,22 @@ def _answer(
 def _tell_costs(answers: Answers, pending: Sequence[str]) -> None:
     """Log what will be computed and how long it takes, and note the price of what will not be."""
     study = answers.study
+    known = {'weights': study.input('weights'), **machine()}
+    pace = functools.cache(lambda: study.run.keep('pace', Pace, known, lambda: pace_of(study)))
+    others = [
+        name
+        for name in applicable(study, ('always', 'all', 'name'))
+        if not (name in answers.parts or name in pending or name in LAST)
+    ]
 
-    def pace() -> Pace:
-        return study.run.keep(
-            'pace', Pace, {'weights': study.input('weights'), **machine()}, lambda: pace_of(study)
-        )
+    def offered(wanted: Mapping[str, Cost]) -> Offers:
+        found = []
+        for name in others:
+            parts = costs_of(study, name)
+            seconds = pace().seconds(cost for part, cost in parts.items() if part not in wanted)
+            line = f'{command(study.config, [name])} {quoted(f"--out={study.folder}")}'
+            found.append(Offer(name, programs()[name], in_words(seconds), line))
+        return Offers(tuple(found))
 
     try:
         wanted = {part: cost for name in pending for part, cost in costs_of(study, name).items()}
@@ -206,13 +228,10 @@ def _tell_costs(answers: Answers, pending: Sequence[str]) -> None:
                 '%sTo compute: %s. About %s on this machine.',
                 _lead(answers.group), ', '.join(pending), in_words(seconds),
             )  # fmt: skip
-        for name in applicable(study, ('always', 'all', 'name')):
-            if name in answers.parts or name in pending or name in LAST:
-                continue
-            parts = costs_of(study, name)
-            seconds = pace().seconds(cost for part, cost in parts.items() if part not in wanted)
-            line = f'{command(study.config, [name])} {quoted(f"--out={study.folder}")}'
-            answers.offers.append(Offer(name, programs()[name], in_words(seconds), line))
+        depends_on = {'others': others, 'config': study.config.to_dict(), **known}
+        answers.offers = study.run.keep(
+            'offers', Offers, depends_on, lambda: offered(wanted)
+        ).offers
     except MENDABLE as error:
         # The section that meets it will say so.
         logging.debug('Costs are not known: %s', error)

@@ -111,7 +111,7 @@ def _needs_words(study: Study) -> str:
 
 def _needs_english(study: Study) -> str:
     """The embedded sentences are English, and say nothing of a model of something else."""
-    if study.config.frames.sample or _knows(study, framenet_sample()[0]):
+    if study.config.frames.sample or _knows(study, 'frames', lambda: framenet_sample()[0]):
         return ''
     return 'sentences that the tokenizer knows (setting frames.sample), or model.allow_unknown'
 
@@ -120,7 +120,7 @@ def _needs_trees(study: Study) -> str:
     treebank = study.config.treebank
     if bool(treebank.train) != bool(treebank.dev):
         return 'both parts of a treebank (settings treebank.train and treebank.dev)'
-    if treebank.dev or _knows(study, [parse.example for parse in treebank_sample('dev')]):
+    if treebank.dev or _knows(study, 'treebank', _treebank_texts):
         return ''
     return (
         'a treebank that the tokenizer knows (settings treebank.train and treebank.dev), or '
@@ -128,13 +128,18 @@ def _needs_trees(study: Study) -> str:
     )
 
 
-def _knows(study: Study, examples: Sequence[Example]) -> bool:
+def _treebank_texts() -> list[Example]:
+    return [parse.example for parse in treebank_sample('dev')]
+
+
+def _knows(study: Study, name: str, read: Callable[[], Sequence[Example]]) -> bool:
     """Return whether the tokenizer knows the words of English examples."""
-    try:
-        return knows_words(study.pretrained.tokenizer, [each.text_a for each in examples])
-    except (ValueError, OSError, TypeError):
-        # Whoever needs the model will say what is wrong with it.
-        return True
+
+    def find() -> bool:
+        texts = [each.text_a for each in read()]
+        return knows_words(study.pretrained.tokenizer, texts)
+
+    return study.holds(f'knows the words of the {name}', find, unknown=True)
 
 
 def _needs_training(study: Study) -> str:
@@ -179,7 +184,8 @@ def _needs_finetuning(study: Study) -> str:
 def _needs_own_layers(study: Study) -> str:
     if missing := _needs_finetuning(study):
         return missing
-    return '' if _fits(study, has_own_layers) else 'a model that uses each of its layers once'
+    own = _fits(study, 'uses layers once', has_own_layers)
+    return '' if own else 'a model that uses each of its layers once'
 
 
 def _needs_masked_lm(study: Study) -> str:
@@ -187,18 +193,14 @@ def _needs_masked_lm(study: Study) -> str:
 
 
 def _needs_output_norm(study: Study) -> str:
-    if _fits(study, ends_with_norm):
+    if _fits(study, 'ends with LayerNorm', ends_with_norm):
         return ''
     return 'a model whose layers end with LayerNorm, such as BERT or RoBERTa'
 
 
-def _fits(study: Study, rule: Callable[[BertConfig], bool]) -> bool:
+def _fits(study: Study, name: str, rule: Callable[[BertConfig], bool]) -> bool:
     """Return whether the config of the model is as a rule says."""
-    try:
-        return rule(study.pretrained.config)
-    except (ValueError, OSError, TypeError):
-        # Whoever needs the model will say what is wrong with it.
-        return True
+    return study.holds(name, lambda: rule(study.pretrained.config), unknown=True)
 
 
 def _wants_nothing(study: Study) -> list[Described]:

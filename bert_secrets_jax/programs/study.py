@@ -115,6 +115,13 @@ class Differentiated:
     why_not: str
 
 
+@dataclasses.dataclass(frozen=True)
+class Fact:
+    """Whether something is so of a model, as a file keeps it."""
+
+    holds: bool
+
+
 def _nothing(study: 'Study') -> Iterable[Described]:
     return ()
 
@@ -220,11 +227,30 @@ class Study:
     @property
     def is_masked_lm(self) -> bool:
         """Whether the model came with a head that predicts wordpieces."""
-        try:
+
+        def find() -> bool:
             return self.with_own_head.config.head == MASKED_LM
-        except (ValueError, OSError):
-            # Of other faults than the head's, whoever needs the model will say more.
-            return False
+
+        return self.holds('predicts wordpieces', find, unknown=False)
+
+    def holds(self, name: str, find: Callable[[], bool], *, unknown: bool) -> bool:
+        """Return whether something is so of the model, found or read.
+
+        A finished run that is read need not load the model.
+
+        Args:
+          name: The name of the fact.
+          find: A function that finds it.
+          unknown: The answer where the model cannot be loaded: whoever needs it will say why.
+        """
+        try:
+            depends_on = {'weights': self.input('weights'), 'model': self.config.model.to_dict()}
+            return self.run.keep(name, Fact, depends_on, lambda: Fact(bool(find()))).holds
+        except NotKept:
+            return bool(find())
+        except (ValueError, OSError, TypeError) as error:
+            logging.debug('%s is not known: %s', name, error)
+            return unknown
 
     def _load(self, **changes) -> Pretrained:
         model = self.config.model
