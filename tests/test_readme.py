@@ -26,7 +26,7 @@ def blocks_of(path: pathlib.Path) -> list[str]:
 @pytest.mark.slow
 def test_the_examples_run(optimized, capsys):
     blocks = blocks_of(ROOT / 'README.md')
-    assert len(blocks) >= 2
+    assert blocks
     # As a reader would, one after the other.
     names = {}
     for block in blocks:
@@ -37,14 +37,13 @@ def test_the_examples_run(optimized, capsys):
     said = capsys.readouterr().out
     assert f'({batch}, 6, 12, ' in said and 'entropy (nats)' in said
     assert 'Attention to [SEP] is greatest in layer' in said
-    assert names['maps'][0].tokens[0] == '[CLS]'
 
 
 def test_the_readme_is_short_and_python_comes_early():
     lines = (ROOT / 'README.md').read_text('utf-8').splitlines()
-    assert len(lines) <= 120
-    assert lines.index('```python') < 60
-    for command in ('make report', 'make test'):
+    assert len(lines) <= 100
+    assert lines.index('```python') < 30
+    for command in ('make report', 'make test ', 'make test-all'):
         assert any(line.strip().startswith(command) for line in lines)
 
 
