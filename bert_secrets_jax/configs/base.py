@@ -162,8 +162,8 @@ def get_config(arg: str = '') -> ConfigDict:
                 # in full), or 'model' (model.name as it is, with the classifier it came with).
                 'checkpoint': 'finetuned',
                 # 'heads' (one at a time, Figure 8), 'layers' (Figure 9), 'one_head_left' (all heads
-                # of a layer but one, Michel et al.).
-                'sets': ('heads', 'layers', 'one_head_left'),
+                # of a layer but one, Michel et al.), which takes as long as 'heads'.
+                'sets': ('heads', 'layers'),
                 # Heads to disable together, such as 'L1-H2,L7-H6'.
                 'together': '',
                 # What a disabled head does: 'uniform' (the paper), 'zero' (Michel et al., Voita et

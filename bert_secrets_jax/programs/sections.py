@@ -1045,6 +1045,7 @@ SECTIONS: Mapping[str, Section] = {
     'relations': Section(_relations, _relation_wants, needs=_needs_words),
     'frames': Section(_frames, needs=_needs_english),
     'finetune': Section(_finetuning, needs=_needs_training),
+    'ablate': Section(_ablation, needs=_needs_classifier),
     'patterns': Section(_patterns, _pattern_wants, _pattern_compares),
     'attention_change': Section(
         _attention_change, compares=_change_compares, needs=_needs_training
@@ -1057,8 +1058,7 @@ SECTIONS: Mapping[str, Section] = {
     'probe': Section(_probe, needs=_needs_trees, asked='all'),
     'masked_lm': Section(_masked_lm, needs=_needs_masked_lm, asked='all'),
     'outliers': Section(_outliers, needs=_needs_output_norm, asked='all'),
-    'ablate': Section(_ablation, needs=_needs_classifier),
-    'ablate_seeds': Section(_ablation_over_seeds, needs=_needs_seeds),
+    'ablate_seeds': Section(_ablation_over_seeds, needs=_needs_seeds, asked='all'),
     'interactions': Section(_interactions, needs=_needs_classifier, asked='name'),
     'importance': Section(_importance, needs=_needs_both, asked='all'),
     'prune': Section(_prune, needs=_needs_both, asked='all'),
