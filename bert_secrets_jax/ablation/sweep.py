@@ -355,7 +355,7 @@ class Descent:
     @property
     def passes(self) -> float:
         """The number of passes over the whole model that take about as long."""
-        return max(_PASSES_OF_A_MASK * len(self.masks), 1)
+        return max(_PASSES_OF_A_MASK * len(self.masks), 1.0)
 
     @property
     def lacks_replacement(self) -> bool:

@@ -596,7 +596,7 @@ def padded_lengths(
     max_length: int,
     lengths: Int[np.ndarray, ' E'] | None = None,
     *,
-    passes: float = 1,
+    passes: float = 1.0,
 ) -> np.ndarray:
     """Return the lengths to which batches are padded, in ascending order, up to `max_length`.
 
@@ -642,7 +642,7 @@ def encode(
     buckets: Sequence[int] | None = None,
     fewest: int = 32,
     batch_multiple: int = 1,
-    passes: float = 1,
+    passes: float = 1.0,
 ) -> list[Batch]:
     """Tokenise texts and group them into batches by length, the short ones first.
 
@@ -700,7 +700,7 @@ def bucket(
     buckets: Sequence[int] | None = None,
     fewest: int = 32,
     batch_multiple: int = 1,
-    passes: float = 1,
+    passes: float = 1.0,
 ) -> list[Batch]:
     """Group tokenised examples into batches, as `encode` does.
 
