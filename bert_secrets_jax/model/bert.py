@@ -161,8 +161,12 @@ class Bert(nn.Module):
             layers = LayersApart(config, deterministic, name='layers')
             hidden, (states, maps, contexts) = layers(embedded, scopes, example_ids)
         else:
+            # A backward pass keeps the products: all else is computed again faster than stored.
+            layer = nn.remat(
+                Layer, policy=jax.checkpoint_policies.dots_saveable, prevent_cse=False
+            )
             layers = nn.scan(
-                Layer,
+                layer,
                 variable_axes={'params': 0},
                 split_rngs={'params': True, 'dropout': True},
                 in_axes=(0, 0, nn.broadcast, nn.broadcast, 0, 0),
