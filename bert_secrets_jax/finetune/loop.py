@@ -567,7 +567,9 @@ def training_lengths(data: Data, config: FinetuneConfig, *, at_once: bool) -> np
     longest = lengths.reshape(len(config.seeds), -1, config.micro_batch).max(axis=-1)
     if at_once:
         longest = longest.max(axis=0)
-    return padded_lengths(None, config.max_length, longest[longest > 0])
+    # A training pass takes about as long as three, and each micro-batch counts once here.
+    passes = 3.0 * config.epochs * config.micro_batch
+    return padded_lengths(None, config.max_length, longest[longest > 0], passes=passes)
 
 
 def micro_batches(
