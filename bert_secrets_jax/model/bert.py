@@ -162,9 +162,7 @@ class Bert(nn.Module):
             hidden, (states, maps, contexts) = layers(embedded, scopes, example_ids)
         else:
             # A backward pass keeps the products: all else is computed again faster than stored.
-            layer = nn.remat(
-                Layer, policy=jax.checkpoint_policies.dots_saveable, prevent_cse=False
-            )
+            layer = nn.remat(Layer, policy=jax.checkpoint_policies.dots_saveable, prevent_cse=False)
             layers = nn.scan(
                 layer,
                 variable_axes={'params': 0},

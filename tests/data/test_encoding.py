@@ -69,7 +69,7 @@ def test_truncation_takes_from_the_longer_text(tokenizer):
     buckets=st.sampled_from([(), (8, 16), (4, 12, 24, 100)]),
     fewest=st.sampled_from([1, 5]),
 )
-@hypothesis.settings(max_examples=40, deadline=None)
+@hypothesis.settings(max_examples=40)
 def test_every_example_is_in_exactly_one_row(tokenizer, lengths, tokens, multiple, buckets, fewest):
     examples = [pair('cat ' * length, index=index) for index, length in enumerate(lengths)]
     batches = encode(
@@ -105,7 +105,7 @@ def test_every_example_is_in_exactly_one_row(tokenizer, lengths, tokens, multipl
     copies=st.sampled_from([1, 50]),
     max_length=st.sampled_from([50, 51, 512]),
 )
-@hypothesis.settings(max_examples=60, deadline=None)
+@hypothesis.settings(max_examples=60)
 def test_chosen_lengths_cost_least(lengths, copies, max_length):
     """Beside all other choices: tokens, and for each length 512 of them or one in 64."""
     lengths = np.repeat(lengths, copies)
