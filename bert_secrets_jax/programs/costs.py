@@ -9,7 +9,7 @@ import dataclasses
 import os
 import platform
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -41,9 +41,9 @@ class Cost:
       seconds: The seconds that no model computes: annotation, resampling, drawing.
     """
 
-    tokens: float = 0.0
-    programs: float = 0.0
-    seconds: float = 0.0
+    tokens: float | int = 0.0
+    programs: float | int = 0.0
+    seconds: float | int = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,10 +62,11 @@ class Pace:
 
     def seconds(self, costs: Iterable[Cost]) -> float:
         """Return about how long some work takes."""
-        return sum(
+        total = sum(
             each.tokens * self.token + each.programs * self.program + each.seconds * self.host
             for each in costs
         )
+        return float(total)
 
 
 # On the machine to which the seconds of the host were fitted.
@@ -109,16 +110,6 @@ def in_words(seconds: float) -> str:
     return f'{max(round(seconds / 60), 1)} min' if seconds < 5400 else f'{round(seconds / 3600)} h'
 
 
-def costs_of(study: Study, section: str) -> dict[str, Cost]:
-    """Return the parts of the work of a section, by names that sections share.
-
-    Args:
-      study: The study.
-      section: The name of the section.
-    """
-    return COSTS[section](study)
-
-
 def _some(examples: list[Example]) -> list[Example]:
     return examples[:: max(len(examples) // _SAMPLE, 1)]
 
@@ -134,7 +125,9 @@ def _tokens(study: Study, examples: list[Example]) -> float:
     return len(examples) * study.once(('tokens', id(examples)), measured)
 
 
-def _texts(study: Study, passes: float, programs: float, seconds: float = 0.0) -> Cost:
+def _texts(
+    study: Study, passes: float | int, programs: float | int, seconds: float | int = 0.0
+) -> Cost:
     return Cost(passes * _tokens(study, study.texts), programs, seconds)
 
 
@@ -142,20 +135,38 @@ def _heads(config: BertConfig) -> int:
     return config.num_hidden_layers * config.num_attention_heads
 
 
-def _one_pass(study: Study) -> dict[str, Cost]:
-    """The pass over the model as it is, which all sections share."""
-    return {'first pass': _texts(study, 2.6, 6, 5)}
+def nothing(study: Study) -> dict[str, Cost]:
+    """Return no work: what is read is cheap."""
+    return {}
 
 
-def _compared(study: Study) -> dict[str, Cost]:
-    """The pass over the model and each fine-tuned one, which all sections share."""
+def one_pass(
+    study: Study,
+    passes: float | int = 0,
+    programs: float | int = 0,
+    seconds: float | int = 0,
+    of: str = '',
+):
+    """Return the pass over the model as it is, which sections share, and another part.
+
+    Args:
+      study: The study.
+      passes, programs, seconds: The work of the other part, as in `Cost`, in passes over the texts.
+      of: The name of the other part; empty for none.
+    """
+    shared = {'first pass': _texts(study, 2.6, 6, 5)}
+    return shared | ({of: _texts(study, passes, programs, seconds)} if of else {})
+
+
+def compared(study: Study) -> dict[str, Cost]:
+    """Return the pass over the model and each fine-tuned one, which sections share."""
     if not study.has_training:
         return {}
-    return _finetuned(study) | {'second pass': _texts(study, 4 * len(study.seeds), 12, 3)}
+    return finetuned(study) | {'second pass': _texts(study, 4 * len(study.seeds), 12, 3)}
 
 
-def _finetuned(study: Study) -> dict[str, Cost]:
-    """Fine-tuning, unless it is done or the model is ablated as it is."""
+def finetuned(study: Study) -> dict[str, Cost]:
+    """Return fine-tuning, unless it is done or there is nothing to train on."""
     folder = study.finetuning_folder('pretrained')
     if not study.has_training or processes.exists(folder / OUTCOME):
         return {}
@@ -168,35 +179,38 @@ def _finetuned(study: Study) -> dict[str, Cost]:
     return {'fine-tuning': Cost(runs * tokens, 10, 8)}
 
 
-def _swept(study: Study, seeds: int) -> dict[str, Cost]:
+def swept(study: Study, seeds: int) -> dict[str, Cost]:
+    """Return the sweeps over the models of some seeds."""
     config, passes = study.pretrained.config, 0.0
     for name in study.config.ablation.sets:
         layers, heads = config.num_hidden_layers, _heads(config)
         of_set = {'heads': _HEAD * heads, 'layers': _MANY * layers, 'one_head_left': _HEAD * heads}
         passes += of_set.get(name, 0.0)
     tokens = passes * seeds * _tokens(study, study.ablated_texts)
-    return _ablated(study) | {f'sweeps of {seeds}': Cost(tokens, 10, 5)}
+    return ablated(study) | {f'sweeps of {seeds}': Cost(tokens, 10, 5)}
 
 
-def _ablated(study: Study) -> dict[str, Cost]:
-    return _finetuned(study) if study.config.ablation.checkpoint == 'finetuned' else {}
+def ablated(study: Study) -> dict[str, Cost]:
+    return finetuned(study) if study.config.ablation.checkpoint == 'finetuned' else {}
 
 
 def _scored(study: Study) -> dict[str, Cost]:
-    """The scores of heads, by gradient, confidence and relevance, and without each head."""
+    """Return the scores of heads, by gradient, confidence, relevance and without each head."""
     heads = _heads(study.pretrained.config)
     permutations = study.config.importance.permutations
     passes = 24 + heads * (_HEAD + _MANY * permutations)
     tokens = passes * _tokens(study, study.measured_texts)
-    return _ablated(study) | {'scores of heads': Cost(tokens, 30, 5)}
+    return ablated(study) | {'scores of heads': Cost(tokens, 30, 5)}
 
 
-def _importance(study: Study) -> dict[str, Cost]:
+def importance(study: Study) -> dict[str, Cost]:
+    """Return the work for the scores of heads, and the score without each head."""
     tokens = _HEAD * _heads(study.pretrained.config) * _tokens(study, study.ablated_texts)
     return _scored(study) | {'without each head': Cost(tokens, 4, 3)}
 
 
-def _pruned(study: Study) -> dict[str, Cost]:
+def pruned(study: Study) -> dict[str, Cost]:
+    """Return the work for curves of removed heads."""
     # Eleven numbers of heads (`pruning.steps.SHARES`), in five orders that are scored twice.
     orders, steps = 5, 11
     seeds = max(len(study.ablated_seeds), 1)
@@ -205,86 +219,59 @@ def _pruned(study: Study) -> dict[str, Cost]:
     return _scored(study) | {'pruning': Cost(seeds * (here + there), 30, 15)}
 
 
-def _outliers(study: Study) -> dict[str, Cost]:
+def outliers(study: Study) -> dict[str, Cost]:
+    """Return the work for outlier dimensions and random ones, disabled."""
     sets = study.config.outliers.draws + 5
     count = study.config.outliers.max_examples or len(study.texts)
     share = min(count / len(study.texts), 1)
     return {'dimensions': _texts(study, 2 * sets * share, 4, 3)}
 
 
-def _masked_lm(study: Study) -> dict[str, Cost]:
+def masked_lm(study: Study) -> dict[str, Cost]:
+    """Return the work for heads disabled in a masked LM, before and after fine-tuning."""
     config = study.pretrained.config
     masks = _HEAD * _heads(config) + _MANY * config.num_hidden_layers
     return {'masked LM': _texts(study, masks * (1 + study.has_training), 12, 5)}
 
 
-def _attributed(study: Study) -> dict[str, Cost]:
+def attributed(study: Study) -> dict[str, Cost]:
+    """Return the work for scores of tokens, and tokens deleted in their order."""
     count = study.config.attribution.max_examples or len(study.ablated_texts)
     share = min(count / len(study.ablated_texts), 1)
     tokens = share * _tokens(study, study.ablated_texts)
     # Each token is deleted once in the order of each method.
     length = _tokens(study, study.ablated_texts) / len(study.ablated_texts)
-    return _ablated(study) | {'scores of tokens': Cost(tokens * 10 * length, 30, 8)}
+    return ablated(study) | {'scores of tokens': Cost(tokens * 10 * length, 30, 8)}
 
 
-def _of_pairs(study: Study) -> dict[str, Cost]:
+def pairs(study: Study) -> dict[str, Cost]:
+    """Return the work for pairs of heads."""
     heads = _heads(study.pretrained.config)
     pairs = heads * (heads - 1) / 2
     tokens = _MANY * pairs * _tokens(study, study.ablated_texts)
-    return _ablated(study) | {'pairs of heads': Cost(tokens, 10, 10)}
+    return ablated(study) | {'pairs of heads': Cost(tokens, 10, 10)}
 
 
-def _replaced(study: Study) -> dict[str, Cost]:
+def replaced(study: Study) -> dict[str, Cost]:
+    """Return the work for the best constants."""
     settings, heads = study.config.replacements, _heads(study.pretrained.config)
     count = settings.max_examples or len(study.train)
     seen = [getattr(each, 'example', each) for each in study.train][:count]
     passes = _TRAINED * settings.passes * heads
-    return _ablated(study) | {'constants': Cost(passes * _tokens(study, seen), 20, 10)}
+    return ablated(study) | {'constants': Cost(passes * _tokens(study, seen), 20, 10)}
 
 
-def _retrained(study: Study) -> dict[str, Cost]:
-    found = _finetuned(study) | _scored(study)
-    tokens = 4 * sum(each.tokens for each in _finetuned(study).values())
+def retrained(study: Study) -> dict[str, Cost]:
+    """Return the work for subnetworks that are trained again."""
+    found = finetuned(study) | _scored(study)
+    tokens = 4 * sum(each.tokens for each in finetuned(study).values())
     return found | {'subnetworks': Cost(tokens, 20, 10)}
 
 
-def _gated(study: Study) -> dict[str, Cost]:
+def gated(study: Study) -> dict[str, Cost]:
+    """Return the work for gates."""
     gates = study.config.gates
     seen = [getattr(each, 'example', each) for each in study.train]
     runs = len(gates.coefficients.split(',')) * gates.num_seeds * gates.epochs
     tokens = _TRAINED * runs * _tokens(study, seen)
-    return _ablated(study) | {'gates': Cost(tokens, 20, 10)}
-
-
-# The parts of the work of each section. Those that read what others measured cost their figures.
-COSTS: Mapping[str, Callable[[Study], dict[str, Cost]]] = {
-    'special_tokens': _one_pass,
-    'relations': lambda study: _one_pass(study) | {'places': Cost(0, 0, 2)},
-    'frames': lambda study: {'frames': Cost(10_000, 8, 4)},
-    'finetune': _finetuned,
-    'patterns': lambda study: (
-        _one_pass(study) | {'classes': _texts(study, 2, 7, 3)} | _compared(study)
-    ),
-    'attention_change': _compared,
-    'features': lambda study: _one_pass(study) | _compared(study) | {'features': Cost(0, 0, 5)},
-    'cls_tokens': lambda study: _one_pass(study) | _compared(study) | {'[CLS]': Cost(0, 0, 1)},
-    'look_at': lambda study: _one_pass(study) | {'gradients': _texts(study, 6, 5, 3)},
-    'cluster': lambda study: _one_pass(study) | {'divergences': _texts(study, 2, 1, 2)},
-    'syntax_heads': lambda study: {'treebank': Cost(40_000, 12, 5)},
-    'probe': lambda study: {'probes': Cost(20_000, 6, 5)},
-    'masked_lm': _masked_lm,
-    'outliers': _outliers,
-    'ablate': lambda study: _swept(study, 1),
-    'ablate_seeds': lambda study: _swept(study, len(study.ablated_seeds)),
-    'interactions': _of_pairs,
-    'importance': _importance,
-    'prune': _pruned,
-    'replacements': _replaced,
-    'subnetworks': _retrained,
-    'gates': _gated,
-    'contributions': lambda study: _one_pass(study) | {'moved': _texts(study, 6, 12, 5)},
-    'attribution': _attributed,
-    'roles': lambda study: _one_pass(study) | {'rarest': _texts(study, 2, 3, 3)},
-    'maps': lambda study: _one_pass(study) | {'example maps': Cost(0, 6, 6)},
-    'claims': lambda study: {},
-}
+    return ablated(study) | {'gates': Cost(tokens, 20, 10)}

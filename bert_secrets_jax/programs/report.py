@@ -16,7 +16,7 @@ from bert_secrets_jax.analyses.comparison import comparison
 from bert_secrets_jax.brief import summary
 from bert_secrets_jax.files import read_json, write_text
 from bert_secrets_jax.programs.cli import programs
-from bert_secrets_jax.programs.costs import Cost, Pace, costs_of, in_words, machine, pace_of
+from bert_secrets_jax.programs.costs import Cost, Pace, in_words, machine, pace_of
 from bert_secrets_jax.programs.lines import Lines, Names, command, lines_of, quoted
 from bert_secrets_jax.programs.outputs import read_part, remove_parts, write_part
 from bert_secrets_jax.programs.sections import FILES, SECTIONS, applicable, chosen_of, watch
@@ -214,14 +214,17 @@ def _tell_costs(answers: Answers, pending: Sequence[str]) -> None:
     def offered(wanted: Mapping[str, Cost]) -> Offers:
         found = []
         for name in others:
-            parts = costs_of(study, name)
-            seconds = pace().seconds(cost for part, cost in parts.items() if part not in wanted)
+            parts = SECTIONS[name].costs(study)
+            left = [cost for part, cost in parts.items() if part not in wanted]
+            seconds = pace().seconds(left) if left else 0.0
             line = f'{command(study.config, [name])} {quoted(f"--out={study.folder}")}'
-            found.append(Offer(name, programs()[name], in_words(seconds), line))
+            found.append(Offer(name, programs().get(name, ''), in_words(seconds), line))
         return Offers(tuple(found))
 
     try:
-        wanted = {part: cost for name in pending for part, cost in costs_of(study, name).items()}
+        wanted = {
+            part: cost for name in pending for part, cost in SECTIONS[name].costs(study).items()
+        }
         if wanted:
             seconds = pace().seconds(wanted.values())
             logging.info(

@@ -92,7 +92,8 @@ from bert_secrets_jax.measure.catalogue import RELATIONS, Described, named
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.weights import Pretrained, save_pretrained
 from bert_secrets_jax.patterns.classifier import pattern_comparisons
-from bert_secrets_jax.programs import inputs
+from bert_secrets_jax.programs import costs, inputs
+from bert_secrets_jax.programs.costs import Cost
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.pruning.curves import PrunedModel, prune_model
 from bert_secrets_jax.pruning.outliers import ends_with_norm
@@ -219,6 +220,7 @@ class Section:
       compares: A function that returns the statistics of that model and a fine-tuned one together.
         One pass measures those of all sections.
       needs: A function that names the input which the study lacks; empty if it has everything.
+      costs: A function that returns the parts of its work, by names that sections share.
       asked: When a report has the section: 'always', with 'all' sections, or only by its 'name'.
     """
 
@@ -226,6 +228,7 @@ class Section:
     wants: Callable[[Study], Iterable[Described]] = _wants_nothing
     compares: Callable[[Study], Iterable[Described]] = _wants_nothing
     needs: Callable[[Study], str] = _needs_nothing
+    costs: Callable[[Study], Mapping[str, Cost]] = costs.nothing
     asked: Literal['always', 'all', 'name'] = 'always'
 
 
@@ -1037,39 +1040,95 @@ def _cls_wants(study: Study) -> list[Described]:
     return cls_statistics()
 
 
+def _and(passes: float | int, programs: float | int, seconds: float | int, *, of: str):
+    """Return the costs of a section of the first pass with a part of its own."""
+
+    def of_study(study: Study) -> Mapping[str, Cost]:
+        return costs.one_pass(study, passes, programs, seconds, of=of)
+
+    return of_study
+
+
+def _fixed(name: str, tokens: float | int, programs: float | int, seconds: float | int):
+    """Return the costs of a section about texts of its own."""
+
+    def of_study(study: Study) -> Mapping[str, Cost]:
+        return {name: Cost(tokens, programs, seconds)}
+
+    return of_study
+
+
 # In the order in which they run, those that take seconds first. Claims are about the results of the
 # others, and stand first in the report. By name alone: pairs of all heads take a day, and what
 # replacements, subnetworks and gates train takes minutes to hours.
 SECTIONS: Mapping[str, Section] = {
-    'special_tokens': Section(_special_tokens, _special_wants),
-    'relations': Section(_relations, _relation_wants, needs=_needs_words),
-    'frames': Section(_frames, needs=_needs_english),
-    'finetune': Section(_finetuning, needs=_needs_training),
-    'ablate': Section(_ablation, needs=_needs_classifier),
-    'patterns': Section(_patterns, _pattern_wants, _pattern_compares),
-    'attention_change': Section(
-        _attention_change, compares=_change_compares, needs=_needs_training
+    'special_tokens': Section(_special_tokens, _special_wants, costs=costs.one_pass),
+    'relations': Section(
+        _relations, _relation_wants, needs=_needs_words, costs=_and(0, 0, 2, of='places')
     ),
-    'features': Section(_features, _feature_wants, _feature_wants, needs=_needs_words),
-    'cls_tokens': Section(_cls_tokens, _cls_wants, _cls_wants, needs=_needs_words),
-    'look_at': Section(_look_at, _look_at_wants, asked='all'),
-    'cluster': Section(_clusters, _cluster_wants, asked='all'),
-    'syntax_heads': Section(_syntax_heads, needs=_needs_trees, asked='all'),
-    'probe': Section(_probe, needs=_needs_trees, asked='all'),
-    'masked_lm': Section(_masked_lm, needs=_needs_masked_lm, asked='all'),
-    'outliers': Section(_outliers, needs=_needs_output_norm, asked='all'),
-    'ablate_seeds': Section(_ablation_over_seeds, needs=_needs_seeds, asked='all'),
-    'interactions': Section(_interactions, needs=_needs_classifier, asked='name'),
-    'importance': Section(_importance, needs=_needs_both, asked='all'),
-    'prune': Section(_prune, needs=_needs_both, asked='all'),
-    'replacements': Section(_replacements, needs=_needs_both, asked='name'),
-    'subnetworks': Section(_subnetworks, needs=_needs_own_layers, asked='name'),
-    'gates': Section(_gates, needs=_needs_both, asked='name'),
-    'contributions': Section(_contributions, _contributions_wants, asked='all'),
-    'attribution': Section(_attribution, needs=_needs_classifier, asked='all'),
-    'roles': Section(_roles, asked='all'),
+    'frames': Section(_frames, needs=_needs_english, costs=_fixed('frames', 10_000, 8, 4)),
+    'finetune': Section(_finetuning, needs=_needs_training, costs=costs.finetuned),
+    'ablate': Section(
+        _ablation, needs=_needs_classifier, costs=lambda study: costs.swept(study, 1)
+    ),
+    'patterns': Section(
+        _patterns,
+        _pattern_wants,
+        _pattern_compares,
+        costs=lambda study: _and(2, 7, 3, of='classes')(study) | costs.compared(study),
+    ),
+    'attention_change': Section(
+        _attention_change, compares=_change_compares, needs=_needs_training, costs=costs.compared
+    ),
+    'features': Section(
+        _features,
+        _feature_wants,
+        _feature_wants,
+        needs=_needs_words,
+        costs=lambda study: _and(0, 0, 5, of='features')(study) | costs.compared(study),
+    ),
+    'cls_tokens': Section(
+        _cls_tokens,
+        _cls_wants,
+        _cls_wants,
+        needs=_needs_words,
+        costs=lambda study: _and(0, 0, 1, of='[CLS]')(study) | costs.compared(study),
+    ),
+    'look_at': Section(_look_at, _look_at_wants, costs=_and(6, 5, 3, of='gradients'), asked='all'),
+    'cluster': Section(
+        _clusters, _cluster_wants, costs=_and(2, 1, 2, of='divergences'), asked='all'
+    ),
+    'syntax_heads': Section(
+        _syntax_heads, needs=_needs_trees, costs=_fixed('treebank', 40_000, 12, 5), asked='all'
+    ),
+    'probe': Section(_probe, needs=_needs_trees, costs=_fixed('probes', 20_000, 6, 5), asked='all'),
+    'masked_lm': Section(_masked_lm, needs=_needs_masked_lm, costs=costs.masked_lm, asked='all'),
+    'outliers': Section(_outliers, needs=_needs_output_norm, costs=costs.outliers, asked='all'),
+    'ablate_seeds': Section(
+        _ablation_over_seeds,
+        needs=_needs_seeds,
+        costs=lambda study: costs.swept(study, len(study.ablated_seeds)),
+        asked='all',
+    ),
+    'interactions': Section(
+        _interactions, needs=_needs_classifier, costs=costs.pairs, asked='name'
+    ),
+    'importance': Section(_importance, needs=_needs_both, costs=costs.importance, asked='all'),
+    'prune': Section(_prune, needs=_needs_both, costs=costs.pruned, asked='all'),
+    'replacements': Section(_replacements, needs=_needs_both, costs=costs.replaced, asked='name'),
+    'subnetworks': Section(
+        _subnetworks, needs=_needs_own_layers, costs=costs.retrained, asked='name'
+    ),
+    'gates': Section(_gates, needs=_needs_both, costs=costs.gated, asked='name'),
+    'contributions': Section(
+        _contributions, _contributions_wants, costs=_and(6, 12, 5, of='moved'), asked='all'
+    ),
+    'attribution': Section(
+        _attribution, needs=_needs_classifier, costs=costs.attributed, asked='all'
+    ),
+    'roles': Section(_roles, costs=_and(2, 3, 3, of='rarest'), asked='all'),
     # Shows the findings of the others for each head.
-    'maps': Section(_example_maps, _telling),
+    'maps': Section(_example_maps, _telling, costs=_and(0, 6, 6, of='example maps')),
     'claims': Section(_claims),
 }
 # The beginning of the names of a section's files, if it is not the name of the section.

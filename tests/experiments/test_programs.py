@@ -17,7 +17,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.measure.catalogue import change
-from bert_secrets_jax.programs.sections import ONLY_ON_REQUEST, SECTIONS
+from bert_secrets_jax.programs.sections import SECTIONS
 from tests.conftest import ROOT, forward
 from tests.experiments.conftest import (
     check_lines,
@@ -147,7 +147,8 @@ def test_the_lines_of_python_on_the_page_make_the_same_again(finished):
     *found, names = map(html.unescape, re.findall('Python[^:<]*: <code>(.*?)</code>', page))
     lines = {line.partition(' = ')[0]: line for line in found}
     # The others are run by tests/programs/test_lines.py.
-    assert {*lines} == {*SECTIONS} - {'masked_lm', *ONLY_ON_REQUEST}
+    named = {name for name, section in SECTIONS.items() if section.asked == 'name'}
+    assert {*lines} == {*SECTIONS} - named - {'masked_lm'}
     check_lines(names, lines, workdir)
 
 

@@ -13,7 +13,7 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.configs import base, paper, quickstart
 from bert_secrets_jax.plots import figure
 from bert_secrets_jax.programs import cli, lines, report
-from bert_secrets_jax.programs.sections import ONLY_ON_REQUEST, SECTIONS
+from bert_secrets_jax.programs.sections import SECTIONS
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.folder import open_folder
 from bert_secrets_jax.runs.result import Result
@@ -162,7 +162,8 @@ def test_lines_of_what_is_made_on_request_make_the_same_again(
     config.masked_lm.share, config.outliers.draws = 0.3, 21
     config.subnetworks.share = 0.8
     study = Study(config, open_folder(tmp_path / 'run', config.to_dict()))
-    rest = ('finetune', 'masked_lm', 'outliers', 'ablate', 'ablate_seeds', *ONLY_ON_REQUEST)
+    named = [name for name, section in SECTIONS.items() if section.asked == 'name']
+    rest = ('finetune', 'masked_lm', 'outliers', 'ablate', 'ablate_seeds', *named)
     (answers,) = report.write_report([study], rest)
     names = answers.in_order()[-1].result.python
     made = {section: answers.lines[section].python for section in rest}

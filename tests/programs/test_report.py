@@ -220,8 +220,24 @@ def test_sections_without_what_they_need_are_left_out(answer, run):
     with pytest.raises(ValueError, match='^a needs a pipeline.$'):
         answer({'a': lacking, 'one': KNOWN['one']}, ['a'])
     for wrong in (['onw'], []):
-        with pytest.raises(ValueError, match='^Sections are a, one, not (onw|none).$'):
+        with pytest.raises(ValueError, match='^Sections are a, one, or all, not (onw|none).$'):
             answer({'a': lacking, 'one': KNOWN['one']}, wrong)
+
+
+def test_what_takes_long_is_offered_with_its_price(answer, run):
+    known = {
+        'one': KNOWN['one'],
+        'long': Section(fine, asked='all'),
+        'longer': Section(fine, asked='name'),
+    }
+    answer(known)
+    page = (run / 'report.html').read_text()
+    assert headings(run) == ['About one 0'] and 'Not computed: long, longer' in page
+    assert f'--out={run}' in page and '<td>5 s</td>' in page
+    answer(known, ['all'])
+    assert 'Not computed: longer<' in (run / 'report.html').read_text()
+    answer(known, ['longer'])
+    assert 'Not computed' not in (run / 'report.html').read_text()
 
 
 def test_what_a_failed_section_wants_is_not_measured_with_the_others(answer):

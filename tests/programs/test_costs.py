@@ -1,0 +1,38 @@
+"""Prices of sections: shared work is counted once, and what is done costs nothing."""
+
+import pytest
+
+from bert_secrets_jax.programs.costs import Cost, Pace, in_words, pace_of
+from bert_secrets_jax.programs.sections import SECTIONS
+from tests.experiments.conftest import checkpoint  # noqa: F401
+
+
+def test_every_section_states_what_it_costs(study):
+    """But claims, which are about the results of others; more texts and seeds cost more."""
+    costs = {name: section.costs(study) for name, section in SECTIONS.items()}
+    assert [name for name, parts in costs.items() if not parts] == ['claims']
+    pace = Pace(1e-3, 1.0, 1.0)
+    seconds = {name: pace.seconds(parts.values()) for name, parts in costs.items()}
+    assert all(each > 0 for name, each in seconds.items() if name != 'claims')
+    assert seconds['interactions'] > seconds['ablate']
+    assert seconds['ablate_seeds'] > seconds['ablate']
+    study.config.train.epochs *= 2
+    more = pace.seconds(SECTIONS['finetune'].costs(study).values())
+    assert more > 1.5 * (seconds['finetune'] - 18)
+    # What two sections need is one part of both.
+    assert costs['features'].keys() & costs['cls_tokens'].keys() >= {'first pass', 'second pass'}
+
+
+def test_the_pace_is_measured(study):
+    pace = pace_of(study)
+    assert 0 < pace.token < pace.program and pace.host > 0
+    work = [Cost(tokens=1000), Cost(programs=2), Cost(seconds=3)]
+    expected = 1000 * pace.token + 2 * pace.program + 3 * pace.host
+    assert pace.seconds(work) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    'seconds, words', [(0, '5 s'), (8, '10 s'), (54, '55 s'), (228, '4 min'), (40_000, '11 h')]
+)
+def test_durations_in_words(seconds, words):
+    assert in_words(float(seconds)) == words
