@@ -1,6 +1,7 @@
 # make report   sets everything up in .venv and writes a report on a real BERT, offline
 # make example  the same, but only what needs no fine-tuning: results/example/report.html
-# make test     sets everything up in .venv and runs all tests
+# make test     sets everything up in .venv and runs the tests that everyone runs: 12 minutes at most
+# make test-all the same, and tests marked slow: before a release or a finished issue
 # make models   adds published models of chemistry, of antibodies and of BERT-base's size (0.5 GB), which
 #               their own tests need
 # make docs     writes pages of all public names from their docstrings: build/docs/index.html
@@ -24,7 +25,7 @@ COMMA := ,
 WORKDIR ?= results/quickstart
 BIN := $(VENV)/bin
 
-.PHONY: report example test models docs format clean
+.PHONY: report example test test-all models docs format clean
 .DELETE_ON_ERROR:
 
 report: $(VENV)/.report
@@ -36,6 +37,9 @@ example: $(VENV)/.report
 	  --workdir=results/example
 
 test: $(VENV)/.test
+	$(BIN)/python -m pytest -m 'not slow'
+
+test-all: $(VENV)/.test
 	$(BIN)/python -m pytest
 
 # Without what these packages ask for: releases of others that are years old.

@@ -31,12 +31,16 @@ if 'JAX_COMPILATION_CACHE_DIR' not in os.environ:
     os.environ['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0.05'
     os.environ['JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES'] = '-1'
 
+import hypothesis
 import jax
 import jaxtyping
 import numpy as np
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
+# How long an example takes says how busy the machine is.
+hypothesis.settings.register_profile('any machine', deadline=None, database=None)
+hypothesis.settings.load_profile('any machine')
 jax.config.update('jax_num_cpu_devices', 8)
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 
@@ -117,6 +121,16 @@ class _ByFile(LoadFileScheduling):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log) -> LoadFileScheduling:
     return _ByFile(config, log)
+
+
+def rarely(values: list, *, often: list) -> list:
+    """Return the values for `parametrize`, of which all but `often` are left to `make test-all`."""
+    return [
+        value
+        if value in often
+        else pytest.param(*value if isinstance(value, tuple) else [value], marks=pytest.mark.slow)
+        for value in values
+    ]
 
 
 def relative(config: BertConfig, model_type: str) -> BertConfig:

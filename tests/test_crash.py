@@ -56,6 +56,7 @@ def every_write(tmp_path, call, *, step=1):
 STEP = 1 if 'BERT_SECRETS_EVERY_WRITE' in os.environ else 9
 
 
+@pytest.mark.slow
 def test_a_fine_tuning_that_is_killed_at_a_write(tmp_path, bare):
     def call(folder):
         tuned = finetune(bare, TRAIN, DEV, folder=folder, **FEW)

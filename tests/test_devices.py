@@ -73,6 +73,7 @@ def test_masks_along_a_second_axis(model, baseline):
         assert 0.12 < held[f'share {piece}'] < 0.2
 
 
+@pytest.mark.slow
 def test_seeds_along_a_second_axis(model, tmp_path, monkeypatch):
     """What gradients are added to stays on the devices of its seed."""
     update, seen = loop._update, []

@@ -90,6 +90,7 @@ def test_measuring_loads_no_plots_and_no_readers():
     assert run(program + LOADED, *late).split() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('order', ['before', 'after'])
 @pytest.mark.parametrize('name', FUNCTIONS)
 def test_a_function_stays_a_function_whatever_is_imported(name, order):

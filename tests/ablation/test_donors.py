@@ -16,7 +16,7 @@ from tests.conftest import random_inputs
 @hypothesis.given(
     lengths=st.lists(st.integers(2, 9), min_size=2, max_size=30), seed=st.integers(0, 99)
 )
-@hypothesis.settings(max_examples=60, deadline=None)
+@hypothesis.settings(max_examples=60)
 def test_a_donor_is_another_example_of_the_closest_length(lengths, seed):
     lengths = np.array(lengths)
     donors = draw_donors(lengths, seed=seed)

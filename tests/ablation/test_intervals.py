@@ -130,6 +130,7 @@ def test_nothing_of_class_one_leaves_everything_open(labels, baseline):
         assert (low[0], high[0]) == pytest.approx((-1, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('metric', OF_TWO)
 @pytest.mark.parametrize('mix', MIXES)
 @pytest.mark.parametrize('changed', [0.005, 0.01, 0.02, 0.05])
@@ -212,6 +213,7 @@ def at_the_border(metric, mix, margin, sign):
     return moved(high)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('metric', OF_TWO)
 @pytest.mark.parametrize('examples', [277, 560, 872, 1500, 4000])
 def test_equivalence_is_seldom_claimed_at_the_border(metric, examples):

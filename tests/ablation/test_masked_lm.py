@@ -233,6 +233,7 @@ def world(rng, texts, effects):
     return losses, intact, hidden
 
 
+@pytest.mark.slow
 def test_intervals_and_errors_in_simulated_worlds():
     """Just true: found with the power that is stated; just false: found in at most 5 %."""
     rng = np.random.default_rng(0)

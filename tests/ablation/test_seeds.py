@@ -88,6 +88,7 @@ def measured(metric, predictions, intact, labels):
 
 @pytest.mark.parametrize('world', [world for world in WORLDS if 'thousand' not in world])
 # Micro F1 is the accuracy here.
+@pytest.mark.slow
 @pytest.mark.parametrize('metric', [name for name in seeds.METRICS if name != 'f1_micro'])
 def test_intervals_cover(metric, world):
     """At 5 to 10 seeds, .93 to .97 of them: any fine-tuning of the recipe, and other examples."""

@@ -81,6 +81,7 @@ def test_tails_cover_the_best_of_normal_masks(masks):
                 assert covered <= 0.955
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     'metric, masks, size, best, runs',
     [

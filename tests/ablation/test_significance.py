@@ -51,7 +51,7 @@ def slack(rates):
 
 
 @pytest.mark.parametrize('metric', METRICS)
-@hypothesis.settings(max_examples=25, deadline=None)
+@hypothesis.settings(max_examples=25)
 @hypothesis.given(seed=SEEDS, size=st.integers(8, 40), whole=st.booleans())
 def test_weights_are_repetitions(metric, seed, size, whole):
     rng = np.random.default_rng(seed)
@@ -69,7 +69,7 @@ def test_weights_are_repetitions(metric, seed, size, whole):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
 
 
-@hypothesis.settings(max_examples=40, deadline=None)
+@hypothesis.settings(max_examples=40)
 @hypothesis.given(
     predicted=npst.arrays(np.int32, 12, elements=st.integers(0, 2)),
     labels=npst.arrays(np.int32, 12, elements=st.integers(0, 1)),

@@ -41,6 +41,7 @@ def test_frames_are_tidy(results, name):
                 assert frame[column].min() == 1 and frame[column].max() == most, title
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', NAMES)
 def test_figures_are_drawn_when_asked_for(results, name, tmp_path):
     figures = results[name].figures()

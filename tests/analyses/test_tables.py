@@ -32,6 +32,7 @@ def drawn(rng, *, models, examples, of_models, of_examples):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('of_models', [0.1, 0.5])
 @pytest.mark.parametrize('models', [5, 10])
 def test_means_over_models_have_intervals_that_cover(models, of_models):

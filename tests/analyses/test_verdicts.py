@@ -248,7 +248,7 @@ def test_halves_leave_the_middle_layer_out():
     )
 
 
-@hypothesis.settings(max_examples=50, deadline=None)
+@hypothesis.settings(max_examples=50)
 @hypothesis.given(seed=st.integers(0, 2**32 - 1), weight=st.floats(0, 1))
 def test_bounds_are_never_below_what_pairing_gives(seed, weight):
     """Whatever heads, layers and examples have to do with each other."""
@@ -339,7 +339,7 @@ def test_what_is_too_rare_is_left_out_and_named():
     assert alone.verdict == UNDECIDED
 
 
-@hypothesis.settings(max_examples=50, deadline=None)
+@hypothesis.settings(max_examples=50)
 @hypothesis.given(
     mean=st.floats(0.0, 0.3), scatter=st.floats(0.001, 0.5), seed=st.integers(0, 2**32 - 1)
 )
@@ -716,6 +716,7 @@ def test_predictions_that_never_change_prove_little_in_few_examples():
     assert claims.unseen_change('pearson', baseline[:49], labels[:49]) == np.inf
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('metric', 'examples'), [('accuracy', 800), ('f1', 650)])
 def test_a_gain_that_matters_is_hardly_ever_denied(metric, examples):
     """A head that gains half a point: "does not hold" in 5 % of corpora at most."""

@@ -499,6 +499,7 @@ def test_every_claim_has_its_worlds():
     assert {world.claim for world in WORLDS.values()} == found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', WORLDS)
 def test_just_true_and_just_false(name):
     """The wrong verdict comes out in one of twenty draws at most."""
@@ -516,6 +517,7 @@ def test_clearly_true_and_clearly_false(name):
     assert world.rates(-world.clear, _FEW_DRAWS)[DOES_NOT_HOLD] >= 0.9
 
 
+@pytest.mark.slow
 def test_outliers_that_are_like_others_are_not_needed():
     """Drawn as random sets are, whose effects are large and skewed: needed once in twenty times.
 

@@ -47,6 +47,7 @@ def test_all_benchmarks(tmp_path, glue_dir):
     assert str(glue_dir) not in json.dumps(results)
 
 
+@pytest.mark.slow
 def test_a_benchmark_without_pytorch(tmp_path):
     (result,) = run(tmp_path, '--only=clusters', '--nopytorch')
     ours, loop, product = result['ways']

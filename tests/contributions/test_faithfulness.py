@@ -124,6 +124,7 @@ def test_random_scores_do_not_depend_on_other_texts(model, scores):
     assert (other.scores['random'][0] != scores.scores['random'][0]).all()
 
 
+@pytest.mark.slow
 def test_the_test_is_that_of_texts_without_tokens(model, scores, tested):
     found, _ = tested
     encoded = tokenize(model.tokenizer, TEXTS, max_length=24)

@@ -69,7 +69,7 @@ def test_truncation_takes_from_the_longer_text(tokenizer):
     buckets=st.sampled_from([(), (8, 16), (4, 12, 24, 100)]),
     fewest=st.sampled_from([1, 5]),
 )
-@hypothesis.settings(max_examples=40, deadline=None)
+@hypothesis.settings(max_examples=40)
 def test_every_example_is_in_exactly_one_row(tokenizer, lengths, tokens, multiple, buckets, fewest):
     examples = [pair('cat ' * length, index=index) for index, length in enumerate(lengths)]
     batches = encode(
@@ -106,7 +106,7 @@ def test_every_example_is_in_exactly_one_row(tokenizer, lengths, tokens, multipl
     max_length=st.sampled_from([50, 51, 512]),
     passes=st.sampled_from([1.0, 16.0]),
 )
-@hypothesis.settings(max_examples=60, deadline=None)
+@hypothesis.settings(max_examples=60)
 def test_chosen_lengths_cost_least(lengths, copies, max_length, passes):
     """Beside all other choices: tokens, and for each length 8,192 a pass or one in 64."""
     lengths = np.repeat(lengths, copies)

@@ -111,7 +111,7 @@ def test_segments_are_the_text_and_are_never_cut(tmp_path_factory, request, kind
     of = request.getfixturevalue(kind)
     path = tmp_path_factory.mktemp('segments') / 'own.txt'
 
-    @settings(max_examples=40, deadline=None, database=None)
+    @settings(max_examples=40)
     @given(paragraphs=TEXT, max_length=st.integers(8, 40))
     def holds(paragraphs, max_length):
         path.write_text('\n\n'.join(paragraphs), encoding='utf-8')

@@ -333,6 +333,7 @@ def test_results_are_those_of_a_list(tiny, corpora):
     assert changed.count == 1_000 and not changed.mean.any()
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_corpus(tiny, corpora):
     """Ten times the texts at the same peak, but for what a thread of its own does in time."""
     passed = 0

@@ -52,6 +52,7 @@ def test_labels_of_your_own_table_and_random_weights(checkpoint, tmp_path, run_h
     assert np.std(model.params['layers']['output']['kernel']) < 0.03
 
 
+@pytest.mark.slow
 def test_each_section_is_a_program_of_its_own(checkpoint, glue_dir, tmp_path):
     smoke = (
         *settings(checkpoint, glue_dir, tmp_path, 'configs/paper.py:mrpc:smoke'),

@@ -14,7 +14,7 @@ from bert_secrets_jax.finetune import loop
 from bert_secrets_jax.finetune.checkpoints import Checkpoints
 from bert_secrets_jax.finetune.loop import Data, FinetuneConfig, train_runs
 from bert_secrets_jax.model.bert import Bert, init_params
-from tests.conftest import WORDS, relative
+from tests.conftest import WORDS, rarely, relative
 
 CONFIG = FinetuneConfig(
     epochs=2, batch_size=8, micro_batch=4, learning_rate=5e-3, max_length=24, buckets=(8, 16),
@@ -117,7 +117,9 @@ def test_seeds_together_equal_each_alone(model, data, reference, tmp_path):
 
 
 @pytest.mark.parametrize(
-    'changes', [{'micro_batch': 8}, {'micro_batch': 1}, {'buckets': ()}], ids=str
+    'changes',
+    rarely([{'micro_batch': 8}, {'micro_batch': 1}, {'buckets': ()}], often=[{'micro_batch': 8}]),
+    ids=str,
 )
 def test_micro_batches_and_buckets_do_not_matter(model, data, reference, tmp_path, changes):
     """The gradient of a step is the same sum, dropout included."""
@@ -129,6 +131,7 @@ def test_micro_batches_and_buckets_do_not_matter(model, data, reference, tmp_pat
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('devices', [2, 4], ids=['seeds apart', 'batches apart'])
 def test_several_devices(model, data, reference, tmp_path, devices):
     """Two seeds on two devices, or micro-batches of four on four."""
@@ -271,7 +274,7 @@ class Killed(Exception):
     """What a kill is here."""
 
 
-@pytest.mark.parametrize('kill_at', [1, 3, 4, 7])
+@pytest.mark.parametrize('kill_at', rarely([1, 3, 4, 7], often=[4]))
 def test_killed_and_resumed_it_is_the_same_to_the_bit(
     model, data, reference, tmp_path, monkeypatch, kill_at
 ):
@@ -342,7 +345,10 @@ def test_a_large_evaluation_shows_progress(model, data, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     'model_type',
-    ['bert', 'roberta', 'distilbert', 'electra', 'albert', 'mpnet', 'esm', 'modernbert'],
+    rarely(
+        ['bert', 'roberta', 'distilbert', 'electra', 'albert', 'mpnet', 'esm', 'modernbert'],
+        often=['bert', 'modernbert'],
+    ),
 )
 def test_steps_equal_pytorch(config, tokenizer_of, tmp_path, model_type):
     """Eight steps of AdamW without dropout, as `transformers` and torch take them."""

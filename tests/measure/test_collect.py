@@ -98,7 +98,7 @@ def test_equals_numpy_over_single_examples(config, pretrained, params, tokenizer
     buckets=st.sampled_from([(), (12,), (8, 16)]),
     order=st.randoms(use_true_random=False),
 )
-@hypothesis.settings(max_examples=8, deadline=None)
+@hypothesis.settings(max_examples=8)
 def test_batches_of_any_size_and_order(pretrained, tokenizer, examples, tokens, buckets, order):
     batches = encode_all(tokenizer, examples, tokens_per_batch=tokens, buckets=buckets)
     order.shuffle(batches)

@@ -72,7 +72,7 @@ def pairs_of_links(links):
 
 
 @hypothesis.given(linked_inputs(), st.integers(0, 99))
-@hypothesis.settings(max_examples=60, deadline=None)
+@hypothesis.settings(max_examples=60)
 def test_places_within_the_text(inputs, seed):
     """What is elsewhere has runs of the same lengths in the same texts; what is moved its shape."""
     links, encoded = inputs

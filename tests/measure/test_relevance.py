@@ -246,7 +246,7 @@ def test_relevance_is_that_of_contributions_written_out(config, tokenizer, scale
     assert found.count == len(PAIRS) and found.mean.std() > 1e-4
 
 
-@hypothesis.settings(max_examples=50, deadline=None)
+@hypothesis.settings(max_examples=50)
 @hypothesis.given(
     arrays.arrays(np.float32, (2, 5), elements=st.floats(-4, 4, width=16)),
     arrays.arrays(np.float32, (5, 3), elements=st.floats(-4, 4, width=16)),

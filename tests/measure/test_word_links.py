@@ -152,6 +152,7 @@ def simulated(rng, texts, share, alike):
     return reducer.result()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('texts', [20, 100])
 @pytest.mark.parametrize(('share', 'alike'), [(0.5, 0.3), (0.9, 0.0), (0.95, 0.3)])
 def test_intervals_cover_and_the_test_of_the_gain_errs_as_often_as_it_says(texts, share, alike):

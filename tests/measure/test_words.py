@@ -29,7 +29,7 @@ def by_hand(maps, words):
     )
 
 
-@hypothesis.settings(deadline=None, max_examples=30)
+@hypothesis.settings(max_examples=30)
 @hypothesis.given(
     sizes=st.lists(st.integers(1, 4), min_size=1, max_size=6), seed=st.integers(0, 99)
 )

@@ -47,7 +47,7 @@ def real_states(output, inputs):
     lengths=st.lists(st.integers(1, 7), min_size=1, max_size=4),
     seed=st.integers(0, 10_000),
 )
-@hypothesis.settings(max_examples=15, deadline=None)
+@hypothesis.settings(max_examples=15)
 def test_rows_sum_to_one_and_padding_gets_nothing(config, bert, params, lengths, seed):
     inputs = random_inputs(config, lengths=lengths, length=7, seed=seed)
     maps = run(bert, params, inputs).attentions

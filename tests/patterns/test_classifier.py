@@ -39,7 +39,7 @@ from bert_secrets_jax.patterns.sample import (
     shared_texts,
     write_maps,
 )
-from tests.conftest import random_params, relative
+from tests.conftest import random_params, rarely, relative
 
 SIDE = 32
 BLOCK = CLASSES.index('block')
@@ -118,6 +118,7 @@ def test_a_map_that_is_padded_keeps_its_size():
     assert (found[:, 18:] == 0).all()
 
 
+@pytest.mark.slow
 def test_it_learns_what_the_classes_look_like(drawn):
     maps, labels = drawn
     # A third of each class.
@@ -256,6 +257,7 @@ def test_temperature_and_calibration():
     assert train.calibration_error(sure, labels) > 0.15
 
 
+@pytest.mark.slow
 def test_features_hardly_see_padding_contrast_or_direction():
     rng = np.random.default_rng(9)
     values = rng.dirichlet(np.ones(20) / 5, 20).astype(np.float32)
@@ -316,7 +318,8 @@ def test_intervals_hold_what_they_promise():
 
 
 @pytest.mark.parametrize(
-    ('model_type', 'pairs'), [('bert', True), ('bert', False), ('roberta', True)]
+    ('model_type', 'pairs'),
+    rarely([('bert', True), ('bert', False), ('roberta', True)], often=[('bert', False)]),
 )
 def test_all_heads_in_one_pass(config, tokenizer_of, model_type, pairs):
     """On eight devices, filled up, the network says of each map what it says of it alone."""

@@ -44,6 +44,7 @@ def answer(study):
     return SECTIONS['ablate_seeds'].answer(study, [])
 
 
+@pytest.mark.slow
 def test_every_seed_is_swept_once(three, swept):
     write_report([three], ['ablate_seeds', 'ablate'])
     assert len(swept) == len(set(swept)) == 3

@@ -35,6 +35,7 @@ def trained(monkeypatch):
     return calls
 
 
+@pytest.mark.slow
 def test_gates_are_trained_once(small, trained):
     write_report([small], ['gates'])
     assert trained == [(0.01, 0.1)]

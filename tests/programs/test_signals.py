@@ -75,6 +75,7 @@ def test_a_terminal_without_the_character_shows_its_code(tmp_path):
     assert '\\u4e2d \\udc80' in said
 
 
+@pytest.mark.slow
 def test_a_signal_that_python_drops_comes_again(tmp_path):
     """What is raised while an object is destroyed is lost."""
     body = (

@@ -392,6 +392,7 @@ def test_segments_of_running_text(study, tmp_path):
         inputs.read_running_text(data, study.pretrained.tokenizer, max_length=16)
 
 
+@pytest.mark.slow
 def test_tags_are_learnt(study, tmp_path):
     """From CoNLL-U; the attention of the same texts can be analysed, disabling heads cannot."""
     line = '{number}\t{word}\t_\t{tag}\t_\t_\t0\troot\t_\t_\n'

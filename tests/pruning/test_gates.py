@@ -79,7 +79,7 @@ def test_settled_gates_are_those_of_the_published_code():
     assert ((found > 0) & (found < 1) == (np.abs(levels) < edge)).all()
 
 
-@settings(deadline=None, database=None, max_examples=50)
+@settings(max_examples=50)
 @given(key=st.integers(0, 2**31), low=st.floats(-8, 8, width=32), by=st.floats(0, 4, width=32))
 def test_a_greater_log_alpha_opens_a_gate_whatever_the_noise(key, low, by):
     draw = lambda level: float(sample_gates(jax.random.key(key), at(level))[0, 0])

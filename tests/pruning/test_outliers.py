@@ -8,7 +8,7 @@ import math
 import jax
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import bert_secrets_jax as bs
@@ -253,7 +253,6 @@ def test_models_that_answer_nothing(model_of):
         logits_without(model_of(label_names=()), TEXTS, [[]])
 
 
-@settings(deadline=None, database=None)
 @given(st.integers(2, 30), st.integers(1, 4), st.integers(1, 60), st.integers(0, 99))
 def test_random_sets(width, count, draws, seed):
     """Different sets of other dimensions, each as large; all of them where there are few."""

@@ -80,7 +80,7 @@ def test_all_permutations_give_the_exact_values():
     assert np.abs(found.of_pairs - found.values).max() > 0.3
 
 
-@settings(deadline=None, database=None, max_examples=30)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 10**6), layers=st.integers(1, 3), heads=st.integers(1, 2))
 def test_values_add_up_to_what_all_heads_have_over_none(seed, layers, heads):
     count = layers * heads

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_secrets_jax.pruning.steps import (
@@ -25,7 +25,6 @@ def test_shares_that_are_refused(shares):
         removed_heads(10, shares)
 
 
-@settings(deadline=None, database=None)
 @given(
     seed=st.integers(0, 10**6), layers=st.integers(1, 5), heads=st.integers(1, 6), data=st.data()
 )
