@@ -174,8 +174,7 @@ def _stream(setup: Setup, statistics: Mapping[str, Callable], models: int = 1) -
     bert = (setup.bert,) * models
     work = Work(bert, tuple(statistics.items()), (False,) * len(statistics), 'uniform')
     arguments = (setup.params,) * models, setup.batch
-    moments, _ = jax.eval_shape(functools.partial(step, work), *arguments, None, None)
-    return Program(step, (work, *arguments, setup.whole(moments), None))
+    return Program(step, (work, *arguments, None))
 
 
 def collect(setup: Setup) -> Program:

@@ -112,7 +112,8 @@ def stream(
         if mesh is not None:
             batch = _shard(batch, mesh)
         before = state
-        state, values = step(work, params, batch, state, head_mask)
+        moments, values = step(work, params, batch, head_mask)
+        state = moments if state is None else merged(state, moments)
         for reducer, value in zip(reducers, values, strict=True):
             if reducer is not None:
                 reducer.add(numbers[numbers >= 0], fetch(value)[numbers >= 0])
@@ -177,7 +178,6 @@ def step(
     work: Work,
     params: tuple[Mapping[str, Any], ...],
     batch: Batch,
-    state: list[Moments | None] | None,
     head_mask: Float[Array, 'L N'] | Float[Array, 'B L N'] | None,
 ) -> tuple[list[Moments | None], list[Float[Array, 'B L N ...']]]:
     """Measure one batch.
@@ -186,13 +186,12 @@ def step(
       work: The models, the statistics and the baseline.
       params: The parameters of each model.
       batch: The batch.
-      state: The moments of each statistic before this batch; None for the first batch.
       head_mask: A mask of the heads [L, N], or one for each example [B, L, N]; None keeps all
         heads.
 
     Returns:
-      The moments of each statistic with this batch included, and its value for each example [B, L,
-      N, ...], NaN where it does not apply.
+      The moments of each statistic in this batch, and its value for each example [B, L, N, ...],
+      NaN where it does not apply.
     """
     maps = [
         work.maps_of(bert, of_model, batch, head_mask=head_mask, baseline=work.baseline)
@@ -202,10 +201,21 @@ def step(
     for index, (key, statistic) in enumerate(work.statistics):
         value, weight = _of_batch(key, statistic, batch.marks, maps)
         weight = _aligned(weight, value, batch.example >= 0)
-        here = None if work.reduced[index] else _moments(value, weight)
-        moments.append(here if state is None or here is None else _merge(state[index], here))
+        moments.append(None if work.reduced[index] else _moments(value, weight))
         values.append(jnp.where(weight > 0, value, jnp.nan))
     return moments, values
+
+
+@jax.jit
+def merged(state: list[Moments | None], moments: list[Moments | None]) -> list[Moments | None]:
+    """Return the moments of the batches so far with those of one more.
+
+    A program of its own: within `step`, the first batch would compile all statistics once more.
+    """
+    return [
+        None if here is None else _merge(before, here)
+        for before, here in zip(state, moments, strict=True)
+    ]
 
 
 def _of_batch(key, statistic, marks, maps):

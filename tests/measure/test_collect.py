@@ -255,9 +255,9 @@ def test_memory_does_not_grow_with_the_corpus(pretrained, tokenizer, examples):
     (batch,) = encode_all(tokenizer, examples[:2], buckets=())
     reduced = (False,) * len(STATISTICS)
     work = stream.Work((pretrained.bert,), tuple(STATISTICS.items()), reduced, 'uniform')
-    step = lambda state: stream.step(work, (pretrained.params,), batch, state, None)[0]
-    first = jax.eval_shape(step, None)
-    shapes = jax.tree.map(lambda leaf: leaf.shape, jax.eval_shape(step, first))
+    first = jax.eval_shape(lambda: stream.step(work, (pretrained.params,), batch, None)[0])
+    both = jax.eval_shape(stream.merged, first, first)
+    shapes = jax.tree.map(lambda leaf: leaf.shape, both)
     assert shapes == jax.tree.map(lambda leaf: leaf.shape, first)
     assert sum(leaf.size for leaf in jax.tree.leaves(first)) == 4 * (12 + 12 + 1)
 
