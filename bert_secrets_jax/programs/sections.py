@@ -1063,14 +1063,14 @@ def _fixed(name: str, tokens: float | int, programs: float | int, seconds: float
 # replacements, subnetworks and gates train takes minutes to hours.
 SECTIONS: Mapping[str, Section] = {
     'special_tokens': Section(_special_tokens, _special_wants, costs=costs.one_pass),
-    'relations': Section(
-        _relations, _relation_wants, needs=_needs_words, costs=_and(0, 0, 2, of='places')
-    ),
-    'frames': Section(_frames, needs=_needs_english, costs=_fixed('frames', 10_000, 8, 4)),
     'finetune': Section(_finetuning, needs=_needs_training, costs=costs.finetuned),
     'ablate': Section(
         _ablation, needs=_needs_classifier, costs=lambda study: costs.swept(study, 1)
     ),
+    'relations': Section(
+        _relations, _relation_wants, needs=_needs_words, costs=_and(0, 0, 2, of='places')
+    ),
+    'frames': Section(_frames, needs=_needs_english, costs=_fixed('frames', 10_000, 8, 4)),
     'patterns': Section(
         _patterns,
         _pattern_wants,

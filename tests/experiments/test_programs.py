@@ -26,8 +26,17 @@ from tests.experiments.conftest import (
     kept,
     read,
     run,
-    settings,
 )
+from tests.experiments.conftest import settings as of_default_sections
+
+# A run of all sections takes minutes, whatever is then asked of it.
+pytestmark = pytest.mark.slow
+
+
+def settings(*given):
+    """Return the settings of a run of all sections and all sets of masks."""
+    sets = "--config.ablation.sets=('heads', 'layers', 'one_head_left')"
+    return (*of_default_sections(*given), sets, '--sections=all')
 
 
 @pytest.fixture(scope='module')
@@ -100,8 +109,8 @@ def test_results_are_files(finished):
     shown = [*workdir.glob('*.csv'), *workdir.glob('f*s/*.*')]
     assert listed == {file.relative_to(workdir).as_posix() for file in shown}
     log = (workdir / 'log.txt').read_text()
-    # One pass for all sections, and one for each fine-tuned model.
-    assert log.count('Attention: 20/20 examples') == 1
+    # One pass for all sections, one for classes of patterns, and one for each fine-tuned model.
+    assert log.count('Attention: 20/20 examples') == 2
     assert log.count('Change (seed 0): 20/20') == log.count('Change (seed 1): 20/20') == 1
     assert 'Section 22 of 22: claims' in log and 'failed' not in log
     page = (workdir / 'report.html').read_text()
@@ -388,7 +397,8 @@ def test_a_changed_setting_computes_its_dependents_alone(copied, checkpoint, glu
     def again(program, *changed):
         """Return the names of what is new, and what the log has to say."""
         before, start = kept(copied), (copied / 'log.txt').stat().st_size
-        run_here(program, *given, *changed)
+        own = given if program == 'reproduce' else given[:-1]
+        run_here(program, *own, *changed)
         # The former results stay, for their settings.
         assert before <= kept(copied)
         return names(kept(copied) - before), _log_since(copied, start)
