@@ -127,7 +127,7 @@ def test_a_malformed_file_is_one_line(checkpoint, glue_dir, tmp_path, run_here):
         ),
         ('--config=configs/none.py', 'error: [Errno 2] No such file or directory'),
         ('--section=ablate', "error: Unknown command line flag 'section'"),
-        ('--sections=ablate,fames', 'error: Sections are special_tokens, relations,'),
+        ('--sections=ablate,fames', 'error: Sections are special_tokens, finetune,'),
         ('--workdir=', 'error: Name settings and a folder for the results: --config='),
         ('ablate', 'error: These words belong to no flag: ablate'),
     ],
