@@ -86,8 +86,8 @@ def test_a_single_example_has_no_other_to_take_from(fails):
 @pytest.mark.parametrize(
     ('chosen', 'message'),
     [
-        (['ablate', 'fames'], 'claims, not fames.'),
-        ([], 'claims, not none.'),
+        (['ablate', 'fames'], 'claims, or all, not fames.'),
+        ([], 'claims, or all, not none.'),
     ],
 )
 def test_unknown_sections_are_one_line(fails, chosen, message):
