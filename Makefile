@@ -1,6 +1,6 @@
 # make report   sets everything up in .venv and writes a report on a real BERT, offline
 # make example  the same, but only what needs no fine-tuning: results/example/report.html
-# make test     sets everything up in .venv and runs the tests that everyone runs: 12 minutes at most
+# make test     sets everything up in .venv and runs the tests that everyone runs
 # make test-all the same, and tests marked slow: before a release or a finished issue
 # make models   adds published models of chemistry, of antibodies and of BERT-base's size (0.5 GB), which
 #               their own tests need
