@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import sys
+import shutil
 import types
 
 import jax
@@ -318,7 +319,8 @@ def test_outliers_of_the_model_and_of_its_fine_tuning(with_outliers, monkeypatch
     expected = bs.analyses.outliers(
         study.with_own_head, texts, draws=19, max_length=24, subject=study.subject
     )
-    assert str(found) == str(expected) and kept(study) == {'outliers'}
+    assert str(found) == str(expected)
+    assert kept(study) == {'outliers', 'predicts_wordpieces'}
     tuned = bs.with_classifier(study.pretrained, ('no', 'yes'))
     monkeypatch.setattr(
         Study, 'finetuned', lambda self, start: types.SimpleNamespace(models=[tuned])
@@ -329,7 +331,9 @@ def test_outliers_of_the_model_and_of_its_fine_tuning(with_outliers, monkeypatch
     both = answer(study, results)
     assert both.examples == 8 and set(both.scores) == {'f1', 'accuracy'}
     assert both.loss.effects.intact == found.loss.effects.intact
-    assert kept(study) == {'outliers', 'outliers_in_a_fine_tuned_model'}
+    assert kept(study) == {
+        'outliers', 'outliers_in_a_fine_tuned_model', 'predicts_wordpieces'
+    }  # fmt: skip
     assert str(answer(study.reading(), results)) == str(both)
     # Other draws are another question.
     study.config.outliers.draws = 20
@@ -337,9 +341,16 @@ def test_outliers_of_the_model_and_of_its_fine_tuning(with_outliers, monkeypatch
         answer(study.reading(), [])
 
 
+def _forget(study):
+    """Remove what is kept: facts about another model with the same weights."""
+    study.run.forget()
+    shutil.rmtree(study.folder / 'kept')
+
+
 def test_outliers_need_layers_that_end_with_layer_norm(study, monkeypatch):
     assert 'outliers' in sections.applicable(study)
     monkeypatch.setattr(sections, 'ends_with_norm', lambda config: False)
+    _forget(study)
     assert 'outliers' not in sections.applicable(study)
     with pytest.raises(ValueError, match='outliers needs a model whose layers end with LayerNorm'):
         sections.check(study, ['outliers'])
@@ -350,6 +361,7 @@ def test_subnetworks_need_layers_of_their_own_before_anything_is_trained(study, 
     shared = relative(study.pretrained.config, 'albert')
     albert = dataclasses.replace(study.pretrained, bert=bs.Bert(shared))
     monkeypatch.setattr(type(study), 'pretrained', albert)
+    _forget(study)
     with pytest.raises(ValueError, match='subnetworks needs a model that uses each of its layers'):
         sections.check(study, ['subnetworks'])
 
