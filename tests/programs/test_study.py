@@ -2,8 +2,8 @@
 
 import dataclasses
 import json
-import sys
 import shutil
+import sys
 import types
 
 import jax
