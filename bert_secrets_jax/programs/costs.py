@@ -99,7 +99,7 @@ def machine() -> dict[str, Any]:
     return {'host': platform.node(), 'devices': str(jax.devices()), 'cores': os.cpu_count()}
 
 
-def in_words(seconds: float) -> str:
+def in_words(seconds: float | int) -> str:
     """Return a duration as a person says it.
 
     >>> in_words(8), in_words(228), in_words(40000)
