@@ -138,7 +138,7 @@ def test_mistakes_in_the_command_are_one_line(tmp_path, given, message):
     )
     assert line.startswith(message)
     if 'fames' in given:
-        assert line.endswith('claims, not fames.')
+        assert line.endswith('claims, or all, not fames.')
 
 
 @pytest.mark.slow
