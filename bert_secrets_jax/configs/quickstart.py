@@ -19,7 +19,7 @@ def get_config(arg: str = ''):
     config.train.epochs = 4
     config.train.learning_rate = 1e-4
     config.train.num_seeds = 1
-    # All sections together take minutes: these say as much on 160 pairs as more would.
+    # Fewer texts and draws, so that all sections together take minutes.
     config.importance.max_examples = 100
     config.attribution.max_examples = 10
     config.outliers.draws = 19

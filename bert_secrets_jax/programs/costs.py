@@ -1,8 +1,7 @@
 """How long sections take: stated in work, and told in the seconds of this machine.
 
 The work of a section is the tokens that go through the model, the programs that are compiled, and
-seconds of the host for drawing and the like. The weights below were fitted to the sections of
-`python -m benchmarks.report`, whose table also has the seconds that were said.
+seconds of the host for drawing and the like. The weights are rough: by one machine's quickstart.
 """
 
 import dataclasses
@@ -22,6 +21,7 @@ from bert_secrets_jax.finetune.outcome import OUTCOME
 from bert_secrets_jax.measure.stream import learned_maps
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.programs.study import Study
+from bert_secrets_jax.pruning.steps import SHARES
 
 # A step of training in passes over its examples: forward, backward, and the optimiser.
 _TRAINED = 5.0
@@ -53,24 +53,17 @@ class Pace:
     Attributes:
       token: The seconds of a token through all layers, forward, in a full batch.
       program: The seconds in which a forward pass with maps is traced and compiled.
-      host: How many times as long as on the machine of the benchmarks other work takes.
     """
 
     token: float
     program: float
-    host: float
 
     def seconds(self, costs: Iterable[Cost]) -> float:
         """Return about how long some work takes."""
         total = sum(
-            each.tokens * self.token + each.programs * self.program + each.seconds * self.host
-            for each in costs
+            each.tokens * self.token + each.programs * self.program + each.seconds for each in costs
         )
         return float(total)
-
-
-# On the machine to which the seconds of the host were fitted.
-_PROGRAM_THERE = 0.9
 
 
 def pace_of(study: Study) -> Pace:
@@ -84,14 +77,14 @@ def pace_of(study: Study) -> Pace:
 
     batch = jax.device_put(dataclasses.replace(batch, marks={}))
     start = time.perf_counter()
-    # A program that was kept from an earlier run says nothing of how long others take.
+    # Where JAX has kept this program it is read, as are then most of the others.
     compiled = jax.jit(pass_over).lower(model.params, batch).compile()
     program = time.perf_counter() - start
     jax.block_until_ready(compiled(model.params, batch))
     start = time.perf_counter()
     jax.block_until_ready(compiled(model.params, batch))
     token = (time.perf_counter() - start) / np.size(batch.input_ids)
-    return Pace(token, program, program / _PROGRAM_THERE)
+    return Pace(token, program)
 
 
 def machine() -> dict[str, Any]:
@@ -110,25 +103,31 @@ def in_words(seconds: float | int) -> str:
     return f'{max(round(seconds / 60), 1)} min' if seconds < 5400 else f'{round(seconds / 3600)} h'
 
 
+def _examples(study: Study, name: str) -> list[Example]:
+    """Return examples of a study by the name of its attribute, without tags and answers."""
+    return [getattr(each, 'example', each) for each in getattr(study, name)]
+
+
 def _some(examples: list[Example]) -> list[Example]:
     return examples[:: max(len(examples) // _SAMPLE, 1)]
 
 
-def _tokens(study: Study, examples: list[Example]) -> float:
+def _tokens(study: Study, name: str) -> float:
     """Return about how many tokens one pass over examples computes, with padding."""
 
     def measured() -> float:
+        examples = _examples(study, name)
         tokenizer, length = study.pretrained.tokenizer, study.settings.max_length
         lengths = tokenize(tokenizer, _some(examples), max_length=length).lengths
-        return float(lengths.mean() + lengths.max()) / 2
+        return len(examples) * float(lengths.mean() + lengths.max()) / 2
 
-    return len(examples) * study.once(('tokens', id(examples)), measured)
+    return study.once(('tokens', name), measured)
 
 
 def _texts(
     study: Study, passes: float | int, programs: float | int, seconds: float | int = 0.0
 ) -> Cost:
-    return Cost(passes * _tokens(study, study.texts), programs, seconds)
+    return Cost(passes * _tokens(study, 'texts'), programs, seconds)
 
 
 def _heads(config: BertConfig) -> int:
@@ -146,7 +145,7 @@ def one_pass(
     programs: float | int = 0,
     seconds: float | int = 0,
     of: str = '',
-):
+) -> dict[str, Cost]:
     """Return the pass over the model as it is, which sections share, and another part.
 
     Args:
@@ -167,15 +166,14 @@ def compared(study: Study) -> dict[str, Cost]:
 
 def finetuned(study: Study) -> dict[str, Cost]:
     """Return fine-tuning, unless it is done or there is nothing to train on."""
-    folder = study.finetuning_folder('pretrained')
-    if not study.has_training or processes.exists(folder / OUTCOME):
+    if not study.has_training:
+        return {}
+    if processes.exists(study.finetuning_folder('pretrained') / OUTCOME):
         return {}
     train, starts = study.config.train, study.config.train.starts
-    dev = [getattr(each, 'example', each) for each in study.dev]
     runs = len(study.seeds) * len(starts)
-    seen = [getattr(each, 'example', each) for each in study.train]
-    tokens = _TRAINED * train.epochs * _tokens(study, seen)
-    tokens += (train.epochs + 1) * _tokens(study, dev)
+    tokens = _TRAINED * train.epochs * _tokens(study, 'train')
+    tokens += (train.epochs + 1) * _tokens(study, 'dev')
     return {'fine-tuning': Cost(runs * tokens, 10, 8)}
 
 
@@ -186,11 +184,12 @@ def swept(study: Study, seeds: int) -> dict[str, Cost]:
         layers, heads = config.num_hidden_layers, _heads(config)
         of_set = {'heads': _HEAD * heads, 'layers': _MANY * layers, 'one_head_left': _HEAD * heads}
         passes += of_set.get(name, 0.0)
-    tokens = passes * seeds * _tokens(study, study.ablated_texts)
+    tokens = passes * seeds * _tokens(study, 'ablated_texts')
     return ablated(study) | {f'sweeps of {seeds}': Cost(tokens, 10, 5)}
 
 
 def ablated(study: Study) -> dict[str, Cost]:
+    """Return fine-tuning, unless a model is ablated as it is."""
     return finetuned(study) if study.config.ablation.checkpoint == 'finetuned' else {}
 
 
@@ -199,23 +198,23 @@ def _scored(study: Study) -> dict[str, Cost]:
     heads = _heads(study.pretrained.config)
     permutations = study.config.importance.permutations
     passes = 24 + heads * (_HEAD + _MANY * permutations)
-    tokens = passes * _tokens(study, study.measured_texts)
+    tokens = passes * _tokens(study, 'measured_texts')
     return ablated(study) | {'scores of heads': Cost(tokens, 30, 5)}
 
 
 def importance(study: Study) -> dict[str, Cost]:
     """Return the work for the scores of heads, and the score without each head."""
-    tokens = _HEAD * _heads(study.pretrained.config) * _tokens(study, study.ablated_texts)
+    tokens = _HEAD * _heads(study.pretrained.config) * _tokens(study, 'ablated_texts')
     return _scored(study) | {'without each head': Cost(tokens, 4, 3)}
 
 
 def pruned(study: Study) -> dict[str, Cost]:
     """Return the work for curves of removed heads."""
-    # Eleven numbers of heads (`pruning.steps.SHARES`), in five orders that are scored twice.
-    orders, steps = 5, 11
+    # Five orders are scored twice.
+    orders, steps = 5, len(SHARES)
     seeds = max(len(study.ablated_seeds), 1)
-    here = _MANY * steps * (orders + study.config.prune.draws) * _tokens(study, study.ablated_texts)
-    there = (_MANY * orders + 5) * steps * _tokens(study, study.measured_texts)
+    here = _MANY * steps * (orders + study.config.prune.draws) * _tokens(study, 'ablated_texts')
+    there = (_MANY * orders + 5) * steps * _tokens(study, 'measured_texts')
     return _scored(study) | {'pruning': Cost(seeds * (here + there), 30, 15)}
 
 
@@ -238,9 +237,9 @@ def attributed(study: Study) -> dict[str, Cost]:
     """Return the work for scores of tokens, and tokens deleted in their order."""
     count = study.config.attribution.max_examples or len(study.ablated_texts)
     share = min(count / len(study.ablated_texts), 1)
-    tokens = share * _tokens(study, study.ablated_texts)
+    tokens = share * _tokens(study, 'ablated_texts')
     # Each token is deleted once in the order of each method.
-    length = _tokens(study, study.ablated_texts) / len(study.ablated_texts)
+    length = _tokens(study, 'ablated_texts') / len(study.ablated_texts)
     return ablated(study) | {'scores of tokens': Cost(tokens * 10 * length, 30, 8)}
 
 
@@ -248,17 +247,16 @@ def pairs(study: Study) -> dict[str, Cost]:
     """Return the work for pairs of heads."""
     heads = _heads(study.pretrained.config)
     pairs = heads * (heads - 1) / 2
-    tokens = _MANY * pairs * _tokens(study, study.ablated_texts)
+    tokens = _MANY * pairs * _tokens(study, 'ablated_texts')
     return ablated(study) | {'pairs of heads': Cost(tokens, 10, 10)}
 
 
 def replaced(study: Study) -> dict[str, Cost]:
     """Return the work for the best constants."""
     settings, heads = study.config.replacements, _heads(study.pretrained.config)
-    count = settings.max_examples or len(study.train)
-    seen = [getattr(each, 'example', each) for each in study.train][:count]
-    passes = _TRAINED * settings.passes * heads
-    return ablated(study) | {'constants': Cost(passes * _tokens(study, seen), 20, 10)}
+    share = min((settings.max_examples or len(study.train)) / len(study.train), 1)
+    passes = _TRAINED * settings.passes * heads * share
+    return ablated(study) | {'constants': Cost(passes * _tokens(study, 'train'), 20, 10)}
 
 
 def retrained(study: Study) -> dict[str, Cost]:
@@ -271,7 +269,6 @@ def retrained(study: Study) -> dict[str, Cost]:
 def gated(study: Study) -> dict[str, Cost]:
     """Return the work for gates."""
     gates = study.config.gates
-    seen = [getattr(each, 'example', each) for each in study.train]
     runs = len(gates.coefficients.split(',')) * gates.num_seeds * gates.epochs
-    tokens = _TRAINED * runs * _tokens(study, seen)
+    tokens = _TRAINED * runs * _tokens(study, 'train')
     return ablated(study) | {'gates': Cost(tokens, 20, 10)}

@@ -11,7 +11,7 @@ def test_every_section_states_what_it_costs(study):
     """But claims, which are about the results of others; more texts and seeds cost more."""
     costs = {name: section.costs(study) for name, section in SECTIONS.items()}
     assert [name for name, parts in costs.items() if not parts] == ['claims']
-    pace = Pace(1e-3, 1.0, 1.0)
+    pace = Pace(1e-3, 1.0)
     seconds = {name: pace.seconds(parts.values()) for name, parts in costs.items()}
     assert all(each > 0 for name, each in seconds.items() if name != 'claims')
     assert seconds['interactions'] > seconds['ablate']
@@ -25,9 +25,9 @@ def test_every_section_states_what_it_costs(study):
 
 def test_the_pace_is_measured(study):
     pace = pace_of(study)
-    assert 0 < pace.token < pace.program and pace.host > 0
+    assert 0 < pace.token < pace.program
     work = [Cost(tokens=1000), Cost(programs=2), Cost(seconds=3)]
-    expected = 1000 * pace.token + 2 * pace.program + 3 * pace.host
+    expected = 1000 * pace.token + 2 * pace.program + 3
     assert pace.seconds(work) == pytest.approx(expected)
 
 
