@@ -174,7 +174,7 @@ def _stream(setup: Setup, statistics: Mapping[str, Callable], models: int = 1) -
     bert = (setup.bert,) * models
     work = Work(bert, tuple(statistics.items()), (False,) * len(statistics), 'uniform')
     arguments = (setup.params,) * models, setup.batch
-    return Program(step, (work, *arguments, None))
+    return Program(jax.jit(step, static_argnums=0), (work, *arguments, None))
 
 
 def collect(setup: Setup) -> Program:

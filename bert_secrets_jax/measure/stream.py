@@ -140,7 +140,7 @@ def stream(
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """The static argument of a compiled step.
+    """The static argument of a step.
 
     Attributes:
       models: The models whose maps are measured.
@@ -173,7 +173,6 @@ class Moments:
     squares: Any
 
 
-@functools.partial(jax.jit, static_argnums=0)
 def step(
     work: Work,
     params: tuple[Mapping[str, Any], ...],
@@ -181,6 +180,9 @@ def step(
     head_mask: Float[Array, 'L N'] | Float[Array, 'B L N'] | None,
 ) -> tuple[list[Moments | None], list[Float[Array, 'B L N ...']]]:
     """Measure one batch.
+
+    The maps are one compiled program and the statistics another, so that passes over the same
+    texts share the first.
 
     Args:
       work: The models, the statistics and the baseline.
@@ -194,14 +196,48 @@ def step(
       NaN where it does not apply.
     """
     maps = [
-        work.maps_of(bert, of_model, batch, head_mask=head_mask, baseline=work.baseline)
+        maps_in(work.maps_of, bert, work.baseline, of_model, batch, head_mask)
         for bert, of_model in zip(work.models, params, strict=True)
     ]
+    return _measured(work.statistics, work.reduced, batch.marks, batch.example, maps)
+
+
+def maps_in(
+    maps_of: MapsOf,
+    bert: Bert,
+    baseline: str,
+    params: Mapping[str, Any],
+    batch: Batch,
+    head_mask: Float[Array, 'L N'] | Float[Array, 'B L N'] | None,
+) -> Float[Array, 'B L N T S']:
+    """Return the maps of a batch, from a program that is compiled once for each shape of it.
+
+    Args:
+      maps_of: A function like `learned_maps`.
+      bert: The model.
+      baseline: The map of masked heads.
+      params: The parameters of the model.
+      batch: The batch.
+      head_mask: A mask of the heads, as in `step`.
+    """
+    if maps_of is learned_maps:
+        # Marks differ from pass to pass, and these maps read none.
+        batch = dataclasses.replace(batch, marks={})
+    return _compiled_maps(maps_of, bert, baseline, params, batch, head_mask)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _compiled_maps(maps_of, bert, baseline, params, batch, head_mask):
+    return maps_of(bert, params, batch, head_mask=head_mask, baseline=baseline)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _measured(statistics, reduced, marks, example, maps):
     moments, values = [], []
-    for index, (key, statistic) in enumerate(work.statistics):
-        value, weight = _of_batch(key, statistic, batch.marks, maps)
-        weight = _aligned(weight, value, batch.example >= 0)
-        moments.append(None if work.reduced[index] else _moments(value, weight))
+    for (key, statistic), is_reduced in zip(statistics, reduced, strict=True):
+        value, weight = _of_batch(key, statistic, marks, maps)
+        weight = _aligned(weight, value, example >= 0)
+        moments.append(None if is_reduced else _moments(value, weight))
         values.append(jnp.where(weight > 0, value, jnp.nan))
     return moments, values
 
@@ -210,7 +246,7 @@ def step(
 def merged(state: list[Moments | None], moments: list[Moments | None]) -> list[Moments | None]:
     """Return the moments of the batches so far with those of one more.
 
-    A program of its own: within `step`, the first batch would compile all statistics once more.
+    A program of its own: with the statistics, the first batch would compile them once more.
     """
     return [
         None if here is None else _merge(before, here)

@@ -32,7 +32,7 @@ from bert_secrets_jax.files import checksum, open_regular, parse_json, write_ato
 from bert_secrets_jax.measure.catalogue import Described, Family
 from bert_secrets_jax.measure.statistics import Comparison, Maps, Marks, Result, Statistic
 from bert_secrets_jax.patterns.cnn import CLASSES, TITLES
-from bert_secrets_jax.patterns.features import features, number_of_features
+from bert_secrets_jax.patterns.features import NUMBER, features
 from bert_secrets_jax.ranges import Range
 
 # Names beside those of the classes: whether a map is unlike all labelled ones, and, the last value
@@ -139,8 +139,8 @@ def _are_weights(arrays: Mapping[str, np.ndarray]) -> bool:
     """Whether arrays are those of a classifier, of the features of this version, all finite."""
     if arrays.keys() != {'center', 'scale', 'known', 'weights'}:
         return False
-    maps, number = len(np.atleast_1d(arrays['weights'])), number_of_features()
-    shapes = {'center': (number,), 'scale': (number,), 'known': (maps, number)}
+    maps = len(np.atleast_1d(arrays['weights']))
+    shapes = {'center': (NUMBER,), 'scale': (NUMBER,), 'known': (maps, NUMBER)}
     shapes['weights'] = (maps, len(CLASSES))
     return maps > 0 and all(
         array.shape == shapes[name] and array.dtype == np.float32 and np.isfinite(array).all()

@@ -10,7 +10,6 @@ Shapes: T positions, R = T + 1 rows, K offsets of a key from its query, G groups
 features.
 """
 
-import functools
 from typing import NamedTuple
 
 import jax
@@ -28,6 +27,8 @@ _DARK = 0.05
 _BANDS = (0.05, 0.12, 0.25)
 _LEVELS = (0.05, 0.1, 0.2, 0.4, 0.7)
 _EXACT = jax.lax.Precision.HIGHEST
+# How many features a map has (F).
+NUMBER = 163
 
 
 def features(
@@ -65,13 +66,6 @@ def features(
             _of_texts(rows, log, sums, sums_of_log, tokens),
         ]
     )
-
-
-@functools.cache
-def number_of_features() -> int:
-    """Return how many features a map has (F)."""
-    number = jax.ShapeDtypeStruct((), jnp.int32)
-    return jax.eval_shape(features, jax.ShapeDtypeStruct((8, 8), jnp.float32), number, number).size
 
 
 class _Tokens(NamedTuple):

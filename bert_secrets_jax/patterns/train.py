@@ -128,6 +128,10 @@ def calibration_error(found: np.ndarray, labels: np.ndarray, *, bins: int = 10) 
     return float(np.abs(gaps).sum() / len(labels))
 
 
+# The maps whose features are computed at a time.
+_BATCH = 16
+
+
 def features_of(maps: MapSample) -> np.ndarray:
     """Return the features [M, F] of maps of any length."""
     found = {}
@@ -136,6 +140,8 @@ def features_of(maps: MapSample) -> np.ndarray:
     rooms = -(-lengths // 64) * 64
     for room in np.unique(rooms):
         chosen = np.flatnonzero(rooms == room)
+        # Whole batches: a smaller last one would be compiled for itself.
+        chosen = np.resize(chosen, -(-len(chosen) // _BATCH) * _BATCH)
         padded = np.zeros((len(chosen), room, room), np.float32)
         for row, index in enumerate(chosen):
             padded[row, : lengths[index], : lengths[index]] = maps.values[index]
@@ -146,7 +152,8 @@ def features_of(maps: MapSample) -> np.ndarray:
 
 @jax.jit
 def _features(padded, lengths, first_text):
-    return jax.lax.map(lambda each: features(*each), (padded, lengths, first_text), batch_size=16)
+    every = padded, lengths, first_text
+    return jax.lax.map(lambda each: features(*each), every, batch_size=_BATCH)
 
 
 def predict(classifier: Classifier, maps: MapSample) -> np.ndarray:

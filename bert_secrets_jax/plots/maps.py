@@ -14,25 +14,23 @@ def map_grid(attentions: np.ndarray) -> Figure:
     Args:
       attentions: The maps [L, N, T, T].
     """
+    layers, heads, length = attentions.shape[:3]
+    # One image of all maps with a line between them: an axis for each takes ten times as long.
+    side = length + 1
+    joined = np.full((layers * side + 1, heads * side + 1), np.nan, np.float32)
+    for layer, head in np.ndindex(layers, heads):
+        row, column = layer * side + 1, head * side + 1
+        joined[row : row + length, column : column + length] = attentions[layer, head]
+    colours = matplotlib.colormaps[MAPS].with_extremes(bad='0.7')
     with matplotlib.rc_context(STYLE):
-        layers, heads = attentions.shape[:2]
         figure = Figure(figsize=(0.75 * heads + 0.5, 0.75 * layers + 0.5))
-        axes = figure.subplots(
-            layers, heads, squeeze=False, gridspec_kw={'wspace': 0.06, 'hspace': 0.06}
-        )
-        figure.subplots_adjust(left=0.05, right=0.995, top=0.94, bottom=0.005)
-        for layer in range(layers):
-            for head in range(heads):
-                axis = axes[layer, head]
-                axis.imshow(attentions[layer, head], cmap=MAPS, vmin=0, vmax=1)
-                axis.set(xticks=[], yticks=[])
-                axis.spines[:].set(visible=True, linewidth=0.3, color='0.7')
-                if layer == 0:
-                    axis.set_title(f'H{head + 1}', fontsize=7, pad=2)
-                if head == 0:
-                    axis.set_ylabel(
-                        f'L{layer + 1}', fontsize=7, rotation=0, ha='right', va='center'
-                    )
+        axis = figure.add_axes((0.05, 0.005, 0.945, 0.935))
+        axis.imshow(joined, cmap=colours, vmin=0, vmax=1, aspect='auto')
+        for ticks, letter, count in ((axis.set_xticks, 'H', heads), (axis.set_yticks, 'L', layers)):
+            middles = np.arange(count) * side + side / 2
+            ticks(middles, [f'{letter}{number + 1}' for number in range(count)], fontsize=7)
+        axis.tick_params(length=0, labeltop=True, labelbottom=False, pad=2)
+        axis.spines[:].set(visible=False)
         return figure
 
 
@@ -68,16 +66,19 @@ def head_maps(
         side = min(max(0.11 * len(tokens), 1.2), 7) + 0.7
         figure = Figure(figsize=(columns * side + 0.9, rows * (side + 0.1)), layout='constrained')
         axes = list(figure.subplots(rows, columns, squeeze=False).flat)
-        for axis, (title, values) in zip(axes, maps.items(), strict=False):
+        for place, (axis, (title, values)) in enumerate(zip(axes, maps.items(), strict=False)):
             image = axis.imshow(values, cmap=MAPS, vmin=0, vmax=1)
             axis.set_title(title, fontsize=7)
             axis.set(xticks=[], yticks=[])
             if labelled:
-                axis.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=6)
-                axis.set_yticks(range(len(tokens)), tokens, fontsize=6)
+                # All maps have the same tokens: at the left, and below the last of each column.
+                if place + columns >= len(maps):
+                    axis.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=6)
+                if place % columns == 0:
+                    axis.set_yticks(range(len(tokens)), tokens, fontsize=6)
                 for labels in (axis.get_xticklabels(), axis.get_yticklabels()):
                     for positions, colour in ((sources, COLOURS[0]), (targets, COLOURS[1])):
-                        for position in positions:
+                        for position in positions if labels else ():
                             labels[position].set(color=colour, fontweight='bold')
             axis.spines[:].set(visible=True, linewidth=0.3, color='0.7')
             axis.tick_params(length=0)

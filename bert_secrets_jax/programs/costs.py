@@ -18,7 +18,7 @@ from bert_secrets_jax import processes
 from bert_secrets_jax.data.encoding import bucket, tokenize
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.outcome import OUTCOME
-from bert_secrets_jax.measure.stream import learned_maps
+from bert_secrets_jax.measure.stream import learned_maps, maps_in
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.pruning.steps import SHARES
@@ -72,19 +72,18 @@ def pace_of(study: Study) -> Pace:
     encoded = tokenize(model.tokenizer, _some(study.texts), max_length=study.settings.max_length)
     batch = bucket(encoded, **study.settings.bucketing)[0]
 
-    def pass_over(params, batch):
-        return learned_maps(model.bert, params, batch).sum(axis=(-2, -1))
-
     batch = jax.device_put(dataclasses.replace(batch, marks={}))
-    start = time.perf_counter()
-    # Where JAX has kept this program it is read, as are then most of the others.
-    compiled = jax.jit(pass_over).lower(model.params, batch).compile()
-    program = time.perf_counter() - start
-    jax.block_until_ready(compiled(model.params, batch))
-    start = time.perf_counter()
-    jax.block_until_ready(compiled(model.params, batch))
-    token = (time.perf_counter() - start) / np.size(batch.input_ids)
-    return Pace(token, program)
+
+    def seconds() -> float:
+        start = time.perf_counter()
+        # The program of every pass over these texts. Where JAX has kept it, it is read, as are then
+        # most of the others.
+        maps = maps_in(learned_maps, model.bert, 'uniform', model.params, batch, None)
+        jax.block_until_ready(maps)
+        return time.perf_counter() - start
+
+    first, second = seconds(), min(seconds() for _ in range(2))
+    return Pace(second / np.size(batch.input_ids), max(first - second, 0.0))
 
 
 def machine() -> dict[str, Any]:

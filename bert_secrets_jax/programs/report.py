@@ -21,8 +21,10 @@ from bert_secrets_jax.programs.lines import Lines, Names, command, lines_of, quo
 from bert_secrets_jax.programs.outputs import read_part, remove_parts, write_part
 from bert_secrets_jax.programs.sections import FILES, SECTIONS, applicable, chosen_of, watch
 from bert_secrets_jax.programs.study import MENDABLE, Study
-from bert_secrets_jax.report.page import Offer, Part, write_page
+from bert_secrets_jax.report.page import Offer, Part, is_made_of, write_page
 from bert_secrets_jax.runs.result import Result
+from bert_secrets_jax.runs.results import read_manifest
+from bert_secrets_jax.runs.run import digest
 
 # These sections are about the results of the others. So they come last, and are made again
 # whenever another section is finished.
@@ -307,6 +309,18 @@ def _write(path: pathlib.Path, every: Sequence[Answers], to_come: Sequence[str])
         # Nothing to show yet; a page with other results would not be about these settings.
         path.unlink(missing_ok=True)
         return
+    made_of = digest(
+        [
+            [[part.name, part.group, part.message, part.made_by] for part in parts],
+            [read_manifest(study.folder) for study in studies],
+            [dataclasses.asdict(offer) for answers in every for offer in answers.offers],
+            details,
+            list(to_come),
+            texts,
+        ]
+    )
+    if is_made_of(path, made_of):
+        return
     tasks = [part for part in [_side_by_side(every)] if part is not None]
     write_page(
         path,
@@ -316,6 +330,7 @@ def _write(path: pathlib.Path, every: Sequence[Answers], to_come: Sequence[str])
         details=details,
         to_come=to_come,
         offers=[offer for answers in every for offer in answers.offers],
+        made_of=made_of,
     )
 
 

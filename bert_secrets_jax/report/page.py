@@ -6,6 +6,7 @@ The page uses only the methods that all results have (`runs.result.Result`).
 
 import dataclasses
 import functools
+import hashlib
 import math
 import numbers
 import pathlib
@@ -136,6 +137,23 @@ class Offer:
     command: str
 
 
+# The last line of a page.
+_SEAL = '<!-- made of {}, sha256 {} -->'
+
+
+def is_made_of(path: pathlib.Path, made_of: str) -> bool:
+    """Return whether a page was made of these things and is as it was written.
+
+    Args:
+      path: The HTML file.
+      made_of: The digest of everything on the page.
+    """
+    if not path.is_file():
+        return False
+    text, newline, seal = path.read_text('utf-8', errors='replace').rstrip().rpartition('\n')
+    return seal == _SEAL.format(made_of, hashlib.sha256(f'{text}{newline}'.encode()).hexdigest())
+
+
 def write_page(
     path: pathlib.Path,
     *,
@@ -145,6 +163,7 @@ def write_page(
     details: Mapping[str, Mapping[str, Any]],
     to_come: Sequence[str] = (),
     offers: Sequence[Offer] = (),
+    made_of: str = '',
 ) -> None:
     """Write the page.
 
@@ -156,6 +175,7 @@ def write_page(
       details: The settings or versions under each heading at the end of the page, by name.
       to_come: The names of the parts that are still being computed.
       offers: The parts that are not computed.
+      made_of: The digest of everything on the page, by which `is_made_of` knows it again.
     """
     warnings = [
         (part.group, finding.sentence)
@@ -189,7 +209,9 @@ def write_page(
             for heading, values in details.items()
         ],
     )
-    write_text(path, f'{text}\n')
+    text += '\n'
+    seal = _SEAL.format(made_of, hashlib.sha256(text.encode()).hexdigest())
+    write_text(path, f'{text}{seal}\n')
     if len(text) > _LARGE:
         size = len(text) / 1e6
         logging.warning('%s has %.0f MB: fewer example sentences make it smaller.', path, size)

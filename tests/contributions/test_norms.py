@@ -182,9 +182,9 @@ def test_statistics_of_norms_are_compiled_once(config, tokenizer):
         return stream.stream((model,), batches, statistics, maps_of=maps_of)
 
     weights, first = run(stream.learned_maps), run(norms.shares_of_norms)
-    before = stream.step._cache_size()
+    before = stream._measured._cache_size()
     again = run(norms.shares_of_norms)
-    assert stream.step._cache_size() == before
+    assert stream._measured._cache_size() == before
     np.testing.assert_array_equal(first['entropy'].mean, again['entropy'].mean)
     shares = np.asarray(norms.shares_of_norms(model.bert, model.params, batches[0]))[:3]
     token, sep = (np.asarray(batches[0].marks[name])[:3] for name in ('token', 'sep'))

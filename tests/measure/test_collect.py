@@ -279,9 +279,9 @@ def test_memory_does_not_grow_with_the_corpus(pretrained, tokenizer, examples):
 def test_repeated_calls_compile_once(pretrained, tokenizer, examples):
     batches = encode_all(tokenizer, examples)
     collect(pretrained, batches, STATISTICS)
-    before = stream.step._cache_size()
+    before = stream._measured._cache_size()
     collect(pretrained, batches, dict(STATISTICS))
-    assert stream.step._cache_size() == before
+    assert stream._measured._cache_size() == before
 
 
 def test_a_batch_is_a_pytree(tokenizer, examples):

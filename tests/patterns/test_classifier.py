@@ -25,7 +25,7 @@ from bert_secrets_jax.patterns.classifier import (
     standardised,
 )
 from bert_secrets_jax.patterns.cnn import CLASSES, image
-from bert_secrets_jax.patterns.features import features, number_of_features
+from bert_secrets_jax.patterns.features import NUMBER, features
 from bert_secrets_jax.patterns.sample import (
     ANNOTATED,
     LABELS_FILE,
@@ -267,7 +267,7 @@ def test_features_hardly_see_padding_contrast_or_direction():
     padded = np.full((48, 48), 7, np.float32)
     padded[:20, :20] = values
     np.testing.assert_allclose(convert(padded), convert(values), atol=1e-4)
-    assert len(convert(values)) == number_of_features()
+    assert len(convert(values)) == NUMBER
     assert np.isfinite(convert(np.eye(20))).all()
     assert np.isfinite(convert(np.full((20, 20), 0.05))).all()
     # A text of its own is no second text, whatever the map.
@@ -415,7 +415,7 @@ def test_a_single_text_is_one_text():
 
 def _random_classifier(seed: int = 7) -> Classifier:
     rng = np.random.default_rng(seed)
-    number = number_of_features()
+    number = NUMBER
     return Classifier(
         center=rng.normal(size=number).astype(np.float32),
         scale=rng.uniform(0.5, 2, number).astype(np.float32),
@@ -505,7 +505,7 @@ def test_an_even_map_has_no_pattern(length):
     seen = features(jnp.full((20, 20), 1 / 20), jnp.asarray(length), jnp.asarray(2))
     # A deviation below a millionth counts as one, on each of three scales.
     assert np.isfinite(seen).all()
-    number = (number_of_features() - 61) // 3
+    number = (NUMBER - 61) // 3
     for scale in range(3):
         np.testing.assert_allclose(np.exp(seen[scale * number + 1]), 1e-6, rtol=0.5)
 

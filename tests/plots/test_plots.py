@@ -74,9 +74,13 @@ def test_maps_are_drawn_with_their_tokens():
     maps = np.random.default_rng(0).random((2, 3, 4, 4))
     tokens = ['[CLS]', 'a', 'b', '[SEP]']
     figure = plots.map_grid(maps)
-    np.testing.assert_array_equal(figure.axes[4].images[0].get_array(), maps[1, 1])
+    joined = figure.axes[0].images[0].get_array()
+    np.testing.assert_allclose(joined[6:10, 6:10], maps[1, 1], rtol=1e-6)
+    assert joined.mask[5].all() and joined.shape == (11, 16)
     figure = plots.head_maps({'L1-H1': maps[0, 0], 'L2-H3': maps[1, 2]}, tokens)
-    assert [label.get_text() for label in figure.axes[1].get_yticklabels()] == tokens
+    for axis, rows in zip(figure.axes, (tokens, []), strict=False):
+        assert [label.get_text() for label in axis.get_xticklabels()] == tokens
+        assert [label.get_text() for label in axis.get_yticklabels()] == rows
     np.testing.assert_array_equal(figure.axes[1].images[0].get_array(), maps[1, 2])
 
 
