@@ -71,6 +71,7 @@ class Watch:
       name: The name of the section that runs.
       started: The wall and CPU seconds at which it began.
       sections: The seconds of each section that has ended.
+      said: How long the run said, before it began, that it would take.
     """
 
     name: str = 'start'
@@ -79,6 +80,7 @@ class Watch:
     )
     sections: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     spent: collections.Counter = dataclasses.field(default_factory=collections.Counter)
+    said: str = ''
 
     def listen(self, event: str, seconds: float, **_: Any) -> None:
         """Take a duration that JAX tells."""
@@ -116,10 +118,12 @@ class _Sections(python_logging.Handler):
         message = record.getMessage()
         if message.startswith('Section '):
             self._watch.begin(message.rpartition(': ')[2])
+        if 'To compute: ' in message:
+            self._watch.said = message.rpartition('. About ')[2].partition(' on this')[0]
 
 
-def watched(arguments: Sequence[str]) -> list[dict[str, Any]]:
-    """Run `bert-secrets` in this process, and return what each section took."""
+def watched(arguments: Sequence[str]) -> dict[str, Any]:
+    """Run `bert-secrets` in this process, and return what each section took and what it said."""
     from absl import logging
 
     from bert_secrets_jax.programs import cli
@@ -129,7 +133,7 @@ def watched(arguments: Sequence[str]) -> list[dict[str, Any]]:
     logging.get_absl_logger().addHandler(_Sections(watch))
     cli.main(arguments)
     watch.begin('end')
-    return watch.sections
+    return {'sections': watch.sections, 'said': watch.said}
 
 
 def measured(name: str, arguments: Sequence[str], out: pathlib.Path) -> dict[str, Any]:
@@ -204,11 +208,12 @@ def tables(folder: pathlib.Path, rows: int) -> dict[str, str]:
 
 def as_markdown(results: Sequence[Mapping[str, Any]]) -> str:
     """Return the table of the cases, and that of the sections of the largest."""
-    head = ('report', 'wall s', 'CPU s', 'first picture', 'grid of heads', 'compilations',
+    head = ('report', 'said', 'wall s', 'CPU s', 'first picture', 'grid of heads', 'compilations',
             'compiling s', 'MiB', 'product Tflop/s')  # fmt: skip
     rows = [
         [
             f'{each["case"]}: `{each["command"]}`',
+            each['said'],
             f'{each["seconds"]:.0f}',
             f'{each["cpu"]:.0f}',
             *(f'{each["waits"][what]:.0f}' if what in each['waits'] else ''
@@ -234,9 +239,9 @@ def as_markdown(results: Sequence[Mapping[str, Any]]) -> str:
 def main(_) -> None:
     if _CHILD.value:
         path, arguments = json.loads(_CHILD.value)
-        sections = watched(arguments)
+        told = watched(arguments)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        write_json(pathlib.Path(path), {'sections': sections, 'MiB': peak})
+        write_json(pathlib.Path(path), {**told, 'MiB': peak})
         return
     unknown = set(_ONLY.value) - CASES.keys()
     if unknown:

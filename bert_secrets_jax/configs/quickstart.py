@@ -20,8 +20,8 @@ def get_config(arg: str = ''):
     config.train.learning_rate = 1e-4
     config.train.num_seeds = 1
     # Fewer texts and draws, so that all sections together take minutes.
-    config.importance.max_examples = 100
+    config.importance.max_examples = 80
     config.attribution.max_examples = 10
     config.outliers.draws = 19
-    config.prune.draws = 4
+    config.prune.draws = 2
     return base.shrink(config) if arg else config

@@ -21,6 +21,14 @@ if TYPE_CHECKING:
 # Programs that talk to a browser, or train what no devices share.
 _ALONE = ('annotate', 'serve', 'train_patterns')
 CONFIGS = {'base': base, 'paper': paper, 'quickstart': quickstart}
+# Sections that a report has only if asked, with the time that each took for the quickstart on two
+# cores: `python -m benchmarks.report --only='all sections'`.
+_PRICES = {
+    'look_at': '10 s', 'cluster': '5 s', 'syntax_heads': '15 s', 'probe': '10 s', 'masked_lm': '',
+    'outliers': '30 s', 'ablate_seeds': '', 'interactions': 'by name only', 'importance': '1 min',
+    'prune': '2 min', 'replacements': 'by name only', 'subnetworks': 'by name only',
+    'gates': 'by name only', 'contributions': '15 s', 'attribution': '20 s', 'roles': '5 s',
+}  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -132,7 +140,7 @@ def programs() -> dict[str, str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    listing = '\n'.join(f'  {name:<17} {what}' for name, what in programs().items())
+    listing = '\n'.join(f'  {name:<17} {what}{_price(name)}' for name, what in programs().items())
     configs = '\n'.join(
         f'  {name:<17} {inspect.getdoc(module).splitlines()[0]}' for name, module in CONFIGS.items()
     )
@@ -140,7 +148,9 @@ def _parser() -> argparse.ArgumentParser:
         prog='bert-secrets',
         description='What the attention heads of a BERT do, and which of them matter.',
         epilog=(
-            f'programs:\n{listing}\n\nconfigs (--config):\n{configs}\n\nsettings (--set '
+            f'programs:\n{listing}\n  * not in a report by default: --sections=all, or its name; '
+            'the time is that of the\n    quickstart on two cores. A run says first how long it '
+            f'takes on your machine.\n\nconfigs (--config):\n{configs}\n\nsettings (--set '
             f'NAME=VALUE):\n{textwrap.indent(settings_text(), "  ")}\n\nexample:\n'
             '  bert-secrets report --model=all-MiniLM-L6-v2 --texts=mine.csv --text-a=sentence '
             '--out=results'
@@ -173,6 +183,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument('--set', action='append', default=[], metavar='NAME=VALUE',
                         help='any setting, such as train.epochs=2')  # fmt: skip
     return parser
+
+
+def _price(name: str) -> str:
+    """Return the mark of a section that a report has only if asked."""
+    if name not in _PRICES:
+        return ''
+    return f' (* {_PRICES[name]})' if _PRICES[name] else ' (*)'
 
 
 def _config(arguments: argparse.Namespace) -> ConfigDict:
