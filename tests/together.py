@@ -56,8 +56,10 @@ def measured(model, mesh) -> dict[str, np.ndarray]:
 def swept(model, mesh, folder, baseline='uniform') -> dict[str, np.ndarray]:
     """Return the logits of a sweep, which goes on in its folder."""
     masks = bs.masks.single_heads(model.config)
-    options = {'tokens_per_batch': 64, 'chunk_tokens': 64, 'mesh': mesh, 'folder': folder}
-    found = sweep_examples(model, TEXTS, masks, max_length=16, baseline=baseline, **options)
+    compute = bs.Compute(
+        max_length=16, tokens_per_batch=64, chunk_tokens=64, mesh=mesh, folder=folder
+    )
+    found = sweep_examples(model, TEXTS, masks, compute=compute, baseline=baseline)
     return {f'logits {baseline}': found.logits}
 
 

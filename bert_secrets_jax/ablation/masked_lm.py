@@ -4,18 +4,17 @@ Axes: M masks, L layers, N heads, E texts, R rows of all batches.
 """
 
 import dataclasses
-import pathlib
 from collections.abc import Sequence
 
 import numpy as np
 import scipy.stats
-from jax.sharding import Mesh
 from jaxtyping import Float, Int, Shaped
 
 from bert_secrets_jax.ablation.resumable import sweep_all, tokens_of_batch
 from bert_secrets_jax.ablation.significance import LEVEL, POWER, benjamini_hochberg
 from bert_secrets_jax.ablation.sweep import Descent
 from bert_secrets_jax.brief import brief
+from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.masking import MaskedTexts, Masking, mask_words
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.model.config import MASKED_LM
@@ -62,11 +61,7 @@ def masked_lm_losses(
     baseline: str = 'uniform',
     replacement: Float[np.ndarray, 'L N H'] | None = None,
     donor_seed: int = 0,
-    max_length: int = 128,
-    tokens_per_batch: int = 2048,
-    chunk_tokens: int | None = None,
-    mesh: Mesh | None = None,
-    folder: str | pathlib.Path | None = None,
+    compute: Compute = Compute(),
 ) -> MaskedLosses:
     """Compute the loss of every text under every mask of heads, and show the progress.
 
@@ -78,9 +73,9 @@ def masked_lm_losses(
       texts: Strings, pairs of strings or `Example`s, all of one kind.
       masks: [M, L, N] The masks of heads, as in `sweep`.
       masking: Which wordpieces are hidden; None takes the defaults of `Masking`.
-      baseline, replacement, donor_seed, chunk_tokens, mesh: As in `sweep`. 'mean' and 'resample'
-        take the outputs of heads on texts with hidden wordpieces, too.
-      max_length, tokens_per_batch, folder: As in `sweep_examples`.
+      baseline, replacement, donor_seed: As in `sweep`. 'mean' and 'resample' take the outputs of
+        heads on texts with hidden wordpieces, too.
+      compute: How it is computed, as in `sweep_examples`.
 
     Raises:
       TypeError: The model is not a `Pretrained`, or the texts are something else.
@@ -100,19 +95,21 @@ def masked_lm_losses(
         masks,
         baseline=baseline,
         replacement=replacement,
-        chunk_tokens=chunk_tokens,
-        mesh=mesh,
+        chunk_tokens=compute.chunk_tokens,
+        mesh=compute.mesh,
     )
     masked = mask_words(
         pretrained.tokenizer,
         texts,
         masking=masking,
-        max_length=max_length,
-        tokens_per_batch=tokens_of_batch(descent, tokens_per_batch),
+        max_length=compute.max_length,
+        tokens_per_batch=tokens_of_batch(descent, compute.tokens_per_batch),
         batch_multiple=descent.devices,
     )
-    descent = descent.replacing(pretrained, masked.batches, donor_seed=donor_seed, mesh=mesh)
-    likely = sweep_all(pretrained, masked.batches, descent, folder=folder)[..., 0]
+    descent = descent.replacing(
+        pretrained, masked.batches, donor_seed=donor_seed, mesh=compute.mesh
+    )
+    likely = sweep_all(pretrained, masked.batches, descent, folder=compute.folder)[..., 0]
     return MaskedLosses(np.asarray(masks, np.float32), *losses_of_texts(likely, masked))
 
 

@@ -8,12 +8,10 @@ Shapes: M masks, L layers, N heads, E examples.
 import dataclasses
 import functools
 import math
-import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from jax.sharding import Mesh
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.ablation import masks as mask_sets
@@ -38,6 +36,7 @@ from bert_secrets_jax.analyses.models import labels_of, metrics_for, one_model
 from bert_secrets_jax.analyses.tables import column_of
 from bert_secrets_jax.analyses.verdicts import unseen_change
 from bert_secrets_jax.analyses.verdicts.disabling import on_average, to_lose
+from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.data.tasks import Example, Text
 from bert_secrets_jax.finetune.metrics import METRICS, TITLES, check_metrics, p_matthews, tested
@@ -399,11 +398,7 @@ def ablation(
     metrics: Sequence[str] | None = None,
     choose_on: Sequence[Example] | None = None,
     seed: int = 0,
-    max_length: int = 128,
-    tokens_per_batch: int = 2048,
-    chunk_tokens: int | None = None,
-    mesh: Mesh | None = None,
-    folder: pathlib.Path | None = None,
+    compute: Compute = Compute(),
     subject: Subject | None = None,
 ) -> Ablation:
     """Disable heads, and tell real changes of the score from chance (section 4.6).
@@ -430,14 +425,7 @@ def ablation(
         set of a single mask.
       seed: The seed of the bootstrap, the randomization test and the random parts of the examples,
         and, for 'resample', of the draw of those other examples.
-      max_length: The greatest number of tokens. Longer inputs are cut.
-      tokens_per_batch: The greatest number of rows times padded length of a batch.
-      chunk_tokens: The number of tokens, of all examples and masks together, that one call
-        computes; None takes one that suits the device.
-      mesh: The devices along an axis `data`, over which the examples of each batch are split; None
-        uses a single device.
-      folder: The folder for unfinished work, from which the same call goes on after an
-        interruption; None keeps it in memory only.
+      compute: How it is computed.
       subject: The names of the model, the texts and the task, for sentences and captions.
 
     Raises:
@@ -464,14 +452,9 @@ def ablation(
         raise ValueError('choose_on chooses the best of several masks, and no set has several.')
     means = None
     if baseline == 'mean':
-        batches = encode(
-            model.tokenizer,
-            examples if corpus is None else corpus,
-            max_length=max_length,
-            tokens_per_batch=tokens_per_batch,
-            batch_multiple=1 if mesh is None else mesh.shape['data'],
-        )
-        means = mean_contexts(model, batches, mesh=mesh)
+        corpus_texts = examples if corpus is None else corpus
+        batches = encode(model.tokenizer, corpus_texts, **compute.encoding)
+        means = mean_contexts(model, batches, mesh=compute.mesh)
 
     def swept(texts: Sequence[Example], masks: np.ndarray, part: str) -> Swept:
         return sweep_examples(
@@ -481,11 +464,7 @@ def ablation(
             baseline=baseline,
             replacement=means,
             donor_seed=seed,
-            max_length=max_length,
-            tokens_per_batch=tokens_per_batch,
-            chunk_tokens=chunk_tokens,
-            mesh=mesh,
-            folder=None if folder is None else pathlib.Path(folder) / part,
+            compute=compute.part(part),
         )
 
     sets = {}

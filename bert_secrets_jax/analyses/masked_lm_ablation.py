@@ -9,12 +9,10 @@ Shapes: M masks, L layers, N heads, E texts.
 import dataclasses
 import functools
 import math
-import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
-from jax.sharding import Mesh
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.ablation import masks as mask_sets
@@ -32,6 +30,7 @@ from bert_secrets_jax.analyses.ablation import instead, named_masks
 from bert_secrets_jax.analyses.models import one_model
 from bert_secrets_jax.analyses.tables import column_of
 from bert_secrets_jax.analyses.verdicts.disabling import to_lose
+from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.masking import Masking
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.finetune.train import Finetuned
@@ -297,11 +296,7 @@ def masked_lm_ablation(
     masking: Masking | None = None,
     baseline: str = 'uniform',
     seed: int = 0,
-    max_length: int = 128,
-    tokens_per_batch: int = 2048,
-    chunk_tokens: int | None = None,
-    mesh: Mesh | None = None,
-    folder: str | pathlib.Path | None = None,
+    compute: Compute = Compute(),
     subject: Subject | None = None,
 ) -> MaskedLMAblation:
     """Disable heads and layers of a masked LM one at a time, and measure what it predicts worse.
@@ -318,7 +313,7 @@ def masked_lm_ablation(
         texts.
       seed: The seed of the bootstrap and, for 'resample', of the draw of other texts. What is
         hidden follows from `Masking.seed`.
-      max_length, tokens_per_batch, chunk_tokens, mesh, folder: As in `ablation`.
+      compute: How it is computed.
       subject: The names of the model and the texts, for sentences and captions.
 
     Raises:
@@ -343,11 +338,7 @@ def masked_lm_ablation(
                 masking=masking,
                 baseline=baseline,
                 donor_seed=seed,
-                max_length=max_length,
-                tokens_per_batch=tokens_per_batch,
-                chunk_tokens=chunk_tokens,
-                mesh=mesh,
-                folder=None if folder is None else pathlib.Path(folder) / when / name,
+                compute=compute.part(when).part(name),
             )
             for name, each in chosen.items()
         }

@@ -5,9 +5,8 @@ import os
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
-from jax.sharding import Mesh
-
 from bert_secrets_jax.analyses.models import Models, all_models, seeds_of
+from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.annotation import Annotation
 from bert_secrets_jax.data.encoding import Batch, Encoded, bucket, mark, tokenize
 from bert_secrets_jax.data.linguistics import annotate
@@ -21,38 +20,27 @@ from bert_secrets_jax.progress import progress
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TextSettings:
+class TextSettings(Compute):
     """The settings for encoding texts and finding words in them.
 
     Attributes:
-      max_length: The greatest number of tokens. Longer inputs are cut.
-      tokens_per_batch: The greatest number of rows times padded length of a batch.
+      max_length, tokens_per_batch, chunk_tokens, mesh, folder: As in `Compute`.
       buckets: The lengths to which batches are padded; None takes few that fit the texts.
       annotations: The annotation of each text, in the order of the texts; None lets spaCy find
         them.
       pipeline: The name of the spaCy pipeline that finds nouns, subjects and so on.
       cache: The folder in which spaCy's annotations are kept; None keeps none.
-      mesh: The devices along an axis `data`, over which each batch is split; None uses a single
-        device.
     """
 
-    max_length: int = 128
-    tokens_per_batch: int = 2048
     buckets: tuple[int, ...] | None = None
     annotations: Sequence[Annotation] | None = None
     pipeline: str = 'en_core_web_sm'
     cache: str | os.PathLike[str] | None = None
-    mesh: Mesh | None = None
 
     @property
     def bucketing(self) -> dict:
         """The keyword arguments of `data.encoding.bucket`."""
-        return {
-            'max_length': self.max_length,
-            'tokens_per_batch': self.tokens_per_batch,
-            'buckets': self.buckets,
-            'batch_multiple': 1 if self.mesh is None else self.mesh.shape['data'],
-        }
+        return {**self.encoding, 'buckets': self.buckets}
 
 
 def encoded_of(

@@ -10,6 +10,7 @@ import scipy.special
 from jaxtyping import Float
 
 from bert_secrets_jax.brief import either
+from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.contributions.decomposition import check_classifies
 from bert_secrets_jax.contributions.layerwise import alti, globenc, value_zeroing
 from bert_secrets_jax.contributions.norms import shares_of_norms
@@ -101,9 +102,7 @@ def attention_maps(
             encoded,
             methods=methods,
             seed=0,
-            max_length=max_length,
-            tokens_per_batch=2048,
-            mesh=None,
+            compute=Compute(max_length=max_length),
         )
     found = []
     shown = {kind: KINDS[kind] for kind in ('weights', *kinds)}

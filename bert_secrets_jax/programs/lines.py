@@ -197,6 +197,12 @@ class _Writer:
         return {} if own == 'bs.analyses.TextSettings()' else {'settings': self.name('settings')}
 
     @property
+    def compute(self) -> dict[str, Any]:
+        """The argument of analyses that compute as `Compute` says; none for defaults."""
+        own = self.call('Compute', **self.length)
+        return {} if own == 'bs.Compute()' else {'compute': self.name('compute')}
+
+    @property
     def length(self) -> dict[str, Any]:
         return {'max_length': self['encoding.max_length']}
 
@@ -363,6 +369,7 @@ _NAMES: Mapping[str, Callable[[_Writer], str]] = {
     'tuned': _tuned,
     'tuned_random': lambda w: _tuned(w, 'random'),
     'settings': _text_settings,
+    'compute': lambda w: w.call('Compute', **w.length),
     'subject': lambda w: f'bs.analyses.{w.study.subject!r}',
 }
 
@@ -406,7 +413,7 @@ def _call(w: _Writer, section: str) -> str:
         case 'masked_lm':
             given = {'baseline': w['ablation.baseline'], **w.masking, **w.tuned_already}
             words = ('pretrained', 'texts')
-            return w.analysis('masked_lm_ablation', *words, **given, **w.seed, **w.length)
+            return w.analysis('masked_lm_ablation', *words, **given, **w.seed, **w.compute)
         case 'outliers':
             return _outliers(w)
         case 'ablate' | 'ablate_seeds':
@@ -418,14 +425,14 @@ def _call(w: _Writer, section: str) -> str:
                 'baseline': w['ablation.baseline'],
                 'metric': w.metric,
             }
-            return w.analysis('interactions', w.model, 'ablated', **given, **w.seed, **w.length)
+            return w.analysis('interactions', w.model, 'ablated', **given, **w.seed, **w.compute)
         case 'importance':
             given = {
                 'measured_on': w.name('measured'),
                 'permutations': w['importance.permutations'],
                 'metric': w.metric,
             }
-            return w.analysis('importance', w.model, 'ablated', **given, **w.seed, **w.length)
+            return w.analysis('importance', w.model, 'ablated', **given, **w.seed, **w.compute)
         case 'prune':
             sizes = w['prune.batch_sizes']
             given = {
@@ -436,13 +443,13 @@ def _call(w: _Writer, section: str) -> str:
                 'batch_sizes': tuple(numbers_in(sizes)) if sizes else (),
                 'metric': w.metric,
             }
-            return w.analysis('pruning', w.models, 'ablated', **given, **w.seed, **w.length)
+            return w.analysis('pruning', w.models, 'ablated', **given, **w.seed, **w.compute)
         case 'replacements':
             given = {
                 'fit_on': w.drawn('train', 'replacements.max_examples'),
                 'passes': w['replacements.passes'],
             }
-            return w.analysis('replacements', w.model, 'ablated', **given, **w.seed, **w.length)
+            return w.analysis('replacements', w.model, 'ablated', **given, **w.seed, **w.compute)
         case 'subnetworks':
             return _subnetworks(w)
         case 'gates':
@@ -456,7 +463,7 @@ def _call(w: _Writer, section: str) -> str:
             return w.analysis('contributions', 'pretrained', 'texts', **ablation, **w.text)
         case 'attribution':
             drawn = w.drawn('ablated', 'attribution.max_examples')
-            return w.analysis('attribution', w.model, drawn, **w.seed, **w.length)
+            return w.analysis('attribution', w.model, drawn, **w.seed, **w.compute)
         case 'roles':
             return _roles(w)
         case 'maps':
@@ -500,7 +507,7 @@ def _outliers(w: _Writer) -> str:
     given = {'draws': w['outliers.draws'], **tuned, **w.masking}
     if tuned:
         given['metrics'] = w.metrics
-    return w.analysis('outliers', 'pretrained', drawn, **given, **w.seed, **w.length)
+    return w.analysis('outliers', 'pretrained', drawn, **given, **w.seed, **w.compute)
 
 
 def _ablate(w: _Writer, section: str) -> str:
@@ -518,12 +525,12 @@ def _ablate(w: _Writer, section: str) -> str:
         if w['ablation.choose_examples']:
             given['choose_on'] = w.name('choosing')
         return w.analysis(
-            'ablation', models, 'ablated', **given, metrics=metrics, **w.seed, **w.length
+            'ablation', models, 'ablated', **given, metrics=metrics, **w.seed, **w.compute
         )
     if metrics:
         metrics = tuple(name for name in metrics if name in METRICS_OVER_SEEDS)
     return w.analysis(
-        'ablation_over_seeds', models, 'ablated', **given, metrics=metrics, **w.seed, **w.length
+        'ablation_over_seeds', models, 'ablated', **given, metrics=metrics, **w.seed, **w.compute
     )
 
 
@@ -540,7 +547,7 @@ def _subnetworks(w: _Writer) -> str:
         'training': training or None,
     }
     words = ('pretrained', 'tuned', 'train', 'ablated')
-    return w.analysis('subnetworks', *words, **given, **w.length)
+    return w.analysis('subnetworks', *words, **given, **w.compute)
 
 
 def _roles(w: _Writer) -> str:

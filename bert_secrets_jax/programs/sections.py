@@ -683,10 +683,7 @@ def _outliers(study: Study, results: Sequence[Result]) -> Outliers:
             draws=settings.draws,
             masking=study.masking,
             seed=seed,
-            max_length=study.config.encoding.max_length,
-            tokens_per_batch=study.config.encoding.tokens_per_batch,
-            chunk_tokens=study.config.ablation.chunk_tokens or None,
-            mesh=study.mesh,
+            compute=study.compute(),
             **given,
         )
 
@@ -777,8 +774,7 @@ def _importance(study: Study, _) -> Importance:
             study.ablated_texts,
             with_intact(single_heads(model.config)),
             baseline='zero',
-            folder=folder,
-            **study.encoding,
+            compute=study.compute(folder),
         )
         metrics, seed = study.metrics(swept.logits.shape[-1]), study.config.seed
         effects = effects_of(swept, labels, metrics, seed=seed)
@@ -823,8 +819,7 @@ def _prune(study: Study, _) -> Pruning:
                 metric,
                 draws=settings.draws,
                 seed=seed + (own or 0),
-                folder=folder,
-                **study.encoding,
+                compute=study.compute(folder),
             )
 
         return study.kept_whole('pruned model', PrunedModel, on_seed(own), compute)
@@ -892,8 +887,7 @@ def _replacements(study: Study, _) -> Replacements:
             fit_on=draw(study.train, settings.max_examples, seed),
             passes=settings.passes,
             seed=seed,
-            folder=folder,
-            **study.encoding,
+            compute=study.compute(folder),
         ),
     )
     return dataclasses.replace(found, subject=study.subject)
@@ -920,8 +914,7 @@ def _subnetworks(study: Study, _) -> Subnetworks:
             measured_on=study.measured_texts,
             share=share,
             training=training,
-            max_length=study.config.encoding.max_length,
-            folder=folder,
+            compute=study.compute(folder),
         ),
     )
     return dataclasses.replace(found, subject=study.subject)
@@ -938,9 +931,8 @@ def _attribution(study: Study, _) -> Attribution:
             study.ablated_model(),
             draw(study.ablated_texts, wanted, seed, setting='attribution.max_examples'),
             seed=seed,
-            folder=folder,
+            compute=study.compute(folder),
             subject=study.subject,
-            **study.encoding,
         ),
     )
     return dataclasses.replace(found, subject=study.subject)

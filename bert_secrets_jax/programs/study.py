@@ -30,6 +30,7 @@ from bert_secrets_jax.analyses.attention_change import for_reading
 from bert_secrets_jax.analyses.gradients import Gradients, gradients_or_why
 from bert_secrets_jax.analyses.models import labels_of, metrics_for
 from bert_secrets_jax.analyses.texts import TextSettings
+from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.configs.ranges import numbers_in
 from bert_secrets_jax.data.annotation import Annotation
 from bert_secrets_jax.data.encoding import Encoded, bucket, mark, tokenize
@@ -400,13 +401,10 @@ class Study:
     @property
     def settings(self) -> TextSettings:
         """The settings for encoding and annotating texts."""
-        encoding = self.config.encoding
         return TextSettings(
-            max_length=encoding.max_length,
-            tokens_per_batch=encoding.tokens_per_batch,
+            **dataclasses.asdict(self.compute()) | {'mesh': self.mesh},
             pipeline=self.config.linguistics.pipeline,
             cache=self.folder / 'linguistics',
-            mesh=self.mesh,
         )
 
     @property
@@ -936,8 +934,8 @@ class Study:
                 model,
                 examples,
                 with_intact(make_masks(model.config)),
-                **self._sweeping,
-                folder=folder,
+                **self._replacing,
+                compute=self.compute(folder, second=MASKS),
             )
 
         return self.kept_whole(f'swept {name}', Swept, depends_on, compute)
@@ -994,22 +992,26 @@ class Study:
                 labels_of(self.measured_texts, model.config),
                 permutations=self.config.importance.permutations,
                 seed=self.config.seed,
-                folder=folder,
-                **self.encoding,
+                compute=self.compute(folder),
             )
 
         check_permutations(self.config.importance.permutations)
         return self.kept_whole('scores of heads', HeadScores, self.on_scored(seed), compute)
 
-    @property
-    def encoding(self) -> dict[str, Any]:
-        """The settings of every pass over texts, by the names of `sweep_examples`."""
-        return {
-            'max_length': self.config.encoding.max_length,
-            'tokens_per_batch': self.config.encoding.tokens_per_batch,
-            'chunk_tokens': self.config.ablation.chunk_tokens or None,
-            'mesh': self.mesh,
-        }
+    def compute(self, folder: pathlib.Path | None = None, *, second: str = '') -> Compute:
+        """Return how passes over texts are computed.
+
+        Args:
+          folder: The folder for unfinished work.
+          second: A second axis of the devices, which is used if the settings name it.
+        """
+        return Compute(
+            max_length=self.config.encoding.max_length,
+            tokens_per_batch=self.config.encoding.tokens_per_batch,
+            chunk_tokens=self.config.ablation.chunk_tokens or None,
+            mesh=self._mesh_beside(second) if second else self.mesh,
+            folder=folder,
+        )
 
     def gated(self) -> Gated:
         """Return the gates of the model that is ablated, trained or read."""
@@ -1050,14 +1052,9 @@ class Study:
         return found
 
     @property
-    def _sweeping(self) -> dict[str, Any]:
-        """The settings of every sweep, by the names of its arguments."""
-        return {
-            'baseline': self.config.ablation.baseline,
-            'donor_seed': self.config.seed,
-            **self.encoding,
-            'mesh': self._mesh_beside(MASKS),
-        }
+    def _replacing(self) -> dict[str, Any]:
+        """What a disabled head does, by the names of the arguments of sweeps."""
+        return {'baseline': self.config.ablation.baseline, 'donor_seed': self.config.seed}
 
     def masked_lm_losses(self, when: str, name: str) -> MaskedLosses:
         """Return the losses of the masked LM under a set of masks, computed or read.
@@ -1077,8 +1074,8 @@ class Study:
                 self.texts,
                 with_intact(SETS[name](model.config)),
                 masking=self.masking,
-                **self._sweeping,
-                folder=folder,
+                **self._replacing,
+                compute=self.compute(folder, second=MASKS),
             )
 
         title = f'masked LM, {name}, {when}'

@@ -20,15 +20,14 @@ pairs of permutations (R / 2), K coalitions, C classes.
 """
 
 import dataclasses
-import pathlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from jax.sharding import Mesh
 from jaxtyping import Float, Int, Num, Real
 
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.brief import brief
+from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.finetune.losses import losses_of
 from bert_secrets_jax.model.bert import check_finite
@@ -104,11 +103,7 @@ def shapley_values(
     baseline: str = 'zero',
     replacement: Float[np.ndarray, 'L N H'] | None = None,
     donor_seed: int = 0,
-    max_length: int = 128,
-    tokens_per_batch: int = 2048,
-    chunk_tokens: int | None = None,
-    mesh: Mesh | None = None,
-    folder: str | pathlib.Path | None = None,
+    compute: Compute = Compute(),
 ) -> Shapley:
     """Estimate the Shapley value of every head of a model, and show the progress.
 
@@ -126,7 +121,7 @@ def shapley_values(
       seed: The seed of the permutations.
       baseline, replacement, donor_seed: What replaces the heads that a model does not have, as in
         `sweep`. 'zero' is published.
-      max_length, tokens_per_batch, chunk_tokens, mesh, folder: As in `sweep_examples`.
+      compute: How it is computed.
 
     Raises:
       TypeError: The model is not a `Pretrained`, or the examples are not texts.
@@ -156,11 +151,7 @@ def shapley_values(
         baseline=baseline,
         replacement=replacement,
         donor_seed=donor_seed,
-        max_length=max_length,
-        tokens_per_batch=tokens_per_batch,
-        chunk_tokens=chunk_tokens,
-        mesh=mesh,
-        folder=folder,
+        compute=compute,
     )
     check_finite(swept.logits)
     found = np.asarray(value(swept.logits, labels))

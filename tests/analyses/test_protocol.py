@@ -174,7 +174,7 @@ def test_a_model_that_learnt_nothing_is_said_first(results):
 def test_a_task_without_published_numbers_runs_everywhere(model, tuned, texts, settings):
     """A task of one's own, by any name."""
     subject = bs.analyses.Subject('tiny', 'own texts', 'my-own-task')
-    ablated = bs.analyses.ablation(tuned, texts, max_length=32, subject=subject)
+    ablated = bs.analyses.ablation(tuned, texts, compute=bs.Compute(max_length=32), subject=subject)
     change = bs.analyses.attention_change(model, tuned, texts, settings=settings, subject=subject)
     tuned_result = bs.analyses.finetuning(tuned, subject=subject)
     for result in (ablated, change, tuned_result):

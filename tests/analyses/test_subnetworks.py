@@ -16,14 +16,22 @@ TRAINING = {'epochs': 1, 'batch_size': 8, 'learning_rate': 1e-3}
 @pytest.fixture(scope='module')
 def found(model, tuned, texts):
     return bs.analyses.subnetworks(
-        model, tuned, texts, texts, measured_on=texts[:12], training=TRAINING, max_length=32
+        model,
+        tuned,
+        texts,
+        texts,
+        measured_on=texts[:12],
+        training=TRAINING,
+        compute=bs.Compute(max_length=32),
     )
 
 
 def test_each_seed_is_trained_again(found, model, tuned, texts):
     assert found.seeds == (0, 1) and found.metric == tuned.metrics[0]
     for place, (seed, each) in enumerate(zip(tuned.seeds, tuned.models, strict=True)):
-        good = surviving_heads(each, texts[:12], found.metric, share=0.9, max_length=32)
+        good = surviving_heads(
+            each, texts[:12], found.metric, share=0.9, compute=bs.Compute(max_length=32)
+        )
         masks = subnetwork_masks(good, seed=seed)
         for kind, mask in masks.items():
             np.testing.assert_array_equal(found.masks[kind][place], mask)
@@ -69,8 +77,8 @@ def test_equal_seeds_and_a_single_one_have_no_interval(found):
 
 def test_survivors_keep_the_share_of_the_score(tuned, texts):
     model = tuned.models[0]
-    few = surviving_heads(model, texts, 'accuracy', share=0.5, max_length=32)
-    most = surviving_heads(model, texts, 'accuracy', share=0.999, max_length=32)
+    few = surviving_heads(model, texts, 'accuracy', share=0.5, compute=bs.Compute(max_length=32))
+    most = surviving_heads(model, texts, 'accuracy', share=0.999, compute=bs.Compute(max_length=32))
     assert few.sum() <= most.sum() and ((few == 0) | (most == 1)).all()
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bert_secrets_jax.analyses.ablation_over_seeds import ablation_over_seeds
+from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.programs import study as studies
 from bert_secrets_jax.programs.report import write_report
 from bert_secrets_jax.programs.sections import SECTIONS, applicable
@@ -59,7 +60,10 @@ def test_every_seed_is_swept_once(three, swept):
     reading = Study(three.config, three.folder, read_only=True)
     ours = answer(reading)
     theirs = ablation_over_seeds(
-        three.finetuned('pretrained'), three.ablated_texts, subject=three.subject, max_length=24
+        three.finetuned('pretrained'),
+        three.ablated_texts,
+        subject=three.subject,
+        compute=Compute(max_length=24),
     )
     assert str(ours) == str(theirs) and ours.seeds == (0, 1, 2)
     # The first seed is the plain section's.

@@ -253,7 +253,10 @@ def test_the_masked_lm_is_asked_as_it_is(masked_lm):
     found = sections.SECTIONS['masked_lm'].answer(masked_lm, [])
     assert not masked_lm.pretrained.config.has_head and not found.after
     expected = bs.analyses.masked_lm_ablation(
-        masked_lm.with_own_head, masked_lm.texts, max_length=24, subject=masked_lm.subject
+        masked_lm.with_own_head,
+        masked_lm.texts,
+        compute=bs.Compute(max_length=24),
+        subject=masked_lm.subject,
     )
     for name in ('heads', 'layers'):
         for column in ('loss', 'difference', 'low', 'high'):
@@ -283,7 +286,7 @@ def test_a_fine_tuned_encoder_is_read_with_the_same_head(masked_lm, monkeypatch)
     found = sections.SECTIONS['masked_lm'].answer(masked_lm, results)
     model = bs.with_masked_lm(tuned, masked_lm.with_own_head)
     masks = with_intact(bs.masks.single_layers(model.config))
-    losses = bs.masked_lm_losses(model, masked_lm.texts, masks, max_length=24)
+    losses = bs.masked_lm_losses(model, masked_lm.texts, masks, compute=bs.Compute(max_length=24))
     np.testing.assert_allclose(
         found.after['layers'].effects.difference, losses.means[1:] - losses.means[0], atol=1e-6
     )
@@ -317,7 +320,11 @@ def test_outliers_of_the_model_and_of_its_fine_tuning(with_outliers, monkeypatch
     assert found.loss.effects.texts == 8 and len(found.loss.random) == 19
     texts = draw(study.texts, 8, study.config.seed)
     expected = bs.analyses.outliers(
-        study.with_own_head, texts, draws=19, max_length=24, subject=study.subject
+        study.with_own_head,
+        texts,
+        draws=19,
+        compute=bs.Compute(max_length=24),
+        subject=study.subject,
     )
     assert str(found) == str(expected)
     assert kept(study) == {'outliers', 'predicts_wordpieces'}
