@@ -60,7 +60,7 @@ setuptools.setup(
     license='Apache-2.0',
     python_requires='>=3.11',
     packages=setuptools.find_packages(include=['bert_secrets_jax', 'bert_secrets_jax.*']),
-    # Texts, published numbers, pages, and the classifier of patterns with what it learnt from.
+    # Texts, published numbers, pages, and the classifier of patterns.
     package_data={'bert_secrets_jax': [f'**/*.{suffix}' for suffix in DATA_SUFFIXES]},
     entry_points={'console_scripts': ['bert-secrets = bert_secrets_jax.programs.cli:main']},
     install_requires=[

@@ -28,16 +28,15 @@ from bert_secrets_jax.measure.catalogue import Described, named
 from bert_secrets_jax.measure.maps import TokenMaps
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
+from bert_secrets_jax.patterns.classes import CLASSES, TITLES
 from bert_secrets_jax.patterns.classifier import (
     Classifier,
     load_classifier,
     pattern_comparisons,
     pattern_statistics,
 )
-from bert_secrets_jax.patterns.cnn import CLASSES, TITLES
 from bert_secrets_jax.patterns.correct import Corrected, corrected
-from bert_secrets_jax.patterns.sample import MapSample
-from bert_secrets_jax.patterns.train import FAR, f1_of, predict
+from bert_secrets_jax.patterns.fit import FAR, MapSample, f1_of, predict
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.1'

@@ -18,8 +18,8 @@ from bert_secrets_jax.programs import launch
 if TYPE_CHECKING:
     from bert_secrets_jax.programs.study import Study
 
-# Programs that talk to a browser, or train what no devices share.
-_ALONE = ('annotate', 'serve', 'train_patterns')
+# Talks to a browser.
+_ALONE = ('serve',)
 CONFIGS = {'base': base, 'paper': paper, 'quickstart': quickstart}
 # Sections that a report has only if asked, with the time that each took for the quickstart on two
 # cores: `python -m benchmarks.report --only='all sections'`.
@@ -82,19 +82,14 @@ def _compare(arguments: argparse.Namespace) -> None:
 
 def _program(arguments: argparse.Namespace) -> Callable[[Sequence['Study']], object]:
     """Return what a program does with the studies."""
-    from bert_secrets_jax.programs import conversation, patterns, serving
+    from bert_secrets_jax.programs import conversation, serving
 
     match arguments.program:
         case 'report':
             chosen = arguments.sections.split(',') if arguments.sections else None
             return lambda studies: conversation.answer(studies, chosen)
-        case 'annotate':
-            how = {'shipped': arguments.shipped, 'port': arguments.port}
-            return lambda studies: [patterns.annotate(study, **how) for study in studies]
         case 'serve':
             return lambda studies: [serving.serve_maps(studies[0], port=arguments.port)]
-        case 'train_patterns':
-            return lambda studies: [patterns.train(study) for study in studies]
         case section:
             return lambda studies: conversation.answer(studies, [section])
 
@@ -132,9 +127,7 @@ def programs() -> dict[str, str]:
         'maps': 'maps of example sentences, and an explorer of all heads',
         'claims': 'which claims of the paper hold, from what the others found',
         'compare': 'finished runs side by side: models or tasks (compare RUN RUN... --out=FOLDER)',
-        'annotate': 'label attention maps by eye, on a local page',
         'serve': 'type sentences on a local page and see the maps of all heads',
-        'train_patterns': 'train and judge the classifier of patterns',
         'settings': 'list all settings with their defaults',
     }
 
@@ -175,8 +168,7 @@ def _parser() -> argparse.ArgumentParser:
                         "'paper:mrpc,rte', 'base', with or without ':smoke'")  # fmt: skip
     parser.add_argument('--sections', help="for report: these, with commas between them, or 'all'; "
                         'default: what the paper asks, in minutes')  # fmt: skip
-    parser.add_argument('--shipped', action='store_true', help='for annotate: the maps that ship')
-    parser.add_argument('--port', type=int, default=0, help='for annotate and serve: of the page')
+    parser.add_argument('--port', type=int, default=0, help='for serve: of the page')
     parser.add_argument('--distributed', action='store_true', help=launch.DISTRIBUTED)
     for name, (kind, what) in launch.OF_PROCESSES.items():
         parser.add_argument(f'--{name.replace("_", "-")}', type=kind, help=what)
@@ -204,10 +196,10 @@ def _config(arguments: argparse.Namespace) -> ConfigDict:
         raise ValueError(f'Folders of runs are for compare, not for {arguments.program}.')
     if arguments.program in _ALONE and any(_of_processes(arguments).values()):
         raise ValueError(f'{arguments.program} runs in one process.')
-    owners = {'sections': ('report',), 'shipped': ('annotate',), 'port': ('annotate', 'serve')}
+    owners = {'sections': 'report', 'port': 'serve'}
     for flag, whose in owners.items():
-        if getattr(arguments, flag) and arguments.program not in whose:
-            raise ValueError(f'--{flag} is for {" and ".join(whose)}, not for {arguments.program}.')
+        if getattr(arguments, flag) and arguments.program != whose:
+            raise ValueError(f'--{flag} is for {whose}, not for {arguments.program}.')
     if arguments.model:
         config.model.name = arguments.model
     for name in ('train', 'text_a', 'text_b', 'label', 'labels'):

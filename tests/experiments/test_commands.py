@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.patterns.sample import (
+from tests.conftest import ROOT, forward
+from tests.experiments.conftest import checkpoints, error_line, kept, read, run, settings
+from tools.patterns.sample import (
     COLUMNS,
     LABELS_FILE,
     MAPS_FILE,
@@ -20,8 +22,6 @@ from bert_secrets_jax.patterns.sample import (
     row_of,
     write_maps,
 )
-from tests.conftest import ROOT, forward
-from tests.experiments.conftest import checkpoints, error_line, kept, read, run, settings
 
 
 def test_help_shows_the_flags():

@@ -435,12 +435,13 @@ def _plain_classifier(folder: pathlib.Path) -> Any:
 
 
 def _make_labelled(folder: pathlib.Path, number: int) -> None:
-    from bert_secrets_jax.patterns import sample
+    from bert_secrets_jax.patterns.fit import MapSample
+    from tools.patterns import sample
 
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(number)
     lengths = [3, 5, 4, 6]
-    maps = sample.MapSample(
+    maps = MapSample(
         values=[rng.dirichlet(np.ones(size), size).astype(np.float16) for size in lengths],
         first_text=np.array([3, 2, 4, 3]),
         source=np.array(['tiny, "fine"-tuned'] * 4),
@@ -490,14 +491,14 @@ def _change_labelled(rng: random.Random, folder: pathlib.Path) -> str:
 
 
 def _read_labelled(folder: pathlib.Path) -> Any:
-    import bert_secrets_jax as bs
+    from tools.patterns.sample import read_annotated
 
-    maps, classes = bs.patterns.read_annotated(folder)
+    maps, classes = read_annotated(folder)
     return maps, np.asarray(classes, int)
 
 
 def _plain_labelled(folder: pathlib.Path) -> Any:
-    from bert_secrets_jax.patterns.sample import MapSample
+    from bert_secrets_jax.patterns.fit import MapSample
 
     with np.load(folder / 'maps_to_label.npz') as archive:
         arrays = dict(archive)

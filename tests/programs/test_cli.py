@@ -10,7 +10,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.configs import base
-from bert_secrets_jax.programs import cli, conversation, patterns, serving
+from bert_secrets_jax.programs import cli, conversation, serving
 from bert_secrets_jax.programs.sections import SECTIONS
 from tests.conftest import ROOT
 from tests.experiments.conftest import error_line, run
@@ -58,17 +58,13 @@ def test_every_program_is_a_section_or_a_command(monkeypatch, tmp_path):
     done = []
     monkeypatch.setattr(conversation, 'run_in', lambda workdir, config, main: main(['study']))
     monkeypatch.setattr(conversation, 'answer', lambda studies, chosen: done.append(chosen))
-    monkeypatch.setattr(patterns, 'annotate', lambda study, **how: done.append('annotate'))
-    monkeypatch.setattr(patterns, 'train', lambda study, **how: done.append('train'))
     monkeypatch.setattr(serving, 'serve_maps', lambda study, **how: done.append('serve'))
     for program in cli.programs():
         if program not in ('settings', 'compare'):
             cli.main([program, f'--out={tmp_path}'])
     sections = [chosen[0] for chosen in done if isinstance(chosen, list)]
     assert sorted(sections) == sorted(SECTIONS)
-    assert [each for each in done if not isinstance(each, list)] == [
-        None, 'annotate', 'serve', 'train',
-    ]  # fmt: skip
+    assert [each for each in done if not isinstance(each, list)] == [None, 'serve']
     cli.main(['report', '--sections=maps,claims'])
     assert done[-1] == ['maps', 'claims']
     with pytest.raises(SystemExit, match='error: --sections is for report, not for ablate'):

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from bert_secrets_jax.files import write_arrays
-from bert_secrets_jax.patterns.cnn import CLASSES
-from bert_secrets_jax.patterns.sample import (
+from bert_secrets_jax.patterns.classes import CLASSES
+from bert_secrets_jax.patterns.fit import MapSample
+from tools.patterns.sample import (
     COLUMNS,
-    MapSample,
     labels_of,
     number_of,
     read_decisions,

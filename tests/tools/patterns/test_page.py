@@ -21,7 +21,8 @@ import pytest
 
 from bert_secrets_jax import files, local
 from bert_secrets_jax.patterns import page
-from bert_secrets_jax.patterns.sample import COLUMNS, MapSample, read_labels
+from bert_secrets_jax.patterns.fit import MapSample
+from tools.patterns.sample import COLUMNS, read_labels
 
 
 @pytest.fixture
