@@ -92,6 +92,11 @@ RELATIVES = {
 }
 
 
+# The model types of `make test-all` alone, and the files that have all of them in `make test`.
+_LEFT = RELATIVES.keys() - {'bert', 'modernbert'}
+_EVERY_TYPE = ('test_parity.py', 'test_families.py')
+
+
 def pytest_report_header() -> str:
     """Say in the first lines of a run which of the supported versions it tests."""
     versions = [f'{name} {importlib.metadata.version(name)}' for name in ('jax', 'jaxlib', 'flax')]
@@ -104,8 +109,19 @@ def pytest_unconfigure() -> None:
         shutil.rmtree(_COMPILED, ignore_errors=True)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that take longest, so that the workers end together."""
+    """Leave most model types to `make test-all`, and begin with the files that take longest.
+
+    What compares with `transformers` is run for every type. Everything else is run for BERT and
+    for ModernBERT, the one that differs most.
+    """
+    for item in items:
+        values = item.callspec.params.values() if hasattr(item, 'callspec') else ()
+        if item.path.name not in _EVERY_TYPE and any(
+            isinstance(value, str) and value in _LEFT for value in values
+        ):
+            item.add_marker(pytest.mark.slow)
     slow = collections.Counter(item.path for item in items if item.get_closest_marker('slow'))
     items.sort(key=lambda item: -slow[item.path])
 

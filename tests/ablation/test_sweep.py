@@ -227,7 +227,7 @@ def test_batches_of_any_shape_and_order(bert, params, config, baseline):
         np.testing.assert_allclose(apart, together, atol=1e-5)
 
 
-@pytest.mark.parametrize('baseline', attention.BASELINES)
+@pytest.mark.parametrize('baseline', rarely(list(attention.BASELINES), often=['uniform']))
 def test_logits_of_the_mean_of_all_tokens(config, baseline):
     """No row of the last layer is without effect on them."""
     settings = {'classifier_pooling': 'mean', 'num_hidden_layers': 4}

@@ -174,7 +174,12 @@ def results(model, masked_lm, tuned, texts, settings):
         **subject,
     )
     found['replacements'] = analyses.replacements(
-        tuned, texts, fit_on=few, passes=2, compute=bs.Compute(max_length=32), **subject
+        tuned,
+        texts[12:],
+        fit_on=few,
+        passes=2,
+        compute=bs.Compute(max_length=32),
+        **subject,
     )
     found['subnetworks'] = analyses.subnetworks(
         model,

@@ -89,6 +89,7 @@ def test_shapley_values_are_of_the_loss(tuned, texts):
     assert list(found.agreement) == ['confidence', 'shapley']
 
 
+@pytest.mark.slow
 def test_permutations_are_no_examples(tuned, texts):
     """Not even where there are as many pairs of them: they are not left out together."""
     few = texts[:3]

@@ -22,12 +22,9 @@ def biased(model, factor):
     return dataclasses.replace(model, params={**model.params, 'layers': layers})
 
 
-@pytest.fixture(scope='module')
-def found(tuned, texts):
-    return bs.analyses.replacements(
-        tuned, texts[12:], fit_on=texts[:12], passes=2, compute=bs.Compute(max_length=32),
-        subject=bs.analyses.Subject('tiny', 'own texts'),
-    )  # fmt: skip
+@pytest.fixture
+def found(results):
+    return results['replacements']
 
 
 @pytest.mark.parametrize('baseline', ['zero', 'uniform', 'resample'])
@@ -55,6 +52,7 @@ def test_constants_come_from_other_examples(found, tuned, texts):
     ] == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_heads_that_put_out_a_constant_do_no_harm_when_it_replaces_them(tuned, texts):
     """All that their removal costs is then the harm of what replaces them."""
     found = bs.analyses.replacements(
@@ -71,6 +69,7 @@ def test_heads_that_put_out_a_constant_do_no_harm_when_it_replaces_them(tuned, t
     assert np.abs(found.effects['zero'].difference).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_it_goes_on_where_it_was_killed(tuned, texts, tmp_path, monkeypatch):
     options = {
         'fit_on': texts[:8], 'passes': 1, 'compute': bs.Compute(max_length=32, folder=tmp_path)

@@ -13,17 +13,9 @@ from tests.conftest import relative
 TRAINING = {'epochs': 1, 'batch_size': 8, 'learning_rate': 1e-3}
 
 
-@pytest.fixture(scope='module')
-def found(model, tuned, texts):
-    return bs.analyses.subnetworks(
-        model,
-        tuned,
-        texts,
-        texts,
-        measured_on=texts[:12],
-        training=TRAINING,
-        compute=bs.Compute(max_length=32),
-    )
+@pytest.fixture
+def found(results):
+    return results['subnetworks']
 
 
 def test_each_seed_is_trained_again(found, model, tuned, texts):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from tests.conftest import ROOT, forward
+from tests.conftest import ROOT, forward, rarely
 from tests.experiments.conftest import checkpoints, error_line, kept, read, run, settings
 from tools.patterns.sample import (
     COLUMNS,
@@ -76,17 +76,27 @@ def test_each_section_is_a_program_of_its_own(checkpoint, glue_dir, tmp_path):
     assert 'Attention to special tokens and neighbours' in headings
 
 
+_NOWHERE = ('reproduce', '--config.model.name=/nowhere', "error: '/nowhere' is no directory here")
+
+
 @pytest.mark.parametrize(
     ('program', 'changed', 'message'),
-    [
-        ('reproduce', '--config.model.name=/nowhere', "error: '/nowhere' is no directory here"),
-        ('special_tokens', '--config.data.glue_dir=/nowhere', 'error: /nowhere has no folder MRPC'),
-        (
-            'special_tokens',
-            '--config.model.dtype=float16',
-            "error: model.dtype is 'float32', 'tf32x3' or 'bfloat16', not 'float16'",
-        ),
-    ],
+    rarely(
+        [
+            _NOWHERE,
+            (
+                'special_tokens',
+                '--config.data.glue_dir=/nowhere',
+                'error: /nowhere has no folder MRPC',
+            ),
+            (
+                'special_tokens',
+                '--config.model.dtype=float16',
+                "error: model.dtype is 'float32', 'tf32x3' or 'bfloat16', not 'float16'",
+            ),
+        ],
+        often=[_NOWHERE],
+    ),
 )
 def test_errors_are_one_line(checkpoint, glue_dir, tmp_path, program, changed, message):
     """More of them in tests/programs/test_conversation.py; here as a user sees them."""
@@ -196,6 +206,7 @@ def test_several_tasks_and_one_without_texts(checkpoint, glue_dir, tmp_path, run
     assert 'Attention: ' not in (workdir / 'mrpc' / 'log.txt').read_text()
 
 
+@pytest.mark.slow
 def test_relations_of_ones_own_and_no_spacy(checkpoint, tmp_path, run_here):
     """A file of links is measured as frames are; without a pipeline its sections are left out."""
     lines = [
@@ -308,6 +319,7 @@ def test_a_classifier_of_ones_own(tmp_path, checkpoint, glue_dir, run_here):
     assert {name.rpartition('-')[0] for name in new} == {'clearest_maps'}
 
 
+@pytest.mark.slow
 def test_labelling_goes_on_where_it_was_killed(tmp_path):
     """The maps that ship, in two sittings."""
     for number, labelled in enumerate(('diagonal', 'block')):

@@ -13,7 +13,7 @@ from bert_secrets_jax.finetune import answers, losses, metrics, tags, train
 from bert_secrets_jax.model.bert import Bert, init_params
 from bert_secrets_jax.model.config import MASKED_LM, QUESTIONS, TOKENS
 from bert_secrets_jax.model.weights import Pretrained
-from tests.conftest import WORDS, forward
+from tests.conftest import WORDS, forward, rarely
 
 SETTINGS = {
     'epochs': 8, 'batch_size': 8, 'micro_batch': 8, 'learning_rate': 5e-3, 'max_length': 16,
@@ -98,7 +98,7 @@ def test_the_loss_of_answers_is_pytorchs_and_ignores_padding():
     np.testing.assert_allclose(padded, found, rtol=1e-6)
 
 
-@pytest.mark.parametrize('kind', ['tags', 'answers'])
+@pytest.mark.parametrize('kind', rarely(['tags', 'answers'], often=['tags']))
 def test_gradients_do_not_depend_on_micro_batches(pretrained, kind):
     """Micro-batches are padded to lengths of their own, and add up to the mean over a step."""
     examples = (tagged if kind == 'tags' else asked)(16)
@@ -261,6 +261,7 @@ def test_what_is_exported_is_read_by_transformers(learnt):
     assert theirs.config.id2label == {0: 'O', 1: 'B-PET', 2: 'I-PET'}
 
 
+@pytest.mark.slow
 def test_a_killed_training_goes_on_with_the_same_bits(pretrained, learnt, tmp_path, monkeypatch):
     class Killed(Exception):
         pass
@@ -291,6 +292,7 @@ def test_answers_are_learnt(pretrained, tmp_path):
     assert 'exact match' in str(bs.analyses.finetuning(bs.Finetuned.load(tmp_path)))
 
 
+@pytest.mark.slow
 def test_without_learning_nothing_is_learnt(pretrained):
     """Also where the place alone gives a good answer: of ten models that see noise, few learn."""
     rng = np.random.default_rng(0)

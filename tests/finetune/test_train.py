@@ -223,6 +223,7 @@ def test_every_seed_must_have_learnt(tuned):
     assert dataclasses.replace(both, seeds=(0,), history=rows[:1]).learnt
 
 
+@pytest.mark.slow
 def test_an_accuracy_is_there_whatever_the_metrics_are(pretrained):
     settings = SETTINGS | {'epochs': 1}
     found = finetune(pretrained, TRAIN, DEV, metrics=('f1',), **settings)
@@ -282,6 +283,7 @@ def test_a_folder_changes_nothing_and_is_read_again(pretrained, tuned, tmp_path,
         assert found.models is found.models
 
 
+@pytest.mark.slow
 def test_killed_it_goes_on_to_the_same_bits(pretrained, tuned, tmp_path, monkeypatch):
     take, taken = loop._step, []
 

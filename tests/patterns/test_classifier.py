@@ -104,6 +104,7 @@ def test_all_heads_in_one_pass(config, tokenizer_of, model_type, pairs):
         assert described[place].classifier is classifier and described[place].limits == (0, 1)
 
 
+@pytest.mark.slow
 def test_described_comparisons(config, tokenizer):
     classifier = _random_classifier()
     bert = bs.Bert(config)

@@ -317,6 +317,7 @@ def test_right_branching(model):
     assert found.words.tolist() == [3] and found.right[RIGHT_BRANCHING].tolist() == [[2]]
 
 
+@pytest.mark.slow
 def test_each_word_has_the_candidate_of_the_greatest_score(model, vectors):
     parses = random_parses(2, 6)
     probes = train_probes(model, random_parses(0, 20), vectors=vectors, **FEW)

@@ -74,6 +74,7 @@ def test_every_seed_is_swept_once(three, swept):
     assert len(swept) == 3
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_with_the_next_seed(three, swept, monkeypatch):
     counted, done = studies.sweep_examples, []
 

@@ -29,7 +29,7 @@ def said(capsys, *arguments):
 def test_help_lists_everything(capsys):
     text = said(capsys, '--help')
     for name, what in cli.programs().items():
-        assert re.search(rf'^  {name} +{re.escape(what)}$', text, re.MULTILINE), name
+        assert re.search(rf'^  {name} +{re.escape(what)}( \(\*.*\))?$', text, re.MULTILINE), name
     for name in cli.CONFIGS:
         assert re.search(rf'^  {name} +\w.*\.$', text, re.MULTILINE), name
     for name, default in SETTINGS.items():
@@ -137,7 +137,7 @@ def test_your_own_table_from_the_command_line(checkpoint, tmp_path):
         f'--out={tmp_path / "out"}', '--set=encoding.max_length=24', '--set=maps.examples=1',
         '--set=linguistics.pipeline=', '--set=model.allow_unknown=True',
     )  # fmt: skip
-    result = run('cli', 'report', *given, package='bert_secrets_jax.programs')
+    result = run('cli', 'report', '--sections=all', *given, package='bert_secrets_jax.programs')
     page = (tmp_path / 'out' / 'report.html').read_text()
     assert result.stdout.splitlines()[-1] == f'Report: {tmp_path / "out" / "report.html"}'
     assert re.findall('<h2>(.*?)</h2>', page) == [

@@ -127,6 +127,7 @@ def test_what_a_sweep_depends_on(study):
     assert len({digest(each) for each in found.values()}) == 5
 
 
+@pytest.mark.slow
 def test_results_of_all_kinds_of_disabling_lie_side_by_side(study, monkeypatch):
     """Each is computed once, with the seed of the run, and says what it is."""
     tuned = bs.with_classifier(study.pretrained, ('no', 'yes'), seed=3)
@@ -435,6 +436,7 @@ def test_tags_are_learnt(study, tmp_path):
         assert 'one label of each text' in sections.SECTIONS[name].needs(study)
 
 
+@pytest.mark.slow
 def test_answers_are_learnt(study, tmp_path):
     row = {
         'question': 'dog', 'context': 'the cat saw a dog',
@@ -452,6 +454,7 @@ def test_answers_are_learnt(study, tmp_path):
     assert 'answers at the same places in other texts' in str(result)
 
 
+@pytest.mark.slow
 def test_metrics_of_the_settings(study):
     data = study.config.data
     assert study.metrics(2) == ('f1', 'accuracy')

@@ -191,6 +191,7 @@ def test_heads_have_nothing_to_do_with_one_another(model, found):
     assert moved.max() > 0.1
 
 
+@pytest.mark.slow
 def test_padding_and_devices_are_no_matter(model, found):
     mesh = jax.make_mesh((4,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))
     for options, on in (({'max_length': 31}, None), ({'batch_multiple': 8}, mesh)):

@@ -198,6 +198,7 @@ def test_micro_batches_do_not_matter(world):
     np.testing.assert_allclose(one.log_alpha, other.log_alpha, atol=2e-3)
 
 
+@pytest.mark.slow
 def test_weights_are_trained_with_the_gates_unless_they_are_frozen(world):
     model, train, dev = world
     how = HOW | {'frozen': False, 'learning_rate': 1e-3, 'coefficients': (0.0, 0.02)}
@@ -215,6 +216,7 @@ def test_weights_are_trained_with_the_gates_unless_they_are_frozen(world):
     np.testing.assert_allclose(found.intact, intact, atol=2e-4 * np.abs(intact).max())
 
 
+@pytest.mark.slow
 def test_a_folder_changes_nothing_and_killed_it_goes_on(world, tmp_path, monkeypatch):
     how = HOW | {'coefficients': (0.02, 0.2), 'epochs': 3}
     for frozen in (True, False):

