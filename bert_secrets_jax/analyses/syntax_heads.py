@@ -9,7 +9,6 @@ Axes: R relations, L layers, N heads, 2 ways along a link.
 
 import dataclasses
 import functools
-import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
@@ -409,7 +408,6 @@ def syntax_heads(
     seed: int = 0,
     settings: TextSettings | None = None,
     subject: Subject | None = None,
-    folder: str | pathlib.Path | None = None,
 ) -> SyntaxHeads:
     """Look for heads whose greatest attention follows a relation between words.
 
@@ -429,11 +427,9 @@ def syntax_heads(
       draws: The number of places to draw for each link, of each kind, to compare attention with (in
         the first 500 texts of `dev`); 0 does without.
       seed: The seed of the draws and of the random weights.
-      settings: The settings for encoding the texts; None takes the defaults.
+      settings: The settings for encoding the texts; None takes the defaults. Each pass over the
+        texts is kept in `settings.folder` until that is deleted.
       subject: The names of the model and the texts, for sentences and captions.
-      folder: The folder of unfinished work: each pass over the texts is kept there until the folder
-        is deleted, and is read when the function is called again with the same arguments. None
-        keeps the work in memory alone.
 
     Raises:
       ValueError: There are no links, or no relation has links in both parts.
@@ -456,7 +452,7 @@ def syntax_heads(
 
     def measured(model: Pretrained, what: str) -> tuple[Found, Found]:
         return tuple(
-            _found(model, encoded, links, offsets, settings, f'{what}, {part}', folder)
+            _found(model, encoded, links, offsets, settings, f'{what}, {part}')
             for encoded, links, part in (
                 (of_train, train_links, 'train'),
                 (of_dev, dev_links, 'dev'),
@@ -539,11 +535,12 @@ def _found(
     offsets: np.ndarray,
     settings: TextSettings,
     what: str,
-    folder: str | pathlib.Path | None,
 ) -> Found:
     config = repr(dataclasses.asdict(model.config))
     texts = encoded.input_ids, encoded.token_type_ids, encoded.lengths, encoded.marks
-    name = '' if folder is None else fingerprint(config, model.params, texts, links, offsets)
+    name = ''
+    if settings.folder is not None:
+        name = fingerprint(config, model.params, texts, links, offsets)
 
     def compute() -> Found:
         batches = bucket(encoded, **settings.bucketing)
@@ -551,7 +548,7 @@ def _found(
         statistics = {'found': finding(links, offsets)}
         return stream((model,), shown, statistics, mesh=settings.mesh)['found']
 
-    return store.kept(folder, name, Found, compute)
+    return store.kept(settings.folder, name, Found, compute)
 
 
 def _beyond(

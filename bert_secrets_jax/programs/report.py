@@ -15,9 +15,9 @@ from bert_secrets_jax import processes
 from bert_secrets_jax.analyses.comparison import comparison
 from bert_secrets_jax.brief import summary
 from bert_secrets_jax.files import read_json, write_text
+from bert_secrets_jax.programs.calls import Lines, Names, command, lines_of, quoted
 from bert_secrets_jax.programs.cli import programs
 from bert_secrets_jax.programs.costs import Cost, Pace, in_words, machine, pace_of
-from bert_secrets_jax.programs.lines import Lines, Names, command, lines_of, quoted
 from bert_secrets_jax.programs.outputs import read_part, remove_parts, write_part
 from bert_secrets_jax.programs.sections import FILES, SECTIONS, applicable, chosen_of, watch
 from bert_secrets_jax.programs.study import MENDABLE, Study
@@ -279,7 +279,8 @@ def _put(answers: Answers, name: str, result: Result) -> None:
     answers.used[name] = set(answers.study.run.used)
     used = set.union(*answers.used.values()) if name in LAST else answers.used[name]
     answered = [each for each in SECTIONS if each != name and each in answers.results_of(SECTIONS)]
-    answers.lines[name] = lines_of(answers.study, name, result, answered)
+    bindings = {each: section.call for each, section in SECTIONS.items()}
+    answers.lines[name] = lines_of(answers.study, name, result, bindings, answered)
     part = Part(
         FILES.get(name, name),
         result,

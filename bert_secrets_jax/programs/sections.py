@@ -37,7 +37,6 @@ from bert_secrets_jax.analyses.ablation_over_seeds import (
     assess_over_seeds,
 )
 from bert_secrets_jax.analyses.attention_change import AttentionChange, change_statistics
-from bert_secrets_jax.analyses.attribution import Attribution, attribution
 from bert_secrets_jax.analyses.claims import Claims, claims
 from bert_secrets_jax.analyses.cls_tokens import ClsTokens, cls_statistics
 from bert_secrets_jax.analyses.clusters import Clusters, cluster_statistics, from_tables
@@ -51,7 +50,6 @@ from bert_secrets_jax.analyses.contributions import statistics as moved_statisti
 from bert_secrets_jax.analyses.example_maps import ExampleMaps, example_maps, telling_heads
 from bert_secrets_jax.analyses.features import Features, feature_statistics
 from bert_secrets_jax.analyses.finetuning import Finetuning, finetuning
-from bert_secrets_jax.analyses.frames import Frames, frames
 from bert_secrets_jax.analyses.gates import Gates, assess_gates
 from bert_secrets_jax.analyses.importance import Importance, compare_scores, effects_of
 from bert_secrets_jax.analyses.interactions import Interactions, assess_pairs
@@ -71,28 +69,27 @@ from bert_secrets_jax.analyses.patterns import (
     clearest,
     map_statistics,
 )
-from bert_secrets_jax.analyses.probing import Probing, probing
 from bert_secrets_jax.analyses.pruning import Pruning, check_pruning, time_sparsest
 from bert_secrets_jax.analyses.pruning import assemble as assemble_pruning
 from bert_secrets_jax.analyses.relations import Relations, assemble, relation_statistics
-from bert_secrets_jax.analyses.replacements import Replacements, replacements
 from bert_secrets_jax.analyses.roles import Roles, role_statistics, with_rarest
 from bert_secrets_jax.analyses.roles import from_results as roles_from
 from bert_secrets_jax.analyses.special_tokens import STATISTICS, SpecialTokens
-from bert_secrets_jax.analyses.subnetworks import Subnetworks, has_own_layers, subnetworks
-from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads, syntax_heads
+from bert_secrets_jax.analyses.subnetworks import has_own_layers
+from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads
 from bert_secrets_jax.analyses.tables import Tables, describe
 from bert_secrets_jax.analyses.texts import batches_of, encoded_of, in_one_pass
 from bert_secrets_jax.configs.ranges import numbers_in
 from bert_secrets_jax.data.encoding import knows_words
-from bert_secrets_jax.data.framenet import framenet_sample, read_framenet, read_framenet_sample
+from bert_secrets_jax.data.framenet import framenet_sample
 from bert_secrets_jax.data.tasks import Example, draw
 from bert_secrets_jax.data.treebank import treebank_sample
 from bert_secrets_jax.measure.catalogue import RELATIONS, Described, named
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.weights import Pretrained, save_pretrained
 from bert_secrets_jax.patterns.classifier import pattern_comparisons
-from bert_secrets_jax.programs import costs, inputs
+from bert_secrets_jax.programs import bindings, calls, costs, inputs
+from bert_secrets_jax.programs.calls import Binding
 from bert_secrets_jax.programs.costs import Cost
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.pruning.curves import PrunedModel, prune_model
@@ -215,6 +212,8 @@ class Section:
     Attributes:
       answer: A function of a study and the results of the sections before. It returns the result of
         the section, computed or read.
+      call: A function that returns the call of the analysis, from which the line of Python and the
+        command on the page are made.
       wants: A function that returns the statistics of the model as it is that the section reads.
         One pass measures those of all sections.
       compares: A function that returns the statistics of that model and a fine-tuned one together.
@@ -225,6 +224,7 @@ class Section:
     """
 
     answer: Callable[[Study, Sequence[Result]], Result]
+    call: Binding = calls.nothing
     wants: Callable[[Study], Iterable[Described]] = _wants_nothing
     compares: Callable[[Study], Iterable[Described]] = _wants_nothing
     needs: Callable[[Study], str] = _needs_nothing
@@ -331,66 +331,6 @@ def _look_at(study: Study, results: Sequence[Result]) -> LookAt:
     return LookAt(study.subject, describe(wanted), study.before(wanted), gradients, why_not)
 
 
-def _syntax_heads(study: Study, _) -> SyntaxHeads:
-    depends_on = {
-        'weights': study.input('weights'),
-        'treebank': study.input('treebank'),
-        'max_length': study.config.encoding.max_length,
-        'links': [study.config.links.draws, study.config.seed],
-    }
-    train, dev = study.treebank
-    found = study.kept_whole(
-        'syntax heads',
-        SyntaxHeads,
-        depends_on,
-        lambda folder: syntax_heads(
-            study.pretrained,
-            train,
-            dev,
-            draws=study.config.links.draws,
-            seed=study.config.seed,
-            settings=study.settings,
-            folder=folder,
-        ),
-    )
-    return dataclasses.replace(found, subject=study.of_treebank)
-
-
-# Probes learn little from fewer updates: a small treebank is read several times.
-_UPDATES = 2000
-
-
-def _probe(study: Study, _) -> Probing:
-    settings = study.config.probe
-    depends_on = {
-        'weights': study.input('weights'),
-        'treebank': study.input('treebank'),
-        'vectors': study.input('vectors'),
-        'encoding': study.config.encoding.to_dict(),
-        'probe': [settings.num_seeds, settings.epochs, settings.random_weights],
-    }
-    train, dev = study.treebank
-    epochs = settings.epochs or -(-_UPDATES // len(train))
-    found = study.kept_whole(
-        'probes',
-        Probing,
-        depends_on,
-        lambda folder: probing(
-            study.pretrained,
-            train,
-            dev,
-            vectors=study.vectors,
-            seeds=settings.num_seeds,
-            epochs=epochs,
-            random_weights=settings.random_weights,
-            max_length=study.config.encoding.max_length,
-            cache_mb=settings.cache_mb,
-            folder=folder,
-        ),
-    )
-    return dataclasses.replace(found, subject=study.of_treebank)
-
-
 def _features(study: Study, _) -> Features:
     wanted = feature_statistics()
     before = study.before(wanted)
@@ -481,50 +421,6 @@ def _example_maps(study: Study, results: Sequence[Result]) -> ExampleMaps:
             maps['fine-tuned'] = _maps_after(study).first
     telling = study.before([named(name) for name in STATISTICS])
     return ExampleMaps(study.subject, maps, telling_heads(telling))
-
-
-def _frames(study: Study, _) -> Frames:
-    settings = study.config.frames
-    depends_on = {
-        'weights': study.input('weights'),
-        'frames': study.input('frames'),
-        'max_length': study.config.encoding.max_length,
-        # Finds the word classes of samples that have none.
-        'pipeline': study.config.linguistics.pipeline,
-        'links': [study.config.links.draws, study.config.seed],
-        'examples': study.config.maps.examples,
-    }
-
-    def sample():
-        match settings.sample:
-            case '':
-                return framenet_sample()
-            case 'framenet':
-                return read_framenet(
-                    settings.folder,
-                    reading=settings.reading,
-                    per_unit=settings.per_unit or None,
-                    seed=study.config.seed,
-                )
-            case path:
-                return read_framenet_sample(path)
-
-    found = study.run.keep(
-        'frames',
-        Frames,
-        depends_on,
-        lambda: frames(
-            study.pretrained,
-            sample(),
-            draws=study.config.links.draws,
-            seed=study.config.seed,
-            shown=study.config.maps.examples,
-            settings=study.settings,
-        ),
-    )
-    names = {'': 'the embedded sample', 'framenet': 'FrameNet'}
-    texts = names.get(settings.sample, settings.sample.rpartition('/')[2])
-    return dataclasses.replace(found, subject=dataclasses.replace(study.subject, texts=texts))
 
 
 def _finetuning(study: Study, _) -> Finetuning:
@@ -867,77 +763,6 @@ def _write_pruned(study: Study, model: Pretrained, found: Pruning, depends_on: M
     logging.info('%s: the model with heads cut out, %d left.', folder, found.chosen[0].kept)
 
 
-def _replacements(study: Study, _) -> Replacements:
-    settings, seed = study.config.replacements, study.config.seed
-    depends_on = {
-        'model': study.on_ablated()['model'],
-        'ablated': study.input('ablated texts'),
-        'train': study.input('train'),
-        'max_length': study.config.encoding.max_length,
-        'settings': settings.to_dict(),
-        'seed': seed,
-    }
-    found = study.kept_whole(
-        'replacements',
-        Replacements,
-        depends_on,
-        lambda folder: replacements(
-            study.ablated_model(),
-            study.ablated_texts,
-            fit_on=draw(study.train, settings.max_examples, seed),
-            passes=settings.passes,
-            seed=seed,
-            compute=study.compute(folder),
-        ),
-    )
-    return dataclasses.replace(found, subject=study.subject)
-
-
-def _subnetworks(study: Study, _) -> Subnetworks:
-    share = study.config.subnetworks.share
-    training = {k: value for k, value in study.training.items() if k != 'checkpoint_every'}
-    depends_on = {
-        'finetuned': study.finetuning_digest('pretrained'),
-        'ablated': study.input('ablated texts'),
-        'measured': study.input('measured texts'),
-        'share': share,
-    }
-    found = study.kept_whole(
-        'subnetworks',
-        Subnetworks,
-        depends_on,
-        lambda folder: subnetworks(
-            study.pretrained,
-            study.finetuned('pretrained'),
-            study.train,
-            study.ablated_texts,
-            measured_on=study.measured_texts,
-            share=share,
-            training=training,
-            compute=study.compute(folder),
-        ),
-    )
-    return dataclasses.replace(found, subject=study.subject)
-
-
-def _attribution(study: Study, _) -> Attribution:
-    wanted, seed = study.config.attribution.max_examples, study.config.seed
-    depends_on = {name: each for name, each in study.on_ablated().items() if name in _OF_SCORES}
-    found = study.kept_whole(
-        'attribution',
-        Attribution,
-        depends_on | {'max_examples': wanted, 'seed': seed, 'task': study.task},
-        lambda folder: attribution(
-            study.ablated_model(),
-            draw(study.ablated_texts, wanted, seed, setting='attribution.max_examples'),
-            seed=seed,
-            compute=study.compute(folder),
-            subject=study.subject,
-        ),
-    )
-    return dataclasses.replace(found, subject=study.subject)
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class _OfRoles:
     """What the roles of heads are read from, as a file keeps it."""
@@ -958,7 +783,7 @@ def _roles(study: Study, results: Sequence[Result]) -> Roles:
     found = study.run.keep('roles', _OfRoles, study.on_texts(), compute)
     others = list(results)
     if not any(isinstance(each, SyntaxHeads) for each in others) and not _needs_trees(study):
-        others.append(_syntax_heads(study, ()))
+        others.append(SECTIONS['syntax_heads'].answer(study, ()))
     return roles_from(
         found.tables,
         found.chance,
@@ -1054,26 +879,48 @@ def _fixed(name: str, tokens: float | int, programs: float | int, seconds: float
 # others, and stand first in the report. By name alone: pairs of all heads take a day, and what
 # replacements, subnetworks and gates train takes minutes to hours.
 SECTIONS: Mapping[str, Section] = {
-    'special_tokens': Section(_special_tokens, _special_wants, costs=costs.one_pass),
-    'finetune': Section(_finetuning, needs=_needs_training, costs=costs.finetuned),
+    'special_tokens': Section(
+        _special_tokens, bindings.special_tokens, _special_wants, costs=costs.one_pass
+    ),
+    'finetune': Section(
+        _finetuning, bindings.finetune, needs=_needs_training, costs=costs.finetuned
+    ),
     'ablate': Section(
-        _ablation, needs=_needs_classifier, costs=lambda study: costs.swept(study, 1)
+        _ablation,
+        bindings.ablate,
+        needs=_needs_classifier,
+        costs=lambda study: costs.swept(study, 1),
     ),
     'relations': Section(
-        _relations, _relation_wants, needs=_needs_words, costs=_and(0, 0, 2, of='places')
+        _relations,
+        bindings.relations,
+        _relation_wants,
+        needs=_needs_words,
+        costs=_and(0, 0, 2, of='places'),
     ),
-    'frames': Section(_frames, needs=_needs_english, costs=_fixed('frames', 10_000, 8, 4)),
+    'frames': Section(
+        calls.kept('frames', bindings.frames),
+        bindings.frames,
+        needs=_needs_english,
+        costs=_fixed('frames', 10_000, 8, 4),
+    ),
     'patterns': Section(
         _patterns,
+        bindings.patterns,
         _pattern_wants,
         _pattern_compares,
         costs=lambda study: _and(2, 7, 3, of='classes')(study) | costs.compared(study),
     ),
     'attention_change': Section(
-        _attention_change, compares=_change_compares, needs=_needs_training, costs=costs.compared
+        _attention_change,
+        bindings.attention_change,
+        compares=_change_compares,
+        needs=_needs_training,
+        costs=costs.compared,
     ),
     'features': Section(
         _features,
+        bindings.features,
         _feature_wants,
         _feature_wants,
         needs=_needs_words,
@@ -1081,47 +928,93 @@ SECTIONS: Mapping[str, Section] = {
     ),
     'cls_tokens': Section(
         _cls_tokens,
+        bindings.cls_tokens,
         _cls_wants,
         _cls_wants,
         needs=_needs_words,
         costs=lambda study: _and(0, 0, 1, of='[CLS]')(study) | costs.compared(study),
     ),
-    'look_at': Section(_look_at, _look_at_wants, costs=_and(6, 5, 3, of='gradients'), asked='all'),
+    'look_at': Section(
+        _look_at, bindings.look_at, _look_at_wants, costs=_and(6, 5, 3, of='gradients'), asked='all'
+    ),
     'cluster': Section(
-        _clusters, _cluster_wants, costs=_and(2, 1, 2, of='divergences'), asked='all'
+        _clusters,
+        bindings.cluster,
+        _cluster_wants,
+        costs=_and(2, 1, 2, of='divergences'),
+        asked='all',
     ),
     'syntax_heads': Section(
-        _syntax_heads, needs=_needs_trees, costs=_fixed('treebank', 40_000, 12, 5), asked='all'
+        calls.kept('syntax heads', bindings.syntax_heads),
+        bindings.syntax_heads,
+        needs=_needs_trees,
+        costs=_fixed('treebank', 40_000, 12, 5),
+        asked='all',
     ),
-    'probe': Section(_probe, needs=_needs_trees, costs=_fixed('probes', 20_000, 6, 5), asked='all'),
-    'masked_lm': Section(_masked_lm, needs=_needs_masked_lm, costs=costs.masked_lm, asked='all'),
-    'outliers': Section(_outliers, needs=_needs_output_norm, costs=costs.outliers, asked='all'),
+    'probe': Section(
+        calls.kept('probes', bindings.probe),
+        bindings.probe,
+        needs=_needs_trees,
+        costs=_fixed('probes', 20_000, 6, 5),
+        asked='all',
+    ),
+    'masked_lm': Section(
+        _masked_lm, bindings.masked_lm, needs=_needs_masked_lm, costs=costs.masked_lm, asked='all'
+    ),
+    'outliers': Section(
+        _outliers, bindings.outliers, needs=_needs_output_norm, costs=costs.outliers, asked='all'
+    ),
     'ablate_seeds': Section(
         _ablation_over_seeds,
+        bindings.ablate_seeds,
         needs=_needs_seeds,
         costs=lambda study: costs.swept(study, len(study.ablated_seeds)),
         asked='all',
     ),
     'interactions': Section(
-        _interactions, needs=_needs_classifier, costs=costs.pairs, asked='name'
+        _interactions,
+        bindings.interactions,
+        needs=_needs_classifier,
+        costs=costs.pairs,
+        asked='name',
     ),
-    'importance': Section(_importance, needs=_needs_both, costs=costs.importance, asked='all'),
-    'prune': Section(_prune, needs=_needs_both, costs=costs.pruned, asked='all'),
-    'replacements': Section(_replacements, needs=_needs_both, costs=costs.replaced, asked='name'),
+    'importance': Section(
+        _importance, bindings.importance, needs=_needs_both, costs=costs.importance, asked='all'
+    ),
+    'prune': Section(_prune, bindings.prune, needs=_needs_both, costs=costs.pruned, asked='all'),
+    'replacements': Section(
+        calls.kept('replacements', bindings.replacements),
+        bindings.replacements,
+        needs=_needs_both,
+        costs=costs.replaced,
+        asked='name',
+    ),
     'subnetworks': Section(
-        _subnetworks, needs=_needs_own_layers, costs=costs.retrained, asked='name'
+        calls.kept('subnetworks', bindings.subnetworks),
+        bindings.subnetworks,
+        needs=_needs_own_layers,
+        costs=costs.retrained,
+        asked='name',
     ),
-    'gates': Section(_gates, needs=_needs_both, costs=costs.gated, asked='name'),
+    'gates': Section(_gates, bindings.gates, needs=_needs_both, costs=costs.gated, asked='name'),
     'contributions': Section(
-        _contributions, _contributions_wants, costs=_and(6, 12, 5, of='moved'), asked='all'
+        _contributions,
+        bindings.contributions,
+        _contributions_wants,
+        costs=_and(6, 12, 5, of='moved'),
+        asked='all',
     ),
     'attribution': Section(
-        _attribution, needs=_needs_classifier, costs=costs.attributed, asked='all'
+        calls.kept('attribution', bindings.attribution),
+        bindings.attribution,
+        needs=_needs_classifier,
+        costs=costs.attributed,
+        asked='all',
     ),
-    'roles': Section(_roles, costs=_and(2, 3, 3, of='rarest'), asked='all'),
+    'roles': Section(_roles, bindings.roles, costs=_and(2, 3, 3, of='rarest'), asked='all'),
     # Shows the findings of the others for each head.
-    'maps': Section(_example_maps, _telling, costs=_and(0, 6, 6, of='example maps')),
-    'claims': Section(_claims),
+    'maps': Section(_example_maps, bindings.maps, _telling, costs=_and(0, 6, 6, of='example maps')),
+    'claims': Section(_claims, bindings.claims),
 }
 # The beginning of the names of a section's files, if it is not the name of the section.
 FILES = {
