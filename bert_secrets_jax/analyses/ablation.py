@@ -456,7 +456,7 @@ def ablation(
         batches = encode(model.tokenizer, corpus_texts, **compute.encoding)
         means = mean_contexts(model, batches, mesh=compute.mesh)
 
-    def swept(texts: Sequence[Example], masks: np.ndarray, part: str) -> Swept:
+    def swept(texts: Sequence[Example], masks: np.ndarray) -> Swept:
         return sweep_examples(
             model,
             texts,
@@ -464,14 +464,14 @@ def ablation(
             baseline=baseline,
             replacement=means,
             donor_seed=seed,
-            compute=compute.part(part),
+            compute=compute,
         )
 
     sets = {}
     for name, chosen in chosen_masks.items():
-        here, elsewhere = swept(examples, chosen, name), None
+        here, elsewhere = swept(examples, chosen), None
         if choose_on is not None and is_chosen_from(name, chosen):
-            there = swept(choose_on, chosen, f'{name} to choose from')
+            there = swept(choose_on, chosen)
             elsewhere = answers(there, labels_elsewhere)
         sets[name] = assess(here, labels, metrics, seed=seed, elsewhere=elsewhere)
     return Ablation(subject, baseline, sets, own_corpus=corpus is not None)

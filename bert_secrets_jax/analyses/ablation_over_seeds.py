@@ -494,7 +494,7 @@ def ablation_over_seeds(
                     mask_sets.with_intact(chosen),
                     baseline=baseline,
                     donor_seed=seed,
-                    compute=compute.part(name),
+                    compute=compute,
                 )
             )
         sets[name] = assess_over_seeds(swept, labels, metrics, seed=seed)

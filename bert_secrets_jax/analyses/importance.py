@@ -325,14 +325,14 @@ def importance(
         permutations=permutations,
         norm=norm,
         seed=seed,
-        compute=compute.part('scores'),
+        compute=compute,
     )
     swept = sweep_examples(
         model,
         examples,
         with_intact(single_heads(model.config)),
         baseline='zero',
-        compute=compute.part('heads'),
+        compute=compute,
     )
     metrics = assessed_metrics(swept.logits.shape[-1], subject.task)
     effects = effects_of(swept, labels, (metric,) if metric else metrics, seed=seed)

@@ -338,7 +338,7 @@ def masked_lm_ablation(
                 masking=masking,
                 baseline=baseline,
                 donor_seed=seed,
-                compute=compute.part(when).part(name),
+                compute=compute,
             )
             for name, each in chosen.items()
         }

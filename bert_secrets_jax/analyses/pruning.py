@@ -638,7 +638,6 @@ def pruning(
     found = []
     for place, (own, model) in enumerate(zip(seeds_of(tuned), models, strict=True), 1):
         logging.info('Pruning: fine-tuning %d of %d', place, len(models))
-        part = compute.part(str(own))
         scores = head_scores(
             model,
             others,
@@ -646,7 +645,7 @@ def pruning(
             methods=default_methods(same_examples=False) if methods is None else methods,
             permutations=permutations,
             seed=seed,
-            compute=part.part('scores'),
+            compute=compute,
         )
         found.append(
             prune_model(
@@ -660,7 +659,7 @@ def pruning(
                 anew=anew,
                 draws=draws,
                 seed=seed + own,
-                compute=part,
+                compute=compute,
             )
         )
     result = assemble(

@@ -337,7 +337,7 @@ def replacements(
             baseline='mean' if name == OPTIMAL else name,
             replacement=replaced.get(name),
             donor_seed=seed,
-            compute=compute.part(name),
+            compute=compute,
         )
         losses[name] = losses_of(swept.logits, labels)
     shape = masks.shape[1:]

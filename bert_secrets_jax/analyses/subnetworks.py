@@ -333,10 +333,8 @@ def subnetworks(
     others = as_examples(train if measured_on is None else measured_on)
     labels, metric = labels_of(dev, tuned.models[0].config), tuned.metrics[0]
 
-    def scored(model: Pretrained, masks: np.ndarray, name: str) -> tuple[np.ndarray, Swept]:
-        swept = sweep_examples(
-            model, dev, masks, baseline='zero', compute=compute.part('scores').part(name)
-        )
+    def scored(model: Pretrained, masks: np.ndarray) -> tuple[np.ndarray, Swept]:
+        swept = sweep_examples(model, dev, masks, baseline='zero', compute=compute)
         return _scores(metric, swept, labels), swept
 
     check_varied(metric, labels, 'dev')
@@ -345,12 +343,10 @@ def subnetworks(
     masks, full, learnt = {kind: [] for kind in KINDS}, [], []
     for place, (seed, model) in enumerate(zip(tuned.seeds, tuned.models, strict=True), 1):
         logging.info('Subnetworks: fine-tuning %d of %d', place, len(tuned.seeds))
-        good = surviving_heads(
-            model, others, metric, share=share, compute=compute.part('pruning').part(str(seed))
-        )
+        good = surviving_heads(model, others, metric, share=share, compute=compute)
         of_kinds = subnetwork_masks(good, seed=seed)
         every = np.stack([np.ones_like(good), *of_kinds.values()])
-        reached, swept = scored(model, every, f'{seed}')
+        reached, swept = scored(model, every)
         full.append(reached[0])
         test = what_is_tested(
             (metric,), swept.logits.shape[-1], np.asarray(swept.predictions[0]), labels
@@ -365,11 +361,11 @@ def subnetworks(
                 metrics=tuned.metrics,
                 label_names=tuned.label_names,
                 max_length=compute.max_length,
-                folder=compute.part('training').part(f'{kind} {seed}').folder,
+                folder=compute.part(f'training/{kind} {seed}').folder,
                 **(training or {}),
             )
             # The same examples as the others, of which fine-tuning may score fewer.
-            of_again, _ = scored(again.models[0], every[:1], f'{kind} {seed}')
+            of_again, _ = scored(again.models[0], every[:1])
             masks[kind].append(of_kinds[kind])
             pruned[kind].append(score)
             retrained[kind].append(of_again[0])

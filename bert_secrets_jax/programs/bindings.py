@@ -4,8 +4,10 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 import bert_secrets_jax as bs
-from bert_secrets_jax.ablation.masks import parse_heads
+from bert_secrets_jax.ablation.masks import disable, parse_heads
 from bert_secrets_jax.ablation.seeds import METRICS as METRICS_OVER_SEEDS
 from bert_secrets_jax.analyses.ablation import SETS
 from bert_secrets_jax.configs.ranges import numbers_in
@@ -213,7 +215,18 @@ def _disabling(a: Arguments) -> dict[str, Any]:
         config = f'{a.input("pretrained").python}.config'
         ways = {name: f'bs.masks.{SETS[name].__name__}({config})' for name in sets}
         ways['together'] = f'bs.masks.disable({config}, [{heads}])'
-        masks = written(f'{{{", ".join(f"{name!r}: {way}" for name, way in ways.items())}}}')
+
+        def load(study: Study) -> dict[str, np.ndarray]:
+            config = study.pretrained.config
+            return {name: SETS[name](config) for name in sets} | {
+                'together': disable(config, [heads])
+            }
+
+        masks = Expression(
+            f'{{{", ".join(f"{name!r}: {way}" for name, way in ways.items())}}}',
+            load,
+            lambda study: [sets, heads],
+        )
     return {'masks': masks, 'baseline': a['ablation.baseline']}
 
 

@@ -7,7 +7,6 @@ or an input of it, reads.
 """
 
 import dataclasses
-import functools
 import inspect
 import operator
 import pathlib
@@ -102,6 +101,8 @@ class Call:
             'given': [of(each) for each in self.given],
             'named': {name: of(value) for name, value in self.named.items()},
         }
+        # It says which metrics are the default.
+        key['task'] = self.subject(study).task
         if self.computing:
             key['max_length'] = study.config.encoding.max_length
         if self.computing == 'settings':
@@ -152,22 +153,31 @@ def nothing(arguments: 'Arguments') -> None:
     """Bind nothing: a section that is no call has a command alone."""
 
 
-def kept(title: str, bind: Binding) -> Callable[[Study, Sequence[Result]], Result]:
+def kept(
+    title: str,
+    bind: Binding,
+    *,
+    check: Callable[[Study], object] = lambda study: None,
+    shares: bool = False,
+) -> Callable[[Study, Sequence[Result]], Result]:
     """Return what answers a section by one call, whose result is kept under the call's key.
 
     Args:
       title: The name under which the result is kept.
       bind: What binds the analysis of the section.
+      check: A function that refuses settings before any input is loaded or trained.
+      shares: Whether the parts of the work, such as sweeps, stay for other sections.
     """
 
     def answer(study: Study, results: Sequence[Result]) -> Result:
         call = bind(Arguments(study, {}, ()))
-        found = study.kept_whole(
-            title,
-            inspect.signature(call.function).return_annotation,
-            call.key(study),
-            functools.partial(call.result, study),
-        )
+
+        def compute(folder: pathlib.Path) -> Result:
+            check(study)
+            return call.result(study, study.folder / 'parts' if shares else folder)
+
+        kind = inspect.signature(call.function).return_annotation
+        found = study.kept_whole(title, kind, call.key(study), compute)
         return dataclasses.replace(found, subject=call.subject(study))
 
     return answer
@@ -416,9 +426,16 @@ class Arguments:
     def models(self) -> Expression:
         """The models that are ablated."""
         count, models = self['ablation.seeds'], self.model
-        if models.python == 'pretrained' or not 0 < count < self['train.num_seeds']:
+        if models.python == 'pretrained':
             return models
-        return dataclasses.replace(models, python=f'{models.python}.first({count})')
+        tuned = self.input(models.python)
+        if not 0 < count < self['train.num_seeds']:
+            return tuned
+        return Expression(
+            f'{tuned.python}.first({count})',
+            lambda study: tuned.load(study).first(count),
+            lambda study: [tuned.digest(study), count],
+        )
 
     @property
     def metrics(self) -> tuple[str, ...] | None:

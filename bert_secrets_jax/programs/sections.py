@@ -5,36 +5,22 @@ An analysis is added to reports and to the command line by one entry in `SECTION
 
 import contextlib
 import dataclasses
-import pathlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from absl import logging
 
+from bert_secrets_jax import processes
+from bert_secrets_jax.ablation.donors import check_enough
 from bert_secrets_jax.ablation.interactions import single_and_pair_masks
 from bert_secrets_jax.ablation.masks import (
-    all_heads,
     disable,
     parse_heads,
-    single_heads,
-    with_intact,
 )
-from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.seeds import METRICS as METRICS_OVER_SEEDS
-from bert_secrets_jax.ablation.selection import Answers
-from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses.ablation import (
     SETS,
-    Ablated,
     Ablation,
-    answers,
-    assess,
-    is_chosen_from,
-)
-from bert_secrets_jax.analyses.ablation_over_seeds import (
-    AblationOverSeeds,
-    SetOverSeeds,
-    assess_over_seeds,
 )
 from bert_secrets_jax.analyses.attention_change import AttentionChange, change_statistics
 from bert_secrets_jax.analyses.claims import Claims, claims
@@ -51,8 +37,6 @@ from bert_secrets_jax.analyses.example_maps import ExampleMaps, example_maps, te
 from bert_secrets_jax.analyses.features import Features, feature_statistics
 from bert_secrets_jax.analyses.finetuning import Finetuning, finetuning
 from bert_secrets_jax.analyses.gates import Gates, assess_gates
-from bert_secrets_jax.analyses.importance import Importance, compare_scores, effects_of
-from bert_secrets_jax.analyses.interactions import Interactions, assess_pairs
 from bert_secrets_jax.analyses.look_at import STATISTICS as LOOKED_AT
 from bert_secrets_jax.analyses.look_at import LookAt
 from bert_secrets_jax.analyses.masked_lm_ablation import (
@@ -60,7 +44,6 @@ from bert_secrets_jax.analyses.masked_lm_ablation import (
     MaskedLMAblation,
     assess_masked_lm,
 )
-from bert_secrets_jax.analyses.models import check_varied, in_both, labels_of
 from bert_secrets_jax.analyses.outliers import Outliers, outliers
 from bert_secrets_jax.analyses.patterns import (
     ALL_SPECIAL,
@@ -69,8 +52,7 @@ from bert_secrets_jax.analyses.patterns import (
     clearest,
     map_statistics,
 )
-from bert_secrets_jax.analyses.pruning import Pruning, check_pruning, time_sparsest
-from bert_secrets_jax.analyses.pruning import assemble as assemble_pruning
+from bert_secrets_jax.analyses.pruning import Pruning, check_pruning
 from bert_secrets_jax.analyses.relations import Relations, assemble, relation_statistics
 from bert_secrets_jax.analyses.roles import Roles, role_statistics, with_rarest
 from bert_secrets_jax.analyses.roles import from_results as roles_from
@@ -79,22 +61,22 @@ from bert_secrets_jax.analyses.subnetworks import has_own_layers
 from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads
 from bert_secrets_jax.analyses.tables import Tables, describe
 from bert_secrets_jax.analyses.texts import batches_of, encoded_of, in_one_pass
-from bert_secrets_jax.configs.ranges import numbers_in
 from bert_secrets_jax.data.encoding import knows_words
 from bert_secrets_jax.data.framenet import framenet_sample
 from bert_secrets_jax.data.tasks import Example, draw
 from bert_secrets_jax.data.treebank import treebank_sample
 from bert_secrets_jax.measure.catalogue import RELATIONS, Described, named
+from bert_secrets_jax.model.attention import check_baseline
 from bert_secrets_jax.model.config import BertConfig
-from bert_secrets_jax.model.weights import Pretrained, save_pretrained
+from bert_secrets_jax.model.weights import save_pretrained
 from bert_secrets_jax.patterns.classifier import pattern_comparisons
 from bert_secrets_jax.programs import bindings, calls, costs, inputs
-from bert_secrets_jax.programs.calls import Binding
+from bert_secrets_jax.programs.calls import Arguments, Binding
 from bert_secrets_jax.programs.costs import Cost
 from bert_secrets_jax.programs.study import Study
-from bert_secrets_jax.pruning.curves import PrunedModel, prune_model
 from bert_secrets_jax.pruning.outliers import ends_with_norm
 from bert_secrets_jax.pruning.removal import remove_heads
+from bert_secrets_jax.pruning.scores import check_permutations
 from bert_secrets_jax.runs.result import Result
 from bert_secrets_jax.runs.run import NotKept
 
@@ -449,8 +431,8 @@ def _attention_change(study: Study, _) -> AttentionChange:
     return AttentionChange(study.subject, found, describe(described), runs)
 
 
-def _masks_to_sweep(study: Study) -> list[str]:
-    """Return the names of the sets of masks; what is wrong with them is said before all else."""
+def _check_disabling(study: Study) -> None:
+    """Refuse masks and too few texts before anything is trained."""
     config = study.config.ablation
     unknown = set(config.sets) - set(SETS)
     if unknown:
@@ -458,96 +440,64 @@ def _masks_to_sweep(study: Study) -> list[str]:
     names = [*config.sets, *(['together'] if parse_heads(config.together) else [])]
     if not names:
         raise ValueError('Nothing to ablate: give ablation.sets, or heads in ablation.together.')
-    if 'together' in names and not study.run.read_only:
-        # A head that does not exist shows before anything else is done.
+    if 'together' in names:
         disable(study.pretrained.config, [parse_heads(config.together)])
     if config.choose_examples and set(names) <= {'one_head_left', 'together'}:
         raise ValueError(
             f'ablation.choose_examples={config.choose_examples} chooses the best head or layer to '
             'lose, and neither is disabled here: set it to 0, or give ablation.sets more.'
         )
-    return names
+    _check_donors(study)
 
 
-def _of_masks(study: Study, name: str) -> dict:
-    return {'set': name, 'heads': study.config.ablation.together if name == 'together' else ''}
+def _check_donors(study: Study) -> None:
+    check_baseline(study.config.ablation.baseline)
+    if study.config.ablation.baseline == 'resample':
+        check_enough(len(study.ablated_texts))
 
 
-def _ablation(study: Study, _) -> Ablation:
-    sets = {}
-    chosen = study.on_chosen()
-    for name in _masks_to_sweep(study):
-        depends_on = study.on_ablated() | _of_masks(study, name)
-        swept = study.swept(name, study.masks(name), depends_on)
-        classes = swept.logits.shape[-1]
-        metrics = study.metrics(classes)
-        on_others = chosen if is_chosen_from(name, swept.masks[1:]) else {}
-
-        def compute(name=name, swept=swept, metrics=metrics, on_others=on_others) -> Ablated:
-            elsewhere = _answers_elsewhere(study, name, on_others) if on_others else None
-            seed = study.config.seed
-            return assess(swept, _labels(study), metrics, seed=seed, elsewhere=elsewhere)
-
-        sets[name] = study.run.keep(
-            f'ablated {name}',
-            Ablated,
-            depends_on
-            | {'metrics': metrics, 'seed': study.config.seed}
-            | ({'chosen on': on_others} if on_others else {}),
-            compute,
-        )
-    return Ablation(study.subject, study.config.ablation.baseline, sets)
-
-
-def _answers_elsewhere(study: Study, name: str, on_others: Mapping[str, str]) -> Answers:
-    """Return what the masked models answer to the texts on which the best mask is chosen."""
-    swept = study.swept(
-        f'{name} to choose from',
-        study.masks(name),
-        study.on_ablated() | _of_masks(study, name) | on_others,
-        texts=lambda: study.choosing_texts,
-    )
-    return answers(swept, labels_of(study.choosing_texts, study.ablated_model().config))
-
-
-def _ablation_over_seeds(study: Study, _) -> AblationOverSeeds:
-    seeds = study.ablated_seeds
-    chosen, sets = inputs.metrics(study.config.data), {}
-    if len(seeds) > 1 and chosen and not set(chosen) & set(METRICS_OVER_SEEDS):
+def _check_over_seeds(study: Study) -> None:
+    chosen = inputs.metrics(study.config.data)
+    if len(study.ablated_seeds) > 1 and chosen and not set(chosen) & set(METRICS_OVER_SEEDS):
         raise ValueError(
             f'data.metrics={study.config.data.metrics} has nothing that is offered over seeds: add '
             f'one of {", ".join(METRICS_OVER_SEEDS)}, or analyse one seed (train.num_seeds=1).'
         )
-    for name in _masks_to_sweep(study):
-        of_seed = {seed: study.on_ablated(seed) | _of_masks(study, name) for seed in seeds}
+    _check_disabling(study)
 
-        def swept(seed: int, name=name, of_seed=of_seed) -> Swept:
-            return study.swept(name, study.masks(name), of_seed[seed], seed)
 
-        classes = swept(seeds[0]).logits.shape[-1]
-        metrics = study.metrics(classes)
-        if len(seeds) > 1:
-            metrics = tuple(each for each in metrics if each in METRICS_OVER_SEEDS)
+def _check_pairs(study: Study) -> None:
+    wanted = study.config.ablation.pairs_of
+    if wanted != 'all':
+        single_and_pair_masks(study.pretrained.config, sorted(set(parse_heads(wanted))))
+    _check_donors(study)
 
-        def compute(name=name, swept=swept, metrics=metrics) -> SetOverSeeds:
-            # Each sweep is kept by itself: a run that is killed goes on with the next one.
-            found = []
-            for place, seed in enumerate(seeds, 1):
-                logging.info('Ablation of seed %d (%d of %d): %s', seed, place, len(seeds), name)
-                found.append(swept(seed))
-            return assess_over_seeds(found, _labels(study), metrics, seed=study.config.seed)
 
-        sets[name] = study.run.keep(
-            f'ablated {name} over seeds',
-            SetOverSeeds,
-            {
-                'seeds': [of_seed[seed] for seed in seeds],
-                'metrics': metrics,
-                'seed': study.config.seed,
-            },
-            compute,
-        )
-    return AblationOverSeeds(study.subject, study.config.ablation.baseline, seeds, sets)
+def _check_pruned(study: Study) -> None:
+    settings = study.config.prune
+    for metric in inputs.metrics(study.config.data)[:1]:
+        check_pruning(metric, draws=settings.draws, tolerance=settings.tolerance)
+    check_permutations(study.config.importance.permutations)
+
+
+def _check_scored(study: Study) -> None:
+    check_permutations(study.config.importance.permutations)
+
+
+_PRUNED = calls.kept('pruning', bindings.prune, check=_check_pruned, shares=True)
+
+
+def _prune(study: Study, results: Sequence[Result]) -> Pruning:
+    found = _PRUNED(study, results)
+    mask = found.chosen[0].mask
+    folder = study.run.folder_for(
+        'pruned/model', bindings.prune(Arguments(study, {}, ())).key(study)
+    )
+    if not (study.run.read_only or (mask != 0).all() or processes.exists(folder)):
+        # The sparsest model of the first seed, with its heads cut out.
+        save_pretrained(remove_heads(study.ablated_model(), mask), folder)
+        logging.info('%s: the model with heads cut out, %d left.', folder, found.chosen[0].kept)
+    return found
 
 
 def _masked_lm(study: Study, results: Sequence[Result]) -> MaskedLMAblation:
@@ -617,32 +567,6 @@ def _outliers(study: Study, results: Sequence[Result]) -> Outliers:
 _OF_SCORES = ('model', 'texts', 'max_length')
 
 
-def _interactions(study: Study, _) -> Interactions:
-    wanted = study.config.ablation.pairs_of
-    heads = None if wanted == 'all' else sorted(set(parse_heads(wanted)))
-    depends_on = study.on_ablated() | {'set': 'pairs', 'heads': wanted}
-    swept = study.swept(
-        'pairs',
-        lambda config: single_and_pair_masks(config, all_heads(config) if heads is None else heads),
-        depends_on,
-    )
-    metric = study.metrics(swept.logits.shape[-1])[0]
-    found = study.run.keep(
-        'interactions',
-        Interactions,
-        depends_on | {'metric': metric, 'seed': study.config.seed},
-        lambda: assess_pairs(
-            swept,
-            _labels(study),
-            metric,
-            baseline=study.config.ablation.baseline,
-            seed=study.config.seed,
-            subject=study.subject,
-        ),
-    )
-    return dataclasses.replace(found, subject=study.subject)
-
-
 def _gates(study: Study, _) -> Gates:
     gated = study.gated()
     metrics = study.metrics(gated.intact.shape[-1])
@@ -653,114 +577,6 @@ def _gates(study: Study, _) -> Gates:
         lambda: assess_gates(gated, metrics, seed=study.config.seed, subject=study.subject),
     )
     return dataclasses.replace(found, subject=study.subject)
-
-
-def _importance(study: Study, _) -> Importance:
-    depends_on = study.on_scored() | {
-        'ablated': study.input('ablated texts'),
-        'metrics': study.config.data.metrics,
-        'task': study.task,
-    }
-
-    def compute(folder: pathlib.Path) -> Importance:
-        scores, model = study.head_scores(), study.ablated_model()
-        labels = labels_of(study.ablated_texts, model.config)
-        swept = sweep_examples(
-            model,
-            study.ablated_texts,
-            with_intact(single_heads(model.config)),
-            baseline='zero',
-            compute=study.compute(folder),
-        )
-        metrics, seed = study.metrics(swept.logits.shape[-1]), study.config.seed
-        effects = effects_of(swept, labels, metrics, seed=seed)
-        return compare_scores(
-            scores, effects, same_examples=False, seed=seed, subject=study.subject
-        )
-
-    found = study.kept_whole('importance', Importance, depends_on, compute)
-    return dataclasses.replace(found, subject=study.subject)
-
-
-def _prune(study: Study, _) -> Pruning:
-    settings, seed = study.config.prune, study.config.seed
-    # Of a model that is ablated as it is there is one.
-    seeds = study.ablated_seeds or (None,)
-
-    # What is refused is refused before models are fine-tuned.
-    for metric in inputs.metrics(study.config.data)[:1]:
-        check_pruning(metric, draws=settings.draws, tolerance=settings.tolerance)
-
-    def on_seed(own: int | None) -> dict:
-        return study.on_scored(own) | {
-            'ablated': study.input('ablated texts'),
-            'metrics': study.config.data.metrics,
-            'task': study.task,
-            'draws': settings.draws,
-        }
-
-    def of_seed(own: int | None) -> PrunedModel:
-        def compute(folder: pathlib.Path) -> PrunedModel:
-            model = study.ablated_model(own)
-            metric = study.metrics(model.config.num_labels)[0]
-            labels = labels_of(study.measured_texts, model.config)
-            check_varied(metric, _labels(study), 'the ablated texts')
-            check_varied(metric, labels, 'the training examples that heads are scored on')
-            return prune_model(
-                model,
-                study.ablated_texts,
-                study.measured_texts,
-                labels,
-                study.head_scores(own),
-                metric,
-                draws=settings.draws,
-                seed=seed + (own or 0),
-                compute=study.compute(folder),
-            )
-
-        return study.kept_whole('pruned model', PrunedModel, on_seed(own), compute)
-
-    def compute() -> Pruning:
-        models = []
-        for place, own in enumerate(seeds, 1):
-            logging.info('Pruning: fine-tuning %d of %d', place, len(seeds))
-            models.append(of_seed(own))
-        found = assemble_pruning(
-            models,
-            _labels(study),
-            study.metrics(models[0].classes)[0],
-            seeds=[own or 0 for own in seeds],
-            measured_on=len(study.measured_texts),
-            shared=in_both(study.ablated_texts, study.measured_texts),
-            tolerance=settings.tolerance,
-            seed=seed,
-            subject=study.subject,
-        )
-        sizes = numbers_in(settings.batch_sizes) if settings.batch_sizes else ()
-        length = study.config.encoding.max_length
-        model = study.ablated_model(seeds[0])
-        _write_pruned(study, model, found, depends_on)
-        times = time_sparsest(model, found, sizes, max_length=length)
-        return dataclasses.replace(found, times=times)
-
-    depends_on = {
-        'seeds': [on_seed(own) for own in seeds],
-        'tolerance': settings.tolerance,
-        'batch_sizes': settings.batch_sizes,
-        'bootstrap': seed,
-    }
-    found = study.run.keep('pruning', Pruning, depends_on, compute)
-    return dataclasses.replace(found, subject=study.subject)
-
-
-def _write_pruned(study: Study, model: Pretrained, found: Pruning, depends_on: Mapping) -> None:
-    """Write the sparsest model of the first seed, with its heads cut out."""
-    folder = study.run.folder_for('pruned/model', depends_on)
-    mask = found.chosen[0].mask
-    if (mask != 0).all():
-        return
-    save_pretrained(remove_heads(model, mask), folder)
-    logging.info('%s: the model with heads cut out, %d left.', folder, found.chosen[0].kept)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -806,10 +622,6 @@ def _contributions(study: Study, results: Sequence[Result]) -> Contributions:
     ablation = next((each for each in results if isinstance(each, Ablation)), None)
     lost = lost_in(ablation, next(iter(weights.values())).mean.shape)
     return Contributions(study.subject, weights, found, lost)
-
-
-def _labels(study: Study):
-    return labels_of(study.ablated_texts, study.ablated_model().config)
 
 
 def _claims(study: Study, results: Sequence[Result]) -> Claims:
@@ -875,6 +687,18 @@ def _fixed(name: str, tokens: float | int, programs: float | int, seconds: float
     return of_study
 
 
+def _called(
+    title: str,
+    bind: Binding,
+    *,
+    check: Callable[[Study], object] = _needs_nothing,
+    shares: bool = False,
+    **section: Any,
+) -> Section:
+    """Return a section that is answered by one call; arguments as in `calls.kept` and `Section`."""
+    return Section(calls.kept(title, bind, check=check, shares=shares), bind, **section)
+
+
 # In the order in which they run, those that take seconds first. Claims are about the results of the
 # others, and stand first in the report. By name alone: pairs of all heads take a day, and what
 # replacements, subnetworks and gates train takes minutes to hours.
@@ -885,9 +709,11 @@ SECTIONS: Mapping[str, Section] = {
     'finetune': Section(
         _finetuning, bindings.finetune, needs=_needs_training, costs=costs.finetuned
     ),
-    'ablate': Section(
-        _ablation,
+    'ablate': _called(
+        'ablation',
         bindings.ablate,
+        check=_check_disabling,
+        shares=True,
         needs=_needs_classifier,
         costs=lambda study: costs.swept(study, 1),
     ),
@@ -898,8 +724,8 @@ SECTIONS: Mapping[str, Section] = {
         needs=_needs_words,
         costs=_and(0, 0, 2, of='places'),
     ),
-    'frames': Section(
-        calls.kept('frames', bindings.frames),
+    'frames': _called(
+        'frames',
         bindings.frames,
         needs=_needs_english,
         costs=_fixed('frames', 10_000, 8, 4),
@@ -944,15 +770,15 @@ SECTIONS: Mapping[str, Section] = {
         costs=_and(2, 1, 2, of='divergences'),
         asked='all',
     ),
-    'syntax_heads': Section(
-        calls.kept('syntax heads', bindings.syntax_heads),
+    'syntax_heads': _called(
+        'syntax heads',
         bindings.syntax_heads,
         needs=_needs_trees,
         costs=_fixed('treebank', 40_000, 12, 5),
         asked='all',
     ),
-    'probe': Section(
-        calls.kept('probes', bindings.probe),
+    'probe': _called(
+        'probes',
         bindings.probe,
         needs=_needs_trees,
         costs=_fixed('probes', 20_000, 6, 5),
@@ -964,33 +790,43 @@ SECTIONS: Mapping[str, Section] = {
     'outliers': Section(
         _outliers, bindings.outliers, needs=_needs_output_norm, costs=costs.outliers, asked='all'
     ),
-    'ablate_seeds': Section(
-        _ablation_over_seeds,
+    'ablate_seeds': _called(
+        'ablation over seeds',
         bindings.ablate_seeds,
+        check=_check_over_seeds,
+        shares=True,
         needs=_needs_seeds,
         costs=lambda study: costs.swept(study, len(study.ablated_seeds)),
         asked='all',
     ),
-    'interactions': Section(
-        _interactions,
+    'interactions': _called(
+        'interactions',
         bindings.interactions,
+        check=_check_pairs,
+        shares=True,
         needs=_needs_classifier,
         costs=costs.pairs,
         asked='name',
     ),
-    'importance': Section(
-        _importance, bindings.importance, needs=_needs_both, costs=costs.importance, asked='all'
+    'importance': _called(
+        'importance',
+        bindings.importance,
+        check=_check_scored,
+        shares=True,
+        needs=_needs_both,
+        costs=costs.importance,
+        asked='all',
     ),
     'prune': Section(_prune, bindings.prune, needs=_needs_both, costs=costs.pruned, asked='all'),
-    'replacements': Section(
-        calls.kept('replacements', bindings.replacements),
+    'replacements': _called(
+        'replacements',
         bindings.replacements,
         needs=_needs_both,
         costs=costs.replaced,
         asked='name',
     ),
-    'subnetworks': Section(
-        calls.kept('subnetworks', bindings.subnetworks),
+    'subnetworks': _called(
+        'subnetworks',
         bindings.subnetworks,
         needs=_needs_own_layers,
         costs=costs.retrained,
@@ -1004,8 +840,8 @@ SECTIONS: Mapping[str, Section] = {
         costs=_and(6, 12, 5, of='moved'),
         asked='all',
     ),
-    'attribution': Section(
-        calls.kept('attribution', bindings.attribution),
+    'attribution': _called(
+        'attribution',
         bindings.attribution,
         needs=_needs_classifier,
         costs=costs.attributed,

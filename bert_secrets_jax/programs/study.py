@@ -15,16 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax
-import numpy as np
 from absl import logging
 from ml_collections import ConfigDict
 
 from bert_secrets_jax import processes
-from bert_secrets_jax.ablation.donors import check_enough
 from bert_secrets_jax.ablation.masked_lm import MaskedLosses, masked_lm_losses
-from bert_secrets_jax.ablation.masks import disable, parse_heads, with_intact
-from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.ablation.sweep import Swept
+from bert_secrets_jax.ablation.masks import with_intact
 from bert_secrets_jax.analyses.ablation import SETS, assessed_metrics
 from bert_secrets_jax.analyses.attention_change import for_reading
 from bert_secrets_jax.analyses.gradients import Gradients, gradients_or_why
@@ -76,7 +72,6 @@ from bert_secrets_jax.probes.vectors import Vectors, read_vectors
 from bert_secrets_jax.programs import inputs
 from bert_secrets_jax.progress import progress
 from bert_secrets_jax.pruning.gates import Gated, train_gates
-from bert_secrets_jax.pruning.scores import HeadScores, check_permutations, head_scores
 from bert_secrets_jax.runs.result import Subject
 from bert_secrets_jax.runs.run import NotKept, Run, digest, remove
 
@@ -834,17 +829,6 @@ class Study:
                 **self.training,
             )
 
-    def masks(self, name: str) -> Callable[[BertConfig], np.ndarray]:
-        """Return a function that makes a set of masks for a config.
-
-        Args:
-          name: The name of the set: one of `ablation.sets`, or 'together'.
-        """
-        if name != 'together':
-            return SETS[name]
-        heads = parse_heads(self.config.ablation.together)
-        return lambda config: disable(config, [heads])
-
     @property
     def ablated_seeds(self) -> tuple[int, ...]:
         """The seeds whose models are ablated; empty if a model is ablated as it is."""
@@ -864,12 +848,6 @@ class Study:
         model = self.with_own_head
         self._check_classes(model.config)
         return model
-
-    def on_chosen(self) -> dict[str, str]:
-        """Return what the choice on other texts depends on; empty if there are none."""
-        if not self.config.ablation.choose_examples:
-            return {}
-        return {'texts': self.input('choosing texts')}
 
     def on_ablated(self, seed: int | None = None) -> dict[str, Any]:
         """Return everything that each sweep depends on.
@@ -901,45 +879,6 @@ class Study:
             depends_on['donor_seed'] = self.config.seed
         return depends_on
 
-    def swept(
-        self,
-        name: str,
-        make_masks: Callable[[BertConfig], np.ndarray],
-        depends_on: Mapping[str, Any],
-        seed: int | None = None,
-        *,
-        texts: Callable[[], Sequence[Example]] | None = None,
-    ) -> Swept:
-        """Return the sweep of a set of masks and one that keeps all heads, computed or read.
-
-        Args:
-          name: The name of the set.
-          make_masks: A function that returns the masks [M, L, N] for a config.
-          depends_on: Everything that the sweep depends on.
-          seed: The seed of the model's fine-tuning; None takes the first.
-          texts: A function that returns the examples; None takes those that ablation scores. It
-            is called only if something must be computed.
-        """
-
-        def compute(folder: pathlib.Path) -> Swept:
-            # A head that does not exist shows before anything is trained, and so do too few texts.
-            make_masks(self.pretrained.config)
-            examples = self.ablated_texts if texts is None else texts()
-            if self.config.ablation.baseline == 'resample':
-                check_enough(len(examples))
-            model = self.ablated_model(seed)
-            # A label that the model does not know shows, too.
-            labels_of(examples, model.config)
-            return sweep_examples(
-                model,
-                examples,
-                with_intact(make_masks(model.config)),
-                **self._replacing,
-                compute=self.compute(folder, second=MASKS),
-            )
-
-        return self.kept_whole(f'swept {name}', Swept, depends_on, compute)
-
     @property
     def gate_settings(self) -> dict[str, Any]:
         """The settings of the training of gates, by the names of `train_gates`."""
@@ -962,41 +901,6 @@ class Study:
             'train': self.input('train'),
             'settings': _plain(self.gate_settings),
         }
-
-    def on_scored(self, seed: int | None = None) -> dict[str, Any]:
-        """Return everything that the scores of heads depend on.
-
-        Args:
-          seed: The seed of the model's fine-tuning; None takes the first.
-        """
-        return {
-            'model': self.on_ablated(seed)['model'],
-            'texts': self.input('measured texts'),
-            'max_length': self.config.encoding.max_length,
-            'permutations': self.config.importance.permutations,
-            'seed': self.config.seed,
-        }
-
-    def head_scores(self, seed: int | None = None) -> HeadScores:
-        """Return how much each head is needed on the training examples, measured or read.
-
-        Args:
-          seed: The seed of the model's fine-tuning; None takes the first.
-        """
-
-        def compute(folder: pathlib.Path) -> HeadScores:
-            model = self.ablated_model(seed)
-            return head_scores(
-                model,
-                self.measured_texts,
-                labels_of(self.measured_texts, model.config),
-                permutations=self.config.importance.permutations,
-                seed=self.config.seed,
-                compute=self.compute(folder),
-            )
-
-        check_permutations(self.config.importance.permutations)
-        return self.kept_whole('scores of heads', HeadScores, self.on_scored(seed), compute)
 
     def compute(self, folder: pathlib.Path | None = None, *, second: str = '') -> Compute:
         """Return how passes over texts are computed.

@@ -103,11 +103,11 @@ def prune_model(
         masks[RANDOM] = np.stack([steps(lambda mask, each=each: each) for each in chosen])
     swept = functools.partial(sweep_examples, tuned, baseline='zero')
     every = np.concatenate([each.reshape(-1, *shape) for each in masks.values()])
-    here = swept(examples, every, compute=compute.part('examples'))
+    here = swept(examples, every, compute=compute)
     # Random orders choose nothing.
     named = {name: each for name, each in masks.items() if name != RANDOM}
     of_named = sum(each.shape[0] * each.shape[1] for each in named.values())
-    there = swept(measured_on, every[:of_named], compute=compute.part('choosing'))
+    there = swept(measured_on, every[:of_named], compute=compute)
     predictions = _by_order(masks, here.predictions)
     reached = weighted_scores(metric, there.predictions, labels, np.ones((1, len(labels))))[0]
     return PrunedModel(

@@ -175,7 +175,7 @@ def head_scores(
                     examples,
                     with_intact(masks),
                     baseline='zero',
-                    compute=compute.part(method),
+                    compute=compute,
                 )
                 losses = losses_of(swept.logits, labels)
                 increase = (losses[1:] - losses[0]).T
@@ -187,7 +187,7 @@ def head_scores(
             labels,
             permutations=permutations,
             seed=seed,
-            compute=compute.part(SHAPLEY),
+            compute=compute,
         )
         parts[SHAPLEY] = found.of_pairs
     return HeadScores(parts, norm, len(examples))
