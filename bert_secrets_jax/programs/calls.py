@@ -22,7 +22,7 @@ from bert_secrets_jax.configs import base, paper, quickstart
 from bert_secrets_jax.data.tasks import draw
 from bert_secrets_jax.finetune.metrics import metrics_for
 from bert_secrets_jax.programs import inputs
-from bert_secrets_jax.programs.cli import set_texts
+from bert_secrets_jax.programs.settings import set_texts
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.result import Result, Subject
 

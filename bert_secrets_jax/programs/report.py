@@ -16,11 +16,11 @@ from bert_secrets_jax.analyses.comparison import comparison
 from bert_secrets_jax.brief import summary
 from bert_secrets_jax.files import read_json, write_text
 from bert_secrets_jax.programs.calls import Lines, Names, command, lines_of, quoted
-from bert_secrets_jax.programs.cli import programs
 from bert_secrets_jax.programs.costs import Cost, Pace, in_words, machine, pace_of
 from bert_secrets_jax.programs.outputs import read_part, remove_parts, write_part
 from bert_secrets_jax.programs.sections import FILES, SECTIONS, applicable, chosen_of, watch
 from bert_secrets_jax.programs.study import MENDABLE, Study
+from bert_secrets_jax.programs.titles import PROGRAMS
 from bert_secrets_jax.report.page import Offer, Part, is_made_of, write_page
 from bert_secrets_jax.runs.result import Result
 from bert_secrets_jax.runs.results import read_manifest
@@ -220,7 +220,7 @@ def _tell_costs(answers: Answers, pending: Sequence[str]) -> None:
             left = [cost for part, cost in parts.items() if part not in wanted]
             seconds = pace().seconds(left) if left else 0.0
             line = f'{command(study.config, [name])} {quoted(f"--out={study.folder}")}'
-            found.append(Offer(name, programs().get(name, ''), in_words(seconds), line))
+            found.append(Offer(name, PROGRAMS.get(name, ''), in_words(seconds), line))
         return Offers(tuple(found))
 
     try:

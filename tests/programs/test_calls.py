@@ -12,7 +12,7 @@ from flax.traverse_util import flatten_dict
 import bert_secrets_jax as bs
 from bert_secrets_jax.configs import base, paper, quickstart
 from bert_secrets_jax.plots import figure
-from bert_secrets_jax.programs import calls, cli, report
+from bert_secrets_jax.programs import calls, cli, report, settings
 from bert_secrets_jax.programs.sections import SECTIONS
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.folder import open_folder
@@ -23,7 +23,7 @@ from tests.experiments.conftest import check_lines, checkpoint  # noqa: F401
 
 def of_table():
     config = base.get_config()
-    cli.set_texts(config, 'own dev.csv', train='train.csv', text_a='a', text_b='b', label='l')
+    settings.set_texts(config, 'own dev.csv', train='train.csv', text_a='a', text_b='b', label='l')
     config.data.labels, config.data.metrics = ('bad', "so-so, isn't it"), 'f1_macro'
     return config
 

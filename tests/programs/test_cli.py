@@ -10,12 +10,12 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.configs import base
-from bert_secrets_jax.programs import cli, conversation, serving
+from bert_secrets_jax.programs import cli, conversation, serving, settings, titles
 from bert_secrets_jax.programs.sections import SECTIONS
 from tests.conftest import ROOT
 from tests.experiments.conftest import error_line, run
 
-SETTINGS = cli._flat(base.get_config().to_dict())
+SETTINGS = settings._flat(base.get_config().to_dict())
 
 
 def said(capsys, *arguments):
@@ -28,7 +28,7 @@ def said(capsys, *arguments):
 
 def test_help_lists_everything(capsys):
     text = said(capsys, '--help')
-    for name, what in cli.programs().items():
+    for name, what in titles.PROGRAMS.items():
         assert re.search(rf'^  {name} +{re.escape(what)}( \(\*.*\))?$', text, re.MULTILINE), name
     for name in cli.CONFIGS:
         assert re.search(rf'^  {name} +\w.*\.$', text, re.MULTILINE), name
@@ -40,8 +40,8 @@ def test_help_lists_everything(capsys):
 
 def test_settings_have_comments(capsys):
     cli.main(['settings'])
-    assert capsys.readouterr().out.strip() == cli.settings_text()
-    comments = cli.comments()
+    assert capsys.readouterr().out.strip() == settings.settings_text()
+    comments = settings.comments()
     assert set(SETTINGS) <= set(comments)
     # A group closes before the next one opens, whatever is written on one line.
     assert {name for name in comments if name not in SETTINGS} == set(base.get_config()) - {
@@ -50,7 +50,7 @@ def test_settings_have_comments(capsys):
     # A group on one line has it above.
     assert comments['links'].startswith('Places of each kind')
     assert comments['train.max_dev_examples'].startswith('Evaluates on this many dev examples')
-    text = cli.settings_text()
+    text = settings.settings_text()
     assert text.index('# Places of each kind') < text.index('links.draws=')
 
 
@@ -59,7 +59,7 @@ def test_every_program_is_a_section_or_a_command(monkeypatch, tmp_path):
     monkeypatch.setattr(conversation, 'run_in', lambda workdir, config, main: main(['study']))
     monkeypatch.setattr(conversation, 'answer', lambda studies, chosen: done.append(chosen))
     monkeypatch.setattr(serving, 'serve_maps', lambda study, **how: done.append('serve'))
-    for program in cli.programs():
+    for program in titles.PROGRAMS:
         if program not in ('settings', 'compare'):
             cli.main([program, f'--out={tmp_path}'])
     sections = [chosen[0] for chosen in done if isinstance(chosen, list)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert_secrets_jax.programs import cli
+from bert_secrets_jax.programs import titles
 from bert_secrets_jax.programs.costs import Cost, Pace, in_words, pace_of
 from bert_secrets_jax.programs.sections import SECTIONS
 from tests.experiments.conftest import checkpoint  # noqa: F401
@@ -25,7 +25,7 @@ def test_every_section_states_what_it_costs(study):
 
 
 def test_help_marks_what_a_report_leaves_out():
-    assert cli._PRICES.keys() == {
+    assert titles.PRICES.keys() == {
         name for name, section in SECTIONS.items() if section.asked != 'always'
     }
 

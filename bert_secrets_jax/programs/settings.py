@@ -1,0 +1,132 @@
+"""Settings by their names: changed, listed, and with a table of one's own."""
+
+import ast
+import difflib
+import inspect
+import re
+import textwrap
+from collections.abc import Sequence
+
+from ml_collections import ConfigDict
+
+from bert_secrets_jax.configs import base
+
+
+def set_texts(
+    config: ConfigDict,
+    texts: str,
+    *,
+    train: str | None = None,
+    text_a: str | None = None,
+    text_b: str | None = None,
+    label: str | None = None,
+    labels: Sequence[str] = (),
+) -> None:
+    """Make a table of one's own the texts of a config.
+
+    Args:
+      config: The config, which is changed.
+      texts: The path of the table.
+      train: The path of the table to fine-tune on; None if there is none.
+      text_a: The column of the first or only text; None leaves the setting as it is.
+      text_b: The column of the second text; None if there is only one.
+      label: The column of the label; None if there are no labels.
+      labels: The names of the classes in the order of their ids; empty if the labels are numbers or
+        there are none.
+    """
+    config.data.source = 'file'
+    config.data.file = texts
+    config.data.train_file = train
+    if text_a:
+        config.data.text_a = text_a
+    config.data.text_b = text_b
+    config.data.label = label
+    config.data.labels = tuple(labels)
+
+
+def assign(config: ConfigDict, name: str, value: object) -> None:
+    """Change a setting of a config.
+
+    Args:
+      config: The config.
+      name: The dotted name of the setting, such as 'train.epochs'.
+      value: The new value. A text is read as a Python literal unless the default is a text or None.
+
+    Raises:
+      ValueError: There is no such setting, or the value is of another type.
+    """
+    known = list(_flat(config.to_dict()))
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=3)
+        raise ValueError(
+            f'No such setting: {name!r}.'
+            + (
+                f' Did you mean {" or ".join(close)}?'
+                if close
+                else ' `bert-secrets settings` lists them.'
+            )
+        )
+    *path, last = name.split('.')
+    part = config
+    for each in path:
+        part = part[each]
+    default = part[last]
+    if isinstance(value, str) and not isinstance(default, str | None):
+        try:
+            value = ast.literal_eval(value)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            raise ValueError(f'{name}={value} is not of the type of {default!r}.') from None
+    try:
+        # To Python, True is 1.
+        if isinstance(value, bool) and not isinstance(default, bool | None):
+            raise TypeError
+        part[last] = value
+    except (TypeError, OverflowError):
+        raise ValueError(f'{name}={value!r} is not of the type of {default!r}.') from None
+
+
+def _flat(tree: dict, prefix: str = '') -> dict[str, object]:
+    flat = {}
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f'{prefix}{key}.')
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def settings_text() -> str:
+    """Return all settings with their defaults and their comments."""
+    defaults = _flat(base.get_config().to_dict())
+    lines = []
+    for name, comment in comments().items():
+        for row in textwrap.wrap(comment, 88):
+            lines.append(f'# {row}')
+        if name in defaults:
+            value = defaults[name]
+            lines.append(f'{name}={value!r}' if value is not None else f'{name}=')
+    return '\n'.join(lines)
+
+
+def comments() -> dict[str, str]:
+    """Return the comment above each setting and each group of settings, by dotted name."""
+    found, above, path = {}, [], []
+    for line in inspect.getsource(base.get_config).splitlines():
+        comment = re.match(r'\s*# (.*)', line)
+        if comment:
+            above.append(comment[1])
+            continue
+        entries = re.findall(r"'(\w+)': ?(\{)?", line)
+        indent = len(line) - len(line.lstrip())
+        for key, opens in entries:
+            while path and path[-1][0] >= indent and not (path[-1][2] and path[-1][0] == indent):
+                path.pop()
+            name = '.'.join([*(each for _, each, _ in path), key])
+            found[name] = ' '.join(above)
+            above = []
+            if opens:
+                # A group that closes on the line that opens it has its settings there.
+                path.append((indent, key, '}' in line))
+        if entries and '}' in line:
+            path = [each for each in path if not each[2]]
+    return found
