@@ -109,12 +109,13 @@ class Call:
             key['pipeline'] = study.config.linguistics.pipeline
         return key
 
-    def result(self, study: Study, folder: pathlib.Path) -> Result:
+    def result(self, study: Study, folder: pathlib.Path, *, second: str = '') -> Result:
         """Compute the result.
 
         Args:
           study: The study.
           folder: The folder of unfinished work.
+          second: A second axis of the devices, as in `Study.compute`.
         """
 
         def of(value: Any) -> Any:
@@ -123,7 +124,7 @@ class Call:
         named = {name: of(value) for name, value in self.named.items()}
         match self.computing:
             case 'compute':
-                named['compute'] = study.compute(folder)
+                named['compute'] = study.compute(folder, second=second)
             case 'settings':
                 named['settings'] = dataclasses.replace(study.settings, folder=folder)
             case 'max_length':
@@ -159,6 +160,7 @@ def kept(
     *,
     check: Callable[[Study], object] = lambda study: None,
     shares: bool = False,
+    second: str = '',
 ) -> Callable[[Study, Sequence[Result]], Result]:
     """Return what answers a section by one call, whose result is kept under the call's key.
 
@@ -167,6 +169,7 @@ def kept(
       bind: What binds the analysis of the section.
       check: A function that refuses settings before any input is loaded or trained.
       shares: Whether the parts of the work, such as sweeps, stay for other sections.
+      second: A second axis of the devices, as in `Study.compute`.
     """
 
     def answer(study: Study, results: Sequence[Result]) -> Result:
@@ -174,7 +177,7 @@ def kept(
 
         def compute(folder: pathlib.Path) -> Result:
             check(study)
-            return call.result(study, study.folder / 'parts' if shares else folder)
+            return call.result(study, study.folder / 'parts' if shares else folder, second=second)
 
         kind = inspect.signature(call.function).return_annotation
         found = study.kept_whole(title, kind, call.key(study), compute)

@@ -65,6 +65,7 @@ from bert_secrets_jax.data.encoding import knows_words
 from bert_secrets_jax.data.framenet import framenet_sample
 from bert_secrets_jax.data.tasks import Example, draw
 from bert_secrets_jax.data.treebank import treebank_sample
+from bert_secrets_jax.devices import MASKS
 from bert_secrets_jax.measure.catalogue import RELATIONS, Described, named
 from bert_secrets_jax.model.attention import check_baseline
 from bert_secrets_jax.model.config import BertConfig
@@ -693,10 +694,12 @@ def _called(
     *,
     check: Callable[[Study], object] = _needs_nothing,
     shares: bool = False,
+    second: str = '',
     **section: Any,
 ) -> Section:
     """Return a section that is answered by one call; arguments as in `calls.kept` and `Section`."""
-    return Section(calls.kept(title, bind, check=check, shares=shares), bind, **section)
+    answer = calls.kept(title, bind, check=check, shares=shares, second=second)
+    return Section(answer, bind, **section)
 
 
 # In the order in which they run, those that take seconds first. Claims are about the results of the
@@ -714,6 +717,7 @@ SECTIONS: Mapping[str, Section] = {
         bindings.ablate,
         check=_check_disabling,
         shares=True,
+        second=MASKS,
         needs=_needs_classifier,
         costs=lambda study: costs.swept(study, 1),
     ),
@@ -795,6 +799,7 @@ SECTIONS: Mapping[str, Section] = {
         bindings.ablate_seeds,
         check=_check_over_seeds,
         shares=True,
+        second=MASKS,
         needs=_needs_seeds,
         costs=lambda study: costs.swept(study, len(study.ablated_seeds)),
         asked='all',
@@ -804,6 +809,7 @@ SECTIONS: Mapping[str, Section] = {
         bindings.interactions,
         check=_check_pairs,
         shares=True,
+        second=MASKS,
         needs=_needs_classifier,
         costs=costs.pairs,
         asked='name',
