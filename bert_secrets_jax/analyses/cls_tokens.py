@@ -17,7 +17,7 @@ from bert_secrets_jax.analyses.tables import (
     over_seeds,
     seeds_frame,
 )
-from bert_secrets_jax.analyses.texts import TextSettings, batches_of, before_and_after
+from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import (
     FEATURES,
@@ -195,8 +195,9 @@ def cls_tokens(
       subject: The names of the model, the texts and the task, for sentences and captions.
     """
     settings = settings or TextSettings()
-    batches = batches_of(pretrained, texts, settings, annotated=True)
-    before, runs = before_and_after(pretrained, tuned, batches, cls_statistics(), settings)
+    wanted = cls_statistics()
+    before = settings.tables(pretrained, texts, wanted)
+    runs = settings.changes(pretrained, tuned, texts, wanted)
     return ClsTokens(subject or Subject(), before, runs)
 
 

@@ -12,13 +12,12 @@ from jaxtyping import Float
 from bert_secrets_jax import plots
 from bert_secrets_jax.analyses.marks import MOSTLY
 from bert_secrets_jax.analyses.tables import Tables
-from bert_secrets_jax.analyses.texts import TextSettings, batches_of
+from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.tasks import Text
-from bert_secrets_jax.measure.catalogue import UNIFORM, Described, measure, named
+from bert_secrets_jax.measure.catalogue import UNIFORM, Described, named
 from bert_secrets_jax.measure.divergence import head_divergences
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.progress import progress
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
 SOURCE = 'Clark et al. 2019, section 6, Figure 6'
@@ -235,22 +234,7 @@ def clusters(
       ValueError: The model has fewer than three heads.
     """
     settings = settings or TextSettings()
-    batches = batches_of(pretrained, texts, settings, annotated=False)
-    shown = progress(batches, 'Clusters', size=lambda batch: batch.size)
-    tables = measure(pretrained, shown, cluster_statistics(), mesh=settings.mesh)
-    return from_tables(tables, seed=seed, subject=subject or Subject())
-
-
-def from_tables(tables: Tables, *, seed: int, subject: Subject) -> Clusters:
-    """Return the result from the tables of `cluster_statistics`.
-
-    Args:
-      tables: The tables, by the names of the statistics.
-      seed, subject: As in `clusters`.
-
-    Raises:
-      ValueError: The model has fewer than three heads.
-    """
+    tables = settings.tables(pretrained, texts, cluster_statistics())
     # Loaded where it is used, since it takes a second.
     from sklearn.manifold import MDS
 
@@ -270,7 +254,7 @@ def from_tables(tables: Tables, *, seed: int, subject: Subject) -> Clusters:
     apart = np.linalg.norm(positions[:, None] - positions[None], axis=-1)
     stress = np.sqrt(((apart - divergences) ** 2).sum() / (divergences**2).sum())
     return Clusters(
-        subject=subject,
+        subject=subject or Subject(),
         tables=tables,
         positions=positions,
         stress=float(stress),

@@ -20,7 +20,7 @@ from bert_secrets_jax.analyses.tables import (
     top_head,
     with_error,
 )
-from bert_secrets_jax.analyses.texts import TextSettings, batches_of, before_and_after
+from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import (
     FEATURES,
@@ -296,8 +296,9 @@ def features(
       subject: The names of the model, the texts and the task, for sentences and captions.
     """
     settings = settings or TextSettings()
-    batches = batches_of(pretrained, texts, settings, annotated=True)
-    before, runs = before_and_after(pretrained, tuned, batches, feature_statistics(), settings)
+    wanted = feature_statistics()
+    before = settings.tables(pretrained, texts, wanted)
+    runs = settings.changes(pretrained, tuned, texts, wanted)
     return Features(subject or Subject(), before, runs)
 
 

@@ -20,7 +20,7 @@ from bert_secrets_jax.analyses.tables import (
     seeds_frame,
     top_head,
 )
-from bert_secrets_jax.analyses.texts import TextSettings, batches_of, before_and_after
+from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.analyses.verdicts.verdict import REACH
 from bert_secrets_jax.contributions.maps import attention_maps
 from bert_secrets_jax.data.tasks import Text, as_examples
@@ -446,14 +446,9 @@ def patterns(
     settings = settings or TextSettings()
     classifier = classifier or load_classifier()
     examples = as_examples(texts)
-    before, runs = before_and_after(
-        pretrained,
-        tuned,
-        batches_of(pretrained, examples, settings, annotated=False),
-        map_statistics(classifier),
-        settings,
-        compared=[*pattern_comparisons(classifier), named(ALL_SPECIAL)],
-    )
+    compared = [*pattern_comparisons(classifier), named(ALL_SPECIAL)]
+    before = settings.tables(pretrained, examples, map_statistics(classifier))
+    runs = settings.changes(pretrained, tuned, examples, compared)
     chosen = choose(pretrained, examples, count=_EXAMPLES, max_length=settings.max_length)
     maps = attention_maps(pretrained, chosen, max_length=settings.max_length)
     return Patterns(

@@ -24,7 +24,7 @@ _UPDATES = 2000
 
 def special_tokens(a: Arguments) -> Call:
     return a.analysis(
-        'special_tokens', 'pretrained', 'texts', computing='settings', statistics=a['statistics']
+        'special_tokens', 'pretrained', 'texts', computing='settings', statistics=a.statistics
     )
 
 
@@ -34,6 +34,7 @@ def relations(a: Arguments) -> Call:
         'pretrained',
         'texts',
         computing='settings',
+        annotated=True,
         draws=a['links.draws'],
         **a.seed,
     )
@@ -104,16 +105,20 @@ def attention_change(a: Arguments) -> Call:
         'texts',
         computing='settings',
         readings=a['change.readings'],
-        statistics=a['statistics'],
+        statistics=a.statistics,
     )
 
 
 def features(a: Arguments) -> Call:
-    return a.analysis('features', 'pretrained', 'texts', computing='settings', **a.tuned)
+    return a.analysis(
+        'features', 'pretrained', 'texts', computing='settings', annotated=True, **a.tuned
+    )
 
 
 def cls_tokens(a: Arguments) -> Call:
-    return a.analysis('cls_tokens', 'pretrained', 'texts', computing='settings', **a.tuned)
+    return a.analysis(
+        'cls_tokens', 'pretrained', 'texts', computing='settings', annotated=True, **a.tuned
+    )
 
 
 def look_at(a: Arguments) -> Call:

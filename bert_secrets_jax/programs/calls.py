@@ -70,6 +70,7 @@ class Call:
       given: The arguments that stand first.
       named: The other arguments by their names: values, or expressions.
       computing: How the function is told how to compute.
+      annotated: Whether it looks at words.
       like: A function that has the defaults of further arguments; None if there are none.
       subject: A function of the study that returns what the result is about.
     """
@@ -78,6 +79,7 @@ class Call:
     given: tuple[Expression, ...]
     named: Mapping[str, Any]
     computing: Computing
+    annotated: bool = False
     like: Callable | None = None
     subject: Callable[[Study], Subject] = lambda study: study.subject
 
@@ -107,6 +109,8 @@ class Call:
             key['max_length'] = study.config.encoding.max_length
         if self.computing == 'settings':
             key['pipeline'] = study.config.linguistics.pipeline
+        if self.annotated and study.has_words:
+            key['annotations'] = study.input('annotations')
         return key
 
     def result(self, study: Study, folder: pathlib.Path, *, second: str = '') -> Result:
@@ -367,6 +371,7 @@ class Arguments:
         analysis: str,
         *given: str | Expression,
         computing: Computing = 'compute',
+        annotated: bool = False,
         like: Callable | None = None,
         subject: Callable[[Study], Subject] = lambda study: study.subject,
         **named: Any,
@@ -376,11 +381,11 @@ class Arguments:
         Args:
           analysis: The name of the function in `bs.analyses`.
           given: The arguments that stand first: expressions, or names of inputs.
-          computing, like, subject: As in `Call`.
+          computing, annotated, like, subject: As in `Call`.
           named: The other arguments by their names: values, or expressions.
         """
         inputs = [self.input(each) if isinstance(each, str) else each for each in given]
-        return Call(analysis, tuple(inputs), named, computing, like, subject)
+        return Call(analysis, tuple(inputs), named, computing, annotated, like, subject)
 
     def computing(self, how: Computing) -> dict[str, Any]:
         """Return the arguments that say how something is computed, where they are no defaults."""
@@ -444,6 +449,14 @@ class Arguments:
     def metrics(self) -> tuple[str, ...] | None:
         self['data.metrics']
         return inputs.metrics(self.study.config.data) or None
+
+    @property
+    def statistics(self) -> tuple[str, ...] | Expression:
+        """The statistics of the settings; the code of one's own is part of what they are."""
+        names = self['statistics']
+        if not any(':' in name for name in names):
+            return names
+        return Expression(repr(names), lambda study: names, lambda study: [names, study.own_code])
 
     @property
     def metric(self) -> str | None:

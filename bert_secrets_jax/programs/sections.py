@@ -22,10 +22,10 @@ from bert_secrets_jax.analyses.ablation import (
     SETS,
     Ablation,
 )
-from bert_secrets_jax.analyses.attention_change import AttentionChange, change_statistics
+from bert_secrets_jax.analyses.attention_change import change_statistics
 from bert_secrets_jax.analyses.claims import Claims, claims
-from bert_secrets_jax.analyses.cls_tokens import ClsTokens, cls_statistics
-from bert_secrets_jax.analyses.clusters import Clusters, cluster_statistics, from_tables
+from bert_secrets_jax.analyses.cls_tokens import cls_statistics
+from bert_secrets_jax.analyses.clusters import cluster_statistics
 from bert_secrets_jax.analyses.contributions import (
     Contributions,
     Moved,
@@ -34,7 +34,7 @@ from bert_secrets_jax.analyses.contributions import (
 )
 from bert_secrets_jax.analyses.contributions import statistics as moved_statistics
 from bert_secrets_jax.analyses.example_maps import ExampleMaps, example_maps, telling_heads
-from bert_secrets_jax.analyses.features import Features, feature_statistics
+from bert_secrets_jax.analyses.features import feature_statistics
 from bert_secrets_jax.analyses.finetuning import Finetuning, finetuning
 from bert_secrets_jax.analyses.gates import Gates, assess_gates
 from bert_secrets_jax.analyses.look_at import STATISTICS as LOOKED_AT
@@ -53,10 +53,10 @@ from bert_secrets_jax.analyses.patterns import (
     map_statistics,
 )
 from bert_secrets_jax.analyses.pruning import Pruning, check_pruning
-from bert_secrets_jax.analyses.relations import Relations, assemble, relation_statistics
+from bert_secrets_jax.analyses.relations import relation_statistics
 from bert_secrets_jax.analyses.roles import Roles, role_statistics, with_rarest
 from bert_secrets_jax.analyses.roles import from_results as roles_from
-from bert_secrets_jax.analyses.special_tokens import STATISTICS, SpecialTokens
+from bert_secrets_jax.analyses.special_tokens import STATISTICS
 from bert_secrets_jax.analyses.subnetworks import has_own_layers
 from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads
 from bert_secrets_jax.analyses.tables import Tables, describe
@@ -66,7 +66,7 @@ from bert_secrets_jax.data.framenet import framenet_sample
 from bert_secrets_jax.data.tasks import Example, draw
 from bert_secrets_jax.data.treebank import treebank_sample
 from bert_secrets_jax.devices import MASKS
-from bert_secrets_jax.measure.catalogue import RELATIONS, Described, named
+from bert_secrets_jax.measure.catalogue import Described, named
 from bert_secrets_jax.model.attention import check_baseline
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.weights import save_pretrained
@@ -290,47 +290,12 @@ def _special_wants(study: Study) -> list[Described]:
     return [named(name) for name in study.config.statistics]
 
 
-def _special_tokens(study: Study, _) -> SpecialTokens:
-    wanted = _special_wants(study)
-    return SpecialTokens(study.subject, describe(wanted), study.before(wanted))
-
-
-def _clusters(study: Study, _) -> Clusters:
-    wanted = cluster_statistics()
-    tables = study.before(wanted)
-    return study.run.keep(
-        'clusters',
-        Clusters,
-        study.on_texts() | {'seed': study.config.seed},
-        lambda: from_tables(tables, seed=study.config.seed, subject=study.subject),
-    )
-
-
 def _look_at(study: Study, results: Sequence[Result]) -> LookAt:
     wanted = _look_at_wants(study)
     # Nothing is fine-tuned only for this.
     tuned = any(isinstance(result, Finetuning) for result in results)
     gradients, why_not = study.gradients(tuned=tuned)
     return LookAt(study.subject, describe(wanted), study.before(wanted), gradients, why_not)
-
-
-def _features(study: Study, _) -> Features:
-    wanted = feature_statistics()
-    before = study.before(wanted)
-    runs = {str(seed): study.after(seed, wanted) for seed in study.tuned_seeds}
-    return Features(study.subject, before, runs)
-
-
-def _cls_tokens(study: Study, _) -> ClsTokens:
-    wanted = cls_statistics()
-    before = study.before(wanted)
-    runs = {str(seed): study.after(seed, wanted) for seed in study.tuned_seeds}
-    return ClsTokens(study.subject, before, runs)
-
-
-def _relations(study: Study, _) -> Relations:
-    tables = study.before(relation_statistics())
-    return assemble(tables, study.relation_scores(), RELATIONS, study.subject)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -419,17 +384,6 @@ def _finetuning(study: Study, _) -> Finetuning:
         subject=study.subject,
         train_texts=inputs.text_name(study.config.data, 'train'),
     )
-
-
-def _attention_change(study: Study, _) -> AttentionChange:
-    readings = list(study.config.change.readings)
-    found = {}
-    for reading in readings:
-        wanted = change_statistics(reading)
-        found[reading] = {str(seed): study.after(seed, wanted) for seed in study.tuned_seeds}
-    described = _special_wants(study)
-    runs = {str(seed): study.after(seed, described) for seed in study.tuned_seeds}
-    return AttentionChange(study.subject, found, describe(described), runs)
 
 
 def _check_disabling(study: Study) -> None:
@@ -706,8 +660,8 @@ def _called(
 # others, and stand first in the report. By name alone: pairs of all heads take a day, and what
 # replacements, subnetworks and gates train takes minutes to hours.
 SECTIONS: Mapping[str, Section] = {
-    'special_tokens': Section(
-        _special_tokens, bindings.special_tokens, _special_wants, costs=costs.one_pass
+    'special_tokens': _called(
+        'special tokens', bindings.special_tokens, wants=_special_wants, costs=costs.one_pass
     ),
     'finetune': Section(
         _finetuning, bindings.finetune, needs=_needs_training, costs=costs.finetuned
@@ -721,10 +675,10 @@ SECTIONS: Mapping[str, Section] = {
         needs=_needs_classifier,
         costs=lambda study: costs.swept(study, 1),
     ),
-    'relations': Section(
-        _relations,
+    'relations': _called(
+        'relations',
         bindings.relations,
-        _relation_wants,
+        wants=_relation_wants,
         needs=_needs_words,
         costs=_and(0, 0, 2, of='places'),
     ),
@@ -741,36 +695,36 @@ SECTIONS: Mapping[str, Section] = {
         _pattern_compares,
         costs=lambda study: _and(2, 7, 3, of='classes')(study) | costs.compared(study),
     ),
-    'attention_change': Section(
-        _attention_change,
+    'attention_change': _called(
+        'attention change',
         bindings.attention_change,
         compares=_change_compares,
         needs=_needs_training,
         costs=costs.compared,
     ),
-    'features': Section(
-        _features,
+    'features': _called(
+        'features',
         bindings.features,
-        _feature_wants,
-        _feature_wants,
+        wants=_feature_wants,
+        compares=_feature_wants,
         needs=_needs_words,
         costs=lambda study: _and(0, 0, 5, of='features')(study) | costs.compared(study),
     ),
-    'cls_tokens': Section(
-        _cls_tokens,
+    'cls_tokens': _called(
+        '[CLS]',
         bindings.cls_tokens,
-        _cls_wants,
-        _cls_wants,
+        wants=_cls_wants,
+        compares=_cls_wants,
         needs=_needs_words,
         costs=lambda study: _and(0, 0, 1, of='[CLS]')(study) | costs.compared(study),
     ),
     'look_at': Section(
         _look_at, bindings.look_at, _look_at_wants, costs=_and(6, 5, 3, of='gradients'), asked='all'
     ),
-    'cluster': Section(
-        _clusters,
+    'cluster': _called(
+        'clusters',
         bindings.cluster,
-        _cluster_wants,
+        wants=_cluster_wants,
         costs=_and(2, 1, 2, of='divergences'),
         asked='all',
     ),

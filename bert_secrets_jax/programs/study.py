@@ -122,6 +122,29 @@ def _nothing(study: 'Study') -> Iterable[Described]:
     return ()
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Shared(TextSettings):
+    """The settings of a study, by which sections share the passes over its texts.
+
+    Attributes:
+      study: The study.
+    """
+
+    study: 'Study'
+
+    def tables(self, pretrained, texts, statistics):
+        return self.study.before(statistics)
+
+    def changes(self, pretrained, tuned, texts, statistics):
+        if tuned is None:
+            return {}
+        seeds = self.study.tuned_seeds
+        return {str(seed): self.study.after(seed, statistics) for seed in seeds}
+
+    def links(self, pretrained, texts, relations, statistics, *, draws, seed):
+        return self.study.before(statistics), self.study.relation_scores()
+
+
 class Study:
     """One model and its texts, as the settings name them.
 
@@ -396,10 +419,11 @@ class Study:
     @property
     def settings(self) -> TextSettings:
         """The settings for encoding and annotating texts."""
-        return TextSettings(
-            **dataclasses.asdict(self.compute()) | {'mesh': self.mesh},
+        return _Shared(
+            **vars(self.compute()),
             pipeline=self.config.linguistics.pipeline,
             cache=self.folder / 'linguistics',
+            study=self,
         )
 
     @property
@@ -709,12 +733,12 @@ class Study:
             key['annotations'] = self.input('annotations')
         if described.classifier is not None:
             key['classifier'] = self.input('classifier')
-        if described.name in self._own_code:
-            key['code'] = self._own_code[described.name]
+        if described.name in self.own_code:
+            key['code'] = self.own_code[described.name]
         return key
 
     @property
-    def _own_code(self) -> dict[str, str]:
+    def own_code(self) -> dict[str, str]:
         """Name of each statistic of one's own to the digest of the file that has it."""
 
         def find() -> dict[str, str]:
