@@ -235,6 +235,19 @@ def clusters(
     """
     settings = settings or TextSettings()
     tables = settings.tables(pretrained, texts, cluster_statistics())
+    return from_tables(tables, seed=seed, subject=subject or Subject())
+
+
+def from_tables(tables: Tables, *, seed: int, subject: Subject) -> Clusters:
+    """Return the result from the tables of `cluster_statistics`.
+
+    Args:
+      tables: The tables, by the names of the statistics.
+      seed, subject: As in `clusters`.
+
+    Raises:
+      ValueError: The model has fewer than three heads.
+    """
     # Loaded where it is used, since it takes a second.
     from sklearn.manifold import MDS
 
@@ -254,7 +267,7 @@ def clusters(
     apart = np.linalg.norm(positions[:, None] - positions[None], axis=-1)
     stress = np.sqrt(((apart - divergences) ** 2).sum() / (divergences**2).sum())
     return Clusters(
-        subject=subject or Subject(),
+        subject=subject,
         tables=tables,
         positions=positions,
         stress=float(stress),

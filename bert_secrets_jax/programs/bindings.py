@@ -80,8 +80,13 @@ def _subject_of_frames(study: Study) -> Subject:
 
 
 def finetune(a: Arguments) -> Call:
-    names = {'pretrained': 'tuned', 'random': 'tuned_random'}
-    found = [names[start] for start in a['train.starts']]
+    names, starts = {'pretrained': 'tuned', 'random': 'tuned_random'}, list(a['train.starts'])
+    unknown = sorted(set(starts) - names.keys())
+    if unknown or not starts:
+        raise ValueError(
+            f"train.starts are 'pretrained' and 'random', not {', '.join(unknown) or 'none'}."
+        )
+    found = [names[start] for start in starts]
     texts = inputs.text_name(a.study.config.data, 'train')
     return a.analysis('finetuning', *found, computing='', train_texts=texts)
 

@@ -35,7 +35,7 @@ from bert_secrets_jax.analyses.contributions import (
 from bert_secrets_jax.analyses.contributions import statistics as moved_statistics
 from bert_secrets_jax.analyses.example_maps import ExampleMaps, example_maps, telling_heads
 from bert_secrets_jax.analyses.features import feature_statistics
-from bert_secrets_jax.analyses.finetuning import Finetuning, finetuning
+from bert_secrets_jax.analyses.finetuning import Finetuning
 from bert_secrets_jax.analyses.gates import Gates, assess_gates
 from bert_secrets_jax.analyses.look_at import STATISTICS as LOOKED_AT
 from bert_secrets_jax.analyses.look_at import LookAt
@@ -371,21 +371,6 @@ def _example_maps(study: Study, results: Sequence[Result]) -> ExampleMaps:
     return ExampleMaps(study.subject, maps, telling_heads(telling))
 
 
-def _finetuning(study: Study, _) -> Finetuning:
-    starts = list(study.config.train.starts)
-    unknown = set(starts) - {'pretrained', 'random'}
-    if unknown or not starts:
-        raise ValueError(
-            "train.starts are 'pretrained' and 'random', not "
-            f'{", ".join(sorted(unknown)) or "none"}.'
-        )
-    return finetuning(
-        *(study.finetuned(start) for start in starts),
-        subject=study.subject,
-        train_texts=inputs.text_name(study.config.data, 'train'),
-    )
-
-
 def _check_disabling(study: Study) -> None:
     """Refuse masks and too few texts before anything is trained."""
     config = study.config.ablation
@@ -663,8 +648,8 @@ SECTIONS: Mapping[str, Section] = {
     'special_tokens': _called(
         'special tokens', bindings.special_tokens, wants=_special_wants, costs=costs.one_pass
     ),
-    'finetune': Section(
-        _finetuning, bindings.finetune, needs=_needs_training, costs=costs.finetuned
+    'finetune': _called(
+        'finetuning', bindings.finetune, needs=_needs_training, costs=costs.finetuned
     ),
     'ablate': _called(
         'ablation',
