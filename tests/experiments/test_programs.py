@@ -155,7 +155,7 @@ def test_the_lines_of_python_on_the_page_make_the_same_again(finished):
     page = (workdir / 'report.html').read_text()
     *found, names = map(html.unescape, re.findall('Python[^:<]*: <code>(.*?)</code>', page))
     lines = {line.partition(' = ')[0]: line for line in found}
-    # The others are run by tests/programs/test_lines.py.
+    # The others are run by tests/programs/test_calls.py.
     named = {name for name, section in SECTIONS.items() if section.asked == 'name'}
     assert {*lines} == {*SECTIONS} - named - {'masked_lm'}
     check_lines(names, lines, workdir)
