@@ -2,14 +2,12 @@
 
 import ast
 import difflib
-import inspect
-import re
 import textwrap
 from collections.abc import Sequence
 
 from ml_collections import ConfigDict
 
-from bert_secrets_jax.configs import base
+from bert_secrets_jax.configs.schema import SCHEMA, SETTINGS, Setting
 
 
 def set_texts(
@@ -55,9 +53,8 @@ def assign(config: ConfigDict, name: str, value: object) -> None:
     Raises:
       ValueError: There is no such setting, or the value is of another type.
     """
-    known = list(_flat(config.to_dict()))
-    if name not in known:
-        close = difflib.get_close_matches(name, known, n=3)
+    if name not in SETTINGS:
+        close = difflib.get_close_matches(name, SETTINGS, n=3)
         raise ValueError(
             f'No such setting: {name!r}.'
             + (
@@ -85,48 +82,11 @@ def assign(config: ConfigDict, name: str, value: object) -> None:
         raise ValueError(f'{name}={value!r} is not of the type of {default!r}.') from None
 
 
-def _flat(tree: dict, prefix: str = '') -> dict[str, object]:
-    flat = {}
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f'{prefix}{key}.')
-        else:
-            flat[prefix + key] = value
-    return flat
-
-
 def settings_text() -> str:
-    """Return all settings with their defaults and their comments."""
-    defaults = _flat(base.get_config().to_dict())
+    """Return all settings with their defaults and what they are for."""
     lines = []
-    for name, comment in comments().items():
-        for row in textwrap.wrap(comment, 88):
-            lines.append(f'# {row}')
-        if name in defaults:
-            value = defaults[name]
-            lines.append(f'{name}={value!r}' if value is not None else f'{name}=')
+    for each in SCHEMA:
+        lines += [f'# {row}' for row in textwrap.wrap(each.help, 88)]
+        if isinstance(each, Setting):
+            lines.append(f'{each.name}={"" if each.default is None else repr(each.default)}')
     return '\n'.join(lines)
-
-
-def comments() -> dict[str, str]:
-    """Return the comment above each setting and each group of settings, by dotted name."""
-    found, above, path = {}, [], []
-    for line in inspect.getsource(base.get_config).splitlines():
-        comment = re.match(r'\s*# (.*)', line)
-        if comment:
-            above.append(comment[1])
-            continue
-        entries = re.findall(r"'(\w+)': ?(\{)?", line)
-        indent = len(line) - len(line.lstrip())
-        for key, opens in entries:
-            while path and path[-1][0] >= indent and not (path[-1][2] and path[-1][0] == indent):
-                path.pop()
-            name = '.'.join([*(each for _, each, _ in path), key])
-            found[name] = ' '.join(above)
-            above = []
-            if opens:
-                # A group that closes on the line that opens it has its settings there.
-                path.append((indent, key, '}' in line))
-        if entries and '}' in line:
-            path = [each for each in path if not each[2]]
-    return found

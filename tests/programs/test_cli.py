@@ -7,15 +7,16 @@ import sys
 import tomllib
 
 import pytest
+from flax.traverse_util import flatten_dict
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.configs import base
+from bert_secrets_jax.configs import base, schema
 from bert_secrets_jax.programs import cli, conversation, serving, settings, titles
 from bert_secrets_jax.programs.sections import SECTIONS
 from tests.conftest import ROOT
 from tests.experiments.conftest import error_line, run
 
-SETTINGS = settings._flat(base.get_config().to_dict())
+SETTINGS = {name: each.default for name, each in schema.SETTINGS.items()}
 
 
 def said(capsys, *arguments):
@@ -38,20 +39,14 @@ def test_help_lists_everything(capsys):
     assert '  # Places of each kind that each link of relations and frames is compared with' in text
 
 
-def test_settings_have_comments(capsys):
+def test_settings_are_listed_with_what_they_are_for(capsys):
     cli.main(['settings'])
-    assert capsys.readouterr().out.strip() == settings.settings_text()
-    comments = settings.comments()
-    assert set(SETTINGS) <= set(comments)
-    # A group closes before the next one opens, whatever is written on one line.
-    assert {name for name in comments if name not in SETTINGS} == set(base.get_config()) - {
-        'statistics', 'seed', 'mesh',
-    }  # fmt: skip
-    # A group on one line has it above.
-    assert comments['links'].startswith('Places of each kind')
-    assert comments['train.max_dev_examples'].startswith('Evaluates on this many dev examples')
-    text = settings.settings_text()
+    text = capsys.readouterr().out.strip()
+    assert text == settings.settings_text()
+    assert set(flatten_dict(base.get_config().to_dict(), sep='.')) == set(SETTINGS)
+    # What a group is for stands above its settings.
     assert text.index('# Places of each kind') < text.index('links.draws=')
+    assert '# Evaluates on this many dev examples' in text
 
 
 def test_every_program_is_a_section_or_a_command(monkeypatch, tmp_path):
