@@ -4,7 +4,7 @@ import argparse
 import inspect
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ml_collections import ConfigDict
@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     Raises:
       SystemExit: With one line of what is wrong, or after a help text.
     """
-    arguments = _parser().parse_args(argv)
+    arguments = _parse(argv)
     if arguments.program == 'settings':
         print(settings_text())
         return
@@ -85,8 +85,27 @@ def _program(arguments: argparse.Namespace) -> Callable[[Sequence['Study']], obj
             return lambda studies: conversation.answer(studies, [section])
 
 
-def _parser() -> argparse.ArgumentParser:
-    listing = '\n'.join(f'  {name:<17} {what}{_price(name)}' for name, what in PROGRAMS.items())
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Return the arguments; what analyses declare is loaded only where it is asked for."""
+    given = sys.argv[1:] if argv is None else argv
+    asked = bool({'-h', '--help'} & set(given))
+    parser = _parser(PROGRAMS | (_declared() if asked else {}))
+    arguments = parser.parse_args(argv)
+    if arguments.program not in PROGRAMS and arguments.program not in _declared():
+        known = ', '.join((*PROGRAMS, *_declared()))
+        parser.error(f'unknown program {arguments.program!r}: programs are {known}')
+    return arguments
+
+
+def _declared() -> dict[str, str]:
+    """Return the titles of the sections that analyses declare, by their names."""
+    from bert_secrets_jax.programs.sections import declarations
+
+    return {each.name: each.title for each in declarations()}
+
+
+def _parser(programs: Mapping[str, str] = PROGRAMS) -> argparse.ArgumentParser:
+    listing = '\n'.join(f'  {name:<17} {what}{_price(name)}' for name, what in programs.items())
     configs = '\n'.join(
         f'  {name:<17} {inspect.getdoc(module).splitlines()[0]}' for name, module in CONFIGS.items()
     )
@@ -104,7 +123,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument('program', choices=list(PROGRAMS), metavar='program')
+    parser.add_argument('program', metavar='program')
     parser.add_argument('runs', nargs='*', metavar='RUN', help='for compare: folders of runs')
     parser.add_argument('--model', help='a folder, a name on the Hugging Face hub, or '
                         'all-MiniLM-L6-v2')  # fmt: skip

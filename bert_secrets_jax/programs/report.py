@@ -18,7 +18,14 @@ from bert_secrets_jax.files import read_json, write_text
 from bert_secrets_jax.programs.calls import Lines, Names, command, lines_of, quoted
 from bert_secrets_jax.programs.costs import Cost, Pace, in_words, machine, pace_of
 from bert_secrets_jax.programs.outputs import read_part, remove_parts, write_part
-from bert_secrets_jax.programs.sections import FILES, SECTIONS, applicable, chosen_of, watch
+from bert_secrets_jax.programs.sections import (
+    FILES,
+    SECTIONS,
+    applicable,
+    chosen_of,
+    declarations,
+    watch,
+)
 from bert_secrets_jax.programs.study import MENDABLE, Study
 from bert_secrets_jax.programs.titles import PROGRAMS
 from bert_secrets_jax.report.page import Offer, Part, is_made_of, write_page
@@ -214,13 +221,13 @@ def _tell_costs(answers: Answers, pending: Sequence[str]) -> None:
     ]
 
     def offered(wanted: Mapping[str, Cost]) -> Offers:
-        found = []
+        found, titles = [], PROGRAMS | {each.name: each.title for each in declarations()}
         for name in others:
             parts = SECTIONS[name].costs(study)
             left = [cost for part, cost in parts.items() if part not in wanted]
             seconds = pace().seconds(left) if left else 0.0
             line = f'{command(study.config, [name])} {quoted(f"--out={study.folder}")}'
-            found.append(Offer(name, PROGRAMS.get(name, ''), in_words(seconds), line))
+            found.append(Offer(name, titles.get(name, ''), in_words(seconds), line))
         return Offers(tuple(found))
 
     try:

@@ -5,11 +5,13 @@ An analysis is added to reports and to the command line by one entry in `SECTION
 
 import contextlib
 import dataclasses
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from absl import logging
 
+import bert_secrets_jax as bs
 from bert_secrets_jax import processes
 from bert_secrets_jax.ablation.donors import check_enough
 from bert_secrets_jax.ablation.interactions import single_and_pair_masks
@@ -33,6 +35,7 @@ from bert_secrets_jax.analyses.contributions import (
     measure_moved,
 )
 from bert_secrets_jax.analyses.contributions import statistics as moved_statistics
+from bert_secrets_jax.analyses.declaration import Declaration
 from bert_secrets_jax.analyses.example_maps import ExampleMaps, example_maps, telling_heads
 from bert_secrets_jax.analyses.features import feature_statistics
 from bert_secrets_jax.analyses.finetuning import Finetuning
@@ -72,7 +75,7 @@ from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.weights import save_pretrained
 from bert_secrets_jax.patterns.classifier import pattern_comparisons
 from bert_secrets_jax.programs import bindings, calls, costs, inputs
-from bert_secrets_jax.programs.calls import Arguments, Binding
+from bert_secrets_jax.programs.calls import Arguments, Binding, Call
 from bert_secrets_jax.programs.costs import Cost
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.pruning.outliers import ends_with_norm
@@ -641,6 +644,48 @@ def _called(
     return Section(answer, bind, **section)
 
 
+def _declared(declaration: Declaration) -> Section:
+    """Return the section that an analysis declares."""
+
+    def bind(a: Arguments) -> Call:
+        values = {name: a[setting] for name, setting in declaration.settings.items()}
+        return a.analysis(
+            declaration.name,
+            *declaration.inputs,
+            computing='settings',
+            annotated='words' in declaration.needs,
+            **values,
+        )
+
+    def missing(study: Study) -> str:
+        return next(filter(None, (_NEEDS[name](study) for name in declaration.needs)), '')
+
+    return _called(
+        declaration.name,
+        bind,
+        needs=missing,
+        wants=lambda study: declaration.statistics,
+        costs=_and(declaration.passes, 1, declaration.seconds, of=declaration.name),
+        asked=declaration.asked,
+    )
+
+
+# What declarations may need.
+_NEEDS = {
+    'words': _needs_words,
+    'trees': _needs_trees,
+    'training': _needs_training,
+    'classifier': _needs_classifier,
+}
+
+
+def declarations() -> list[Declaration]:
+    """Return what the modules of analyses declare."""
+    functions = (getattr(bs.analyses, name) for name in bs.analyses.__all__)
+    modules = {each.__module__: sys.modules[each.__module__] for each in functions}
+    return [module.SECTION for module in modules.values() if hasattr(module, 'SECTION')]
+
+
 # In the order in which they run, those that take seconds first. Claims are about the results of the
 # others, and stand first in the report. By name alone: pairs of all heads take a day, and what
 # replacements, subnetworks and gates train takes minutes to hours.
@@ -793,6 +838,7 @@ SECTIONS: Mapping[str, Section] = {
         asked='all',
     ),
     'roles': Section(_roles, bindings.roles, costs=_and(2, 3, 3, of='rarest'), asked='all'),
+    **{each.name: _declared(each) for each in declarations()},
     # Shows the findings of the others for each head.
     'maps': Section(_example_maps, bindings.maps, _telling, costs=_and(0, 6, 6, of='example maps')),
     'claims': Section(_claims, bindings.claims),
