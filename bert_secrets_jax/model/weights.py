@@ -35,9 +35,8 @@ from bert_secrets_jax.model.config import (
     BertConfig,
     ComputeDtype,
     needs_pooler,
-    read_config,
-    write_config,
 )
+from bert_secrets_jax.model.config_json import read_config, write_config
 from bert_secrets_jax.model.encoder import frequencies_of
 from bert_secrets_jax.model.families import FAMILIES, Family
 from bert_secrets_jax.model.layouts import LAYOUTS, Layout

@@ -21,8 +21,8 @@ from bert_secrets_jax.model.config import (
     QUESTIONS,
     SEQUENCES,
     TOKENS,
-    write_config,
 )
+from bert_secrets_jax.model.config_json import write_config
 from bert_secrets_jax.model.families import FAMILIES
 from bert_secrets_jax.model.weights import from_pretrained, save_pretrained, with_classifier
 from tests.conftest import random_inputs, random_params, relative

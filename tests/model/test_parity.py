@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from bert_secrets_jax.model.bert import Bert
-from bert_secrets_jax.model.config import write_config
+from bert_secrets_jax.model.config_json import write_config
 from bert_secrets_jax.model.families import FAMILIES
 from bert_secrets_jax.model.weights import from_pretrained
 from tests.conftest import RELATIVES, random_inputs, relative
