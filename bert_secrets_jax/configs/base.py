@@ -1,4 +1,4 @@
-"""What can be set, with the defaults that all settings share."""
+"""All settings, with the defaults that all configs share."""
 
 from ml_collections import ConfigDict, config_dict
 
@@ -42,7 +42,7 @@ def get_config(arg: str = '') -> ConfigDict:
                 # For 'file': a .tsv, .csv or .jsonl, and the names of its columns. For 'tags',
                 # text_a is the list of words ('tokens'), and label that of tags ('tags', 'upos').
                 'file': config_dict.placeholder(str),
-                # What the texts are called in sentences and captions, if not by their file.
+                # The name of the texts in sentences and captions, if it is not that of their file.
                 'name': config_dict.placeholder(str),
                 # The names of all columns, if the file has no header.
                 'columns': (),
@@ -53,10 +53,10 @@ def get_config(arg: str = '') -> ConfigDict:
                 # regression.
                 'label': config_dict.placeholder(str),
                 'labels': (),
-                # What models are scored by, the first above all, with commas between: 'accuracy',
-                # 'f1' (of class 1), 'f1_macro', 'f1_micro', 'matthews', 'pearson' or 'spearman'; of
-                # tags 'span_f1', 'word_accuracy' or 'f1_macro'; of answers 'exact_match' or
-                # 'answer_f1'. '' takes those of the task.
+                # The metrics of models, the most important first, with commas between them. They
+                # are 'accuracy', 'f1' (of class 1), 'f1_macro', 'f1_micro', 'matthews', 'pearson'
+                # or 'spearman'. Those of tags are 'span_f1', 'word_accuracy' or 'f1_macro'; those
+                # of answers are 'exact_match' or 'answer_f1'. '' takes those of the task.
                 'metrics': '',
                 # For 'file': the table to train on.
                 'train_file': config_dict.placeholder(str),
@@ -71,7 +71,7 @@ def get_config(arg: str = '') -> ConfigDict:
                 # Rows times padded length of a batch. 2,048 suits a CPU's cache; give a GPU 65,536.
                 'tokens_per_batch': 2048,
             },
-            # What is measured of every head and shown with the special tokens: names of the
+            # The statistics of every head that are shown with the special tokens: names of the
             # catalogue (bs.catalogue.CATALOGUE), or 'package.module:name' of your own.
             'statistics': (
                 '[CLS]',
@@ -158,17 +158,19 @@ def get_config(arg: str = '') -> ConfigDict:
             # random sets of dimensions, at least 19.
             'outliers': {'draws': 39, 'max_examples': 100},
             'ablation': {
-                # What is ablated: 'finetuned' (the last checkpoints of this run, the first seed's
-                # in full), or 'model' (model.name as it is, with the classifier it came with).
+                # The models to ablate. 'finetuned' takes the last checkpoints of this run, the
+                # first seed's in full. 'model' takes model.name as it is, with the classifier it
+                # came with.
                 'checkpoint': 'finetuned',
                 # 'heads' (one at a time, Figure 8), 'layers' (Figure 9), 'one_head_left' (all heads
                 # of a layer but one, Michel et al.), which takes as long as 'heads'.
                 'sets': ('heads', 'layers'),
                 # Heads to disable together, such as 'L1-H2,L7-H6'.
                 'together': '',
-                # What a disabled head does: 'uniform' (the paper), 'zero' (Michel et al., Voita et
-                # al.), 'mean' (its mean output over the ablated examples), or 'resample' (its
-                # output on another one of like length, drawn by seed).
+                # The behaviour of a disabled head: 'uniform' (the paper), 'zero' (Michel et al.,
+                # Voita et al.), 'mean' or 'resample'. 'mean' gives its mean output over the ablated
+                # examples. 'resample' gives its output on another one of like length, drawn by
+                # seed.
                 'baseline': 'uniform',
                 # Draws this many examples of the split; 0 is all.
                 'max_examples': 0,
@@ -218,24 +220,26 @@ def get_config(arg: str = '') -> ConfigDict:
                 'share': 0.9,
             },
             'gates': {
-                # What an open head costs, in nats of the loss of an example: prices with commas
-                # between them, all of which the program `gates` tries at the same time.
+                # The price of an open head, in nats of the loss of an example. The program `gates`
+                # tries several prices at the same time; put commas between them.
                 'coefficients': '0.001,0.003,0.01,0.03',
                 # Seeds are seed, seed + 1, ...
                 'num_seeds': 1,
                 # Whether only the gates are learnt, and the weights of the model stay.
                 'frozen': True,
                 'epochs': 10,
-                # Of the gates; their log alpha changes by about this much in a step.
+                # The learning rate of the gates; their log alpha changes by about this much in a
+                # step.
                 'learning_rate': 0.1,
-                # Of the weights, unless they are frozen. Their other settings are those of `train`.
+                # The learning rate of the weights, unless they are frozen. Their other settings are
+                # those of `train`.
                 'model_learning_rate': 2e-5,
             },
             'patterns': {
                 # Maps that the program `annotate` draws to be labelled by eye.
                 'count': 100,
-                # What the program `train_patterns` learns from: '' (the 1,546 maps that ship), or a
-                # folder that `annotate` wrote.
+                # The maps that the program `train_patterns` learns from: '' (the 1,546 that ship),
+                # or a folder that `annotate` wrote.
                 'annotated': '',
                 # A convolutional network like the paper's, to compare the classifier with: epochs
                 # of its training (100 take hours on a CPU, 0 leaves it out), pixels of its images
@@ -243,9 +247,9 @@ def get_config(arg: str = '') -> ConfigDict:
                 'epochs': 0,
                 'side': 32,
                 'longest': 0,
-                # Of texts, and of heads.
+                # The number of folds, of texts and of heads.
                 'folds': 5,
-                # What the patterns section classifies with: '' (the one that ships), or what
+                # The classifier of the patterns section: '' (the one that ships), or one that
                 # `train_patterns` wrote.
                 'classifier': '',
             },

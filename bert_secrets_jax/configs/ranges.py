@@ -42,7 +42,7 @@ NUMBERS: Mapping[str, Range] = types.MappingProxyType(
         'train.log_every': _COUNT,
         'train.checkpoint_every': _COUNT,
         'masked_lm.share': Range(0.01, 0.99, whole=False),
-        # Of fewer random sets, none is rarer than one in twenty.
+        # Among fewer random sets, none is rarer than one in twenty.
         'outliers.draws': Range(19, 100_000),
         'outliers.max_examples': _COUNT_OR_ALL,
         'ablation.max_examples': _COUNT_OR_ALL,
@@ -69,7 +69,7 @@ NUMBERS: Mapping[str, Range] = types.MappingProxyType(
         'seed': _SEED,
     }
 )
-# Of settings that are tuples, each item is one of these.
+# The words that settings may be. If a setting is a tuple, each item is one of them.
 WORDS: Mapping[str, tuple[str, ...]] = types.MappingProxyType(
     {
         'model.dtype': ('float32', 'tf32x3', 'bfloat16'),
@@ -84,7 +84,7 @@ WORDS: Mapping[str, tuple[str, ...]] = types.MappingProxyType(
         'ablation.baseline': ('uniform', 'zero', 'mean', 'resample'),
     }
 )
-# Of settings that are names with commas between them, or ''.
+# The names that these settings may have, with commas between them; they may also be ''.
 _LISTED: Mapping[str, tuple[str, ...]] = types.MappingProxyType(
     {
         'data.metrics': (
@@ -93,7 +93,7 @@ _LISTED: Mapping[str, tuple[str, ...]] = types.MappingProxyType(
         )
     }
 )  # fmt: skip
-# Of settings that are numbers with commas between them, each is in this range.
+# The range of each number in these settings, which have commas between their numbers.
 _NUMBERS_LISTED: Mapping[str, Range] = types.MappingProxyType(
     {
         'gates.coefficients': Range(0.0, 1e6, whole=False),
