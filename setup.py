@@ -35,7 +35,7 @@ EXTRAS = {
     'docs': ['pdoc>=15'],
     'notebook': ['ipykernel>=6', 'nbclient>=0.10'],
     # Pages are tested in the Chromium of the machine, if it has one.
-    # What axe-core finds is a failure, too.
+    # Findings of axe-core are failures, too.
     'browser': ['playwright>=1.50', 'axe-playwright-python>=0.1.4'],
     # PyTorch is what users would use instead: parity tests and benchmarks only.
     'bench': ['torch>=2.4'],
@@ -47,7 +47,7 @@ EXTRAS['dev'] = [
     *EXTRAS['test'],
     *EXTRAS['bench'],
     *EXTRAS['browser'],
-    # What it makes of our maps is tested where it is.
+    # Its use of our maps is tested where it is installed.
     'bertviz>=1.4',
     'ruff>=0.9',
 ]

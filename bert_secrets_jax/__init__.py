@@ -1,5 +1,5 @@
 # ruff: noqa: F401  (editors read the imports under TYPE_CHECKING; nothing runs them)
-"""What the attention heads of BERT do, which of them matter, and whether a published claim holds.
+"""Analyses of BERT's attention heads: what they do, which matter, and if published claims hold.
 
     import bert_secrets_jax as bs
 

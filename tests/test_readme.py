@@ -1,4 +1,4 @@
-"""What the documents show runs as it stands there, and what they mention exists."""
+"""Code that the documents show runs as it stands there, and what they mention exists."""
 
 import ast
 import inspect

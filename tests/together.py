@@ -1,4 +1,4 @@
-"""What several processes compute together in the tests; started as a program, it is one of them."""
+"""Work that several processes share in the tests; started as a program, it is one of them."""
 
 import argparse
 import contextlib
@@ -36,7 +36,7 @@ TRAINING = {
     'max_length': 16, 'log_every': 1, 'checkpoint_every': 1,
 }  # fmt: skip
 
-# What steps of Adam have made.
+# Results that steps of Adam have made.
 TRAINED = ('answers', 'losses', 'gates', 'gated', 'rounded', 'constants', 'constants end')
 
 

@@ -1,4 +1,4 @@
-"""What masks do to the loss of a masked LM, which needs no labels and no fine-tuning.
+"""Effects of masks on the loss of a masked LM, which needs no labels and no fine-tuning.
 
 Axes: M masks, L layers, N heads, E texts, R rows of all batches.
 """
@@ -145,7 +145,7 @@ def check_masked_lm(*models: Pretrained) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class LossEffects:
-    """What each mask does to the loss of a masked LM, in nats per hidden wordpiece.
+    """The effects of each mask on the loss of a masked LM, in nats per hidden wordpiece.
 
     Attributes:
       intact: The loss with all heads.
@@ -204,8 +204,8 @@ def _largest_t(
         # Rounding may leave a little less, or more, than nothing.
         error = np.sqrt(np.maximum(square, _ROUNDING * squares) / (count - 1) / count)
         t = np.abs(mean) * (weight / count)[:, None] / np.where(error > 0, error, np.inf)
-        # Of one and the same text again and again, which happens where there are few, nothing is
-        # known: such a resample speaks against any finding.
+        # With few texts, a resample may be one text many times. It tells nothing, so it counts
+        # against any finding.
         largest.append(np.where(drawn.max(axis=1) == count, np.inf, t.max(axis=1)))
     return np.concatenate(largest)
 
@@ -246,7 +246,7 @@ def assess_losses(
     linear = changes - difference[:, None] * share
     error = linear.std(axis=1, ddof=1) / np.sqrt(count)
     reach = scipy.stats.t.ppf(1 - LEVEL / 2, count - 1) * error
-    # What is the same everywhere, up to rounding, has no error, and is not tested.
+    # A change that is the same everywhere, up to rounding, has no error and is not tested.
     told = error > _ROUNDING * np.abs(changes).max(axis=1)
     t = np.abs(difference) / np.where(told, error, np.inf)
     p_values = 2 * scipy.stats.t.sf(t, count - 1)

@@ -50,8 +50,8 @@ def sweep_examples(
       pretrained: A model with a classification or regression head.
       examples: Strings, pairs of strings or `Example`s, all of one kind.
       masks: [M, L, N] The masks, as in `sweep`. The intact model is not added.
-      baseline, replacement, donor_seed: What a disabled head does, as in `sweep`. The mean and the
-        donors are those of all examples.
+      baseline, replacement, donor_seed: The behaviour of a disabled head, as in `sweep`. The mean
+        and the donors are those of all examples.
       compute: How it is computed. Where there are many masks, batches have fewer tokens, so that
         progress shows.
 
@@ -108,7 +108,7 @@ def sweep_all(
       batches: The batches.
       descent: The computation, which lacks no replacement.
       folder: As in `sweep_examples`.
-      what, unit: What the progress is of, and what it counts; None names the masks.
+      what, unit: The name and the unit of the progress; None names the masks.
     """
     files = [None] * len(batches)
     if folder is not None:

@@ -55,7 +55,7 @@ SETS = {
     'layers': mask_sets.single_layers,
     'one_head_left': mask_sets.one_head_left,
 }
-# What a disabled head does, by the baseline.
+# Descriptions of a disabled head's behaviour, by the baseline.
 _INSTEAD = {
     'uniform': 'attends to all tokens alike (one divided by the length) instead of as it learned',
     'zero': 'attends to nothing instead of as it learned',
@@ -156,7 +156,7 @@ class Ablation(Result):
 
     Attributes:
       subject: The names of the model, the texts and the task.
-      baseline: What a disabled head does: 'uniform', 'zero', 'mean' or 'resample'.
+      baseline: The behaviour of a disabled head: 'uniform', 'zero', 'mean' or 'resample'.
       sets: The effects of each set of masks, by the name of the set.
       own_corpus: Whether the mean outputs of 'mean' are those over texts of your own.
     """
@@ -410,9 +410,9 @@ def ablation(
         8), 'layers' one layer at a time (Figure 9), and 'one_head_left' all heads of a layer but
         one (Michel et al. 2019). Masks of your own [M, L, N] (see `bs.masks`) come in a dictionary,
         by the name of their set.
-      baseline: What a disabled head does: 'uniform' gives every token 1/length, as in the paper,
-        'zero' removes the head, 'mean' replaces its output by its mean output over a corpus, and
-        'resample' by its output on another of the examples (see `bs.sweep`).
+      baseline: The behaviour of a disabled head. 'uniform' gives every token 1/length, as in the
+        paper, and 'zero' removes the head. 'mean' replaces its output by its mean output over a
+        corpus, and 'resample' by its output on another of the examples (see `bs.sweep`).
       corpus: For 'mean', texts of your own, without labels, of the same kind as the examples; None
         takes the mean over the examples.
       metrics: The names of the metrics, the most important first. By default they are those of the
@@ -578,7 +578,7 @@ def what_is_tested(
     Args:
       metrics: The names of the metrics, the most important first.
       classes: The number of classes; 1 means regression.
-      predictions: What the model predicts of each example [E].
+      predictions: The prediction of the model for each example [E].
       labels: The label of each example [E].
 
     Returns:
@@ -743,7 +743,7 @@ def _reach(found: Assessment) -> tuple[str, dict[str, float]]:
         return ' With so few examples, no change of any size could have been significant.', {}
     words = ' No change below {critical:.1f} points could have been significant'
     numbers = {'critical': 100 * float(np.nanmin(found.critical))}
-    # What the test cannot find at all is larger than any effect.
+    # Where the test can find no effect at all, the detectable one is infinite.
     detectable = 100 * float(np.median(np.nan_to_num(found.detectable, nan=np.inf)))
     if not np.isfinite(detectable):
         return f'{words}.', numbers

@@ -123,7 +123,7 @@ class AblationOverSeeds(Result):
 
     Attributes:
       subject: The names of the model, the texts and the task.
-      baseline: What a disabled head does, as in `ablation`.
+      baseline: The behaviour of a disabled head, as in `ablation`.
       seeds: The seed of each fine-tuned model.
       sets: The effects of each set of masks, by the name of the set.
     """
@@ -461,8 +461,8 @@ def ablation_over_seeds(
         p-values are those of `ablation`.
       examples: The labelled texts.
       masks: The names of sets of masks, or masks of your own, as in `ablation`.
-      baseline: What a disabled head does, as in `ablation`; for 'mean', the mean is that over the
-        examples.
+      baseline: The behaviour of a disabled head, as in `ablation`; for 'mean', the mean is that
+        over the examples.
       metrics: The names of the metrics, the most important first: any but 'spearman'. None takes
         those of `ablation`.
       seed: The seed of the bootstrap and the randomization test of each model by itself and, for

@@ -56,7 +56,7 @@ EFFECT = 'effect of deleting it'
 _SCORED = 1
 # Probabilities that differ by less are the same.
 _FLAT = 1e-6
-# Of shorter texts (their median), shares of tokens are one or two tokens.
+# In shorter texts (by their median), shares of tokens are one or two tokens.
 SHORT = 6
 _UNITS = {
     'rank correlation': "Spearman's rank correlation",
@@ -91,10 +91,10 @@ class Attribution(Result):
 
     Attributes:
       subject: The names of the model and the texts.
-      test: What the test of all methods found, text by text.
+      test: The findings of the test of all methods, text by text.
       classes: The number of classes; 1 for a regression.
-      learnt: What is tested to tell whether the model has learnt anything: the metric, its value,
-        the share of the larger class, and the p-value; None if not all texts have labels.
+      learnt: The test of whether the model has learnt anything: the metric, its value, the share of
+        the larger class, and the p-value. None if not all texts have labels.
       token_scores: The scores of the tokens of the first texts.
       seed: The seed of the bootstraps.
     """

@@ -98,7 +98,7 @@ class Clusters(Result):
 
     @property
     def behaviours(self) -> Sequence[str]:
-        """What each head [H] mostly does, of `BEHAVIOURS`; 'broad'; or 'none of these'."""
+        """The main behaviour of each head [H]: one of `BEHAVIOURS`, 'broad' or 'none of these'."""
         found = np.full(len(self.positions), OTHER, object)
         entropy = self.tables['entropy (nats)'].mean / self.tables[UNIFORM].mean
         found[entropy.ravel() > _BROAD_SHARE] = BROAD

@@ -44,7 +44,7 @@ class Gradients:
 
     @property
     def title(self) -> str:
-        """What the gradients are of, as a noun phrase."""
+        """The loss that the gradients are of, as a noun phrase."""
         return self.loss + (f' ({self.of})' if self.of else '')
 
     @property

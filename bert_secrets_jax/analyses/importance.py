@@ -46,7 +46,7 @@ SOURCE = 'Michel et al. 2019, sections 3.2 and 4.1'
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Effects:
-    """What the model loses with each head, measured by taking it away.
+    """The measured effects of taking each head away from the model.
 
     Attributes:
       loss: The change of the loss without each head, in nats (for a regression, squared error).
@@ -54,8 +54,8 @@ class Effects:
       metric: The name of the task's own metric.
       score: The score with all heads.
       difference: [L, N] The score without each head less that with all.
-      learnt: What is tested to tell whether the model has learnt anything: the metric, its value,
-        the share of the larger class, and the p-value.
+      learnt: The test of whether the model has learnt anything: the metric, its value, the share of
+        the larger class, and the p-value.
       classes: The number of classes; 1 for a regression.
     """
 
@@ -77,7 +77,7 @@ class Importance(Result):
     Attributes:
       subject: The names of the model, the texts and the task.
       scores: The scores of the heads.
-      effects: What the model loses with each head.
+      effects: The effects of taking each head away.
       same_examples: Whether both were measured on the same examples.
       agreement: How the ranking by each method agrees with that by the loss, by the method's name.
       reliability: The agreement that a second sample of as many examples would have with this one,
@@ -383,7 +383,7 @@ def compare_scores(
 
     Args:
       scores: The scores.
-      effects: What the model loses.
+      effects: The effects of taking each head away.
       same_examples: Whether both were measured on the same examples.
       seed: The seed of random halves.
       subject: As in `importance`.

@@ -60,7 +60,7 @@ class Interactions(Result):
         corrected.
       familywise: The p-values corrected for all pairs [P].
       examples: The number of examples.
-      baseline: What a disabled head does, as in `ablation`.
+      baseline: The behaviour of a disabled head, as in `ablation`.
     """
 
     FORMAT: ClassVar[int] = 2
@@ -161,8 +161,8 @@ def interactions(
       tuned: A model with a classifier. Of several fine-tuned models, the first is used.
       examples: The labelled texts.
       heads: The heads whose pairs are disabled, as (layer, head) from 0; None takes all heads.
-      baseline: What a disabled head does, as in `ablation`; for 'mean', the mean is that over the
-        examples.
+      baseline: The behaviour of a disabled head, as in `ablation`; for 'mean', the mean is that
+        over the examples.
       metric: The name of the metric; None takes the first metric of the task.
       seed: The seed of the sign-flip test and, for 'resample', of the draw of other examples.
       compute: How it is computed.
@@ -206,7 +206,7 @@ def assess_pairs(
         keeps all heads.
       labels: The label of each example [E].
       metric: The name of the metric.
-      baseline: What a disabled head does in the sweep.
+      baseline: The behaviour of a disabled head in the sweep.
       seed: The seed of the sign-flip test.
       subject: The names of the model, the texts and the task.
     """

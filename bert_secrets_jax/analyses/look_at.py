@@ -1,4 +1,4 @@
-"""What heads look at, how evenly, and how much of it matters (Clark et al. 2019, section 3)."""
+"""Attention: where it goes, how evenly, and how much it matters (Clark et al. 2019, section 3)."""
 
 import dataclasses
 import functools
@@ -79,7 +79,7 @@ class Count:
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class LookAt(Result):
-    """What each head attends to, how evenly it does, and how much the loss depends on it.
+    """Attention of each head: where it goes, how evenly, and how much the loss depends on it.
 
     Attributes:
       subject: The names of the model and the texts.
@@ -464,7 +464,7 @@ def _draw_gradients(result: LookAt):
     gradients = result.gradients
     figure = plots.head_points(
         {
-            # What of, the caption says: it may be too long for a title.
+            # The caption names the loss, which may be too long for a title.
             'gradient of the loss': {
                 name: table.mean for name, table in gradients.tables.items() if table.count
             }

@@ -39,7 +39,7 @@ from bert_secrets_jax.model.weights import Pretrained, with_masked_lm
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
 SOURCE = 'masked language modelling, Devlin et al. 2019, section 3.1'
-# What is disabled if nothing is said.
+# The parts that are disabled by default.
 DISABLED = ('heads', 'layers')
 _WHEN = {'before': 'as it is', 'after': 'after fine-tuning'}
 _UNIT = 'nats per hidden wordpiece'
@@ -47,7 +47,7 @@ _UNIT = 'nats per hidden wordpiece'
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class LossAblated:
-    """What a set of masks does to the loss.
+    """The effect of a set of masks on the loss.
 
     Attributes:
       masks: [M, L, N] The masks, which are 0 at a disabled head.
@@ -69,7 +69,7 @@ class MaskedLMAblation(Result):
 
     Attributes:
       subject: The names of the model and the texts.
-      baseline: What a disabled head does, as in `ablation`.
+      baseline: The behaviour of a disabled head, as in `ablation`.
       masking: Which wordpieces are hidden.
       before: The effects of each set of masks on the model as it is, by the name of the set.
       after: The same after fine-tuning, with the head that the model had before; empty without a
@@ -309,8 +309,8 @@ def masked_lm_ablation(
       masks: The names of sets of masks ('heads', 'layers', 'one_head_left'), or masks [M, L, N] by
         the name of their set.
       masking: Which wordpieces are hidden; None hides 15 % of each text.
-      baseline: What a disabled head does, as in `ablation`. For 'mean', the mean is that over the
-        texts.
+      baseline: The behaviour of a disabled head, as in `ablation`. For 'mean', the mean is that
+        over the texts.
       seed: The seed of the bootstrap and, for 'resample', of the draw of other texts. What is
         hidden follows from `Masking.seed`.
       compute: How it is computed.

@@ -94,9 +94,9 @@ class Outliers(Result):
       found: The parameters of the output LayerNorm, and the outliers that stand out in them.
       disabled: The dimensions that are disabled: the outliers, or those that were asked for.
       random: [R, K] The random sets that they are compared with; None if nothing is disabled.
-      loss: What disabling does to the loss of the masked LM; None if that was not measured.
-      scores: What it does to the score of a fine-tuned classifier, by the name of the metric;
-        empty if that was not measured.
+      loss: The effect of disabling on the loss of the masked LM; None if that was not measured.
+      scores: The effect on the score of a fine-tuned classifier, by the name of the metric; empty
+        if that was not measured.
       examples: The number of examples of the scores.
     """
 

@@ -106,7 +106,7 @@ class Chosen:
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Pruning(Result):
-    """What a model does as its heads are removed, step by step.
+    """The behaviour of a model as its heads are removed, step by step.
 
     Attributes:
       subject: The names of the model, the texts and the task.
@@ -268,7 +268,7 @@ class Pruning(Result):
         step, curve = int(np.abs(self.kept / self.heads - share).argmin()), self.curves[GRADIENT]
         found = {}
         change = tuple(float(each[step]) for each in (curve.difference, curve.low, curve.high))
-        # Of a few heads, or in other steps, none may be near this share.
+        # With few heads, or with other steps, none may be near this share.
         if abs(self.kept[step] / self.heads - share) > _NEAR:
             found[HEADS_CAN_GO] = not_measured(
                 HEADS_CAN_GO,
@@ -567,7 +567,7 @@ _WAYS: Mapping[str, str] = {
     'apart': 'all heads, layers compiled one by one',
     'cut': 'heads cut out',
 }
-# What the removal of heads changes by itself, then what it comes with.
+# The first pair shows removal alone; the others include what comes with it.
 _REMOVAL = ('cut', 'apart')
 _COMPARED = (_REMOVAL, ('masked', 'whole'), ('apart', 'whole'), ('cut', 'whole'))
 
@@ -684,7 +684,7 @@ def time_sparsest(
 
     Args:
       tuned: The model of the first seed.
-      result: What pruning has found.
+      result: The result of pruning.
       batch_sizes: How many examples are read at once; none measures nothing.
       max_length: The number of tokens of an example, if the model has as many positions.
     """

@@ -67,7 +67,7 @@ class Mean:
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Replacements(Result):
-    """What losing each head does to the loss, by what replaces its output.
+    """The effect on the loss of losing each head, by what replaces its output.
 
     Attributes:
       subject: The names of the model, the texts and the task.

@@ -1,4 +1,4 @@
-"""What roles heads have, and whether those with a role are the ones that stay (Voita et al. 2019).
+"""Roles of heads, and whether the heads with a role are those that stay (Voita et al. 2019).
 
 Shapes: L layers, N heads, R relations, E examples, T tokens.
 """
@@ -335,10 +335,10 @@ def roles(
     Args:
       pretrained: The model.
       texts: The texts that the model reads.
-      results: What other analyses have found in the same model: of `syntax_heads` (which heads are
+      results: Results of other analyses of the same model: `syntax_heads` (which heads are
         syntactic), `patterns` (whose maps are heterogeneous), `pruning` and `gates` (which heads
-        stay). If the model has no classifier, the latter two are of its fine-tunings, and
-        sentences say so.
+        stay). If the model has no classifier, the latter two are of its fine-tunings, and sentences
+        say so.
       seed: The seed of random permutations.
       settings: The settings for encoding the texts; None takes the defaults.
       subject: The names of the model, the texts and the task, for sentences and captions.
@@ -412,7 +412,7 @@ def from_results(
 
     Args:
       tables: The tables, by name.
-      chance: What `with_rarest` returned.
+      chance: The shares that `with_rarest` returned.
       pruned_finetuned: Whether heads were pruned in fine-tunings of the model.
       results, seed, subject: As in `roles`.
 
@@ -500,7 +500,7 @@ def _p_value(one: np.ndarray, other: np.ndarray, *, seed: int) -> float:
     rng = np.random.default_rng(seed)
     permuted = rng.permuted(np.broadcast_to(one, (_ROUNDS, *one.shape)), axis=2)
     products = np.abs(np.einsum('RLN,LN->R', permuted, other))
-    # What is as large but for rounding is as large.
+    # A product that is smaller by rounding alone counts as equal.
     larger = (products >= abs((one * other).sum()) - 1e-9).sum()
     return float((1 + larger) / (1 + _ROUNDS))
 

@@ -70,12 +70,12 @@ class SyntaxHeads(Result):
     Attributes:
       subject: The names of the model and the texts.
       relations: The R relations that have enough links; the last one is 'all', of every link.
-      train: What each head finds in the training part.
+      train: The links that each head finds in the training part.
       dev: The same in the other part.
       offsets: [R] The best fixed offset of each relation, chosen on the training part.
-      random: What the best head of each relation finds with random weights, in the other part,
-        chosen like the others: its share and the ends of the 95 % interval [R, 3]. NaN if random
-        weights were not tried.
+      random: The share that the best head of each relation finds with random weights, and the ends
+        of its 95 % interval [R, 3]. It is measured in the other part, and the head is chosen like
+        the others. NaN if random weights were not tried.
       beyond: [R, L, N, 2] The greatest corrected p-value of the comparisons of the attention along
         the links with other places (`links.LinkTest.familywise`), in the other part; NaN where
         there are none.
@@ -132,7 +132,7 @@ class SyntaxHeads(Result):
 
     @property
     def published_gains(self) -> dict[str, tuple[float, float, int]] | None:
-        """What the heads find more than the offset (`gain_of`), of the relations of the paper.
+        """The gain of the heads over the offset (`gain_of`), for the relations of the paper.
 
         None if the links are of other kinds.
         """

@@ -120,7 +120,7 @@ SCHEMA: tuple[Setting | Group, ...] = (
     Setting(
         'data.name',
         None,
-        help='What the texts are called in sentences and captions, if not by their file.',
+        help='The name of the texts in sentences and captions, if it is not that of their file.',
     ),
     Setting('data.columns', (), help='The names of all columns, if the file has no header.'),
     Setting('data.text_a', 'text_a'),
@@ -149,10 +149,10 @@ SCHEMA: tuple[Setting | Group, ...] = (
             'exact_match',
             'answer_f1',
         ),
-        help="What models are scored by, the first above all, with commas between: 'accuracy',"
-        " 'f1' (of class 1), 'f1_macro', 'f1_micro', 'matthews', 'pearson' or 'spearman';"
-        " of tags 'span_f1', 'word_accuracy' or 'f1_macro'; of answers 'exact_match' or "
-        "'answer_f1'. '' takes those of the task.",
+        help='The metrics of models, the most important first, with commas between them. They '
+        "are 'accuracy', 'f1' (of class 1), 'f1_macro', 'f1_micro', 'matthews', 'pearson'"
+        " or 'spearman'. Those of tags are 'span_f1', 'word_accuracy' or 'f1_macro'; "
+        "those of answers are 'exact_match' or 'answer_f1'. '' takes those of the task.",
     ),
     Setting('data.train_file', None, help="For 'file': the table to train on."),
     Setting(
@@ -187,8 +187,8 @@ SCHEMA: tuple[Setting | Group, ...] = (
             'next token',
             'entropy (nats)',
         ),
-        help='What is measured of every head and shown with the special tokens: names of the '
-        "catalogue (bs.catalogue.CATALOGUE), or 'package.module:name' of your own.",
+        help='The statistics of every head that are shown with the special tokens: names of '
+        "the catalogue (bs.catalogue.CATALOGUE), or 'package.module:name' of your own.",
     ),
     Group('linguistics'),
     Setting(
@@ -316,8 +316,9 @@ SCHEMA: tuple[Setting | Group, ...] = (
         'ablation.checkpoint',
         'finetuned',
         Words('finetuned', 'model'),
-        help="What is ablated: 'finetuned' (the last checkpoints of this run, the first seed's"
-        " in full), or 'model' (model.name as it is, with the classifier it came with).",
+        help="The models to ablate. 'finetuned' takes the last checkpoints of this run, the "
+        "first seed's in full. 'model' takes model.name as it is, with the classifier it "
+        'came with.',
     ),
     Setting(
         'ablation.sets',
@@ -331,9 +332,10 @@ SCHEMA: tuple[Setting | Group, ...] = (
         'ablation.baseline',
         'uniform',
         Words('uniform', 'zero', 'mean', 'resample'),
-        help="What a disabled head does: 'uniform' (the paper), 'zero' (Michel et al., Voita "
-        "et al.), 'mean' (its mean output over the ablated examples), or 'resample' (its "
-        'output on another one of like length, drawn by seed).',
+        help="The behaviour of a disabled head: 'uniform' (the paper), 'zero' (Michel et al., "
+        "Voita et al.), 'mean' or 'resample'. 'mean' gives its mean output over the "
+        "ablated examples. 'resample' gives its output on another one of like length, "
+        'drawn by seed.',
     ),
     Setting(
         'ablation.max_examples',
@@ -433,8 +435,8 @@ SCHEMA: tuple[Setting | Group, ...] = (
         'gates.coefficients',
         '0.001,0.003,0.01,0.03',
         Numbers(Range(0.0, 1e6, whole=False), needed=True),
-        help='What an open head costs, in nats of the loss of an example: prices with commas '
-        'between them, all of which the program `gates` tries at the same time.',
+        help='The price of an open head, in nats of the loss of an example. The program '
+        '`gates` tries several prices at the same time; put commas between them.',
     ),
     Setting('gates.num_seeds', 1, Range(1, 1000), help='Seeds are seed, seed + 1, ...'),
     Setting(
@@ -447,13 +449,15 @@ SCHEMA: tuple[Setting | Group, ...] = (
         'gates.learning_rate',
         0.1,
         Range(0.0, 100.0, whole=False, without=0.0),
-        help='Of the gates; their log alpha changes by about this much in a step.',
+        help='The learning rate of the gates; their log alpha changes by about this much in a '
+        'step.',
     ),
     Setting(
         'gates.model_learning_rate',
         2e-05,
         Range(0.0, 10.0, whole=False, without=0.0),
-        help='Of the weights, unless they are frozen. Their other settings are those of `train`.',
+        help='The learning rate of the weights, unless they are frozen. Their other settings '
+        'are those of `train`.',
     ),
     Group('patterns'),
     Setting(
@@ -465,8 +469,8 @@ SCHEMA: tuple[Setting | Group, ...] = (
     Setting(
         'patterns.annotated',
         '',
-        help="What the program `train_patterns` learns from: '' (the 1,546 maps that ship), or"
-        ' a folder that `annotate` wrote.',
+        help="The maps that the program `train_patterns` learns from: '' (the 1,546 that "
+        'ship), or a folder that `annotate` wrote.',
     ),
     Setting(
         'patterns.epochs',
@@ -478,11 +482,13 @@ SCHEMA: tuple[Setting | Group, ...] = (
     ),
     Setting('patterns.side', 32, Range(32, 1024)),
     Setting('patterns.longest', 0, Range(0, 100_000)),
-    Setting('patterns.folds', 5, Range(2, 1000), help='Of texts, and of heads.'),
+    Setting(
+        'patterns.folds', 5, Range(2, 1000), help='The number of folds, of texts and of heads.'
+    ),
     Setting(
         'patterns.classifier',
         '',
-        help="What the patterns section classifies with: '' (the one that ships), or what "
+        help="The classifier of the patterns section: '' (the one that ships), or one that "
         '`train_patterns` wrote.',
     ),
     Setting(

@@ -35,11 +35,11 @@ from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.paper import spearman
 
 SHARES = (0.1, 0.2, 0.3, 0.5)
-# Of fewer tokens there is no ranking to speak of.
+# Fewer tokens have no ranking to speak of.
 FEWEST_TOKENS = 3
-# Of float64, beside the largest of a handful of numbers.
+# The rounding of float64, beside the largest of a handful of numbers.
 _ROUNDING = 1e-12
-# What is measured, and whether more of it is better.
+# The measures, and whether more of each is better.
 MEASURES: Mapping[str, bool] = {
     'rank correlation': True,
     'comprehensiveness': True,
@@ -49,7 +49,7 @@ MEASURES: Mapping[str, bool] = {
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Faithfulness:
-    """What the test found, text by text.
+    """The findings of the test, text by text.
 
     Attributes:
       methods: The names of the methods.
@@ -367,7 +367,7 @@ def _tied(values: np.ndarray, best: int, level: float) -> list[int]:
     firsts, seconds = np.triu_indices(count, 1)
     differences = values[firsts] - values[seconds]
     error = differences.std(axis=1, ddof=1) / np.sqrt(differences.shape[1])
-    # What is equal in all texts, up to rounding, is not told apart.
+    # Methods that are equal in all texts, up to rounding, are not told apart.
     told = error > _ROUNDING * np.abs(values).max()
     t = np.abs(differences.mean(axis=1)) / np.where(told, error, np.inf)
     p_values = holm(2 * scipy.stats.t.sf(t, differences.shape[1] - 1))

@@ -188,7 +188,7 @@ def _score(work: _Work, params: Mapping[str, Any], batch: Batch) -> dict[str, An
     bert, mask = work.bert, batch.attention_mask
     output = bert.apply({'params': params}, **batch.inputs)
     graph = attention_graph(output.attentions)
-    # What the classifier reads of each token, [B, T].
+    # The weight of each token in what the classifier reads, [B, T].
     read = _read(bert, mask)
 
     def of_rows(matrix: Float[Array, 'B T S']):

@@ -142,7 +142,7 @@ class Data:
       dev: The batches of the dev examples.
       dev_labels: The same of the dev examples, in the order of `Batch.example`.
       metrics: The names of the metrics that the dev examples are scored with.
-      head: What stands on the encoder, one of `model.config.HEADS`.
+      head: The kind of head on the encoder, one of `model.config.HEADS`.
       evaluate: A function of the metrics and the logits [E, T, C] that returns their values, their
         mean 'score' and what the test of a model needs; None for labels of whole examples.
     """
@@ -508,7 +508,7 @@ def over_seeds(function, at_once: bool, *arguments):
     Args:
       function: The function of what one seed has.
       at_once: Whether all seeds are computed at once (vmap).
-      *arguments: What it is applied to, with a leading axis G of seeds.
+      *arguments: The arguments of the function, with a leading axis G of seeds.
     """
     if at_once:
         return jax.vmap(function)(*arguments)
@@ -710,7 +710,7 @@ def shardings(mesh: Mesh | None, seeds: int, micro_batch: int, *, what: str = 's
         micro-batches. Beside `seeds` it is always these.
       seeds: The number of seeds G, or of other runs.
       micro_batch: The number of examples per forward and backward pass.
-      what: What the error calls the runs.
+      what: The name of the runs in the error.
 
     Raises:
       ValueError: Neither the seeds nor the micro-batches can be spread over the devices.

@@ -13,7 +13,7 @@ from bert_secrets_jax.ranges import Range
 ComputeDtype = Literal['float32', 'tf32x3', 'bfloat16']
 COMPUTE_DTYPES: tuple[ComputeDtype, ...] = get_args(ComputeDtype)
 ACTIVATIONS = ('gelu', 'gelu_new', 'gelu_pytorch_tanh', 'relu')
-# What each number may be: whatever a published model has is far within.
+# The range of each number; every published model is far within it.
 _RATE = Range(0.0, 1.0, whole=False, without=1.0)
 _BASE = Range(1.0, 1e12, whole=False, optional=True)
 RANGES: Mapping[str, Range] = types.MappingProxyType(
@@ -39,7 +39,7 @@ RANGES: Mapping[str, Range] = types.MappingProxyType(
         'mask_token_id': Range(0, 10_000_000, optional=True),
     }
 )
-# What each switch may be.
+# The values that each switch may have.
 CHOICES: Mapping[str, tuple[Any, ...]] = types.MappingProxyType(
     {
         'position_embedding_type': ('absolute', 'rotary'),
@@ -49,8 +49,9 @@ CHOICES: Mapping[str, tuple[Any, ...]] = types.MappingProxyType(
 )
 
 
-# What may stand on the encoder: one label (or, if told so, several) for the whole input, one label
-# for each token, where an answer starts and ends, or the wordpieces under [MASK].
+# The kinds of heads on the encoder. They predict one label (or, if told so, several) for the whole
+# input, or one for each token. Others predict where an answer starts and ends, or the wordpieces
+# under [MASK].
 SEQUENCES, TOKENS = 'sequence_classification', 'token_classification'
 QUESTIONS, MASKED_LM = 'question_answering', 'masked_lm'
 HEADS = (SEQUENCES, TOKENS, QUESTIONS, MASKED_LM)
@@ -72,7 +73,7 @@ GLOBAL, LOCAL = 'full_attention', 'sliding_attention'
 
 @dataclasses.dataclass(frozen=True)
 class LayerKind:
-    """What tells layers of one model apart, besides their parameters.
+    """The differences between layers of one model, besides their parameters.
 
     Attributes:
       reach: The greatest distance that attention sees; None sees the whole text.
@@ -123,8 +124,8 @@ class BertConfig:
         ('sliding_attention'); None has all of them global.
       local_attention: Width of the window of local layers: half of it on either side.
       attention_bias, mlp_bias, norm_bias, classifier_bias: Whether these layers have a bias.
-      classifier_pooling: What the classifier stands on: [CLS] ('cls'), or the mean of all real
-        tokens ('mean').
+      classifier_pooling: The input of the classifier: [CLS] ('cls'), or the mean of all real tokens
+        ('mean').
       emb_layer_norm_before: Whether the embeddings are normalised.
       token_dropout: Whether [MASK] has an embedding of zeros, and the others are scaled to make up
         for it (ESM).
@@ -132,7 +133,7 @@ class BertConfig:
       rope_frequencies: [H/2] Frequencies of the rotary positions, where the weights have others
         than `rope_theta` gives; old ones were rounded to half precision.
       add_contact_head: Whether the model has ESM's head that predicts contacts from all maps.
-      head: What stands on the encoder: 'sequence_classification' (or regression),
+      head: The kind of head on the encoder: 'sequence_classification' (or regression),
         'token_classification', 'question_answering' (extractive: where the answer starts and ends),
         or 'masked_lm'. The first needs `label_names`; without any, nothing stands there.
       label_names: Names of the classes. No name means no classifier; one name means regression.
@@ -332,7 +333,7 @@ class BertConfig:
 
     @property
     def layer_kinds(self) -> tuple[LayerKind, ...]:
-        """What tells the layers apart, besides their parameters, from the first to the last."""
+        """The kind of each layer, from the first to the last."""
         theta = None if self.has_positions else self.rope_theta
         kinds = []
         for number, kind in enumerate(self.layer_types or (GLOBAL,) * self.num_hidden_layers):
@@ -377,7 +378,7 @@ class BertConfig:
 
     @property
     def summary(self) -> str:
-        """What tells models apart, in a few words: 'bert, 12 layers, 12 heads, width 768'."""
+        """A description of the model in a few words: 'bert, 12 layers, 12 heads, width 768'."""
         parts = [
             self.model_type,
             f'{self.num_hidden_layers} layers',

@@ -80,7 +80,7 @@ def _is_names(value: Any) -> bool:
     )
 
 
-# What else is read of config.json, beside numbers and `hidden_act`.
+# Other values that are read of config.json, beside numbers and `hidden_act`.
 _OTHERS: Mapping[str, tuple[str, Callable[[Any], bool]]] = types.MappingProxyType(
     {
         'architectures': ('a list of texts', _is_list_of_texts),

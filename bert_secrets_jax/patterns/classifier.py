@@ -58,7 +58,7 @@ class Classifier:
       known: [M, F] The standardised features of the labelled maps.
       weights: [M, C] How much each labelled map speaks for each class.
       width: The factor of the squared distance in the kernel.
-      temperature: What scores are divided by, so that their softmax is a probability.
+      temperature: The number that scores are divided by, so that their softmax is a probability.
       far: The distance to the nearest labelled map from which on a map is unlike all of them. A
         distance is the root of the mean squared difference of standardised features.
       confusions: [G, C, C] The number of maps of each labelled model for each class given by a

@@ -140,7 +140,7 @@ class Call:
 
         Args:
           arguments: The arguments of the call, which note what names it needs.
-          subject: What the result is about.
+          subject: The subject of the result.
         """
         given = {**self.named, **arguments.computing(self.computing)}
         if subject == arguments.study.subject:
@@ -170,7 +170,7 @@ def kept(
 
     Args:
       title: The name under which the result is kept.
-      bind: What binds the analysis of the section.
+      bind: The function that binds the analysis of the section.
       check: A function that refuses settings before any input is loaded or trained.
       shares: Whether the parts of the work, such as sweeps, stay for other sections.
       second: A second axis of the devices, as in `Study.compute`.
@@ -208,14 +208,14 @@ _PYTHON = 'Python (first the names at the end of the page)'
 
 @dataclasses.dataclass(frozen=True)
 class Lines:
-    """What makes a result again.
+    """The lines that make a result again.
 
     Attributes:
       python: A statement that gives the result the name of its section; empty if there is no such
         call.
       shell: A command.
-      names: What the statement needs: names to the expressions that make them, in an order in which
-        each needs only those before.
+      names: The expressions that make the names that the statement needs, by name. Each needs only
+        those before it.
     """
 
     python: str
@@ -245,7 +245,7 @@ def lines_of(
       study: The study, of which only names and settings are looked at.
       section: The name of the section.
       result: Its result.
-      bindings: What binds the analysis of each section to its arguments.
+      bindings: The function that binds the analysis of each section to its arguments.
       answered: The names of the sections that are answered, whose results others are made from.
     """
     arguments = Arguments(study, bindings, answered)
@@ -260,7 +260,7 @@ def lines_of(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Names(Result):
-    """What the lines of Python of a page need.
+    """The names that the lines of Python of a page need.
 
     Attributes:
       names: Names to the expressions that make them, as in `Lines`.

@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         # imported from there, and never before what is installed: it may be a stranger's.
         sys.path.append('')
     with launch.interruptible():
-        # What takes seconds to load is loaded once the command is known to be right.
+        # Modules that take seconds to load are loaded once the command is known to be right.
         from bert_secrets_jax.processes import together
         from bert_secrets_jax.programs import conversation
 

@@ -78,12 +78,12 @@ def answer(studies: Sequence[Study], chosen: Sequence[str] | None) -> None:
             if not processes.is_first():
                 continue
             lead = f'{answers.group}: ' if answers.group else ''
-            # What must be known before anything else, whatever was asked for.
+            # Warnings come before anything else, whatever was asked for.
             found = [finding for result in answers.results for finding in result.findings()]
             warnings = {finding.name: finding for finding in reversed(found) if finding.warning}
             for finding in warnings.values():
                 print(f'{lead}{finding.sentence}')
-            # Of a whole report the page says the rest.
+            # The page says the rest of a whole report.
             for result in answers.results_of(['claims'] if chosen is None else chosen).values():
                 for finding in result.findings():
                     if not finding.warning:

@@ -50,7 +50,7 @@ class Answers:
       group: The beginning of the headings, the name of the task; empty for a single study.
       parts: The part of the page for each section, by the name of the section.
       used: The names of the kept files that each result was made from, by the name of the section.
-      lines: What makes each result again, by the name of the section.
+      lines: The lines that make each result again, by the name of the section.
       offers: The sections that are not computed, with what they cost.
     """
 
@@ -99,7 +99,7 @@ class Answers:
 
 @dataclasses.dataclass(frozen=True)
 class Offers:
-    """What a page offers, as a file keeps it."""
+    """The offers of a page, as a file keeps them."""
 
     offers: tuple[Offer, ...]
 
@@ -136,7 +136,7 @@ def write_report(studies: Sequence[Study], chosen: Sequence[str] | None = None) 
         names = chosen_of(study, chosen)
         if _read_inputs(answers, path.parent, failures, alone=not several):
             _answer(answers, names, write, failures)
-        # What one task loads is gone when the next one begins.
+        # The inputs of one task are freed before the next one begins.
         study.release()
     write([])
     if several:
@@ -205,7 +205,7 @@ def _answer(
             answers.parts[name] = Part(name, message=message, group=answers.group)
             # A statistic that it wants may be the one that failed: the others go on without it.
             watch(study, pending[number:])
-    # What was computed for these may be all that another section needs, such as a fine-tuning.
+    # Something computed for these, such as a fine-tuning, may be all that another section needs.
     _read_finished(answers)
 
 

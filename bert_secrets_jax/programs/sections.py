@@ -524,7 +524,7 @@ def _gates(study: Study, _) -> Gates:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _OfRoles:
-    """What the roles of heads are read from, as a file keeps it."""
+    """The measurements that the roles of heads are read from, as a file keeps them."""
 
     FORMAT: ClassVar[int] = 2
 
@@ -576,7 +576,8 @@ def _pattern_wants(study: Study) -> list[Described]:
 
 
 def _pattern_compares(study: Study) -> list[Described]:
-    # Of the fine-tuned model, too, whether vertical maps are attention to special tokens.
+    # The share of vertical maps that are attention to special tokens is told of the fine-tuned
+    # model, too.
     return [*pattern_comparisons(study.classifier), named(ALL_SPECIAL)]
 
 

@@ -180,7 +180,7 @@ class Study:
         """The folder of the results."""
         return self.run.folder
 
-    # What things are called.
+    # Names of things.
 
     @property
     def model_name(self) -> str:
@@ -447,7 +447,7 @@ class Study:
         path = self.config.patterns.classifier or None
         return self.once('classifier', lambda: load_classifier(path))
 
-    # What results depend on.
+    # Inputs that results depend on.
 
     def input(self, name: str) -> str:
         """Return the digest of the content of an input.
@@ -981,7 +981,7 @@ class Study:
 
     @property
     def _replacing(self) -> dict[str, Any]:
-        """What a disabled head does, by the names of the arguments of sweeps."""
+        """The behaviour of a disabled head, by the names of the arguments of sweeps."""
         return {'baseline': self.config.ablation.baseline, 'donor_seed': self.config.seed}
 
     def masked_lm_losses(self, when: str, name: str) -> MaskedLosses:

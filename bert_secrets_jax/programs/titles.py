@@ -1,4 +1,4 @@
-"""What the programs are for, in a line each, without loading what they are made of."""
+"""The purpose of each program in a line, without loading the modules that it is made of."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ PRICES: Mapping[str, str] = {
     'prune': '2 min', 'replacements': 'by name only', 'subnetworks': 'by name only',
     'gates': 'by name only', 'contributions': '15 s', 'attribution': '20 s', 'roles': '5 s',
 }  # fmt: skip
-# What each program is for, by its name.
+# The purpose of each program, by its name.
 PROGRAMS: Mapping[str, str] = {
     'report': 'all sections, on one HTML page',
     'special_tokens': 'attention to [CLS], [SEP], neighbours, its entropy, your own statistics',

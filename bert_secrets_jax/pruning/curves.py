@@ -41,7 +41,7 @@ class PrunedModel:
       masks: By the name of the order, [D, K, L, N] the masks: one draw of each order, and several
         of the random one. The first removes no head.
       predictions: By the name of the order, [D, K, E] what the model then predicts.
-      intact: [E] What it predicts with all heads.
+      intact: [E] Its predictions with all heads.
       choosing: By the name of the order, [K] the score on the examples that the order was made
         from; the random one has none.
       classes: The number of classes; 1 for a regression.
@@ -195,8 +195,8 @@ def curve_of(
 
     Args:
       metric: The name of the metric.
-      predictions: [S, D, K, E] What each model predicts in each draw.
-      intact: [S, E] What it predicts with all heads.
+      predictions: [S, D, K, E] The predictions of each model in each draw.
+      intact: [S, E] Its predictions with all heads.
       labels: [E] The labels.
       seed: The seed of the bootstrap.
     """

@@ -38,7 +38,7 @@ from bert_secrets_jax.progress import progress
 
 # How many standard deviations from the mean of its layer a parameter stands out, as published.
 SIGMA = 3.0
-# Of fewer random sets none can be so rare that its rank is significant.
+# With fewer random sets, none can be so rare that its rank is significant.
 FEWEST_DRAWS = 19
 # The expected number of dimensions that chance alone makes outliers.
 _BY_CHANCE = 0.05
@@ -127,7 +127,7 @@ def deviations(values: Float[np.ndarray, 'L D']) -> Float[np.ndarray, 'L D']:
     """
     apart = values - values.mean(axis=1, keepdims=True)
     spread = apart.std(axis=1, keepdims=True)
-    # What is left of equal values is rounding.
+    # Differences between equal values are rounding.
     alike = spread <= 1e-12 * np.abs(values).max(axis=1, keepdims=True)
     return np.where(alike, 0.0, apart / np.where(alike, 1.0, spread))
 

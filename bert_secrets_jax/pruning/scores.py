@@ -50,8 +50,8 @@ class HeadScores:
     """How much each head is needed, by the name of the method.
 
     Attributes:
-      parts: What each method found in each part of what it was measured on [P, L, N]: an example,
-        or, for Shapley values, a pair of permutations.
+      parts: The scores by each method in each part of what it was measured on [P, L, N]. A part is
+        an example or, for Shapley values, a pair of permutations.
       norm: How gradients are made comparable between layers, as in `measure.importance.normalised`.
       examples: The number of examples.
     """

@@ -1,4 +1,4 @@
-"""What each head adds to a model: Shapley values of heads, estimated from random permutations.
+"""Shapley values: what each head adds to a model, estimated from random permutations.
 
 Held and Yang (2023) let the heads of a model play a game. The value v(S) of a set of heads S is how
 well the model does when it has the heads S alone, and the others are replaced by a baseline. The
@@ -33,7 +33,7 @@ from bert_secrets_jax.finetune.losses import losses_of
 from bert_secrets_jax.model.bert import check_finite
 from bert_secrets_jax.model.weights import Pretrained, check_pretrained
 
-# Of logits [M, E, C] and labels [E], how well each model does on each example [M, E].
+# A function of logits [M, E, C] and labels [E]: how well each model does on each example [M, E].
 Value = Callable[[np.ndarray, np.ndarray], np.ndarray]
 # A standard error needs two pairs.
 _FEWEST = 4
@@ -119,8 +119,8 @@ def shapley_values(
         such as `negative_loss` or `correct`.
       permutations: The number of permutations with their reverses: even, and at least 4.
       seed: The seed of the permutations.
-      baseline, replacement, donor_seed: What replaces the heads that a model does not have, as in
-        `sweep`. 'zero' is published.
+      baseline, replacement, donor_seed: The replacement for the heads that a model does not have,
+        as in `sweep`. 'zero' is published.
       compute: How it is computed.
 
     Raises:

@@ -199,7 +199,7 @@ def test_a_killed_run_goes_on(model, tmp_path, monkeypatch):
     again = bs.masked_lm_losses(model, TEXTS, masks, **settings)
     np.testing.assert_array_equal(again.losses, whole.losses)
     assert len(computed) == 1
-    # What is hidden is part of what a file is for.
+    # Files are for one choice of hidden wordpieces.
     bs.masked_lm_losses(model, TEXTS, masks, **settings | {'masking': bs.Masking(0.3, seed=5)})
     assert len(computed) > 1
 

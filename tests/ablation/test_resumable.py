@@ -161,7 +161,7 @@ def test_parts_of_another_sweep_are_not_taken(killed, pretrained, computed, monk
 
 def test_parts_depend_on_what_replaces_an_output(pretrained, tmp_path, computed, monkeypatch):
     """The same donors or means are found again; others have files of their own."""
-    # Of one length, so that there is a choice of donors.
+    # All have one length, so that there is a choice of donors.
     words = ('cat', 'dog', 'bird', 'house', 'tree')
     texts = [bs.Example(f'the {word} ran', 'a dog', 0, word) for word in words]
     monkeypatch.setattr('tests.ablation.test_resumable.EXAMPLES', texts)

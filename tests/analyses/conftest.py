@@ -36,7 +36,7 @@ def texts():
 
 @pytest.fixture(scope='package')
 def annotations(texts):
-    """Of each text its second word as a noun and pronoun, and a link between two words."""
+    """Return for each text its second word as noun and pronoun, and a link between two words."""
 
     def word(text, index, which):
         words = text.split()

@@ -1,4 +1,4 @@
-"""What a disabled head does instead: each kind is taken, computed and said."""
+"""Each behaviour of a disabled head is taken, computed and said."""
 
 import dataclasses
 import sys
@@ -124,7 +124,7 @@ def test_interactions_say_what_they_disable(tuned, texts, baseline):
 
 
 def test_the_best_is_chosen_on_other_texts(tuned, texts, computed):
-    """What is best there is measured here; sets in which nothing is chosen do without."""
+    """The best mask there is measured here; sets in which nothing is chosen do without."""
     scored = [dataclasses.replace(each, label=float(place % 5)) for place, each in enumerate(texts)]
     # A second sentence of its own, or a text might be one of the others.
     here = scored[:12]

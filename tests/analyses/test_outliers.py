@@ -1,4 +1,4 @@
-"""What a model is without its outlier dimensions: the numbers, and what is told of them."""
+"""A model without its outlier dimensions: the numbers, and what is told of them."""
 
 import dataclasses
 import math

@@ -56,7 +56,7 @@ def test_figures_are_drawn_when_asked_for(results, name, tmp_path):
 
 
 def test_captions_speak_of_figures_of_the_paper_where_the_texts_are_its_own(results):
-    """Of other texts there is no Figure 8, only something in its manner."""
+    """Other texts have no Figure 8, only something in its manner."""
     said = 0
     for name in ('special_tokens', 'ablation', 'patterns', 'attention_change', 'cls_tokens'):
         ours = results[name]

@@ -1,4 +1,4 @@
-"""What replaces a head: beside sweeps of each kind, and worlds where the answer is known."""
+"""Replacements of heads: beside sweeps of each kind, and worlds where the answer is known."""
 
 import dataclasses
 
@@ -81,7 +81,7 @@ def test_it_goes_on_where_it_was_killed(tuned, texts, tmp_path, monkeypatch):
     monkeypatch.setattr(module, 'optimal_constants', None)
     again = bs.analyses.replacements(tuned, texts[:8], **options)
     assert str(again) == str(first)
-    # Of other settings nothing is kept.
+    # Nothing is kept for other settings.
     with pytest.raises(TypeError, match='NoneType'):
         bs.analyses.replacements(tuned, texts[:8], **options | {'passes': 2})
 
@@ -94,7 +94,7 @@ def test_the_share_of_harm_has_the_interval_of_a_ratio():
         found = harm_explained(shared + rng.normal(size=80), 0.4 * shared + rng.normal(size=80))
         inside.append(found[1] <= 0.6 <= found[2] and found[1] <= found[0] <= found[2])
     assert 0.92 <= np.mean(inside) <= 0.98
-    # Of a ratio without errors there is no doubt.
+    # A ratio without errors is certain.
     assert harm_explained(shared, shared / 4) == pytest.approx((0.75,) * 3)
 
 

@@ -88,7 +88,7 @@ def test_heads_and_offsets_are_chosen_on_the_training_part(found):
 
 
 def test_a_head_that_is_never_chosen_for_what_it_does_in_dev(found):
-    """What the best head finds in dev is at most what the best of dev finds there."""
+    """In dev, the chosen head finds at most what the best one finds there."""
     chosen = [found.dev.right[(place, *best)] for place, best in enumerate(found.best)]
     assert (chosen <= found.dev.right.reshape(len(chosen), -1).max(axis=1)).all()
 

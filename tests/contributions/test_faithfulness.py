@@ -260,7 +260,7 @@ def test_intervals_stay_where_the_measure_is():
 
 def world(rng, *, better, methods=6, texts=40):
     """Scores of methods that are all as good as random but for the last, which is just better."""
-    # What makes a text easy is common to all methods, and the rest is skewed as falls are.
+    # An easy text is easy for all methods, and the rest is skewed as falls are.
     values = rng.normal(0, 0.15, texts) + rng.gamma(1.5, 0.15, (methods, texts))
     values[-1] += better
     return values

@@ -1,4 +1,4 @@
-"""What the tests of programs share: running them, a tiny checkpoint, a tiny GLUE."""
+"""The shared parts of the tests of programs: running them, a tiny checkpoint, a tiny GLUE."""
 
 import contextlib
 import csv

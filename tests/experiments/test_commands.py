@@ -62,7 +62,7 @@ def test_each_section_is_a_program_of_its_own(checkpoint, glue_dir, tmp_path):
     # It shows what is there, and fine-tunes nothing for it.
     assert not (tmp_path / 'finetune').exists()
     assert not [name for name in kept(tmp_path) if name.startswith('maps_of_the_fine_tuned')]
-    # What maps has measured, special_tokens does not measure again.
+    # special_tokens does not measure again what maps has measured.
     start, found = (tmp_path / 'log.txt').stat().st_size, kept(tmp_path)
     result = run('special_tokens', *smoke)
     assert 'Attention: ' not in (tmp_path / 'log.txt').read_text()[start:]
@@ -286,7 +286,7 @@ def test_a_classifier_of_ones_own(tmp_path, checkpoint, glue_dir, run_here):
     assert 'leaving one text out,        kernel: macro F1' in result.stdout
     rows = read(own / 'scores.csv')
     assert {row['left_out'] for row in rows} >= {'text', 'head'}
-    # Of five classes alike the majority is right in one, if it is not the rarest of its fold.
+    # Among five classes alike the majority is right in one, if it is not the rarest of its fold.
     assert all(float(row['accuracy']) <= 0.2 for row in rows if row['model'] == 'majority')
     found = read(own / 'predictions.csv')
     confusion = [list(map(int, list(row.values())[1:])) for row in read(own / 'confusion.csv')]

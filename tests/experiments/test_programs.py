@@ -384,7 +384,7 @@ def _without_figures(page: str) -> str:
     return re.sub(r'src="data:image[^"]*"', '', page)
 
 
-# What the names of kept results of fine-tuned models begin with.
+# Beginnings of the names of kept results of fine-tuned models.
 _TUNED = ('ablated_', 'swept_', 'change_of_', 'cosine', 'pattern__changed', 'maps_of_the_fine')
 
 

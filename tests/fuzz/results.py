@@ -1,4 +1,4 @@
-"""What the package has written itself and reads again: results, outcomes, classifiers, labels."""
+"""Files that the package writes and reads again: results, outcomes, classifiers, labels."""
 
 import contextlib
 import csv
@@ -95,7 +95,7 @@ def _keep(folder: pathlib.Path, seed: int, compute: Callable[[], Any]) -> Any:
 def _make_kept(folder: pathlib.Path, number: int) -> None:
     for seed in (0, 1):
         _keep(folder, seed + number, functools.partial(result, seed + number))
-    # What the lock leaves is no file that anything reads.
+    # Nothing reads the file that the lock leaves.
     for lock in folder.rglob('*.lock'):
         lock.unlink()
 
@@ -257,7 +257,7 @@ def _finetune(folder: pathlib.Path, number: int = 0) -> tuple[Any, bool]:
     texts = [bs.Example('the cat ran .', label=place % 2, id=f'{place}') for place in range(8)]
 
     def init_params(bert, _):
-        # What is not trained either need not be drawn.
+        # Weights that are not trained either need not be drawn.
         return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), param_shapes(bert))
 
     with (

@@ -1,4 +1,4 @@
-"""What single families have: layers that see a window, rotated positions, contacts of proteins."""
+"""Features of single families: layers that see a window, rotated positions, protein contacts."""
 
 import dataclasses
 import json

@@ -64,7 +64,7 @@ def reference(request, tmp_path_factory, config, tokenizer_of):
 
 @pytest.fixture(scope='module')
 def output(reference):
-    """What we say."""
+    """Return our output."""
     directory, batch, _ = reference
     model = from_pretrained(directory)
     return jax.jit(model.bert.apply)({'params': model.params}, **batch)

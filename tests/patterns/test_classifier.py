@@ -50,7 +50,7 @@ def test_features_hardly_see_padding_contrast_or_direction():
     assert np.isfinite(convert(np.full((20, 20), 0.05))).all()
     # A text of its own is no second text, whatever the map.
     assert np.abs(convert(values) - convert(values, first=20)).max() > 0.1
-    # Of few tokens, too.
+    # The features of few tokens are finite, too.
     for length in (1, 2, 3):
         few = features(jnp.eye(3), jnp.asarray(length), jnp.asarray(1))
         assert np.isfinite(few).all()

@@ -56,7 +56,7 @@ def test_every_seed_is_swept_once(three, swept):
         'Disabling heads and layers',
     ]
     assert (three.folder / 'ablation_over_seeds_heads.csv').exists()
-    # What the library finds in the same models.
+    # The library finds the same in the same models.
     reading = Study(three.config, three.folder, read_only=True)
     ours = answer(reading)
     theirs = ablation_over_seeds(

@@ -114,7 +114,7 @@ def test_a_command_has_no_settings_of_other_sections(tmp_path):
     assert {'ablation.choose_examples', 'train.num_seeds'} <= given['ablate']
     assert 'importance.max_examples' not in given['ablate']
     assert not any('checkpoint_every' in command for command in found.values())
-    # Of the results of others, the command has these sections, too.
+    # A command also has the sections whose results it needs.
     assert '--sections=ablate,contributions' in found['contributions']
 
 

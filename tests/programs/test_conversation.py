@@ -1,4 +1,4 @@
-"""What programs say when something is wrong: one line, and nothing is begun."""
+"""Messages of programs when something is wrong: one line, and nothing is begun."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""What a study measures together, and what the names of its results depend on."""
+"""Shared measurements of a study, and what the names of its results depend on."""
 
 import dataclasses
 import json
@@ -91,7 +91,7 @@ def test_digests_are_of_content(study, checkpoint, glue_dir, tmp_path):
 
 
 def test_what_a_finetuning_depends_on(study):
-    """What changes nothing about it leads to the same folder."""
+    """A setting that changes nothing about it leads to the same folder."""
     first = study.finetuning_digest('pretrained')
     for name, value, other in (
         ('links.draws', 200, False),
@@ -391,7 +391,7 @@ def test_own_texts_are_called_as_the_user_says(study, tmp_path):
 
 
 def test_segments_of_running_text(study, tmp_path):
-    """Of the package or of a file; what was cut to another length is another text."""
+    """Segments come from the package or a file; one cut to another length is another text."""
     data = study.config.data
     data.source = 'segments'
     assert study.subject.texts == 'embedded prose' and not study.has_training
@@ -481,7 +481,7 @@ def test_spearman_alone_is_refused_over_seeds(study):
 
 
 def test_spearman_is_refused_for_pruning_before_models_are_trained(study, monkeypatch):
-    """Of one seed, too: the error does not say that a single model would do."""
+    """A single seed is refused, too: the error does not say that a single model would do."""
     study.config.data.metrics, study.config.train.num_seeds = 'spearman', 1
     monkeypatch.setattr(type(study), 'ablated_model', None)
     with pytest.raises(ValueError, match="'spearman' is not offered for pruning: take one of acc"):

@@ -143,7 +143,7 @@ def test_equal_parameters_do_not_stand_out(bert, params):
 
 
 def test_shared_layers_count_once(model_of):
-    """Of one layer that is used twelve times, nobody knows what is consistent."""
+    """Nobody knows what is consistent in one layer that is used twelve times."""
     model = model_of('albert')
     assert output_norm(model)[0].shape == (2, 24)
     alone = model_of('albert', num_hidden_groups=1)

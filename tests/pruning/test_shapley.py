@@ -94,7 +94,7 @@ def test_values_add_up_to_what_all_heads_have_over_none(seed, layers, heads):
 
 
 def test_of_independent_heads_each_pair_is_exact():
-    """Of a head's own share nothing is left to chance; of pairs of heads neither, by reversal."""
+    """Chance affects neither a head's own share nor, thanks to reversal, that of pairs of heads."""
     rng = np.random.default_rng(1)
     alone, together = rng.normal(size=6), rng.normal(size=(6, 6))
     game = {

@@ -103,7 +103,7 @@ def _noted(note: pathlib.Path) -> dict | None:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Predictions:
-    """What a model says of maps that it was not fitted to.
+    """The predictions of a model for maps that it was not fitted to.
 
     Attributes:
       scores: The score of each class for each map [A, C], the greatest for the predicted one.
@@ -157,7 +157,7 @@ def train(study: Study) -> None:
             kept = study.run.keep(key, Predictions, depends_on, predict)
             found[leave_out, name] = kept.scores
     _write_scores(folder, found, maps, labels)
-    # What it says of other models is the hardest test that there is.
+    # Maps of other models are the hardest test that there is.
     hardest, _ = list(found)[-1]
     logits = found[hardest, 'kernel']
     of_model = rivals.groups_of(maps, 'model')

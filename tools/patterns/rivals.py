@@ -254,8 +254,8 @@ MODELS = {
     'majority': _majority,
     'CNN': _by_network,
 }
-# What no other map shares with those that are predicted: the text, the head, or the whole model
-# with all that was fine-tuned from it.
+# The properties that the predicted maps share with no other map. They are the text, the head, or
+# the whole model with all that was fine-tuned from it.
 LEAVE_OUT = ('text', 'head', 'model')
 
 

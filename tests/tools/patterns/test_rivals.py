@@ -76,7 +76,7 @@ def drawn() -> tuple[MapSample, np.ndarray]:
 @pytest.mark.parametrize('longest', [None, 40])
 def test_padding_does_not_change_an_image(longest):
     values = np.random.default_rng(1).dirichlet(np.ones(9), 9).astype(np.float32)
-    # What stands in the padding is no part of the map.
+    # Values in the padding are no part of the map.
     padded = np.full((24, 24), 7, np.float32)
     padded[:9, :9] = values
     nine, four = jnp.asarray(9), jnp.asarray(4)
@@ -155,7 +155,7 @@ def test_a_thinned_map_is_that_of_fewer_tokens(drawn):
 
 @pytest.fixture(scope='module')
 def inputs(drawn):
-    """Of four models with three heads each."""
+    """Return inputs of four models with three heads each."""
     number = np.arange(len(drawn[0]))
     source = np.array([f'model {each % 4}, texts {each % 2}' for each in number])
     maps = dataclasses.replace(drawn[0], source=source, head=number // 4 % 3)
@@ -332,7 +332,7 @@ def test_maps_unlike_all_labelled_ones_are_said_to_be_so():
 
     assert share([rng.uniform(size=each.shape) for each in some.values]) > 0.9
     assert share([np.eye(len(each))[::-1] + 0.01 for each in some.values]) > 0.9
-    # Of a classifier that does not know these maps nor others of their texts.
+    # A classifier that does not know these maps nor others of their texts.
     known = np.flatnonzero(~np.isin(maps.text, some.text))
     other = fit.fit(maps.take(known), labels[known])
     assert fit.unlike(other, some).mean() < 0.2
