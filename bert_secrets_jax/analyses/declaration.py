@@ -1,4 +1,4 @@
-"""What an analysis declares to be a section of reports and a program of its own."""
+"""A section of reports and a program, as an analysis declares it."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -16,13 +16,13 @@ class Declaration:
 
     Attributes:
       analysis: The function; it takes `settings` and `subject`, and returns a `Result`.
-      title: What the section answers, in a line.
+      title: The question of the section, in a line.
       inputs: The names of the inputs that stand first: 'pretrained', 'texts', 'tuned', 'train',
         'ablated', 'measured', 'trees' or 'dev_trees'.
       settings: Arguments by name, and the dotted names of the settings that give their values.
       statistics: The statistics of the model as it is that are measured in the pass which sections
         share, through `TextSettings.tables`.
-      needs: What a run must have: 'words' (a spaCy pipeline), 'trees', 'training' or 'classifier'.
+      needs: The inputs that a run must have: 'words' (a spaCy pipeline), 'trees', 'training' or 'classifier'.
       passes: About how many forward passes over the texts it takes besides the shared one.
       seconds: About how many seconds it takes besides.
       asked: When a report has it: 'always', with 'all' sections, or only by its 'name'.

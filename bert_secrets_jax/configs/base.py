@@ -1,4 +1,4 @@
-"""What can be set, with the defaults that all settings share."""
+"""The defaults of all settings, as a config."""
 
 from typing import Any
 

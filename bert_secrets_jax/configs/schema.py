@@ -44,8 +44,8 @@ class Setting:
     Attributes:
       name: The dotted name.
       default: The default. None is a text that may be left out.
-      allowed: What it may be; None leaves that to the type of the default.
-      help: What it is for; empty where the name says it.
+      allowed: The values that it may have; None leaves that to the type of the default.
+      help: Its purpose; empty where the name says it.
     """
 
     name: str
@@ -59,8 +59,8 @@ class Group:
     """A group of settings.
 
     Attributes:
-      name: What the names of its settings begin with.
-      help: What it is for; empty where the names say it.
+      name: The beginning of the names of its settings.
+      help: Its purpose; empty where the names say it.
     """
 
     name: str

@@ -671,7 +671,7 @@ def _declared(declaration: Declaration) -> Section:
     )
 
 
-# What declarations may need.
+# The needs of declarations, by name.
 _NEEDS = {
     'words': _needs_words,
     'trees': _needs_trees,

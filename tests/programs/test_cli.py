@@ -44,7 +44,7 @@ def test_settings_are_listed_with_what_they_are_for(capsys):
     text = capsys.readouterr().out.strip()
     assert text == settings.settings_text()
     assert set(flatten_dict(base.get_config().to_dict(), sep='.')) == set(SETTINGS)
-    # What a group is for stands above its settings.
+    # The purpose of a group stands above its settings.
     assert text.index('# Places of each kind') < text.index('links.draws=')
     assert '# Evaluates on this many dev examples' in text
 
