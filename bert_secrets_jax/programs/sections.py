@@ -589,28 +589,8 @@ def _telling(study: Study) -> list[Described]:
     return [named(name) for name in STATISTICS]
 
 
-def _relation_wants(study: Study) -> list[Described]:
-    return relation_statistics()
-
-
-def _feature_wants(study: Study) -> list[Described]:
-    return feature_statistics()
-
-
-def _cluster_wants(study: Study) -> list[Described]:
-    return cluster_statistics()
-
-
 def _look_at_wants(study: Study) -> list[Described]:
     return [named(name) for name in LOOKED_AT]
-
-
-def _contributions_wants(study: Study) -> list[Described]:
-    return moved_statistics()
-
-
-def _cls_wants(study: Study) -> list[Described]:
-    return cls_statistics()
 
 
 def _and(passes: float | int, programs: float | int, seconds: float | int, *, of: str):
@@ -709,7 +689,7 @@ SECTIONS: Mapping[str, Section] = {
     'relations': _called(
         'relations',
         bindings.relations,
-        wants=_relation_wants,
+        wants=lambda study: relation_statistics(),
         needs=_needs_words,
         costs=_and(0, 0, 2, of='places'),
     ),
@@ -736,16 +716,16 @@ SECTIONS: Mapping[str, Section] = {
     'features': _called(
         'features',
         bindings.features,
-        wants=_feature_wants,
-        compares=_feature_wants,
+        wants=lambda study: feature_statistics(),
+        compares=lambda study: feature_statistics(),
         needs=_needs_words,
         costs=lambda study: _and(0, 0, 5, of='features')(study) | costs.compared(study),
     ),
     'cls_tokens': _called(
         '[CLS]',
         bindings.cls_tokens,
-        wants=_cls_wants,
-        compares=_cls_wants,
+        wants=lambda study: cls_statistics(),
+        compares=lambda study: cls_statistics(),
         needs=_needs_words,
         costs=lambda study: _and(0, 0, 1, of='[CLS]')(study) | costs.compared(study),
     ),
@@ -755,7 +735,7 @@ SECTIONS: Mapping[str, Section] = {
     'cluster': _called(
         'clusters',
         bindings.cluster,
-        wants=_cluster_wants,
+        wants=lambda study: cluster_statistics(),
         costs=_and(2, 1, 2, of='divergences'),
         asked='all',
     ),
@@ -827,7 +807,7 @@ SECTIONS: Mapping[str, Section] = {
     'contributions': Section(
         _contributions,
         bindings.contributions,
-        _contributions_wants,
+        lambda study: moved_statistics(),
         costs=_and(6, 12, 5, of='moved'),
         asked='all',
     ),
