@@ -22,7 +22,8 @@ class Declaration:
       settings: Arguments by name, and the dotted names of the settings that give their values.
       statistics: The statistics of the model as it is that are measured in the pass which sections
         share, through `TextSettings.tables`.
-      needs: The inputs that a run must have: 'words' (a spaCy pipeline), 'trees', 'training' or 'classifier'.
+      needs: The inputs that a run must have: 'words' (a spaCy pipeline), 'trees', 'training' or
+        'classifier'.
       passes: About how many forward passes over the texts it takes besides the shared one.
       seconds: About how many seconds it takes besides.
       asked: When a report has it: 'always', with 'all' sections, or only by its 'name'.
