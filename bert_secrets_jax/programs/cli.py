@@ -2,6 +2,7 @@
 
 import argparse
 import inspect
+import pathlib
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ from bert_secrets_jax.programs.titles import PRICES, PROGRAMS
 if TYPE_CHECKING:
     from bert_secrets_jax.programs.study import Study
 
+_ANALYSES = pathlib.Path(__file__).parents[1] / 'analyses'
 # Talks to a browser.
 _ALONE = ('serve',)
 CONFIGS = {'base': base, 'paper': paper, 'quickstart': quickstart}
@@ -99,6 +101,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def _declared() -> dict[str, str]:
     """Return the titles of the sections that analyses declare, by their names."""
+    if not any(b'\nSECTION = ' in file.read_bytes() for file in _ANALYSES.glob('*.py')):
+        # Loading the analyses takes seconds.
+        return {}
     from bert_secrets_jax.programs.sections import declarations
 
     return {each.name: each.title for each in declarations()}

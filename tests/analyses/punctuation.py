@@ -20,7 +20,7 @@ NAME = 'strongest link to punctuation'
 def strongest_to_punctuation(attentions, marks):
     """Return the share of tokens that attend most to a full stop or a comma [L, N]."""
     strongest = attentions.argmax(axis=-1)
-    is_mark = marks['period_comma'][strongest] * marks['token']
+    is_mark = marks['period_comma'][strongest] * marks['token'][None, None]
     return is_mark.sum(axis=-1) / marks['token'].sum(), jnp.ones(())
 
 

@@ -1,12 +1,13 @@
 """An analysis is one file and one line: then it is everywhere."""
 
 import dataclasses
+import pathlib
 
 import pandas
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.programs import cli, comparing, report, sections
+from bert_secrets_jax.programs import api, cli, comparing, report, sections
 from tests.analyses import punctuation
 
 
@@ -19,8 +20,9 @@ def added(monkeypatch):
     monkeypatch.setattr(bs.analyses, '__all__', [*bs.analyses.__all__, *names])
     every = dict(sections.SECTIONS)
     every['punctuation'] = sections._declared(punctuation.SECTION)
-    for module in (sections, report, comparing):
+    for module in (sections, report, comparing, api):
         monkeypatch.setattr(module, 'SECTIONS', every)
+    monkeypatch.setattr(cli, '_ANALYSES', pathlib.Path(punctuation.__file__).parent)
     return [each.name for each in sections.declarations()]
 
 
@@ -30,9 +32,9 @@ def test_an_analysis_is_one_file_and_one_line(added, model, texts, tmp_path, cap
         'encoding.max_length': 32, 'linguistics.pipeline': '', 'model.allow_unknown': True
     }  # fmt: skip
     plain = [dataclasses.replace(text, label=None) for text in texts]
-    for run in ('one', 'other'):
+    for run, those in (('other', plain[::2]), ('one', plain)):
         found = bs.report(
-            model, plain, out=tmp_path / run, sections=['punctuation'], settings=settings
+            model, those, out=tmp_path / run, sections=['punctuation'], settings=settings
         )
     frame = found.results['punctuation'].frames()['heads']
     # The files, the page with its lines, and the comparison.

@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 
 from bert_secrets_jax import files, local
-from bert_secrets_jax.patterns import page
 from bert_secrets_jax.patterns.fit import MapSample
+from tools.patterns import page
 from tools.patterns.sample import COLUMNS, read_labels
 
 
