@@ -652,7 +652,6 @@ def pruning(
                 model,
                 examples,
                 others,
-                their_labels,
                 scores,
                 metric,
                 shares=shares,

@@ -60,7 +60,6 @@ def prune_model(
     tuned: Pretrained,
     examples: Sequence[Example],
     measured_on: Sequence[Example],
-    labels: np.ndarray,
     scores: HeadScores,
     metric: str,
     *,
@@ -75,8 +74,7 @@ def prune_model(
     Args:
       tuned: The model, with a classifier or a regression.
       examples: The examples that the model is scored on.
-      measured_on: The examples that the scores of heads were measured on.
-      labels: The labels of the latter.
+      measured_on: The labelled examples that the scores of heads were measured on.
       scores: The scores of the heads.
       metric: The name of the metric.
       shares: The shares of all heads that are removed, as in `steps.removed_heads`. If the first is
@@ -90,6 +88,7 @@ def prune_model(
     # All changes are from the whole model.
     shares = shares if shares[0] == 0 else (0.0, *shares)
     steps = functools.partial(nested_masks, shape=shape, shares=shares)
+    labels = np.array([example.label for example in measured_on])
     masks = {
         method: steps(lambda mask, each=each: each)[None] for method, each in scores.of.items()
     }
