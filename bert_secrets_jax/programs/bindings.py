@@ -180,6 +180,7 @@ def probe(a: Arguments) -> Call:
         'trees',
         'dev_trees',
         computing='max_length',
+        like=bs.train_probes,
         subject=_subject_of_treebank,
         **given,
     )
