@@ -222,7 +222,7 @@ def attention_change(
     *,
     readings: Sequence[str] = ('paper',),
     statistics: Sequence[str | Described] = STATISTICS,
-    settings: TextSettings | None = None,
+    settings: TextSettings = TextSettings(),
     subject: Subject | None = None,
 ) -> AttentionChange:
     """Compare the maps of a model with those of the same model fine-tuned.
@@ -235,8 +235,7 @@ def attention_change(
         wordpieces, with padding compared too, as published), or both.
       statistics: Further statistics of one model, whose changes are measured head by head: names of
         the catalogue, 'package.module:name' for your own, or `Described` objects.
-      settings: The settings for encoding the texts and finding words in them; None takes the
-        defaults.
+      settings: The settings for encoding the texts and finding words in them.
       subject: The names of the model, the texts and the task, for sentences and captions.
 
     Raises:
@@ -244,7 +243,6 @@ def attention_change(
       ValueError: A reading or a statistic is unknown, a statistic compares two models, or there is
         no fine-tuned model.
     """
-    settings = settings or TextSettings()
     described = [named(each) if isinstance(each, str) else each for each in statistics]
     pairwise = [each.name for each in described if each.pairwise]
     if pairwise:

@@ -180,7 +180,7 @@ def cls_tokens(
     texts: Sequence[Text],
     *,
     tuned: Models | None = None,
-    settings: TextSettings | None = None,
+    settings: TextSettings = TextSettings(),
     subject: Subject | None = None,
 ) -> ClsTokens:
     """Measure the attention of [CLS] to each type of token, before and after fine-tuning.
@@ -190,11 +190,9 @@ def cls_tokens(
       texts: The texts that the models read.
       tuned: The same model fine-tuned, or several of them; None measures only the model before
         fine-tuning.
-      settings: The settings for encoding the texts and finding words in them; None takes the
-        defaults.
+      settings: The settings for encoding the texts and finding words in them.
       subject: The names of the model, the texts and the task, for sentences and captions.
     """
-    settings = settings or TextSettings()
     wanted = cls_statistics()
     before = settings.tables(pretrained, texts, wanted)
     runs = settings.changes(pretrained, tuned, texts, wanted)

@@ -218,7 +218,7 @@ def clusters(
     texts: Sequence[Text],
     *,
     seed: int = 0,
-    settings: TextSettings | None = None,
+    settings: TextSettings = TextSettings(),
     subject: Subject | None = None,
 ) -> Clusters:
     """Compare all heads with all heads, and lay them out on a plane.
@@ -227,13 +227,12 @@ def clusters(
       pretrained: The model, with at least three heads.
       texts: The texts that the model reads.
       seed: The seed of the placements on the plane, and of the permutation test.
-      settings: The settings for encoding the texts; None takes the defaults.
+      settings: The settings for encoding the texts.
       subject: The names of the model, the texts and the task, for sentences and captions.
 
     Raises:
       ValueError: The model has fewer than three heads.
     """
-    settings = settings or TextSettings()
     tables = settings.tables(pretrained, texts, cluster_statistics())
     return from_tables(tables, seed=seed, subject=subject or Subject())
 

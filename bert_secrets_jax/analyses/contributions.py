@@ -489,7 +489,7 @@ def contributions(
     texts: Sequence[Text],
     *,
     ablation: Ablation | None = None,
-    settings: TextSettings | None = None,
+    settings: TextSettings = TextSettings(),
     subject: Subject | None = None,
 ) -> Contributions:
     """Measure what heads move beside what they look at, and which of them are inactive.
@@ -503,14 +503,13 @@ def contributions(
       texts: The texts that the model reads.
       ablation: The effect of losing each head, from `ablation` with the set 'heads'. It is of the
         same model or of what that was fine-tuned to. None leaves it out.
-      settings: The settings for encoding the texts; None takes the defaults.
+      settings: The settings for encoding the texts.
       subject: The names of the model and the texts, for sentences and captions.
 
     Raises:
       ValueError: Heads were removed from the model, the ablation is of a model with other layers
         or heads, or `encode` would refuse the texts.
     """
-    settings = settings or TextSettings()
     # First, since it may be refused.
     config = pretrained.config
     lost = lost_in(ablation, (config.num_hidden_layers, config.num_attention_heads))

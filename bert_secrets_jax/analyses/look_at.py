@@ -344,7 +344,7 @@ def look_at(
     tuned: Models | None = None,
     gradients: bool | None = None,
     masking: Masking | None = None,
-    settings: TextSettings | None = None,
+    settings: TextSettings = TextSettings(),
     subject: Subject | None = None,
 ) -> LookAt:
     """Measure what heads look at, as Clark et al. (2019, section 3) do.
@@ -360,14 +360,14 @@ def look_at(
         `analyses.gradients.gradients_of` does. It takes about three times as long as all else. None
         measures it if the model has such a loss on these texts, and otherwise says why not.
       masking: Which wordpieces are hidden for the loss of a masked LM; None takes the defaults.
-      settings: The settings for encoding the texts; None takes the defaults.
+      settings: The settings for encoding the texts.
       subject: The names of the model and the texts, for sentences and captions.
 
     Raises:
       ValueError: Gradients are asked for and the model has no loss to take them of, or a text has
         nothing that can be hidden; or `encode` would refuse the texts.
     """
-    settings, examples = settings or TextSettings(), as_examples(texts)
+    examples = as_examples(texts)
     options = {'masking': masking, 'settings': settings}
     # First, since they may be refused.
     found, why = None, 'They were not asked for.'

@@ -429,7 +429,7 @@ def patterns(
     *,
     tuned: Models | None = None,
     classifier: Classifier | None = None,
-    settings: TextSettings | None = None,
+    settings: TextSettings = TextSettings(),
     subject: Subject | None = None,
 ) -> Patterns:
     """Classify the maps of all heads into the five patterns, before and after fine-tuning.
@@ -440,10 +440,9 @@ def patterns(
       tuned: The same model fine-tuned, or several of them; None measures only the model before
         fine-tuning.
       classifier: The classifier of maps; None takes the one that comes with the package.
-      settings: The settings for encoding the texts; None takes the defaults.
+      settings: The settings for encoding the texts.
       subject: The names of the model, the texts and the task, for sentences and captions.
     """
-    settings = settings or TextSettings()
     classifier = classifier or load_classifier()
     examples = as_examples(texts)
     compared = [*pattern_comparisons(classifier), named(ALL_SPECIAL)]

@@ -141,7 +141,7 @@ def relations(
     relations: Sequence[str] = RELATIONS,
     draws: int = 100,
     seed: int = 0,
-    settings: TextSettings | None = None,
+    settings: TextSettings = TextSettings(),
     subject: Subject | None = None,
 ) -> Relations:
     """Measure attention along relations, and at places where these links could stand as well.
@@ -157,15 +157,13 @@ def relations(
         annotations of your own have (`settings.annotations`).
       draws: The number of places to draw for each link, of each kind.
       seed: The seed of the draws.
-      settings: The settings for encoding the texts and finding words in them; None takes the
-        defaults.
+      settings: The settings for encoding the texts and finding words in them.
       subject: The names of the model, the texts and the task, for sentences and captions.
 
     Raises:
       ValueError: The texts lack a relation, two relations have the same ends, or the number of
         draws is below 1.
     """
-    settings = settings or TextSettings()
     wanted = relation_statistics(relations)
     tables, scores = settings.links(pretrained, texts, relations, wanted, draws=draws, seed=seed)
     tests: dict[str, LinkTest] = link_tests(tables, scores)

@@ -327,7 +327,7 @@ def roles(
     *,
     results: Sequence[Result] = (),
     seed: int = 0,
-    settings: TextSettings | None = None,
+    settings: TextSettings = TextSettings(),
     subject: Subject | None = None,
 ) -> Roles:
     """Find out what role each head has, and whether those with a role are left when heads go.
@@ -340,13 +340,12 @@ def roles(
         stay). If the model has no classifier, the latter two are of its fine-tunings, and sentences
         say so.
       seed: The seed of random permutations.
-      settings: The settings for encoding the texts; None takes the defaults.
+      settings: The settings for encoding the texts.
       subject: The names of the model, the texts and the task, for sentences and captions.
 
     Raises:
       ValueError: A result is of a model with other layers or heads.
     """
-    settings = settings or TextSettings()
     encoded, chance = with_rarest(encoded_of(pretrained, texts, settings, annotated=False))
     tables = in_one_pass(pretrained, encoded, role_statistics(), settings, 'Roles')
     return from_results(

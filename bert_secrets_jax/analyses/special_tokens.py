@@ -190,7 +190,7 @@ def special_tokens(
     texts: Sequence[Text],
     *,
     statistics: Sequence[str | Described] = STATISTICS,
-    settings: TextSettings | None = None,
+    settings: TextSettings = TextSettings(),
     subject: Subject | None = None,
 ) -> SpecialTokens:
     """Measure attention to special tokens and neighbours, its entropy, or any other statistics.
@@ -200,14 +200,12 @@ def special_tokens(
       texts: The texts that the model reads.
       statistics: The statistics to measure: names of the catalogue (`bs.catalogue`),
         'package.module:name' for your own, or `Described` objects.
-      settings: The settings for encoding the texts and finding words in them; None takes the
-        defaults.
+      settings: The settings for encoding the texts and finding words in them.
       subject: The names of the model, the texts and the task, for sentences and captions.
 
     Raises:
       ValueError: A statistic is unknown.
     """
-    settings = settings or TextSettings()
     wanted = [named(each) if isinstance(each, str) else each for each in statistics]
     tables = settings.tables(pretrained, texts, wanted)
     return SpecialTokens(subject or Subject(), describe(wanted), tables)

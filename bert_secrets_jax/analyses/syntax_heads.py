@@ -406,7 +406,7 @@ def syntax_heads(
     random_weights: bool = True,
     draws: int = 100,
     seed: int = 0,
-    settings: TextSettings | None = None,
+    settings: TextSettings = TextSettings(),
     subject: Subject | None = None,
 ) -> SyntaxHeads:
     """Look for heads whose greatest attention follows a relation between words.
@@ -427,14 +427,13 @@ def syntax_heads(
       draws: The number of places to draw for each link, of each kind, to compare attention with (in
         the first 500 texts of `dev`); 0 does without.
       seed: The seed of the draws and of the random weights.
-      settings: The settings for encoding the texts; None takes the defaults. Each pass over the
+      settings: The settings for encoding the texts. Each pass over the
         texts is kept in `settings.folder` until that is deleted.
       subject: The names of the model and the texts, for sentences and captions.
 
     Raises:
       ValueError: There are no links, or no relation has links in both parts.
     """
-    settings = settings or TextSettings()
     pretrained = without_head(pretrained)
     of_train, train_links = _linked(pretrained, train, settings)
     of_dev, dev_links = _linked(pretrained, dev, settings)
