@@ -12,7 +12,7 @@ def main(name: str = 'all-MiniLM-L6-v2', pairs: int = 120, epochs: int = 2) -> N
     found = bs.analyses.ablation(tuned, dev, masks='layers')
     print(found)  # findings, in sentences
     layers = found.frames()['layers']
-    print(layers[['layer', 'metric', 'difference_points', 'p_holm']].to_string(index=False))
+    print(layers[['disabled', 'metric', 'difference', 'p_holm']].to_string(index=False))
 
 
 if __name__ == '__main__':

@@ -22,7 +22,8 @@ class Backward(bs.Result):
         layers = self.table.mean.mean(axis=1)
         said = 'Layer {layer} looks back most: {estimate:.2f} of its attention.'
         found = {'estimate': float(layers.max()), 'numbers': {'layer': int(layers.argmax()) + 1}}
-        return [bs.Finding('most', unit='share', template=said, source='this example', **found)]
+        found |= {'name': 'most', 'unit': 'share', 'source': 'this example'}
+        return [bs.Finding(template=said, **found)]
 
 
 def main(name: str = 'all-MiniLM-L6-v2', texts: int = 40, file: str = 'backward.npz') -> None:

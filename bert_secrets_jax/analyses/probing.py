@@ -6,6 +6,7 @@ import itertools
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from absl import logging
@@ -470,7 +471,7 @@ def probing(
         curves=curves,
         seen=probes.seen,
         unknown=unknown,
-        reading=reading,
+        reading=probes.reading,
     )
 
 

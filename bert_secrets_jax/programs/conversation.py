@@ -68,8 +68,8 @@ def answer(studies: Sequence[Study], chosen: Sequence[str] | None) -> None:
 
     Args:
       studies: One study, or one for each task.
-      chosen: The names of the sections; None takes all for which there are inputs, and prints only
-        the findings about the claims.
+      chosen: The names of the sections, as in `sections.chosen_of`. Of a whole report, only the
+        findings about the claims are printed.
     """
     several = len(studies) > 1
     folder = studies[0].folder.parent if several else studies[0].folder
@@ -84,7 +84,8 @@ def answer(studies: Sequence[Study], chosen: Sequence[str] | None) -> None:
             for finding in warnings.values():
                 print(f'{lead}{finding.sentence}')
             # The page says the rest of a whole report.
-            for result in answers.results_of(['claims'] if chosen is None else chosen).values():
+            whole = chosen is None or list(chosen) == ['all']
+            for result in answers.results_of(['claims'] if whole else chosen).values():
                 for finding in result.findings():
                     if not finding.warning:
                         print(f'{lead}{finding.sentence}')

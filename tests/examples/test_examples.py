@@ -79,7 +79,7 @@ def test_scripts_are_short():
     [
         ('maps', {'figure': '{folder}/map.svg'}, 'attends most to the next token'),
         ('sweep', {}, 'the vectors move by'),
-        ('finetune_and_disable', {'pairs': 12, 'epochs': 1}, 'difference_points'),
+        ('finetune_and_disable', {'pairs': 12, 'epochs': 1}, 'p_holm'),
         ('own_statistic', {'texts': 4}, 'earlier tokens'),
         ('own_analysis', {'texts': 4, 'file': '{folder}/found.npz'}, 'looks back most'),
     ],
