@@ -438,7 +438,8 @@ def _prune(study: Study, results: Sequence[Result]) -> Pruning:
     )
     if not (study.run.read_only or (mask != 0).all() or processes.exists(folder)):
         # The sparsest model of the first seed, with its heads cut out.
-        save_pretrained(remove_heads(study.ablated_model(), mask), folder)
+        with study.run.aside():
+            save_pretrained(remove_heads(study.ablated_model(), mask), folder)
         logging.info('%s: the model with heads cut out, %d left.', folder, found.chosen[0].kept)
     return found
 
