@@ -140,7 +140,7 @@ class Run:
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
-        """Note no files as used meanwhile: a run that finds the results kept would not read them."""
+        """Note no files as used: a run that finds the results kept would not read them."""
         used = set(self.used)
         yield
         self.used = used

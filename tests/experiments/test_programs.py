@@ -399,9 +399,8 @@ def test_a_changed_setting_computes_its_dependents_alone(copied, checkpoint, glu
         before, start = kept(copied), (copied / 'log.txt').stat().st_size
         own = given if program == 'reproduce' else given[:-1]
         # A flag of a tuple that is given twice adds to it.
-        own = [
-            each for each in own if not changed[-1:] or each.partition('=')[0] not in changed[-1]
-        ]
+        again_given = tuple(each.partition('=')[0] + '=' for each in changed)
+        own = [each for each in own if not each.startswith(again_given)]
         run_here(program, *own, *changed)
         # The former results stay, for their settings.
         assert before <= kept(copied)
@@ -501,7 +500,8 @@ def test_a_statistic_of_ones_own(copied, checkpoint, glue_dir, tmp_path, run_her
     run_here('reproduce', *given)
     # It alone is measured, in the model as it is and in the fine-tuned ones.
     assert {name.rpartition('-')[0] for name in kept(copied) - before} - WITH_THE_PAGE == {
-        'mymodule_first_half', 'change_of_mymodule_first_half', 'special_tokens', 'attention_change',
+        'mymodule_first_half', 'change_of_mymodule_first_half',
+        'special_tokens', 'attention_change',
     }  # fmt: skip
     name = 'mymodule:first_half'
     model = bs.from_pretrained(checkpoint)
