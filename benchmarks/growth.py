@@ -93,7 +93,7 @@ def _config(config: bs.BertConfig, heads: int | None) -> bs.BertConfig:
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What is done with a model and batches.
+    """A computation with a model and batches.
 
     Attributes:
       run: Takes both, and returns the function to time.

@@ -1,4 +1,4 @@
-"""What a program of XLA's TPU compiler costs, read from its text.
+"""The cost of a program of XLA's TPU compiler, read from its text.
 
 XLA's own summary (`cost_analysis`) counts the body of a loop once, as if a model had one layer, and
 knows nothing of the passes that a float32 product takes. The text has what is needed: every
@@ -71,10 +71,10 @@ class Instruction:
 
     Attributes:
       name: Its name.
-      opcode: What it does.
+      opcode: The operation that it does.
       shapes: The arrays that it makes.
       operands: The names of the instructions that it reads.
-      literal: What stands in their place: the number of a parameter, or a constant.
+      literal: The text in their place: the number of a parameter, or a constant.
       rest: Everything after the operands.
       is_root: Whether its computation returns it.
     """
@@ -110,11 +110,11 @@ Computation = Mapping[str, Instruction]
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """What one run of a program costs on one chip.
+    """The cost of one run of a program on one chip.
 
     Attributes:
       operations: Multiplications and additions of its matrix products, two for each pair.
-      bytes: What its instructions read from and write to the main memory.
+      bytes: The bytes that its instructions read from and write to the main memory.
       cycles: The cycles that the compiler expects.
       collectives: By kind of transfer between chips, their number and their bytes.
       largest_gather: The bytes of the largest result of an all-gather.

@@ -52,7 +52,7 @@ def model_config(name: str, dtype: str) -> bs.BertConfig:
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
-    """What a program is made for.
+    """The setup that a program is made for.
 
     Attributes:
       config: The model.
@@ -115,7 +115,7 @@ class Setup:
 
     @property
     def scope(self) -> Any:
-        """What a layer may see of the batch."""
+        """The tokens of the batch that a layer may see."""
         _, scopes = jax.eval_shape(
             functools.partial(layers.embed, self.setting), self.params['embeddings'], self.batch
         )

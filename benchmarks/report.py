@@ -47,7 +47,7 @@ CASES: Mapping[str, Sequence[str]] = {
         '--label=label', '--set', 'train.num_seeds=1',
     ),
 }  # fmt: skip
-# What a person waits for: a text of the page that only the finished thing has.
+# Texts of the page that only the finished thing has: the first picture, and the grid.
 PICTURE, GRID = '<figure', 'ablation_heads'
 # The names that JAX gives to the parts of a compilation.
 _COMPILING = '/jax/core/compile/backend_compile_duration'

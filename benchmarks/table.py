@@ -44,7 +44,7 @@ def ratio(result: Mapping[str, Any], way: str, other: str) -> Ratio:
     """Return how many times as long a way takes as another one, in the same rounds.
 
     Args:
-      result: What `timing.measured` returned.
+      result: The result of `timing.measured`.
       way: The name of the way that is above the line.
       other: The name of the one below it.
     """

@@ -20,8 +20,8 @@ class Way:
     Attributes:
       prepare: Loads what is needed, and returns the function to time. That function returns when it
         is done.
-      scale: What its seconds are multiplied by: it may do a part of the work, such as four heads
-        of 72, where every part costs the same.
+      scale: The number that its seconds are multiplied by. A way may do a part of the work, such
+        as four heads of 72, where every part costs the same.
       operations: The multiply-adds of the whole work, None where they are not counted.
       in_pytorch: Whether it needs PyTorch; it is left out where that is not installed.
       peer: Whether the first way is compared with it: it does the same on the same inputs. The
@@ -37,11 +37,11 @@ class Way:
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """What is done, in which ways, and whether they agree.
+    """Work that is done in several ways, and a check that they agree.
 
     Attributes:
-      name: What is done.
-      unit: What is counted, such as 'examples'.
+      name: The name of the work.
+      unit: The name of what is counted, such as 'examples'.
       amount: How many of these the whole work has.
       ways: The ways by name, ours first.
       agree: A function of what each way returned. It raises an AssertionError where they differ,
@@ -70,7 +70,8 @@ def measured(question: Question, *, rounds: int, matrix: int) -> dict[str, Any]:
         do at that moment.
 
     Returns:
-      What goes into the file of results: the facts of the question, and of each way the seconds of
+      The entry for the file of results: the facts of the question, and numbers of each way. These
+      are the seconds of its rounds, scaled to the whole work, and its multiply-adds.
       its rounds, scaled to the whole work, and its multiply-adds.
     """
     runs = {name: way.prepare() for name, way in question.ways.items()}

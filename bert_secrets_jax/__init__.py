@@ -1,5 +1,5 @@
 # ruff: noqa: F401  (editors read the imports under TYPE_CHECKING; nothing runs them)
-"""What the attention heads of BERT do, which of them matter, and whether a published claim holds.
+"""Analyses of BERT's attention heads: what they do, which matter, and if published claims hold.
 
     import bert_secrets_jax as bs
 
@@ -26,6 +26,7 @@ _MEMBERS = {
     'ablation.resumable': ('sweep_examples',),
     'ablation.sweep': ('Swept', 'sweep', 'sweep_batches'),
     'cache': ('enable_cache',),
+    'compute': ('Compute',),
     'contributions.maps': ('attention_maps',),
     'contributions.norms': ('norms_of_heads', 'shares_of_norms'),
     'contributions.decomposition': ('Decomposition', 'decompose'),
@@ -101,6 +102,7 @@ if TYPE_CHECKING:
     from bert_secrets_jax.ablation.sweep import Swept, sweep, sweep_batches
     from bert_secrets_jax.analyses import verdicts as claims
     from bert_secrets_jax.cache import enable_cache
+    from bert_secrets_jax.compute import Compute
     from bert_secrets_jax.contributions.decomposition import Decomposition, decompose
     from bert_secrets_jax.contributions.maps import attention_maps
     from bert_secrets_jax.contributions.norms import norms_of_heads, shares_of_norms

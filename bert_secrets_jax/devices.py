@@ -12,8 +12,8 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-# What shares the examples, and what a second axis shares instead: the masks of a sweep, or the
-# seeds of a fine-tuning.
+# The axis of devices that share the examples, and the names of a second axis. Its devices share the
+# masks of a sweep, or the seeds of a fine-tuning.
 DATA, MASKS, SEEDS = 'data', 'masks', 'seeds'
 _AXIS = re.compile(r'(data|masks|seeds):([1-9][0-9]{0,5})')
 

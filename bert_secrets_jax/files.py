@@ -71,8 +71,8 @@ def open_decompressed(
     """Open a regular file that may be compressed (.gz, .xz).
 
     Yields:
-      What is read without the compression, and the file itself, whose position says how much of it
-      has been read.
+      A file to read without the compression, and the file itself, whose position says how much of
+      it has been read.
 
     Raises:
       FileNotFoundError: There is no such file.

@@ -98,7 +98,7 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 class _Reader(io.RawIOBase):
-    """What a connection sends until a moment.
+    """A stream of what a connection sends until a moment.
 
     The timeout of a socket is for each byte: a client that sends one now and then would keep its
     thread for days.
@@ -165,7 +165,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     # Seconds for a client to send its request, and again to take the answer.
     timeout = 10.0
-    # What the browser may do with the page (Content-Security-Policy).
+    # The actions that the browser may take on the page (Content-Security-Policy).
     policy = "default-src 'none'"
 
     def setup(self):
@@ -215,7 +215,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """Requests are no news."""
 
     def answer(self, status: int, kind: str, body: bytes) -> None:
-        # What was left of the time to read it is not the time to write.
+        # Writing has a time of its own, whatever was left of the time to read.
         self.connection.settimeout(self.timeout)
         self.send_response(status)
         self.send_header('Content-Type', kind)

@@ -1,4 +1,4 @@
-"""What heads are called wherever a person reads of them, and how any text is made readable."""
+"""Names of heads wherever a person reads of them, and how any text is made readable."""
 
 import re
 import string
@@ -91,7 +91,7 @@ def code_point(character: str) -> str:
 
 def _is_hidden(character: str) -> bool:
     code = ord(character)
-    # What Unicode calls noncharacters, some of which XML forbids.
+    # The noncharacters of Unicode, some of which XML forbids.
     if code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF:
         return True
     hidden = unicodedata.category(character) in ('Cc', 'Cf', 'Cs', 'Zl', 'Zp')

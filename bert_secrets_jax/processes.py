@@ -27,13 +27,13 @@ HEARTBEAT_SECONDS = 100
 # A file that one machine has written may take so long to be seen on another.
 _SECONDS_UNTIL_SEEN = 60
 _MESSAGE = 500
-# What ends with an error waits so long for the others, which may have had the same error.
+# A process that ends with an error waits so long for the others, which may have had the same error.
 _SECONDS_OF_GRACE = 5
 _LIBRARIES = ('Gloo', 'NCCL')
 
 
 class FirstFailedError(OSError):
-    """What the first process does alone has failed, and all processes have this error."""
+    """A failure of what the first process does alone, which all processes have as their error."""
 
 
 def is_first() -> bool:

@@ -28,9 +28,9 @@ def progress(
 
     Args:
       items: The work, in pieces; a list or another sequence, unless there is a `share`.
-      what: What is being done; stands in front of the numbers.
+      what: The name of the work, which stands in front of the numbers.
       size: Returns how many units a piece has, such as the number of examples in a batch.
-      unit: What is counted.
+      unit: The name of what is counted.
       compiles: Whether the first piece waits for a compilation, which is then said, because nothing
         moves before the first piece is done.
       share: If nobody knows how many units there are: returns which share of all work is done after

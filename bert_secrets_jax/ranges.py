@@ -1,4 +1,4 @@
-"""What a number may be: ranges that are stated once, checked, and named in errors."""
+"""Ranges of numbers that are stated once, checked, and named in errors."""
 
 import dataclasses
 import numbers

@@ -10,8 +10,9 @@ maps that ship instead; `--port` fixes the address of the page.
 
 from absl import flags
 
-from bert_secrets_jax.programs import launch, patterns
+from bert_secrets_jax.programs import launch
 from bert_secrets_jax.programs.study import Study
+from tools.patterns import programs
 
 _PORT = flags.DEFINE_integer('port', 0, 'Of the page on 127.0.0.1; 0 takes any that is free.')
 _SHIPPED = flags.DEFINE_bool('shipped', False, 'Label the maps that ship, without their labels.')
@@ -19,7 +20,7 @@ _SHIPPED = flags.DEFINE_bool('shipped', False, 'Label the maps that ship, withou
 
 def main(study: Study) -> None:
     """Serve the page until it is stopped."""
-    patterns.annotate(study, shipped=_SHIPPED.value, port=_PORT.value)
+    programs.annotate(study, shipped=_SHIPPED.value, port=_PORT.value)
 
 
 if __name__ == '__main__':

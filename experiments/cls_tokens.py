@@ -1,4 +1,4 @@
-"""What [CLS] attends to in the last layer (the paper, section 4.5, Figure 7).
+"""Attention of [CLS] in the last layer (the paper, section 4.5, Figure 7).
 
     python -m experiments.cls_tokens --config=configs/paper.py:mrpc \\
         --config.data.glue_dir=... --workdir=results/mrpc

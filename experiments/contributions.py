@@ -1,4 +1,4 @@
-"""What do heads move, beside what they look at? (Kobayashi et al. 2020, 2021)
+"""Vectors that heads move, beside their attention (Kobayashi et al. 2020, 2021).
 
     python -m experiments.contributions --config=configs/quickstart.py --workdir=results/quickstart
 

@@ -1,4 +1,4 @@
-"""What do heads look at, how evenly, and how much of it matters? (Clark et al. 2019, section 3)
+"""Attention: where it goes, how evenly, and how much it matters (Clark et al. 2019, section 3).
 
     python -m experiments.look_at --config=configs/quickstart.py --workdir=results/quickstart
 

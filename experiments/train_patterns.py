@@ -7,7 +7,8 @@ that ship, or from yours: `--config.patterns.annotated=` a folder that `experime
 The report shows it with `--config.patterns.classifier=` that file.
 """
 
-from bert_secrets_jax.programs import launch, patterns
+from bert_secrets_jax.programs import launch
+from tools.patterns import programs
 
 if __name__ == '__main__':
-    launch.launch_study(patterns.train)
+    launch.launch_study(programs.train)

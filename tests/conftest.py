@@ -24,7 +24,7 @@ if importlib.metadata.version('jaxlib').startswith('0.10.'):
         'XLA_FLAGS',
         '--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1',
     )
-# What one process has compiled is only read by the others: workers, and programs that tests start.
+# Workers, and programs that tests start, only read what one process has compiled.
 _COMPILED = None
 if 'JAX_COMPILATION_CACHE_DIR' not in os.environ:
     _COMPILED = os.environ['JAX_COMPILATION_CACHE_DIR'] = tempfile.mkdtemp(prefix='compiled-')

@@ -1,4 +1,4 @@
-"""What holds large arrays is shown in a line."""
+"""Objects that hold large arrays are shown in a line."""
 
 import jax
 import numpy as np

@@ -74,7 +74,10 @@ def test_a_sweep_that_is_killed_at_a_write(tmp_path, config, bert, params, token
 
     def call(folder):
         return resumable.sweep_examples(
-            model, texts, masks, max_length=24, tokens_per_batch=64, folder=folder
+            model,
+            texts,
+            masks,
+            compute=bs.Compute(max_length=24, tokens_per_batch=64, folder=folder),
         ).logits
 
     assert len(every_write(tmp_path, call)) >= 3

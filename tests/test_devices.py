@@ -75,7 +75,7 @@ def test_masks_along_a_second_axis(model, baseline):
 
 @pytest.mark.slow
 def test_seeds_along_a_second_axis(model, tmp_path, monkeypatch):
-    """What gradients are added to stays on the devices of its seed."""
+    """The sums of gradients stay on the devices of their seed."""
     update, seen = loop._update, []
 
     def watched(*arguments):
@@ -88,7 +88,7 @@ def test_seeds_along_a_second_axis(model, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, '_update', watched)
     mesh = make_mesh(parse_axes('data:4,seeds:2'), 'seeds')
     found = tuned(model, mesh, tmp_path / 'a')
-    # Of two seeds.
+    # Each shard has one of the two seeds.
     assert len(seen) == 8 and all(rows == {1} for rows in seen)
     assert_same(found, tuned(model, None, tmp_path / 'b'))
 

@@ -1,4 +1,4 @@
-"""What the documents state twice is the same in both places."""
+"""Statements that the documents make twice are the same in both places."""
 
 import ast
 import inspect

@@ -14,6 +14,7 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.data import corpus
 from bert_secrets_jax.measure.tables import write_heads
 from bert_secrets_jax.patterns import classifier
+from tests.conftest import ROOT
 
 
 def modules():
@@ -64,3 +65,17 @@ def test_examples(optimized, tmp_path, monkeypatch):
     *lines, last = example(bs.read_results).strip().splitlines()
     exec('\n'.join(lines), names)
     assert eval(last, names).loc[1].tolist() == [1, 0]
+
+
+def test_nothing_begins_with_what_or_of():
+    """A reader meets a noun or a verb first, in docstrings, their entries and comments."""
+    begins = re.compile(r'^\s*(?:#|"""|[\w, *]+:(?: \[[^\]]*\])?) (?:What|Of)\b', re.MULTILINE)
+    bare = re.compile(r'^\s*"""(?:What|Of)\b', re.MULTILINE)
+    found = [
+        f'{path.relative_to(ROOT)}: {match[0].strip()}'
+        for folder in ('bert_secrets_jax', 'experiments', 'configs', 'tools', 'examples')
+        for path in sorted((ROOT / folder).rglob('*.py'))
+        for pattern in (begins, bare)
+        for match in pattern.finditer(path.read_text('utf-8'))
+    ]
+    assert not found, '\n'.join(found)

@@ -12,6 +12,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax import cache, lazy, plots
+from tests.conftest import ROOT
 
 HEAVY = (
     'jax flax matplotlib spacy tensorflow_datasets sklearn scipy orbax pandas transformers torch '
@@ -154,3 +155,31 @@ def test_short_compilations_are_not_kept(tmp_path):
         'print(jax.config.jax_persistent_cache_min_compile_time_secs)'
     )
     assert float(run(program, str(tmp_path))) == cache._WORTH_KEEPING_SECONDS
+
+
+def test_modules_import_in_one_direction():
+    """No module needs itself by way of others, not even inside a function."""
+    modules = {}
+    for path in sorted((ROOT / 'bert_secrets_jax').rglob('*.py')):
+        name = '.'.join(path.relative_to(ROOT).with_suffix('').parts).removesuffix('.__init__')
+        modules[name] = ast.parse(path.read_text())
+
+    def imported(name):
+        for node in ast.walk(modules[name]):
+            if isinstance(node, ast.If) and ast.unparse(node.test) == 'TYPE_CHECKING':
+                # Nothing runs these.
+                node.body = []
+        for node in ast.walk(modules[name]):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                for alias in node.names:
+                    whole = f'{node.module}.{alias.name}'
+                    yield whole if whole in modules else node.module
+
+    needs = {name: {each for each in imported(name) if each in modules} for name in modules}
+    assert needs['bert_secrets_jax.programs.cli']
+    while needs:
+        # Those that need nothing that is left.
+        free = [name for name, others in needs.items() if not others & needs.keys()]
+        assert free, f'Circles among {", ".join(sorted(needs))}.'
+        for name in free:
+            del needs[name]

@@ -40,7 +40,7 @@ def start(tmp_path):
                 subprocess.Popen(
                     [sys.executable, *command(address, count, number), *own],
                     cwd=ROOT,
-                    # What libraries say of a loss stays in files.
+                    # Messages of libraries about a loss stay in files.
                     env=os.environ
                     | {'JAX_NUM_CPU_DEVICES': str(max(4 // count, 1)), 'TMPDIR': str(tmp_path)},
                     stdout=subprocess.PIPE,
@@ -75,7 +75,7 @@ def worker(checkpoint, folder, *options):
 
 @pytest.fixture(scope='module')
 def expected(checkpoint, tmp_path_factory):
-    """What one process finds on one device."""
+    """Return what one process finds on one device."""
     model = bs.from_pretrained(checkpoint)
     folder = tmp_path_factory.mktemp('alone')
     return {

@@ -1,4 +1,4 @@
-"""What the documents show runs as it stands there, and what they mention exists."""
+"""Code that the documents show runs as it stands there, and what they mention exists."""
 
 import ast
 import inspect
@@ -13,7 +13,7 @@ from flax.traverse_util import flatten_dict
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.configs import base
-from bert_secrets_jax.programs import cli
+from bert_secrets_jax.programs import titles
 from tests.conftest import ROOT
 
 DOCUMENTS = [ROOT / 'README.md', ROOT / 'CONTRIBUTING.md', *sorted((ROOT / 'docs').glob('*.md'))]
@@ -75,14 +75,14 @@ def test_commands_and_settings_exist(path):
     for folder, name in re.findall(r'python -m (experiments|benchmarks)\.([a-z]\w*)', text):
         assert (ROOT / folder / f'{name}.py').exists(), name
     for name in re.findall(r'^(?:    )?(?:PYTHONPATH=\. )?bert-secrets (\w+)', text, re.MULTILINE):
-        assert name in cli.programs(), name
+        assert name in titles.PROGRAMS, name
 
 
 def test_every_program_is_documented():
     text = (ROOT / 'docs' / 'running.md').read_text('utf-8')
     for path in (ROOT / 'experiments').glob('[!_]*.py'):
         assert f'`{path.stem}' in text, path.stem
-    for name in cli.programs():
+    for name in titles.PROGRAMS:
         assert f'`{name}`' in text or f'bert-secrets {name}' in text, name
 
 

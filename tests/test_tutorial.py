@@ -41,7 +41,7 @@ def test_every_task_has_at_most_five_lines(cells):
         text = ''.join(cell['source'])
         if text.startswith('## '):
             lines[text] = []
-        # What a reader has already is no part of a task.
+        # Writing a file that a reader has already is no part of a task.
         elif cell['cell_type'] == 'code' and not text.startswith("with open('mine.csv', 'w'"):
             lines[next(reversed(lines))] += [line for line in text.splitlines() if line.strip()]
     assert len(lines) == TASKS

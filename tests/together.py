@@ -1,4 +1,4 @@
-"""What several processes compute together in the tests; started as a program, it is one of them."""
+"""Work that several processes share in the tests; started as a program, it is one of them."""
 
 import argparse
 import contextlib
@@ -36,7 +36,7 @@ TRAINING = {
     'max_length': 16, 'log_every': 1, 'checkpoint_every': 1,
 }  # fmt: skip
 
-# What steps of Adam have made.
+# Results that steps of Adam have made.
 TRAINED = ('answers', 'losses', 'gates', 'gated', 'rounded', 'constants', 'constants end')
 
 
@@ -56,8 +56,10 @@ def measured(model, mesh) -> dict[str, np.ndarray]:
 def swept(model, mesh, folder, baseline='uniform') -> dict[str, np.ndarray]:
     """Return the logits of a sweep, which goes on in its folder."""
     masks = bs.masks.single_heads(model.config)
-    options = {'tokens_per_batch': 64, 'chunk_tokens': 64, 'mesh': mesh, 'folder': folder}
-    found = sweep_examples(model, TEXTS, masks, max_length=16, baseline=baseline, **options)
+    compute = bs.Compute(
+        max_length=16, tokens_per_batch=64, chunk_tokens=64, mesh=mesh, folder=folder
+    )
+    found = sweep_examples(model, TEXTS, masks, compute=compute, baseline=baseline)
     return {f'logits {baseline}': found.logits}
 
 

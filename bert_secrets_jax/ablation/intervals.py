@@ -26,7 +26,7 @@ from bert_secrets_jax.measure import confusion
 
 # Halvings of an interval: its ends are exact to 2 / 2**32.
 _HALVINGS = 32
-# What keeps a division by 0 from being one.
+# The least divisor, so that nothing is divided by 0.
 _TINY = 1e-300
 # The statistic of a difference that no distribution of the examples could have.
 _IMPOSSIBLE = 1e9
@@ -178,7 +178,8 @@ class _Tangent:
 
     Attributes:
       difference: [M] The difference found.
-      influences: [M, K] What one example of each kind adds to it, times the number of examples.
+      influences: [M, K] The amount that one example of each kind adds to it, times the number of
+        examples.
       least, greatest: [M] The ends of the range of influences, over all C^3 kinds.
       least_changed, greatest_changed: [M] The same over kinds with two different answers.
     """

@@ -79,9 +79,9 @@ def run_layer(setting: Setting, params, hidden, scope, head_mask, replacement=No
       setting: The model and the baseline.
       params: The parameters of this layer.
       hidden: [Z, T, D] The hidden states that enter the layer.
-      scope: What the layer may see, of each of the B examples.
+      scope: The tokens that the layer may see, of each of the B examples.
       head_mask: [Z, N] The mask of the layer's heads in each row; None keeps all heads.
-      replacement: What replaces the contexts of disabled heads.
+      replacement: The replacements for the contexts of disabled heads.
     """
     scope = _scope_per_row(scope, len(hidden))
     context, value = _contexts(setting, params, hidden, scope)
@@ -99,8 +99,8 @@ def open_layer(setting: Setting, params, hidden, scope, replacement=None):
       setting: The model and the baseline.
       params: The parameters of this layer.
       hidden: [B, T, D] The hidden states that enter the layer.
-      scope: What the layer may see, of each of the B examples.
-      replacement: What replaces the contexts of disabled heads.
+      scope: The tokens that the layer may see, of each of the B examples.
+      replacement: The replacements for the contexts of disabled heads.
 
     Returns:
       The residual stream [B, T, D] after the intact attention, and the change of it [N, B, T, D]
@@ -163,7 +163,7 @@ def open_intact(setting: Setting, params, hidden, scope):
       setting: The model.
       params: The parameters of this layer.
       hidden: [B, T, D] The hidden states that enter the layer.
-      scope: What the layer may see, of each of the B examples.
+      scope: The tokens that the layer may see, of each of the B examples.
     """
     return _contexts(setting, params, hidden, scope)[0]
 
@@ -212,9 +212,9 @@ def last_layer(setting: Setting, params, classifier, hidden, scope, head_masks, 
       params: The parameters of the last layer.
       classifier: The parameters of what follows it.
       hidden: [Z, T, D] The hidden states that enter the last layer.
-      scope: What the layer may see, of each of the B examples.
+      scope: The tokens that the layer may see, of each of the B examples.
       head_masks: [Z, M, N] The masks of the last layer's heads.
-      replacement: What replaces the contexts of disabled heads.
+      replacement: The replacements for the contexts of disabled heads.
     """
     config = setting.config
     einsum = functools.partial(jnp.einsum, precision=matmul_precision(config))

@@ -1,21 +1,20 @@
-"""What masks do to the loss of a masked LM, which needs no labels and no fine-tuning.
+"""Effects of masks on the loss of a masked LM, which needs no labels and no fine-tuning.
 
 Axes: M masks, L layers, N heads, E texts, R rows of all batches.
 """
 
 import dataclasses
-import pathlib
 from collections.abc import Sequence
 
 import numpy as np
 import scipy.stats
-from jax.sharding import Mesh
 from jaxtyping import Float, Int, Shaped
 
 from bert_secrets_jax.ablation.resumable import sweep_all, tokens_of_batch
 from bert_secrets_jax.ablation.significance import LEVEL, POWER, benjamini_hochberg
 from bert_secrets_jax.ablation.sweep import Descent
 from bert_secrets_jax.brief import brief
+from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.masking import MaskedTexts, Masking, mask_words
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.model.config import MASKED_LM
@@ -62,11 +61,7 @@ def masked_lm_losses(
     baseline: str = 'uniform',
     replacement: Float[np.ndarray, 'L N H'] | None = None,
     donor_seed: int = 0,
-    max_length: int = 128,
-    tokens_per_batch: int = 2048,
-    chunk_tokens: int | None = None,
-    mesh: Mesh | None = None,
-    folder: str | pathlib.Path | None = None,
+    compute: Compute = Compute(),
 ) -> MaskedLosses:
     """Compute the loss of every text under every mask of heads, and show the progress.
 
@@ -78,9 +73,9 @@ def masked_lm_losses(
       texts: Strings, pairs of strings or `Example`s, all of one kind.
       masks: [M, L, N] The masks of heads, as in `sweep`.
       masking: Which wordpieces are hidden; None takes the defaults of `Masking`.
-      baseline, replacement, donor_seed, chunk_tokens, mesh: As in `sweep`. 'mean' and 'resample'
-        take the outputs of heads on texts with hidden wordpieces, too.
-      max_length, tokens_per_batch, folder: As in `sweep_examples`.
+      baseline, replacement, donor_seed: As in `sweep`. 'mean' and 'resample' take the outputs of
+        heads on texts with hidden wordpieces, too.
+      compute: How it is computed, as in `sweep_examples`.
 
     Raises:
       TypeError: The model is not a `Pretrained`, or the texts are something else.
@@ -100,19 +95,21 @@ def masked_lm_losses(
         masks,
         baseline=baseline,
         replacement=replacement,
-        chunk_tokens=chunk_tokens,
-        mesh=mesh,
+        chunk_tokens=compute.chunk_tokens,
+        mesh=compute.mesh,
     )
     masked = mask_words(
         pretrained.tokenizer,
         texts,
         masking=masking,
-        max_length=max_length,
-        tokens_per_batch=tokens_of_batch(descent, tokens_per_batch),
+        max_length=compute.max_length,
+        tokens_per_batch=tokens_of_batch(descent, compute.tokens_per_batch),
         batch_multiple=descent.devices,
     )
-    descent = descent.replacing(pretrained, masked.batches, donor_seed=donor_seed, mesh=mesh)
-    likely = sweep_all(pretrained, masked.batches, descent, folder=folder)[..., 0]
+    descent = descent.replacing(
+        pretrained, masked.batches, donor_seed=donor_seed, mesh=compute.mesh
+    )
+    likely = sweep_all(pretrained, masked.batches, descent, folder=compute.folder)[..., 0]
     return MaskedLosses(np.asarray(masks, np.float32), *losses_of_texts(likely, masked))
 
 
@@ -148,7 +145,7 @@ def check_masked_lm(*models: Pretrained) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class LossEffects:
-    """What each mask does to the loss of a masked LM, in nats per hidden wordpiece.
+    """The effects of each mask on the loss of a masked LM, in nats per hidden wordpiece.
 
     Attributes:
       intact: The loss with all heads.
@@ -207,8 +204,8 @@ def _largest_t(
         # Rounding may leave a little less, or more, than nothing.
         error = np.sqrt(np.maximum(square, _ROUNDING * squares) / (count - 1) / count)
         t = np.abs(mean) * (weight / count)[:, None] / np.where(error > 0, error, np.inf)
-        # Of one and the same text again and again, which happens where there are few, nothing is
-        # known: such a resample speaks against any finding.
+        # With few texts, a resample may be one text many times. It tells nothing, so it counts
+        # against any finding.
         largest.append(np.where(drawn.max(axis=1) == count, np.inf, t.max(axis=1)))
     return np.concatenate(largest)
 
@@ -249,7 +246,7 @@ def assess_losses(
     linear = changes - difference[:, None] * share
     error = linear.std(axis=1, ddof=1) / np.sqrt(count)
     reach = scipy.stats.t.ppf(1 - LEVEL / 2, count - 1) * error
-    # What is the same everywhere, up to rounding, has no error, and is not tested.
+    # A change that is the same everywhere, up to rounding, has no error and is not tested.
     told = error > _ROUNDING * np.abs(changes).max(axis=1)
     t = np.abs(difference) / np.where(told, error, np.inf)
     p_values = 2 * scipy.stats.t.sf(t, count - 1)

@@ -73,7 +73,7 @@ def smallest_effects(counted: Counted, *, level: float, power: float) -> tuple[P
     wrong = ~np.eye(counted.classes, dtype=bool)
     lost = np.einsum('MCC->MC', influence)[..., None] - influence
     turned = np.where(wrong & (lost > 0), right[..., None], 0) / max(counted.classes - 1, 1)
-    # What changes to and fro: pairs of kinds that differ in who gives which answer.
+    # Changes to and fro: pairs of kinds that differ only in which model gives which answer.
     labels, intact, masked = counted.kinds.T
     code = np.ravel_multi_index((labels, intact, masked), (counted.classes,) * 3)
     swapped = np.ravel_multi_index((labels, masked, intact), (counted.classes,) * 3)

@@ -75,7 +75,7 @@ def sweep_in_two_precisions(
         are no more.
       safety: How many times the greatest error that was seen a difference must have to be certain.
       seed: The seed of the draw.
-      baseline: What a disabled head does: 'uniform', 'zero', or 'mean' with a `replacement`.
+      baseline: The behaviour of a disabled head: 'uniform', 'zero', or 'mean' with a `replacement`.
         Donors ('resample') are drawn from the examples of one sweep.
       **sweeping: The other arguments of `sweep_examples`. The two precisions share the folder: each
         finds its own unfinished work there.

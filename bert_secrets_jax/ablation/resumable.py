@@ -9,12 +9,12 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 from absl import logging
-from jax.sharding import Mesh
 from jaxtyping import Float, Shaped
 
 from bert_secrets_jax import processes
 from bert_secrets_jax.ablation.donors import Donors
 from bert_secrets_jax.ablation.sweep import Descent, Swept, of_one_length
+from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import Batch, encode, in_order
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.files import read_arrays, write_arrays
@@ -37,11 +37,7 @@ def sweep_examples(
     baseline: str = 'uniform',
     replacement: Float[np.ndarray, 'L N H'] | None = None,
     donor_seed: int = 0,
-    max_length: int = 128,
-    tokens_per_batch: int = 2048,
-    chunk_tokens: int | None = None,
-    mesh: Mesh | None = None,
-    folder: str | pathlib.Path | None = None,
+    compute: Compute = Compute(),
 ) -> Swept:
     """Compute the logits of every example under every mask, and show the progress.
 
@@ -54,14 +50,10 @@ def sweep_examples(
       pretrained: A model with a classification or regression head.
       examples: Strings, pairs of strings or `Example`s, all of one kind.
       masks: [M, L, N] The masks, as in `sweep`. The intact model is not added.
-      baseline, replacement, donor_seed: What a disabled head does, as in `sweep`. The mean and the
-        donors are those of all examples.
-      max_length: The greatest number of tokens; longer inputs are cut.
-      tokens_per_batch: The greatest number of rows times padded length. Where there are many masks,
-        the batches are smaller, so that progress shows.
-      chunk_tokens: The number of tokens that one call computes, as in `sweep`.
-      mesh: The devices that share the examples of each batch, as in `sweep`.
-      folder: The folder of unfinished work; None keeps it in memory alone.
+      baseline, replacement, donor_seed: The behaviour of a disabled head, as in `sweep`. The mean
+        and the donors are those of all examples.
+      compute: How it is computed. Where there are many masks, batches have fewer tokens, so that
+        progress shows.
 
     Raises:
       TypeError: The model is not a `Pretrained`, or the examples are not texts.
@@ -72,19 +64,19 @@ def sweep_examples(
         masks,
         baseline=baseline,
         replacement=replacement,
-        chunk_tokens=chunk_tokens,
-        mesh=mesh,
+        chunk_tokens=compute.chunk_tokens,
+        mesh=compute.mesh,
     )
     batches = encode(
         pretrained.tokenizer,
         examples,
-        max_length=max_length,
-        tokens_per_batch=tokens_of_batch(descent, tokens_per_batch),
+        max_length=compute.max_length,
+        tokens_per_batch=tokens_of_batch(descent, compute.tokens_per_batch),
         batch_multiple=descent.devices,
         passes=descent.passes,
     )
-    descent = descent.replacing(pretrained, batches, donor_seed=donor_seed, mesh=mesh)
-    logits = sweep_all(pretrained, batches, descent, folder=folder)
+    descent = descent.replacing(pretrained, batches, donor_seed=donor_seed, mesh=compute.mesh)
+    logits = sweep_all(pretrained, batches, descent, folder=compute.folder)
     return Swept(masks=np.asarray(masks, np.float32), logits=logits)
 
 
@@ -116,7 +108,7 @@ def sweep_all(
       batches: The batches.
       descent: The computation, which lacks no replacement.
       folder: As in `sweep_examples`.
-      what, unit: What the progress is of, and what it counts; None names the masks.
+      what, unit: The name and the unit of the progress; None names the masks.
     """
     files = [None] * len(batches)
     if folder is not None:

@@ -1,4 +1,4 @@
-"""What the best of many masks gains, without the luck of having been chosen.
+"""The gain of the best of many masks, without the luck of having been chosen.
 
 Axes: M masks, E examples, R resamples.
 """
@@ -55,7 +55,7 @@ class SelectedGain:
 
 @dataclasses.dataclass(frozen=True)
 class Answers:
-    """What all models answer to one set of examples.
+    """The answers of all models to one set of examples.
 
     Attributes:
       predictions: [M, E] The predictions under each mask.

@@ -111,10 +111,10 @@ def sweep(
       batches: The batches of one call of `encode`; for a masked LM, those of `mask_words`.
       masks: [M, L, N] The masks, from `ablation/masks.py` or your own: 1 keeps a head, 0 replaces
         what it does by the baseline, and a fraction mixes the two.
-      baseline: What a disabled head does: 'uniform' gives every token 1/length (the paper, section
-        4.6), 'zero' removes the head (Michel et al. 2019), 'mean' replaces its output by its mean
-        output over a corpus (Wang et al. 2022), and 'resample' by its output on another example
-        (Chan et al. 2022).
+      baseline: The behaviour of a disabled head. 'uniform' gives every token 1/length (the paper,
+        section 4.6), and 'zero' removes the head (Michel et al. 2019). 'mean' replaces its output
+        by its mean output over a corpus (Wang et al. 2022). 'resample' replaces it by its output on
+        another example (Chan et al. 2022).
       replacement: [L, N, H] For 'mean', the mean outputs of the heads over a corpus of your own,
         from `mean_contexts`; None takes the mean over these batches.
       donor_seed: The seed of the draw of that other example for 'resample': see
@@ -233,14 +233,14 @@ def one_behind(results: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, np.nda
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """What all steps through the layers read of a piece of a batch, on the devices.
+    """A piece of a batch, as all steps through the layers read it on the devices.
 
     Attributes:
       batch: The examples.
-      scopes: What each layer may see.
-      replacements: What replaces the contexts of disabled heads in each layer, as in `layers`; None
-        where the baseline needs none, or no mask changes a layer. Of 'resample' they take as much
-        memory as the hidden states of these layers.
+      scopes: The tokens that each layer may see.
+      replacements: The replacements for the contexts of disabled heads in each layer, as in
+        `layers`. None where the baseline needs none, or no mask changes a layer. Those of
+        'resample' take as much memory as the hidden states of these layers.
     """
 
     batch: Batch

@@ -1,3 +1,4 @@
+# ruff: noqa: F401  (every import is a public name)
 """The questions of the paper, one function each, from models and texts to a `Result`.
 
     ablated = bs.analyses.ablation(tuned, dev)
@@ -5,7 +6,8 @@
     ablated.figures()['heads']    # the figure, drawn
     print(ablated)                # the findings, in sentences
 
-No analysis needs command-line flags or a folder. Each is in a module of its own.
+No analysis needs command-line flags or a folder. Each is in a module of its own. To add one, import
+its function and its result here; a module with a `SECTION` (`declaration.py`) is in reports, too.
 """
 
 # Each import makes the name of a module, which is loaded by then, mean its function.
@@ -40,63 +42,4 @@ from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads, syntax_heads
 from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.runs.result import Subject
 
-__all__ = [
-    'Ablation',
-    'AblationOverSeeds',
-    'AttentionChange',
-    'Attribution',
-    'Claims',
-    'ClsTokens',
-    'Clusters',
-    'Comparison',
-    'Contributions',
-    'ExampleMaps',
-    'Features',
-    'Finetuning',
-    'Frames',
-    'Gates',
-    'Importance',
-    'Interactions',
-    'LookAt',
-    'MaskedLMAblation',
-    'Outliers',
-    'Patterns',
-    'Probing',
-    'Pruning',
-    'Relations',
-    'Replacements',
-    'Roles',
-    'SpecialTokens',
-    'Subject',
-    'Subnetworks',
-    'SyntaxHeads',
-    'TextSettings',
-    'ablation',
-    'ablation_over_seeds',
-    'attention_change',
-    'attribution',
-    'claims',
-    'cls_tokens',
-    'clusters',
-    'comparison',
-    'contributions',
-    'example_maps',
-    'features',
-    'finetuning',
-    'frames',
-    'gates',
-    'importance',
-    'interactions',
-    'look_at',
-    'masked_lm_ablation',
-    'outliers',
-    'patterns',
-    'probing',
-    'pruning',
-    'relations',
-    'replacements',
-    'roles',
-    'special_tokens',
-    'subnetworks',
-    'syntax_heads',
-]
+__all__ = [name for name in dir() if not name.startswith('_') and callable(globals()[name])]

@@ -8,12 +8,10 @@ Shapes: M masks, L layers, N heads, E examples.
 import dataclasses
 import functools
 import math
-import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from jax.sharding import Mesh
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.ablation import masks as mask_sets
@@ -38,6 +36,7 @@ from bert_secrets_jax.analyses.models import labels_of, metrics_for, one_model
 from bert_secrets_jax.analyses.tables import column_of
 from bert_secrets_jax.analyses.verdicts import unseen_change
 from bert_secrets_jax.analyses.verdicts.disabling import on_average, to_lose
+from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.data.tasks import Example, Text
 from bert_secrets_jax.finetune.metrics import METRICS, TITLES, check_metrics, p_matthews, tested
@@ -56,7 +55,7 @@ SETS = {
     'layers': mask_sets.single_layers,
     'one_head_left': mask_sets.one_head_left,
 }
-# What a disabled head does, by the baseline.
+# Descriptions of a disabled head's behaviour, by the baseline.
 _INSTEAD = {
     'uniform': 'attends to all tokens alike (one divided by the length) instead of as it learned',
     'zero': 'attends to nothing instead of as it learned',
@@ -157,7 +156,7 @@ class Ablation(Result):
 
     Attributes:
       subject: The names of the model, the texts and the task.
-      baseline: What a disabled head does: 'uniform', 'zero', 'mean' or 'resample'.
+      baseline: The behaviour of a disabled head: 'uniform', 'zero', 'mean' or 'resample'.
       sets: The effects of each set of masks, by the name of the set.
       own_corpus: Whether the mean outputs of 'mean' are those over texts of your own.
     """
@@ -399,11 +398,7 @@ def ablation(
     metrics: Sequence[str] | None = None,
     choose_on: Sequence[Example] | None = None,
     seed: int = 0,
-    max_length: int = 128,
-    tokens_per_batch: int = 2048,
-    chunk_tokens: int | None = None,
-    mesh: Mesh | None = None,
-    folder: pathlib.Path | None = None,
+    compute: Compute = Compute(),
     subject: Subject | None = None,
 ) -> Ablation:
     """Disable heads, and tell real changes of the score from chance (section 4.6).
@@ -415,9 +410,9 @@ def ablation(
         8), 'layers' one layer at a time (Figure 9), and 'one_head_left' all heads of a layer but
         one (Michel et al. 2019). Masks of your own [M, L, N] (see `bs.masks`) come in a dictionary,
         by the name of their set.
-      baseline: What a disabled head does: 'uniform' gives every token 1/length, as in the paper,
-        'zero' removes the head, 'mean' replaces its output by its mean output over a corpus, and
-        'resample' by its output on another of the examples (see `bs.sweep`).
+      baseline: The behaviour of a disabled head. 'uniform' gives every token 1/length, as in the
+        paper, and 'zero' removes the head. 'mean' replaces its output by its mean output over a
+        corpus, and 'resample' by its output on another of the examples (see `bs.sweep`).
       corpus: For 'mean', texts of your own, without labels, of the same kind as the examples; None
         takes the mean over the examples.
       metrics: The names of the metrics, the most important first. By default they are those of the
@@ -430,14 +425,7 @@ def ablation(
         set of a single mask.
       seed: The seed of the bootstrap, the randomization test and the random parts of the examples,
         and, for 'resample', of the draw of those other examples.
-      max_length: The greatest number of tokens. Longer inputs are cut.
-      tokens_per_batch: The greatest number of rows times padded length of a batch.
-      chunk_tokens: The number of tokens, of all examples and masks together, that one call
-        computes; None takes one that suits the device.
-      mesh: The devices along an axis `data`, over which the examples of each batch are split; None
-        uses a single device.
-      folder: The folder for unfinished work, from which the same call goes on after an
-        interruption; None keeps it in memory only.
+      compute: How it is computed.
       subject: The names of the model, the texts and the task, for sentences and captions.
 
     Raises:
@@ -464,16 +452,11 @@ def ablation(
         raise ValueError('choose_on chooses the best of several masks, and no set has several.')
     means = None
     if baseline == 'mean':
-        batches = encode(
-            model.tokenizer,
-            examples if corpus is None else corpus,
-            max_length=max_length,
-            tokens_per_batch=tokens_per_batch,
-            batch_multiple=1 if mesh is None else mesh.shape['data'],
-        )
-        means = mean_contexts(model, batches, mesh=mesh)
+        corpus_texts = examples if corpus is None else corpus
+        batches = encode(model.tokenizer, corpus_texts, **compute.encoding)
+        means = mean_contexts(model, batches, mesh=compute.mesh)
 
-    def swept(texts: Sequence[Example], masks: np.ndarray, part: str) -> Swept:
+    def swept(texts: Sequence[Example], masks: np.ndarray) -> Swept:
         return sweep_examples(
             model,
             texts,
@@ -481,18 +464,14 @@ def ablation(
             baseline=baseline,
             replacement=means,
             donor_seed=seed,
-            max_length=max_length,
-            tokens_per_batch=tokens_per_batch,
-            chunk_tokens=chunk_tokens,
-            mesh=mesh,
-            folder=None if folder is None else pathlib.Path(folder) / part,
+            compute=compute,
         )
 
     sets = {}
     for name, chosen in chosen_masks.items():
-        here, elsewhere = swept(examples, chosen, name), None
+        here, elsewhere = swept(examples, chosen), None
         if choose_on is not None and is_chosen_from(name, chosen):
-            there = swept(choose_on, chosen, f'{name} to choose from')
+            there = swept(choose_on, chosen)
             elsewhere = answers(there, labels_elsewhere)
         sets[name] = assess(here, labels, metrics, seed=seed, elsewhere=elsewhere)
     return Ablation(subject, baseline, sets, own_corpus=corpus is not None)
@@ -599,7 +578,7 @@ def what_is_tested(
     Args:
       metrics: The names of the metrics, the most important first.
       classes: The number of classes; 1 means regression.
-      predictions: What the model predicts of each example [E].
+      predictions: The prediction of the model for each example [E].
       labels: The label of each example [E].
 
     Returns:
@@ -764,7 +743,7 @@ def _reach(found: Assessment) -> tuple[str, dict[str, float]]:
         return ' With so few examples, no change of any size could have been significant.', {}
     words = ' No change below {critical:.1f} points could have been significant'
     numbers = {'critical': 100 * float(np.nanmin(found.critical))}
-    # What the test cannot find at all is larger than any effect.
+    # Where the test can find no effect at all, the detectable one is infinite.
     detectable = 100 * float(np.median(np.nan_to_num(found.detectable, nan=np.inf)))
     if not np.isfinite(detectable):
         return f'{words}.', numbers

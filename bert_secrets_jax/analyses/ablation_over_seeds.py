@@ -8,13 +8,11 @@ Shapes: S seeds, M masks, L layers, N heads, E examples.
 
 import dataclasses
 import functools
-import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
 from absl import logging
-from jax.sharding import Mesh
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation import masks as mask_sets
@@ -44,6 +42,7 @@ from bert_secrets_jax.analyses.populations import (
 from bert_secrets_jax.analyses.tables import column_of
 from bert_secrets_jax.analyses.verdicts.disabling import on_average, to_lose
 from bert_secrets_jax.analyses.verdicts.verdict import Contrasts
+from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.metrics import TITLES, check_metrics
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
@@ -124,7 +123,7 @@ class AblationOverSeeds(Result):
 
     Attributes:
       subject: The names of the model, the texts and the task.
-      baseline: What a disabled head does, as in `ablation`.
+      baseline: The behaviour of a disabled head, as in `ablation`.
       seeds: The seed of each fine-tuned model.
       sets: The effects of each set of masks, by the name of the set.
     """
@@ -451,11 +450,7 @@ def ablation_over_seeds(
     baseline: str = 'uniform',
     metrics: Sequence[str] | None = None,
     seed: int = 0,
-    max_length: int = 128,
-    tokens_per_batch: int = 2048,
-    chunk_tokens: int | None = None,
-    mesh: Mesh | None = None,
-    folder: pathlib.Path | None = None,
+    compute: Compute = Compute(),
     subject: Subject | None = None,
 ) -> AblationOverSeeds:
     """Disable heads in every fine-tuned model, and tell what holds for any fine-tuning alike.
@@ -466,15 +461,13 @@ def ablation_over_seeds(
         p-values are those of `ablation`.
       examples: The labelled texts.
       masks: The names of sets of masks, or masks of your own, as in `ablation`.
-      baseline: What a disabled head does, as in `ablation`; for 'mean', the mean is that over the
-        examples.
+      baseline: The behaviour of a disabled head, as in `ablation`; for 'mean', the mean is that
+        over the examples.
       metrics: The names of the metrics, the most important first: any but 'spearman'. None takes
         those of `ablation`.
       seed: The seed of the bootstrap and the randomization test of each model by itself and, for
         'resample', of the draw of other examples.
-      max_length, tokens_per_batch, chunk_tokens, mesh: As in `ablation`.
-      folder: The folder for unfinished work, from which the same call goes on after an
-        interruption; None keeps it in memory only.
+      compute: How it is computed.
       subject: The names of the model, the texts and the task, for sentences and captions.
 
     Raises:
@@ -501,11 +494,7 @@ def ablation_over_seeds(
                     mask_sets.with_intact(chosen),
                     baseline=baseline,
                     donor_seed=seed,
-                    max_length=max_length,
-                    tokens_per_batch=tokens_per_batch,
-                    chunk_tokens=chunk_tokens,
-                    mesh=mesh,
-                    folder=None if folder is None else pathlib.Path(folder) / name,
+                    compute=compute,
                 )
             )
         sets[name] = assess_over_seeds(swept, labels, metrics, seed=seed)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bert_secrets_jax import paper, plots
-from bert_secrets_jax.analyses.models import Models, all_models, seeds_of
+from bert_secrets_jax.analyses.models import Models
 from bert_secrets_jax.analyses.populations import population
 from bert_secrets_jax.analyses.special_tokens import STATISTICS
 from bert_secrets_jax.analyses.tables import (
@@ -20,12 +20,11 @@ from bert_secrets_jax.analyses.tables import (
     seeds_frame,
     top_head,
 )
-from bert_secrets_jax.analyses.texts import TextSettings, batches_of
+from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.tasks import Text
-from bert_secrets_jax.measure.catalogue import Described, change, measure_change, named
+from bert_secrets_jax.measure.catalogue import Described, change, named
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.progress import progress
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.3, Figure 5'
@@ -223,7 +222,7 @@ def attention_change(
     *,
     readings: Sequence[str] = ('paper',),
     statistics: Sequence[str | Described] = STATISTICS,
-    settings: TextSettings | None = None,
+    settings: TextSettings = TextSettings(),
     subject: Subject | None = None,
 ) -> AttentionChange:
     """Compare the maps of a model with those of the same model fine-tuned.
@@ -236,8 +235,7 @@ def attention_change(
         wordpieces, with padding compared too, as published), or both.
       statistics: Further statistics of one model, whose changes are measured head by head: names of
         the catalogue, 'package.module:name' for your own, or `Described` objects.
-      settings: The settings for encoding the texts and finding words in them; None takes the
-        defaults.
+      settings: The settings for encoding the texts and finding words in them.
       subject: The names of the model, the texts and the task, for sentences and captions.
 
     Raises:
@@ -245,7 +243,6 @@ def attention_change(
       ValueError: A reading or a statistic is unknown, a statistic compares two models, or there is
         no fine-tuned model.
     """
-    settings = settings or TextSettings()
     described = [named(each) if isinstance(each, str) else each for each in statistics]
     pairwise = [each.name for each in described if each.pairwise]
     if pairwise:
@@ -257,22 +254,9 @@ def attention_change(
     for reading in readings:
         compared = change_statistics(reading)
         encoding = for_reading(reading, settings)
-        batches = batches_of(pretrained, texts, encoding, annotated=False)
-        found[reading] = _measured(pretrained, tuned, batches, compared, settings)
-    batches = batches_of(
-        pretrained, texts, settings, annotated=any(each.annotated for each in described)
-    )
-    runs = _measured(pretrained, tuned, batches, described, settings) if described else {}
+        found[reading] = encoding.changes(pretrained, tuned, texts, compared)
+    runs = settings.changes(pretrained, tuned, texts, described) if described else {}
     return AttentionChange(subject or Subject(), found, describe(described), runs)
-
-
-def _measured(pretrained, tuned, batches, described, settings) -> dict[str, Tables]:
-    """Measure each fine-tuned model beside the model as it is; by seed."""
-    found = {}
-    for seed, model in zip(seeds_of(tuned), all_models(tuned), strict=True):
-        shown = progress(batches, f'Change (seed {seed})', size=lambda batch: batch.size)
-        found[str(seed)] = measure_change(pretrained, model, shown, described, mesh=settings.mesh)
-    return found
 
 
 def _table(reading: str, run: Tables):

@@ -8,13 +8,11 @@ Shapes: E texts, M methods, P shares of tokens.
 import dataclasses
 import functools
 import math
-import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
 import scipy.special
-from jax.sharding import Mesh
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.masked_lm import FEW
@@ -22,6 +20,7 @@ from bert_secrets_jax.ablation.significance import LEVEL
 from bert_secrets_jax.analyses.ablation import assessed_metrics, what_is_tested
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.models import Models, labels_of, one_model
+from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.contributions.decomposition import check_classifies
 from bert_secrets_jax.contributions.faithfulness import (
     FEWEST_TOKENS,
@@ -57,7 +56,7 @@ EFFECT = 'effect of deleting it'
 _SCORED = 1
 # Probabilities that differ by less are the same.
 _FLAT = 1e-6
-# Of shorter texts (their median), shares of tokens are one or two tokens.
+# In shorter texts (by their median), shares of tokens are one or two tokens.
 SHORT = 6
 _UNITS = {
     'rank correlation': "Spearman's rank correlation",
@@ -92,10 +91,10 @@ class Attribution(Result):
 
     Attributes:
       subject: The names of the model and the texts.
-      test: What the test of all methods found, text by text.
+      test: The findings of the test of all methods, text by text.
       classes: The number of classes; 1 for a regression.
-      learnt: What is tested to tell whether the model has learnt anything: the metric, its value,
-        the share of the larger class, and the p-value; None if not all texts have labels.
+      learnt: The test of whether the model has learnt anything: the metric, its value, the share of
+        the larger class, and the p-value. None if not all texts have labels.
       token_scores: The scores of the tokens of the first texts.
       seed: The seed of the bootstraps.
     """
@@ -454,11 +453,7 @@ def attribution(
     shares: Sequence[float] = SHARES,
     shown: int = 5,
     seed: int = 0,
-    max_length: int = 128,
-    tokens_per_batch: int = 2048,
-    chunk_tokens: int | None = None,
-    mesh: Mesh | None = None,
-    folder: str | pathlib.Path | None = None,
+    compute: Compute = Compute(),
     subject: Subject | None = None,
 ) -> Attribution:
     """Score the tokens of texts by several methods, and test which says what the model does.
@@ -474,7 +469,7 @@ def attribution(
       shares: The shares of tokens that are deleted or kept.
       shown: The number of texts, the first ones, whose scores are kept to be shown.
       seed: The seed of random tokens, of the order of equal scores, and of bootstraps.
-      max_length, tokens_per_batch, chunk_tokens, mesh, folder: As in `sweep_examples`.
+      compute: How it is computed.
       subject: The names of the model and the texts, for sentences and captions.
 
     Raises:
@@ -492,21 +487,13 @@ def attribution(
     config, labels = model.config, None
     if all(example.label is not None for example in examples):
         labels = labels_of(examples, config)
-    encoded = tokenize(model.tokenizer, examples, max_length=max_length)
+    encoded = tokenize(model.tokenizer, examples, max_length=compute.max_length)
 
-    def compute() -> TokenScores:
-        return scores_of(
-            model,
-            encoded,
-            methods=methods,
-            seed=seed,
-            max_length=max_length,
-            tokens_per_batch=tokens_per_batch,
-            mesh=mesh,
-        )
+    def score() -> TokenScores:
+        return scores_of(model, encoded, methods=methods, seed=seed, compute=compute)
 
     name = ''
-    if folder is not None:
+    if compute.folder is not None:
         name = fingerprint(
             model.params,
             repr(config),
@@ -516,19 +503,8 @@ def attribution(
             seed,
             _SCORED,
         )
-    scores = store.kept(folder, name, TokenScores, compute)
-    test = faithfulness(
-        model,
-        encoded,
-        scores,
-        shares=shares,
-        seed=seed,
-        max_length=max_length,
-        tokens_per_batch=tokens_per_batch,
-        chunk_tokens=chunk_tokens,
-        mesh=mesh,
-        folder=folder,
-    )
+    scores = store.kept(compute.folder, name, TokenScores, score)
+    test = faithfulness(model, encoded, scores, shares=shares, seed=seed, compute=compute)
     learnt = None
     if labels is not None:
         metrics = assessed_metrics(config.num_labels, subject.task)

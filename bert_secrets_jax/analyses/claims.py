@@ -34,7 +34,7 @@ from bert_secrets_jax.measure.catalogue import FEATURES, RELATIONS, UNIFORM, fro
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.measure.links import directions
 from bert_secrets_jax.names import filled
-from bert_secrets_jax.patterns.cnn import CLASSES, TITLES
+from bert_secrets_jax.patterns.classes import CLASSES, TITLES
 from bert_secrets_jax.runs.result import Badge, Finding, Result, Subject, framed
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from bert_secrets_jax.analyses.tables import (
     over_seeds,
     seeds_frame,
 )
-from bert_secrets_jax.analyses.texts import TextSettings, batches_of, before_and_after
+from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import (
     FEATURES,
@@ -180,7 +180,7 @@ def cls_tokens(
     texts: Sequence[Text],
     *,
     tuned: Models | None = None,
-    settings: TextSettings | None = None,
+    settings: TextSettings = TextSettings(),
     subject: Subject | None = None,
 ) -> ClsTokens:
     """Measure the attention of [CLS] to each type of token, before and after fine-tuning.
@@ -190,13 +190,12 @@ def cls_tokens(
       texts: The texts that the models read.
       tuned: The same model fine-tuned, or several of them; None measures only the model before
         fine-tuning.
-      settings: The settings for encoding the texts and finding words in them; None takes the
-        defaults.
+      settings: The settings for encoding the texts and finding words in them.
       subject: The names of the model, the texts and the task, for sentences and captions.
     """
-    settings = settings or TextSettings()
-    batches = batches_of(pretrained, texts, settings, annotated=True)
-    before, runs = before_and_after(pretrained, tuned, batches, cls_statistics(), settings)
+    wanted = cls_statistics()
+    before = settings.tables(pretrained, texts, wanted)
+    runs = settings.changes(pretrained, tuned, texts, wanted)
     return ClsTokens(subject or Subject(), before, runs)
 
 

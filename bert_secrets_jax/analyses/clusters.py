@@ -12,13 +12,12 @@ from jaxtyping import Float
 from bert_secrets_jax import plots
 from bert_secrets_jax.analyses.marks import MOSTLY
 from bert_secrets_jax.analyses.tables import Tables
-from bert_secrets_jax.analyses.texts import TextSettings, batches_of
+from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.tasks import Text
-from bert_secrets_jax.measure.catalogue import UNIFORM, Described, measure, named
+from bert_secrets_jax.measure.catalogue import UNIFORM, Described, named
 from bert_secrets_jax.measure.divergence import head_divergences
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.progress import progress
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
 SOURCE = 'Clark et al. 2019, section 6, Figure 6'
@@ -99,7 +98,7 @@ class Clusters(Result):
 
     @property
     def behaviours(self) -> Sequence[str]:
-        """What each head [H] mostly does, of `BEHAVIOURS`; 'broad'; or 'none of these'."""
+        """The main behaviour of each head [H]: one of `BEHAVIOURS`, 'broad' or 'none of these'."""
         found = np.full(len(self.positions), OTHER, object)
         entropy = self.tables['entropy (nats)'].mean / self.tables[UNIFORM].mean
         found[entropy.ravel() > _BROAD_SHARE] = BROAD
@@ -219,7 +218,7 @@ def clusters(
     texts: Sequence[Text],
     *,
     seed: int = 0,
-    settings: TextSettings | None = None,
+    settings: TextSettings = TextSettings(),
     subject: Subject | None = None,
 ) -> Clusters:
     """Compare all heads with all heads, and lay them out on a plane.
@@ -228,16 +227,13 @@ def clusters(
       pretrained: The model, with at least three heads.
       texts: The texts that the model reads.
       seed: The seed of the placements on the plane, and of the permutation test.
-      settings: The settings for encoding the texts; None takes the defaults.
+      settings: The settings for encoding the texts.
       subject: The names of the model, the texts and the task, for sentences and captions.
 
     Raises:
       ValueError: The model has fewer than three heads.
     """
-    settings = settings or TextSettings()
-    batches = batches_of(pretrained, texts, settings, annotated=False)
-    shown = progress(batches, 'Clusters', size=lambda batch: batch.size)
-    tables = measure(pretrained, shown, cluster_statistics(), mesh=settings.mesh)
+    tables = settings.tables(pretrained, texts, cluster_statistics())
     return from_tables(tables, seed=seed, subject=subject or Subject())
 
 

@@ -90,7 +90,7 @@ class Comparison(Result):
       grids: The statistics of heads [L, N] that another run has, too: by the name of the run, and
         by that of the statistic.
       agreements: How far each two runs agree in each statistic that both have.
-      missing: What is not compared although a run once had it, by the name of the run.
+      missing: The results that a run once had and that are not compared, by the name of the run.
     """
 
     rows: tuple[tuple[str, ...], ...]
@@ -297,7 +297,7 @@ class Comparison(Result):
                     numbers={'one': one, 'other': other, 'overall': float(overall)},
                 )
             )  # fmt: skip
-        # Of many pairs the table has each.
+        # If there are many pairs, only the table has each of them.
         found = found if len(pairs) <= _TOLD else []
         if len(heads) > 1:
             found += [
@@ -396,8 +396,8 @@ def comparison(
     Args:
       runs: The results of each run, by its name, such as 'MRPC', or 'MiniLM, MRPC' where models
         are compared, too.
-      missing: What is not compared although a run once had it, by the name of the run, to be told;
-        None if there is nothing.
+      missing: The results that a run once had and that are not compared, by the name of the run; a
+        note tells them. None if there are none.
 
     Raises:
       ValueError: There is no run.
@@ -502,7 +502,7 @@ def _ranks(grid: Float[np.ndarray, 'L N']) -> np.ndarray:
     """
     layers, heads = grid.shape
     flat = grid.ravel()
-    # Of each head, how many are below it less how many are above it; equal ones are neither.
+    # For each head, the number below it less the number above it; equal ones are neither.
     above = np.nan_to_num(np.sign(flat[:, None] - flat))
     by_layer = above.reshape(flat.size, layers, heads).sum(axis=2)
     everything = by_layer.sum(axis=1, keepdims=True)

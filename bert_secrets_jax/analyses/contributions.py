@@ -1,4 +1,4 @@
-"""What heads move, beside what they look at: norms, mixing ratios and inactive heads.
+"""Vectors that heads move, beside their attention: norms, mixing ratios and inactive heads.
 
 Attention weighs vectors, and says nothing of how long they are (Kobayashi et al. 2020, 2021).
 
@@ -59,7 +59,7 @@ BY_WEIGHTS, BY_NORMS, BY_OUTPUT = (
     'sinks by norms',
     'heads with next to no output',
 )
-# What one sink does, and what several do.
+# Phrases for one sink, and for several.
 _GIVES = 'gives at least half of its attention to|give at least half of their attention to'
 _TAKES = 'takes at least half of what it moves from|take at least half of what they move from'
 _NORMS = 'share of norms'
@@ -68,7 +68,7 @@ _OF_LAYER = 'of the mean of its layer'
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Moved:
-    """What was measured of the vectors that heads move.
+    """Measurements of the vectors that heads move.
 
     Attributes:
       norms: The table of each of `KINDS`, by its name: the share of what a head moves to a token
@@ -86,7 +86,7 @@ class Moved:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Lost:
-    """What losing each head does to a score, from a result of `ablation`.
+    """The effect on a score of losing each head, from a result of `ablation`.
 
     Attributes:
       metric: The name of the metric.
@@ -109,13 +109,13 @@ class Lost:
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Contributions(Result):
-    """What each head moves beside what it looks at, how much tokens mix, and what is inactive.
+    """The vectors that each head moves beside its attention, how tokens mix, and inactive heads.
 
     Attributes:
       subject: The names of the model and the texts.
       weights: The table of attention to each of `KINDS`, by its name.
-      moved: What was measured of the vectors that heads move.
-      lost: What losing each head does; None if it was not measured.
+      moved: The measurements of the vectors that heads move.
+      lost: The effect of losing each head; None if it was not measured.
     """
 
     FORMAT: ClassVar[int] = 2
@@ -489,7 +489,7 @@ def contributions(
     texts: Sequence[Text],
     *,
     ablation: Ablation | None = None,
-    settings: TextSettings | None = None,
+    settings: TextSettings = TextSettings(),
     subject: Subject | None = None,
 ) -> Contributions:
     """Measure what heads move beside what they look at, and which of them are inactive.
@@ -501,16 +501,15 @@ def contributions(
     Args:
       pretrained: The model.
       texts: The texts that the model reads.
-      ablation: What losing each head does, from `ablation` with the set 'heads', of the same model
-        or of what it was fine-tuned to; None leaves it out.
-      settings: The settings for encoding the texts; None takes the defaults.
+      ablation: The effect of losing each head, from `ablation` with the set 'heads'. It is of the
+        same model or of what that was fine-tuned to. None leaves it out.
+      settings: The settings for encoding the texts.
       subject: The names of the model and the texts, for sentences and captions.
 
     Raises:
       ValueError: Heads were removed from the model, the ablation is of a model with other layers
         or heads, or `encode` would refuse the texts.
     """
-    settings = settings or TextSettings()
     # First, since it may be refused.
     config = pretrained.config
     lost = lost_in(ablation, (config.num_hidden_layers, config.num_attention_heads))

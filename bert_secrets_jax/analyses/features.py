@@ -20,7 +20,7 @@ from bert_secrets_jax.analyses.tables import (
     top_head,
     with_error,
 )
-from bert_secrets_jax.analyses.texts import TextSettings, batches_of, before_and_after
+from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import (
     FEATURES,
@@ -281,7 +281,7 @@ def features(
     texts: Sequence[Text],
     *,
     tuned: Models | None = None,
-    settings: TextSettings | None = None,
+    settings: TextSettings = TextSettings(),
     subject: Subject | None = None,
 ) -> Features:
     """Measure attention to nouns, verbs, negation and so on, and how fine-tuning changes it.
@@ -291,13 +291,12 @@ def features(
       texts: The texts that the models read.
       tuned: The same model fine-tuned, or several of them; None measures only the model before
         fine-tuning.
-      settings: The settings for encoding the texts and finding words in them; None takes the
-        defaults.
+      settings: The settings for encoding the texts and finding words in them.
       subject: The names of the model, the texts and the task, for sentences and captions.
     """
-    settings = settings or TextSettings()
-    batches = batches_of(pretrained, texts, settings, annotated=True)
-    before, runs = before_and_after(pretrained, tuned, batches, feature_statistics(), settings)
+    wanted = feature_statistics()
+    before = settings.tables(pretrained, texts, wanted)
+    runs = settings.changes(pretrained, tuned, texts, wanted)
     return Features(subject or Subject(), before, runs)
 
 

@@ -144,7 +144,7 @@ class Finetuning(Result):
         return findings
 
     def _warnings(self) -> list[Finding]:
-        """What must be said first: a model that learnt nothing has nothing to tell."""
+        """Return what must be said first: a model that learnt nothing has nothing to tell."""
         if not self.unlearnt:
             return []
         start = self.starts['pretrained']

@@ -192,7 +192,7 @@ def frames(
     draws: int = 100,
     seed: int = 0,
     shown: int = 3,
-    settings: TextSettings | None = None,
+    settings: TextSettings = TextSettings(),
     subject: Subject | None = None,
 ) -> Frames:
     """Measure attention along frame links, and at places where these could stand as well.
@@ -208,7 +208,7 @@ def frames(
       draws: The number of places to draw for each link, of each kind.
       seed: The seed of the draws, and of the choice of texts whose maps are shown.
       shown: The number of texts whose maps are shown.
-      settings: The settings for encoding the texts; None takes the defaults. Its annotations are
+      settings: The settings for encoding the texts. Its annotations are
         not used, since the sample has its own.
       subject: The names of the model, the sample (as texts) and the task. None calls the
         sample 'the embedded sample' or 'the sample'.
@@ -217,7 +217,6 @@ def frames(
       ValueError: The sample has no relation, two relations have the same ends, or the number of
         draws is below 1.
     """
-    settings = settings or TextSettings()
     filters = dict(sample.counts) if isinstance(sample, FrameSample) else {}
     examples, annotations = parts_of(sample)
     names = list(annotations[0].relations) if annotations else []

@@ -44,7 +44,7 @@ class Gradients:
 
     @property
     def title(self) -> str:
-        """What the gradients are of, as a noun phrase."""
+        """The loss that the gradients are of, as a noun phrase."""
         return self.loss + (f' ({self.of})' if self.of else '')
 
     @property
@@ -83,7 +83,7 @@ def gradients_of(
     examples: Sequence[Example],
     *,
     masking: Masking | None = None,
-    settings: TextSettings | None = None,
+    settings: TextSettings = TextSettings(),
 ) -> Gradients:
     """Measure how much the loss of each text depends on attention to each type of token.
 
@@ -95,12 +95,11 @@ def gradients_of(
       pretrained: The model.
       examples: The texts, with labels if the model has a classifier.
       masking: Which wordpieces are hidden; None takes the defaults of `Masking`.
-      settings: The settings for encoding the texts; None takes the defaults.
+      settings: The settings for encoding the texts.
 
     Raises:
       ValueError: The model has no such loss; or as `mask_words` and `encode`.
     """
-    settings = settings or TextSettings()
     # The way back needs all maps of a batch, and the scores of all wordpieces.
     fewer = max(settings.tokens_per_batch // _MEMORY, 1)
     settings = dataclasses.replace(settings, tokens_per_batch=fewer)
@@ -126,7 +125,7 @@ def gradients_or_why(
     examples: Sequence[Example],
     *,
     masking: Masking | None = None,
-    settings: TextSettings | None = None,
+    settings: TextSettings = TextSettings(),
 ) -> tuple[Gradients | None, str]:
     """Return what `gradients_of` does, or None and why it cannot.
 

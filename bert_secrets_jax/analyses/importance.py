@@ -8,12 +8,10 @@ Shapes: L layers, N heads, E examples, M masks.
 
 import dataclasses
 import functools
-import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
-from jax.sharding import Mesh
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation import significance
@@ -25,6 +23,7 @@ from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses.ablation import assessed_metrics, what_is_tested
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.models import Models, check_several, labels_of, one_model
+from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.finetune.losses import losses_of
 from bert_secrets_jax.finetune.metrics import TITLES as METRIC_TITLES
@@ -47,7 +46,7 @@ SOURCE = 'Michel et al. 2019, sections 3.2 and 4.1'
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Effects:
-    """What the model loses with each head, measured by taking it away.
+    """The measured effects of taking each head away from the model.
 
     Attributes:
       loss: The change of the loss without each head, in nats (for a regression, squared error).
@@ -55,8 +54,8 @@ class Effects:
       metric: The name of the task's own metric.
       score: The score with all heads.
       difference: [L, N] The score without each head less that with all.
-      learnt: What is tested to tell whether the model has learnt anything: the metric, its value,
-        the share of the larger class, and the p-value.
+      learnt: The test of whether the model has learnt anything: the metric, its value, the share of
+        the larger class, and the p-value.
       classes: The number of classes; 1 for a regression.
     """
 
@@ -78,7 +77,7 @@ class Importance(Result):
     Attributes:
       subject: The names of the model, the texts and the task.
       scores: The scores of the heads.
-      effects: What the model loses with each head.
+      effects: The effects of taking each head away.
       same_examples: Whether both were measured on the same examples.
       agreement: How the ranking by each method agrees with that by the loss, by the method's name.
       reliability: The agreement that a second sample of as many examples would have with this one,
@@ -284,11 +283,7 @@ def importance(
     norm: str = 'layer',
     metric: str | None = None,
     seed: int = 0,
-    max_length: int = 128,
-    tokens_per_batch: int = 2048,
-    chunk_tokens: int | None = None,
-    mesh: Mesh | None = None,
-    folder: str | pathlib.Path | None = None,
+    compute: Compute = Compute(),
     subject: Subject | None = None,
 ) -> Importance:
     """Score each head of a fine-tuned model by several methods, and compare them with its loss.
@@ -306,7 +301,7 @@ def importance(
       metric: The name of the metric that heads are judged by besides the loss; None takes that of
         the task.
       seed: The seed of permutations and of bootstraps.
-      max_length, tokens_per_batch, chunk_tokens, mesh, folder: As in `sweep_examples`.
+      compute: How it is computed.
       subject: The names of the model, the texts and the task, for sentences and captions.
 
     Raises:
@@ -322,12 +317,6 @@ def importance(
     others = examples if same else as_examples(measured_on)
     if metric is not None:
         check_metrics((metric,), model.config.num_labels)
-    encoding = {
-        'max_length': max_length,
-        'tokens_per_batch': tokens_per_batch,
-        'chunk_tokens': chunk_tokens,
-        'mesh': mesh,
-    }
     scores = head_scores(
         model,
         others,
@@ -336,16 +325,14 @@ def importance(
         permutations=permutations,
         norm=norm,
         seed=seed,
-        folder=None if folder is None else pathlib.Path(folder) / 'scores',
-        **encoding,
+        compute=compute,
     )
     swept = sweep_examples(
         model,
         examples,
         with_intact(single_heads(model.config)),
         baseline='zero',
-        folder=None if folder is None else pathlib.Path(folder) / 'heads',
-        **encoding,
+        compute=compute,
     )
     metrics = assessed_metrics(swept.logits.shape[-1], subject.task)
     effects = effects_of(swept, labels, (metric,) if metric else metrics, seed=seed)
@@ -396,7 +383,7 @@ def compare_scores(
 
     Args:
       scores: The scores.
-      effects: What the model loses.
+      effects: The effects of taking each head away.
       same_examples: Whether both were measured on the same examples.
       seed: The seed of random halves.
       subject: As in `importance`.

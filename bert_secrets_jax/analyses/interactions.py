@@ -11,14 +11,12 @@ Shapes: P pairs of heads, E examples.
 
 import dataclasses
 import functools
-import pathlib
 from collections.abc import Sequence
 from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
 import scipy.stats
-from jax.sharding import Mesh
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation import interactions as pairwise
@@ -33,6 +31,7 @@ from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses.ablation import instead
 from bert_secrets_jax.analyses.models import labels_of, metrics_for, one_model
 from bert_secrets_jax.analyses.tables import column_of
+from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.losses import loss_per_example
 from bert_secrets_jax.finetune.metrics import TITLES, check_metrics
@@ -61,7 +60,7 @@ class Interactions(Result):
         corrected.
       familywise: The p-values corrected for all pairs [P].
       examples: The number of examples.
-      baseline: What a disabled head does, as in `ablation`.
+      baseline: The behaviour of a disabled head, as in `ablation`.
     """
 
     FORMAT: ClassVar[int] = 2
@@ -153,11 +152,7 @@ def interactions(
     baseline: str = 'uniform',
     metric: str | None = None,
     seed: int = 0,
-    max_length: int = 128,
-    tokens_per_batch: int = 2048,
-    chunk_tokens: int | None = None,
-    mesh: Mesh | None = None,
-    folder: pathlib.Path | None = None,
+    compute: Compute = Compute(),
     subject: Subject | None = None,
 ) -> Interactions:
     """Disable every pair of heads, and measure the effect beyond the sum of the two effects.
@@ -166,11 +161,12 @@ def interactions(
       tuned: A model with a classifier. Of several fine-tuned models, the first is used.
       examples: The labelled texts.
       heads: The heads whose pairs are disabled, as (layer, head) from 0; None takes all heads.
-      baseline: What a disabled head does, as in `ablation`; for 'mean', the mean is that over the
-        examples.
+      baseline: The behaviour of a disabled head, as in `ablation`; for 'mean', the mean is that
+        over the examples.
       metric: The name of the metric; None takes the first metric of the task.
       seed: The seed of the sign-flip test and, for 'resample', of the draw of other examples.
-      max_length, tokens_per_batch, chunk_tokens, mesh, folder, subject: As in `ablation`.
+      compute: How it is computed.
+      subject: As in `ablation`.
 
     Raises:
       TypeError: The model or the examples are something else.
@@ -189,11 +185,7 @@ def interactions(
         mask_sets.with_intact(pairwise.single_and_pair_masks(model.config, heads)),
         baseline=baseline,
         donor_seed=seed,
-        max_length=max_length,
-        tokens_per_batch=tokens_per_batch,
-        chunk_tokens=chunk_tokens,
-        mesh=mesh,
-        folder=folder,
+        compute=compute,
     )
     return assess_pairs(swept, labels, metric, baseline=baseline, seed=seed, subject=subject)
 
@@ -214,7 +206,7 @@ def assess_pairs(
         keeps all heads.
       labels: The label of each example [E].
       metric: The name of the metric.
-      baseline: What a disabled head does in the sweep.
+      baseline: The behaviour of a disabled head in the sweep.
       seed: The seed of the sign-flip test.
       subject: The names of the model, the texts and the task.
     """

@@ -1,4 +1,4 @@
-"""What heads look at, how evenly, and how much of it matters (Clark et al. 2019, section 3)."""
+"""Attention: where it goes, how evenly, and how much it matters (Clark et al. 2019, section 3)."""
 
 import dataclasses
 import functools
@@ -79,7 +79,7 @@ class Count:
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class LookAt(Result):
-    """What each head attends to, how evenly it does, and how much the loss depends on it.
+    """Attention of each head: where it goes, how evenly, and how much the loss depends on it.
 
     Attributes:
       subject: The names of the model and the texts.
@@ -344,7 +344,7 @@ def look_at(
     tuned: Models | None = None,
     gradients: bool | None = None,
     masking: Masking | None = None,
-    settings: TextSettings | None = None,
+    settings: TextSettings = TextSettings(),
     subject: Subject | None = None,
 ) -> LookAt:
     """Measure what heads look at, as Clark et al. (2019, section 3) do.
@@ -360,14 +360,14 @@ def look_at(
         `analyses.gradients.gradients_of` does. It takes about three times as long as all else. None
         measures it if the model has such a loss on these texts, and otherwise says why not.
       masking: Which wordpieces are hidden for the loss of a masked LM; None takes the defaults.
-      settings: The settings for encoding the texts; None takes the defaults.
+      settings: The settings for encoding the texts.
       subject: The names of the model and the texts, for sentences and captions.
 
     Raises:
       ValueError: Gradients are asked for and the model has no loss to take them of, or a text has
         nothing that can be hidden; or `encode` would refuse the texts.
     """
-    settings, examples = settings or TextSettings(), as_examples(texts)
+    examples = as_examples(texts)
     options = {'masking': masking, 'settings': settings}
     # First, since they may be refused.
     found, why = None, 'They were not asked for.'
@@ -464,7 +464,7 @@ def _draw_gradients(result: LookAt):
     gradients = result.gradients
     figure = plots.head_points(
         {
-            # What of, the caption says: it may be too long for a title.
+            # The caption names the loss, which may be too long for a title.
             'gradient of the loss': {
                 name: table.mean for name, table in gradients.tables.items() if table.count
             }

@@ -1,4 +1,4 @@
-"""What results say of each head at a glance (`runs.result.HeadMarks`), for the atlas of a report.
+"""Marks of each head from results (`runs.result.HeadMarks`), for the atlas of a report.
 
 Shapes: L layers, N heads, M masks of one head each.
 """

@@ -9,12 +9,10 @@ Shapes: M masks, L layers, N heads, E texts.
 import dataclasses
 import functools
 import math
-import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
-from jax.sharding import Mesh
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.ablation import masks as mask_sets
@@ -32,6 +30,7 @@ from bert_secrets_jax.analyses.ablation import instead, named_masks
 from bert_secrets_jax.analyses.models import one_model
 from bert_secrets_jax.analyses.tables import column_of
 from bert_secrets_jax.analyses.verdicts.disabling import to_lose
+from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.masking import Masking
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.finetune.train import Finetuned
@@ -40,7 +39,7 @@ from bert_secrets_jax.model.weights import Pretrained, with_masked_lm
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
 SOURCE = 'masked language modelling, Devlin et al. 2019, section 3.1'
-# What is disabled if nothing is said.
+# The parts that are disabled by default.
 DISABLED = ('heads', 'layers')
 _WHEN = {'before': 'as it is', 'after': 'after fine-tuning'}
 _UNIT = 'nats per hidden wordpiece'
@@ -48,7 +47,7 @@ _UNIT = 'nats per hidden wordpiece'
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class LossAblated:
-    """What a set of masks does to the loss.
+    """The effect of a set of masks on the loss.
 
     Attributes:
       masks: [M, L, N] The masks, which are 0 at a disabled head.
@@ -70,7 +69,7 @@ class MaskedLMAblation(Result):
 
     Attributes:
       subject: The names of the model and the texts.
-      baseline: What a disabled head does, as in `ablation`.
+      baseline: The behaviour of a disabled head, as in `ablation`.
       masking: Which wordpieces are hidden.
       before: The effects of each set of masks on the model as it is, by the name of the set.
       after: The same after fine-tuning, with the head that the model had before; empty without a
@@ -297,11 +296,7 @@ def masked_lm_ablation(
     masking: Masking | None = None,
     baseline: str = 'uniform',
     seed: int = 0,
-    max_length: int = 128,
-    tokens_per_batch: int = 2048,
-    chunk_tokens: int | None = None,
-    mesh: Mesh | None = None,
-    folder: str | pathlib.Path | None = None,
+    compute: Compute = Compute(),
     subject: Subject | None = None,
 ) -> MaskedLMAblation:
     """Disable heads and layers of a masked LM one at a time, and measure what it predicts worse.
@@ -314,11 +309,11 @@ def masked_lm_ablation(
       masks: The names of sets of masks ('heads', 'layers', 'one_head_left'), or masks [M, L, N] by
         the name of their set.
       masking: Which wordpieces are hidden; None hides 15 % of each text.
-      baseline: What a disabled head does, as in `ablation`. For 'mean', the mean is that over the
-        texts.
+      baseline: The behaviour of a disabled head, as in `ablation`. For 'mean', the mean is that
+        over the texts.
       seed: The seed of the bootstrap and, for 'resample', of the draw of other texts. What is
         hidden follows from `Masking.seed`.
-      max_length, tokens_per_batch, chunk_tokens, mesh, folder: As in `ablation`.
+      compute: How it is computed.
       subject: The names of the model and the texts, for sentences and captions.
 
     Raises:
@@ -343,11 +338,7 @@ def masked_lm_ablation(
                 masking=masking,
                 baseline=baseline,
                 donor_seed=seed,
-                max_length=max_length,
-                tokens_per_batch=tokens_per_batch,
-                chunk_tokens=chunk_tokens,
-                mesh=mesh,
-                folder=None if folder is None else pathlib.Path(folder) / when / name,
+                compute=compute,
             )
             for name, each in chosen.items()
         }

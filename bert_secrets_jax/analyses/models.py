@@ -11,7 +11,7 @@ from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.weights import Pretrained
 
-# Of labels that are all the same, these are undefined.
+# These are undefined if all labels are the same.
 _CORRELATIONS = ('pearson', 'spearman')
 Models = Pretrained | Finetuned | Sequence[Pretrained]
 

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
-from jax.sharding import Mesh
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.ablation.masked_lm import FEW, LossEffects, assess_losses
@@ -23,6 +22,7 @@ from bert_secrets_jax.ablation.significance import Assessment, assess
 from bert_secrets_jax.analyses.ablation import assessed_metrics
 from bert_secrets_jax.analyses.models import labels_of, one_model
 from bert_secrets_jax.analyses.verdicts import Verdict, outliers_are_needed
+from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.masking import Masking
 from bert_secrets_jax.data.tasks import Example, Text
 from bert_secrets_jax.finetune.metrics import TITLES, check_metrics, predictions
@@ -94,9 +94,9 @@ class Outliers(Result):
       found: The parameters of the output LayerNorm, and the outliers that stand out in them.
       disabled: The dimensions that are disabled: the outliers, or those that were asked for.
       random: [R, K] The random sets that they are compared with; None if nothing is disabled.
-      loss: What disabling does to the loss of the masked LM; None if that was not measured.
-      scores: What it does to the score of a fine-tuned classifier, by the name of the metric;
-        empty if that was not measured.
+      loss: The effect of disabling on the loss of the masked LM; None if that was not measured.
+      scores: The effect on the score of a fine-tuned classifier, by the name of the metric; empty
+        if that was not measured.
       examples: The number of examples of the scores.
     """
 
@@ -430,10 +430,7 @@ def outliers(
     masking: Masking | None = None,
     metrics: Sequence[str] | None = None,
     seed: int = 0,
-    max_length: int = 128,
-    tokens_per_batch: int = 2048,
-    chunk_tokens: int | None = None,
-    mesh: Mesh | None = None,
+    compute: Compute = Compute(),
     subject: Subject | None = None,
 ) -> Outliers:
     """Find outlier dimensions from the weights, and measure what the model is without them.
@@ -452,7 +449,8 @@ def outliers(
       metrics: The names of the metrics of the score; None takes those of the task.
       seed: The seed of the random sets and of the tests. What is hidden follows from
         `Masking.seed`.
-      max_length, tokens_per_batch, chunk_tokens, mesh, subject: As in `ablation`.
+      compute: How it is computed; nothing is written into its folder.
+      subject: As in `ablation`.
 
     Raises:
       TypeError: The model or the texts are something else.
@@ -477,21 +475,15 @@ def outliers(
     random, loss, scores, examples = None, None, {}, 0
     if disabled:
         random = sets_beside(pretrained, disabled, draws=draws, seed=seed)
-        given = {
-            'max_length': max_length,
-            'tokens_per_batch': tokens_per_batch,
-            'chunk_tokens': chunk_tokens,
-            'mesh': mesh,
-        }
         if pretrained.config.head == MASKED_LM:
             loss = loss_without(
-                pretrained, texts, disabled, random, masking=masking, seed=seed, **given
+                pretrained, texts, disabled, random, masking=masking, seed=seed, compute=compute
             )
         if tuned is not None:
             model = one_model(tuned)
             metrics = metrics or assessed_metrics(model.config.num_labels, subject.task)
             scores = scores_without(
-                model, texts, disabled, random, metrics=metrics, seed=seed, **given
+                model, texts, disabled, random, metrics=metrics, seed=seed, compute=compute
             )
             examples = len(texts)
     return Outliers(subject, found, disabled, random, loss, scores, examples)

@@ -20,7 +20,7 @@ from bert_secrets_jax.analyses.tables import (
     seeds_frame,
     top_head,
 )
-from bert_secrets_jax.analyses.texts import TextSettings, batches_of, before_and_after
+from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.analyses.verdicts.verdict import REACH
 from bert_secrets_jax.contributions.maps import attention_maps
 from bert_secrets_jax.data.tasks import Text, as_examples
@@ -28,16 +28,15 @@ from bert_secrets_jax.measure.catalogue import Described, named
 from bert_secrets_jax.measure.maps import TokenMaps
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
+from bert_secrets_jax.patterns.classes import CLASSES, TITLES
 from bert_secrets_jax.patterns.classifier import (
     Classifier,
     load_classifier,
     pattern_comparisons,
     pattern_statistics,
 )
-from bert_secrets_jax.patterns.cnn import CLASSES, TITLES
 from bert_secrets_jax.patterns.correct import Corrected, corrected
-from bert_secrets_jax.patterns.sample import MapSample
-from bert_secrets_jax.patterns.train import FAR, f1_of, predict
+from bert_secrets_jax.patterns.fit import FAR, MapSample, f1_of, predict
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.1'
@@ -430,7 +429,7 @@ def patterns(
     *,
     tuned: Models | None = None,
     classifier: Classifier | None = None,
-    settings: TextSettings | None = None,
+    settings: TextSettings = TextSettings(),
     subject: Subject | None = None,
 ) -> Patterns:
     """Classify the maps of all heads into the five patterns, before and after fine-tuning.
@@ -441,20 +440,14 @@ def patterns(
       tuned: The same model fine-tuned, or several of them; None measures only the model before
         fine-tuning.
       classifier: The classifier of maps; None takes the one that comes with the package.
-      settings: The settings for encoding the texts; None takes the defaults.
+      settings: The settings for encoding the texts.
       subject: The names of the model, the texts and the task, for sentences and captions.
     """
-    settings = settings or TextSettings()
     classifier = classifier or load_classifier()
     examples = as_examples(texts)
-    before, runs = before_and_after(
-        pretrained,
-        tuned,
-        batches_of(pretrained, examples, settings, annotated=False),
-        map_statistics(classifier),
-        settings,
-        compared=[*pattern_comparisons(classifier), named(ALL_SPECIAL)],
-    )
+    compared = [*pattern_comparisons(classifier), named(ALL_SPECIAL)]
+    before = settings.tables(pretrained, examples, map_statistics(classifier))
+    runs = settings.changes(pretrained, tuned, examples, compared)
     chosen = choose(pretrained, examples, count=_EXAMPLES, max_length=settings.max_length)
     maps = attention_maps(pretrained, chosen, max_length=settings.max_length)
     return Patterns(

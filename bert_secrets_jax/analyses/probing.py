@@ -6,6 +6,7 @@ import itertools
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from absl import logging
@@ -388,17 +389,12 @@ def probing(
     dev: Sequence[Parse],
     *,
     vectors: Vectors | None = None,
-    seeds: int | Sequence[int] = 3,
-    epochs: int = 1,
-    batch_size: int = 1,
-    learning_rate: float | int = 2e-3,
-    reading: str = 'paper',
     random_weights: bool = True,
     max_length: int = 128,
     tokens_per_batch: int = 1024,
-    cache_mb: float | int = 1024,
     subject: Subject | None = None,
     folder: str | pathlib.Path | None = None,
+    **training: Any,
 ) -> Probing:
     """Train the probes of Clark et al. 2019 on a frozen model, and count the heads they find.
 
@@ -412,18 +408,14 @@ def probing(
       dev: The sentences to find heads in.
       vectors: The word vectors (`probes.vectors.read_vectors`); None trains only probes without
         words.
-      seeds: The seeds of the initial weights. A number n stands for the seeds 0, 1, ..., n - 1.
-      epochs: The number of passes over the training sentences; the paper makes one.
-      batch_size: The number of sentences of an update; the published code takes one.
-      learning_rate: The learning rate of Adam.
-      reading: Which vectors candidates have: see `probes.forms.candidate_vectors`.
       random_weights: Whether the same encoder with random weights is probed, too. It takes as long
         again as the rest.
       max_length: The greatest number of tokens. Longer sentences are cut.
       tokens_per_batch: The greatest number of rows times padded length that the encoder reads.
-      cache_mb: The most megabytes of maps that are kept for further epochs.
       subject: The names of the model, the texts and the task, for sentences and captions.
       folder: The folder of unfinished work, as in `train_probes`.
+      **training: The settings of the training, as in `train_probes`: `seeds`, `epochs`,
+        `batch_size`, `learning_rate`, `reading` and `cache_mb`.
 
     Raises:
       TypeError: The model or the sentences are something else.
@@ -432,17 +424,8 @@ def probing(
     """
     check_pretrained(pretrained)
     forms = checked_forms(None, vectors)
-    training = {
-        'seeds': seeds,
-        'epochs': epochs,
-        'batch_size': batch_size,
-        'learning_rate': learning_rate,
-        'reading': reading,
-        'cache_mb': cache_mb,
-        'folder': folder,
-    }
     reads = {'vectors': vectors, 'max_length': max_length, 'tokens_per_batch': tokens_per_batch}
-    probes = train_probes(pretrained, train, forms=forms, **training, **reads)
+    probes = train_probes(pretrained, train, forms=forms, folder=folder, **training, **reads)
     found = attach(pretrained, probes, dev, **reads)
     right, curves = dict(found.right), dict(probes.curves)
     if random_weights:
@@ -451,7 +434,13 @@ def probing(
         )
         of_maps = [form for form in forms if form.reads_maps]
         others = train_probes(
-            drawn, train, forms=of_maps, what='Probes (random weights)', **training, **reads
+            drawn,
+            train,
+            forms=of_maps,
+            what='Probes (random weights)',
+            folder=folder,
+            **training,
+            **reads,
         )
         beside = attach(drawn, others, dev, what='Heads (random weights)', **reads)
         for form in of_maps:
@@ -474,7 +463,7 @@ def probing(
         asked=found.asked,
         learnt=probes.asked,
         sentences=len(train),
-        epochs=epochs,
+        epochs=training.get('epochs', 1),
         steps=probes.steps,
         weights=weights.reshape(
             len(weights), 2, config.num_hidden_layers, config.num_attention_heads
@@ -482,7 +471,7 @@ def probing(
         curves=curves,
         seen=probes.seen,
         unknown=unknown,
-        reading=reading,
+        reading=probes.reading,
     )
 
 

@@ -6,13 +6,11 @@ Shapes: S seeds, D draws, K numbers of heads that are removed, L layers, N heads
 import dataclasses
 import functools
 import math
-import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
 from absl import logging
-from jax.sharding import Mesh
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation import masks as mask_sets
@@ -41,6 +39,7 @@ from bert_secrets_jax.analyses.verdicts import (
     order_tells,
 )
 from bert_secrets_jax.analyses.verdicts.verdict import Claim, Verdict, not_measured
+from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.finetune.metrics import TITLES as METRIC_TITLES
 from bert_secrets_jax.finetune.metrics import check_metrics
@@ -107,7 +106,7 @@ class Chosen:
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Pruning(Result):
-    """What a model does as its heads are removed, step by step.
+    """The behaviour of a model as its heads are removed, step by step.
 
     Attributes:
       subject: The names of the model, the texts and the task.
@@ -269,7 +268,7 @@ class Pruning(Result):
         step, curve = int(np.abs(self.kept / self.heads - share).argmin()), self.curves[GRADIENT]
         found = {}
         change = tuple(float(each[step]) for each in (curve.difference, curve.low, curve.high))
-        # Of a few heads, or in other steps, none may be near this share.
+        # With few heads, or with other steps, none may be near this share.
         if abs(self.kept[step] / self.heads - share) > _NEAR:
             found[HEADS_CAN_GO] = not_measured(
                 HEADS_CAN_GO,
@@ -568,7 +567,7 @@ _WAYS: Mapping[str, str] = {
     'apart': 'all heads, layers compiled one by one',
     'cut': 'heads cut out',
 }
-# What the removal of heads changes by itself, then what it comes with.
+# The first pair shows removal alone; the others include what comes with it.
 _REMOVAL = ('cut', 'apart')
 _COMPARED = (_REMOVAL, ('masked', 'whole'), ('apart', 'whole'), ('cut', 'whole'))
 
@@ -592,11 +591,7 @@ def pruning(
     batch_sizes: Sequence[int] = (),
     metric: str | None = None,
     seed: int = 0,
-    max_length: int = 128,
-    tokens_per_batch: int = 2048,
-    chunk_tokens: int | None = None,
-    mesh: Mesh | None = None,
-    folder: str | pathlib.Path | None = None,
+    compute: Compute = Compute(),
     subject: Subject | None = None,
 ) -> Pruning:
     """Remove the heads of fine-tuned models step by step, in the order of several scores.
@@ -617,7 +612,7 @@ def pruning(
         with its heads cut out, beside the full one; none does not time it.
       metric: The name of the metric; None takes that of the task.
       seed: The seed of random orders, permutations and bootstraps.
-      max_length, tokens_per_batch, chunk_tokens, mesh, folder: As in `sweep_examples`.
+      compute: How it is computed.
       subject: The names of the model, the texts and the task, for sentences and captions.
 
     Raises:
@@ -640,16 +635,9 @@ def pruning(
     removed_heads(config.num_hidden_layers * config.num_attention_heads, shares)
     if batch_sizes:
         check_sizes(batch_sizes)
-    encoding = {
-        'max_length': max_length,
-        'tokens_per_batch': tokens_per_batch,
-        'chunk_tokens': chunk_tokens,
-        'mesh': mesh,
-    }
     found = []
     for place, (own, model) in enumerate(zip(seeds_of(tuned), models, strict=True), 1):
         logging.info('Pruning: fine-tuning %d of %d', place, len(models))
-        part = None if folder is None else pathlib.Path(folder) / str(own)
         scores = head_scores(
             model,
             others,
@@ -657,23 +645,20 @@ def pruning(
             methods=default_methods(same_examples=False) if methods is None else methods,
             permutations=permutations,
             seed=seed,
-            folder=None if part is None else part / 'scores',
-            **encoding,
+            compute=compute,
         )
         found.append(
             prune_model(
                 model,
                 examples,
                 others,
-                their_labels,
                 scores,
                 metric,
                 shares=shares,
                 anew=anew,
                 draws=draws,
                 seed=seed + own,
-                folder=part,
-                **encoding,
+                compute=compute,
             )
         )
     result = assemble(
@@ -687,7 +672,7 @@ def pruning(
         seed=seed,
         subject=subject,
     )
-    times = time_sparsest(models[0], result, batch_sizes, max_length=max_length)
+    times = time_sparsest(models[0], result, batch_sizes, max_length=compute.max_length)
     return dataclasses.replace(result, times=times)
 
 
@@ -698,7 +683,7 @@ def time_sparsest(
 
     Args:
       tuned: The model of the first seed.
-      result: What pruning has found.
+      result: The result of pruning.
       batch_sizes: How many examples are read at once; none measures nothing.
       max_length: The number of tokens of an example, if the model has as many positions.
     """

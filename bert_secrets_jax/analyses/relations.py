@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from bert_secrets_jax.analyses import links, marks
 from bert_secrets_jax.analyses.tables import Tables, heads_frame, top_head, with_error
-from bert_secrets_jax.analyses.texts import TextSettings, encoded_of, in_one_pass
+from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import (
     RELATIONS,
@@ -20,9 +20,7 @@ from bert_secrets_jax.measure.catalogue import (
 from bert_secrets_jax.measure.links import (
     LinkTest,
     directions,
-    link_scores,
     link_tests,
-    with_random_links,
 )
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.runs.result import Figures, Result, Subject, framed
@@ -143,7 +141,7 @@ def relations(
     relations: Sequence[str] = RELATIONS,
     draws: int = 100,
     seed: int = 0,
-    settings: TextSettings | None = None,
+    settings: TextSettings = TextSettings(),
     subject: Subject | None = None,
 ) -> Relations:
     """Measure attention along relations, and at places where these links could stand as well.
@@ -159,35 +157,16 @@ def relations(
         annotations of your own have (`settings.annotations`).
       draws: The number of places to draw for each link, of each kind.
       seed: The seed of the draws.
-      settings: The settings for encoding the texts and finding words in them; None takes the
-        defaults.
+      settings: The settings for encoding the texts and finding words in them.
       subject: The names of the model, the texts and the task, for sentences and captions.
 
     Raises:
       ValueError: The texts lack a relation, two relations have the same ends, or the number of
         draws is below 1.
     """
-    settings = settings or TextSettings()
-    encoded = encoded_of(pretrained, texts, settings, annotated=True)
-    with_random, random = with_random_links(encoded, relations, draws=draws, seed=seed)
-    # Annotations of one's own need not have what only the notebook's reading needs.
-    wanted = [
-        each for each in relation_statistics(relations) if set(each.relations) <= set(encoded.marks)
-    ]
-    measured = in_one_pass(pretrained, with_random, wanted, settings, 'Relations', also=random)
-    scores = link_scores(encoded, relations, measured)
-    return assemble(measured, scores, relations, subject or Subject())
-
-
-def assemble(tables: Tables, scores, relations: Sequence[str], subject: Subject) -> Relations:
-    """Return the result of a pass.
-
-    Args:
-      tables: The tables of `relation_statistics`, by name.
-      scores: The scores from `measure.links.link_scores`, by direction.
-      relations: The names of the relations.
-      subject: The names of the model, the texts and the task.
-    """
+    wanted = relation_statistics(relations)
+    tables, scores = settings.links(pretrained, texts, relations, wanted, draws=draws, seed=seed)
     tests: dict[str, LinkTest] = link_tests(tables, scores)
-    names = [each.name for each in relation_statistics(relations) if each.name in tables]
-    return Relations(subject, tests, {name: tables[name] for name in names if tables[name].count})
+    names = [each.name for each in wanted if each.name in tables]
+    found = {name: tables[name] for name in names if tables[name].count}
+    return Relations(subject or Subject(), tests, found)

@@ -9,13 +9,11 @@ Shapes: L layers, N heads, E examples, M masks (one per head), H width of a head
 import dataclasses
 import functools
 import math
-import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
 import scipy.stats
-from jax.sharding import Mesh
 from jaxtyping import Float
 
 from bert_secrets_jax import plots
@@ -32,6 +30,7 @@ from bert_secrets_jax.analyses.models import (
     labels_of,
     one_model,
 )
+from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.files import fingerprint
@@ -68,7 +67,7 @@ class Mean:
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Replacements(Result):
-    """What losing each head does to the loss, by what replaces its output.
+    """The effect on the loss of losing each head, by what replaces its output.
 
     Attributes:
       subject: The names of the model, the texts and the task.
@@ -272,11 +271,7 @@ def replacements(
     passes: int = 10,
     learning_rate: float = 0.1,
     seed: int = 0,
-    max_length: int = 128,
-    tokens_per_batch: int = 2048,
-    chunk_tokens: int | None = None,
-    mesh: Mesh | None = None,
-    folder: str | pathlib.Path | None = None,
+    compute: Compute = Compute(),
     subject: Subject | None = None,
 ) -> Replacements:
     """Measure the loss without each head, with five replacements of its output.
@@ -291,7 +286,7 @@ def replacements(
         `pruning.constants.optimal_constants`.
       learning_rate: The size of the first steps: see `pruning.constants.optimal_constants`.
       seed: The seed of bootstraps, of the order of examples and of the other texts.
-      max_length, tokens_per_batch, chunk_tokens, mesh, folder: As in `sweep_examples`.
+      compute: How it is computed.
       subject: The names of the model, the texts and the task, for sentences and captions.
 
     Raises:
@@ -304,20 +299,16 @@ def replacements(
     examples, others = as_examples(examples), as_examples(fit_on)
     labels, their_labels = (labels_of(each, model.config) for each in (examples, others))
     check_several(examples)
-    encoding = {'max_length': max_length, 'tokens_per_batch': tokens_per_batch}
+    # Small batches give more steps, and with all heads at once they are large enough.
+    tokens = min(compute.tokens_per_batch, _FITTING)
     batches = [
         with_labels(batch, their_labels)
         for batch in encode(
-            model.tokenizer,
-            others,
-            max_length=max_length,
-            # Small batches give more steps, and with all heads at once they are large enough.
-            tokens_per_batch=min(tokens_per_batch, _FITTING),
-            batch_multiple=1 if mesh is None else mesh.shape['data'],
+            model.tokenizer, others, **compute.encoding | {'tokens_per_batch': tokens}
         )
     ]
 
-    def compute() -> Constants:
+    def fit() -> Constants:
         return optimal_constants(
             model,
             batches,
@@ -325,17 +316,17 @@ def replacements(
             passes=passes,
             learning_rate=learning_rate,
             seed=seed,
-            chunk_tokens=chunk_tokens,
-            mesh=mesh,
+            chunk_tokens=compute.chunk_tokens,
+            mesh=compute.mesh,
         )
 
     name = ''
-    if folder is not None:
+    if compute.folder is not None:
         settings = passes, learning_rate, seed
         name = fingerprint(repr(model.config), model.params, batches, settings)
-    found = store.kept(folder, name, Constants, compute)
+    found = store.kept(compute.folder, name, Constants, fit)
     constants = found.of_heads()
-    replaced = {'mean': mean_contexts(model, batches, mesh=mesh), OPTIMAL: constants}
+    replaced = {'mean': mean_contexts(model, batches, mesh=compute.mesh), OPTIMAL: constants}
     masks = with_intact(single_heads(model.config))
     losses = {}
     for name in REPLACEMENTS:
@@ -346,10 +337,7 @@ def replacements(
             baseline='mean' if name == OPTIMAL else name,
             replacement=replaced.get(name),
             donor_seed=seed,
-            chunk_tokens=chunk_tokens,
-            mesh=mesh,
-            folder=None if folder is None else pathlib.Path(folder) / name,
-            **encoding,
+            compute=compute,
         )
         losses[name] = losses_of(swept.logits, labels)
     shape = masks.shape[1:]

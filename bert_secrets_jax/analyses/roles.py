@@ -1,4 +1,4 @@
-"""What roles heads have, and whether those with a role are the ones that stay (Voita et al. 2019).
+"""Roles of heads, and whether the heads with a role are those that stay (Voita et al. 2019).
 
 Shapes: L layers, N heads, R relations, E examples, T tokens.
 """
@@ -327,7 +327,7 @@ def roles(
     *,
     results: Sequence[Result] = (),
     seed: int = 0,
-    settings: TextSettings | None = None,
+    settings: TextSettings = TextSettings(),
     subject: Subject | None = None,
 ) -> Roles:
     """Find out what role each head has, and whether those with a role are left when heads go.
@@ -335,18 +335,17 @@ def roles(
     Args:
       pretrained: The model.
       texts: The texts that the model reads.
-      results: What other analyses have found in the same model: of `syntax_heads` (which heads are
+      results: Results of other analyses of the same model: `syntax_heads` (which heads are
         syntactic), `patterns` (whose maps are heterogeneous), `pruning` and `gates` (which heads
-        stay). If the model has no classifier, the latter two are of its fine-tunings, and
-        sentences say so.
+        stay). If the model has no classifier, the latter two are of its fine-tunings, and sentences
+        say so.
       seed: The seed of random permutations.
-      settings: The settings for encoding the texts; None takes the defaults.
+      settings: The settings for encoding the texts.
       subject: The names of the model, the texts and the task, for sentences and captions.
 
     Raises:
       ValueError: A result is of a model with other layers or heads.
     """
-    settings = settings or TextSettings()
     encoded, chance = with_rarest(encoded_of(pretrained, texts, settings, annotated=False))
     tables = in_one_pass(pretrained, encoded, role_statistics(), settings, 'Roles')
     return from_results(
@@ -412,7 +411,7 @@ def from_results(
 
     Args:
       tables: The tables, by name.
-      chance: What `with_rarest` returned.
+      chance: The shares that `with_rarest` returned.
       pruned_finetuned: Whether heads were pruned in fine-tunings of the model.
       results, seed, subject: As in `roles`.
 
@@ -500,7 +499,7 @@ def _p_value(one: np.ndarray, other: np.ndarray, *, seed: int) -> float:
     rng = np.random.default_rng(seed)
     permuted = rng.permuted(np.broadcast_to(one, (_ROUNDS, *one.shape)), axis=2)
     products = np.abs(np.einsum('RLN,LN->R', permuted, other))
-    # What is as large but for rounding is as large.
+    # A product that is smaller by rounding alone counts as equal.
     larger = (products >= abs((one * other).sum()) - 1e-9).sum()
     return float((1 + larger) / (1 + _ROUNDS))
 

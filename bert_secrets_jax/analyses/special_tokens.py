@@ -21,12 +21,11 @@ from bert_secrets_jax.analyses.tables import (
     notes_of,
     top_head,
 )
-from bert_secrets_jax.analyses.texts import TextSettings, batches_of
+from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.tasks import Text
-from bert_secrets_jax.measure.catalogue import SHARE, Described, measure, named
+from bert_secrets_jax.measure.catalogue import SHARE, Described, named
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import counted, head_name
-from bert_secrets_jax.progress import progress
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
 STATISTICS = (
@@ -191,7 +190,7 @@ def special_tokens(
     texts: Sequence[Text],
     *,
     statistics: Sequence[str | Described] = STATISTICS,
-    settings: TextSettings | None = None,
+    settings: TextSettings = TextSettings(),
     subject: Subject | None = None,
 ) -> SpecialTokens:
     """Measure attention to special tokens and neighbours, its entropy, or any other statistics.
@@ -201,20 +200,14 @@ def special_tokens(
       texts: The texts that the model reads.
       statistics: The statistics to measure: names of the catalogue (`bs.catalogue`),
         'package.module:name' for your own, or `Described` objects.
-      settings: The settings for encoding the texts and finding words in them; None takes the
-        defaults.
+      settings: The settings for encoding the texts and finding words in them.
       subject: The names of the model, the texts and the task, for sentences and captions.
 
     Raises:
       ValueError: A statistic is unknown.
     """
-    settings = settings or TextSettings()
     wanted = [named(each) if isinstance(each, str) else each for each in statistics]
-    batches = batches_of(
-        pretrained, texts, settings, annotated=any(each.annotated for each in wanted)
-    )
-    shown = progress(batches, 'Attention', size=lambda batch: batch.size)
-    tables = measure(pretrained, shown, wanted, mesh=settings.mesh)
+    tables = settings.tables(pretrained, texts, wanted)
     return SpecialTokens(subject or Subject(), describe(wanted), tables)
 
 

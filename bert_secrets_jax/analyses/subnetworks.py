@@ -9,7 +9,6 @@ Shapes: S seeds, L layers, N heads.
 import dataclasses
 import functools
 import math
-import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -26,6 +25,7 @@ from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses.ablation import what_is_tested
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.models import check_varied, labels_of
+from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.finetune.train import Finetuned, finetune
@@ -300,8 +300,7 @@ def subnetworks(
     measured_on: Sequence[Example] | None = None,
     share: float = SHARE,
     training: Mapping[str, Any] | None = None,
-    max_length: int = 128,
-    folder: str | pathlib.Path | None = None,
+    compute: Compute = Compute(),
     subject: Subject | None = None,
 ) -> Subnetworks:
     """Train the heads that survive pruning again, beside others.
@@ -318,8 +317,7 @@ def subnetworks(
       share: The share of the full score that the good subnetwork reaches there.
       training: The settings of `bs.finetune` for training again, such as `epochs`; give those of
         the first fine-tuning. None takes the defaults.
-      max_length: The greatest number of tokens of an example.
-      folder: The folder of unfinished work; None keeps it in memory alone.
+      compute: How it is computed.
       subject: The names of the model, the texts and the task, for sentences and captions.
 
     Raises:
@@ -335,13 +333,8 @@ def subnetworks(
     others = as_examples(train if measured_on is None else measured_on)
     labels, metric = labels_of(dev, tuned.models[0].config), tuned.metrics[0]
 
-    def part(*names: str) -> pathlib.Path | None:
-        return None if folder is None else pathlib.Path(folder, *names)
-
-    def scored(model: Pretrained, masks: np.ndarray, name: str) -> tuple[np.ndarray, Swept]:
-        swept = sweep_examples(
-            model, dev, masks, baseline='zero', max_length=max_length, folder=part('scores', name)
-        )
+    def scored(model: Pretrained, masks: np.ndarray) -> tuple[np.ndarray, Swept]:
+        swept = sweep_examples(model, dev, masks, baseline='zero', compute=compute)
         return _scores(metric, swept, labels), swept
 
     check_varied(metric, labels, 'dev')
@@ -350,13 +343,10 @@ def subnetworks(
     masks, full, learnt = {kind: [] for kind in KINDS}, [], []
     for place, (seed, model) in enumerate(zip(tuned.seeds, tuned.models, strict=True), 1):
         logging.info('Subnetworks: fine-tuning %d of %d', place, len(tuned.seeds))
-        good = surviving_heads(
-            model, others, metric, share=share, max_length=max_length,
-            folder=part('pruning', str(seed)),
-        )  # fmt: skip
+        good = surviving_heads(model, others, metric, share=share, compute=compute)
         of_kinds = subnetwork_masks(good, seed=seed)
         every = np.stack([np.ones_like(good), *of_kinds.values()])
-        reached, swept = scored(model, every, f'{seed}')
+        reached, swept = scored(model, every)
         full.append(reached[0])
         test = what_is_tested(
             (metric,), swept.logits.shape[-1], np.asarray(swept.predictions[0]), labels
@@ -370,12 +360,12 @@ def subnetworks(
                 seeds=(seed,),
                 metrics=tuned.metrics,
                 label_names=tuned.label_names,
-                max_length=max_length,
-                folder=part('training', f'{kind} {seed}'),
+                max_length=compute.max_length,
+                folder=compute.part(f'training/{kind} {seed}').folder,
                 **(training or {}),
             )
             # The same examples as the others, of which fine-tuning may score fewer.
-            of_again, _ = scored(again.models[0], every[:1], f'{kind} {seed}')
+            of_again, _ = scored(again.models[0], every[:1])
             masks[kind].append(of_kinds[kind])
             pruned[kind].append(score)
             retrained[kind].append(of_again[0])
@@ -417,8 +407,7 @@ def surviving_heads(
     metric: str,
     *,
     share: float,
-    max_length: int = 128,
-    folder: str | pathlib.Path | None = None,
+    compute: Compute = Compute(),
 ) -> Float[np.ndarray, 'L N']:
     """Return the fewest heads with which a model still reaches a share of its score.
 
@@ -429,13 +418,11 @@ def surviving_heads(
       examples: The labelled examples to measure on.
       metric: The name of the metric.
       share: The share of the score.
-      max_length, folder: As in `subnetworks`.
+      compute: How it is computed.
     """
     labels = labels_of(examples, tuned.config)
-    masks = masks_by_gradients(tuned, examples, labels, max_length=max_length)
-    swept = sweep_examples(
-        tuned, examples, masks, baseline='zero', max_length=max_length, folder=folder
-    )
+    masks = masks_by_gradients(tuned, examples, labels, compute=compute)
+    swept = sweep_examples(tuned, examples, masks, baseline='zero', compute=compute)
     reached = _scores(metric, swept, labels)
     kept = masks.sum(axis=(1, 2)).astype(int)
     return masks[sparsest(reached, kept, tolerance=(1 - share) * abs(float(reached[0])))]

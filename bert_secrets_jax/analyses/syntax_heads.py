@@ -9,7 +9,6 @@ Axes: R relations, L layers, N heads, 2 ways along a link.
 
 import dataclasses
 import functools
-import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
@@ -71,12 +70,12 @@ class SyntaxHeads(Result):
     Attributes:
       subject: The names of the model and the texts.
       relations: The R relations that have enough links; the last one is 'all', of every link.
-      train: What each head finds in the training part.
+      train: The links that each head finds in the training part.
       dev: The same in the other part.
       offsets: [R] The best fixed offset of each relation, chosen on the training part.
-      random: What the best head of each relation finds with random weights, in the other part,
-        chosen like the others: its share and the ends of the 95 % interval [R, 3]. NaN if random
-        weights were not tried.
+      random: The share that the best head of each relation finds with random weights, and the ends
+        of its 95 % interval [R, 3]. It is measured in the other part, and the head is chosen like
+        the others. NaN if random weights were not tried.
       beyond: [R, L, N, 2] The greatest corrected p-value of the comparisons of the attention along
         the links with other places (`links.LinkTest.familywise`), in the other part; NaN where
         there are none.
@@ -133,7 +132,7 @@ class SyntaxHeads(Result):
 
     @property
     def published_gains(self) -> dict[str, tuple[float, float, int]] | None:
-        """What the heads find more than the offset (`gain_of`), of the relations of the paper.
+        """The gain of the heads over the offset (`gain_of`), for the relations of the paper.
 
         None if the links are of other kinds.
         """
@@ -407,9 +406,8 @@ def syntax_heads(
     random_weights: bool = True,
     draws: int = 100,
     seed: int = 0,
-    settings: TextSettings | None = None,
+    settings: TextSettings = TextSettings(),
     subject: Subject | None = None,
-    folder: str | pathlib.Path | None = None,
 ) -> SyntaxHeads:
     """Look for heads whose greatest attention follows a relation between words.
 
@@ -429,16 +427,13 @@ def syntax_heads(
       draws: The number of places to draw for each link, of each kind, to compare attention with (in
         the first 500 texts of `dev`); 0 does without.
       seed: The seed of the draws and of the random weights.
-      settings: The settings for encoding the texts; None takes the defaults.
+      settings: The settings for encoding the texts. Each pass over the
+        texts is kept in `settings.folder` until that is deleted.
       subject: The names of the model and the texts, for sentences and captions.
-      folder: The folder of unfinished work: each pass over the texts is kept there until the folder
-        is deleted, and is read when the function is called again with the same arguments. None
-        keeps the work in memory alone.
 
     Raises:
       ValueError: There are no links, or no relation has links in both parts.
     """
-    settings = settings or TextSettings()
     pretrained = without_head(pretrained)
     of_train, train_links = _linked(pretrained, train, settings)
     of_dev, dev_links = _linked(pretrained, dev, settings)
@@ -456,7 +451,7 @@ def syntax_heads(
 
     def measured(model: Pretrained, what: str) -> tuple[Found, Found]:
         return tuple(
-            _found(model, encoded, links, offsets, settings, f'{what}, {part}', folder)
+            _found(model, encoded, links, offsets, settings, f'{what}, {part}')
             for encoded, links, part in (
                 (of_train, train_links, 'train'),
                 (of_dev, dev_links, 'dev'),
@@ -539,11 +534,12 @@ def _found(
     offsets: np.ndarray,
     settings: TextSettings,
     what: str,
-    folder: str | pathlib.Path | None,
 ) -> Found:
     config = repr(dataclasses.asdict(model.config))
     texts = encoded.input_ids, encoded.token_type_ids, encoded.lengths, encoded.marks
-    name = '' if folder is None else fingerprint(config, model.params, texts, links, offsets)
+    name = ''
+    if settings.folder is not None:
+        name = fingerprint(config, model.params, texts, links, offsets)
 
     def compute() -> Found:
         batches = bucket(encoded, **settings.bucketing)
@@ -551,7 +547,7 @@ def _found(
         statistics = {'found': finding(links, offsets)}
         return stream((model,), shown, statistics, mesh=settings.mesh)['found']
 
-    return store.kept(folder, name, Found, compute)
+    return store.kept(settings.folder, name, Found, compute)
 
 
 def _beyond(

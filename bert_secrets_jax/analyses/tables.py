@@ -19,7 +19,7 @@ from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.result import framed
 
 LEVEL = 0.05
-# What readers of a table call a field; p-values are called by how they are corrected.
+# Names of fields for readers of a table; p-values are named by how they are corrected.
 _COLUMN_OF = {
     'holm': 'p_holm',
     'benjamini_hochberg': 'p_benjamini_hochberg',

@@ -5,14 +5,14 @@ import os
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
-from jax.sharding import Mesh
-
 from bert_secrets_jax.analyses.models import Models, all_models, seeds_of
+from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.annotation import Annotation
 from bert_secrets_jax.data.encoding import Batch, Encoded, bucket, mark, tokenize
 from bert_secrets_jax.data.linguistics import annotate
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.measure.catalogue import Described, measure, measure_change
+from bert_secrets_jax.measure.links import LinkScores, link_scores, with_random_links
 from bert_secrets_jax.measure.statistics import Statistic
 from bert_secrets_jax.measure.stream import Reduction
 from bert_secrets_jax.measure.tables import HeadTable
@@ -21,38 +21,109 @@ from bert_secrets_jax.progress import progress
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TextSettings:
+class TextSettings(Compute):
     """The settings for encoding texts and finding words in them.
 
     Attributes:
-      max_length: The greatest number of tokens. Longer inputs are cut.
-      tokens_per_batch: The greatest number of rows times padded length of a batch.
+      max_length, tokens_per_batch, chunk_tokens, mesh, folder: As in `Compute`.
       buckets: The lengths to which batches are padded; None takes few that fit the texts.
       annotations: The annotation of each text, in the order of the texts; None lets spaCy find
         them.
       pipeline: The name of the spaCy pipeline that finds nouns, subjects and so on.
       cache: The folder in which spaCy's annotations are kept; None keeps none.
-      mesh: The devices along an axis `data`, over which each batch is split; None uses a single
-        device.
     """
 
-    max_length: int = 128
-    tokens_per_batch: int = 2048
     buckets: tuple[int, ...] | None = None
     annotations: Sequence[Annotation] | None = None
     pipeline: str = 'en_core_web_sm'
     cache: str | os.PathLike[str] | None = None
-    mesh: Mesh | None = None
 
     @property
     def bucketing(self) -> dict:
         """The keyword arguments of `data.encoding.bucket`."""
+        return {**self.encoding, 'buckets': self.buckets}
+
+    def tables(
+        self, pretrained: Pretrained, texts: Sequence[Text], statistics: Sequence[Described]
+    ) -> dict[str, HeadTable]:
+        """Measure statistics of a model in one pass.
+
+        Args:
+          pretrained: The model.
+          texts: The texts that it reads.
+          statistics: The statistics.
+
+        Returns:
+          The tables by the names of the statistics.
+        """
+        shown = _shown(self._batches(pretrained, texts, statistics), 'Attention')
+        return measure(pretrained, shown, statistics, mesh=self.mesh)
+
+    def changes(
+        self,
+        pretrained: Pretrained,
+        tuned: Models | None,
+        texts: Sequence[Text],
+        statistics: Sequence[Described],
+    ) -> dict[str, dict[str, HeadTable]]:
+        """Measure statistics of each fine-tuned model, and how they differ from the first model's.
+
+        Args:
+          pretrained: The model before fine-tuning.
+          tuned: The same model fine-tuned, or several of them; None measures nothing.
+          texts: The texts that the models read.
+          statistics: The statistics of one model, or of two together (`measure_change`).
+
+        Returns:
+          The tables of each fine-tuned model by its seed.
+        """
+        if tuned is None:
+            return {}
+        batches = self._batches(pretrained, texts, statistics)
         return {
-            'max_length': self.max_length,
-            'tokens_per_batch': self.tokens_per_batch,
-            'buckets': self.buckets,
-            'batch_multiple': 1 if self.mesh is None else self.mesh.shape['data'],
+            str(seed): measure_change(
+                pretrained,
+                model,
+                _shown(batches, f'Change (seed {seed})'),
+                statistics,
+                mesh=self.mesh,
+            )
+            for seed, model in zip(seeds_of(tuned), all_models(tuned), strict=True)
         }
+
+    def links(
+        self,
+        pretrained: Pretrained,
+        texts: Sequence[Text],
+        relations: Sequence[str],
+        statistics: Sequence[Described],
+        *,
+        draws: int,
+        seed: int,
+    ) -> tuple[dict[Hashable, Any], dict[str, LinkScores]]:
+        """Measure attention along links, and at random places, in one pass.
+
+        Args:
+          pretrained: The model.
+          texts: The texts that it reads.
+          relations: The names of the relations.
+          statistics: The statistics of attention along them. Those that need a relation which the
+            annotations lack are left out.
+          draws: The number of places to draw for each link, of each kind.
+          seed: The seed of the draws.
+
+        Returns:
+          The tables by the names of the statistics, and the parts of the tests by direction.
+        """
+        encoded = encoded_of(pretrained, texts, self, annotated=True)
+        with_random, random = with_random_links(encoded, relations, draws=draws, seed=seed)
+        wanted = [each for each in statistics if set(each.relations) <= set(encoded.marks)]
+        tables = in_one_pass(pretrained, with_random, wanted, self, 'Relations', also=random)
+        return tables, link_scores(encoded, relations, tables)
+
+    def _batches(self, pretrained, texts, statistics) -> 'list[Batch]':
+        annotated = any(each.annotated for each in statistics)
+        return batches_of(pretrained, texts, self, annotated=annotated)
 
 
 def encoded_of(
@@ -118,44 +189,6 @@ def in_one_pass(
     return measure(
         pretrained, _shown(batches, what), statistics, also=also or {}, mesh=settings.mesh
     )
-
-
-def before_and_after(
-    pretrained: Pretrained,
-    tuned: Models | None,
-    batches: Sequence[Batch],
-    statistics: Sequence[Described],
-    settings: TextSettings,
-    *,
-    compared: Sequence[Described] | None = None,
-) -> tuple[dict[str, HeadTable], dict[str, dict[str, HeadTable]]]:
-    """Measure a model before fine-tuning, and each fine-tuned model beside it.
-
-    Args:
-      pretrained: The model before fine-tuning.
-      tuned: The same model fine-tuned, or several of them; None measures only the first model.
-      batches: The batches of the texts.
-      statistics: The statistics of one model.
-      settings: The settings, of which only the devices are used.
-      compared: The statistics that are measured of each fine-tuned model, or of it and the first
-        model together; None takes `statistics`. See `measure_change`, which adds the changes.
-
-    Returns:
-      The tables of the model before fine-tuning by the name of the statistic, and the tables of
-      each fine-tuned model by its seed.
-    """
-    before = measure(pretrained, _shown(batches, 'Attention'), statistics, mesh=settings.mesh)
-    runs = {}
-    if tuned is not None:
-        for seed, model in zip(seeds_of(tuned), all_models(tuned), strict=True):
-            runs[str(seed)] = measure_change(
-                pretrained,
-                model,
-                _shown(batches, f'Change (seed {seed})'),
-                statistics if compared is None else compared,
-                mesh=settings.mesh,
-            )
-    return before, runs
 
 
 def _shown(batches: Sequence[Batch], what: str):

@@ -1,1 +1,1 @@
-"""What tokens contribute to each other and to a prediction, beyond the weights of attention."""
+"""Contributions of tokens to each other and to a prediction, beyond the weights of attention."""

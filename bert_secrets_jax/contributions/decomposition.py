@@ -1,4 +1,4 @@
-"""What each token contributes to the logits, and what biases do (DecompX, Modarressi et al. 2023).
+"""Contributions of each token and of biases to the logits (DecompX, Modarressi et al. 2023).
 
 At an input, everything in the model that is not linear is a factor whose value is known: maps,
 the standard deviations of LayerNorm, and for each activation f its slope f(x) / x. With these
@@ -71,9 +71,10 @@ class Decomposition:
 
     Attributes:
       tokens: The T wordpieces.
-      contributions: [T, C] What each token contributes to each logit: its embedding, with position,
-        segment, and the LayerNorm over them.
-      biases: [C] What all biases of the model contribute, from the first layer to the classifier.
+      contributions: [T, C] The contribution of each token to each logit: that of its embedding,
+        with position, segment, and the LayerNorm over them.
+      biases: [C] The contribution of all biases of the model, from the first layer to the
+        classifier.
     """
 
     tokens: Sequence[str]

@@ -14,14 +14,12 @@ Shapes: E texts, V variants of texts, M methods, P shares.
 
 import dataclasses
 import numbers
-import pathlib
 from collections.abc import Mapping, Sequence
 
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
 import scipy.stats
-from jax.sharding import Mesh
 from jaxtyping import Bool, Float, Int
 
 from bert_secrets_jax.ablation.masked_lm import LossEffects, assess_losses
@@ -30,17 +28,18 @@ from bert_secrets_jax.ablation.resumable import sweep_all, tokens_of_batch
 from bert_secrets_jax.ablation.significance import holm
 from bert_secrets_jax.ablation.sweep import Descent
 from bert_secrets_jax.brief import brief
+from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.contributions.scores import SIGNED, TokenScores, of_prediction
 from bert_secrets_jax.data.encoding import Encoded, bucket
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.paper import spearman
 
 SHARES = (0.1, 0.2, 0.3, 0.5)
-# Of fewer tokens there is no ranking to speak of.
+# Fewer tokens have no ranking to speak of.
 FEWEST_TOKENS = 3
-# Of float64, beside the largest of a handful of numbers.
+# The rounding of float64, beside the largest of a handful of numbers.
 _ROUNDING = 1e-12
-# What is measured, and whether more of it is better.
+# The measures, and whether more of each is better.
 MEASURES: Mapping[str, bool] = {
     'rank correlation': True,
     'comprehensiveness': True,
@@ -50,7 +49,7 @@ MEASURES: Mapping[str, bool] = {
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Faithfulness:
-    """What the test found, text by text.
+    """The findings of the test, text by text.
 
     Attributes:
       methods: The names of the methods.
@@ -96,11 +95,7 @@ def faithfulness(
     *,
     shares: Sequence[float] = SHARES,
     seed: int = 0,
-    max_length: int = 128,
-    tokens_per_batch: int = 2048,
-    chunk_tokens: int | None = None,
-    mesh: Mesh | None = None,
-    folder: str | pathlib.Path | None = None,
+    compute: Compute = Compute(),
 ) -> Faithfulness:
     """Test whether scores of tokens say what the model does without these tokens.
 
@@ -114,8 +109,7 @@ def faithfulness(
       shares: The shares of tokens that are deleted or kept, above 0 and below 1, each once; of each
         text, the number of tokens is rounded up.
       seed: The seed by which tokens with the same score are put in order.
-      max_length: The greatest number of tokens.
-      tokens_per_batch, chunk_tokens, mesh, folder: As in `sweep_examples`.
+      compute: How it is computed.
 
     Raises:
       ValueError: A share is out of range or comes twice, or there is none.
@@ -127,17 +121,22 @@ def faithfulness(
         none(pretrained.config),
         baseline='zero',
         replacement=None,
-        chunk_tokens=chunk_tokens,
-        mesh=mesh,
+        chunk_tokens=compute.chunk_tokens,
+        mesh=compute.mesh,
     )
     batches = bucket(
         kept_tokens(encoded, plan.text, plan.kept),
-        max_length=max_length,
-        tokens_per_batch=tokens_of_batch(descent, tokens_per_batch),
+        max_length=compute.max_length,
+        tokens_per_batch=tokens_of_batch(descent, compute.tokens_per_batch),
         batch_multiple=descent.devices,
     )
     (logits,) = sweep_all(
-        pretrained, batches, descent, folder=folder, what='Texts without tokens', unit='texts'
+        pretrained,
+        batches,
+        descent,
+        folder=compute.folder,
+        what='Texts without tokens',
+        unit='texts',
     )
     # float64, for differences of probabilities.
     logits = logits.astype(np.float64)
@@ -368,7 +367,7 @@ def _tied(values: np.ndarray, best: int, level: float) -> list[int]:
     firsts, seconds = np.triu_indices(count, 1)
     differences = values[firsts] - values[seconds]
     error = differences.std(axis=1, ddof=1) / np.sqrt(differences.shape[1])
-    # What is equal in all texts, up to rounding, is not told apart.
+    # Methods that are equal in all texts, up to rounding, are not told apart.
     told = error > _ROUNDING * np.abs(values).max()
     t = np.abs(differences.mean(axis=1)) / np.where(told, error, np.inf)
     p_values = holm(2 * scipy.stats.t.sf(t, differences.shape[1] - 1))

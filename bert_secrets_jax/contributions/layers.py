@@ -1,4 +1,4 @@
-"""What each layer of a model moved between tokens, read off a forward pass.
+"""The vectors that each layer of a model moved between tokens, read off a forward pass.
 
 All methods of this folder start from the same parts. A head gives token i the sum over tokens j of
 `map_ij moved_j`, where `moved_j = (x_j W_V + b_V) W_O` is what it would give to a token that
@@ -27,11 +27,13 @@ class Attended:
     """The attention of one layer, taken apart.
 
     Attributes:
-      entered: [B, T, D] What enters the layer, and stays on the residual stream.
+      entered: [B, T, D] The input of the layer, which stays on the residual stream.
       maps: [B, N, T, S] The learned maps.
-      moved: [B, S, N, D] What each head gives to a token that attends to one token alone.
-      given: [B, T, N, D] What each head gives to each token: the sum of `maps` times `moved`.
-      residual: [B, T, D] What entered plus the output of attention, with its bias, before any
+      moved: [B, S, N, D] The vector that each head gives to a token that attends to one token
+        alone.
+      given: [B, T, N, D] The vector that each head gives to each token: the sum of `maps` times
+        `moved`.
+      residual: [B, T, D] The input plus the output of attention, with its bias, before any
         LayerNorm.
     """
 
@@ -95,7 +97,7 @@ def attended(
     Args:
       config: The config of the model.
       params: The parameters of this layer.
-      entered: What enters the layer.
+      entered: The input of the layer.
       contexts: The outputs of its heads before the output projection.
       maps: Their maps.
       normed: Whether the input of attention is normalised, where LayerNorm comes first.

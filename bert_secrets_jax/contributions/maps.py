@@ -10,6 +10,7 @@ import scipy.special
 from jaxtyping import Float
 
 from bert_secrets_jax.brief import either
+from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.contributions.decomposition import check_classifies
 from bert_secrets_jax.contributions.layerwise import alti, globenc, value_zeroing
 from bert_secrets_jax.contributions.norms import shares_of_norms
@@ -39,10 +40,11 @@ def _of_layers(mixing: Callable[..., jax.Array]) -> MapsOf:
     return maps_of
 
 
-# What maps can show: the weights of attention; the norms of what heads give, as shares of a row
-# (Kobayashi et al. 2020); and, as one map for all heads of a layer, what reaches a token through
-# all layers below (Abnar and Zuidema 2020), and how much of a token comes from each in a layer, in
-# three ways (Mohebbi et al. 2023, Ferrando et al. 2022, Modarressi et al. 2022).
+# The kinds of maps. Each head has a map of the weights of attention. It has another of the norms of
+# what it gives, as shares of a row (Kobayashi et al. 2020). The other kinds have one map for all
+# heads of a layer. One shows what reaches a token through all layers below (Abnar and Zuidema
+# 2020). Three show how much of a token comes from each in a layer (Mohebbi et al. 2023, Ferrando et
+# al. 2022, Modarressi et al. 2022).
 KINDS: Mapping[str, MapsOf] = types.MappingProxyType(
     {
         'weights': learned_maps,
@@ -76,7 +78,7 @@ def attention_maps(
       texts: Strings, pairs of strings or examples (see `as_examples`); all single sentences, or all
         pairs.
       max_length: The greatest number of tokens. Longer inputs are cut.
-      kinds: What the maps show: 'weights', 'norms', 'rollout', 'value zeroing', 'ALTI' or
+      kinds: The kinds of the maps: 'weights', 'norms', 'rollout', 'value zeroing', 'ALTI' or
         'GlobEnc'. The weights are always there; the last four are one map for all heads of a layer.
       methods: The methods by which the tokens are scored, those of `token_scores`. They need a
         model that classifies texts.
@@ -101,9 +103,7 @@ def attention_maps(
             encoded,
             methods=methods,
             seed=0,
-            max_length=max_length,
-            tokens_per_batch=2048,
-            mesh=None,
+            compute=Compute(max_length=max_length),
         )
     found = []
     shown = {kind: KINDS[kind] for kind in ('weights', *kinds)}

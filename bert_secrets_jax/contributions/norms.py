@@ -171,7 +171,7 @@ def _as_it_is(
     baseline: str = 'uniform',
 ) -> BertOutput:
     """Return the output of the whole model: what disabled heads would move is moved nowhere."""
-    del baseline  # What a disabled head does, and none is.
+    del baseline  # No head is disabled.
     if head_mask is not None:
         raise ValueError(
             'Norms are of what all heads move, and some are disabled here: leave head_mask out.'

@@ -15,11 +15,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float
 
 from bert_secrets_jax.ablation.contexts import on_devices
 from bert_secrets_jax.brief import brief, either
+from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.contributions.decomposition import check_classifies, token_contributions
 from bert_secrets_jax.contributions.layerwise import alti, globenc, value_zeroing
 from bert_secrets_jax.contributions.rollout import attention_graph, flow, rollout
@@ -80,9 +80,7 @@ def token_scores(
     *,
     methods: Sequence[str] = METHODS,
     seed: int = 0,
-    max_length: int = 128,
-    tokens_per_batch: int = 2048,
-    mesh: Mesh | None = None,
+    compute: Compute = Compute(),
 ) -> TokenScores:
     """Score the tokens of texts by several methods.
 
@@ -97,9 +95,7 @@ def token_scores(
         'flow', 'value zeroing', 'ALTI', 'GlobEnc', 'DecompX', 'gradient x input' or
         'gradient norm'.
       seed: The seed of the random scores.
-      max_length: The greatest number of tokens. Longer inputs are cut.
-      tokens_per_batch: The greatest number of rows times padded length of a batch.
-      mesh: The devices along an axis `data` that share the examples of each batch; None uses one.
+      compute: How it is computed; nothing is written into its folder.
 
     Raises:
       TypeError: The model or the texts are something else.
@@ -108,16 +104,8 @@ def token_scores(
       FloatingPointError: The model predicts NaN or infinity.
     """
     check_classifies(pretrained)
-    encoded = tokenize(pretrained.tokenizer, texts, max_length=max_length)
-    return scores_of(
-        pretrained,
-        encoded,
-        methods=methods,
-        seed=seed,
-        max_length=max_length,
-        tokens_per_batch=tokens_per_batch,
-        mesh=mesh,
-    )
+    encoded = tokenize(pretrained.tokenizer, texts, max_length=compute.max_length)
+    return scores_of(pretrained, encoded, methods=methods, seed=seed, compute=compute)
 
 
 def check_methods(methods: Sequence[str]) -> None:
@@ -139,21 +127,14 @@ def scores_of(
     *,
     methods: Sequence[str],
     seed: int,
-    max_length: int,
-    tokens_per_batch: int,
-    mesh: Mesh | None,
+    compute: Compute,
 ) -> TokenScores:
     """Score the tokens of tokenised texts; arguments as in `token_scores`."""
     check_methods(methods)
     methods = tuple(methods)
-    params, devices, place = on_devices(pretrained.params, mesh)
+    params, _, place = on_devices(pretrained.params, compute.mesh)
     work = _Work(pretrained.bert, methods)
-    batches = bucket(
-        encoded,
-        max_length=max_length,
-        tokens_per_batch=tokens_per_batch,
-        batch_multiple=devices,
-    )
+    batches = bucket(encoded, **compute.encoding)
     count, lengths = len(encoded.lengths), encoded.lengths.tolist()
     logits = np.zeros((count, pretrained.config.num_labels), np.float32)
     scores = {method: [np.zeros(0)] * count for method in methods}
@@ -207,7 +188,7 @@ def _score(work: _Work, params: Mapping[str, Any], batch: Batch) -> dict[str, An
     bert, mask = work.bert, batch.attention_mask
     output = bert.apply({'params': params}, **batch.inputs)
     graph = attention_graph(output.attentions)
-    # What the classifier reads of each token, [B, T].
+    # The weight of each token in what the classifier reads, [B, T].
     read = _read(bert, mask)
 
     def of_rows(matrix: Float[Array, 'B T S']):

@@ -294,7 +294,7 @@ def tokenize_part(examples: Sequence[Example], losses: 'Losses') -> Encoded:
 
     Args:
       examples: The examples; all single sentences, or all pairs.
-      losses: What the parts before have lost, with the tokenizer and the greatest length. Those of
+      losses: The losses of the parts before, with the tokenizer and the greatest length. Those of
         this part are added.
 
     Raises:
@@ -384,7 +384,7 @@ def _beginning(tokenizer, text: str, max_length: int) -> str:
 
 @dataclasses.dataclass
 class Losses:
-    """What a corpus loses to a tokenizer, counted over its parts.
+    """The losses of a corpus to a tokenizer, counted over its parts.
 
     Attributes:
       tokenizer: A fast tokenizer of `transformers`.
@@ -396,7 +396,7 @@ class Losses:
       wordpieces: The number of wordpieces so far, without special tokens.
       unknown: How many of them are [UNK].
       known_as_written: How many of these are in the vocabulary as they are written.
-      written: What the most frequent unknown ones are written like, and how often.
+      written: The spellings of the most frequent unknown ones, and how often each occurs.
     """
 
     tokenizer: Any

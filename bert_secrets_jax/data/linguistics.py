@@ -74,7 +74,7 @@ _Characters = tuple[int, int]
 
 @dataclasses.dataclass(frozen=True)
 class _Parsed:
-    """What is found in one text: name to characters, and pairs of verb and subject."""
+    """The findings in one text: characters by name, and pairs of verb and subject."""
 
     features: Mapping[str, list[_Characters]]
     classes: Mapping[str, list[_Characters]]

@@ -69,8 +69,8 @@ def read_questions(path: str | os.PathLike[str], *, bad_rows: str = 'error') -> 
 
     Args:
       path: The file.
-      bad_rows: What to do with questions that have no answer, or one that does not stand in the
-        text: 'error' refuses the file, 'skip' leaves them out and warns.
+      bad_rows: The treatment of questions whose answer is missing or does not stand in the text:
+        'error' refuses the file, 'skip' leaves them out and warns.
 
     Raises:
       FileNotFoundError: There is no such file.

@@ -168,7 +168,7 @@ def stream_texts(
         skips=bad_rows == 'skip',
         name=plain.stem if name is None else name,
     )
-    # What is wrong with the file as a whole shows in its first text.
+    # A fault of the file as a whole shows in its first text.
     next(iter(texts))
     return texts
 
@@ -270,7 +270,7 @@ class Batches:
     def _made(self) -> Iterator[Batch]:
         edges = padded_lengths(self.buckets, self.max_length)
         losses = Losses(self.tokenizer, self.max_length)
-        # Of each padded length, the examples that do not fill a batch yet, with their numbers.
+        # The examples of each padded length that do not fill a batch yet, with their numbers.
         left: dict[int, tuple[np.ndarray, Encoded]] = {}
         whole = set()
         shown = progress(

@@ -58,7 +58,7 @@ def read_table(
       labels: The labels as the file spells them, in the order of their class ids, or names for
         labels that are numbers from 0; an empty tuple reads scores (floats). None reads numbers:
         integers if all labels are, otherwise floats.
-      bad_rows: What to do with bad rows: 'error' refuses the file; 'skip' leaves them out and
+      bad_rows: The treatment of bad rows: 'error' refuses the file; 'skip' leaves them out and
         warns. A row is bad if it has too few or too many fields, an empty text or label, a label
         that cannot be read, or malformed JSON.
       name: The first part of the ids, by default the file's name without its extension. The ids

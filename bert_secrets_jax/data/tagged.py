@@ -75,7 +75,7 @@ def read_conllu(
       path: The file.
       column: 'upos', 'xpos' or 'deprel', or an item of another column such as 'feats.Number' or
         'misc.NER'. A word without that item has the tag 'O'.
-      bad_rows: What to do with sentences in which a word has no tag: 'error' refuses the file,
+      bad_rows: The treatment of sentences in which a word has no tag: 'error' refuses the file,
         'skip' leaves them out and warns.
 
     Raises:
@@ -124,7 +124,7 @@ def read_tagged(
       tags: The name of the list of tags.
       names: The names of all tags, in the order of their numbers, which count from 0; None if they
         are texts.
-      bad_rows: What to do with bad rows: 'error' refuses the file, 'skip' leaves them out and
+      bad_rows: The treatment of bad rows: 'error' refuses the file, 'skip' leaves them out and
         warns.
 
     Raises:

@@ -31,7 +31,7 @@ class Example:
 
     @property
     def texts(self) -> tuple[str, str | None]:
-        """What a model reads of it: the same texts under another id are no new example."""
+        """The texts that a model reads: the same ones under another id are no new example."""
         return self.text_a, self.text_b
 
     @property

@@ -119,7 +119,7 @@ def read_treebank(path: str | os.PathLike[str], *, bad_rows: str = 'error') -> l
 
     Args:
       path: The file.
-      bad_rows: What to do with sentences without a whole tree: 'error' refuses the file, 'skip'
+      bad_rows: The treatment of sentences without a whole tree: 'error' refuses the file, 'skip'
         leaves them out and warns.
 
     Raises:

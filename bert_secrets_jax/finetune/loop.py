@@ -142,7 +142,7 @@ class Data:
       dev: The batches of the dev examples.
       dev_labels: The same of the dev examples, in the order of `Batch.example`.
       metrics: The names of the metrics that the dev examples are scored with.
-      head: What stands on the encoder, one of `model.config.HEADS`.
+      head: The kind of head on the encoder, one of `model.config.HEADS`.
       evaluate: A function of the metrics and the logits [E, T, C] that returns their values, their
         mean 'score' and what the test of a model needs; None for labels of whole examples.
     """
@@ -244,7 +244,10 @@ def train_runs(
     moments = jax.jit(jax.vmap(optimizer.init), out_shardings=of_seeds)(stacked)
     state = TrainState(replicate(jnp.int32(0), mesh), stacked, moments)
     zeros = jax.jit(_zeros, out_shardings=of_seeds)(stacked if at_once else own[0])
-    edges = training_lengths(data, config, at_once=at_once)
+    steps = _Steps(
+        bert, optimizer, data, config, at_once, per_epoch,
+        training_lengths(data, config, at_once=at_once), of_seeds, of_batches,
+    )  # fmt: skip
 
     def examples_in(_) -> int:
         return config.batch_size * len(config.seeds)
@@ -257,10 +260,7 @@ def train_runs(
         saved_at, took = time.monotonic(), 0.0
         previous = None
         for step in progress(range(int(state.step), total), 'Fine-tuning', size=examples_in):
-            state, zeros, losses = _step(
-                bert, optimizer, at_once, state, data, config, step, per_epoch, edges, zeros,
-                of_seeds, of_batches,
-            )  # fmt: skip
+            state, zeros, losses = _step(steps, state, zeros, step)
             # The device may be one step behind, not twenty: the time that has passed and the
             # progress that is shown are those of steps that are done.
             jax.block_until_ready(previous)
@@ -288,32 +288,61 @@ def train_runs(
     return record.history
 
 
-def _step(
-    bert, optimizer, at_once, state, data, config, step, per_epoch, edges, zeros, of_seeds,
-    of_batches,
-):  # fmt: skip
+@dataclasses.dataclass(frozen=True)
+class _Steps:
+    """All that the steps of a training share.
+
+    Attributes:
+      bert, optimizer, data, config: Those of the training.
+      at_once: Whether the gradients of all seeds are computed together.
+      per_epoch: The number of steps of an epoch.
+      edges: The padded lengths of micro-batches.
+      of_seeds, of_batches: Where parameters and batches lie (`shardings`).
+    """
+
+    bert: Bert
+    optimizer: optax.GradientTransformation
+    data: Data
+    config: FinetuneConfig
+    at_once: bool
+    per_epoch: int
+    edges: Any
+    of_seeds: Any
+    of_batches: Any
+
+
+def _step(steps: _Steps, state: TrainState, zeros: Any, step: int):
     """Take one step with every seed; returns the new state, the zeros again, and losses [G].
 
     `zeros` are like the gradients of all seeds, or of one where they are computed one by one, each
-    padded to its own lengths. `of_seeds` and `of_batches` are what `shardings` returns.
+    padded to its own lengths.
     """
+    data, config = steps.data, steps.config
     rows = np.stack(
         [
-            rows_of_step(seed, step, len(data.train_labels), config.batch_size, per_epoch)
+            rows_of_step(seed, step, len(data.train_labels), config.batch_size, steps.per_epoch)
             for seed in config.seeds
         ]
     )
     keys, counts = keys_of_step(np.array(config.seeds), step), data.terms(rows)
     losses = []
-    for seed in [None] if at_once else range(len(rows)):
+    for seed in [None] if steps.at_once else range(len(rows)):
         own = slice(None) if seed is None else slice(seed, seed + 1)
         gradients, loss = zeros, jnp.zeros(len(rows[own]))
-        for batch, labels in micro_batches(data, rows[own], config, edges):
-            batch, labels = place((batch, labels), of_batches)
+        for batch, labels in micro_batches(data, rows[own], config, steps.edges):
+            batch, labels = place((batch, labels), steps.of_batches)
             gradients, loss = _add_gradients(
-                bert, state.params, gradients, loss, seed, batch, labels, keys[own], counts[own]
+                steps.bert,
+                state.params,
+                gradients,
+                loss,
+                seed,
+                batch,
+                labels,
+                keys[own],
+                counts[own],
             )
-        state, zeros = _update(optimizer, state, gradients, seed, of_seeds)
+        state, zeros = _update(steps.optimizer, state, gradients, seed, steps.of_seeds)
         losses.append(loss)
     return state.replace(step=state.step + 1), zeros, jnp.concatenate(losses)
 
@@ -508,7 +537,7 @@ def over_seeds(function, at_once: bool, *arguments):
     Args:
       function: The function of what one seed has.
       at_once: Whether all seeds are computed at once (vmap).
-      *arguments: What it is applied to, with a leading axis G of seeds.
+      *arguments: The arguments of the function, with a leading axis G of seeds.
     """
     if at_once:
         return jax.vmap(function)(*arguments)
@@ -710,7 +739,7 @@ def shardings(mesh: Mesh | None, seeds: int, micro_batch: int, *, what: str = 's
         micro-batches. Beside `seeds` it is always these.
       seeds: The number of seeds G, or of other runs.
       micro_batch: The number of examples per forward and backward pass.
-      what: What the error calls the runs.
+      what: The name of the runs in the error.
 
     Raises:
       ValueError: Neither the seeds nor the micro-batches can be spread over the devices.

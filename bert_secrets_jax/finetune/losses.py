@@ -29,7 +29,7 @@ def loss_per_example(
       labels: The class ids [B], or the values of a regression; the class ids of tokens [B, T], over
         which the loss is summed; or the places of an answer's first and last token [B, 2], over
         which the loss is the mean. NONE has no loss.
-      head: What stands on the encoder, one of `model.config.HEADS`.
+      head: The kind of head on the encoder, one of `model.config.HEADS`.
       real: [B, T] Which tokens are no padding; an answer is looked for among them.
     """
     if head == QUESTIONS:
@@ -76,7 +76,7 @@ def terms(
 
     Args:
       labels: The labels of tokens or the places of answers, as in `loss_per_example`.
-      head: What stands on the encoder.
+      head: The kind of head on the encoder.
     """
     known = labels != NONE
     return known.sum(axis=-1) if head == TOKENS else known.all(axis=-1).astype(int)

@@ -39,8 +39,8 @@ class Finetuned:
         'score', and always 'accuracy' or, for a regression, 'pearson'. Epoch 0 is before training.
       folder: The folder of the models, the curves and the checkpoints; None if all is in memory.
       dtype: The type of number in which the models compute matrix products.
-      head: What was learnt: 'sequence_classification' (or a regression), 'token_classification' or
-        'question_answering'.
+      head: The kind of head that was learnt: 'sequence_classification' (or a regression),
+        'token_classification' or 'question_answering'.
       in_memory: The models of a fine-tuning without a folder; otherwise empty.
     """
 
@@ -212,7 +212,7 @@ def _list_of(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, list) and len(value) > 0 and all(map(is_right, value))
 
 
-# What each value of the file is.
+# A check of each value of the file.
 _KINDS: Mapping[str, Callable[[Any], bool]] = types.MappingProxyType(
     {
         'start': lambda value: value in ('pretrained', 'random'),

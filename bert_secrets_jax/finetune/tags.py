@@ -17,7 +17,7 @@ from bert_secrets_jax.data.tagged import Tagged, first_pieces
 from bert_secrets_jax.finetune.losses import NONE
 from bert_secrets_jax.finetune.metrics import f1_macro, p_above_zero
 
-# What a word without a wordpiece is taken to be, where tags are those of spans.
+# The tag of a word without a wordpiece, where tags are those of spans.
 OUTSIDE = 'O'
 
 

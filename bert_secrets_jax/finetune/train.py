@@ -295,9 +295,9 @@ def encode_data(
 
     Args:
       pretrained: The model, for its tokenizer and its greatest length.
-      train, dev, names, metrics: What `check_examples` returns.
+      train, dev, names, metrics: The values that `check_examples` returns.
       config: The settings of the training.
-      head: What stands on the encoder, one of `model.config.HEADS`.
+      head: The kind of head on the encoder, one of `model.config.HEADS`.
 
     Raises:
       ValueError: The model has too few positions, or texts and pairs are mixed.
@@ -406,7 +406,7 @@ def check_examples(
 
     Args:
       train, dev, label_names, metrics: As in `finetune`.
-      head: What stands on the encoder, one of `model.config.HEADS`.
+      head: The kind of head on the encoder, one of `model.config.HEADS`.
 
     Raises:
       ValueError: There are no examples, or a label or a metric does not fit.
@@ -585,7 +585,7 @@ def digests(
             model.update(jax.tree_util.keystr(path).encode())
             model.update(np.ascontiguousarray(leaf).data)
     tokenizer = json.loads(pretrained.tokenizer.backend_tokenizer.to_str())
-    # What the last call has left in it.
+    # Settings that the last call has left in it.
     for name in ('truncation', 'padding'):
         tokenizer.pop(name, None)
     return {

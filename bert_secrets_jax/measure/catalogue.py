@@ -136,7 +136,7 @@ def change(name: str) -> str:
     return f'change of attention {name}' if name.startswith('from ') else f'change of {name}'
 
 
-# What a name ends with whose statistic is of maps between words.
+# The end of the names of statistics of maps between words.
 _WORDS = ' (words)'
 # The features and relations of the paper, and those that its authors' notebook had.
 FEATURES = ('noun', 'verb', 'pronoun', 'subject', 'object', 'negation', 'punctuation')

@@ -46,7 +46,7 @@ def collect(
       mesh: The devices, with an axis `data`, over which each batch is split; None uses one device.
         The number of rows must be a multiple of the number of devices (`encode(...,
         batch_multiple=...)`).
-      maps_of: What stands in the place of the maps: their weights, or how much is moved along them
+      maps_of: The values that the maps have: their weights, or how much is moved along them
         (`bs.shares_of_norms`, `bs.norms_of_heads`). If you pass the same function again, nothing is
         compiled again.
 

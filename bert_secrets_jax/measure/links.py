@@ -434,7 +434,7 @@ class _Comparison:
         sums = {name: each.astype(np.float64) for name, each in self._sums.items()}
         own, random, weights = sums['own'], sums['random'], self._weights[:, None]
         examples = len(self._places.pairs)
-        # What each example contributes: its links, and its places for the links of any example.
+        # The contribution of each example: its links, and its places for the links of any example.
         links = scipy.sparse.coo_array(
             (self._weights, (self._examples, np.arange(len(own)))), shape=(examples, len(own))
         ).tocsr()

@@ -196,7 +196,7 @@ class _Book:
 
 
 class _Kind:
-    """What the places of each kind are drawn from.
+    """The places of one kind, from which some are drawn.
 
     `links` has the example and the pairs [P, 2] of each link. `places` returns, for a link, pairs
     [P, 2], and the places that they can stand at: the examples [W], by how many positions the pairs

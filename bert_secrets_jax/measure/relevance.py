@@ -45,7 +45,7 @@ from bert_secrets_jax.model.weights import Pretrained, check_pretrained
 
 @runtime_checkable
 class Steps(Protocol):
-    """What the backward pass of a step carries; the forward pass is always that of the model."""
+    """The backward pass of each step; the forward pass is always that of the model."""
 
     def linear(self, equation: str, inputs: Array, weights: Array) -> Array:
         """Return `einsum(equation, inputs, weights)`."""
@@ -62,8 +62,8 @@ class Rule:
       alpha: The share that goes to inputs with a positive contribution to the output, in proportion
         to it. The rest, beta, goes to those with a negative contribution. It lies between 0 and 1,
         so that all relevance stays positive.
-      epsilon: What is added to the sums that contributions are divided by. The contributions of a
-        sign that add up to far less get a share in proportion to their sum.
+      epsilon: The number that is added to the sums that contributions are divided by. The
+        contributions of a sign that add up to far less get a share in proportion to their sum.
     """
 
     alpha: float = 0.5
@@ -176,7 +176,7 @@ def walk_back(
     """Walk from the logits of a classifier down to the embeddings, one layer at a time.
 
     Args:
-      steps: What each step carries back.
+      steps: The backward pass of each step.
       bert: The model.
       params: Its parameters.
       output: Its output on a batch.
@@ -184,7 +184,8 @@ def walk_back(
       start: A function that makes what the logits have of the logits.
 
     Returns:
-      What arrives at the embeddings, and at the outputs of the heads, summed over tokens and width.
+      The values that arrive at the embeddings, and those at the outputs of the heads, summed over
+      tokens and width.
     """
     config = bert.config
     layers = (
@@ -223,10 +224,10 @@ def through_layer(
 
     Args:
       config: The config of the model.
-      steps: What each step carries back.
+      steps: The backward pass of each step.
       relevance: The relevance of what leaves the layer, before any final LayerNorm.
       params: The parameters of this layer.
-      hidden: What enters the layer.
+      hidden: The input of the layer.
       contexts: The outputs of its heads.
       maps: Their maps.
       normed: Whether the input of the attention is normalised where LayerNorm comes first.
@@ -265,7 +266,7 @@ def classified(config: BertConfig, steps: Steps, params, hidden, attention_mask)
 
     Args:
       config: The config of the model.
-      steps: What each step carries back.
+      steps: The backward pass of each step.
       params: The parameters of the model.
       hidden: [B, T, D] The output of the last layer, before any final LayerNorm.
       attention_mask: [B, T] 1 on real tokens, 0 on padding.

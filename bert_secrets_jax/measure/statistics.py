@@ -276,7 +276,7 @@ def _of_words(marks: Mapping, words: Int[Array, ' T']) -> Marks:
             numbers = jnp.arange(len(words))
             found[name] = jnp.where(numbers <= words.max(), numbers, -1)
         elif mark.ndim == 1:
-            # What belongs to no word, as padding does, is dropped.
+            # A token that belongs to no word, such as padding, is dropped.
             place = jnp.where(words < 0, len(words), words)
             found[name] = jnp.zeros_like(mark).at[place].max(mark, mode='drop')
         else:
@@ -284,7 +284,7 @@ def _of_words(marks: Mapping, words: Int[Array, ' T']) -> Marks:
             linked = jnp.stack([words[query], words[key], number], axis=1)
             missing = (linked < 0).any(axis=1, keepdims=True)
             found[name] = jnp.where(missing, jnp.array([0, 0, -1]), linked)
-    # Of the same type, whose error says which names there are.
+    # The type stays the same, because its error says which names there are.
     return type(marks)(found)
 
 

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-# What a disabled head does instead: another map, or another output.
+# The baselines of disabled heads: those with another map, and those with another output.
 MAP_BASELINES = ('uniform', 'zero')
 OUTPUT_BASELINES = ('mean', 'resample')
 BASELINES = (*MAP_BASELINES, *OUTPUT_BASELINES)
@@ -29,13 +29,13 @@ _Leaf = Any
 
 @flax.struct.dataclass
 class Scope:
-    """What a layer is told besides its input: which tokens it may see, and where they stand.
+    """The information for a layer besides its input: which tokens it may see, and where they stand.
 
     Attributes:
       visible: [B, 1, T, S] Whether a query may attend to a key: keys are real tokens, and in a
         local layer near. T is 1 where all queries see the same.
-      bias: [1, N, T, S] What is added to the scores for the distance of the two (MPNet); None
-        without.
+      bias: [1, N, T, S] The number that is added to each score for the distance of the two (MPNet);
+        None without.
       angles: [T, H/2] The angles by which queries and keys are rotated (RoPE); None without.
       normed: [] Whether the input of the attention is normalised where LayerNorm comes first; in
         ModernBERT's first layer it is not.
@@ -176,10 +176,10 @@ def disable_heads(
       probabilities: Learned maps, after softmax and before dropout.
       head_mask: 1 keeps a head (exactly), 0 replaces it (exactly), fractions interpolate. The
         result is differentiable in it.
-      scope: What the layer may see.
-      baseline: What replaces a map. 'uniform' is the paper's way: every visible token gets
-        1/length, so that information still flows. 'zero' removes the head's contribution (Michel
-        et al. 2019, Voita et al. 2019).
+      scope: The tokens that the layer may see.
+      baseline: The replacement for a map. 'uniform' is the paper's way: every visible token gets
+        1/length, so that information still flows. 'zero' removes the head's contribution (Michel et
+        al. 2019, Voita et al. 2019).
 
     Raises:
       ValueError: The baseline is none of `MAP_BASELINES`.

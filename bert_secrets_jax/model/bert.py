@@ -102,7 +102,7 @@ class Bert(nn.Module):
           attention_mask: [B, T] 1 on real tokens, 0 on padding.
           head_mask: [L, N] or [B, L, N] 1 keeps a head, 0 replaces what it does by the baseline,
             fractions interpolate. The output is differentiable in it.
-          baseline: What a disabled head does. With 'uniform' (1/length on real tokens, as in
+          baseline: The behaviour of a disabled head. With 'uniform' (1/length on real tokens, as in
             section 4.6 of the paper) and 'zero' (Michel et al. 2019, Voita et al. 2019) it has
             another map. With 'mean' (its mean output over a corpus) and 'resample' (its output on
             another input) it has another output, `replacement`.
@@ -110,13 +110,13 @@ class Bert(nn.Module):
             heads, `contexts` of other passes; needed for 'mean' and 'resample' as soon as there is
             a `head_mask`. `bs.mean_contexts` gives means. The model treats both kinds alike, and
             the outputs are differentiable in it. Dropout does not touch it.
-          map_change: [B, L, N, T, S] What is added to the maps after the mask and before dropout;
-            `attentions` are those without it. The gradient with respect to a change of 0 is that
-            with respect to the maps. None adds nothing.
-          inputs_embeds: [B, T, E] What stands for the embeddings of the wordpieces, before those of
-            positions and segments are added, as in `transformers`. The output is differentiable in
-            it. The wordpieces are needed besides: some families read positions from them. None
-            looks the embeddings up.
+          map_change: [B, L, N, T, S] The change that is added to the maps after the mask and before
+            dropout; `attentions` are those without it. The gradient with respect to a change of 0
+            is that with respect to the maps. None adds nothing.
+          inputs_embeds: [B, T, E] The replacement for the embeddings of the wordpieces, before
+            those of positions and segments are added, as in `transformers`. The output is
+            differentiable in it. The wordpieces are needed besides: some families read positions
+            from them. None looks the embeddings up.
           deterministic: Whether dropout is off. False needs `rngs={'dropout': key}`.
           example_ids: [B] integers that decide, with the key, what dropout does to each example. By
             default they are the places in the batch.

@@ -34,7 +34,7 @@ def _positions(config: BertConfig, input_ids):
 
 
 class Embeddings(nn.Module):
-    """What enters the first layer, and what all layers are told besides.
+    """The input of the first layer, and what all layers are told besides.
 
     That is the sum of word, position and segment embeddings, normalised, and projected if
     necessary; and the scopes of the kinds of layers that the model has, stacked on a leading axis.
@@ -139,7 +139,7 @@ def kinds_of_layers(config: BertConfig) -> list[int]:
 
 def scope_of(scopes: attention.Scope, kind) -> attention.Scope:
     """Return the scope of one kind of layers."""
-    # Of a single kind the index is known before the device runs.
+    # With a single kind, the index is known before the device runs.
     place = 0 if len(scopes.visible) == 1 else kind
     return jax.tree.map(operator.itemgetter(place), scopes)
 
@@ -281,7 +281,7 @@ class Layer(nn.Module):
 
     Attributes:
       config: Hyperparameters of the model.
-      baseline: What a disabled head does.
+      baseline: The behaviour of a disabled head.
       deterministic: Whether dropout is off.
       heads: The number of heads that are left; None is all.
     """

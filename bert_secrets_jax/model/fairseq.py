@@ -14,10 +14,11 @@ import numpy as np
 import safetensors.numpy
 
 from bert_secrets_jax.files import read_text, write_atomically
-from bert_secrets_jax.model.config import BertConfig, write_config
+from bert_secrets_jax.model.config import BertConfig
+from bert_secrets_jax.model.config_json import write_config
 from bert_secrets_jax.model.vocabulary import letter_tokenizer
 
-# What fairseq puts before the tokens of a dictionary, and masked LMs behind them.
+# The tokens that fairseq puts before a dictionary, and the one that masked LMs have behind it.
 _FIRST, _LAST = ('<s>', '<pad>', '</s>', '<unk>'), '<mask>'
 _MODULES = {
     r'embed_tokens': 'embeddings.word_embeddings',

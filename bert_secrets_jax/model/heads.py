@@ -1,4 +1,4 @@
-"""What stands on an encoder, up to the logits; and ESM's prediction of contacts."""
+"""Heads on an encoder, up to the logits; and ESM's prediction of contacts."""
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -102,7 +102,7 @@ class MaskedLM(nn.Module):
 
 
 class Head(nn.Module):
-    """What follows the last layer, up to the logits; it takes the parameters of a whole model."""
+    """The part after the last layer, up to the logits; it takes the parameters of a whole model."""
 
     config: BertConfig
 

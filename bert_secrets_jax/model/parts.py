@@ -1,4 +1,4 @@
-"""What the layers and heads of all encoders are made of: dense layers, LayerNorm and dropout.
+"""Parts of the layers and heads of all encoders: dense layers, LayerNorm and dropout.
 
 The modules that import `flax.linen` are `parts`, `encoder`, `heads` and `bert`, and, outside this
 folder, the pattern classifier's network. Each is built from those before it.

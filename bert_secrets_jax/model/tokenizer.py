@@ -15,7 +15,7 @@ from bert_secrets_jax.files import read_bytes, read_json, read_text
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.vocabulary import from_library, letter_tokenizer
 
-# What a tokenizer is made from, beside tokenizer_config.json.
+# Files that a tokenizer is made from, beside tokenizer_config.json.
 _TOKENIZER_FILES = (
     'tokenizer.json', 'vocab.txt', 'vocab.json', 'merges.txt', 'special_tokens_map.json',
     'added_tokens.json',
@@ -82,7 +82,7 @@ def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mappin
             'vocab.txt empty, cut off, or of another model?'
         )
     named = {tokenizer.cls_token_id, tokenizer.sep_token_id}
-    # What a tokenizer does not name at all is missed when texts are encoded.
+    # A token that a tokenizer does not name at all is missed when texts are encoded.
     if None not in named and not added:
         raise ValueError(
             f'The tokenizer in {directory} puts no {tokenizer.cls_token} and '

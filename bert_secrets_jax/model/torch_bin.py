@@ -31,10 +31,10 @@ import numpy as np
 
 from bert_secrets_jax import files
 
-# What is read at once: the pickle as a whole, the archive's list of members as a whole, and data
-# piece by piece. A byte is at most one instruction, and a member takes 46 bytes or more, so this
-# limits both counts as well: to about three seconds and 100 MB. Those of BERT-large, with 400
-# tensors, take 60 kB each.
+# The most bytes that are read at once. The pickle and the archive's list of members are read as a
+# whole, and data piece by piece. A byte is at most one instruction, and a member takes 46 bytes or
+# more. So this limits both counts as well: to about three seconds and 100 MB. Those of BERT-large,
+# with 400 tensors, take 60 kB each.
 _PIECE = 2**20
 # Bytes of all tensors, and of all storages, for each byte of the file. Tied tensors are stored
 # once and returned for each name: a BERT-large whose 24 layers share their weights needs 7.6.
@@ -77,7 +77,7 @@ _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 
 @dataclass(frozen=True, slots=True)
 class _Name:
-    """What a pickle asks for by its name: the name is all that there is of it."""
+    """An object that a pickle asks for by its name: the name is all that there is of it."""
 
     name: str
 
@@ -205,7 +205,7 @@ def _open_legacy(file: _Pieces, size: int) -> tuple[Any, Callable[[_Storage], by
     if _run(head)[0] != _LEGACY_MAGIC:
         raise ValueError('it is not a PyTorch checkpoint')
     _run(head)  # protocol version
-    _run(head)  # what machine wrote it
+    _run(head)  # the machine that wrote it
     tensors, storages = _run(head)
     keys, _ = _run(head)
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
@@ -244,7 +244,7 @@ def _read(stream: io.BufferedIOBase, nbytes: int) -> bytearray:
 def _run(pickle: io.BytesIO) -> tuple[Any, dict[str, _Storage]]:
     """Obey one pickle; returns its value and the storages that it refers to."""
     stack: list[Any] = []
-    below: list[list[Any]] = []  # what was on the stack before each MARK
+    below: list[list[Any]] = []  # the stack before each MARK
     memo: dict[int, Any] = {}
     storages: dict[str, _Storage] = {}
     for opcode, argument, _ in pickletools.genops(pickle):
@@ -376,7 +376,7 @@ def _materialise(
     """Copy tensors out of their storages, which are read one after the other.
 
     Args:
-      tensors: What the pickle holds: a state dict, or anything else.
+      tensors: The content of the pickle: a state dict, or anything else.
       read: Returns the bytes of a storage.
       most: How many bytes all tensors, and all storages, may have.
     """

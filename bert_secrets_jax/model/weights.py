@@ -35,9 +35,8 @@ from bert_secrets_jax.model.config import (
     BertConfig,
     ComputeDtype,
     needs_pooler,
-    read_config,
-    write_config,
 )
+from bert_secrets_jax.model.config_json import read_config, write_config
 from bert_secrets_jax.model.encoder import frequencies_of
 from bert_secrets_jax.model.families import FAMILIES, Family
 from bert_secrets_jax.model.layouts import LAYOUTS, Layout
@@ -123,9 +122,9 @@ def from_pretrained(
         LM. Names put a freshly initialised classifier of that many classes in its place (one name
         means regression), and add a pooler if one is needed and there is none. An empty sequence
         leaves the head out.
-      head: What the names are classes of: of the input ('sequence_classification'), of its tokens
-        ('token_classification'), or, with the names 'start' and 'end', of where an answer is
-        ('question_answering').
+      head: The kind of head: the names are classes of the input ('sequence_classification') or of
+        its tokens ('token_classification'). With the names 'start' and 'end', it may also find
+        where an answer is ('question_answering').
       seed: Seed of the fresh weights.
       dtype: Type in which matrix products are computed: 'float32', 'tf32x3' (NVIDIA GPUs) or
         'bfloat16'.
@@ -189,7 +188,7 @@ def with_classifier(
     Args:
       pretrained: The model; a head that it has is replaced.
       label_names: Names of the classes. A single name means regression.
-      head: What they are classes of: see `from_pretrained`.
+      head: The kind of head, as in `from_pretrained`.
       seed: Seed of the fresh weights.
 
     Raises:
@@ -450,7 +449,7 @@ def _fault(tensor: np.ndarray) -> str:
     """Return why an array cannot be weights; empty if it can."""
     if tensor.dtype.name not in _DTYPES:
         return f'is of type {tensor.dtype.name}, and weights are of {", ".join(_DTYPES)}'
-    # What float32 cannot hold becomes infinite.
+    # A number that float32 cannot hold becomes infinite.
     with np.errstate(over='ignore'):
         finite = np.isfinite(tensor.astype(np.float32, copy=False))
     if not finite.all():
@@ -512,7 +511,7 @@ def _check_plausible(
         settings['embedding_size'] or width
     )
     found = sum(tensor.size for tensor in tensors.values())
-    # What is slightly off is named tensor by tensor.
+    # Smaller differences are named tensor by tensor.
     if wanted > 2 * found:
         sizes = ', '.join(
             f'{name}={settings[name]}'

@@ -95,7 +95,7 @@ class RankCorrelation:
 
 @dataclasses.dataclass(frozen=True)
 class LooksAt:
-    """What Clark et al. (2019, section 3) published of pre-trained BERT-base on Wikipedia.
+    """The numbers of Clark et al. (2019, section 3) for pre-trained BERT-base on Wikipedia.
 
     Attributes:
       layers: Means over the heads of each layer [12] by the name of the statistic, read from their

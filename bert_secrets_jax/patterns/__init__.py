@@ -1,11 +1,12 @@
 # ruff: noqa: F401  (editors read the imports under TYPE_CHECKING; nothing runs them)
-"""The five patterns of attention: labelled maps, a classifier, their shares (section 4.1)."""
+"""The five patterns of attention: a classifier of maps, and their shares (section 4.1)."""
 
 from typing import TYPE_CHECKING
 
 from bert_secrets_jax import lazy
 
 if TYPE_CHECKING:
+    from bert_secrets_jax.patterns.classes import CLASSES, TITLES
     from bert_secrets_jax.patterns.classifier import (
         load_classifier,
         pattern,
@@ -14,10 +15,7 @@ if TYPE_CHECKING:
         pattern_statistics,
         save_classifier,
     )
-    from bert_secrets_jax.patterns.cnn import CLASSES, TITLES
-    from bert_secrets_jax.patterns.page import serve
-    from bert_secrets_jax.patterns.sample import draw_maps, read_annotated
-    from bert_secrets_jax.patterns.train import fit
+    from bert_secrets_jax.patterns.fit import fit
 
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
@@ -30,9 +28,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
             'pattern_statistics',
             'save_classifier',
         ),
-        'cnn': ('CLASSES', 'TITLES'),
-        'page': ('serve',),
-        'sample': ('draw_maps', 'read_annotated'),
-        'train': ('fit',),
+        'classes': ('CLASSES', 'TITLES'),
+        'fit': ('fit',),
     },
 )

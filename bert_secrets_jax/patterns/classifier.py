@@ -31,7 +31,7 @@ from jaxtyping import Array, Float
 from bert_secrets_jax.files import checksum, open_regular, parse_json, write_atomically
 from bert_secrets_jax.measure.catalogue import Described, Family
 from bert_secrets_jax.measure.statistics import Comparison, Maps, Marks, Result, Statistic
-from bert_secrets_jax.patterns.cnn import CLASSES, TITLES
+from bert_secrets_jax.patterns.classes import CLASSES, TITLES
 from bert_secrets_jax.patterns.features import NUMBER, features
 from bert_secrets_jax.ranges import Range
 
@@ -58,7 +58,7 @@ class Classifier:
       known: [M, F] The standardised features of the labelled maps.
       weights: [M, C] How much each labelled map speaks for each class.
       width: The factor of the squared distance in the kernel.
-      temperature: What scores are divided by, so that their softmax is a probability.
+      temperature: The number that scores are divided by, so that their softmax is a probability.
       far: The distance to the nearest labelled map from which on a map is unlike all of them. A
         distance is the root of the mean squared difference of standardised features.
       confusions: [G, C, C] The number of maps of each labelled model for each class given by a

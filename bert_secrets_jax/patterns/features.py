@@ -1,4 +1,4 @@
-"""What the classifier sees of a map: shapes, measured so that contrast and length hardly matter.
+"""Features of a map for the classifier: shapes, which contrast and length hardly change.
 
 Models differ in how sharp their attention is, and inputs in length. A network that sees pixels
 learns both with the classes, and fails on a model that was not labelled. These features ask instead
@@ -69,7 +69,7 @@ def features(
 
 
 class _Tokens(NamedTuple):
-    """What all maps of an example share.
+    """The values that all maps of an example share.
 
     Maps have an empty row more than columns: see `_along_diagonals`.
 
@@ -149,12 +149,12 @@ class _Sums(NamedTuple):
     """Sums over the cells of a map, less those of a constant; all that is linear comes from them.
 
     Attributes:
-      groups: [G, T] Of each column, over the rows of each group.
-      rows: [T] Of each row.
+      groups: [G, T] The sum of each column, over the rows of each group.
+      rows: [T] The sum of each row.
       diagonals: [K] Along each diagonal.
       mean: [] The mean of the cells.
       deviation: [] Their standard deviation.
-      constant: [] What was taken from each cell.
+      constant: [] The number that was taken from each cell.
     """
 
     groups: Array
@@ -194,9 +194,9 @@ def _of_scale(sums: _Sums, factor, lines, tokens: _Tokens) -> Float[Array, ' F']
 
     Args:
       sums: The sums of a map.
-      factor: What its values are multiplied by.
+      factor: The number that its values are multiplied by.
       lines: [7, T] Its near diagonals, multiplied.
-      tokens: What the maps share.
+      tokens: The values that the maps share.
     """
     n, real, offsets, sizes_of = tokens.n, tokens.real, tokens.offsets, tokens.sizes
     mean = (sums.mean + sums.constant) * factor
@@ -227,7 +227,7 @@ def _of_scale(sums: _Sums, factor, lines, tokens: _Tokens) -> Float[Array, ' F']
     same = jnp.square(first) + jnp.square(n - first)
     share = same / n**2
     own = jnp.where(text, sums.groups[3], sums.columns - sums.groups[3]).sum()
-    # What is left of a map has the mean 0, so what is not within texts is across them.
+    # The rest of a map has the mean 0, so what is not within texts is across them.
     excess = (own - sums.mean * same) * scale - (columns * jnp.where(text, first, n - first)).sum()
     within = excess / jnp.maximum(same, 1)
     across = -excess / jnp.maximum(n**2 - same, 1)

@@ -63,7 +63,7 @@ class Figure(matplotlib.figure.Figure):
 
     @contextlib.contextmanager
     def _as_drawn(self):
-        # What is made only now are numbers beside an axis.
+        # Only numbers beside an axis are made this late.
         numbers = {**_NO_FORMULAS, 'text.parse_math': True}
         is_svg = isinstance(self.canvas, FigureCanvasSVG)
         with matplotlib.rc_context(numbers), texts.as_drawn(self, svg=is_svg):

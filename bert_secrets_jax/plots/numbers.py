@@ -12,7 +12,7 @@ class Grids:
 
     Attributes:
       values: The values [L, N] of each grid, by its title; all are on one colour scale.
-      label: What the values are, with the unit.
+      label: The name of the values, with the unit.
       low: The value at the lower end of the colour scale.
       high: The value at the upper end of the colour scale.
       centred: Whether the colours are those of a change, with none of them at 0.
@@ -48,7 +48,7 @@ class Features:
       values: The values [N, F] of each matrix, by its title; all are on one colour scale.
       names: The names of the features [F].
       layer: The layer of the heads, from 0.
-      label: What the values are, with the unit.
+      label: The name of the values, with the unit.
       high: The value at the upper end of the colour scale, which begins at 0.
     """
 
@@ -65,9 +65,9 @@ class Layers:
 
     Attributes:
       values: The values [L] of each panel, by its title; all are on one axis.
-      label: What the values are, with the unit.
+      label: The name of the values, with the unit.
       ends: The lower and the upper ends [L] of what is drawn around the values of a panel.
-      ends_name: What these are, such as 'interval'.
+      ends_name: The name of these ends, such as 'interval'.
       published: Published values [L'] of some of the panels. Where L' is not L, they are stretched
         over the same depth.
       published_name: The name of the published values.
@@ -88,10 +88,10 @@ class Points:
     Attributes:
       values: The height [L, N] of each head, for each panel by its title and there by a name; all
         are on one axis. A name has one colour in all panels.
-      label: What the heights are, with the unit; empty where only distances mean something.
+      label: The name of the heights, with the unit; empty where only distances mean something.
       across: The places [L, N] on the horizontal axis of each panel, by its title; empty if heads
         stand above the number of their layer.
-      across_label: What these places are.
+      across_label: The name of these places.
       kinds: A word for each head [L, N], which colours it; None colours by name or, where there is
         only one, by layer.
       levels: Heights by their names that are drawn as lines.
@@ -109,5 +109,5 @@ class Points:
     published_name: str = ''
 
 
-# What one figure shows.
+# The numbers of one figure.
 Numbers = Grids | Classes | Features | Layers | Points

@@ -135,10 +135,10 @@ def head_scatter(
     """Draw each head as a point, one panel per title, coloured by layer.
 
     Args:
-      panels: What is on the horizontal axis of each panel [L, N], by its title.
-      values: What is on the vertical axis of all panels [L, N].
+      panels: The values on the horizontal axis of each panel [L, N], by its title.
+      values: The values on the vertical axis of all panels [L, N].
       label: The label of the vertical axis, with the unit.
-      across_label: What is on the horizontal axes, where a page tells the numbers of a head.
+      across_label: The name of the horizontal axes, where a page tells the numbers of a head.
     """
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(2.3 * len(panels) + 0.9, 2.7), layout='constrained')

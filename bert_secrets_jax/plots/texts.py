@@ -23,8 +23,8 @@ LONGEST, LONGEST_LABEL, LONGEST_SMALL = 60, 40, 20
 _SMALL = 7
 _MOST_LINES = 3
 
-# What draws the characters that the font of a figure lacks: the first of these that this machine
-# has, and that has the character. Fonts of coloured pictures are missing: Matplotlib draws nothing
+# Fonts for the characters that the font of a figure lacks. The first that this machine has, and
+# that has the character, draws it. Fonts of coloured pictures are missing: Matplotlib draws nothing
 # in their place.
 _FALLBACKS = (
     'DejaVu Sans',
@@ -45,7 +45,7 @@ class _Drawn(NamedTuple):
     """How a text is drawn.
 
     Attributes:
-      text: What is drawn.
+      text: The text as it is drawn.
       families: The families of the further fonts that it needs.
       lacking: Whether it has characters that are in no font. Only SVG keeps them.
     """
@@ -56,7 +56,7 @@ class _Drawn(NamedTuple):
 
 
 class _Changes(NamedTuple):
-    """What is not drawn as it is written.
+    """The texts that are not drawn as they are written.
 
     Attributes:
       texts: How texts are drawn, labels of ticks among them.

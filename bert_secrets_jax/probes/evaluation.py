@@ -128,7 +128,7 @@ def scores(
     """
     right, words = np.asarray(right, np.float64), np.asarray(words, np.float64)
     score = right.sum(axis=1) / words.sum()
-    # What a sentence moves the score by, times the number of sentences.
+    # How much a sentence moves the score, times the number of sentences.
     influence = (right - score[:, None] * words) / words.mean()
     return score, influence.std(axis=1, ddof=1) / np.sqrt(len(words))
 

@@ -1,4 +1,4 @@
-"""What probes read, computed from a frozen model: one forward pass gives the maps of all heads.
+"""The inputs of probes, from a frozen model: one forward pass gives the maps of all heads.
 
 Shapes: B sentences of a batch, M maps, T tokens, W words, J candidates, U rows of the table of
 vectors, V numbers of a vector.

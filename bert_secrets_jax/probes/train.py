@@ -203,7 +203,7 @@ def train_probes(
     )
 
 
-# What is compiled
+# Compiled functions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -354,7 +354,7 @@ def _read(file: pathlib.Path, fresh: _Begun) -> _Begun:
     return _Begun(jax.tree.unflatten(structure, map(jnp.asarray, found)), steps)
 
 
-# What is made once
+# Values that are made once
 
 
 def checked_forms(forms: Sequence[Form] | None, vectors: Vectors | None) -> tuple[Form, ...]:

@@ -84,7 +84,7 @@ def read_vectors(
       words: The words that are needed, each as often as it occurs. They are looked up in lower
         case, as in the published code of Clark et al. 2019, and the other lines are not kept; None
         keeps all.
-      bad_rows: What to do with lines that are no word with a vector: 'error' refuses the file,
+      bad_rows: The treatment of lines that are no word with a vector: 'error' refuses the file,
         'skip' leaves them out and warns.
 
     Raises:

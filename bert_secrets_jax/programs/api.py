@@ -12,10 +12,10 @@ from bert_secrets_jax.configs import base
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.files import write_atomically
 from bert_secrets_jax.model.weights import Pretrained, save_pretrained
-from bert_secrets_jax.programs.cli import assign, set_texts
 from bert_secrets_jax.programs.conversation import open_studies
 from bert_secrets_jax.programs.report import write_report
 from bert_secrets_jax.programs.sections import SECTIONS
+from bert_secrets_jax.programs.settings import assign, set_texts
 from bert_secrets_jax.runs.folder import open_folder
 from bert_secrets_jax.runs.result import Result
 

@@ -27,7 +27,7 @@ _CONFIG = 'config.json'
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FinishedRun(Result):
-    """What a run has found, at a glance.
+    """The findings of a run, at a glance.
 
     Attributes:
       folder: The folder of the run.
@@ -55,7 +55,7 @@ class FinishedRun(Result):
         return [result for name, result in self.results.items() if name not in LAST]
 
     def findings(self):
-        # What must be read before anything else; the page of the run itself has the rest.
+        # Only warnings, which must be read first; the page of the run itself has the rest.
         found = [each for result in self.results.values() for each in result.findings()]
         return [each for each in found if each.warning]
 

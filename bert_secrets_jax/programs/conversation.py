@@ -68,8 +68,8 @@ def answer(studies: Sequence[Study], chosen: Sequence[str] | None) -> None:
 
     Args:
       studies: One study, or one for each task.
-      chosen: The names of the sections; None takes all for which there are inputs, and prints only
-        the findings about the claims.
+      chosen: The names of the sections, as in `sections.chosen_of`. Of a whole report, only the
+        findings about the claims are printed.
     """
     several = len(studies) > 1
     folder = studies[0].folder.parent if several else studies[0].folder
@@ -78,13 +78,14 @@ def answer(studies: Sequence[Study], chosen: Sequence[str] | None) -> None:
             if not processes.is_first():
                 continue
             lead = f'{answers.group}: ' if answers.group else ''
-            # What must be known before anything else, whatever was asked for.
+            # Warnings come before anything else, whatever was asked for.
             found = [finding for result in answers.results for finding in result.findings()]
             warnings = {finding.name: finding for finding in reversed(found) if finding.warning}
             for finding in warnings.values():
                 print(f'{lead}{finding.sentence}')
-            # Of a whole report the page says the rest.
-            for result in answers.results_of(['claims'] if chosen is None else chosen).values():
+            # The page says the rest of a whole report.
+            whole = chosen is None or list(chosen) == ['all']
+            for result in answers.results_of(['claims'] if whole else chosen).values():
                 for finding in result.findings():
                     if not finding.warning:
                         print(f'{lead}{finding.sentence}')

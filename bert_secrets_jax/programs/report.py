@@ -15,12 +15,19 @@ from bert_secrets_jax import processes
 from bert_secrets_jax.analyses.comparison import comparison
 from bert_secrets_jax.brief import summary
 from bert_secrets_jax.files import read_json, write_text
-from bert_secrets_jax.programs.cli import programs
+from bert_secrets_jax.programs.calls import Lines, Names, command, lines_of, quoted
 from bert_secrets_jax.programs.costs import Cost, Pace, in_words, machine, pace_of
-from bert_secrets_jax.programs.lines import Lines, Names, command, lines_of, quoted
 from bert_secrets_jax.programs.outputs import read_part, remove_parts, write_part
-from bert_secrets_jax.programs.sections import FILES, SECTIONS, applicable, chosen_of, watch
+from bert_secrets_jax.programs.sections import (
+    FILES,
+    SECTIONS,
+    applicable,
+    chosen_of,
+    declarations,
+    watch,
+)
 from bert_secrets_jax.programs.study import MENDABLE, Study
+from bert_secrets_jax.programs.titles import PROGRAMS
 from bert_secrets_jax.report.page import Offer, Part, is_made_of, write_page
 from bert_secrets_jax.runs.result import Result
 from bert_secrets_jax.runs.results import read_manifest
@@ -43,7 +50,7 @@ class Answers:
       group: The beginning of the headings, the name of the task; empty for a single study.
       parts: The part of the page for each section, by the name of the section.
       used: The names of the kept files that each result was made from, by the name of the section.
-      lines: What makes each result again, by the name of the section.
+      lines: The lines that make each result again, by the name of the section.
       offers: The sections that are not computed, with what they cost.
     """
 
@@ -92,7 +99,7 @@ class Answers:
 
 @dataclasses.dataclass(frozen=True)
 class Offers:
-    """What a page offers, as a file keeps it."""
+    """The offers of a page, as a file keeps them."""
 
     offers: tuple[Offer, ...]
 
@@ -129,7 +136,7 @@ def write_report(studies: Sequence[Study], chosen: Sequence[str] | None = None) 
         names = chosen_of(study, chosen)
         if _read_inputs(answers, path.parent, failures, alone=not several):
             _answer(answers, names, write, failures)
-        # What one task loads is gone when the next one begins.
+        # The inputs of one task are freed before the next one begins.
         study.release()
     write([])
     if several:
@@ -198,7 +205,7 @@ def _answer(
             answers.parts[name] = Part(name, message=message, group=answers.group)
             # A statistic that it wants may be the one that failed: the others go on without it.
             watch(study, pending[number:])
-    # What was computed for these may be all that another section needs, such as a fine-tuning.
+    # Something computed for these, such as a fine-tuning, may be all that another section needs.
     _read_finished(answers)
 
 
@@ -214,13 +221,13 @@ def _tell_costs(answers: Answers, pending: Sequence[str]) -> None:
     ]
 
     def offered(wanted: Mapping[str, Cost]) -> Offers:
-        found = []
+        found, titles = [], PROGRAMS | {each.name: each.title for each in declarations()}
         for name in others:
             parts = SECTIONS[name].costs(study)
             left = [cost for part, cost in parts.items() if part not in wanted]
             seconds = pace().seconds(left) if left else 0.0
             line = f'{command(study.config, [name])} {quoted(f"--out={study.folder}")}'
-            found.append(Offer(name, programs().get(name, ''), in_words(seconds), line))
+            found.append(Offer(name, titles.get(name, ''), in_words(seconds), line))
         return Offers(tuple(found))
 
     try:
@@ -279,7 +286,8 @@ def _put(answers: Answers, name: str, result: Result) -> None:
     answers.used[name] = set(answers.study.run.used)
     used = set.union(*answers.used.values()) if name in LAST else answers.used[name]
     answered = [each for each in SECTIONS if each != name and each in answers.results_of(SECTIONS)]
-    answers.lines[name] = lines_of(answers.study, name, result, answered)
+    bindings = {each: section.call for each, section in SECTIONS.items()}
+    answers.lines[name] = lines_of(answers.study, name, result, bindings, answered)
     part = Part(
         FILES.get(name, name),
         result,

@@ -5,42 +5,29 @@ An analysis is added to reports and to the command line by one entry in `SECTION
 
 import contextlib
 import dataclasses
-import pathlib
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from absl import logging
 
+import bert_secrets_jax as bs
+from bert_secrets_jax import processes
+from bert_secrets_jax.ablation.donors import check_enough
 from bert_secrets_jax.ablation.interactions import single_and_pair_masks
 from bert_secrets_jax.ablation.masks import (
-    all_heads,
     disable,
     parse_heads,
-    single_heads,
-    with_intact,
 )
-from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.seeds import METRICS as METRICS_OVER_SEEDS
-from bert_secrets_jax.ablation.selection import Answers
-from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses.ablation import (
     SETS,
-    Ablated,
     Ablation,
-    answers,
-    assess,
-    is_chosen_from,
 )
-from bert_secrets_jax.analyses.ablation_over_seeds import (
-    AblationOverSeeds,
-    SetOverSeeds,
-    assess_over_seeds,
-)
-from bert_secrets_jax.analyses.attention_change import AttentionChange, change_statistics
-from bert_secrets_jax.analyses.attribution import Attribution, attribution
+from bert_secrets_jax.analyses.attention_change import change_statistics
 from bert_secrets_jax.analyses.claims import Claims, claims
-from bert_secrets_jax.analyses.cls_tokens import ClsTokens, cls_statistics
-from bert_secrets_jax.analyses.clusters import Clusters, cluster_statistics, from_tables
+from bert_secrets_jax.analyses.cls_tokens import cls_statistics
+from bert_secrets_jax.analyses.clusters import cluster_statistics
 from bert_secrets_jax.analyses.contributions import (
     Contributions,
     Moved,
@@ -48,13 +35,11 @@ from bert_secrets_jax.analyses.contributions import (
     measure_moved,
 )
 from bert_secrets_jax.analyses.contributions import statistics as moved_statistics
+from bert_secrets_jax.analyses.declaration import Declaration
 from bert_secrets_jax.analyses.example_maps import ExampleMaps, example_maps, telling_heads
-from bert_secrets_jax.analyses.features import Features, feature_statistics
-from bert_secrets_jax.analyses.finetuning import Finetuning, finetuning
-from bert_secrets_jax.analyses.frames import Frames, frames
+from bert_secrets_jax.analyses.features import feature_statistics
+from bert_secrets_jax.analyses.finetuning import Finetuning
 from bert_secrets_jax.analyses.gates import Gates, assess_gates
-from bert_secrets_jax.analyses.importance import Importance, compare_scores, effects_of
-from bert_secrets_jax.analyses.interactions import Interactions, assess_pairs
 from bert_secrets_jax.analyses.look_at import STATISTICS as LOOKED_AT
 from bert_secrets_jax.analyses.look_at import LookAt
 from bert_secrets_jax.analyses.masked_lm_ablation import (
@@ -62,7 +47,6 @@ from bert_secrets_jax.analyses.masked_lm_ablation import (
     MaskedLMAblation,
     assess_masked_lm,
 )
-from bert_secrets_jax.analyses.models import check_varied, in_both, labels_of
 from bert_secrets_jax.analyses.outliers import Outliers, outliers
 from bert_secrets_jax.analyses.patterns import (
     ALL_SPECIAL,
@@ -71,33 +55,32 @@ from bert_secrets_jax.analyses.patterns import (
     clearest,
     map_statistics,
 )
-from bert_secrets_jax.analyses.probing import Probing, probing
-from bert_secrets_jax.analyses.pruning import Pruning, check_pruning, time_sparsest
-from bert_secrets_jax.analyses.pruning import assemble as assemble_pruning
-from bert_secrets_jax.analyses.relations import Relations, assemble, relation_statistics
-from bert_secrets_jax.analyses.replacements import Replacements, replacements
+from bert_secrets_jax.analyses.pruning import Pruning, check_pruning
+from bert_secrets_jax.analyses.relations import relation_statistics
 from bert_secrets_jax.analyses.roles import Roles, role_statistics, with_rarest
 from bert_secrets_jax.analyses.roles import from_results as roles_from
-from bert_secrets_jax.analyses.special_tokens import STATISTICS, SpecialTokens
-from bert_secrets_jax.analyses.subnetworks import Subnetworks, has_own_layers, subnetworks
-from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads, syntax_heads
+from bert_secrets_jax.analyses.special_tokens import STATISTICS
+from bert_secrets_jax.analyses.subnetworks import has_own_layers
+from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads
 from bert_secrets_jax.analyses.tables import Tables, describe
 from bert_secrets_jax.analyses.texts import batches_of, encoded_of, in_one_pass
-from bert_secrets_jax.configs.ranges import numbers_in
 from bert_secrets_jax.data.encoding import knows_words
-from bert_secrets_jax.data.framenet import framenet_sample, read_framenet, read_framenet_sample
+from bert_secrets_jax.data.framenet import framenet_sample
 from bert_secrets_jax.data.tasks import Example, draw
 from bert_secrets_jax.data.treebank import treebank_sample
-from bert_secrets_jax.measure.catalogue import RELATIONS, Described, named
+from bert_secrets_jax.devices import MASKS
+from bert_secrets_jax.measure.catalogue import Described, named
+from bert_secrets_jax.model.attention import check_baseline
 from bert_secrets_jax.model.config import BertConfig
-from bert_secrets_jax.model.weights import Pretrained, save_pretrained
+from bert_secrets_jax.model.weights import save_pretrained
 from bert_secrets_jax.patterns.classifier import pattern_comparisons
-from bert_secrets_jax.programs import costs, inputs
+from bert_secrets_jax.programs import bindings, calls, costs, inputs
+from bert_secrets_jax.programs.calls import Arguments, Binding, Call
 from bert_secrets_jax.programs.costs import Cost
 from bert_secrets_jax.programs.study import Study
-from bert_secrets_jax.pruning.curves import PrunedModel, prune_model
 from bert_secrets_jax.pruning.outliers import ends_with_norm
 from bert_secrets_jax.pruning.removal import remove_heads
+from bert_secrets_jax.pruning.scores import check_permutations
 from bert_secrets_jax.runs.result import Result
 from bert_secrets_jax.runs.run import NotKept
 
@@ -215,6 +198,8 @@ class Section:
     Attributes:
       answer: A function of a study and the results of the sections before. It returns the result of
         the section, computed or read.
+      call: A function that returns the call of the analysis, from which the line of Python and the
+        command on the page are made.
       wants: A function that returns the statistics of the model as it is that the section reads.
         One pass measures those of all sections.
       compares: A function that returns the statistics of that model and a fine-tuned one together.
@@ -225,6 +210,7 @@ class Section:
     """
 
     answer: Callable[[Study, Sequence[Result]], Result]
+    call: Binding = calls.nothing
     wants: Callable[[Study], Iterable[Described]] = _wants_nothing
     compares: Callable[[Study], Iterable[Described]] = _wants_nothing
     needs: Callable[[Study], str] = _needs_nothing
@@ -307,107 +293,12 @@ def _special_wants(study: Study) -> list[Described]:
     return [named(name) for name in study.config.statistics]
 
 
-def _special_tokens(study: Study, _) -> SpecialTokens:
-    wanted = _special_wants(study)
-    return SpecialTokens(study.subject, describe(wanted), study.before(wanted))
-
-
-def _clusters(study: Study, _) -> Clusters:
-    wanted = cluster_statistics()
-    tables = study.before(wanted)
-    return study.run.keep(
-        'clusters',
-        Clusters,
-        study.on_texts() | {'seed': study.config.seed},
-        lambda: from_tables(tables, seed=study.config.seed, subject=study.subject),
-    )
-
-
 def _look_at(study: Study, results: Sequence[Result]) -> LookAt:
     wanted = _look_at_wants(study)
     # Nothing is fine-tuned only for this.
     tuned = any(isinstance(result, Finetuning) for result in results)
     gradients, why_not = study.gradients(tuned=tuned)
     return LookAt(study.subject, describe(wanted), study.before(wanted), gradients, why_not)
-
-
-def _syntax_heads(study: Study, _) -> SyntaxHeads:
-    depends_on = {
-        'weights': study.input('weights'),
-        'treebank': study.input('treebank'),
-        'max_length': study.config.encoding.max_length,
-        'links': [study.config.links.draws, study.config.seed],
-    }
-    train, dev = study.treebank
-    found = study.kept_whole(
-        'syntax heads',
-        SyntaxHeads,
-        depends_on,
-        lambda folder: syntax_heads(
-            study.pretrained,
-            train,
-            dev,
-            draws=study.config.links.draws,
-            seed=study.config.seed,
-            settings=study.settings,
-            folder=folder,
-        ),
-    )
-    return dataclasses.replace(found, subject=study.of_treebank)
-
-
-# Probes learn little from fewer updates: a small treebank is read several times.
-_UPDATES = 2000
-
-
-def _probe(study: Study, _) -> Probing:
-    settings = study.config.probe
-    depends_on = {
-        'weights': study.input('weights'),
-        'treebank': study.input('treebank'),
-        'vectors': study.input('vectors'),
-        'encoding': study.config.encoding.to_dict(),
-        'probe': [settings.num_seeds, settings.epochs, settings.random_weights],
-    }
-    train, dev = study.treebank
-    epochs = settings.epochs or -(-_UPDATES // len(train))
-    found = study.kept_whole(
-        'probes',
-        Probing,
-        depends_on,
-        lambda folder: probing(
-            study.pretrained,
-            train,
-            dev,
-            vectors=study.vectors,
-            seeds=settings.num_seeds,
-            epochs=epochs,
-            random_weights=settings.random_weights,
-            max_length=study.config.encoding.max_length,
-            cache_mb=settings.cache_mb,
-            folder=folder,
-        ),
-    )
-    return dataclasses.replace(found, subject=study.of_treebank)
-
-
-def _features(study: Study, _) -> Features:
-    wanted = feature_statistics()
-    before = study.before(wanted)
-    runs = {str(seed): study.after(seed, wanted) for seed in study.tuned_seeds}
-    return Features(study.subject, before, runs)
-
-
-def _cls_tokens(study: Study, _) -> ClsTokens:
-    wanted = cls_statistics()
-    before = study.before(wanted)
-    runs = {str(seed): study.after(seed, wanted) for seed in study.tuned_seeds}
-    return ClsTokens(study.subject, before, runs)
-
-
-def _relations(study: Study, _) -> Relations:
-    tables = study.before(relation_statistics())
-    return assemble(tables, study.relation_scores(), RELATIONS, study.subject)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -483,78 +374,8 @@ def _example_maps(study: Study, results: Sequence[Result]) -> ExampleMaps:
     return ExampleMaps(study.subject, maps, telling_heads(telling))
 
 
-def _frames(study: Study, _) -> Frames:
-    settings = study.config.frames
-    depends_on = {
-        'weights': study.input('weights'),
-        'frames': study.input('frames'),
-        'max_length': study.config.encoding.max_length,
-        # Finds the word classes of samples that have none.
-        'pipeline': study.config.linguistics.pipeline,
-        'links': [study.config.links.draws, study.config.seed],
-        'examples': study.config.maps.examples,
-    }
-
-    def sample():
-        match settings.sample:
-            case '':
-                return framenet_sample()
-            case 'framenet':
-                return read_framenet(
-                    settings.folder,
-                    reading=settings.reading,
-                    per_unit=settings.per_unit or None,
-                    seed=study.config.seed,
-                )
-            case path:
-                return read_framenet_sample(path)
-
-    found = study.run.keep(
-        'frames',
-        Frames,
-        depends_on,
-        lambda: frames(
-            study.pretrained,
-            sample(),
-            draws=study.config.links.draws,
-            seed=study.config.seed,
-            shown=study.config.maps.examples,
-            settings=study.settings,
-        ),
-    )
-    names = {'': 'the embedded sample', 'framenet': 'FrameNet'}
-    texts = names.get(settings.sample, settings.sample.rpartition('/')[2])
-    return dataclasses.replace(found, subject=dataclasses.replace(study.subject, texts=texts))
-
-
-def _finetuning(study: Study, _) -> Finetuning:
-    starts = list(study.config.train.starts)
-    unknown = set(starts) - {'pretrained', 'random'}
-    if unknown or not starts:
-        raise ValueError(
-            "train.starts are 'pretrained' and 'random', not "
-            f'{", ".join(sorted(unknown)) or "none"}.'
-        )
-    return finetuning(
-        *(study.finetuned(start) for start in starts),
-        subject=study.subject,
-        train_texts=inputs.text_name(study.config.data, 'train'),
-    )
-
-
-def _attention_change(study: Study, _) -> AttentionChange:
-    readings = list(study.config.change.readings)
-    found = {}
-    for reading in readings:
-        wanted = change_statistics(reading)
-        found[reading] = {str(seed): study.after(seed, wanted) for seed in study.tuned_seeds}
-    described = _special_wants(study)
-    runs = {str(seed): study.after(seed, described) for seed in study.tuned_seeds}
-    return AttentionChange(study.subject, found, describe(described), runs)
-
-
-def _masks_to_sweep(study: Study) -> list[str]:
-    """Return the names of the sets of masks; what is wrong with them is said before all else."""
+def _check_disabling(study: Study) -> None:
+    """Refuse masks and too few texts before anything is trained."""
     config = study.config.ablation
     unknown = set(config.sets) - set(SETS)
     if unknown:
@@ -562,96 +383,65 @@ def _masks_to_sweep(study: Study) -> list[str]:
     names = [*config.sets, *(['together'] if parse_heads(config.together) else [])]
     if not names:
         raise ValueError('Nothing to ablate: give ablation.sets, or heads in ablation.together.')
-    if 'together' in names and not study.run.read_only:
-        # A head that does not exist shows before anything else is done.
+    if 'together' in names:
         disable(study.pretrained.config, [parse_heads(config.together)])
     if config.choose_examples and set(names) <= {'one_head_left', 'together'}:
         raise ValueError(
             f'ablation.choose_examples={config.choose_examples} chooses the best head or layer to '
             'lose, and neither is disabled here: set it to 0, or give ablation.sets more.'
         )
-    return names
+    _check_donors(study)
 
 
-def _of_masks(study: Study, name: str) -> dict:
-    return {'set': name, 'heads': study.config.ablation.together if name == 'together' else ''}
+def _check_donors(study: Study) -> None:
+    check_baseline(study.config.ablation.baseline)
+    if study.config.ablation.baseline == 'resample':
+        check_enough(len(study.ablated_texts))
 
 
-def _ablation(study: Study, _) -> Ablation:
-    sets = {}
-    chosen = study.on_chosen()
-    for name in _masks_to_sweep(study):
-        depends_on = study.on_ablated() | _of_masks(study, name)
-        swept = study.swept(name, study.masks(name), depends_on)
-        classes = swept.logits.shape[-1]
-        metrics = study.metrics(classes)
-        on_others = chosen if is_chosen_from(name, swept.masks[1:]) else {}
-
-        def compute(name=name, swept=swept, metrics=metrics, on_others=on_others) -> Ablated:
-            elsewhere = _answers_elsewhere(study, name, on_others) if on_others else None
-            seed = study.config.seed
-            return assess(swept, _labels(study), metrics, seed=seed, elsewhere=elsewhere)
-
-        sets[name] = study.run.keep(
-            f'ablated {name}',
-            Ablated,
-            depends_on
-            | {'metrics': metrics, 'seed': study.config.seed}
-            | ({'chosen on': on_others} if on_others else {}),
-            compute,
-        )
-    return Ablation(study.subject, study.config.ablation.baseline, sets)
-
-
-def _answers_elsewhere(study: Study, name: str, on_others: Mapping[str, str]) -> Answers:
-    """Return what the masked models answer to the texts on which the best mask is chosen."""
-    swept = study.swept(
-        f'{name} to choose from',
-        study.masks(name),
-        study.on_ablated() | _of_masks(study, name) | on_others,
-        texts=lambda: study.choosing_texts,
-    )
-    return answers(swept, labels_of(study.choosing_texts, study.ablated_model().config))
-
-
-def _ablation_over_seeds(study: Study, _) -> AblationOverSeeds:
-    seeds = study.ablated_seeds
-    chosen, sets = inputs.metrics(study.config.data), {}
-    if len(seeds) > 1 and chosen and not set(chosen) & set(METRICS_OVER_SEEDS):
+def _check_over_seeds(study: Study) -> None:
+    chosen = inputs.metrics(study.config.data)
+    if len(study.ablated_seeds) > 1 and chosen and not set(chosen) & set(METRICS_OVER_SEEDS):
         raise ValueError(
             f'data.metrics={study.config.data.metrics} has nothing that is offered over seeds: add '
             f'one of {", ".join(METRICS_OVER_SEEDS)}, or analyse one seed (train.num_seeds=1).'
         )
-    for name in _masks_to_sweep(study):
-        of_seed = {seed: study.on_ablated(seed) | _of_masks(study, name) for seed in seeds}
+    _check_disabling(study)
 
-        def swept(seed: int, name=name, of_seed=of_seed) -> Swept:
-            return study.swept(name, study.masks(name), of_seed[seed], seed)
 
-        classes = swept(seeds[0]).logits.shape[-1]
-        metrics = study.metrics(classes)
-        if len(seeds) > 1:
-            metrics = tuple(each for each in metrics if each in METRICS_OVER_SEEDS)
+def _check_pairs(study: Study) -> None:
+    wanted = study.config.ablation.pairs_of
+    if wanted != 'all':
+        single_and_pair_masks(study.pretrained.config, sorted(set(parse_heads(wanted))))
+    _check_donors(study)
 
-        def compute(name=name, swept=swept, metrics=metrics) -> SetOverSeeds:
-            # Each sweep is kept by itself: a run that is killed goes on with the next one.
-            found = []
-            for place, seed in enumerate(seeds, 1):
-                logging.info('Ablation of seed %d (%d of %d): %s', seed, place, len(seeds), name)
-                found.append(swept(seed))
-            return assess_over_seeds(found, _labels(study), metrics, seed=study.config.seed)
 
-        sets[name] = study.run.keep(
-            f'ablated {name} over seeds',
-            SetOverSeeds,
-            {
-                'seeds': [of_seed[seed] for seed in seeds],
-                'metrics': metrics,
-                'seed': study.config.seed,
-            },
-            compute,
-        )
-    return AblationOverSeeds(study.subject, study.config.ablation.baseline, seeds, sets)
+def _check_pruned(study: Study) -> None:
+    settings = study.config.prune
+    for metric in inputs.metrics(study.config.data)[:1]:
+        check_pruning(metric, draws=settings.draws, tolerance=settings.tolerance)
+    check_permutations(study.config.importance.permutations)
+
+
+def _check_scored(study: Study) -> None:
+    check_permutations(study.config.importance.permutations)
+
+
+_PRUNED = calls.kept('pruning', bindings.prune, check=_check_pruned, shares=True)
+
+
+def _prune(study: Study, results: Sequence[Result]) -> Pruning:
+    found = _PRUNED(study, results)
+    mask = found.chosen[0].mask
+    folder = study.run.folder_for(
+        'pruned/model', bindings.prune(Arguments(study, {}, ())).key(study)
+    )
+    if not (study.run.read_only or (mask != 0).all() or processes.exists(folder)):
+        # The sparsest model of the first seed, with its heads cut out.
+        with study.run.aside():
+            save_pretrained(remove_heads(study.ablated_model(), mask), folder)
+        logging.info('%s: the model with heads cut out, %d left.', folder, found.chosen[0].kept)
+    return found
 
 
 def _masked_lm(study: Study, results: Sequence[Result]) -> MaskedLMAblation:
@@ -683,10 +473,7 @@ def _outliers(study: Study, results: Sequence[Result]) -> Outliers:
             draws=settings.draws,
             masking=study.masking,
             seed=seed,
-            max_length=study.config.encoding.max_length,
-            tokens_per_batch=study.config.encoding.tokens_per_batch,
-            chunk_tokens=study.config.ablation.chunk_tokens or None,
-            mesh=study.mesh,
+            compute=study.compute(),
             **given,
         )
 
@@ -724,32 +511,6 @@ def _outliers(study: Study, results: Sequence[Result]) -> Outliers:
 _OF_SCORES = ('model', 'texts', 'max_length')
 
 
-def _interactions(study: Study, _) -> Interactions:
-    wanted = study.config.ablation.pairs_of
-    heads = None if wanted == 'all' else sorted(set(parse_heads(wanted)))
-    depends_on = study.on_ablated() | {'set': 'pairs', 'heads': wanted}
-    swept = study.swept(
-        'pairs',
-        lambda config: single_and_pair_masks(config, all_heads(config) if heads is None else heads),
-        depends_on,
-    )
-    metric = study.metrics(swept.logits.shape[-1])[0]
-    found = study.run.keep(
-        'interactions',
-        Interactions,
-        depends_on | {'metric': metric, 'seed': study.config.seed},
-        lambda: assess_pairs(
-            swept,
-            _labels(study),
-            metric,
-            baseline=study.config.ablation.baseline,
-            seed=study.config.seed,
-            subject=study.subject,
-        ),
-    )
-    return dataclasses.replace(found, subject=study.subject)
-
-
 def _gates(study: Study, _) -> Gates:
     gated = study.gated()
     metrics = study.metrics(gated.intact.shape[-1])
@@ -762,193 +523,9 @@ def _gates(study: Study, _) -> Gates:
     return dataclasses.replace(found, subject=study.subject)
 
 
-def _importance(study: Study, _) -> Importance:
-    depends_on = study.on_scored() | {
-        'ablated': study.input('ablated texts'),
-        'metrics': study.config.data.metrics,
-        'task': study.task,
-    }
-
-    def compute(folder: pathlib.Path) -> Importance:
-        scores, model = study.head_scores(), study.ablated_model()
-        labels = labels_of(study.ablated_texts, model.config)
-        swept = sweep_examples(
-            model,
-            study.ablated_texts,
-            with_intact(single_heads(model.config)),
-            baseline='zero',
-            folder=folder,
-            **study.encoding,
-        )
-        metrics, seed = study.metrics(swept.logits.shape[-1]), study.config.seed
-        effects = effects_of(swept, labels, metrics, seed=seed)
-        return compare_scores(
-            scores, effects, same_examples=False, seed=seed, subject=study.subject
-        )
-
-    found = study.kept_whole('importance', Importance, depends_on, compute)
-    return dataclasses.replace(found, subject=study.subject)
-
-
-def _prune(study: Study, _) -> Pruning:
-    settings, seed = study.config.prune, study.config.seed
-    # Of a model that is ablated as it is there is one.
-    seeds = study.ablated_seeds or (None,)
-
-    # What is refused is refused before models are fine-tuned.
-    for metric in inputs.metrics(study.config.data)[:1]:
-        check_pruning(metric, draws=settings.draws, tolerance=settings.tolerance)
-
-    def on_seed(own: int | None) -> dict:
-        return study.on_scored(own) | {
-            'ablated': study.input('ablated texts'),
-            'metrics': study.config.data.metrics,
-            'task': study.task,
-            'draws': settings.draws,
-        }
-
-    def of_seed(own: int | None) -> PrunedModel:
-        def compute(folder: pathlib.Path) -> PrunedModel:
-            model = study.ablated_model(own)
-            metric = study.metrics(model.config.num_labels)[0]
-            labels = labels_of(study.measured_texts, model.config)
-            check_varied(metric, _labels(study), 'the ablated texts')
-            check_varied(metric, labels, 'the training examples that heads are scored on')
-            return prune_model(
-                model,
-                study.ablated_texts,
-                study.measured_texts,
-                labels,
-                study.head_scores(own),
-                metric,
-                draws=settings.draws,
-                seed=seed + (own or 0),
-                folder=folder,
-                **study.encoding,
-            )
-
-        return study.kept_whole('pruned model', PrunedModel, on_seed(own), compute)
-
-    def compute() -> Pruning:
-        models = []
-        for place, own in enumerate(seeds, 1):
-            logging.info('Pruning: fine-tuning %d of %d', place, len(seeds))
-            models.append(of_seed(own))
-        found = assemble_pruning(
-            models,
-            _labels(study),
-            study.metrics(models[0].classes)[0],
-            seeds=[own or 0 for own in seeds],
-            measured_on=len(study.measured_texts),
-            shared=in_both(study.ablated_texts, study.measured_texts),
-            tolerance=settings.tolerance,
-            seed=seed,
-            subject=study.subject,
-        )
-        sizes = numbers_in(settings.batch_sizes) if settings.batch_sizes else ()
-        length = study.config.encoding.max_length
-        model = study.ablated_model(seeds[0])
-        _write_pruned(study, model, found, depends_on)
-        times = time_sparsest(model, found, sizes, max_length=length)
-        return dataclasses.replace(found, times=times)
-
-    depends_on = {
-        'seeds': [on_seed(own) for own in seeds],
-        'tolerance': settings.tolerance,
-        'batch_sizes': settings.batch_sizes,
-        'bootstrap': seed,
-    }
-    found = study.run.keep('pruning', Pruning, depends_on, compute)
-    return dataclasses.replace(found, subject=study.subject)
-
-
-def _write_pruned(study: Study, model: Pretrained, found: Pruning, depends_on: Mapping) -> None:
-    """Write the sparsest model of the first seed, with its heads cut out."""
-    folder = study.run.folder_for('pruned/model', depends_on)
-    mask = found.chosen[0].mask
-    if (mask != 0).all():
-        return
-    save_pretrained(remove_heads(model, mask), folder)
-    logging.info('%s: the model with heads cut out, %d left.', folder, found.chosen[0].kept)
-
-
-def _replacements(study: Study, _) -> Replacements:
-    settings, seed = study.config.replacements, study.config.seed
-    depends_on = {
-        'model': study.on_ablated()['model'],
-        'ablated': study.input('ablated texts'),
-        'train': study.input('train'),
-        'max_length': study.config.encoding.max_length,
-        'settings': settings.to_dict(),
-        'seed': seed,
-    }
-    found = study.kept_whole(
-        'replacements',
-        Replacements,
-        depends_on,
-        lambda folder: replacements(
-            study.ablated_model(),
-            study.ablated_texts,
-            fit_on=draw(study.train, settings.max_examples, seed),
-            passes=settings.passes,
-            seed=seed,
-            folder=folder,
-            **study.encoding,
-        ),
-    )
-    return dataclasses.replace(found, subject=study.subject)
-
-
-def _subnetworks(study: Study, _) -> Subnetworks:
-    share = study.config.subnetworks.share
-    training = {k: value for k, value in study.training.items() if k != 'checkpoint_every'}
-    depends_on = {
-        'finetuned': study.finetuning_digest('pretrained'),
-        'ablated': study.input('ablated texts'),
-        'measured': study.input('measured texts'),
-        'share': share,
-    }
-    found = study.kept_whole(
-        'subnetworks',
-        Subnetworks,
-        depends_on,
-        lambda folder: subnetworks(
-            study.pretrained,
-            study.finetuned('pretrained'),
-            study.train,
-            study.ablated_texts,
-            measured_on=study.measured_texts,
-            share=share,
-            training=training,
-            max_length=study.config.encoding.max_length,
-            folder=folder,
-        ),
-    )
-    return dataclasses.replace(found, subject=study.subject)
-
-
-def _attribution(study: Study, _) -> Attribution:
-    wanted, seed = study.config.attribution.max_examples, study.config.seed
-    depends_on = {name: each for name, each in study.on_ablated().items() if name in _OF_SCORES}
-    found = study.kept_whole(
-        'attribution',
-        Attribution,
-        depends_on | {'max_examples': wanted, 'seed': seed, 'task': study.task},
-        lambda folder: attribution(
-            study.ablated_model(),
-            draw(study.ablated_texts, wanted, seed, setting='attribution.max_examples'),
-            seed=seed,
-            folder=folder,
-            subject=study.subject,
-            **study.encoding,
-        ),
-    )
-    return dataclasses.replace(found, subject=study.subject)
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class _OfRoles:
-    """What the roles of heads are read from, as a file keeps it."""
+    """The measurements that the roles of heads are read from, as a file keeps them."""
 
     FORMAT: ClassVar[int] = 2
 
@@ -966,7 +543,7 @@ def _roles(study: Study, results: Sequence[Result]) -> Roles:
     found = study.run.keep('roles', _OfRoles, study.on_texts(), compute)
     others = list(results)
     if not any(isinstance(each, SyntaxHeads) for each in others) and not _needs_trees(study):
-        others.append(_syntax_heads(study, ()))
+        others.append(SECTIONS['syntax_heads'].answer(study, ()))
     return roles_from(
         found.tables,
         found.chance,
@@ -991,10 +568,6 @@ def _contributions(study: Study, results: Sequence[Result]) -> Contributions:
     return Contributions(study.subject, weights, found, lost)
 
 
-def _labels(study: Study):
-    return labels_of(study.ablated_texts, study.ablated_model().config)
-
-
 def _claims(study: Study, results: Sequence[Result]) -> Claims:
     return claims(*results, subject=study.subject)
 
@@ -1004,7 +577,8 @@ def _pattern_wants(study: Study) -> list[Described]:
 
 
 def _pattern_compares(study: Study) -> list[Described]:
-    # Of the fine-tuned model, too, whether vertical maps are attention to special tokens.
+    # The share of vertical maps that are attention to special tokens is told of the fine-tuned
+    # model, too.
     return [*pattern_comparisons(study.classifier), named(ALL_SPECIAL)]
 
 
@@ -1016,28 +590,8 @@ def _telling(study: Study) -> list[Described]:
     return [named(name) for name in STATISTICS]
 
 
-def _relation_wants(study: Study) -> list[Described]:
-    return relation_statistics()
-
-
-def _feature_wants(study: Study) -> list[Described]:
-    return feature_statistics()
-
-
-def _cluster_wants(study: Study) -> list[Described]:
-    return cluster_statistics()
-
-
 def _look_at_wants(study: Study) -> list[Described]:
     return [named(name) for name in LOOKED_AT]
-
-
-def _contributions_wants(study: Study) -> list[Described]:
-    return moved_statistics()
-
-
-def _cls_wants(study: Study) -> list[Described]:
-    return cls_statistics()
 
 
 def _and(passes: float | int, programs: float | int, seconds: float | int, *, of: str):
@@ -1058,78 +612,218 @@ def _fixed(name: str, tokens: float | int, programs: float | int, seconds: float
     return of_study
 
 
+def _called(
+    title: str,
+    bind: Binding,
+    *,
+    check: Callable[[Study], object] = _needs_nothing,
+    shares: bool = False,
+    second: str = '',
+    **section: Any,
+) -> Section:
+    """Return a section that is answered by one call; arguments as in `calls.kept` and `Section`."""
+    answer = calls.kept(title, bind, check=check, shares=shares, second=second)
+    return Section(answer, bind, **section)
+
+
+def _declared(declaration: Declaration) -> Section:
+    """Return the section that an analysis declares."""
+
+    def bind(a: Arguments) -> Call:
+        values = {name: a[setting] for name, setting in declaration.settings.items()}
+        return a.analysis(
+            declaration.name,
+            *declaration.inputs,
+            computing='settings',
+            annotated='words' in declaration.needs,
+            **values,
+        )
+
+    def missing(study: Study) -> str:
+        return next(filter(None, (_NEEDS[name](study) for name in declaration.needs)), '')
+
+    return _called(
+        declaration.name,
+        bind,
+        needs=missing,
+        wants=lambda study: declaration.statistics,
+        costs=_and(declaration.passes, 1, declaration.seconds, of=declaration.name),
+        asked=declaration.asked,
+    )
+
+
+# The needs of declarations, by name.
+_NEEDS = {
+    'words': _needs_words,
+    'trees': _needs_trees,
+    'training': _needs_training,
+    'classifier': _needs_classifier,
+}
+
+
+def declarations() -> list[Declaration]:
+    """Return what the modules of analyses declare."""
+    functions = (getattr(bs.analyses, name) for name in bs.analyses.__all__)
+    modules = {each.__module__: sys.modules[each.__module__] for each in functions}
+    return [module.SECTION for module in modules.values() if hasattr(module, 'SECTION')]
+
+
 # In the order in which they run, those that take seconds first. Claims are about the results of the
 # others, and stand first in the report. By name alone: pairs of all heads take a day, and what
 # replacements, subnetworks and gates train takes minutes to hours.
 SECTIONS: Mapping[str, Section] = {
-    'special_tokens': Section(_special_tokens, _special_wants, costs=costs.one_pass),
-    'finetune': Section(_finetuning, needs=_needs_training, costs=costs.finetuned),
-    'ablate': Section(
-        _ablation, needs=_needs_classifier, costs=lambda study: costs.swept(study, 1)
+    'special_tokens': _called(
+        'special tokens', bindings.special_tokens, wants=_special_wants, costs=costs.one_pass
     ),
-    'relations': Section(
-        _relations, _relation_wants, needs=_needs_words, costs=_and(0, 0, 2, of='places')
+    'finetune': _called(
+        'finetuning', bindings.finetune, needs=_needs_training, costs=costs.finetuned
     ),
-    'frames': Section(_frames, needs=_needs_english, costs=_fixed('frames', 10_000, 8, 4)),
+    'ablate': _called(
+        'ablation',
+        bindings.ablate,
+        check=_check_disabling,
+        shares=True,
+        second=MASKS,
+        needs=_needs_classifier,
+        costs=lambda study: costs.swept(study, 1),
+    ),
+    'relations': _called(
+        'relations',
+        bindings.relations,
+        wants=lambda study: relation_statistics(),
+        needs=_needs_words,
+        costs=_and(0, 0, 2, of='places'),
+    ),
+    'frames': _called(
+        'frames',
+        bindings.frames,
+        needs=_needs_english,
+        costs=_fixed('frames', 10_000, 8, 4),
+    ),
     'patterns': Section(
         _patterns,
+        bindings.patterns,
         _pattern_wants,
         _pattern_compares,
         costs=lambda study: _and(2, 7, 3, of='classes')(study) | costs.compared(study),
     ),
-    'attention_change': Section(
-        _attention_change, compares=_change_compares, needs=_needs_training, costs=costs.compared
+    'attention_change': _called(
+        'attention change',
+        bindings.attention_change,
+        compares=_change_compares,
+        needs=_needs_training,
+        costs=costs.compared,
     ),
-    'features': Section(
-        _features,
-        _feature_wants,
-        _feature_wants,
+    'features': _called(
+        'features',
+        bindings.features,
+        wants=lambda study: feature_statistics(),
+        compares=lambda study: feature_statistics(),
         needs=_needs_words,
         costs=lambda study: _and(0, 0, 5, of='features')(study) | costs.compared(study),
     ),
-    'cls_tokens': Section(
-        _cls_tokens,
-        _cls_wants,
-        _cls_wants,
+    'cls_tokens': _called(
+        '[CLS]',
+        bindings.cls_tokens,
+        wants=lambda study: cls_statistics(),
+        compares=lambda study: cls_statistics(),
         needs=_needs_words,
         costs=lambda study: _and(0, 0, 1, of='[CLS]')(study) | costs.compared(study),
     ),
-    'look_at': Section(_look_at, _look_at_wants, costs=_and(6, 5, 3, of='gradients'), asked='all'),
-    'cluster': Section(
-        _clusters, _cluster_wants, costs=_and(2, 1, 2, of='divergences'), asked='all'
+    'look_at': Section(
+        _look_at, bindings.look_at, _look_at_wants, costs=_and(6, 5, 3, of='gradients'), asked='all'
     ),
-    'syntax_heads': Section(
-        _syntax_heads, needs=_needs_trees, costs=_fixed('treebank', 40_000, 12, 5), asked='all'
+    'cluster': _called(
+        'clusters',
+        bindings.cluster,
+        wants=lambda study: cluster_statistics(),
+        costs=_and(2, 1, 2, of='divergences'),
+        asked='all',
     ),
-    'probe': Section(_probe, needs=_needs_trees, costs=_fixed('probes', 20_000, 6, 5), asked='all'),
-    'masked_lm': Section(_masked_lm, needs=_needs_masked_lm, costs=costs.masked_lm, asked='all'),
-    'outliers': Section(_outliers, needs=_needs_output_norm, costs=costs.outliers, asked='all'),
-    'ablate_seeds': Section(
-        _ablation_over_seeds,
+    'syntax_heads': _called(
+        'syntax heads',
+        bindings.syntax_heads,
+        needs=_needs_trees,
+        costs=_fixed('treebank', 40_000, 12, 5),
+        asked='all',
+    ),
+    'probe': _called(
+        'probes',
+        bindings.probe,
+        needs=_needs_trees,
+        costs=_fixed('probes', 20_000, 6, 5),
+        asked='all',
+    ),
+    'masked_lm': Section(
+        _masked_lm, bindings.masked_lm, needs=_needs_masked_lm, costs=costs.masked_lm, asked='all'
+    ),
+    'outliers': Section(
+        _outliers, bindings.outliers, needs=_needs_output_norm, costs=costs.outliers, asked='all'
+    ),
+    'ablate_seeds': _called(
+        'ablation over seeds',
+        bindings.ablate_seeds,
+        check=_check_over_seeds,
+        shares=True,
+        second=MASKS,
         needs=_needs_seeds,
         costs=lambda study: costs.swept(study, len(study.ablated_seeds)),
         asked='all',
     ),
-    'interactions': Section(
-        _interactions, needs=_needs_classifier, costs=costs.pairs, asked='name'
+    'interactions': _called(
+        'interactions',
+        bindings.interactions,
+        check=_check_pairs,
+        shares=True,
+        second=MASKS,
+        needs=_needs_classifier,
+        costs=costs.pairs,
+        asked='name',
     ),
-    'importance': Section(_importance, needs=_needs_both, costs=costs.importance, asked='all'),
-    'prune': Section(_prune, needs=_needs_both, costs=costs.pruned, asked='all'),
-    'replacements': Section(_replacements, needs=_needs_both, costs=costs.replaced, asked='name'),
-    'subnetworks': Section(
-        _subnetworks, needs=_needs_own_layers, costs=costs.retrained, asked='name'
+    'importance': _called(
+        'importance',
+        bindings.importance,
+        check=_check_scored,
+        shares=True,
+        needs=_needs_both,
+        costs=costs.importance,
+        asked='all',
     ),
-    'gates': Section(_gates, needs=_needs_both, costs=costs.gated, asked='name'),
+    'prune': Section(_prune, bindings.prune, needs=_needs_both, costs=costs.pruned, asked='all'),
+    'replacements': _called(
+        'replacements',
+        bindings.replacements,
+        needs=_needs_both,
+        costs=costs.replaced,
+        asked='name',
+    ),
+    'subnetworks': _called(
+        'subnetworks',
+        bindings.subnetworks,
+        needs=_needs_own_layers,
+        costs=costs.retrained,
+        asked='name',
+    ),
+    'gates': Section(_gates, bindings.gates, needs=_needs_both, costs=costs.gated, asked='name'),
     'contributions': Section(
-        _contributions, _contributions_wants, costs=_and(6, 12, 5, of='moved'), asked='all'
+        _contributions,
+        bindings.contributions,
+        lambda study: moved_statistics(),
+        costs=_and(6, 12, 5, of='moved'),
+        asked='all',
     ),
-    'attribution': Section(
-        _attribution, needs=_needs_classifier, costs=costs.attributed, asked='all'
+    'attribution': _called(
+        'attribution',
+        bindings.attribution,
+        needs=_needs_classifier,
+        costs=costs.attributed,
+        asked='all',
     ),
-    'roles': Section(_roles, costs=_and(2, 3, 3, of='rarest'), asked='all'),
+    'roles': Section(_roles, bindings.roles, costs=_and(2, 3, 3, of='rarest'), asked='all'),
+    **{each.name: _declared(each) for each in declarations()},
     # Shows the findings of the others for each head.
-    'maps': Section(_example_maps, _telling, costs=_and(0, 6, 6, of='example maps')),
-    'claims': Section(_claims),
+    'maps': Section(_example_maps, bindings.maps, _telling, costs=_and(0, 6, 6, of='example maps')),
+    'claims': Section(_claims, bindings.claims),
 }
 # The beginning of the names of a section's files, if it is not the name of the section.
 FILES = {

@@ -15,21 +15,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax
-import numpy as np
 from absl import logging
 from ml_collections import ConfigDict
 
 from bert_secrets_jax import processes
-from bert_secrets_jax.ablation.donors import check_enough
 from bert_secrets_jax.ablation.masked_lm import MaskedLosses, masked_lm_losses
-from bert_secrets_jax.ablation.masks import disable, parse_heads, with_intact
-from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.ablation.sweep import Swept
+from bert_secrets_jax.ablation.masks import with_intact
 from bert_secrets_jax.analyses.ablation import SETS, assessed_metrics
 from bert_secrets_jax.analyses.attention_change import for_reading
 from bert_secrets_jax.analyses.gradients import Gradients, gradients_or_why
 from bert_secrets_jax.analyses.models import labels_of, metrics_for
 from bert_secrets_jax.analyses.texts import TextSettings
+from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.configs.ranges import numbers_in
 from bert_secrets_jax.data.annotation import Annotation
 from bert_secrets_jax.data.encoding import Encoded, bucket, mark, tokenize
@@ -75,7 +72,6 @@ from bert_secrets_jax.probes.vectors import Vectors, read_vectors
 from bert_secrets_jax.programs import inputs
 from bert_secrets_jax.progress import progress
 from bert_secrets_jax.pruning.gates import Gated, train_gates
-from bert_secrets_jax.pruning.scores import HeadScores, check_permutations, head_scores
 from bert_secrets_jax.runs.result import Subject
 from bert_secrets_jax.runs.run import NotKept, Run, digest, remove
 
@@ -126,6 +122,29 @@ def _nothing(study: 'Study') -> Iterable[Described]:
     return ()
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Shared(TextSettings):
+    """The settings of a study, by which sections share the passes over its texts.
+
+    Attributes:
+      study: The study.
+    """
+
+    study: 'Study'
+
+    def tables(self, pretrained, texts, statistics):
+        return self.study.before(statistics)
+
+    def changes(self, pretrained, tuned, texts, statistics):
+        if tuned is None:
+            return {}
+        seeds = self.study.tuned_seeds
+        return {str(seed): self.study.after(seed, statistics) for seed in seeds}
+
+    def links(self, pretrained, texts, relations, statistics, *, draws, seed):
+        return self.study.before(statistics), self.study.relation_scores()
+
+
 class Study:
     """One model and its texts, as the settings name them.
 
@@ -161,7 +180,7 @@ class Study:
         """The folder of the results."""
         return self.run.folder
 
-    # What things are called.
+    # Names of things.
 
     @property
     def model_name(self) -> str:
@@ -400,13 +419,11 @@ class Study:
     @property
     def settings(self) -> TextSettings:
         """The settings for encoding and annotating texts."""
-        encoding = self.config.encoding
-        return TextSettings(
-            max_length=encoding.max_length,
-            tokens_per_batch=encoding.tokens_per_batch,
+        return _Shared(
+            **vars(self.compute()),
             pipeline=self.config.linguistics.pipeline,
             cache=self.folder / 'linguistics',
-            mesh=self.mesh,
+            study=self,
         )
 
     @property
@@ -430,7 +447,7 @@ class Study:
         path = self.config.patterns.classifier or None
         return self.once('classifier', lambda: load_classifier(path))
 
-    # What results depend on.
+    # Inputs that results depend on.
 
     def input(self, name: str) -> str:
         """Return the digest of the content of an input.
@@ -716,12 +733,12 @@ class Study:
             key['annotations'] = self.input('annotations')
         if described.classifier is not None:
             key['classifier'] = self.input('classifier')
-        if described.name in self._own_code:
-            key['code'] = self._own_code[described.name]
+        if described.name in self.own_code:
+            key['code'] = self.own_code[described.name]
         return key
 
     @property
-    def _own_code(self) -> dict[str, str]:
+    def own_code(self) -> dict[str, str]:
         """Name of each statistic of one's own to the digest of the file that has it."""
 
         def find() -> dict[str, str]:
@@ -836,17 +853,6 @@ class Study:
                 **self.training,
             )
 
-    def masks(self, name: str) -> Callable[[BertConfig], np.ndarray]:
-        """Return a function that makes a set of masks for a config.
-
-        Args:
-          name: The name of the set: one of `ablation.sets`, or 'together'.
-        """
-        if name != 'together':
-            return SETS[name]
-        heads = parse_heads(self.config.ablation.together)
-        return lambda config: disable(config, [heads])
-
     @property
     def ablated_seeds(self) -> tuple[int, ...]:
         """The seeds whose models are ablated; empty if a model is ablated as it is."""
@@ -866,12 +872,6 @@ class Study:
         model = self.with_own_head
         self._check_classes(model.config)
         return model
-
-    def on_chosen(self) -> dict[str, str]:
-        """Return what the choice on other texts depends on; empty if there are none."""
-        if not self.config.ablation.choose_examples:
-            return {}
-        return {'texts': self.input('choosing texts')}
 
     def on_ablated(self, seed: int | None = None) -> dict[str, Any]:
         """Return everything that each sweep depends on.
@@ -903,45 +903,6 @@ class Study:
             depends_on['donor_seed'] = self.config.seed
         return depends_on
 
-    def swept(
-        self,
-        name: str,
-        make_masks: Callable[[BertConfig], np.ndarray],
-        depends_on: Mapping[str, Any],
-        seed: int | None = None,
-        *,
-        texts: Callable[[], Sequence[Example]] | None = None,
-    ) -> Swept:
-        """Return the sweep of a set of masks and one that keeps all heads, computed or read.
-
-        Args:
-          name: The name of the set.
-          make_masks: A function that returns the masks [M, L, N] for a config.
-          depends_on: Everything that the sweep depends on.
-          seed: The seed of the model's fine-tuning; None takes the first.
-          texts: A function that returns the examples; None takes those that ablation scores. It
-            is called only if something must be computed.
-        """
-
-        def compute(folder: pathlib.Path) -> Swept:
-            # A head that does not exist shows before anything is trained, and so do too few texts.
-            make_masks(self.pretrained.config)
-            examples = self.ablated_texts if texts is None else texts()
-            if self.config.ablation.baseline == 'resample':
-                check_enough(len(examples))
-            model = self.ablated_model(seed)
-            # A label that the model does not know shows, too.
-            labels_of(examples, model.config)
-            return sweep_examples(
-                model,
-                examples,
-                with_intact(make_masks(model.config)),
-                **self._sweeping,
-                folder=folder,
-            )
-
-        return self.kept_whole(f'swept {name}', Swept, depends_on, compute)
-
     @property
     def gate_settings(self) -> dict[str, Any]:
         """The settings of the training of gates, by the names of `train_gates`."""
@@ -965,51 +926,20 @@ class Study:
             'settings': _plain(self.gate_settings),
         }
 
-    def on_scored(self, seed: int | None = None) -> dict[str, Any]:
-        """Return everything that the scores of heads depend on.
+    def compute(self, folder: pathlib.Path | None = None, *, second: str = '') -> Compute:
+        """Return how passes over texts are computed.
 
         Args:
-          seed: The seed of the model's fine-tuning; None takes the first.
+          folder: The folder for unfinished work.
+          second: A second axis of the devices, which is used if the settings name it.
         """
-        return {
-            'model': self.on_ablated(seed)['model'],
-            'texts': self.input('measured texts'),
-            'max_length': self.config.encoding.max_length,
-            'permutations': self.config.importance.permutations,
-            'seed': self.config.seed,
-        }
-
-    def head_scores(self, seed: int | None = None) -> HeadScores:
-        """Return how much each head is needed on the training examples, measured or read.
-
-        Args:
-          seed: The seed of the model's fine-tuning; None takes the first.
-        """
-
-        def compute(folder: pathlib.Path) -> HeadScores:
-            model = self.ablated_model(seed)
-            return head_scores(
-                model,
-                self.measured_texts,
-                labels_of(self.measured_texts, model.config),
-                permutations=self.config.importance.permutations,
-                seed=self.config.seed,
-                folder=folder,
-                **self.encoding,
-            )
-
-        check_permutations(self.config.importance.permutations)
-        return self.kept_whole('scores of heads', HeadScores, self.on_scored(seed), compute)
-
-    @property
-    def encoding(self) -> dict[str, Any]:
-        """The settings of every pass over texts, by the names of `sweep_examples`."""
-        return {
-            'max_length': self.config.encoding.max_length,
-            'tokens_per_batch': self.config.encoding.tokens_per_batch,
-            'chunk_tokens': self.config.ablation.chunk_tokens or None,
-            'mesh': self.mesh,
-        }
+        return Compute(
+            max_length=self.config.encoding.max_length,
+            tokens_per_batch=self.config.encoding.tokens_per_batch,
+            chunk_tokens=self.config.ablation.chunk_tokens or None,
+            mesh=self._mesh_beside(second) if second else self.mesh,
+            folder=folder,
+        )
 
     def gated(self) -> Gated:
         """Return the gates of the model that is ablated, trained or read."""
@@ -1050,14 +980,9 @@ class Study:
         return found
 
     @property
-    def _sweeping(self) -> dict[str, Any]:
-        """The settings of every sweep, by the names of its arguments."""
-        return {
-            'baseline': self.config.ablation.baseline,
-            'donor_seed': self.config.seed,
-            **self.encoding,
-            'mesh': self._mesh_beside(MASKS),
-        }
+    def _replacing(self) -> dict[str, Any]:
+        """The behaviour of a disabled head, by the names of the arguments of sweeps."""
+        return {'baseline': self.config.ablation.baseline, 'donor_seed': self.config.seed}
 
     def masked_lm_losses(self, when: str, name: str) -> MaskedLosses:
         """Return the losses of the masked LM under a set of masks, computed or read.
@@ -1077,8 +1002,8 @@ class Study:
                 self.texts,
                 with_intact(SETS[name](model.config)),
                 masking=self.masking,
-                **self._sweeping,
-                folder=folder,
+                **self._replacing,
+                compute=self.compute(folder, second=MASKS),
             )
 
         title = f'masked LM, {name}, {when}'

@@ -52,8 +52,8 @@ def rank_agreement(
     rather too wide.
 
     Args:
-      first: [P, H] What the first ranking is the mean of.
-      second: [Q, H] What the second ranking is the mean of.
+      first: [P, H] The parts whose mean is the first ranking.
+      second: [Q, H] The parts whose mean is the second ranking.
       paired: Whether both are of the same parts (the same examples), which are then left out
         together.
       score: A function from the mean of the first to what is ranked.
@@ -107,7 +107,7 @@ def reliability(parts: Float[np.ndarray, 'P *H'], *, seed: int = 0) -> float:
     expected to agree better. NaN for fewer than four parts.
 
     Args:
-      parts: [P, H] What the ranking is the mean of.
+      parts: [P, H] The parts whose mean is the ranking.
       seed: The seed of the halves.
     """
     count = len(parts)

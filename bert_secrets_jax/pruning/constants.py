@@ -41,7 +41,7 @@ from bert_secrets_jax.progress import progress
 _ADAM = optax.scale_by_adam()
 # A gradient holds what all layers have computed, so that a call takes fewer tokens than in a sweep.
 _SHARE_OF_TOKENS = 4
-# Of the gradient at the start, so much may be left where constants count as found.
+# The share of the gradient at the start that may be left where constants count as found.
 SETTLED = 0.1
 
 
@@ -262,7 +262,7 @@ def _slopes(
       params: The parameters of the model.
       batch: The batch.
       masks: [M, L, N] The masks.
-      outputs: [M, L, N, H] What replaces the outputs of heads under each mask.
+      outputs: [M, L, N, H] The replacements for the outputs of heads under each mask.
     """
 
     def total(output, mask):

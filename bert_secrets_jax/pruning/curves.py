@@ -6,13 +6,11 @@ N heads.
 
 import dataclasses
 import functools
-import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import scipy.stats
-from jax.sharding import Mesh
 from jaxtyping import Float, Int, Real, Shaped
 
 from bert_secrets_jax.ablation.average import mean_effect
@@ -21,6 +19,7 @@ from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.scores import quietly
 from bert_secrets_jax.ablation.seeds import crossed_variance, per_example
 from bert_secrets_jax.ablation.significance import paired_bootstrap, weighted_scores
+from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.measure import confusion
 from bert_secrets_jax.model.weights import Pretrained
@@ -42,7 +41,7 @@ class PrunedModel:
       masks: By the name of the order, [D, K, L, N] the masks: one draw of each order, and several
         of the random one. The first removes no head.
       predictions: By the name of the order, [D, K, E] what the model then predicts.
-      intact: [E] What it predicts with all heads.
+      intact: [E] Its predictions with all heads.
       choosing: By the name of the order, [K] the score on the examples that the order was made
         from; the random one has none.
       classes: The number of classes; 1 for a regression.
@@ -61,7 +60,6 @@ def prune_model(
     tuned: Pretrained,
     examples: Sequence[Example],
     measured_on: Sequence[Example],
-    labels: np.ndarray,
     scores: HeadScores,
     metric: str,
     *,
@@ -69,19 +67,14 @@ def prune_model(
     anew: bool = True,
     draws: int = 10,
     seed: int = 0,
-    max_length: int = 128,
-    tokens_per_batch: int = 2048,
-    chunk_tokens: int | None = None,
-    mesh: Mesh | None = None,
-    folder: str | pathlib.Path | None = None,
+    compute: Compute = Compute(),
 ) -> PrunedModel:
     """Remove the heads of a model step by step, in the order of each score and at random.
 
     Args:
       tuned: The model, with a classifier or a regression.
       examples: The examples that the model is scored on.
-      measured_on: The examples that the scores of heads were measured on.
-      labels: The labels of the latter.
+      measured_on: The labelled examples that the scores of heads were measured on.
       scores: The scores of the heads.
       metric: The name of the metric.
       shares: The shares of all heads that are removed, as in `steps.removed_heads`. If the first is
@@ -89,37 +82,31 @@ def prune_model(
       anew: Whether there is also an order in which gradients are measured again after each step.
       draws: The number of random orders.
       seed: The seed of the random orders.
-      max_length, tokens_per_batch, chunk_tokens, mesh, folder: As in `sweep_examples`.
+      compute: How it is computed.
     """
-    encoding = {
-        'max_length': max_length,
-        'tokens_per_batch': tokens_per_batch,
-        'mesh': mesh,
-    }
     shape = next(iter(scores.of.values())).shape
     # All changes are from the whole model.
     shares = shares if shares[0] == 0 else (0.0, *shares)
     steps = functools.partial(nested_masks, shape=shape, shares=shares)
+    labels = np.array([example.label for example in measured_on])
     masks = {
         method: steps(lambda mask, each=each: each)[None] for method, each in scores.of.items()
     }
     if anew and GRADIENT in masks:
         masks[ANEW] = masks_by_gradients(
-            tuned, measured_on, labels, norm=scores.norm, shares=shares, **encoding
+            tuned, measured_on, labels, norm=scores.norm, shares=shares, compute=compute
         )[None]
     if draws:
         rng = np.random.default_rng(seed)
         chosen = [rng.random(shape) for _ in range(draws)]
         masks[RANDOM] = np.stack([steps(lambda mask, each=each: each) for each in chosen])
-    swept = functools.partial(
-        sweep_examples, tuned, baseline='zero', chunk_tokens=chunk_tokens, **encoding
-    )
+    swept = functools.partial(sweep_examples, tuned, baseline='zero')
     every = np.concatenate([each.reshape(-1, *shape) for each in masks.values()])
-    here = swept(examples, every, folder=_part(folder, 'examples'))
+    here = swept(examples, every, compute=compute)
     # Random orders choose nothing.
     named = {name: each for name, each in masks.items() if name != RANDOM}
     of_named = sum(each.shape[0] * each.shape[1] for each in named.values())
-    there = swept(measured_on, every[:of_named], folder=_part(folder, 'choosing'))
+    there = swept(measured_on, every[:of_named], compute=compute)
     predictions = _by_order(masks, here.predictions)
     reached = weighted_scores(metric, there.predictions, labels, np.ones((1, len(labels))))[0]
     return PrunedModel(
@@ -138,7 +125,7 @@ def masks_by_gradients(
     *,
     norm: str = 'layer',
     shares: Sequence[float | int] = SHARES,
-    **encoding: Any,
+    compute: Compute = Compute(),
 ) -> Float[np.ndarray, 'K L N']:
     """Return masks that remove heads by the gradient of the mask, measured anew after each step.
 
@@ -148,22 +135,24 @@ def masks_by_gradients(
       labels: [E] Their labels.
       norm: How gradients are made comparable between layers, as in `head_scores`.
       shares: The shares of all heads that are removed, as in `steps.removed_heads`.
-      **encoding: How texts become batches, as in `head_scores`.
+      compute: How it is computed.
     """
 
     def score(mask: np.ndarray) -> np.ndarray:
         found = head_scores(
-            tuned, examples, labels, methods=(GRADIENT,), norm=norm, head_mask=mask, **encoding
+            tuned,
+            examples,
+            labels,
+            methods=(GRADIENT,),
+            norm=norm,
+            head_mask=mask,
+            compute=compute,
         )
         return found.of[GRADIENT]
 
     config = tuned.config
     shape = config.num_hidden_layers, config.num_attention_heads
     return nested_masks(score, shape, shares=shares)
-
-
-def _part(folder: str | pathlib.Path | None, name: str) -> pathlib.Path | None:
-    return None if folder is None else pathlib.Path(folder) / name
 
 
 def _by_order(masks: Mapping[str, np.ndarray], values: np.ndarray) -> dict[str, np.ndarray]:
@@ -205,8 +194,8 @@ def curve_of(
 
     Args:
       metric: The name of the metric.
-      predictions: [S, D, K, E] What each model predicts in each draw.
-      intact: [S, E] What it predicts with all heads.
+      predictions: [S, D, K, E] The predictions of each model in each draw.
+      intact: [S, E] Its predictions with all heads.
       labels: [E] The labels.
       seed: The seed of the bootstrap.
     """

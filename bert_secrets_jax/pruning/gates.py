@@ -125,9 +125,9 @@ class Gated:
       expected_open: [K, P] The expected number of open heads after these steps.
       losses: [K, P] The loss of the task, without the price of heads: the mean since the point
         before.
-      intact: [E, C] What the model that one started from answers to the dev examples.
-      gated: [K, E, C] What the models with gates answer.
-      rounded: [K, E, C] What they answer if each gate is rounded to 0 or 1.
+      intact: [E, C] The answers of the model that one started from to the dev examples.
+      gated: [K, E, C] The answers of the models with gates.
+      rounded: [K, E, C] Their answers if each gate is rounded to 0 or 1.
       labels: [E] The labels of the dev examples.
       models: The models of the runs, without gates, where their weights were trained; else empty.
     """
@@ -181,7 +181,7 @@ def rounded_gates(gates: Float[np.ndarray, '*K L N']) -> Float[np.ndarray, '*K L
 
 @flax.struct.dataclass
 class _State:
-    """What a step changes: `params` and `optimizer` have parts 'gates' and, if trained, 'model'."""
+    """The state of a step: `params` and `optimizer` have parts 'gates' and, if trained, 'model'."""
 
     step: Any
     params: Any

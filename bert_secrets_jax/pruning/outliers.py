@@ -20,7 +20,6 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 from jaxtyping import Bool, Float, Int, Shaped
 
 from bert_secrets_jax.ablation.contexts import check_split, on_devices
@@ -28,6 +27,7 @@ from bert_secrets_jax.ablation.layers import Setting, read_words
 from bert_secrets_jax.ablation.masked_lm import check_masked_lm, losses_of_texts
 from bert_secrets_jax.ablation.sweep import default_chunk_tokens, one_behind
 from bert_secrets_jax.brief import brief
+from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import Batch, encode, in_order
 from bert_secrets_jax.data.masking import Masking, mask_words
 from bert_secrets_jax.data.tasks import Text
@@ -38,7 +38,7 @@ from bert_secrets_jax.progress import progress
 
 # How many standard deviations from the mean of its layer a parameter stands out, as published.
 SIGMA = 3.0
-# Of fewer random sets none can be so rare that its rank is significant.
+# With fewer random sets, none can be so rare that its rank is significant.
 FEWEST_DRAWS = 19
 # The expected number of dimensions that chance alone makes outliers.
 _BY_CHANCE = 0.05
@@ -127,7 +127,7 @@ def deviations(values: Float[np.ndarray, 'L D']) -> Float[np.ndarray, 'L D']:
     """
     apart = values - values.mean(axis=1, keepdims=True)
     spread = apart.std(axis=1, keepdims=True)
-    # What is left of equal values is rounding.
+    # Differences between equal values are rounding.
     alike = spread <= 1e-12 * np.abs(values).max(axis=1, keepdims=True)
     return np.where(alike, 0.0, apart / np.where(alike, 1.0, spread))
 
@@ -301,10 +301,7 @@ def losses_without(
     sets: Sequence[Sequence[int]],
     *,
     masking: Masking | None = None,
-    max_length: int = 128,
-    tokens_per_batch: int = 2048,
-    chunk_tokens: int | None = None,
-    mesh: Mesh | None = None,
+    compute: Compute = Compute(),
 ) -> tuple[Float[np.ndarray, 'M E'], Int[np.ndarray, ' E']]:
     """Compute the loss of a masked LM without each set of dimensions, and show the progress.
 
@@ -315,9 +312,7 @@ def losses_without(
       texts: Strings, pairs of strings or `Example`s, all of one kind.
       sets: The sets of dimensions, from 0; an empty one leaves the model as it is.
       masking: Which wordpieces are hidden; None takes the defaults of `Masking`.
-      max_length, tokens_per_batch: As in `encode`.
-      chunk_tokens: The number of tokens that one call computes; None chooses for the device.
-      mesh: The devices that share the examples of each batch, along an axis `data`.
+      compute: How it is computed; nothing is written into its folder.
 
     Returns:
       The loss of each text [M, E] in nats, added up over its hidden wordpieces, and their number
@@ -334,11 +329,9 @@ def losses_without(
         pretrained.tokenizer,
         texts,
         masking=masking,
-        max_length=max_length,
-        tokens_per_batch=tokens_per_batch,
-        batch_multiple=1 if mesh is None else mesh.shape['data'],
+        **compute.encoding,
     )
-    likely = _answers(pretrained, masked.batches, sets, chunk_tokens=chunk_tokens, mesh=mesh)
+    likely = _answers(pretrained, masked.batches, sets, compute)
     return losses_of_texts(likely[..., 0], masked)
 
 
@@ -347,17 +340,14 @@ def logits_without(
     examples: Sequence[Text],
     sets: Sequence[Sequence[int]],
     *,
-    max_length: int = 128,
-    tokens_per_batch: int = 2048,
-    chunk_tokens: int | None = None,
-    mesh: Mesh | None = None,
+    compute: Compute = Compute(),
 ) -> Float[np.ndarray, 'M E C']:
     """Compute the logits of a classifier without each set of dimensions, and show the progress.
 
     Args:
       pretrained: A model with a classifier or a regression of whole texts.
       examples: Strings, pairs of strings or `Example`s, all of one kind.
-      sets, max_length, tokens_per_batch, chunk_tokens, mesh: As in `losses_without`.
+      sets, compute: As in `losses_without`.
 
     Raises:
       TypeError: The model or the examples are something else.
@@ -371,27 +361,19 @@ def logits_without(
             f'The model ({config.summary}) has no classifier of whole texts: give one that '
             'bs.finetune has given one.'
         )
-    batches = encode(
-        pretrained.tokenizer,
-        examples,
-        max_length=max_length,
-        tokens_per_batch=tokens_per_batch,
-        batch_multiple=1 if mesh is None else mesh.shape['data'],
-    )
-    return _answers(pretrained, batches, sets, chunk_tokens=chunk_tokens, mesh=mesh)
+    batches = encode(pretrained.tokenizer, examples, **compute.encoding)
+    return _answers(pretrained, batches, sets, compute)
 
 
 def _answers(
     pretrained: Pretrained,
     batches: Sequence[Batch],
     sets: Sequence[Sequence[int]],
-    *,
-    chunk_tokens: int | None,
-    mesh: Mesh | None,
+    compute: Compute,
 ) -> Float[np.ndarray, 'M E C']:
     kept = _kept(pretrained.config, sets)
-    params, devices, place = on_devices(pretrained.params, mesh)
-    tokens = devices * (chunk_tokens or default_chunk_tokens())
+    params, devices, place = on_devices(pretrained.params, compute.mesh)
+    tokens = devices * (compute.chunk_tokens or default_chunk_tokens())
     found = []
     for batch in progress(
         batches,

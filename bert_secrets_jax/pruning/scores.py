@@ -4,7 +4,6 @@ Shapes: E examples, P parts, L layers, N heads.
 """
 
 import dataclasses
-import pathlib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -12,6 +11,7 @@ from jaxtyping import Float
 
 from bert_secrets_jax.ablation.masks import single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
+from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import Batch, bucket, tokenize
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.losses import losses_of, task_loss
@@ -50,8 +50,8 @@ class HeadScores:
     """How much each head is needed, by the name of the method.
 
     Attributes:
-      parts: What each method found in each part of what it was measured on [P, L, N]: an example,
-        or, for Shapley values, a pair of permutations.
+      parts: The scores by each method in each part of what it was measured on [P, L, N]. A part is
+        an example or, for Shapley values, a pair of permutations.
       norm: How gradients are made comparable between layers, as in `measure.importance.normalised`.
       examples: The number of examples.
     """
@@ -105,11 +105,7 @@ def head_scores(
     norm: str = 'layer',
     head_mask: np.ndarray | None = None,
     seed: int = 0,
-    max_length: int = 128,
-    tokens_per_batch: int = 2048,
-    chunk_tokens: int | None = None,
-    mesh=None,
-    folder: str | pathlib.Path | None = None,
+    compute: Compute = Compute(),
 ) -> HeadScores:
     """Measure how much each head of a fine-tuned model is needed.
 
@@ -128,7 +124,7 @@ def head_scores(
       norm: How gradients are made comparable between layers: 'layer' as published, 'all' or 'none'.
       head_mask: [L, N] The heads that are there, 1 or 0, for gradients; None has all of them.
       seed: The seed of the permutations.
-      max_length, tokens_per_batch, chunk_tokens, mesh, folder: As in `sweep_examples`.
+      compute: How it is computed.
 
     Raises:
       ValueError: Heads were removed from the model, a method or the norm is unknown, or there is an
@@ -149,45 +145,38 @@ def head_scores(
     check_permutations(permutations)
     if head_mask is not None and set(methods) != {GRADIENT}:
         raise ValueError(f'A head mask is for methods=({GRADIENT!r},) alone.')
-    sweeping = {
-        'baseline': 'zero',
-        'max_length': max_length,
-        'tokens_per_batch': tokens_per_batch,
-        'chunk_tokens': chunk_tokens,
-        'mesh': mesh,
-    }
 
-    def batches(what: str, tokens: int):
-        encoded = tokenize(tuned.tokenizer, examples, max_length=max_length)
-        multiple = 1 if mesh is None else mesh.shape['data']
-        cut = bucket(
-            encoded,
-            max_length=max_length,
-            tokens_per_batch=max(tokens, 1),
-            batch_multiple=multiple,
-        )
+    def batches(what: str, memory: int = 1):
+        encoded = tokenize(tuned.tokenizer, examples, max_length=compute.max_length)
+        tokens = max(compute.tokens_per_batch // memory, 1)
+        cut = bucket(encoded, **compute.encoding | {'tokens_per_batch': tokens})
         labelled = [with_labels(batch, labels) for batch in cut]
         return progress(labelled, what, size=_size)
 
-    parts, kept = {}, {'keep_values': True, 'mesh': mesh}
+    parts, kept = {}, {'keep_values': True, 'mesh': compute.mesh}
     for method in methods:
         match method:
             case 'gradient':
-                shown = batches('Gradients of the mask', tokens_per_batch // _MEMORY)
+                shown = batches('Gradients of the mask', _MEMORY)
                 parts[method] = head_importance(
                     tuned, shown, task_loss, head_mask=head_mask, **kept
                 ).values
             case 'confidence':
-                shown = batches('Confidence', tokens_per_batch)
+                shown = batches('Confidence')
                 found = stream((tuned,), shown, {method: confidence}, **kept)
                 parts[method] = found[method].values
             case 'relevance':
-                shown = batches('Relevance', tokens_per_batch // _MEMORY)
+                shown = batches('Relevance', _MEMORY)
                 parts[method] = head_relevance(tuned, shown, **kept).values
             case _:
                 masks = single_heads(tuned.config)
-                part = None if folder is None else pathlib.Path(folder) / method
-                swept = sweep_examples(tuned, examples, with_intact(masks), folder=part, **sweeping)
+                swept = sweep_examples(
+                    tuned,
+                    examples,
+                    with_intact(masks),
+                    baseline='zero',
+                    compute=compute,
+                )
                 losses = losses_of(swept.logits, labels)
                 increase = (losses[1:] - losses[0]).T
                 parts[method] = increase.reshape(-1, *masks.shape[1:])
@@ -198,8 +187,7 @@ def head_scores(
             labels,
             permutations=permutations,
             seed=seed,
-            folder=None if folder is None else pathlib.Path(folder) / SHAPLEY,
-            **sweeping,
+            compute=compute,
         )
         parts[SHAPLEY] = found.of_pairs
     return HeadScores(parts, norm, len(examples))

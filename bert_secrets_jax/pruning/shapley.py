@@ -1,4 +1,4 @@
-"""What each head adds to a model: Shapley values of heads, estimated from random permutations.
+"""Shapley values: what each head adds to a model, estimated from random permutations.
 
 Held and Yang (2023) let the heads of a model play a game. The value v(S) of a set of heads S is how
 well the model does when it has the heads S alone, and the others are replaced by a baseline. The
@@ -20,21 +20,20 @@ pairs of permutations (R / 2), K coalitions, C classes.
 """
 
 import dataclasses
-import pathlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from jax.sharding import Mesh
 from jaxtyping import Float, Int, Num, Real
 
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.brief import brief
+from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.finetune.losses import losses_of
 from bert_secrets_jax.model.bert import check_finite
 from bert_secrets_jax.model.weights import Pretrained, check_pretrained
 
-# Of logits [M, E, C] and labels [E], how well each model does on each example [M, E].
+# A function of logits [M, E, C] and labels [E]: how well each model does on each example [M, E].
 Value = Callable[[np.ndarray, np.ndarray], np.ndarray]
 # A standard error needs two pairs.
 _FEWEST = 4
@@ -104,11 +103,7 @@ def shapley_values(
     baseline: str = 'zero',
     replacement: Float[np.ndarray, 'L N H'] | None = None,
     donor_seed: int = 0,
-    max_length: int = 128,
-    tokens_per_batch: int = 2048,
-    chunk_tokens: int | None = None,
-    mesh: Mesh | None = None,
-    folder: str | pathlib.Path | None = None,
+    compute: Compute = Compute(),
 ) -> Shapley:
     """Estimate the Shapley value of every head of a model, and show the progress.
 
@@ -124,9 +119,9 @@ def shapley_values(
         such as `negative_loss` or `correct`.
       permutations: The number of permutations with their reverses: even, and at least 4.
       seed: The seed of the permutations.
-      baseline, replacement, donor_seed: What replaces the heads that a model does not have, as in
-        `sweep`. 'zero' is published.
-      max_length, tokens_per_batch, chunk_tokens, mesh, folder: As in `sweep_examples`.
+      baseline, replacement, donor_seed: The replacement for the heads that a model does not have,
+        as in `sweep`. 'zero' is published.
+      compute: How it is computed.
 
     Raises:
       TypeError: The model is not a `Pretrained`, or the examples are not texts.
@@ -156,11 +151,7 @@ def shapley_values(
         baseline=baseline,
         replacement=replacement,
         donor_seed=donor_seed,
-        max_length=max_length,
-        tokens_per_batch=tokens_per_batch,
-        chunk_tokens=chunk_tokens,
-        mesh=mesh,
-        folder=folder,
+        compute=compute,
     )
     check_finite(swept.logits)
     found = np.asarray(value(swept.logits, labels))

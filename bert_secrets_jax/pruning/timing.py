@@ -1,4 +1,4 @@
-"""What the removal of heads saves: time and memory, before and after, measured in turns.
+"""Savings by the removal of heads: time and memory, before and after, measured in turns.
 
 Shapes: W ways to run a model, S sizes of a batch, R rounds; L layers, N heads.
 """

@@ -38,7 +38,7 @@ class View:
     """One way to colour the heads.
 
     Attributes:
-      title: What the colours say.
+      title: The meaning of the colours.
       marks: [L, N] The mark of each head; empty where there is none.
     """
 
@@ -92,8 +92,8 @@ def atlas(results: Sequence[Result], *, prefix: str = '', drawn: Drawn | None = 
     Args:
       results: The results of one model. Of several that draw rings, or corners, the one with the
         lowest rank is drawn.
-      prefix: What stands before the name of a head in its address, such as 'mrpc-'. Pages with
-        several models need it.
+      prefix: The text before the name of a head in its address, such as 'mrpc-'. Pages with several
+        models need it.
       drawn: How to draw the marks, from `drawn_alike`; None draws this model alone.
 
     Raises:

@@ -31,8 +31,8 @@ class Explorer:
         first.
       notes: Notes about the heads, by their names: texts [L, N], or numbers [L, N], which are shown
         with three digits. Empty texts and NaN are left out.
-      address: What stands before the name of a head in the address of a page, where #L6-H5 opens
-        that head: '', or such as 'mrpc-' on a page with several explorers. None leaves the address
+      address: The text before the name of a head in the address of a page, where #L6-H5 opens that
+        head. It is '', or such as 'mrpc-' on a page with several explorers. None leaves the address
         alone, as in notebooks.
 
     Raises:
@@ -83,7 +83,7 @@ class Explorer:
     def html(self) -> str:
         """Return the fragment. Its style and its script do not affect the rest of the page."""
         every = [maps for of_model in self.maps.values() for maps in of_model]
-        # What all sentences have: there is one switch for all of them.
+        # Kinds that all sentences have: there is one switch for all of them.
         kinds = [kind for kind in _kinds(every[0]) if all(kind in _kinds(maps) for maps in every)]
         scored = [
             (model, method)

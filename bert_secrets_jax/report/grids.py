@@ -193,8 +193,8 @@ def traced(
     """Return the numbers of a figure, each set with the place in a frame that it is from.
 
     Args:
-      figure: What `of_figure` returned.
-      found: What `grids` returned for the frames of the same result.
+      figure: The result of `of_figure`.
+      found: The result of `grids` for the frames of the same result.
       heads: As for `grids`.
 
     Returns:
@@ -237,7 +237,7 @@ def _traced(
         # Both are rounded to five digits, and so is what a mean is of.
         same = np.isclose(times * known, values, rtol=2e-4, atol=1e-9, equal_nan=True).all(axis=1)
         if same.any() and not np.isnan(values).all():
-            # Of frames with the same numbers, that which tells most about them.
+            # Among frames with the same numbers, the one that tells most about them.
             best = max(np.flatnonzero(same), key=lambda row: told[row])
             return {**numbers, 'rows': places[best], 'times': times}
     return {**numbers, 'rows': [], 'times': 1}

@@ -79,7 +79,7 @@ class Part:
       group: The beginning of the titles, such as the name of a task; empty for none.
       pictures: The figures of the result.
       folder: Where its files are, beside the page: '', or such as 'mrpc/'.
-      made_by: What makes it again, as pairs such as ('Shell', 'bert-secrets frames --model=...').
+      made_by: Ways to make it again, as pairs such as ('Shell', 'bert-secrets frames --model=...').
     """
 
     name: str
@@ -126,7 +126,7 @@ class Offer:
 
     Attributes:
       name: The name of the part.
-      what: What it answers.
+      what: The question that it answers.
       price: How long it takes, in words.
       command: The command that adds it to the page.
     """

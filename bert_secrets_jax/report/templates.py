@@ -14,7 +14,7 @@ from bert_secrets_jax.names import visible
 _HEAD = re.compile(r'\bL(\d{1,3})-H(\d{1,3})\b')
 # From here to the end of the sentence the heads are those of a published model.
 _PUBLISHED = re.compile(r'\b(?:[Tt]he paper|[Pp]ublished)\b.*?(?=[.;]\s|$)', re.DOTALL)
-# What a browser shows as a space.
+# Characters that a browser shows as a space.
 _SPACES = '\t\n'
 
 
@@ -23,7 +23,7 @@ def render(name: str, **values: Any) -> Markup:
 
     Args:
       name: The name of its file.
-      values: What it is filled in with. Texts are escaped; `Markup` is not.
+      values: The values that it is filled in with. Texts are escaped; `Markup` is not.
 
     Raises:
       jinja2.UndefinedError: The template has a place for something that is not given.
@@ -74,8 +74,8 @@ def linked(text: str, heads: tuple[str, int, int] | None) -> Markup:
 
     Args:
       text: The text. Heads of a published model, after "the paper" or "published", are none here.
-      heads: What stands before the names in addresses, and the numbers of layers and heads, beyond
-        which a name is no head of this model; None leaves the text as it is.
+      heads: The text before the names in addresses, and the numbers of layers and heads. Beyond
+        these a name is no head of this model. None leaves the text as it is.
     """
     safe = escape(_seen(str(text)))
     if heads is None:

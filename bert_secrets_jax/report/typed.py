@@ -86,7 +86,7 @@ def page_of(
 
 
 def _reads(model: Pretrained, texts: list[str]) -> bool:
-    # What is said of a model without a tokenizer is another thing.
+    # A model without a tokenizer has a message of its own.
     return model.tokenizer is None or knows_words(model.tokenizer, texts)
 
 

@@ -112,10 +112,10 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class HeadMarks:
-    """What a result says of each head at a glance, as an atlas of all heads draws it.
+    """Marks by which an atlas of all heads shows at a glance what a result says of each.
 
     Attributes:
-      title: What the marks say, such as 'attends most to'.
+      title: The meaning of the marks, such as 'attends most to'.
       drawn: How a mark is drawn: as the 'colour' of the head (what it does), as a 'ring' (what
         losing it does) or in a 'corner' (what changed it).
       marks: [L, N] The mark of each head, such as 'previous token'; empty where there is none.
@@ -161,7 +161,7 @@ class Badge:
 
     Attributes:
       verdict: The verdict, such as 'holds'.
-      text: What it is about, in a sentence.
+      text: The claim that it is about, in a sentence.
       evidence: The sentence with the number that decides.
     """
 

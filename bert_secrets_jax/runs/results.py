@@ -85,7 +85,7 @@ def _read(file: pathlib.Path) -> 'pandas.DataFrame':
         if '\0' in text or not text.endswith('\n') or any(len(row) != len(header) for row in rows):
             raise ValueError('its rows have other lengths')
         frame = pandas.read_csv(io.StringIO(text))
-    # Of an empty file, of one that is cut off, and of other bytes than text.
+    # The errors for an empty file, for one that is cut off, and for other bytes than text.
     except (ValueError, csv.Error, MemoryError, OverflowError) as error:
         raise ValueError(f'{file} is no table: the same command writes it again.') from error
     for name in frame.columns:

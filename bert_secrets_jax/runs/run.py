@@ -117,11 +117,9 @@ class Run:
                 # Another process may have computed some in the meantime.
                 kept |= {name: self._read(files[name], kind) for name in missing}
                 missing = [name for name in missing if kept[name] is None]
-                # The files that `compute` reads are not noted as used: `depends_on` covers them,
-                # and a run that finds the results kept would not read them.
-                used = set(self.used)
-                computed = compute(missing) if missing else {}
-                self.used = used
+                # `depends_on` covers the files that `compute` reads.
+                with self.aside():
+                    computed = compute(missing) if missing else {}
                 for name in missing:
                     self._memory[files[name]] = kept[name] = computed[name]
                 processes.on_first(lambda: self._write(files, computed, missing))
@@ -139,6 +137,13 @@ class Run:
         """
         if self.read_only:
             raise NotKept(f'{name} is not computed yet.')
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """Note no files as used: a run that finds the results kept would not read them."""
+        used = set(self.used)
+        yield
+        self.used = used
 
     def forget(self) -> None:
         """Free the memory of the results; their files stay."""

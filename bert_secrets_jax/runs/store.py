@@ -34,8 +34,8 @@ def write(path: pathlib.Path, value: Any, *, key: str = '') -> None:
       path: The file (.npz).
       value: A dataclass of arrays, numbers, texts, None, and sequences, mappings and dataclasses of
         these.
-      key: What tells this value from others of its class, so that one file in place of another is
-        noticed.
+      key: The key that tells this value from others of its class, so that one file in place of
+        another is noticed.
 
     Raises:
       TypeError: The dataclass has something else in it; the error says where.
@@ -136,7 +136,7 @@ def _decode(node: Any, hint: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     if origin in (typing.Union, types.UnionType):
         if not isinstance(node, dict | list):
             return node
-        # Of several types at most one has parts: the others are plain values.
+        # At most one of several types has parts: the others are plain values.
         plain = (bool, int, float, str, type(None))
         (hint,) = [each for each in arguments if each not in plain]
         return _decode(node, hint, arrays)

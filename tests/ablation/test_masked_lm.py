@@ -131,7 +131,7 @@ def test_losses_equal_those_of_forward_passes(model_of, model_type, baseline):
     if baseline == 'mean':
         replacement = bs.mean_contexts(model, masked.batches)
     found = bs.masked_lm_losses(
-        model, TEXTS, masks, masking=masking, baseline=baseline, max_length=24
+        model, TEXTS, masks, masking=masking, baseline=baseline, compute=bs.Compute(max_length=24)
     )
     assert found.losses.shape == (13, 5)
     np.testing.assert_array_equal(found.hidden, masked.hidden)
@@ -187,7 +187,8 @@ def test_pseudo_log_likelihood(model):
 
 def test_a_killed_run_goes_on(model, tmp_path, monkeypatch):
     masks = bs.masks.single_heads(model.config)
-    settings = {'masking': bs.Masking(share=0.3), 'tokens_per_batch': 32, 'folder': tmp_path}
+    compute = bs.Compute(tokens_per_batch=32, folder=tmp_path)
+    settings = {'masking': bs.Masking(share=0.3), 'compute': compute}
     whole = bs.masked_lm_losses(model, TEXTS, masks, **settings)
     files = sorted(tmp_path.iterdir())
     assert len(files) > 1
@@ -198,7 +199,7 @@ def test_a_killed_run_goes_on(model, tmp_path, monkeypatch):
     again = bs.masked_lm_losses(model, TEXTS, masks, **settings)
     np.testing.assert_array_equal(again.losses, whole.losses)
     assert len(computed) == 1
-    # What is hidden is part of what a file is for.
+    # Files are for one choice of hidden wordpieces.
     bs.masked_lm_losses(model, TEXTS, masks, **settings | {'masking': bs.Masking(0.3, seed=5)})
     assert len(computed) > 1
 

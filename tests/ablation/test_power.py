@@ -19,7 +19,7 @@ def of_accuracy(examples, gained, lost, right=0.7):
 
 
 def test_rte_and_mcnemar_by_hand():
-    """Of 277 examples, 13 must be lost and none gained: 144 * 2 / 2^13 is below .05."""
+    """A significant loss is 13 of 277 examples, with none gained: 144 * 2 / 2^13 is below .05."""
     assert 144 * 2 / 2**13 <= 0.05 < 144 * 2 / 2**12
     found = power.critical_of_mcnemar(of_accuracy(277, 0, 0), level=0.05 / HEADS)
     assert found == pytest.approx([13 / 277])
@@ -77,7 +77,7 @@ def test_others_are_found_as_often_as_they_say(metric, share):
     label, intact, masked = np.indices((2, 2, 2)).reshape(3, 8)
     shares = np.where(label == 1, 0.65, 0.35) * np.where(label == intact, 0.85, 0.15)
     shares = np.where(intact == masked, shares, 0)
-    changed = shares[np.arange(8) ^ 1]  # what could change
+    changed = shares[np.arange(8) ^ 1]  # shares that could change
     rare = np.where(intact != masked, share * 0.25, 0)
     shares = np.where(intact == masked, shares - share * 0.25, 0) + rare
     kinds = np.stack([label, intact, masked], axis=1)

@@ -31,7 +31,9 @@ def sweep(pretrained, folder=None, **changes):
     # So few tokens that every example is a batch, and a file, of its own.
     settings = {'max_length': 24, 'tokens_per_batch': 1, 'folder': folder} | changes
     masks = settings.pop('masks', bs.masks.single_heads(pretrained.config))
-    return resumable.sweep_examples(pretrained, EXAMPLES, masks, **settings)
+    names = [each.name for each in dataclasses.fields(bs.Compute)]
+    compute = bs.Compute(**{name: settings.pop(name) for name in names if name in settings})
+    return resumable.sweep_examples(pretrained, EXAMPLES, masks, compute=compute, **settings)
 
 
 @pytest.fixture
@@ -73,7 +75,9 @@ def test_masks_come_back_as_given(pretrained, tmp_path):
 
 def test_plain_texts_are_taken(pretrained):
     masks = bs.masks.single_layers(pretrained.config)
-    found = resumable.sweep_examples(pretrained, ['the cat ran', 'a dog'], masks, max_length=24)
+    found = resumable.sweep_examples(
+        pretrained, ['the cat ran', 'a dog'], masks, compute=bs.Compute(max_length=24)
+    )
     assert found.logits.shape == (3, 2, 3)
 
 
@@ -157,7 +161,7 @@ def test_parts_of_another_sweep_are_not_taken(killed, pretrained, computed, monk
 
 def test_parts_depend_on_what_replaces_an_output(pretrained, tmp_path, computed, monkeypatch):
     """The same donors or means are found again; others have files of their own."""
-    # Of one length, so that there is a choice of donors.
+    # All have one length, so that there is a choice of donors.
     words = ('cat', 'dog', 'bird', 'house', 'tree')
     texts = [bs.Example(f'the {word} ran', 'a dog', 0, word) for word in words]
     monkeypatch.setattr('tests.ablation.test_resumable.EXAMPLES', texts)

@@ -188,7 +188,7 @@ def test_both_find_a_mask_that_matters():
     assert np.flatnonzero(found.holm <= 0.05).tolist() == [5, 9]
     assert found.significant_share[5] == 0.7 and found.significant_share[9] == 0
     assert found.high[5] < 0 < found.low[9]
-    # What was found is above what can be found; the others are below.
+    # Effects that were found are above the size that can be found; the others are below.
     beyond = np.abs(found.mean) >= found.detectable
     assert np.flatnonzero(beyond).tolist() == [5, 9]
     scores = [metrics.accuracy(each, labels) for each in intact]

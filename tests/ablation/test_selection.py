@@ -1,4 +1,4 @@
-"""What the best of many masks gains: without the luck of the choice, and with an interval."""
+"""The gain of the best of many masks: without the luck of the choice, and with an interval."""
 
 import dataclasses
 

@@ -44,7 +44,7 @@ def replacement_of(bert, params, inputs, baseline, donor_seed):
     if baseline == 'mean':
         return contexts.swapaxes(1, 2)[real].mean(axis=0)
     lengths = real.sum(axis=1)
-    result = np.full_like(contexts, 1e6)  # What padding gets reaches no logits.
+    result = np.full_like(contexts, 1e6)  # The contexts of padding reach no logits.
     for example, donor in enumerate(draw_donors(lengths, seed=donor_seed)):
         last, donor_last = lengths[example] - 1, lengths[donor] - 1
         result[example, :, 0] = contexts[donor, :, 0]

@@ -36,7 +36,7 @@ def texts():
 
 @pytest.fixture(scope='package')
 def annotations(texts):
-    """Of each text its second word as a noun and pronoun, and a link between two words."""
+    """Return for each text its second word as noun and pronoun, and a link between two words."""
 
     def word(text, index, which):
         words = text.split()
@@ -113,13 +113,25 @@ def results(model, masked_lm, tuned, texts, settings):
         'attention_change': analyses.attention_change(model, tuned, texts, **common),
         'finetuning': analyses.finetuning(tuned, **subject),
         'ablation': analyses.ablation(
-            tuned, texts, masks=('heads', 'layers', 'one_head_left'), max_length=32, **subject
+            tuned,
+            texts,
+            masks=('heads', 'layers', 'one_head_left'),
+            compute=bs.Compute(max_length=32),
+            **subject,
         ),
         'ablation_over_seeds': analyses.ablation_over_seeds(
-            tuned, texts, masks=('heads', 'layers', 'one_head_left'), max_length=32, **subject
+            tuned,
+            texts,
+            masks=('heads', 'layers', 'one_head_left'),
+            compute=bs.Compute(max_length=32),
+            **subject,
         ),
         'interactions': analyses.interactions(
-            tuned, texts, heads=[(0, 0), (1, 2), (2, 3)], max_length=32, **subject
+            tuned,
+            texts,
+            heads=[(0, 0), (1, 2), (2, 3)],
+            compute=bs.Compute(max_length=32),
+            **subject,
         ),
     }
     found['gates'] = analyses.gates(
@@ -131,7 +143,7 @@ def results(model, masked_lm, tuned, texts, settings):
         tables=found['special_tokens'].tables, **subject,
     )  # fmt: skip
     found['masked_lm_ablation'] = analyses.masked_lm_ablation(
-        masked_lm, texts, tuned=tuned, max_length=32, **subject
+        masked_lm, texts, tuned=tuned, compute=bs.Compute(max_length=32), **subject
     )
     annotated = (texts, settings.annotations)
     found['syntax_heads'] = analyses.syntax_heads(model, annotated, annotated, draws=9, **common)
@@ -141,17 +153,33 @@ def results(model, masked_lm, tuned, texts, settings):
         model, random_parses(0, 20), random_parses(1, 24), seeds=2, max_length=32, **subject
     )
     found['outliers'] = analyses.outliers(
-        with_outliers(masked_lm, [5]), texts, tuned=tuned, draws=19, max_length=32, **subject
+        with_outliers(masked_lm, [5]),
+        texts,
+        tuned=tuned,
+        draws=19,
+        compute=bs.Compute(max_length=32),
+        **subject,
     )
     few = texts[:12]
     found['importance'] = analyses.importance(
-        tuned, texts, measured_on=few, permutations=4, max_length=32, **subject
+        tuned, texts, measured_on=few, permutations=4, compute=bs.Compute(max_length=32), **subject
     )
     found['pruning'] = analyses.pruning(
-        tuned, texts, measured_on=few, draws=2, shares=(0, 0.5, 0.75), max_length=32, **subject
+        tuned,
+        texts,
+        measured_on=few,
+        draws=2,
+        shares=(0, 0.5, 0.75),
+        compute=bs.Compute(max_length=32),
+        **subject,
     )
     found['replacements'] = analyses.replacements(
-        tuned, texts[12:], fit_on=few, passes=2, max_length=32, **subject
+        tuned,
+        texts[12:],
+        fit_on=few,
+        passes=2,
+        compute=bs.Compute(max_length=32),
+        **subject,
     )
     found['subnetworks'] = analyses.subnetworks(
         model,
@@ -159,7 +187,7 @@ def results(model, masked_lm, tuned, texts, settings):
         texts,
         texts,
         measured_on=few,
-        max_length=32,
+        compute=bs.Compute(max_length=32),
         training={'epochs': 1, 'batch_size': 8, 'learning_rate': 1e-3},
         **subject,
     )
@@ -167,8 +195,8 @@ def results(model, masked_lm, tuned, texts, settings):
         model, texts, ablation=found['ablation'], **common
     )
     found['attribution'] = analyses.attribution(
-        tuned, texts, methods=('random', 'rollout', 'DecompX', 'gradient x input'), max_length=32,
-        **subject,
+        tuned, texts, methods=('random', 'rollout', 'DecompX', 'gradient x input'),
+        compute=bs.Compute(max_length=32), **subject,
     )  # fmt: skip
     found['roles'] = analyses.roles(
         model,

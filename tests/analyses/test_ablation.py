@@ -1,4 +1,4 @@
-"""What a disabled head does instead: each kind is taken, computed and said."""
+"""Each behaviour of a disabled head is taken, computed and said."""
 
 import dataclasses
 import sys
@@ -21,7 +21,9 @@ SAID = {
 
 
 def ablation(tuned, texts, **settings):
-    return bs.analyses.ablation(tuned, texts, masks='layers', max_length=32, **settings)
+    return bs.analyses.ablation(
+        tuned, texts, masks='layers', compute=bs.Compute(max_length=32), **settings
+    )
 
 
 @pytest.mark.parametrize('baseline', BASELINES)
@@ -60,7 +62,9 @@ def test_what_is_computed_is_the_sweep(tuned, texts, baseline, computed):
     layers = bs.masks.single_layers(model.config)
     pairs = single_and_pair_masks(model.config, heads)
     ablation(tuned, texts, baseline=baseline, seed=5)
-    bs.analyses.interactions(tuned, texts, heads=heads, baseline=baseline, seed=5, max_length=32)
+    bs.analyses.interactions(
+        tuned, texts, heads=heads, baseline=baseline, seed=5, compute=bs.Compute(max_length=32)
+    )
     for logits, masks in zip(computed, (layers, pairs), strict=True):
         settings = {'baseline': baseline, 'donor_seed': 5}
         expected = bs.sweep(model, batches, with_intact(masks), **settings).logits
@@ -114,13 +118,13 @@ def test_a_single_example_has_no_other(tuned, texts):
 @pytest.mark.parametrize('baseline', BASELINES)
 def test_interactions_say_what_they_disable(tuned, texts, baseline):
     found = bs.analyses.interactions(
-        tuned, texts, heads=[(0, 0), (1, 2)], baseline=baseline, max_length=32
+        tuned, texts, heads=[(0, 0), (1, 2)], baseline=baseline, compute=bs.Compute(max_length=32)
     )
     assert SAID[baseline] in found.notes()[0]
 
 
 def test_the_best_is_chosen_on_other_texts(tuned, texts, computed):
-    """What is best there is measured here; sets in which nothing is chosen do without."""
+    """The best mask there is measured here; sets in which nothing is chosen do without."""
     scored = [dataclasses.replace(each, label=float(place % 5)) for place, each in enumerate(texts)]
     # A second sentence of its own, or a text might be one of the others.
     here = scored[:12]
@@ -132,12 +136,16 @@ def test_the_best_is_chosen_on_other_texts(tuned, texts, computed):
         'one_head_left': bs.masks.one_head_left(tuned.config)[:2],
         'alone': bs.masks.disable(tuned.config, [[(0, 0)]]),
     }
-    found = bs.analyses.ablation(tuned, here, masks=masks, choose_on=there, max_length=32)
+    found = bs.analyses.ablation(
+        tuned, here, masks=masks, choose_on=there, compute=bs.Compute(max_length=32)
+    )
     assert [logits.shape[:2] for logits in computed] == [(4, 12), (4, 12), (3, 12), (2, 12)]
     assert found.sets['one_head_left'].elsewhere is None and found.sets['alone'].elsewhere is None
     (chosen,) = (each for each in found.findings() if 'chosen on other examples' in each.name)
     expected = [
-        bs.analyses.ablation(tuned, each, masks='layers', max_length=32).sets['layers'].found
+        bs.analyses.ablation(tuned, each, masks='layers', compute=bs.Compute(max_length=32))
+        .sets['layers']
+        .found
         for each in (there, here)
     ]
     best = int(np.argmax(expected[0].difference))

@@ -10,7 +10,8 @@ from bert_secrets_jax.ablation import resumable
 from bert_secrets_jax.analyses import populations
 from tests.conftest import random_params
 
-HOW = {'max_length': 32, 'subject': bs.analyses.Subject('tiny', 'own texts', 'mrpc')}
+COMPUTE = bs.Compute(max_length=32)
+HOW = {'compute': COMPUTE, 'subject': bs.analyses.Subject('tiny', 'own texts', 'mrpc')}
 
 
 @pytest.fixture(scope='module')
@@ -99,11 +100,11 @@ def test_it_goes_on_where_it_was_killed(models, texts, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(resumable, 'write_arrays', die)
-        over_seeds(models[:2], texts, folder=tmp_path)
+        over_seeds(models[:2], texts, compute=dataclasses.replace(COMPUTE, folder=tmp_path))
     done = {path for path in tmp_path.rglob('*.npz')}
     assert done
     times = {path: path.stat().st_mtime_ns for path in done}
-    resumed = over_seeds(models[:2], texts, folder=tmp_path)
+    resumed = over_seeds(models[:2], texts, compute=dataclasses.replace(COMPUTE, folder=tmp_path))
     assert {path: path.stat().st_mtime_ns for path in done} == times
     np.testing.assert_array_equal(
         resumed.sets['heads'].first.effects, expected.sets['heads'].first.effects

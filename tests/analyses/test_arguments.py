@@ -1,4 +1,4 @@
-"""What analyses are given: refused before anything is computed, or taken as it is."""
+"""Arguments of analyses are refused before anything is computed, or taken as they are."""
 
 import dataclasses
 import sys

@@ -1,4 +1,4 @@
-"""What is said of methods of attribution, in worlds where it is known which is the best."""
+"""Statements about methods of attribution, in worlds where it is known which is the best."""
 
 import dataclasses
 

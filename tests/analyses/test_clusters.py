@@ -30,7 +30,7 @@ def test_divergences_are_scipys():
     rng = np.random.default_rng(0)
     attentions = maps(rng, (2, 3, 9, 9), 7).astype(np.float32)
     token = np.arange(9) < 7
-    # What padding attends to is nothing that anyone reads.
+    # Nobody reads the attention of padding.
     attentions[:, :, 7:] = rng.random((2, 3, 2, 9))
     found, count = head_divergences(jnp.asarray(attentions), {'token': jnp.asarray(token)})
     rows = (1 - SMOOTHING) * attentions.reshape(6, 9, 9)[:, :7, :7] + SMOOTHING / 7

@@ -105,7 +105,7 @@ def test_the_clearest_agreement_and_disagreement_are_told():
         name: [Measured(alike[index], 'alike'), Measured(apart[index], 'apart')]
         for index, name in enumerate(('a', 'b'))
     }
-    # Of one analysis each name stands once; what is equal was measured twice, and says nothing.
+    # Each name of an analysis stands once; equal numbers were measured twice, and say nothing.
     runs = {name: [*results, Measured(alike[0], 'same')] for name, results in runs.items()}
     compared = bs.analyses.comparison(runs, missing={'a': ['prune']})
     frame = compared.frames()['agreement'].set_index('statistic')

@@ -1,4 +1,4 @@
-"""What heads move: the numbers beside plain NumPy's, inactive heads, and what losing them does."""
+"""Vectors that heads move: the numbers beside plain NumPy's, inactive heads, and lost heads."""
 
 import dataclasses
 

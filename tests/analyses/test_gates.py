@@ -1,4 +1,4 @@
-"""What is said of gates that were learnt: counts, orders, and the sparsest model that is near."""
+"""Statements about gates that were learnt: counts, orders, and the sparsest model that is near."""
 
 import numpy as np
 import pytest

@@ -35,7 +35,7 @@ def planted(tuned):
 
 
 def test_effects_are_those_of_forward_passes(planted, texts):
-    found = bs.analyses.importance(planted, texts, max_length=32)
+    found = bs.analyses.importance(planted, texts, compute=bs.Compute(max_length=32))
     whole = naive_losses(planted, texts, np.ones((3, 4)))
     for layer, head in [(0, 0), (1, 2), (2, 3)]:
         mask = np.ones((3, 4))
@@ -55,11 +55,13 @@ def test_effects_are_those_of_forward_passes(planted, texts):
 
 def test_other_examples_have_scores_of_their_own(tuned, texts):
     model, few = tuned.models[0], texts[:10]
-    found = bs.analyses.importance(tuned, texts[10:], measured_on=few, max_length=32)
+    found = bs.analyses.importance(
+        tuned, texts[10:], measured_on=few, compute=bs.Compute(max_length=32)
+    )
     assert list(found.agreement) == ['gradient', 'confidence', 'relevance', 'removal']
     assert not found.same_examples and found.scores.examples == 10
     assert 'measured on 10 other examples' in found.notes()[1]
-    same = bs.analyses.importance(model, few, max_length=32)
+    same = bs.analyses.importance(model, few, compute=bs.Compute(max_length=32))
     assert list(same.agreement) == ['gradient', 'confidence', 'relevance']
     np.testing.assert_allclose(
         found.scores.of['removal'], same.effects.increase.mean(axis=0), atol=1e-6
@@ -79,7 +81,7 @@ def test_scores_that_are_comparable_between_layers():
 def test_shapley_values_are_of_the_loss(tuned, texts):
     model = tuned.models[0]
     found = bs.analyses.importance(
-        model, texts[:6], methods=['confidence'], permutations=4, max_length=32
+        model, texts[:6], methods=['confidence'], permutations=4, compute=bs.Compute(max_length=32)
     )
     whole = naive_losses(model, texts[:6], np.ones((3, 4))).mean()
     empty = naive_losses(model, texts[:6], np.zeros((3, 4))).mean()
@@ -91,7 +93,9 @@ def test_shapley_values_are_of_the_loss(tuned, texts):
 def test_permutations_are_no_examples(tuned, texts):
     """Not even where there are as many pairs of them: they are not left out together."""
     few = texts[:3]
-    found = bs.analyses.importance(tuned, few, methods=['gradient'], permutations=6, max_length=32)
+    found = bs.analyses.importance(
+        tuned, few, methods=['gradient'], permutations=6, compute=bs.Compute(max_length=32)
+    )
     parts = found.scores.parts['shapley']
     assert len(parts) == len(found.effects.increase)
     assert found.agreement['shapley'] == rank_agreement(parts, found.effects.increase, paired=False)
@@ -101,7 +105,9 @@ def test_permutations_are_no_examples(tuned, texts):
 
 def test_the_head_that_matters_most_is_the_one_without_which_the_loss_is_highest(tuned, texts):
     """Even if the loss falls further without another one."""
-    found = bs.analyses.importance(tuned, texts, methods=['confidence'], max_length=32)
+    found = bs.analyses.importance(
+        tuned, texts, methods=['confidence'], compute=bs.Compute(max_length=32)
+    )
     loss = found.effects.loss
     difference = np.where(np.arange(12) == 5, 0.1, -0.2)
     changed = dataclasses.replace(loss, difference=difference)
@@ -112,7 +118,9 @@ def test_the_head_that_matters_most_is_the_one_without_which_the_loss_is_highest
 
 @pytest.mark.parametrize(('reliable', 'said'), [(-0.5, False), (0.0, False), (1.0, True)])
 def test_a_ceiling_is_above_what_is_found(tuned, texts, reliable, said):
-    found = bs.analyses.importance(tuned, texts, methods=['confidence'], max_length=32)
+    found = bs.analyses.importance(
+        tuned, texts, methods=['confidence'], compute=bs.Compute(max_length=32)
+    )
     found = dataclasses.replace(found, reliability=reliable)
     assert ('a second sample of as many examples would reach' in str(found)) == said
 
@@ -150,7 +158,9 @@ def test_a_head_that_matters_is_found_by_all(tuned, texts):
     attention['output'] = {**attention['output'], 'kernel': kernel}
     layers = {**model.params['layers'], 'attention': attention}
     planted = dataclasses.replace(model, params={**model.params, 'layers': layers})
-    found = bs.analyses.importance(planted, texts, norm='all', permutations=4, max_length=32)
+    found = bs.analyses.importance(
+        planted, texts, norm='all', permutations=4, compute=bs.Compute(max_length=32)
+    )
     effects = np.abs(found.effects.increase.mean(axis=0))
     assert np.unravel_index(effects.argmax(), (3, 4)) == (1, 1)
     for method in ('gradient', 'relevance', 'shapley'):

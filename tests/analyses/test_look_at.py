@@ -1,4 +1,4 @@
-"""What heads look at: the numbers beside plain NumPy's, the loss of gradients, and errors."""
+"""Attention of heads: the numbers beside plain NumPy's, the loss of gradients, and errors."""
 
 import dataclasses
 
@@ -67,7 +67,7 @@ def test_the_numbers_are_those_of_each_text(looked, masked_lm, texts):
     for name in COUNTED:
         assert counts.loc[name, 'heads'] == (np.mean(by_hand[name], axis=0) > 0.5).sum()
     findings = {finding.name: finding for finding in looked.findings()}
-    # Of three layers, the second is at the depth of layers 6 to 10 of 12.
+    # The second of three layers is at the depth of layers 6 to 10 of 12.
     middle = np.mean(by_hand['all [SEP]'], axis=0)[1].mean()
     assert findings['attention to [SEP]'].estimate == pytest.approx(middle, abs=5e-6)
     assert findings['attention to [SEP]'].sentence.startswith('In layer 2, heads give ')
@@ -128,7 +128,7 @@ def test_gradients_need_not_be_measured(masked_lm, texts, settings):
         masked_lm, texts[:1], gradients=False, settings=settings_of(settings, 1)
     )
     assert found.gradients is None and 'They were not asked for.' in found.notes()[1]
-    # Of a single text there are no intervals.
+    # A single text has no intervals.
     assert 'nan' not in str(found) and '(0 to 12)' in str(found)
 
 
@@ -201,6 +201,6 @@ def test_claims_are_tested_where_it_was_measured(looked, results):
     others = bs.analyses.claims(results['special_tokens'])
     assert not {each.claim for each in others.verdicts} & set(tests)
     assert others.findings()[0].source == 'Kovaleva et al. 2019'
-    # Of all tasks, some have been looked at.
+    # Only some of all tasks have been looked at.
     compared = results['comparison'].frames()['claims'].set_index('claim')
     assert compared.loc[verdicts.SEP_HALF.text, 'own'] == verdicts.NOT_MEASURED

@@ -75,14 +75,14 @@ def test_links_mark_heads_above_places_of_all_kinds(untyped):
     assert found.sentences[0, 0].startswith(
         'Attends 0.40 from verb to subject, more than position and word class explains (corrected '
     )
-    # What is significant and next to nothing is told, and is no mark.
+    # A significant effect of next to nothing is told, and is no mark.
     (small,) = marks.of_links({'verb to subject': of([[0.06, 0.9]], [[True, False]], 0.04)})
     assert small.marks.tolist() == [['', '']] and small.sentences[0, 0]
     assert marks.of_links({}) == []
 
 
 def test_marks_of_all_analyses_make_one_atlas(results):
-    """Of the heads of one model, in sentences that say what the frames hold."""
+    """The atlas has the heads of one model, in sentences that say what the frames hold."""
     found = {name: result.head_marks() for name, result in results.items()}
     for name, several in found.items():
         for each in several:

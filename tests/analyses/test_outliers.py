@@ -1,4 +1,4 @@
-"""What a model is without its outlier dimensions: the numbers, and what is told of them."""
+"""A model without its outlier dimensions: the numbers, and what is told of them."""
 
 import dataclasses
 import math
@@ -22,7 +22,7 @@ def planted(masked_lm):
 def found(planted, texts, tuned):
     subject = bs.analyses.Subject('tiny', 'own texts', 'mrpc')
     return bs.analyses.outliers(
-        planted, texts, tuned=tuned, draws=19, max_length=32, subject=subject
+        planted, texts, tuned=tuned, draws=19, compute=bs.Compute(max_length=32), subject=subject
     )
 
 
@@ -31,7 +31,7 @@ def test_losses_are_those_of_models_without_them(planted, texts, found):
 
     def loss(dimensions):
         model = bs.without_dimensions(planted, dimensions)
-        losses = bs.masked_lm_losses(model, texts, masks, max_length=32)
+        losses = bs.masked_lm_losses(model, texts, masks, compute=bs.Compute(max_length=32))
         return losses.means[0]
 
     assert found.disabled == (5, 20) and found.names[0] == 'all together'
@@ -60,7 +60,7 @@ def test_scores_are_those_of_the_fine_tuned_model_without_them(texts, tuned, fou
     def score(dimensions):
         one = bs.without_dimensions(model, dimensions)
         masks = np.ones((1, 3, 4))
-        logits = bs.sweep_examples(one, texts, masks, max_length=32).logits[0]
+        logits = bs.sweep_examples(one, texts, masks, compute=bs.Compute(max_length=32)).logits[0]
         return metrics.evaluate(['f1', 'accuracy'], logits, labels)
 
     intact = score([])
@@ -92,7 +92,7 @@ def test_what_is_told(found):
 def test_a_model_without_any_head(planted, texts, model):
     """The outliers are there, and what was not measured is said."""
     bare = with_outliers(model, [7])
-    result = bs.analyses.outliers(bare, texts, draws=19, max_length=32)
+    result = bs.analyses.outliers(bare, texts, draws=19, compute=bs.Compute(max_length=32))
     assert result.disabled == (7,) and result.loss is None and not result.scores
     assert result.verdict is None and set(result.figures()) == {'parameters'}
     assert set(result.frames()) == {'dimensions'} and len(result.findings()) == 1
@@ -113,7 +113,9 @@ def test_no_outliers(masked_lm, texts):
     assert 'None of 24 dimensions is an outlier' in str(result)
     assert 'There is no outlier, so nothing was disabled.' in result.notes()
     assert len(result.frames()['dimensions']) == 1
-    named = bs.analyses.outliers(masked_lm, texts, dimensions=[3], draws=19, max_length=32)
+    named = bs.analyses.outliers(
+        masked_lm, texts, dimensions=[3], draws=19, compute=bs.Compute(max_length=32)
+    )
     assert named.names == ['dimension 3'] and named.loss is not None
     # Which is not about outliers.
     assert named.verdict is None and 'Alone' not in str(named)

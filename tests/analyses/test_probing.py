@@ -118,7 +118,7 @@ def test_without_vectors_and_random_weights(model):
     assert found.names == [RIGHT_BRANCHING, 'attention'] and np.isnan(found.unknown)
     assert any('Without word vectors' in note for note in found.notes())
     assert found.weights.shape == (1, 2, 3, 4)
-    # Of one seed there is no deviation.
+    # One seed has no deviation.
     assert found.frames()['weights'].deviation_over_seeds.isna().all()
 
 

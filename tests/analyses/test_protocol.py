@@ -56,7 +56,7 @@ def test_figures_are_drawn_when_asked_for(results, name, tmp_path):
 
 
 def test_captions_speak_of_figures_of_the_paper_where_the_texts_are_its_own(results):
-    """Of other texts there is no Figure 8, only something in its manner."""
+    """Other texts have no Figure 8, only something in its manner."""
     said = 0
     for name in ('special_tokens', 'ablation', 'patterns', 'attention_change', 'cls_tokens'):
         ours = results[name]
@@ -174,7 +174,7 @@ def test_a_model_that_learnt_nothing_is_said_first(results):
 def test_a_task_without_published_numbers_runs_everywhere(model, tuned, texts, settings):
     """A task of one's own, by any name."""
     subject = bs.analyses.Subject('tiny', 'own texts', 'my-own-task')
-    ablated = bs.analyses.ablation(tuned, texts, max_length=32, subject=subject)
+    ablated = bs.analyses.ablation(tuned, texts, compute=bs.Compute(max_length=32), subject=subject)
     change = bs.analyses.attention_change(model, tuned, texts, settings=settings, subject=subject)
     tuned_result = bs.analyses.finetuning(tuned, subject=subject)
     for result in (ablated, change, tuned_result):

@@ -20,7 +20,7 @@ SHARES = (0, 0.25, 0.5, 0.75)
 def found(tuned, texts):
     return bs.analyses.pruning(
         tuned, texts[12:], measured_on=texts[:12], shares=SHARES, draws=3, metric='accuracy',
-        tolerance=0.2, max_length=32,
+        tolerance=0.2, compute=bs.Compute(max_length=32),
     )  # fmt: skip
 
 
@@ -71,7 +71,10 @@ def test_the_sparsest_is_chosen_elsewhere(found, tuned, texts):
 
 
 def test_random_orders_follow_the_seed(tuned, texts):
-    options = {'measured_on': texts[:8], 'shares': (0, 0.5), 'max_length': 32, 'anew': False}
+    options = {
+        'measured_on': texts[:8], 'shares': (0, 0.5), 'compute': bs.Compute(max_length=32),
+        'anew': False,
+    }  # fmt: skip
     one, again, other = (
         bs.analyses.pruning(tuned.models[0], texts[:8], methods=['confidence'], seed=seed, draws=4,
                             **options)
@@ -85,12 +88,13 @@ def test_random_orders_follow_the_seed(tuned, texts):
 
 def test_it_goes_on_where_it_was_killed(tuned, texts, tmp_path, monkeypatch):
     options = {
-        'measured_on': texts[:8], 'shares': (0, 0.5), 'max_length': 32, 'anew': False,
+        'measured_on': texts[:8], 'shares': (0, 0.5), 'anew': False,
         'methods': ['confidence'], 'draws': 1,
+        'compute': bs.Compute(max_length=32, folder=tmp_path),
     }  # fmt: skip
-    first = bs.analyses.pruning(tuned, texts[:8], folder=tmp_path, **options)
+    first = bs.analyses.pruning(tuned, texts[:8], **options)
     assert list(tmp_path.rglob('*.npz'))
-    again = bs.analyses.pruning(tuned, texts[:8], folder=tmp_path, **options)
+    again = bs.analyses.pruning(tuned, texts[:8], **options)
     assert str(first) == str(again)
 
 
@@ -188,7 +192,7 @@ def test_speed_is_told_from_what_comes_with_it():
 def test_the_whole_model_comes_first(tuned, texts):
     found = bs.analyses.pruning(
         tuned.models[0], texts[12:], measured_on=texts[:12], shares=(0.5, 0.75), draws=0,
-        methods=['confidence'], anew=False, metric='accuracy', max_length=32,
+        methods=['confidence'], anew=False, metric='accuracy', compute=bs.Compute(max_length=32),
     )  # fmt: skip
     assert found.kept.tolist() == [12, 6, 3] and found.heads == 12
     whole = score(tuned.models[0], texts[12:], np.ones((3, 4)))
@@ -200,7 +204,7 @@ def test_the_whole_model_comes_first(tuned, texts):
 def test_the_sparsest_model_is_timed(tuned, texts):
     found = bs.analyses.pruning(
         tuned.models[0], texts, measured_on=texts, shares=SHARES, draws=0, methods=['confidence'],
-        anew=False, tolerance=0.9, batch_sizes=(1, 2), max_length=32,
+        anew=False, tolerance=0.9, batch_sizes=(1, 2), compute=bs.Compute(max_length=32),
     )  # fmt: skip
     assert found.chosen[0].kept == 3 and found.times is not None
     speed = found.frames()['speed']
@@ -226,7 +230,7 @@ def test_what_is_refused(tuned, texts, options, words):
         bs.analyses.pruning(
             tuned,
             texts,
-            **{'measured_on': texts, 'max_length': 32, 'methods': ['confidence']} | options,
+            **{'measured_on': texts, 'methods': ['confidence']} | options,
         )
 
 

@@ -1,4 +1,4 @@
-"""What replaces a head: beside sweeps of each kind, and worlds where the answer is known."""
+"""Replacements of heads: beside sweeps of each kind, and worlds where the answer is known."""
 
 import dataclasses
 
@@ -31,7 +31,9 @@ def found(results):
 def test_effects_are_those_of_sweeps(found, tuned, texts, baseline):
     model, examples = tuned.models[0], texts[12:]
     masks = np.concatenate([np.ones((1, 3, 4)), single_heads(model.config)])
-    swept = bs.sweep_examples(model, examples, masks, baseline=baseline, max_length=32)
+    swept = bs.sweep_examples(
+        model, examples, masks, baseline=baseline, compute=bs.Compute(max_length=32)
+    )
     losses = losses_of(swept.logits, np.array([each.label for each in examples]))
     difference = (losses[1:] - losses[0]).mean(axis=1)
     np.testing.assert_allclose(found.effects[baseline].difference, difference, atol=1e-6)
@@ -41,7 +43,7 @@ def test_effects_are_those_of_sweeps(found, tuned, texts, baseline):
 def test_constants_come_from_other_examples(found, tuned, texts):
     model = tuned.models[0]
     other = bs.analyses.replacements(
-        tuned, texts[12:18], fit_on=texts[:12], passes=2, max_length=32
+        tuned, texts[12:18], fit_on=texts[:12], passes=2, compute=bs.Compute(max_length=32)
     )
     np.testing.assert_allclose(other.constants, found.constants, atol=1e-6)
     assert found.constants.shape == (3, 4, model.config.head_size) and found.fitted_on == 12
@@ -54,7 +56,12 @@ def test_constants_come_from_other_examples(found, tuned, texts):
 def test_heads_that_put_out_a_constant_do_no_harm_when_it_replaces_them(tuned, texts):
     """All that their removal costs is then the harm of what replaces them."""
     found = bs.analyses.replacements(
-        biased(tuned.models[0], 0), texts, fit_on=texts, passes=1, learning_rate=1e-3, max_length=32
+        biased(tuned.models[0], 0),
+        texts,
+        fit_on=texts,
+        passes=1,
+        learning_rate=1e-3,
+        compute=bs.Compute(max_length=32),
     )
     for kind in ('mean', 'resample', 'uniform'):
         np.testing.assert_allclose(found.effects[kind].difference, 0, atol=2e-5)
@@ -64,7 +71,9 @@ def test_heads_that_put_out_a_constant_do_no_harm_when_it_replaces_them(tuned, t
 
 @pytest.mark.slow
 def test_it_goes_on_where_it_was_killed(tuned, texts, tmp_path, monkeypatch):
-    options = {'fit_on': texts[:8], 'passes': 1, 'max_length': 32, 'folder': tmp_path}
+    options = {
+        'fit_on': texts[:8], 'passes': 1, 'compute': bs.Compute(max_length=32, folder=tmp_path)
+    }  # fmt: skip
     first = bs.analyses.replacements(tuned, texts[:8], **options)
     import sys
 
@@ -72,7 +81,7 @@ def test_it_goes_on_where_it_was_killed(tuned, texts, tmp_path, monkeypatch):
     monkeypatch.setattr(module, 'optimal_constants', None)
     again = bs.analyses.replacements(tuned, texts[:8], **options)
     assert str(again) == str(first)
-    # Of other settings nothing is kept.
+    # Nothing is kept for other settings.
     with pytest.raises(TypeError, match='NoneType'):
         bs.analyses.replacements(tuned, texts[:8], **options | {'passes': 2})
 
@@ -85,7 +94,7 @@ def test_the_share_of_harm_has_the_interval_of_a_ratio():
         found = harm_explained(shared + rng.normal(size=80), 0.4 * shared + rng.normal(size=80))
         inside.append(found[1] <= 0.6 <= found[2] and found[1] <= found[0] <= found[2])
     assert 0.92 <= np.mean(inside) <= 0.98
-    # Of a ratio without errors there is no doubt.
+    # A ratio without errors is certain.
     assert harm_explained(shared, shared / 4) == pytest.approx((0.75,) * 3)
 
 

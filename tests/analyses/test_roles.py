@@ -79,7 +79,7 @@ def test_published_thresholds():
 
 
 def test_what_chance_does_is_no_role():
-    """Of few texts, most words are the rarest: a head points to them, wherever it points."""
+    """Most words of few texts are the rarest: a head points to them, wherever it points."""
     rarest = [[0.9, 0.7, 0.5], [0.6, 0.3, 0.8]]
     few = roles_of(rarest=rarest)
     assert few.of_heads['rare token'].sum() == 5
@@ -123,7 +123,7 @@ def test_rare_words_of_texts(tokenizer):
     assert names(marked.marks[TWO_RAREST])[2] == ['saw', 'teacher']
     # Two words are equally rare.
     assert names(marked.marks[RAREST])[0] == ['ran']
-    # Of all tokens but [CLS] and [SEP].
+    # Shares of all tokens but [CLS] and [SEP].
     shares = [
         sum(row) / (count - 2)
         for row, count in zip(marked.marks[RAREST].tolist(), encoded.lengths, strict=True)

@@ -21,7 +21,9 @@ def found(results):
 def test_each_seed_is_trained_again(found, model, tuned, texts):
     assert found.seeds == (0, 1) and found.metric == tuned.metrics[0]
     for place, (seed, each) in enumerate(zip(tuned.seeds, tuned.models, strict=True)):
-        good = surviving_heads(each, texts[:12], found.metric, share=0.9, max_length=32)
+        good = surviving_heads(
+            each, texts[:12], found.metric, share=0.9, compute=bs.Compute(max_length=32)
+        )
         masks = subnetwork_masks(good, seed=seed)
         for kind, mask in masks.items():
             np.testing.assert_array_equal(found.masks[kind][place], mask)
@@ -67,8 +69,8 @@ def test_equal_seeds_and_a_single_one_have_no_interval(found):
 
 def test_survivors_keep_the_share_of_the_score(tuned, texts):
     model = tuned.models[0]
-    few = surviving_heads(model, texts, 'accuracy', share=0.5, max_length=32)
-    most = surviving_heads(model, texts, 'accuracy', share=0.999, max_length=32)
+    few = surviving_heads(model, texts, 'accuracy', share=0.5, compute=bs.Compute(max_length=32))
+    most = surviving_heads(model, texts, 'accuracy', share=0.999, compute=bs.Compute(max_length=32))
     assert few.sum() <= most.sum() and ((few == 0) | (most == 1)).all()
 
 

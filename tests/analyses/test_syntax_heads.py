@@ -88,7 +88,7 @@ def test_heads_and_offsets_are_chosen_on_the_training_part(found):
 
 
 def test_a_head_that_is_never_chosen_for_what_it_does_in_dev(found):
-    """What the best head finds in dev is at most what the best of dev finds there."""
+    """In dev, the chosen head finds at most what the best one finds there."""
     chosen = [found.dev.right[(place, *best)] for place, best in enumerate(found.best)]
     assert (chosen <= found.dev.right.reshape(len(chosen), -1).max(axis=1)).all()
 
@@ -118,22 +118,23 @@ def test_passes_of_a_killed_analysis_are_not_made_again(
         return original(*args, **settings)
 
     monkeypatch.setattr(module, 'stream', stream)
+    kept = bs.analyses.TextSettings(folder=tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        bs.analyses.syntax_heads(model, train, dev, draws=0, folder=tmp_path)
+        bs.analyses.syntax_heads(model, train, dev, draws=0, settings=kept)
     passes.clear()
     files = sorted(tmp_path.iterdir())
     assert len(files) == 3
-    again = bs.analyses.syntax_heads(model, train, dev, draws=0, folder=tmp_path)
+    again = bs.analyses.syntax_heads(model, train, dev, draws=0, settings=kept)
     assert len(passes) == 1 and str(again) == str(found)
     np.testing.assert_array_equal(again.dev.right, found.dev.right)
     np.testing.assert_array_equal(again.random, found.random)
     # Other texts, and a damaged file.
     passes.clear()
     files[0].write_bytes(files[0].read_bytes()[:-200])
-    bs.analyses.syntax_heads(model, train, dev, draws=0, folder=tmp_path)
+    bs.analyses.syntax_heads(model, train, dev, draws=0, settings=kept)
     assert len(passes) == 1 and 'is damaged: it is computed again' in caplog.text
     passes.clear()
-    bs.analyses.syntax_heads(model, train, dev[1:], draws=0, random_weights=False, folder=tmp_path)
+    bs.analyses.syntax_heads(model, train, dev[1:], draws=0, random_weights=False, settings=kept)
     assert len(passes) == 1
 
 

@@ -1,4 +1,4 @@
-"""What several runs' tables have to say together."""
+"""Tables of several runs, and what they say together."""
 
 import numpy as np
 import pytest

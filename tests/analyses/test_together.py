@@ -142,7 +142,7 @@ def test_the_interval_of_the_mean_effect_holds_it():
 
 
 def test_correlations_with_heavy_tails_are_found_to_differ_too_often():
-    """What the claims say of Pearson's correlation, in one of the worlds that they mean.
+    """The claims are right about Pearson's correlation in one of the worlds that they mean.
 
     Two models are equally good; the errors of one have Student's t of three degrees of freedom.
     """

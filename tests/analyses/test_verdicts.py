@@ -211,7 +211,7 @@ def test_what_says_nothing_is_undecided():
     assert claims.last_layers_change_most(single).verdict == UNDECIDED
     assert claims.attention_moves_from_cls_to_sep(single, single).verdict == UNDECIDED
     same = by_layer((1.0, 1.0, 1 - 2e-7, 1 - 2e-7), scatter=1e-9)
-    # What is the same changes least everywhere.
+    # Attention that stays the same changes least everywhere.
     assert claims.last_layers_change_most(same).verdict == DOES_NOT_HOLD
 
 
@@ -231,7 +231,7 @@ def test_from_cls_to_sep(cls, sep, verdict):
     tables = (by_layer(means, scatter=0.02) for means in (cls, sep))
     found = claims.attention_moves_from_cls_to_sep(*tables)
     assert found.verdict == verdict and found.threshold == claims.PRACTICAL_TREND
-    # Of the three, the smallest one, as they are equally exact here.
+    # The smallest of the three, as they are equally exact here.
     changes = [np.mean(cls[:2]) - np.mean(cls[3:]), np.mean(sep[3:]) - np.mean(sep[:2])]
     changes.append(np.mean(sep[3:]) - np.mean(cls[3:]))
     assert found.estimate == pytest.approx(min(changes), abs=0.01)
@@ -434,7 +434,7 @@ def test_frames():
     few = by_layer((0.1, 0.2, 0.1), scatter=0.3, examples=25)
     found = claims.heads_follow_links(test_of(few, moved=null(few, 0.19, 0.5)))
     assert found.verdict == UNDECIDED
-    # Of a kind that no link has places of, nothing is known.
+    # Nothing is known of a kind that no link has places of.
     nothing = null(score, np.nan, np.nan)
     found = claims.heads_follow_links(test_of(score, moved=nothing, **others))
     assert found.verdict == UNDECIDED and 'nan' not in found.evidence

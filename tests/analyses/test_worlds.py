@@ -102,7 +102,7 @@ def cls_then_sep(rng, margin):
 
 
 def vertical(rng, margin):
-    """Of ten heads eight are above half, and one of the other two is by the margin."""
+    """Eight of ten heads are above half, and one of the other two is by the margin."""
     means = np.full((2, 6), 0.8)
     means[1, 2:4] = 0.5 + margin, 0.2
     shares = np.where(np.arange(12).reshape(2, 6) < 10, 0.9, 0.1)
@@ -110,7 +110,7 @@ def vertical(rng, margin):
 
 
 def features(rng, margin):
-    """Of two features one is negligible by the margin."""
+    """One of two features is negligible by the margin."""
     cls, sep = drawn(rng, np.full((2, 3), 0.2)), drawn(rng, np.full((2, 3), 0.2))
     least = claims.NEGLIGIBLE * 0.4 - margin
     found = {'noun': drawn(rng, np.full((2, 3), 0.01), scatter=0.01)}
@@ -239,7 +239,7 @@ def answered(rng, gains, losses, examples) -> claims.Effects:
         high=high,
         p_value=p_value,
         corrected=significance.holm(p_value),
-        # Of accuracy, `unseen_change` depends on the number of examples alone.
+        # For accuracy, `unseen_change` depends on the number of examples alone.
         unseen=scipy.stats.norm.isf(0.025) ** 2 / examples,
         sample=examples,
     )
@@ -297,7 +297,7 @@ def same_heads(rng, margin):
 
 
 def sep_half(rng, margin):
-    """Of six layers, the third to the fifth have the margin more than half as their mean."""
+    """The third to fifth of six layers have the margin more than half as their mean."""
     middle = claims.MOSTLY_SEP + margin
     means = [0.9, 0.1, middle + 0.2, middle - 0.2, middle, 0.9]
     return claims.heads_look_at_sep(of_layers(rng, means))
@@ -378,7 +378,7 @@ def outliers_needed(rng, margin):
 
 
 def gain_of(rng, mean, texts=60):
-    """What a head finds more than an offset: the mean over texts, its error, and their number."""
+    """Return the gain of a head over an offset: the mean over texts, its error, their number."""
     values = rng.normal(mean, 0.4, texts)
     return float(values.mean()), float(values.std(ddof=1) / texts**0.5), texts
 

@@ -44,7 +44,7 @@ def test_products_of_tf32x3_are_three_of_shorter_floats_each():
         lines = exported.mlir_module().splitlines()
         products = [line for line in lines if 'stablehlo.dot_general' in line]
         short = ['num_primitive_operations = 3' in line for line in products]
-        # What is measured on maps is float32 in every precision of the model.
+        # Measurements on maps are float32 in every precision of the model.
         assert all(fine or 'HIGHEST' in line for fine, line in zip(short, products, strict=True))
         assert any(short), name
 

@@ -28,14 +28,19 @@ def model(config, tokenizer):
 
 @pytest.fixture(scope='module')
 def scores(model):
-    return token_scores(model, TEXTS, max_length=24, seed=3)
+    return token_scores(model, TEXTS, compute=bs.Compute(max_length=24), seed=3)
 
 
 @pytest.fixture(scope='module')
 def tested(model, scores, tmp_path_factory):
     encoded = tokenize(model.tokenizer, TEXTS, max_length=24)
     folder = tmp_path_factory.mktemp('unfinished')
-    return faithfulness(model, encoded, scores, max_length=24, folder=folder), folder
+    return faithfulness(
+        model,
+        encoded,
+        scores,
+        compute=bs.Compute(max_length=24, folder=folder),
+    ), folder
 
 
 def run(model, ids, types):
@@ -111,17 +116,26 @@ def test_gradients_are_those_of_the_model(model):
 @pytest.mark.slow
 def test_devices_share_the_examples(model, scores):
     mesh = jax.sharding.Mesh(jax.devices()[:2], ('data',))
-    shared = token_scores(model, TEXTS, max_length=24, seed=3, mesh=mesh)
+    shared = token_scores(
+        model,
+        TEXTS,
+        compute=bs.Compute(max_length=24, mesh=mesh),
+        seed=3,
+    )
     for method, mine in scores.scores.items():
         for each, other in zip(mine, shared.scores[method], strict=True):
             np.testing.assert_allclose(each, other, atol=1e-5)
 
 
 def test_random_scores_do_not_depend_on_other_texts(model, scores):
-    again = token_scores(model, TEXTS[:2], methods=['random'], max_length=24, seed=3)
+    again = token_scores(
+        model, TEXTS[:2], methods=['random'], compute=bs.Compute(max_length=24), seed=3
+    )
     for text in range(2):
         np.testing.assert_array_equal(again.scores['random'][text], scores.scores['random'][text])
-    other = token_scores(model, TEXTS[:1], methods=['random'], max_length=24, seed=4)
+    other = token_scores(
+        model, TEXTS[:1], methods=['random'], compute=bs.Compute(max_length=24), seed=4
+    )
     assert (other.scores['random'][0] != scores.scores['random'][0]).all()
 
 
@@ -175,7 +189,12 @@ def test_what_was_computed_is_read(model, scores, tested, monkeypatch):
     found, folder = tested
     monkeypatch.setattr(module.Descent, 'steps', None)
     encoded = tokenize(model.tokenizer, TEXTS, max_length=24)
-    again = faithfulness(model, encoded, scores, max_length=24, folder=folder)
+    again = faithfulness(
+        model,
+        encoded,
+        scores,
+        compute=bs.Compute(max_length=24, folder=folder),
+    )
     np.testing.assert_array_equal(again.comprehensiveness, found.comprehensiveness)
     for share in (0.0, 1.0):
         with pytest.raises(ValueError, match='Shares are a list'):
@@ -241,7 +260,7 @@ def test_intervals_stay_where_the_measure_is():
 
 def world(rng, *, better, methods=6, texts=40):
     """Scores of methods that are all as good as random but for the last, which is just better."""
-    # What makes a text easy is common to all methods, and the rest is skewed as falls are.
+    # An easy text is easy for all methods, and the rest is skewed as falls are.
     values = rng.normal(0, 0.15, texts) + rng.gamma(1.5, 0.15, (methods, texts))
     values[-1] += better
     return values

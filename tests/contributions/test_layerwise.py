@@ -227,7 +227,7 @@ def compare_with_reference(model, texts=None):
                 )
                 assert not mine_of[:length, length:].any() and shares(matrix).std() > 1e-3
         parts, logits = reference.logits(), np.asarray(output.logits[row], np.float64)
-        # Of the reference itself: what all bring is what the model says.
+        # A check of the reference itself: what all bring is what the model says.
         np.testing.assert_allclose(parts.sum(axis=0), logits, atol=2e-4 * np.abs(parts).max())
         weights = np.asarray(of_prediction(output.logits))[row]
         expected = parts[:-1] @ weights

@@ -38,7 +38,7 @@ def batch_of(model):
 
 
 def reference(model, output, example, length):
-    """What is measured of one example, layer by layer, from the vectors of all pairs."""
+    """Yield the measurements of one example, layer by layer, from the vectors of all pairs."""
     config = model.config
     before = config.family.norm_first
     params = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), model.params['layers'])

@@ -56,7 +56,7 @@ def test_there_are_enough_sentences_and_none_twice(sample):
 
 
 def test_no_two_sentences_are_one_template(sample):
-    """What is left without target and elements is distinct as well."""
+    """The text that is left without target and elements is distinct as well."""
     frames = []
     for example, annotation in sample:
         spans = {span for link in links(annotation) for span in link}
@@ -511,7 +511,7 @@ def test_the_notebooks_reading_finds_the_papers_sentences(tmp_path):
         for example, annotation in zip(found.examples, found.annotations, strict=True)
     }
     assert len(published) == 440  # one of the 441 is there twice
-    assert len(published - ours) == 3  # what FrameNet 1.7 annotates otherwise
+    assert len(published - ours) == 3  # FrameNet 1.7 annotates them otherwise
     assert not ours - published
 
 

@@ -361,5 +361,5 @@ def test_memory_does_not_grow_with_the_corpus(tiny, corpora):
         many = peak(10_000)
     finally:
         tracemalloc.stop()
-    # What passed through is far more than both: a stream that kept it would show.
+    # The batches together are far more than both: a stream that kept them would show.
     assert passed > 2**21 and many < 1.5 * few

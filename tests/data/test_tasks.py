@@ -1,4 +1,4 @@
-"""What texts may be; the table of tasks, checked against tensorflow-datasets' own."""
+"""Texts that are allowed; the table of tasks, checked against tensorflow-datasets' own."""
 
 import pytest
 from tensorflow_datasets.text.glue import Glue

@@ -1,4 +1,4 @@
-"""What the tests of programs share: running them, a tiny checkpoint, a tiny GLUE."""
+"""The shared parts of the tests of programs: running them, a tiny checkpoint, a tiny GLUE."""
 
 import contextlib
 import csv
@@ -17,11 +17,12 @@ from ml_collections import config_flags
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.plots import figure
-from bert_secrets_jax.programs import conversation, patterns
+from bert_secrets_jax.programs import conversation
 from bert_secrets_jax.programs.sections import FILES, SECTIONS
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.report.page import file_name
 from tests.conftest import ROOT
+from tools.patterns import programs
 
 
 def run(program, *arguments, ok=True, package='experiments', **environment):
@@ -67,7 +68,7 @@ def run_here(monkeypatch):
                 case 'reproduce':
                     conversation.answer(studies, sections.value)
                 case 'train_patterns':
-                    patterns.train(*studies)
+                    programs.train(*studies)
                 case section:
                     conversation.answer(studies, [section])
 

@@ -271,7 +271,7 @@ def test_in_memory_it_is_the_same_and_nothing_is_written(
 
 
 class Killed(Exception):
-    """What a kill is here."""
+    """An error that stands for a kill."""
 
 
 @pytest.mark.parametrize('kill_at', rarely([1, 3, 4, 7], often=[4]))

@@ -29,7 +29,7 @@ def test_classification(predicted, labels):
     labels=npst.arrays(np.int32, 20, elements=st.integers(0, 3)),
 )
 def test_many_classes(predicted, labels):
-    # Of a single class, scikit-learn warns.
+    # scikit-learn warns of a single class.
     hypothesis.assume(len(np.union1d(predicted, labels)) > 1)
     assert metrics.matthews(predicted, labels) == pytest.approx(
         sklearn.metrics.matthews_corrcoef(labels, predicted)

@@ -363,7 +363,7 @@ def _change_archive(rng: random.Random, file: pathlib.Path) -> str:
             how = 'extra beside'
     out = io.BytesIO()
     with warnings.catch_warnings(), zipfile.ZipFile(out, 'w') as archive:
-        warnings.simplefilter('ignore')  # of two members of one name
+        warnings.simplefilter('ignore')  # two members have one name
         for name, content in members:
             archive.writestr(name, content)
     file.write_bytes(out.getvalue())

@@ -1,4 +1,4 @@
-"""What the package has written itself and reads again: results, outcomes, classifiers, labels."""
+"""Files that the package writes and reads again: results, outcomes, classifiers, labels."""
 
 import contextlib
 import csv
@@ -95,7 +95,7 @@ def _keep(folder: pathlib.Path, seed: int, compute: Callable[[], Any]) -> Any:
 def _make_kept(folder: pathlib.Path, number: int) -> None:
     for seed in (0, 1):
         _keep(folder, seed + number, functools.partial(result, seed + number))
-    # What the lock leaves is no file that anything reads.
+    # Nothing reads the file that the lock leaves.
     for lock in folder.rglob('*.lock'):
         lock.unlink()
 
@@ -257,7 +257,7 @@ def _finetune(folder: pathlib.Path, number: int = 0) -> tuple[Any, bool]:
     texts = [bs.Example('the cat ran .', label=place % 2, id=f'{place}') for place in range(8)]
 
     def init_params(bert, _):
-        # What is not trained either need not be drawn.
+        # Weights that are not trained either need not be drawn.
         return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), param_shapes(bert))
 
     with (
@@ -435,12 +435,13 @@ def _plain_classifier(folder: pathlib.Path) -> Any:
 
 
 def _make_labelled(folder: pathlib.Path, number: int) -> None:
-    from bert_secrets_jax.patterns import sample
+    from bert_secrets_jax.patterns.fit import MapSample
+    from tools.patterns import sample
 
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(number)
     lengths = [3, 5, 4, 6]
-    maps = sample.MapSample(
+    maps = MapSample(
         values=[rng.dirichlet(np.ones(size), size).astype(np.float16) for size in lengths],
         first_text=np.array([3, 2, 4, 3]),
         source=np.array(['tiny, "fine"-tuned'] * 4),
@@ -490,14 +491,14 @@ def _change_labelled(rng: random.Random, folder: pathlib.Path) -> str:
 
 
 def _read_labelled(folder: pathlib.Path) -> Any:
-    import bert_secrets_jax as bs
+    from tools.patterns.sample import read_annotated
 
-    maps, classes = bs.patterns.read_annotated(folder)
+    maps, classes = read_annotated(folder)
     return maps, np.asarray(classes, int)
 
 
 def _plain_labelled(folder: pathlib.Path) -> Any:
-    from bert_secrets_jax.patterns.sample import MapSample
+    from bert_secrets_jax.patterns.fit import MapSample
 
     with np.load(folder / 'maps_to_label.npz') as archive:
         arrays = dict(archive)

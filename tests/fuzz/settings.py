@@ -104,11 +104,11 @@ def _change(rng: random.Random, folder: pathlib.Path) -> str:
 
 def _read(folder: pathlib.Path) -> Any:
     from bert_secrets_jax.configs import base
-    from bert_secrets_jax.programs import cli
+    from bert_secrets_jax.programs import settings
 
     setting = json.loads((folder / _FILE).read_text())
     config = base.get_config()
-    cli.assign(config, setting['name'], setting['value'])
+    settings.assign(config, setting['name'], setting['value'])
     try:
         from bert_secrets_jax.configs import ranges
     except ImportError:

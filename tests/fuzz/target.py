@@ -1,4 +1,4 @@
-"""What a class of input is, and how what was read of it is compared."""
+"""Classes of input, and how what was read of one is compared."""
 
 import dataclasses
 import json

@@ -20,7 +20,7 @@ from tests.fuzz.worker import Verdict, judge
 
 @pytest.mark.parametrize('count', rarely([150, 400], often=[150]))
 def test_nothing_fails(count):
-    """What fails is listed with what repeats it: `python -m tests.fuzz --repeat=CLASS:SEED`."""
+    """Failures are listed with what repeats them: `python -m tests.fuzz --repeat=CLASS:SEED`."""
     jobs = catalogue.schedule(list(catalogue.TARGETS), count, seed=0)
     # Sorted, so that one worker makes the sample of most classes. A busy machine may take long.
     verdicts = list(pool.run(sorted(jobs), workers=2, limit=30))

@@ -30,13 +30,14 @@ MEMORY = 2 * 2**30
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What became of a mutant.
+    """The fate of a mutant.
 
     Attributes:
       target, seed: The class of input and the seed, from which the mutant can be made again.
-      damage: What was done to the pristine sample.
+      damage: The damage that was done to the pristine sample.
       outcome: One of `OUTCOMES`.
-      detail: What was raised, or how what was read differs from what the plain reader says.
+      detail: The error that was raised, or how what was read differs from what the plain reader
+        says.
       place: The file of the package and the function in which it was raised.
     """
 
@@ -49,9 +50,9 @@ class Verdict:
 
     @property
     def signature(self) -> tuple[str, ...]:
-        """What failures that are the same fault have in common, as far as that can be told."""
+        """The common part of failures that are the same fault, as far as that can be told."""
         if self.outcome in ('silent', 'executed'):
-            # Of the path of a value, the first part tells more than the others.
+            # The first part of the path of a value tells more than the others.
             damage = re.sub(r'(: \w+)\.[\w.]+', r'\1', self.damage)
             return self.target, self.outcome, re.sub(r'\d+', '#', damage)[:60]
         text = re.sub(r"'[^']*'|\"[^\"]*\"|\d+|0x\w+", '#', self.detail)

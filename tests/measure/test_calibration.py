@@ -67,11 +67,11 @@ def test_heads_of_preferences_alone_are_above_all_places_in_few_corpora(corpora)
     count = TEXTS * NOISES
     rates = {name: {kind: n / count for kind, n in each.items()} for name, each in wrong.items()}
     assert above_all / count <= 0.07
-    # What a kind holds fixed does not fool it.
+    # A preference that a kind holds fixed does not fool it.
     for kind, names in ((POSITIONS, ('relative', 'absolute', 'mixed')), (CLASSES, PREFERENCES)):
         for name in names:
             assert rates[name][kind] <= 0.07, (kind, name)
-    # What it does not hold does, or the conjunction would not be needed.
+    # One that it does not hold does, or the conjunction would not be needed.
     assert rates['relative'][ELSEWHERE] > 0.5
     assert rates['mixed'][MOVED] > 0.15
     assert rates['word class'][POSITIONS] > 0.5

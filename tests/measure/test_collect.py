@@ -197,7 +197,7 @@ def test_links_and_places_in_one_pass(pretrained, tokenizer, examples):
     links = rng.integers(1, encoded.lengths[:, None, None] - 1, (23, 3, 3))
     links[..., 2] = rng.integers(-1, 2, (23, 3))
     links[0, ..., 2] = -1
-    # Of places all numbers occur.
+    # All numbers occur among the places.
     places = rng.integers(1, encoded.lengths[:, None, None] - 1, (23, 5, 3))
     places[..., 2] = (0, 1, 1, 2, -1)
     measures = {
@@ -250,8 +250,8 @@ def test_no_batches_is_an_error(pretrained):
 
 
 def test_memory_does_not_grow_with_the_corpus(pretrained, tokenizer, examples):
-    """What is carried from batch to batch is three [L, N] arrays a statistic, and a streamed run
-    of many batches leaves no more arrays alive than a short one."""
+    """Each statistic carries three [L, N] arrays from batch to batch. A streamed run of many
+    batches leaves no more arrays alive than a short one."""
     (batch,) = encode_all(tokenizer, examples[:2], buckets=())
     reduced = (False,) * len(STATISTICS)
     work = stream.Work((pretrained.bert,), tuple(STATISTICS.items()), reduced, 'uniform')

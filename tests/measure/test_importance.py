@@ -40,7 +40,7 @@ def batches_of(tokenizer, **options):
 
 
 def slopes(model, batch, mask):
-    """What the loss of each example changes by with each number of the mask [B, L, N]."""
+    """Return the slope of the loss of each example in each number of the mask [B, L, N]."""
 
     @jax.jit
     def losses(mask):

@@ -112,7 +112,7 @@ def test_links_and_their_tests_in_one_pass(bert, params, tokenizer, encoded):
     measured = measure(pretrained, batches, described, also=random)
     assert set(random) == {RandomLinks(False), RandomLinks(True)} < set(measured)
     scores = link_scores(encoded, RELATIONS, measured)
-    # Of what could be stored, the tests are made without texts or a model.
+    # The tests are made from numbers that could be stored, without texts or a model.
     tables = {title: measured[title] for title in scores}
     found = link_tests(tables, scores)
     assert list(scores) == list(directions(RELATIONS))

@@ -74,7 +74,7 @@ def pairs_of_links(links):
 @hypothesis.given(linked_inputs(), st.integers(0, 99))
 @hypothesis.settings(max_examples=60)
 def test_places_within_the_text(inputs, seed):
-    """What is elsewhere has runs of the same lengths in the same texts; what is moved its shape."""
+    """Places elsewhere have equally long runs in the same texts; moved ones have the same shape."""
     links, encoded = inputs
     text = encoded.text[0]
     linked = {tuple(pair) for pair in links[0, links[0, :, 2] >= 0, :2]}
@@ -106,7 +106,7 @@ def test_all_places_that_are_far_enough_apart_are_drawn_and_equally_often():
     found, counts = np.unique(
         [pairs[0] for _, _, pairs in all_drawn(places)], axis=0, return_counts=True
     )
-    # Of these, (1, 3) has a pair that is linked.
+    # One of the six, (1, 3), has a pair that is linked.
     assert found.tolist() == [[1, 4], [2, 4], [4, 1], [5, 1], [5, 2]]
     np.testing.assert_allclose(counts / 6000, 1 / 5, atol=0.02)
     assert places.possible.tolist() == [5]

@@ -26,7 +26,7 @@ PAIRS = [
 
 
 def distributed(contributions, relevance, rule):
-    """What inputs [I] receive of outputs [O] that have relevance, by contributions [I, O]."""
+    """Return what inputs [I] receive of outputs [O] with relevance, by contributions [I, O]."""
     positive, negative = np.maximum(contributions, 0), np.minimum(contributions, 0)
     shares = rule.alpha * positive / (positive.sum(axis=0) + rule.epsilon)
     shares += (1 - rule.alpha) * negative / (negative.sum(axis=0) - rule.epsilon)

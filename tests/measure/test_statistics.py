@@ -266,7 +266,7 @@ PAIR = {
 def pair_maps():
     rng = np.random.default_rng(2)
     maps = rng.dirichlet(np.full(6, 0.4), (2, 3, 7)).astype(np.float32)
-    # What [PAD] attends to counts nowhere.
+    # The attention of [PAD] counts nowhere.
     return np.pad(maps, [(0, 0)] * 3 + [(0, 1)])
 
 
@@ -312,12 +312,12 @@ def test_the_parts_of_attention_to_separators_make_the_whole():
         for statistic in (statistics.to_all_sep, statistics.sep_to_sep, statistics.others_to_sep)
     )
     np.testing.assert_allclose(whole, (2 * of_sep + 4 * of_others) / 6, rtol=1e-6)
-    # Of two separators the greater one is less than both.
+    # Attention to the greater of two separators is less than that to both.
     assert (np.asarray(statistics.to_sep(maps, marks)[0]) < np.asarray(whole)).all()
 
 
 def test_smoothing_leaves_no_head_at_zero():
-    """Of attention to one token nothing is left but what is spread evenly."""
+    """Attention to one token leaves nothing but what is spread evenly."""
     maps, marks = jnp.asarray(np.eye(7, dtype=np.float32)[None, None]), arrays(PAIR)
     assert statistics.entropy(maps, marks)[0] == 0
     row = np.array([0.9999 + 0.0001 / 6, *[0.0001 / 6] * 5])

@@ -115,7 +115,7 @@ def test_what_does_not_fit_is_named(untyped):
 
 
 def test_statistics_can_be_of_words(model_and_texts):
-    """Of the maps between words, whatever a wordpiece is: links, features and neighbours, too."""
+    """Links, features and neighbours, too, can be of the maps between words."""
     model, texts = model_and_texts
     annotations = [
         Annotation({'noun': (Span(0, 8),)}, {'pair': (Link((Span(0, 8),), (Span(9, 12),)),)})

@@ -318,7 +318,7 @@ def test_a_change_of_zero_is_the_identity(config, inputs, model_type):
 
 @pytest.mark.parametrize('baseline', ['uniform', 'zero'])
 def test_a_change_is_added_after_the_mask(bert, params, inputs, baseline):
-    """What is added to a disabled head's map is all that it has besides its baseline."""
+    """A disabled head's map has nothing but its baseline and the change that is added."""
     mask = np.ones((3, 4))
     mask[1, 2] = 0
     disabled = run(bert, params, inputs, head_mask=mask, baseline=baseline)
@@ -342,7 +342,7 @@ def test_a_change_that_undoes_a_map_is_that_map_zeroed(bert, params, inputs):
     undone = run(bert, params, inputs, map_change=change)
     zeroed = run(bert, params, inputs, head_mask=mask, baseline='zero')
     np.testing.assert_allclose(undone.logits, zeroed.logits, atol=2e-6)
-    # What is reported are the learned maps.
+    # The reported maps are the learned ones.
     np.testing.assert_array_equal(undone.attentions[:, 0], plain.attentions[:, 0])
 
 
@@ -391,7 +391,7 @@ def test_dropout_differs_by_key_and_repeats_for_the_same(bert, params, inputs):
     )
     np.testing.assert_array_equal(first.logits, again.logits)
     assert np.abs(first.logits - other.logits).max() > 1e-3
-    # What comes out is the learned map, before dropout: still probabilities.
+    # The output is the learned map, before dropout: still probabilities.
     np.testing.assert_allclose(first.attentions.sum(-1), 1, atol=1e-6)
 
 

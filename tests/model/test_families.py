@@ -1,4 +1,4 @@
-"""What single families have: layers that see a window, rotated positions, contacts of proteins."""
+"""Features of single families: layers that see a window, rotated positions, protein contacts."""
 
 import dataclasses
 import json
@@ -12,7 +12,8 @@ import safetensors.numpy
 import bert_secrets_jax as bs
 from bert_secrets_jax.model import attention
 from bert_secrets_jax.model.bert import all_layers, init_params, own_layers
-from bert_secrets_jax.model.config import GLOBAL, LOCAL, read_config, write_config
+from bert_secrets_jax.model.config import GLOBAL, LOCAL
+from bert_secrets_jax.model.config_json import read_config, write_config
 from bert_secrets_jax.model.weights import save_pretrained, tensors_from_params
 from tests.conftest import forward, random_inputs, random_params, relative
 

@@ -1,4 +1,4 @@
-"""What stands on an encoder: equal to PyTorch, and written so that `transformers` reads it."""
+"""Heads on an encoder: equal to PyTorch, and written so that `transformers` reads them."""
 
 import dataclasses
 import functools
@@ -21,13 +21,13 @@ from bert_secrets_jax.model.config import (
     QUESTIONS,
     SEQUENCES,
     TOKENS,
-    write_config,
 )
+from bert_secrets_jax.model.config_json import write_config
 from bert_secrets_jax.model.families import FAMILIES
 from bert_secrets_jax.model.weights import from_pretrained, save_pretrained, with_classifier
 from tests.conftest import random_inputs, random_params, relative
 
-# Of the greatest logit, where that is above 1: rounding is relative to what is summed.
+# A share of the greatest logit, where that is above 1: rounding is relative to what is summed.
 TOLERANCE = 5e-6
 NAMES = {TOKENS: ('O', 'B-PER', 'I-PER'), QUESTIONS: ANSWER, MASKED_LM: ()}
 # Camembert and XLM-RoBERTa are RoBERTa in all but name, and ESM has no head for answers.
@@ -104,12 +104,12 @@ def test_equals_pytorch_there_and_back(config, tokenizer_of, tmp_path, model_typ
         assert expected.shape[2] == (config.num_labels or config.vocab_size)
         found = logits_of(ours.bert, ours.params, inputs)
         assert_close(found, expected)
-    # What we write, PyTorch reads without a tensor too few or too many.
+    # PyTorch reads what we write without a tensor too few or too many.
     save_pretrained(ours, tmp_path / 'again')
     theirs, report = type(model).from_pretrained(tmp_path / 'again', output_loading_info=True)
     missing = {name for name in report['missing_keys'] if 'contact_head' not in name}
     assert not (missing or report['unexpected_keys'] or report['mismatched_keys'])
-    # What padding sees is up to each implementation.
+    # Each implementation decides what padding sees.
     real = inputs['attention_mask'].astype(bool)
     assert_close(said(theirs.eval(), config, inputs)[real], expected[real])
     again = from_pretrained(tmp_path / 'again')

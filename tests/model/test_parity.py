@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from bert_secrets_jax.model.bert import Bert
-from bert_secrets_jax.model.config import write_config
+from bert_secrets_jax.model.config_json import write_config
 from bert_secrets_jax.model.families import FAMILIES
 from bert_secrets_jax.model.weights import from_pretrained
 from tests.conftest import RELATIVES, random_inputs, relative
@@ -64,7 +64,7 @@ def reference(request, tmp_path_factory, config, tokenizer_of):
 
 @pytest.fixture(scope='module')
 def output(reference):
-    """What we say."""
+    """Return our output."""
     directory, batch, _ = reference
     model = from_pretrained(directory)
     return jax.jit(model.bert.apply)({'params': model.params}, **batch)

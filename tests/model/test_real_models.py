@@ -29,7 +29,7 @@ REACTIONS = [
     'CC(=O)c1ccccc1.[BH4-].[Na+]>>CC(O)c1ccccc1',
     'Brc1ccccc1.N#C[Cu]>>N#Cc1ccccc1',
 ]
-# Of the archive that the five packages of all-mpnet-base-v2 make up.
+# The digest of the archive that the five packages of all-mpnet-base-v2 make up.
 MPNET_SHA256 = 'eb8d12eec2a0b6d694094f5085192a5eae2f244f90b90d8a11015498c8e9c0da'
 MODELS = {
     'rxnmapper': ('rxnmapper', 'albert_heads_8_uspto_all_1310k', 'AlbertForMaskedLM'),
@@ -105,7 +105,7 @@ def test_equals_pytorch(chemistry, optimized):
         found, exact = np.asarray(getattr(output, name)), float64[name]
         assert found.shape == expected.shape
         if name == 'hidden_states':
-            # What padding holds is nothing that anyone reads.
+            # Nobody reads what padding holds.
             found, expected, exact = (
                 np.moveaxis(each, 1, 2)[real] for each in (found, expected, exact)
             )

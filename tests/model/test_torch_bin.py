@@ -400,7 +400,7 @@ def test_a_deflated_archive_is_read_up_to_a_ratio(tmp_path):
     data = state_dict(a=tensor(storage(count=count)))
     write_zip(path, data, bomb, zipfile.ZIP_DEFLATED)
     assert 'would take more than' in load_within_limits(path, mebibytes=50)
-    # What claims to be small, but is not, is not unpacked further than it claims.
+    # A member that is larger than it claims is not unpacked further than it claims.
     write_zip(path, state_dict(a=tensor()), bomb, zipfile.ZIP_DEFLATED)
     whole = path.read_bytes()
     start = whole.rindex(b'archive/data/0') - 46

@@ -31,7 +31,7 @@ def test_a_regular_expression_over_a_vocabulary():
         '[CLS]', 'C', 'Cl', '.', 'c', '1', 'c', '[nH]', '1', '>>', 'Cl', 'C', '(', '=', 'O', ')',
         '[SEP]',
     ]  # fmt: skip
-    # What no match covers is unknown, and not left out; offsets are those of the text.
+    # Text that no match covers is unknown, and not left out; offsets are those of the text.
     encoded = bs.tokenize(tokenizer, ['C üü Br N', 'N'])
     assert tokenizer.convert_ids_to_tokens(encoded.input_ids[0]) == [
         '[CLS]', 'C', '[UNK]', '[UNK]', 'N', '[SEP]',
@@ -116,7 +116,7 @@ def folder(bert, params, tokenizer, tmp_path):
 
 
 def test_a_tokenizer_of_ones_own(folder, tokenizer):
-    """Of `transformers` as it is, of `tokenizers` with the special tokens that it spells."""
+    """A tokenizer of `transformers` stays as it is; a bare one gets special tokens it spells."""
     assert from_pretrained(folder, tokenizer=tokenizer).tokenizer is tokenizer
     bare = tokenizers.Tokenizer(models.WordLevel(tokenizer.get_vocab(), unk_token='[UNK]'))
     bare.pre_tokenizer = pre_tokenizers.Whitespace()

@@ -12,7 +12,8 @@ import pytest
 import safetensors.numpy
 
 from bert_secrets_jax.model.bert import Bert, init_params
-from bert_secrets_jax.model.config import BertConfig, read_config
+from bert_secrets_jax.model.config import BertConfig
+from bert_secrets_jax.model.config_json import read_config
 from bert_secrets_jax.model.weights import (
     Pretrained,
     fingerprint,

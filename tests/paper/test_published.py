@@ -8,7 +8,7 @@ import pytest
 
 from bert_secrets_jax import paper
 from bert_secrets_jax.data.tasks import GLUE
-from bert_secrets_jax.patterns.cnn import CLASSES
+from bert_secrets_jax.patterns.classes import CLASSES
 
 ACCESSORS = (
     paper.finetuning,

@@ -64,7 +64,7 @@ def test_head_points_are_the_heads_and_the_line_their_mean():
     np.testing.assert_allclose(left.lines[0].get_ydata(), one.mean(axis=1))
     crosses = next(line for line in right.lines if line.get_marker() == 'x')
     assert crosses.get_color() == left.lines[1].get_color()
-    # What is published is not cut off, in either panel.
+    # Published values are not cut off, in either panel.
     assert left.get_ylim()[1] > 3 and left.get_ylim() == right.get_ylim()
     (legend,) = figure.legends
     assert {text.get_text() for text in legend.get_texts()} == {'a', 'b', 'paper', 'even'}

@@ -133,7 +133,7 @@ def alone(pretrained, parse, vectors) -> Sentence:
 
 @pytest.mark.parametrize('form', FORMS, ids=lambda form: form.name)
 def test_batches_and_padding_give_what_single_sentences_do(model, vectors, form):
-    """Of sentences of one length, in the same order: the published training."""
+    """Sentences of one length in the same order give the published training."""
     rng = np.random.default_rng(3)
     parses = [parse_of(rng.choice(LETTERS, 5).tolist(), [1, -1, 1, 2, 3]) for _ in range(12)]
     probes = train_probes(
@@ -209,11 +209,11 @@ def test_a_killed_training_goes_on_with_the_same_bits(
     with caplog.at_level('INFO'):
         resumed = train_probes(model, parses, **settings, folder=tmp_path)
     assert 'Probes: 3 of ' in caplog.text
-    # What is done is read, and nothing is computed.
+    # Finished work is read, and nothing is computed.
     with monkeypatch.context() as patch:
         stop_at(patch, 0)
         again = train_probes(model, parses, **settings, folder=tmp_path)
-        # Of another training nothing is.
+        # Nothing is read for another training.
         for change in ({'learning_rate': 0.1}, {'seeds': (0, 2)}, {'order': 1}):
             with pytest.raises(KeyboardInterrupt):
                 train_probes(model, parses, **settings | change, folder=tmp_path)
@@ -278,7 +278,7 @@ def test_several_sentences_of_an_update(model):
 
 
 def test_kept_maps_are_maps(model):
-    """Of several epochs: kept, or computed anew where they do not fit, to the rounding."""
+    """Maps of several epochs are kept, or computed anew where they do not fit, to the rounding."""
     parses = random_parses(0, 16)
     kept = train_probes(model, parses, epochs=3, **FEW)
     anew = train_probes(model, parses, epochs=3, cache_mb=0, **FEW)
@@ -296,7 +296,7 @@ def test_maps_that_do_not_fit_are_not_kept(model, caplog):
 
 
 def test_words_without_wordpieces(model):
-    """What is cut off is no candidate, and neither it nor what it governs is asked for."""
+    """A word that is cut off is no candidate, and neither it nor its dependents are asked for."""
     parse = parse_of(['cat'] * 6, [5, 2, -1, 2, 2, 2], ['NOUN'] * 3 + ['PUNCT'] + ['NOUN'] * 2)
     (part,) = train.prepare(model, [parse], max_length=8, tokens_per_batch=64)
     assert part.words.count.tolist() == [6]

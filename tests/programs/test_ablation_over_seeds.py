@@ -5,8 +5,9 @@ import re
 import numpy as np
 import pytest
 
+from bert_secrets_jax.ablation import resumable
 from bert_secrets_jax.analyses.ablation_over_seeds import ablation_over_seeds
-from bert_secrets_jax.programs import study as studies
+from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.programs.report import write_report
 from bert_secrets_jax.programs.sections import SECTIONS, applicable
 from bert_secrets_jax.programs.study import Study
@@ -28,16 +29,16 @@ def three(study):
 
 @pytest.fixture
 def swept(monkeypatch):
-    """The models that were swept, by the sums of their classifiers' weights."""
-    calls = []
-    sweep = studies.sweep_examples
+    """The parts of sweeps that were computed: each is of one model and one batch."""
+    files = []
+    complete = resumable._complete
 
-    def counted(model, *arguments, **settings):
-        calls.append(float(np.sum(model.params['classifier']['kernel'])))
-        return sweep(model, *arguments, **settings)
+    def counted(part, descent, batch, file):
+        complete(part, descent, batch, file)
+        files.append(file)
 
-    monkeypatch.setattr(studies, 'sweep_examples', counted)
-    return calls
+    monkeypatch.setattr(resumable, '_complete', counted)
+    return files
 
 
 def answer(study):
@@ -47,7 +48,7 @@ def answer(study):
 @pytest.mark.slow
 def test_every_seed_is_swept_once(three, swept):
     write_report([three], ['ablate_seeds', 'ablate'])
-    assert len(swept) == len(set(swept)) == 3
+    assert len(swept) == len(set(swept)) and len(swept) % 3 == 0
     page = (three.folder / 'report.html').read_text()
     titles = re.findall('<h2>(Disabling.*?)</h2>', page)
     assert titles == [
@@ -55,37 +56,40 @@ def test_every_seed_is_swept_once(three, swept):
         'Disabling heads and layers',
     ]
     assert (three.folder / 'ablation_over_seeds_heads.csv').exists()
-    # What the library finds in the same models.
+    # The library finds the same in the same models.
     reading = Study(three.config, three.folder, read_only=True)
     ours = answer(reading)
     theirs = ablation_over_seeds(
-        three.finetuned('pretrained'), three.ablated_texts, subject=three.subject, max_length=24
+        three.finetuned('pretrained'),
+        three.ablated_texts,
+        subject=three.subject,
+        compute=Compute(max_length=24),
     )
     assert str(ours) == str(theirs) and ours.seeds == (0, 1, 2)
-    # The first seed is the plain section's.
+    # The first seed is the plain section's, which is kept.
+    done = len(swept)
     plain = SECTIONS['ablate'].answer(reading, [])
     np.testing.assert_array_equal(
         plain.sets['heads'].found.difference, ours.sets['heads'].first.effects[0]
     )
-    assert len(swept) == 3
+    assert len(swept) == done
 
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_with_the_next_seed(three, swept, monkeypatch):
-    counted, done = studies.sweep_examples, []
+    counted = resumable._complete
 
-    def dies(*arguments, **settings):
-        if len(done) == 2:
+    def dies(*arguments):
+        if len(swept) == 2:
             raise KeyboardInterrupt
-        done.append(counted(*arguments, **settings))
-        return done[-1]
+        counted(*arguments)
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(studies, 'sweep_examples', dies)
+        patched.setattr(resumable, '_complete', dies)
         answer(three)
     assert len(swept) == 2
     again = answer(Study(three.config, three.folder))
-    assert len(swept) == len(set(swept)) == 3
+    assert len(swept) == len(set(swept)) and len(swept) % 3 == 0
     assert again.seeds == (0, 1, 2) and not list(three.folder.glob('unfinished/*'))
 
 

@@ -46,7 +46,7 @@ def test_again_it_is_read(model, out):
     found = bs.report(model, TEXTS, out=out, sections=['special_tokens'], settings=SETTINGS)
     assert {file: file.stat().st_mtime_ns for file in (out / 'kept').iterdir()} == kept
     assert (out / 'report.html').read_text() == page
-    # What was not asked for this time, and is finished, is there too.
+    # Finished sections that were not asked for this time are there, too.
     assert list(found.results) == ['special_tokens', 'claims']
 
 

@@ -30,7 +30,9 @@ def test_attribution_is_computed_once_and_needs_labels(study):
     assert not list(study.folder.glob('unfinished/attribution*'))
     ours = SECTIONS['attribution'].answer(Study(config, study.folder, read_only=True), [])
     drawn = draw(study.ablated_texts, 6, study.config.seed)
-    theirs = bs.token_scores(study.ablated_model(), drawn, methods=('DecompX',), max_length=24)
+    theirs = bs.token_scores(
+        study.ablated_model(), drawn, methods=('DecompX',), compute=bs.Compute(max_length=24)
+    )
     for shown, scores in zip(ours.token_scores, theirs.scores['DecompX'], strict=False):
         np.testing.assert_allclose(shown.scores['DecompX'], scores, atol=1e-5)
     assert ours.subject == study.subject and len(ours.test.tokens) == 6

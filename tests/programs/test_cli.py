@@ -7,15 +7,16 @@ import sys
 import tomllib
 
 import pytest
+from flax.traverse_util import flatten_dict
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.configs import base
-from bert_secrets_jax.programs import cli, conversation, patterns, serving
+from bert_secrets_jax.configs import base, schema
+from bert_secrets_jax.programs import cli, conversation, serving, settings, titles
 from bert_secrets_jax.programs.sections import SECTIONS
 from tests.conftest import ROOT
 from tests.experiments.conftest import error_line, run
 
-SETTINGS = cli._flat(base.get_config().to_dict())
+SETTINGS = {name: each.default for name, each in schema.SETTINGS.items()}
 
 
 def said(capsys, *arguments):
@@ -28,7 +29,7 @@ def said(capsys, *arguments):
 
 def test_help_lists_everything(capsys):
     text = said(capsys, '--help')
-    for name, what in cli.programs().items():
+    for name, what in titles.PROGRAMS.items():
         assert re.search(rf'^  {name} +{re.escape(what)}( \(\*.*\))?$', text, re.MULTILINE), name
     for name in cli.CONFIGS:
         assert re.search(rf'^  {name} +\w.*\.$', text, re.MULTILINE), name
@@ -38,37 +39,27 @@ def test_help_lists_everything(capsys):
     assert '  # Places of each kind that each link of relations and frames is compared with' in text
 
 
-def test_settings_have_comments(capsys):
+def test_settings_are_listed_with_what_they_are_for(capsys):
     cli.main(['settings'])
-    assert capsys.readouterr().out.strip() == cli.settings_text()
-    comments = cli.comments()
-    assert set(SETTINGS) <= set(comments)
-    # A group closes before the next one opens, whatever is written on one line.
-    assert {name for name in comments if name not in SETTINGS} == set(base.get_config()) - {
-        'statistics', 'seed', 'mesh',
-    }  # fmt: skip
-    # A group on one line has it above.
-    assert comments['links'].startswith('Places of each kind')
-    assert comments['train.max_dev_examples'].startswith('Evaluates on this many dev examples')
-    text = cli.settings_text()
+    text = capsys.readouterr().out.strip()
+    assert text == settings.settings_text()
+    assert set(flatten_dict(base.get_config().to_dict(), sep='.')) == set(SETTINGS)
+    # The purpose of a group stands above its settings.
     assert text.index('# Places of each kind') < text.index('links.draws=')
+    assert '# Evaluates on this many dev examples' in text
 
 
 def test_every_program_is_a_section_or_a_command(monkeypatch, tmp_path):
     done = []
     monkeypatch.setattr(conversation, 'run_in', lambda workdir, config, main: main(['study']))
     monkeypatch.setattr(conversation, 'answer', lambda studies, chosen: done.append(chosen))
-    monkeypatch.setattr(patterns, 'annotate', lambda study, **how: done.append('annotate'))
-    monkeypatch.setattr(patterns, 'train', lambda study, **how: done.append('train'))
     monkeypatch.setattr(serving, 'serve_maps', lambda study, **how: done.append('serve'))
-    for program in cli.programs():
+    for program in titles.PROGRAMS:
         if program not in ('settings', 'compare'):
             cli.main([program, f'--out={tmp_path}'])
     sections = [chosen[0] for chosen in done if isinstance(chosen, list)]
     assert sorted(sections) == sorted(SECTIONS)
-    assert [each for each in done if not isinstance(each, list)] == [
-        None, 'annotate', 'serve', 'train',
-    ]  # fmt: skip
+    assert [each for each in done if not isinstance(each, list)] == [None, 'serve']
     cli.main(['report', '--sections=maps,claims'])
     assert done[-1] == ['maps', 'claims']
     with pytest.raises(SystemExit, match='error: --sections is for report, not for ablate'):

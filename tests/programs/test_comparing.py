@@ -100,7 +100,7 @@ def test_runs_are_read_and_put_side_by_side(run, tmp_path):
         'MRPC: all heads at a glance', 'RTE: all heads at a glance', 'Side by side',
         'MRPC: This run', 'RTE: This run',
     ]  # fmt: skip
-    # What differs is told: the seed and the task.
+    # The differences are told: the seed and the task.
     assert page.count('<td>data.task</td>') == page.count('<td>seed</td>') == 2
     assert '<td>train.epochs</td>' not in page
     table = pandas.read_csv(tmp_path / 'out' / 'comparison_agreement.csv')

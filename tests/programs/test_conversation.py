@@ -1,4 +1,4 @@
-"""What programs say when something is wrong: one line, and nothing is begun."""
+"""Messages of programs when something is wrong: one line, and nothing is begun."""
 
 import shutil
 
@@ -6,7 +6,7 @@ import pytest
 
 from bert_secrets_jax.configs import paper
 from bert_secrets_jax.programs import conversation
-from bert_secrets_jax.programs.cli import assign
+from bert_secrets_jax.programs.settings import assign
 
 
 @pytest.fixture

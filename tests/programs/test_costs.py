@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert_secrets_jax.programs import cli
+from bert_secrets_jax.programs import titles
 from bert_secrets_jax.programs.costs import Cost, Pace, in_words, pace_of
 from bert_secrets_jax.programs.sections import SECTIONS
 from tests.experiments.conftest import checkpoint  # noqa: F401
@@ -20,12 +20,12 @@ def test_every_section_states_what_it_costs(study):
     study.config.train.epochs *= 2
     more = pace.seconds(SECTIONS['finetune'].costs(study).values())
     assert more > 1.5 * (seconds['finetune'] - 18)
-    # What two sections need is one part of both.
+    # Work that two sections need is one part of both.
     assert costs['features'].keys() & costs['cls_tokens'].keys() >= {'first pass', 'second pass'}
 
 
 def test_help_marks_what_a_report_leaves_out():
-    assert cli._PRICES.keys() == {
+    assert titles.PRICES.keys() == {
         name for name, section in SECTIONS.items() if section.asked != 'always'
     }
 

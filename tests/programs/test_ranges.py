@@ -7,7 +7,7 @@ import pytest
 
 from bert_secrets_jax.configs import base, paper, quickstart, ranges
 from bert_secrets_jax.programs import cli
-from bert_secrets_jax.programs.cli import assign
+from bert_secrets_jax.programs.settings import assign
 
 
 def flat(tree, prefix=''):

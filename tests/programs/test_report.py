@@ -118,7 +118,7 @@ def test_a_user_can_still_stop(answer, run):
 
     with pytest.raises(KeyboardInterrupt):
         answer({'b': Section(fine), 'a': Section(stopped), 'c': Section(fine)})
-    # What was finished stands on the page already.
+    # Finished sections stand on the page already.
     assert headings(run) == ['About seed 0']
     assert 'Still to come, reload the page then: a, c.' in (run / 'report.html').read_text()
 

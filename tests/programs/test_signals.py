@@ -77,7 +77,7 @@ def test_a_terminal_without_the_character_shows_its_code(tmp_path):
 
 @pytest.mark.slow
 def test_a_signal_that_python_drops_comes_again(tmp_path):
-    """What is raised while an object is destroyed is lost."""
+    """An error that is raised while an object is destroyed is lost."""
     body = (
         'Slow = type("Slow", (), {"__del__": lambda self: time.sleep(3)}); Slow(); time.sleep(60)'
     )

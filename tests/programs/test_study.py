@@ -1,4 +1,4 @@
-"""What a study measures together, and what the names of its results depend on."""
+"""Shared measurements of a study, and what the names of its results depend on."""
 
 import dataclasses
 import json
@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses.ablation import with_intact
 from bert_secrets_jax.data.tasks import draw
+from bert_secrets_jax.files import read_arrays
 from bert_secrets_jax.measure.catalogue import named
 from bert_secrets_jax.model.attention import BASELINES
 from bert_secrets_jax.programs import inputs, sections
 from bert_secrets_jax.programs.study import Study
-from bert_secrets_jax.runs import store
 from bert_secrets_jax.runs.run import NotKept, digest
 from tests.conftest import random_params, relative
 
@@ -91,7 +90,7 @@ def test_digests_are_of_content(study, checkpoint, glue_dir, tmp_path):
 
 
 def test_what_a_finetuning_depends_on(study):
-    """What changes nothing about it leads to the same folder."""
+    """A setting that changes nothing about it leads to the same folder."""
     first = study.finetuning_digest('pretrained')
     for name, value, other in (
         ('links.draws', 200, False),
@@ -152,15 +151,18 @@ def test_results_of_all_kinds_of_disabling_lie_side_by_side(study, monkeypatch):
         assert found.baseline == baseline
         assert found.meaning in found.notes()[0]
         expected[baseline] = bs.sweep(tuned, batches, masks, baseline=baseline, donor_seed=4).logits
-    swept_files = list((study.folder / 'kept').glob('swept_layers-*.npz'))
-    ablated_files = list((study.folder / 'kept').glob('ablated_layers-*.npz'))
-    assert len(swept_files) == len(ablated_files) == 4
+    assert len(list((study.folder / 'kept').glob('ablation-*.npz'))) == 4
     again = Study(study.config, study.folder, read_only=True)
     for baseline, frame in frames.items():
         assert answer(baseline, again)[1].equals(frame)
-    for file in swept_files:
-        logits = store.read(file, Swept, key=file.stem).logits
-        alike = [np.abs(logits - each).max() < 1e-4 for each in expected.values()]
+    # Each baseline has a part, which holds the logits of each mask and example in its own order.
+    parts = [read_arrays(file)['logits'] for file in (study.folder / 'parts').iterdir()]
+    for logits in expected.values():
+        # [mask, mask of the part, example, row of the part]
+        distances = [
+            np.abs(logits[:, None, :, None] - part[None, :, None]).max(axis=-1) for part in parts
+        ]
+        alike = [(each.min(axis=3) < 1e-4).all(axis=2).any(axis=1).all() for each in distances]
         assert alike.count(True) == 1
 
 
@@ -189,6 +191,7 @@ def test_the_best_is_chosen_on_texts_that_train_nothing(choosing, monkeypatch):
     tuned = bs.with_classifier(choosing.pretrained, ('no', 'yes'), seed=3)
     monkeypatch.setattr(Study, 'ablated_model', lambda self, seed=None: tuned)
     found = sections.SECTIONS['ablate'].answer(choosing, ())
+    parts = sorted((choosing.folder / 'parts').iterdir())
     assert found.sets['layers'].elsewhere.choosing == 4
     assert found.sets['one_head_left'].elsewhere is None
     again = Study(choosing.config, choosing.folder, read_only=True)
@@ -197,7 +200,7 @@ def test_the_best_is_chosen_on_texts_that_train_nothing(choosing, monkeypatch):
     choosing.config.ablation.choose_examples = 0
     without = Study(choosing.config, choosing.folder)
     assert sections.SECTIONS['ablate'].answer(without, ()).sets['layers'].elsewhere is None
-    assert len(list((choosing.folder / 'kept').glob('swept_layers-*.npz'))) == 1
+    assert sorted((choosing.folder / 'parts').iterdir()) == parts
 
 
 @pytest.mark.parametrize(
@@ -254,7 +257,10 @@ def test_the_masked_lm_is_asked_as_it_is(masked_lm):
     found = sections.SECTIONS['masked_lm'].answer(masked_lm, [])
     assert not masked_lm.pretrained.config.has_head and not found.after
     expected = bs.analyses.masked_lm_ablation(
-        masked_lm.with_own_head, masked_lm.texts, max_length=24, subject=masked_lm.subject
+        masked_lm.with_own_head,
+        masked_lm.texts,
+        compute=bs.Compute(max_length=24),
+        subject=masked_lm.subject,
     )
     for name in ('heads', 'layers'):
         for column in ('loss', 'difference', 'low', 'high'):
@@ -284,7 +290,7 @@ def test_a_fine_tuned_encoder_is_read_with_the_same_head(masked_lm, monkeypatch)
     found = sections.SECTIONS['masked_lm'].answer(masked_lm, results)
     model = bs.with_masked_lm(tuned, masked_lm.with_own_head)
     masks = with_intact(bs.masks.single_layers(model.config))
-    losses = bs.masked_lm_losses(model, masked_lm.texts, masks, max_length=24)
+    losses = bs.masked_lm_losses(model, masked_lm.texts, masks, compute=bs.Compute(max_length=24))
     np.testing.assert_allclose(
         found.after['layers'].effects.difference, losses.means[1:] - losses.means[0], atol=1e-6
     )
@@ -318,7 +324,11 @@ def test_outliers_of_the_model_and_of_its_fine_tuning(with_outliers, monkeypatch
     assert found.loss.effects.texts == 8 and len(found.loss.random) == 19
     texts = draw(study.texts, 8, study.config.seed)
     expected = bs.analyses.outliers(
-        study.with_own_head, texts, draws=19, max_length=24, subject=study.subject
+        study.with_own_head,
+        texts,
+        draws=19,
+        compute=bs.Compute(max_length=24),
+        subject=study.subject,
     )
     assert str(found) == str(expected)
     assert kept(study) == {'outliers', 'predicts_wordpieces'}
@@ -384,7 +394,7 @@ def test_own_texts_are_called_as_the_user_says(study, tmp_path):
 
 
 def test_segments_of_running_text(study, tmp_path):
-    """Of the package or of a file; what was cut to another length is another text."""
+    """Segments come from the package or a file; one cut to another length is another text."""
     data = study.config.data
     data.source = 'segments'
     assert study.subject.texts == 'embedded prose' and not study.has_training
@@ -474,7 +484,7 @@ def test_spearman_alone_is_refused_over_seeds(study):
 
 
 def test_spearman_is_refused_for_pruning_before_models_are_trained(study, monkeypatch):
-    """Of one seed, too: the error does not say that a single model would do."""
+    """A single seed is refused, too: the error does not say that a single model would do."""
     study.config.data.metrics, study.config.train.num_seeds = 'spearman', 1
     monkeypatch.setattr(type(study), 'ablated_model', None)
     with pytest.raises(ValueError, match="'spearman' is not offered for pruning: take one of acc"):

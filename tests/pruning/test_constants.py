@@ -69,7 +69,7 @@ def logits_in_numpy(model, outputs):
 
 
 def test_the_minimum_of_squares_is_the_mean(model):
-    """Of all examples, although each step sees one batch, and these differ in size."""
+    """The mean is over all examples, though each step sees one batch, and these differ in size."""
     targets = np.random.default_rng(0).normal(size=(5, 2, 12)).astype(np.float32)
     batches = batches_of(model, targets, tokens_per_batch=60)
     assert [batch.size for batch in batches] == [2, 2, 1]
@@ -108,7 +108,7 @@ def test_constants_that_make_the_labels_are_found(model, heads):
     assert found.slope_left[0] < 0.1
     assert found.curve.shape == (300, 1) and found.curve[-1] < found.curve[0]
     np.testing.assert_allclose(found.curve[0], found.start, rtol=1e-5)
-    # What is kept has its mean output.
+    # Heads that are kept have their mean output.
     kept = masks[0] == 1
     np.testing.assert_array_equal(found.outputs[0][kept], means[kept])
 
@@ -166,7 +166,7 @@ def test_never_worse_than_nothing(model):
 
 
 def test_training_goes_on_until_little_of_the_gradient_is_left(model):
-    """Of masks that need it, and as often as it may."""
+    """Only masks that need it are trained again, and as often as they may."""
     batches = batches_of(model)
     short, long = (
         optimal_constants(model, batches, task_loss, passes=4, restarts=restarts)

@@ -67,7 +67,7 @@ def test_the_sparsest_that_is_as_good():
     assert sparsest(np.array([0.9, 0.91, 0.893, 0.7]), kept, tolerance=0.01) == 2
     assert sparsest(np.array([0.9, 0.8, 0.895, 0.7]), kept, tolerance=0.01) == 2
     assert sparsest(np.array([0.9, 0.8, 0.7, 0.6]), kept, tolerance=0.01) == 0
-    # What has lost exactly the tolerance is within it, whatever rounding makes of it.
+    # A loss of exactly the tolerance is within it, whatever rounding makes of it.
     for right in range(2, 201):
         assert sparsest(np.array([right, right - 2]) / 200, kept[:2], tolerance=0.01) == 1
     assert sparsest(np.array([0.9, 0.8899]), kept[:2], tolerance=0.01) == 0
@@ -96,7 +96,7 @@ def test_an_order_is_ranked_among_random_ones():
 
 
 def test_means_over_steps_are_of_those_that_remove_heads():
-    """Of few heads, even a second step may remove none."""
+    """With few heads, even a second step may remove none."""
     draws = np.array([[[0.0, 0.0, -1.0, -3.0]], [[0.0, 0.0, -2.0, -4.0]]])
     np.testing.assert_allclose(over_steps(curve(draws), np.array([6, 6, 5, 4])), [-2.5])
 

@@ -143,7 +143,7 @@ def test_equal_parameters_do_not_stand_out(bert, params):
 
 
 def test_shared_layers_count_once(model_of):
-    """Of one layer that is used twelve times, nobody knows what is consistent."""
+    """Nobody knows what is consistent in one layer that is used twelve times."""
     model = model_of('albert')
     assert output_norm(model)[0].shape == (2, 24)
     alone = model_of('albert', num_hidden_groups=1)
@@ -196,7 +196,12 @@ def test_disabled_as_by_hand(model_of, inputs):
 def test_logits_of_all_sets(model_of, model_type):
     model = model_of(model_type)
     sets = [[], [3], [3, 11], [23], [0, 1, 2]]
-    found = logits_without(model, TEXTS, sets, max_length=24, tokens_per_batch=32)
+    found = logits_without(
+        model,
+        TEXTS,
+        sets,
+        compute=bs.Compute(max_length=24, tokens_per_batch=32),
+    )
     assert found.shape == (5, 3, 3)
     for dimensions, logits in zip(sets, found, strict=True):
         one = without_dimensions(model, dimensions)
@@ -214,11 +219,13 @@ def test_losses_of_all_sets(model_of, model_type):
     model = model_of(model_type, head='masked_lm', label_names=(), add_pooler=False)
     masking = bs.Masking(share=0.3, seed=1)
     sets = [[], [3, 11], [7]]
-    losses, hidden = losses_without(model, TEXTS, sets, masking=masking, max_length=24)
+    losses, hidden = losses_without(
+        model, TEXTS, sets, masking=masking, compute=bs.Compute(max_length=24)
+    )
     for dimensions, found in zip(sets, losses, strict=True):
         expected = bs.masked_lm_losses(
             without_dimensions(model, dimensions), TEXTS, np.ones((1, 3, 4)), masking=masking,
-            max_length=24,
+            compute=bs.Compute(max_length=24),
         )  # fmt: skip
         np.testing.assert_allclose(found, expected.losses[0], rtol=2e-5)
         np.testing.assert_array_equal(hidden, expected.hidden)
@@ -232,7 +239,9 @@ def test_sets_and_texts_at_once_change_nothing(model_of):
     masking = bs.Masking(one_at_a_time=True)
     mesh = jax.make_mesh((8,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))
     found = [
-        losses_without(model, TEXTS, sets, masking=masking, max_length=24, **given)
+        losses_without(
+            model, TEXTS, sets, masking=masking, compute=bs.Compute(max_length=24, **given)
+        )
         for given in ({'chunk_tokens': 1}, {'chunk_tokens': 10**6}, {'mesh': mesh})
     ]
     for losses, hidden in found:

@@ -15,7 +15,8 @@ import safetensors.numpy
 import bert_secrets_jax as bs
 from bert_secrets_jax.finetune import loop
 from bert_secrets_jax.model.bert import Bert, all_layers, init_params, own_layers
-from bert_secrets_jax.model.config import BertConfig, read_config, write_config
+from bert_secrets_jax.model.config import BertConfig
+from bert_secrets_jax.model.config_json import read_config, write_config
 from bert_secrets_jax.model.weights import without_head
 from bert_secrets_jax.pruning import removal
 from tests.conftest import RELATIVES, WORDS, random_inputs, random_params, relative

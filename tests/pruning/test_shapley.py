@@ -94,7 +94,7 @@ def test_values_add_up_to_what_all_heads_have_over_none(seed, layers, heads):
 
 
 def test_of_independent_heads_each_pair_is_exact():
-    """Of a head's own share nothing is left to chance; of pairs of heads neither, by reversal."""
+    """Chance affects neither a head's own share nor, thanks to reversal, that of pairs of heads."""
     rng = np.random.default_rng(1)
     alone, together = rng.normal(size=6), rng.normal(size=(6, 6))
     game = {
@@ -176,7 +176,9 @@ def test_a_model_is_a_game(model, baseline, value, monkeypatch):
         'bert_secrets_jax.pruning.shapley.draw_permutations',
         lambda heads, count, seed: all_permutations(heads),
     )
-    found = shapley_values(model, PAIRS, LABELS, value=value, baseline=baseline, max_length=24)
+    found = shapley_values(
+        model, PAIRS, LABELS, value=value, baseline=baseline, compute=bs.Compute(max_length=24)
+    )
     exact = enumerated(model, value, baseline)
     np.testing.assert_allclose(found.of_examples, exact.T.reshape(4, 2, 2), atol=2e-5)
     np.testing.assert_allclose(found.values.sum(), found.intact - found.empty, atol=1e-12)
@@ -185,7 +187,7 @@ def test_a_model_is_a_game(model, baseline, value, monkeypatch):
 
 def test_drawn_permutations_are_off_by_about_their_errors(model):
     exact = enumerated(model, negative_loss).mean(axis=1).reshape(2, 2)
-    found = shapley_values(model, PAIRS, LABELS, permutations=40, max_length=24)
+    found = shapley_values(model, PAIRS, LABELS, permutations=40, compute=bs.Compute(max_length=24))
     assert (found.errors > 1e-4).all()
     assert (np.abs(found.values - exact) < 4 * found.errors).all()
 
@@ -202,11 +204,13 @@ def test_a_head_without_output_gets_nothing(model):
         attention['output']['kernel'][0, 1] = 0
 
     dummy = with_kernels(model, cut)
-    found = shapley_values(dummy, PAIRS, LABELS, permutations=10, max_length=24)
+    found = shapley_values(dummy, PAIRS, LABELS, permutations=10, compute=bs.Compute(max_length=24))
     # Two models that are the same may be computed in another order.
     np.testing.assert_allclose(found.of_examples[:, 0, 1], 0, atol=1e-6)
     assert (np.abs(found.values[[0, 1, 1], [0, 0, 1]]) > 1e-3).all()
-    scored = shapley_values(dummy, PAIRS, LABELS, value=correct, permutations=10, max_length=24)
+    scored = shapley_values(
+        dummy, PAIRS, LABELS, value=correct, permutations=10, compute=bs.Compute(max_length=24)
+    )
     assert not scored.of_pairs[:, 0, 1].any() and scored.values.any()
 
 
@@ -218,7 +222,7 @@ def test_heads_that_are_copies_get_the_same(model):
         attention['output']['kernel'][1, 1] = attention['output']['kernel'][1, 0]
 
     twins = with_kernels(model, copy)
-    found = shapley_values(twins, PAIRS, LABELS, permutations=40, max_length=24)
+    found = shapley_values(twins, PAIRS, LABELS, permutations=40, compute=bs.Compute(max_length=24))
     first, second = found.values[1]
     error = np.std(found.of_pairs[:, 1, 0] - found.of_pairs[:, 1, 1], ddof=1) / np.sqrt(20)
     assert abs(first - second) < 4 * error + 1e-6
@@ -229,7 +233,13 @@ def test_heads_that_are_copies_get_the_same(model):
 
 def test_equal_models_are_run_once(model, tmp_path):
     """All and none are shared by all permutations, and so are prefixes that two have in common."""
-    shapley_values(model, PAIRS, LABELS, permutations=10, max_length=24, folder=tmp_path)
+    shapley_values(
+        model,
+        PAIRS,
+        LABELS,
+        permutations=10,
+        compute=bs.Compute(max_length=24, folder=tmp_path),
+    )
     for part in tmp_path.iterdir():
         with np.load(part) as arrays:
             assert (
@@ -261,7 +271,7 @@ def test_errors_say_what_is_wrong(model):
         shapley_values(dataclasses.replace(model, bert=bs.Bert(tokens)), PAIRS, LABELS)
     with pytest.raises(ValueError, match=r'one number per model and example, .*, got \['):
         shapley_values(
-            model, PAIRS, LABELS, permutations=4, max_length=24,
+            model, PAIRS, LABELS, permutations=4, compute=bs.Compute(max_length=24),
             value=lambda logits, labels: negative_loss(logits, labels).mean(axis=1),
         )  # fmt: skip
     with pytest.raises(FloatingPointError, match='value of some model is NaN'):

@@ -1,4 +1,4 @@
-"""What removal saves: every way in its turn, sizes of weights by hand, intervals that hold."""
+"""Savings by removal: every way in its turn, sizes of weights by hand, intervals that hold."""
 
 import jax
 import numpy as np
@@ -78,7 +78,7 @@ def test_wordpieces_are_not_padding(whole):
 
 def test_gains_are_medians_of_ratios_in_one_round():
     rng = np.random.default_rng(0)
-    load = rng.lognormal(size=(1, 2, 9))  # what else the machine does in a round
+    load = rng.lognormal(size=(1, 2, 9))  # other work of the machine in a round
     seconds = np.array([3.0, 3.0, 2.0, 1.5])[:, None, None] * load
     found = times(seconds)
     np.testing.assert_allclose(found.gains(), 1.0)

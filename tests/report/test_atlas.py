@@ -67,7 +67,7 @@ def results():
 
 
 def cells(fragment):
-    """What each cell of the grid says, by the address that it leads to."""
+    """Return what each cell of the grid says, by the address that it leads to."""
     found = re.findall(r'<a class="([^"]*)" href="#([^"]*)" aria-label="([^"]*)"', fragment)
     return {address: (kinds.split(), html.unescape(label)) for kinds, address, label in found}
 
@@ -77,7 +77,7 @@ def test_what_is_most_particular_colours_a_head(results):
     assert list(found) == ['L1-H1', 'L1-H2', 'L1-H3', 'L2-H1', 'L2-H2', 'L2-H3']
     assert found['L1-H1'][1] == 'L1-H1, next token'
     assert found['L1-H2'][1] == 'L1-H2, verb to <subject>'
-    # Of two results that draw rings, the one of the lower rank does.
+    # The result of the lower rank draws the ring if two results do.
     assert found['L1-H3'] == (['head', 'ring0'], 'L1-H3, needed')
     assert found['L2-H2'] == (['head'], 'L2-H2')
     assert found['L2-H1'] == (['head', 'corner'], 'L2-H1, changed')

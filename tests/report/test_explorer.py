@@ -722,7 +722,7 @@ def test_heads_have_addresses(pair, browser, tmp_path):
     tab.evaluate('location.hash = "#rte-L1-H3"')
     wait_until(tab, 'document.querySelectorAll(".detail:not([hidden])").length === 2')
     assert opened() == ['L2-H1', 'L1-H3']
-    # Of a head that there is not, nothing opens.
+    # Nothing opens for a head that there is not.
     tab.goto(f'{address}#L9-H1')
     tab.reload()
     assert opened() == ['', '']

@@ -136,7 +136,7 @@ def test_hovering_tells_the_numbers_of_the_file(visit, tmp_path, parts):
     frame = named()
     number = float(re.search('difference ([^,]+),', told)[1])
     assert number == pytest.approx(frame['difference'][0], rel=5e-5)
-    # What is not known is said to be so, and has no colour.
+    # An unknown value is said to be so, and has no colour.
     tab.focus('.heads a[href="#L1-H1"]')
     tab.keyboard.press('ArrowRight')
     tab.keyboard.press('ArrowRight')

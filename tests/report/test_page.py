@@ -310,7 +310,7 @@ def test_tables_are_sorted_by_click_and_by_key(visit, report, column, order):
     heading.locator('button').click()
     assert shown() == order and heading.get_attribute('aria-sort') == 'ascending'
     heading.locator('button').press('Enter')
-    # What is no number stays last.
+    # Cells that are no numbers stay last.
     ranked = {2: '3012', 5: '0213', 6: '1023'}.get(column, order[::-1])
     assert shown() == ranked and heading.get_attribute('aria-sort') == 'descending'
     other = table.locator('th').nth((column + 1) % 5)

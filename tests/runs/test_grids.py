@@ -49,7 +49,7 @@ def test_sets_are_told_apart_and_seeds_are_averaged():
     )
     assert list(grids) == ['all heads: self', 'all heads: [SEP]']
     assert grids['all heads: self'].ravel() == pytest.approx(VALUES + 1)
-    # What heads mostly do divides them, and is no set of all.
+    # The main behaviour of heads divides them, and is no set of all.
     kinds = ['a', 'b', 'a', 'b', 'b', 'a']
     assert list(found(layer=LAYER, head=HEAD, mostly=kinds, share=VALUES)) == ['all heads: share']
 

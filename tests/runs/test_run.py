@@ -1,4 +1,4 @@
-"""What was computed once is kept under what it depends on."""
+"""Results that were computed once are kept under what they depend on."""
 
 import dataclasses
 import json

@@ -87,7 +87,7 @@ class Effects:
     """The change of the score without each of M heads or layers, over examples or over seeds.
 
     Attributes:
-      names: [M] What each mask disables.
+      names: [M] The head or the layer that each mask disables.
       difference: [M] The score without it minus that of the intact model; NaN if undefined.
       low, high: [M] The ends of the 95 % interval, with all that it has to allow for; infinite
         where nothing is known.
@@ -165,7 +165,7 @@ def effects_on_examples(
         intervals.
       examples: The number of examples.
     """
-    # Of what is undefined, or of a correlation of too few examples, nothing is known.
+    # Nothing is known of an undefined effect, or of a correlation of too few examples.
     known = ~np.isnan(found.low) & np.isfinite(unseen)
     return Effects(
         names=names,

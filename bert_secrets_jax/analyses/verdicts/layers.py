@@ -130,7 +130,7 @@ def attention_moves_from_cls_to_sep(
         return nothing_to_test(CLS_THEN_SEP, 'The model has a single layer.', count)
     early, late = np.zeros(layers), np.zeros(layers)
     early[:half], late[-half:] = 1 / half, 1 / half
-    # Of the layers of [CLS] and then of those of [SEP].
+    # Weights of the layers of [CLS], then of those of [SEP].
     none = np.zeros(layers)
     weights = np.stack(
         [

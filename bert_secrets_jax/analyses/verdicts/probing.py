@@ -62,7 +62,7 @@ def uas_contrasts(
       words: The number of words of each sentence that count.
       right: The number of those whose head the probe finds.
       other: The same of the other probe, with as many seeds or one; None for the UAS itself.
-      threshold: What is subtracted, in points.
+      threshold: The number that is subtracted, in points.
     """
     value, error = scores(right if other is None else right - other, words)
     # A probe that is never wrong has no error, and is right by no more than rounding.

@@ -105,7 +105,7 @@ def order_tells(
     interval = _in_points(found.interval(0))
     return verdict_of(
         ORDER_TELLS,
-        # What is not known (NaN) stays so.
+        # An unknown p-value (NaN) stays unknown.
         (np.maximum(p_if_false, rank), np.maximum(p_if_true, rank_p(-ordered, -random))),
         'On average over all steps, the score is {estimate:+z.2f} points above that in {draws} '
         f'random orders{between(interval, "+z.2f")}, on {{sample:,}} examples. Random orders that '
@@ -142,7 +142,7 @@ def _contrast(
 
     Args:
       estimate: The estimate and the ends of its 95 % interval.
-      offset: What is added to it.
+      offset: The number that is added to it.
       runs, examples: As in `heads_can_go`.
       random: The random orders whose mean was subtracted, if any.
     """

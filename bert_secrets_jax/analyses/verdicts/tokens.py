@@ -249,7 +249,7 @@ def _frequent(
     """Leave out what too few examples have to tell, if so many others remain.
 
     Returns:
-      What is kept, and the sentence that names the rest with its numbers.
+      The tables that are kept, and the sentence that names the rest with its numbers.
     """
     kept = {name: runs for name, runs in tables.items() if runs[0].count >= FEWEST}
     if len(kept) < at_least_kept:

@@ -44,7 +44,8 @@ class Claim:
       text: The sentence.
       source: The section and the figure of the paper with the statement, and the tasks it is about.
       bound: Where the threshold of the test comes from.
-      limits: What a verdict on the claim does not show; empty if there is nothing to add.
+      limits: A statement of what a verdict on the claim does not show; empty if there is nothing to
+        add.
     """
 
     text: str
@@ -170,7 +171,7 @@ class Contrasts:
 
         Args:
           part: The index of the part.
-          offset: What is added, such as the threshold that was subtracted.
+          offset: The number that is added, such as the threshold that was subtracted.
         """
         estimate = float(self.difference[part]) + offset
         half = float(margin(self.freedom[part]) * self.error[part])
@@ -219,7 +220,7 @@ def all_above(found: Contrasts, *, chosen_among: int | None = None) -> tuple[flo
       found: The parts.
       chosen_among: The number of parts that these were chosen among; None if they are all.
     """
-    # What is not known (NaN) keeps the claim from holding, not from being refuted by another.
+    # An unknown part (NaN) keeps the claim from holding, but another part can still refute it.
     p_if_false = np.max(found.above)
     return float(p_if_false), capped(
         np.fmin.reduce(found.below) * (chosen_among or len(found.below))

@@ -15,9 +15,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-CLASSES = ('vertical', 'diagonal', 'vertical_diagonal', 'block', 'heterogeneous')
-# As they are called in what a person reads.
-TITLES = tuple(name.replace('_', ' + ') for name in CLASSES)
+from bert_secrets_jax.patterns.classes import CLASSES
+
 SIDE = 32
 
 

@@ -1,4 +1,4 @@
-"""Fitting and evaluation of the classifier of patterns, and what it is compared with.
+"""Evaluation of the classifier of patterns, and the classifiers that it is compared with.
 
 Shapes: M maps, X side of an image, C classes, F features, D values that a model says of a map.
 """
@@ -13,88 +13,17 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from bert_secrets_jax.patterns.classifier import Classifier, judge, standardised
-from bert_secrets_jax.patterns.cnn import CLASSES, SIDE, PatternCNN, image
-from bert_secrets_jax.patterns.features import features
-from bert_secrets_jax.patterns.sample import MapSample, origins
-
-# The kernel falls to 1/e where features differ by 1.4 standard deviations (root mean square), and
-# the labels carry about this much noise. Chosen leaving models out, on a flat optimum: from a third
-# to twice the width and a third of the noise, macro F1 stays within .02.
-_WIDTH, _NOISE = 0.003, 0.6
-# The share of labelled maps that are farther than `Classifier.far` from those of all other texts.
-FAR = 0.05
-
-
-def fit(maps: MapSample, labels: np.ndarray) -> Classifier:
-    """Fit the classifier to labelled maps.
-
-    What needs predictions for maps of other models is not known then: the temperature is 1, and the
-    confusions are empty (`calibrated`).
-
-    Args:
-      maps: The maps.
-      labels: The class of each map [M], as its place in `CLASSES`.
-    """
-    return _fit(features_of(maps), labels, maps.text)
-
-
-def _fit(seen: np.ndarray, labels: np.ndarray, texts: np.ndarray) -> Classifier:
-    center, scale = seen.mean(axis=0), seen.std(axis=0) + np.float32(1e-6)
-    known = np.asarray(standardised(seen, center, scale))
-    exact = known.astype(np.float64)
-    squares = np.square(exact).sum(axis=1)
-    squares = np.maximum(squares[:, None] + squares - 2 * exact @ exact.T, 0)
-    # A map with a small weight may be missed by more.
-    system = np.exp(-_WIDTH * squares) + np.diag(_NOISE / class_weights(labels))
-    targets = np.eye(len(CLASSES))[labels] - 1 / len(CLASSES)
-    # To the nearest map of another text, as a map that is judged is of one.
-    other = np.where(texts[:, None] == texts, np.inf, squares).min(axis=1)
-    other = np.sqrt(other[np.isfinite(other)] / known.shape[1])
-    return Classifier(
-        center=center,
-        scale=scale,
-        known=known,
-        weights=np.linalg.solve(system, targets).astype(np.float32),
-        width=_WIDTH,
-        far=float(np.quantile(other, 1 - FAR)) if other.size else float('inf'),
-    )
-
-
-def calibrated(
-    classifier: Classifier, logits: np.ndarray, labels: np.ndarray, groups: np.ndarray
-) -> Classifier:
-    """Return a classifier with what is known from predictions for maps that it was not fitted to.
-
-    Args:
-      classifier: A classifier.
-      logits: [M, C] The logits for labelled maps of classifiers that were fitted without the model
-        of each map (`cross_validate`), at the temperature 1.
-      labels: The class of each map [M].
-      groups: The model of each map [M] (`groups_of`).
-    """
-    predicted = logits.argmax(axis=1)
-    return dataclasses.replace(
-        classifier,
-        temperature=temperature(logits, labels),
-        confusions=np.stack(
-            [
-                confusion(labels[groups == group], predicted[groups == group])
-                for group in np.unique(groups)
-            ]
-        ),
-    )
-
-
-def temperature(logits: np.ndarray, labels: np.ndarray) -> float:
-    """Return what to divide logits [M, C] by, so that their softmax fits the labels best.
-
-    This is temperature scaling (Guo et al. 2017, section 4.2): the greatest likelihood.
-    """
-    tried = np.geomspace(0.01, 10, 301)
-    scaled = logits / tried[:, None, None]
-    right = np.take_along_axis(scaled, labels[None, :, None], axis=2)[..., 0]
-    return float(tried[(right - np.logaddexp.reduce(scaled, axis=2)).sum(axis=1).argmax()])
+from bert_secrets_jax.patterns.classes import CLASSES
+from bert_secrets_jax.patterns.classifier import judge, standardised
+from bert_secrets_jax.patterns.fit import (
+    MapSample,
+    class_weights,
+    f1_of,
+    fit_features,
+    temperature,
+)
+from tools.patterns.cnn import SIDE, PatternCNN, image
+from tools.patterns.sample import origins
 
 
 def probabilities(logits: np.ndarray, labels: np.ndarray, groups: np.ndarray) -> np.ndarray:
@@ -126,44 +55,6 @@ def calibration_error(found: np.ndarray, labels: np.ndarray, *, bins: int = 10) 
     which = np.minimum((sure * bins).astype(int), bins - 1)
     gaps = np.bincount(which, weights=sure - right, minlength=bins)
     return float(np.abs(gaps).sum() / len(labels))
-
-
-# The maps whose features are computed at a time.
-_BATCH = 16
-
-
-def features_of(maps: MapSample) -> np.ndarray:
-    """Return the features [M, F] of maps of any length."""
-    found = {}
-    lengths = np.array([len(value) for value in maps.values])
-    # Few sizes, so few compilations.
-    rooms = -(-lengths // 64) * 64
-    for room in np.unique(rooms):
-        chosen = np.flatnonzero(rooms == room)
-        # Whole batches: a smaller last one would be compiled for itself.
-        chosen = np.resize(chosen, -(-len(chosen) // _BATCH) * _BATCH)
-        padded = np.zeros((len(chosen), room, room), np.float32)
-        for row, index in enumerate(chosen):
-            padded[row, : lengths[index], : lengths[index]] = maps.values[index]
-        seen = _features(padded, lengths[chosen], np.asarray(maps.first_text)[chosen])
-        found |= dict(zip(chosen.tolist(), np.asarray(seen), strict=True))
-    return np.stack([found[index] for index in range(len(maps))])
-
-
-@jax.jit
-def _features(padded, lengths, first_text):
-    every = padded, lengths, first_text
-    return jax.lax.map(lambda each: features(*each), every, batch_size=_BATCH)
-
-
-def predict(classifier: Classifier, maps: MapSample) -> np.ndarray:
-    """Return the logits of each map [M, C]."""
-    return np.asarray(judge(classifier, features_of(maps)))[:, :-1]
-
-
-def unlike(classifier: Classifier, maps: MapSample) -> np.ndarray:
-    """Return whether each map is unlike all labelled ones [M]."""
-    return np.asarray(judge(classifier, features_of(maps)))[:, -1] > classifier.far
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,17 +116,6 @@ def thinned(maps: MapSample, keep: float, rng: np.random.Generator) -> MapSample
         values.append(value[np.ix_(kept, kept)])
         first_text.append(kept[:first].sum())
     return dataclasses.replace(maps, values=values, first_text=np.array(first_text))
-
-
-def class_weights(labels: np.ndarray) -> np.ndarray:
-    """Return the weight of each map in the loss [M], 1 on average.
-
-    The weights of a class sum to the square root of its number of maps. If every map weighed the
-    same, the rare classes would not be learnt. If every class weighed the same, a few maps would
-    outweigh hundreds.
-    """
-    weights = 1 / np.sqrt(np.bincount(labels, minlength=len(CLASSES))[labels])
-    return weights / weights.mean()
 
 
 class Network(NamedTuple):
@@ -327,7 +207,7 @@ class Inputs(NamedTuple):
 
 
 def _by_kernel(config, known, labels, unlabelled) -> np.ndarray:
-    fitted = _fit(known.seen, labels, known.maps.text)
+    fitted = fit_features(known.seen, labels, known.maps.text)
     return np.asarray(judge(fitted, unlabelled.seen))[:, :-1]
 
 
@@ -374,8 +254,8 @@ MODELS = {
     'majority': _majority,
     'CNN': _by_network,
 }
-# What no other map shares with those that are predicted: the text, the head, or the whole model
-# with all that was fine-tuned from it.
+# The properties that the predicted maps share with no other map. They are the text, the head, or
+# the whole model with all that was fine-tuned from it.
 LEAVE_OUT = ('text', 'head', 'model')
 
 
@@ -468,24 +348,6 @@ class Scores:
     macro_interval: tuple[float, float]
     weighted_interval: tuple[float, float]
     accuracy_interval: tuple[float, float]
-
-
-def confusion(labels: np.ndarray, predicted: np.ndarray) -> np.ndarray:
-    """Return the numbers of maps [C, C] by label (rows) and prediction (columns)."""
-    return np.bincount(labels * len(CLASSES) + predicted, minlength=len(CLASSES) ** 2).reshape(
-        len(CLASSES), len(CLASSES)
-    )
-
-
-def f1_of(confusions: np.ndarray) -> np.ndarray:
-    """Return the F1 of each class [..., C] from confusion matrices [..., C, C].
-
-    It is NaN for a class that never occurs, neither as a label nor as a prediction, so that a mean
-    leaves such a class out, as scikit-learn does.
-    """
-    both = confusions.sum(axis=-1) + confusions.sum(axis=-2)
-    right = np.einsum('...CC->...C', confusions)
-    return np.where(both > 0, 2 * right / np.maximum(both, 1), np.nan)
 
 
 def score(

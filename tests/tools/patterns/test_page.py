@@ -20,8 +20,9 @@ import numpy as np
 import pytest
 
 from bert_secrets_jax import files, local
-from bert_secrets_jax.patterns import page
-from bert_secrets_jax.patterns.sample import COLUMNS, MapSample, read_labels
+from bert_secrets_jax.patterns.fit import MapSample
+from tools.patterns import page
+from tools.patterns.sample import COLUMNS, read_labels
 
 
 @pytest.fixture
@@ -458,7 +459,7 @@ def test_a_session_that_is_killed_goes_on(maps, tmp_path, undisturbed, monkeypat
             for each in STEPS:
                 play(labels, each)
     assert len(list(tmp_path.glob('.labels.csv.*.partial'))) == (when == 'before')
-    # What this process says is what the file has.
+    # This process says what the file has.
     done = step + (when == 'after')
     assert (path.read_bytes() if path.exists() else None) == files[done]
     assert labels.state() == page.Labels(maps, path).state()

@@ -12,7 +12,7 @@ from flax.traverse_util import flatten_dict
 import bert_secrets_jax as bs
 from bert_secrets_jax.configs import base, paper, quickstart
 from bert_secrets_jax.plots import figure
-from bert_secrets_jax.programs import cli, lines, report
+from bert_secrets_jax.programs import calls, cli, report, settings
 from bert_secrets_jax.programs.sections import SECTIONS
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.folder import open_folder
@@ -23,7 +23,7 @@ from tests.experiments.conftest import check_lines, checkpoint  # noqa: F401
 
 def of_table():
     config = base.get_config()
-    cli.set_texts(config, 'own dev.csv', train='train.csv', text_a='a', text_b='b', label='l')
+    settings.set_texts(config, 'own dev.csv', train='train.csv', text_a='a', text_b='b', label='l')
     config.data.labels, config.data.metrics = ('bad', "so-so, isn't it"), 'f1_macro'
     return config
 
@@ -54,11 +54,14 @@ def study(request, tmp_path):
     return Study(CONFIGS[request.param](), tmp_path)
 
 
+BINDINGS = {name: section.call for name, section in SECTIONS.items()}
+
+
 def written(study, section):
-    return lines.lines_of(study, section, Result(), SECTIONS)
+    return calls.lines_of(study, section, Result(), BINDINGS, SECTIONS)
 
 
-def calls(code):
+def called(code):
     """Yield each call of something public, with what it calls and its arguments."""
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Call) and ast.unparse(node.func).startswith('bs.'):
@@ -68,8 +71,8 @@ def calls(code):
 def test_every_line_of_python_can_be_called(study):
     for section in SECTIONS:
         found = written(study, section)
-        names = lines.Names(found.names).python
-        for function, call in calls(f'{names}; {found.python}'):
+        names = calls.Names(found.names).python
+        for function, call in called(f'{names}; {found.python}'):
             given = {word.arg: word.value for word in call.keywords}
             starred = any(isinstance(word, ast.Starred) for word in call.args)
             bound = inspect.signature(function).bind_partial if starred else (
@@ -95,10 +98,10 @@ def test_a_command_has_the_settings_of_the_run(study):
         program, *words = shlex.split(command)
         assert program == 'bert-secrets'
         config = flatten_dict(cli._config(cli._parser().parse_args(words)).to_dict(), sep='.')
-        writer = lines._Writer(study, study.subject, SECTIONS)
-        lines._call(writer, section)
-        for name in writer.read - set(lines._OF_NO_MATTER):
-            assert lines._plain(config[name]) == lines._plain(own[name]), (section, name)
+        arguments = calls.Arguments(study, BINDINGS, SECTIONS)
+        arguments.bound(section).python(arguments, study.subject)
+        for name in arguments.read - set(calls.OF_NO_MATTER):
+            assert calls._plain(config[name]) == calls._plain(own[name]), (section, name)
 
 
 def test_a_command_has_no_settings_of_other_sections(tmp_path):
@@ -111,7 +114,7 @@ def test_a_command_has_no_settings_of_other_sections(tmp_path):
     assert {'ablation.choose_examples', 'train.num_seeds'} <= given['ablate']
     assert 'importance.max_examples' not in given['ablate']
     assert not any('checkpoint_every' in command for command in found.values())
-    # Of the results of others, the command has these sections, too.
+    # A command also has the sections whose results it needs.
     assert '--sections=ablate,contributions' in found['contributions']
 
 
@@ -174,4 +177,4 @@ def test_lines_of_what_is_made_on_request_make_the_same_again(
     'word', ["--set=a=('x', 'y')", '--set=a=1', 'a b', "it's $HOME", 'a"b', "'`\\!"]
 )
 def test_a_shell_reads_a_command_as_it_was_meant(word):
-    assert shlex.split(lines.quoted(word)) == [word]
+    assert shlex.split(calls.quoted(word)) == [word]

@@ -2,7 +2,6 @@
 
 import codecs
 import csv
-import dataclasses
 import io
 import pathlib
 import sys
@@ -17,7 +16,8 @@ from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.files import as_cell, read_arrays, read_bytes, write_arrays
 from bert_secrets_jax.measure.maps import each_map
 from bert_secrets_jax.model.weights import Pretrained, check_whole
-from bert_secrets_jax.patterns.cnn import CLASSES
+from bert_secrets_jax.patterns.classes import CLASSES
+from bert_secrets_jax.patterns.fit import ARRAYS, MapSample
 
 # Loaded where it is used, since it is slow.
 if TYPE_CHECKING:
@@ -29,41 +29,6 @@ COLUMNS = ('number', 'source', 'example', 'layer', 'head', 'class')
 MAPS_FILE, LABELS_FILE = 'maps_to_label.npz', 'labels.csv'
 # The set that ships: 1,546 maps.
 ANNOTATED = pathlib.Path(__file__).parent / 'annotated'
-
-
-@dataclasses.dataclass(frozen=True)
-class MapSample:
-    """Attention maps of different lengths, and their origins.
-
-    Attributes:
-      values: The A maps [T, T]. Rows are queries.
-      first_text: [A] The length of [CLS] A [SEP], which is the whole length for single sentences.
-      source: [A] The model and the texts, such as 'gte-small, fine-tuned on MRPC'.
-      example: [A] The id of the example, such as 'mrpc/dev/17'.
-      layer, head: [A] The layer and the head, which count from 0.
-      text: [A] A number that is the same for examples that share a sentence, so that a classifier
-        trained on one of these is not tested on another.
-    """
-
-    values: Sequence[np.ndarray]
-    first_text: np.ndarray
-    source: np.ndarray
-    example: np.ndarray
-    layer: np.ndarray
-    head: np.ndarray
-    text: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def take(self, chosen: Sequence[int] | np.ndarray) -> 'MapSample':
-        """Return some of the maps, in the given order."""
-        chosen = np.asarray(chosen)
-        arrays = {name: getattr(self, name)[chosen] for name in _ARRAYS}
-        return MapSample([self.values[index] for index in chosen], **arrays)
-
-
-_ARRAYS = ('first_text', 'source', 'example', 'layer', 'head', 'text')
 
 
 def origins(maps: MapSample) -> np.ndarray:
@@ -145,7 +110,7 @@ def draw_maps(
 
 def write_maps(path: pathlib.Path, maps: MapSample) -> None:
     """Write maps to a file (.npz), as float16 and one after the other."""
-    stacked = {name: getattr(maps, name) for name in _ARRAYS}
+    stacked = {name: getattr(maps, name) for name in ARRAYS}
     stacked['values'] = np.concatenate([value.astype(np.float16).ravel() for value in maps.values])
     stacked['lengths'] = np.array([len(value) for value in maps.values])
     write_arrays(path, stacked)
@@ -173,14 +138,14 @@ def read_maps(path: pathlib.Path) -> MapSample:
 
 def _damage(arrays: Mapping[str, np.ndarray]) -> str | None:
     """Return what `write_maps` cannot have written; None if it can have written all of it."""
-    names = {'values', 'lengths', *_ARRAYS}
+    names = {'values', 'lengths', *ARRAYS}
     if arrays.keys() != names:
         return f'its arrays are {", ".join(sorted(arrays))}, not {", ".join(sorted(names))}'
     kinds = {'values': 'f', 'source': 'U', 'example': 'U'}
     for name, array in arrays.items():
         if array.dtype.kind not in kinds.get(name, 'iu') or array.ndim != 1:
             return f'{name} is an array of {array.dtype} with the shape {array.shape}'
-    for name in _ARRAYS:
+    for name in ARRAYS:
         if len(arrays[name]) != len(arrays['lengths']):
             return f'{name} is of {len(arrays[name])} maps, not {len(arrays["lengths"])}'
     for name in ('source', 'example'):
@@ -365,8 +330,8 @@ def read_annotated(directory: str | pathlib.Path = ANNOTATED) -> tuple[MapSample
     """Read labelled maps.
 
     Args:
-      directory: A folder with MAPS_FILE and LABELS_FILE, as `patterns.page.serve` leaves it. The
-        default is the set that comes with the package.
+      directory: A folder with MAPS_FILE and LABELS_FILE, as `page.serve` leaves it. The default
+        is the set of the classifier that ships.
 
     Returns:
       The maps that have a label, and the class of each of them [A], as its place in CLASSES.
@@ -381,7 +346,7 @@ def read_annotated(directory: str | pathlib.Path = ANNOTATED) -> tuple[MapSample
     if not labels:
         raise ValueError(
             f'{directory} has {len(maps)} maps and no labels: label them on the page that '
-            'bs.patterns.serve(maps, folder / LABELS_FILE) shows in a browser.'
+            'tools.patterns.page.serve(maps, folder / LABELS_FILE) shows in a browser.'
         )
     numbers = sorted(labels)
     return maps.take(numbers), np.array([CLASSES.index(labels[number]) for number in numbers])

@@ -9,22 +9,21 @@ from absl import logging
 from bert_secrets_jax import plots
 from bert_secrets_jax.files import read_record, write_atomically, write_csv, write_record
 from bert_secrets_jax.local import serve_until_stopped
-from bert_secrets_jax.patterns import page, sample
-from bert_secrets_jax.patterns import train as training
+from bert_secrets_jax.patterns.classes import CLASSES, TITLES
 from bert_secrets_jax.patterns.classifier import save_classifier
-from bert_secrets_jax.patterns.cnn import CLASSES, TITLES
-from bert_secrets_jax.patterns.sample import (
+from bert_secrets_jax.patterns.fit import MapSample, calibrated, confusion, f1_of, features_of, fit
+from bert_secrets_jax.programs.study import Study
+from bert_secrets_jax.runs.run import digest
+from tools.patterns import page, rivals, sample
+from tools.patterns.sample import (
     ANNOTATED,
     LABELS_FILE,
     MAPS_FILE,
-    MapSample,
     draw_maps,
     read_annotated,
     read_maps,
     write_maps,
 )
-from bert_secrets_jax.programs.study import Study
-from bert_secrets_jax.runs.run import digest
 
 
 def annotate(study: Study, *, shipped: bool = False, port: int = 0) -> None:
@@ -104,7 +103,7 @@ def _noted(note: pathlib.Path) -> dict | None:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Predictions:
-    """What a model says of maps that it was not fitted to.
+    """The predictions of a model for maps that it was not fitted to.
 
     Attributes:
       scores: The score of each class for each map [A, C], the greatest for the predicted one.
@@ -118,7 +117,7 @@ def train(study: Study) -> None:
     config, folder = study.config.patterns, study.folder
     directory = pathlib.Path(config.annotated or ANNOTATED)
     maps, labels = read_annotated(directory)
-    settings = training.TrainConfig(
+    settings = rivals.TrainConfig(
         epochs=config.epochs,
         side=config.side,
         longest=config.longest or None,
@@ -132,11 +131,11 @@ def train(study: Study) -> None:
         'folds': config.folds,
     }
     logging.info('Computing the features of %d maps', len(maps))
-    inputs = training.Inputs(maps, training.features_of(maps))
-    models = [name for name in training.MODELS if name != 'CNN' or config.epochs]
+    inputs = rivals.Inputs(maps, features_of(maps))
+    models = [name for name in rivals.MODELS if name != 'CNN' or config.epochs]
     found = {}
-    for leave_out in training.LEAVE_OUT:
-        if leave_out == 'model' and len(np.unique(training.groups_of(maps, leave_out))) < 2:
+    for leave_out in rivals.LEAVE_OUT:
+        if leave_out == 'model' and len(np.unique(rivals.groups_of(maps, leave_out))) < 2:
             logging.warning('All maps are of one model: no model can be left out.')
             continue
         for name in models:
@@ -144,8 +143,8 @@ def train(study: Study) -> None:
             def predict(name=name, leave_out=leave_out) -> Predictions:
                 logging.info('Cross-validating: %s, leaving one %s out', name, leave_out)
                 return Predictions(
-                    training.cross_validate(
-                        training.MODELS[name],
+                    rivals.cross_validate(
+                        rivals.MODELS[name],
                         inputs,
                         labels,
                         settings,
@@ -158,17 +157,17 @@ def train(study: Study) -> None:
             kept = study.run.keep(key, Predictions, depends_on, predict)
             found[leave_out, name] = kept.scores
     _write_scores(folder, found, maps, labels)
-    # What it says of other models is the hardest test that there is.
+    # Maps of other models are the hardest test that there is.
     hardest, _ = list(found)[-1]
     logits = found[hardest, 'kernel']
-    of_model = training.groups_of(maps, 'model')
-    classifier = training.calibrated(training.fit(maps, labels), logits, labels, of_model)
+    of_model = rivals.groups_of(maps, 'model')
+    classifier = calibrated(fit(maps, labels), logits, labels, of_model)
     path = folder / 'classifier.safetensors'
     save_classifier(path, classifier)
-    sure = training.probabilities(logits, labels, training.groups_of(maps, hardest))
+    sure = rivals.probabilities(logits, labels, rivals.groups_of(maps, hardest))
     print(
         f'Expected calibration error, leaving one {hardest} out: '
-        f'{training.calibration_error(sure, labels):.3f}'
+        f'{rivals.calibration_error(sure, labels):.3f}'
     )
     print(f'Classifier: {path.resolve()}')
 
@@ -177,8 +176,8 @@ def _write_scores(folder: pathlib.Path, found, maps: MapSample, labels: np.ndarr
     predicted = {key: scores.argmax(axis=1) for key, scores in found.items()}
     scores = {
         # Whole texts or heads are drawn. Of models there are too few to be drawn.
-        (leave_out, name): training.score(
-            labels, each, training.groups_of(maps, 'head' if leave_out == 'head' else 'text')
+        (leave_out, name): rivals.score(
+            labels, each, rivals.groups_of(maps, 'head' if leave_out == 'head' else 'text')
         )
         for (leave_out, name), each in predicted.items()
     }
@@ -200,7 +199,7 @@ def _write_scores(folder: pathlib.Path, found, maps: MapSample, labels: np.ndarr
         ('left_out', 'model', 'origin', 'maps', 'accuracy', 'macro_f1'),
         (
             (*key, origin, here.sum(), (each == labels)[here].mean(),
-             np.nanmean(training.f1_of(training.confusion(labels[here], each[here]))))
+             np.nanmean(f1_of(confusion(labels[here], each[here]))))
             for key, each in predicted.items()
             for origin in np.unique(origins)
             for here in [origins == origin]
@@ -212,11 +211,11 @@ def _write_scores(folder: pathlib.Path, found, maps: MapSample, labels: np.ndarr
         zip(origins, maps.example, maps.layer + 1, maps.head + 1, labels, *predicted.values(),
             strict=True),
     )  # fmt: skip
-    confusion = training.confusion(labels, predicted[hardest, 'kernel'])
+    table = confusion(labels, predicted[hardest, 'kernel'])
     write_csv(
         folder / 'confusion.csv',
         ('label', *CLASSES),
-        ((name, *row) for name, row in zip(CLASSES, confusion, strict=True)),
+        ((name, *row) for name, row in zip(CLASSES, table, strict=True)),
     )
     # The maps that both models put into the right class are the best examples of the classes.
     clear = np.all(

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from bert_secrets_jax.files import write_arrays
-from bert_secrets_jax.patterns.cnn import CLASSES
-from bert_secrets_jax.patterns.sample import (
+from bert_secrets_jax.patterns.classes import CLASSES
+from bert_secrets_jax.patterns.fit import MapSample
+from tools.patterns.sample import (
     COLUMNS,
-    MapSample,
     labels_of,
     number_of,
     read_decisions,
@@ -99,7 +99,7 @@ def test_a_table_with_a_wrong_byte(maps, tmp_path):
         except ValueError as error:
             assert str(error).startswith(f'{path}, line ')
             refused += 1
-    # What is left is a line end for another, or for a space.
+    # The rest have a line end for another, or for a space.
     assert refused > 0.99 * tried > 2000
 
 
@@ -190,7 +190,7 @@ def test_maps_as_they_were_written(maps, tmp_path, arrays):
     for value, expected in zip(found.values, maps.values, strict=True):
         np.testing.assert_array_equal(value, expected.astype(np.float16))
     assert found.source.tolist() == maps.source.tolist()
-    # Of other widths, as other versions may write them.
+    # Integers of other widths, as other versions may write them.
     path = tmp_path / 'other.npz'
     write_arrays(
         path, arrays | {name: arrays[name].astype(np.uint8) for name in ('lengths', 'text')}
@@ -295,7 +295,7 @@ def test_maps_that_are_cut_or_overwritten(maps, tmp_path, arrays):
             assert str(path) in str(error)
             refused += 1
             continue
-        # What no reader looks at, such as the time of writing.
+        # Only bytes that no reader looks at differ, such as the time of writing.
         for value, expected in zip(found.values, maps.values, strict=True):
             np.testing.assert_array_equal(value, expected.astype(np.float16))
         for name in ('source', 'example', 'layer', 'head', 'text', 'first_text'):
@@ -309,6 +309,6 @@ def test_maps_that_are_cut_or_overwritten(maps, tmp_path, arrays):
 
 
 def test_classes_are_told_apart_by_their_beginnings():
-    """What `read_decisions` relies on: one class alone begins another."""
+    """One class alone begins another, which `read_decisions` relies on."""
     begins = [(one, two) for one, two in itertools.permutations(CLASSES, 2) if two.startswith(one)]
     assert begins == [('vertical', 'vertical_diagonal')]

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.patterns.sample import (
+from bert_secrets_jax.programs.study import Study
+from tools.patterns import programs as patterns
+from tools.patterns.sample import (
     COLUMNS,
     LABELS_FILE,
     MAPS_FILE,
@@ -14,8 +16,6 @@ from bert_secrets_jax.patterns.sample import (
     row_of,
     write_maps,
 )
-from bert_secrets_jax.programs import patterns
-from bert_secrets_jax.programs.study import Study
 
 
 def _with(study, **changes):

@@ -1,0 +1,45 @@
+"""A section of reports and a program, as an analysis declares it."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+from bert_secrets_jax.measure.catalogue import Described
+from bert_secrets_jax.runs.result import Result
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Declaration:
+    """A section of reports: an analysis, bound to inputs and settings.
+
+    A module of an analysis has one as `SECTION`. The section has the name of the function.
+
+    Attributes:
+      analysis: The function; it takes `settings` and `subject`, and returns a `Result`.
+      title: The question of the section, in a line.
+      inputs: The names of the inputs that stand first: 'pretrained', 'texts', 'tuned', 'train',
+        'ablated', 'measured', 'trees' or 'dev_trees'.
+      settings: Arguments by name, and the dotted names of the settings that give their values.
+      statistics: The statistics of the model as it is that are measured in the pass which sections
+        share, through `TextSettings.tables`.
+      needs: The inputs that a run must have: 'words' (a spaCy pipeline), 'trees', 'training' or
+        'classifier'.
+      passes: About how many forward passes over the texts it takes besides the shared one.
+      seconds: About how many seconds it takes besides.
+      asked: When a report has it: 'always', with 'all' sections, or only by its 'name'.
+    """
+
+    analysis: Callable[..., Result]
+    title: str
+    inputs: tuple[str, ...] = ('pretrained', 'texts')
+    settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    statistics: tuple[Described, ...] = ()
+    needs: tuple[Literal['words', 'trees', 'training', 'classifier'], ...] = ()
+    passes: float | int = 0
+    seconds: float | int = 1
+    asked: Literal['always', 'all', 'name'] = 'all'
+
+    @property
+    def name(self) -> str:
+        """The name of the section and of the program."""
+        return self.analysis.__name__

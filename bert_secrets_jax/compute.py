@@ -1,0 +1,54 @@
+"""How things are computed: the length of texts, the size of batches, the devices, the folder."""
+
+import dataclasses
+import os
+import pathlib
+
+from jax.sharding import Mesh
+
+from bert_secrets_jax.devices import DATA
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Compute:
+    """How things are computed. Only `max_length` changes a result by more than rounding.
+
+    Attributes:
+      max_length: The greatest number of tokens. Longer inputs are cut.
+      tokens_per_batch: The greatest number of rows times padded length of a batch.
+      chunk_tokens: The number of tokens, of all examples and masks together, that one call
+        computes; None takes one that suits the device.
+      mesh: The devices along an axis `data`, over which each batch is split; None uses a single
+        device.
+      folder: The folder for unfinished work, from which the same call goes on after an
+        interruption; None keeps it in memory only.
+    """
+
+    max_length: int = 128
+    tokens_per_batch: int = 2048
+    chunk_tokens: int | None = None
+    mesh: Mesh | None = None
+    folder: str | os.PathLike[str] | None = None
+
+    @property
+    def devices(self) -> int:
+        """The number of devices that share a batch."""
+        return 1 if self.mesh is None else self.mesh.shape[DATA]
+
+    @property
+    def encoding(self) -> dict[str, int]:
+        """The keyword arguments of `data.encoding.encode` and `bucket`."""
+        return {
+            'max_length': self.max_length,
+            'tokens_per_batch': self.tokens_per_batch,
+            'batch_multiple': self.devices,
+        }
+
+    def part(self, name: str) -> 'Compute':
+        """Return the same with a folder of its own for a part of the work.
+
+        Args:
+          name: The name of the folder in `folder`.
+        """
+        folder = None if self.folder is None else pathlib.Path(self.folder) / name
+        return dataclasses.replace(self, folder=folder)

@@ -1,0 +1,275 @@
+"""Reading and writing Hugging Face's `config.json`; what is not implemented is refused by name."""
+
+import dataclasses
+import re
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bert_secrets_jax.brief import either, shortened
+from bert_secrets_jax.model.config import (
+    ACTIVATIONS,
+    CHOICES,
+    CLASSES,
+    GLOBAL,
+    LOCAL,
+    RANGES,
+    SEQUENCES,
+    TOKENS,
+    BertConfig,
+    groups_of,
+    not_implemented,
+)
+from bert_secrets_jax.model.families import FAMILIES, Family
+from bert_secrets_jax.ranges import Range
+
+# Fields that config.json does not decide alone.
+_ELSEWHERE = (
+    'model_type', 'rope_frequencies', 'add_pooler', 'add_contact_head', 'head', 'label_names',
+    'multi_label', 'tie_word_embeddings', 'pruned_heads', 'dtype',
+)  # fmt: skip
+# Keys that would change the arithmetic if they had any other value than these.
+_MUST_BE: Mapping[str, tuple[Any, ...]] = types.MappingProxyType(
+    {
+        'position_embedding_type': ('absolute',),
+        'rope_scaling': (None,),
+        'sinusoidal_pos_embds': (False,),
+        'is_decoder': (False,),
+        'is_encoder_decoder': (False,),
+        'add_cross_attention': (False,),
+        'pruned_heads': ({}, None),
+        'quantization_config': (None,),
+    }
+)
+# Bookkeeping that no layer reads: provenance, generation and tokenizer settings, loss choice, and
+# leftovers of older releases.
+_IGNORED = frozenset(
+    """_name_or_path _attn_implementation _attn_implementation_autoset attn_implementation
+    architectures auto_map bos_token_id eos_token_id sep_token_id cls_token_id mask_token_id
+    unk_token_id bad_words_ids begin_suppress_tokens chunk_size_feed_forward
+    cross_attention_hidden_size decoder_start_token_id eos_token_ids directionality
+    diversity_penalty do_sample dtype torch_dtype early_stopping encoder_no_repeat_ngram_size
+    exponential_decay_length_penalty finetuning_task forced_bos_token_id forced_eos_token_id
+    gradient_checkpointing id2label label2id length_penalty max_length min_length model_max_length
+    no_repeat_ngram_size num_beam_groups num_beams num_labels num_return_sequences output_attentions
+    output_hidden_states output_past output_scores pooler_fc_size pooler_num_attention_heads
+    pooler_num_fc_layers pooler_size_per_head pooler_type prefix problem_type qa_dropout
+    remove_invalid_values repetition_penalty return_dict return_dict_in_generate
+    sentence_transformers summary_activation summary_last_dropout summary_type summary_use_proj
+    suppress_tokens task_specific_params temperature tf_legacy_loss tie_encoder_decoder tie_weights_
+    tie_word_embeddings tokenizer_class top_k top_p torchscript transformers_version typical_p
+    use_bfloat16 use_cache xla_device""".split()
+)
+
+
+def _is_list_of_texts(value: Any) -> bool:
+    return value is None or (
+        isinstance(value, list) and all(isinstance(item, str) for item in value)
+    )
+
+
+def _is_text(value: Any) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _is_names(value: Any) -> bool:
+    plain = str | int
+    return value is None or (
+        isinstance(value, dict)
+        and all(isinstance(name, plain) and not isinstance(name, bool) for name in value.values())
+    )
+
+
+# Other values that are read of config.json, beside numbers and `hidden_act`.
+_OTHERS: Mapping[str, tuple[str, Callable[[Any], bool]]] = types.MappingProxyType(
+    {
+        'architectures': ('a list of texts', _is_list_of_texts),
+        'problem_type': ('a text', _is_text),
+        'tokenizer_class': ('a text', _is_text),
+        'id2label': ('an object of names', _is_names),
+    }
+)
+
+
+def _keys(family: Family) -> dict[str, str]:
+    """Return the key in config.json of each of our fields that is read as it stands."""
+    names = [field.name for field in dataclasses.fields(BertConfig)]
+    return {
+        name: family.keys.get(name, name)
+        for name in names
+        if name not in _ELSEWHERE and name not in family.fixed
+    }
+
+
+def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Turn `config.json` into arguments of `BertConfig`, refusing what we do not implement.
+
+    Args:
+      values: The parsed JSON object.
+      ignore: Names of further keys to disregard.
+
+    Returns:
+      Keyword arguments for `BertConfig`, without pooler and classifier: the weights show whether
+      the model has them.
+
+    Raises:
+      ValueError: Keys are missing, unknown, or have a value that changes the arithmetic; the
+        message names them all.
+    """
+    model_type = 'bert' if 'model_type' in ignore else values.get('model_type', 'bert')
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
+        raise ValueError(f'{not_implemented(model_type)}.')
+    family = FAMILIES[model_type]
+    keys = _keys(family)
+    problems = []
+    if 'layer_types' in family.reads:
+        values, problems = _with_layer_types(values)
+    required = (
+        'vocab_size',
+        'hidden_size',
+        'num_hidden_layers',
+        'num_attention_heads',
+        'intermediate_size',
+    )
+    missing = [keys[name] for name in required if keys[name] not in values]
+    if missing:
+        problems.append(f'missing: {", ".join(missing)}')
+    must_be = {
+        name: allowed
+        for name, allowed in (_MUST_BE | family.must_be).items()
+        if name not in (*keys.values(), *family.ignored, family.pruned_key)
+    } | dict(family.must_be)
+    for name, allowed in must_be.items():
+        if name in values and name not in ignore and values[name] not in allowed:
+            problems.append(
+                f'{name}={shortened(values[name])} is not implemented (only {allowed[0]!r} is)'
+            )
+    known = {
+        'model_type',
+        family.pruned_key,
+        *keys.values(),
+        *must_be,
+        *family.ignored,
+        *_IGNORED,
+        *ignore,
+    }
+    unknown = sorted(set(values) - known)
+    if unknown:
+        problems.append(
+            f'unknown: {", ".join(f"{name}={shortened(values[name])}" for name in unknown)} '
+            f'(if it changes no arithmetic, pass ignore_config={tuple(unknown)!r})'
+        )
+    for name, key in keys.items():
+        allowed = RANGES.get(name)
+        # Some files say null for what they do not have.
+        given = key in values and not (values[key] is None and name in family.defaults)
+        if given and allowed is not None and values[key] not in allowed:
+            problems.append(f'{key}={shortened(values[key])} must be {allowed}')
+        if given and name in CHOICES and values[key] not in CHOICES[name]:
+            problems.append(f'{key}={shortened(values[key])} must be {either(CHOICES[name])}')
+    activation = values.get(keys['hidden_act'], ACTIVATIONS[0])
+    if activation not in ACTIVATIONS:
+        problems.append(
+            f'{keys["hidden_act"]}={shortened(activation)} is not implemented (only '
+            f'{", ".join(ACTIVATIONS)} are)'
+        )
+    for key, (kind, is_of_kind) in _OTHERS.items():
+        if key in values and key not in ignore and not is_of_kind(values[key]):
+            problems.append(f'{key}={shortened(values[key])} must be {kind}')
+    if problems:
+        raise ValueError('; '.join(problems) + '.')
+    read = {
+        name: values[key]
+        for name, key in keys.items()
+        if key in values and not (values[key] is None and name in family.defaults)
+    }
+    found = {'model_type': model_type} | family.fixed | family.defaults | read
+    if family.pruned_key in values and family.pruned_key not in ignore:
+        groups = groups_of(found['num_hidden_layers'], found['num_hidden_groups'])
+        found['pruned_heads'] = _read_pruned(family.pruned_key, values[family.pruned_key], groups)
+    return found
+
+
+def _read_pruned(key: str, value: Any, groups: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """Return the heads that each layer has lost; () if none has.
+
+    Args:
+      key: The name in config.json.
+      value: A JSON object from numbers of layers to lists of heads; ALBERT's layers are those of
+        the file, which are used several times.
+      groups: The layer of the file that each layer is.
+    """
+    value = {} if value is None else value
+    if not isinstance(value, dict) or not all(
+        re.fullmatch(r'[0-9]{1,9}', str(layer))
+        and isinstance(heads, list)
+        and all(isinstance(head, int) and not isinstance(head, bool) for head in heads)
+        for layer, heads in value.items()
+    ):
+        raise ValueError(
+            f'{key}={shortened(value)} must be an object of layers and their removed heads, such '
+            'as {"0": [2, 3]}.'
+        )
+    lost = {int(layer): tuple(sorted(set(heads))) for layer, heads in value.items()}
+    if not set(lost) <= set(groups):
+        raise ValueError(
+            f'{key}={shortened(value)} must name layers from 0 to {max(groups)} alone.'
+        )
+    return tuple(lost.get(group, ()) for group in groups) if any(lost.values()) else ()
+
+
+def _with_layer_types(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return ModernBERT's settings with `layer_types` and the bases of its positions as they were.
+
+    Files of `transformers` 5 have the bases in `rope_parameters`; older ones say only how often a
+    layer is global.
+
+    Returns:
+      The settings, and what is wrong with them.
+    """
+    values, problems = dict(values), []
+    count, every = values.get('num_hidden_layers'), values.pop('global_attn_every_n_layers', 3)
+    kinds = values.pop('layer_types', None)
+    if kinds is not None and _is_list_of_texts(kinds):
+        values['layer_types'] = tuple(kinds)
+    elif kinds is not None:
+        problems.append(f'layer_types={shortened(kinds)} must be a list of texts')
+    elif every not in Range(1, 1_000):
+        problems.append(f'global_attn_every_n_layers={shortened(every)} must be {Range(1, 1_000)}')
+    elif count in RANGES['num_hidden_layers']:
+        values['layer_types'] = tuple(LOCAL if layer % every else GLOBAL for layer in range(count))
+    bases = values.pop('rope_parameters', None) or {}
+    for kind, key in ((GLOBAL, 'global_rope_theta'), (LOCAL, 'local_rope_theta')):
+        rope = (bases.get(kind) or {}) if isinstance(bases, dict) else bases
+        if not isinstance(rope, dict) or rope.get('rope_type', 'default') != 'default':
+            problems.append(f'rope_parameters={shortened(bases)} is not implemented')
+        elif 'rope_theta' in rope:
+            values[key] = rope['rope_theta']
+    return values, problems
+
+
+def write_config(config: BertConfig) -> dict[str, Any]:
+    """Return the content of a `config.json` that Hugging Face and `read_config` understand."""
+    values = {key: getattr(config, name) for name, key in _keys(config.family).items()}
+    if values.get('layer_types') is not None:
+        values['layer_types'] = list(values['layer_types'])
+    values |= {'model_type': config.model_type, 'dtype': 'float32'}
+    if 'position_embedding_type' not in values:
+        values['position_embedding_type'] = 'absolute'
+    if any(config.pruned_heads):
+        # ALBERT's layers have the numbers that they have in the file.
+        lost = dict(zip(config.groups, config.pruned_heads, strict=True))
+        values[config.family.pruned_key] = {
+            str(layer): list(heads) for layer, heads in lost.items() if heads
+        }
+    ending = CLASSES[config.head] if config.has_head else 'Model'
+    values['architectures'] = [f'{config.family.name}{ending}']
+    values['tie_word_embeddings'] = config.tie_word_embeddings
+    if config.head in (SEQUENCES, TOKENS) and config.label_names:
+        values['id2label'] = {str(index): name for index, name in enumerate(config.label_names)}
+        values['label2id'] = {name: index for index, name in enumerate(config.label_names)}
+    if config.head == SEQUENCES and config.label_names:
+        kind = 'multi_label' if config.multi_label else 'single_label'
+        regression = config.num_labels == 1 and not config.multi_label
+        values['problem_type'] = 'regression' if regression else f'{kind}_classification'
+    return values

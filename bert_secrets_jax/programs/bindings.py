@@ -1,0 +1,352 @@
+"""The calls of the sections: which analysis, on which inputs, with which settings as values."""
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.ablation.masks import disable, parse_heads
+from bert_secrets_jax.ablation.seeds import METRICS as METRICS_OVER_SEEDS
+from bert_secrets_jax.analyses.ablation import SETS
+from bert_secrets_jax.configs.ranges import numbers_in
+from bert_secrets_jax.data.framenet import read_framenet, read_framenet_sample
+from bert_secrets_jax.patterns.classifier import load_classifier
+from bert_secrets_jax.programs import inputs
+from bert_secrets_jax.programs.calls import OF_NO_MATTER, Arguments, Call, Expression, written
+from bert_secrets_jax.programs.study import Study
+from bert_secrets_jax.runs.result import Subject
+
+# Probes learn little from fewer updates: a small treebank is read several times.
+_UPDATES = 2000
+
+
+def special_tokens(a: Arguments) -> Call:
+    return a.analysis(
+        'special_tokens', 'pretrained', 'texts', computing='settings', statistics=a.statistics
+    )
+
+
+def relations(a: Arguments) -> Call:
+    return a.analysis(
+        'relations',
+        'pretrained',
+        'texts',
+        computing='settings',
+        annotated=True,
+        draws=a['links.draws'],
+        **a.seed,
+    )
+
+
+def frames(a: Arguments) -> Call:
+    sample, given = a['frames.sample'], ['pretrained']
+    digest = _digest_of_frames
+    if sample == 'framenet':
+        reading = {'reading': a['frames.reading'], 'per_unit': a['frames.per_unit'] or None}
+        reading |= a.seed
+        folder = a['frames.folder']
+        given.append(
+            Expression(
+                a.call('read_framenet', repr(folder), **reading),
+                lambda study: read_framenet(folder, **reading),
+                lambda study: [digest(study), reading],
+            )
+        )
+    elif sample:
+        python = f'bs.read_framenet_sample({sample!r})'
+        given.append(Expression(python, lambda study: read_framenet_sample(sample), digest))
+    return a.analysis(
+        'frames',
+        *given,
+        computing='settings',
+        subject=_subject_of_frames,
+        draws=a['links.draws'],
+        shown=a['maps.examples'],
+        **a.seed,
+    )
+
+
+def _digest_of_frames(study: Study) -> str:
+    return study.input('frames')
+
+
+def _subject_of_frames(study: Study) -> Subject:
+    sample = study.config.frames.sample
+    names = {'': 'the embedded sample', 'framenet': 'FrameNet'}
+    texts = names.get(sample, sample.rpartition('/')[2])
+    return Subject(study.subject.model, texts, study.subject.task)
+
+
+def finetune(a: Arguments) -> Call:
+    names, starts = {'pretrained': 'tuned', 'random': 'tuned_random'}, list(a['train.starts'])
+    unknown = sorted(set(starts) - names.keys())
+    if unknown or not starts:
+        raise ValueError(
+            f"train.starts are 'pretrained' and 'random', not {', '.join(unknown) or 'none'}."
+        )
+    found = [names[start] for start in starts]
+    texts = inputs.text_name(a.study.config.data, 'train')
+    return a.analysis('finetuning', *found, computing='', train_texts=texts)
+
+
+def patterns(a: Arguments) -> Call:
+    path, own = a['patterns.classifier'], {}
+    if path:
+        own['classifier'] = Expression(
+            f'bs.patterns.load_classifier({path!r})',
+            lambda study: load_classifier(path),
+            lambda study: study.input('classifier'),
+        )
+    return a.analysis('patterns', 'pretrained', 'texts', computing='settings', **a.tuned, **own)
+
+
+def attention_change(a: Arguments) -> Call:
+    return a.analysis(
+        'attention_change',
+        'pretrained',
+        'tuned',
+        'texts',
+        computing='settings',
+        readings=a['change.readings'],
+        statistics=a.statistics,
+    )
+
+
+def features(a: Arguments) -> Call:
+    return a.analysis(
+        'features', 'pretrained', 'texts', computing='settings', annotated=True, **a.tuned
+    )
+
+
+def cls_tokens(a: Arguments) -> Call:
+    return a.analysis(
+        'cls_tokens', 'pretrained', 'texts', computing='settings', annotated=True, **a.tuned
+    )
+
+
+def look_at(a: Arguments) -> Call:
+    given = a.masking | a.tuned_already
+    return a.analysis('look_at', 'pretrained', 'texts', computing='settings', **given)
+
+
+def cluster(a: Arguments) -> Call:
+    return a.analysis('clusters', 'pretrained', 'texts', computing='settings', **a.seed)
+
+
+def syntax_heads(a: Arguments) -> Call:
+    return a.analysis(
+        'syntax_heads',
+        'pretrained',
+        'trees',
+        'dev_trees',
+        computing='settings',
+        subject=_subject_of_treebank,
+        draws=a['links.draws'],
+        **a.seed,
+    )
+
+
+def _subject_of_treebank(study: Study) -> Subject:
+    return study.of_treebank
+
+
+def probe(a: Arguments) -> Call:
+    path, trees = a['probe.vectors'], a.input('trees')
+    given: dict[str, Any] = {
+        'seeds': a['probe.num_seeds'],
+        'epochs': a['probe.epochs'],
+        'random_weights': a['probe.random_weights'],
+        'cache_mb': a['probe.cache_mb'],
+    }
+    if not given['epochs']:
+        given['epochs'] = Expression(
+            f'-(-{_UPDATES} // len({trees.python}))',
+            lambda study: -(-_UPDATES // len(study.treebank[0])),
+            lambda study: 'enough',
+        )
+    if path:
+        both = f'(*{trees.python}, *{a.input("dev_trees").python})'
+        words = f'{{word for each in {both} for word in each.forms}}'
+        given['vectors'] = Expression(
+            f'bs.read_vectors({path!r}, {words})',
+            lambda study: study.vectors,
+            lambda study: study.input('vectors'),
+        )
+    return a.analysis(
+        'probing',
+        'pretrained',
+        'trees',
+        'dev_trees',
+        computing='max_length',
+        like=bs.train_probes,
+        subject=_subject_of_treebank,
+        **given,
+    )
+
+
+def masked_lm(a: Arguments) -> Call:
+    given = {'baseline': a['ablation.baseline'], **a.masking, **a.tuned_already, **a.seed}
+    return a.analysis('masked_lm_ablation', 'pretrained', 'texts', **given)
+
+
+def outliers(a: Arguments) -> Call:
+    of_model = a['ablation.checkpoint'] == 'model' and a.study.config.data.label is not None
+    tuned = {'tuned': a.input('pretrained')} if of_model else a.tuned_already
+    # The score is that on what is ablated, the loss that on what is analysed.
+    drawn = a.drawn('ablated' if tuned else 'texts', 'outliers.max_examples')
+    given = {'draws': a['outliers.draws'], **tuned, **a.masking}
+    if tuned:
+        given['metrics'] = a.metrics
+    return a.analysis('outliers', 'pretrained', drawn, **given, **a.seed)
+
+
+def ablate(a: Arguments) -> Call:
+    given = _disabling(a)
+    if a['ablation.choose_examples']:
+        given['choose_on'] = a.input('choosing')
+    return a.analysis('ablation', a.model, 'ablated', **given, metrics=a.metrics, **a.seed)
+
+
+def ablate_seeds(a: Arguments) -> Call:
+    metrics = a.metrics
+    if metrics:
+        metrics = tuple(name for name in metrics if name in METRICS_OVER_SEEDS)
+    given = _disabling(a)
+    return a.analysis(
+        'ablation_over_seeds', a.models, 'ablated', **given, metrics=metrics, **a.seed
+    )
+
+
+def _disabling(a: Arguments) -> dict[str, Any]:
+    sets, heads = list(a['ablation.sets']), parse_heads(a['ablation.together'])
+    masks: Any = sets[0] if len(sets) == 1 else tuple(sets)
+    if heads:
+        config = f'{a.input("pretrained").python}.config'
+        ways = {name: f'bs.masks.{SETS[name].__name__}({config})' for name in sets}
+        ways['together'] = f'bs.masks.disable({config}, [{heads}])'
+
+        def load(study: Study) -> dict[str, np.ndarray]:
+            config = study.pretrained.config
+            return {name: SETS[name](config) for name in sets} | {
+                'together': disable(config, [heads])
+            }
+
+        masks = Expression(
+            f'{{{", ".join(f"{name!r}: {way}" for name, way in ways.items())}}}',
+            load,
+            lambda study: [sets, heads],
+        )
+    return {'masks': masks, 'baseline': a['ablation.baseline']}
+
+
+def interactions(a: Arguments) -> Call:
+    pairs = a['ablation.pairs_of']
+    return a.analysis(
+        'interactions',
+        a.model,
+        'ablated',
+        heads=None if pairs == 'all' else sorted(set(parse_heads(pairs))),
+        baseline=a['ablation.baseline'],
+        metric=a.metric,
+        **a.seed,
+    )
+
+
+def importance(a: Arguments) -> Call:
+    return a.analysis(
+        'importance',
+        a.model,
+        'ablated',
+        measured_on=a.input('measured'),
+        permutations=a['importance.permutations'],
+        metric=a.metric,
+        **a.seed,
+    )
+
+
+def prune(a: Arguments) -> Call:
+    sizes = a['prune.batch_sizes']
+    return a.analysis(
+        'pruning',
+        a.models,
+        'ablated',
+        measured_on=a.input('measured'),
+        permutations=a['importance.permutations'],
+        draws=a['prune.draws'],
+        tolerance=a['prune.tolerance'],
+        batch_sizes=tuple(numbers_in(sizes)) if sizes else (),
+        metric=a.metric,
+        **a.seed,
+    )
+
+
+def replacements(a: Arguments) -> Call:
+    return a.analysis(
+        'replacements',
+        a.model,
+        'ablated',
+        fit_on=a.drawn('train', 'replacements.max_examples'),
+        passes=a['replacements.passes'],
+        **a.seed,
+    )
+
+
+def subnetworks(a: Arguments) -> Call:
+    defaults = inspect.signature(bs.finetune).parameters
+    training = {
+        name: value
+        for name, value in a.study.training.items()
+        if value != defaults[name].default and f'train.{name}' not in OF_NO_MATTER
+    }
+    return a.analysis(
+        'subnetworks',
+        'pretrained',
+        'tuned',
+        'train',
+        'ablated',
+        measured_on=a.input('measured'),
+        share=a['subnetworks.share'],
+        training=training or None,
+    )
+
+
+def gates(a: Arguments) -> Call:
+    of_training = {k: v for k, v in a.study.gate_settings.items() if k != 'max_length'}
+    a.group('gates')
+    given = {'metrics': a.metrics, **of_training, **a.seed, 'like': bs.train_gates}
+    return a.analysis('gates', a.model, 'train', 'ablated', computing='max_length', **given)
+
+
+def contributions(a: Arguments) -> Call:
+    ablation = {'ablation': a.result('ablate')} if 'ablate' in a.answered else {}
+    return a.analysis('contributions', 'pretrained', 'texts', computing='settings', **ablation)
+
+
+def attribution(a: Arguments) -> Call:
+    drawn = a.drawn('ablated', 'attribution.max_examples')
+    return a.analysis('attribution', a.model, drawn, **a.seed)
+
+
+def roles(a: Arguments) -> Call:
+    known = ('syntax_heads', 'patterns', 'prune', 'gates')
+    given = _results(a, [each for each in known if each in a.answered])
+    return a.analysis('roles', 'pretrained', 'texts', computing='settings', **given, **a.seed)
+
+
+def _results(a: Arguments, sections: Sequence[str]) -> dict[str, Expression]:
+    others = [a.result(each).python for each in sections]
+    return {'results': written(f'[{", ".join(others)}]')} if others else {}
+
+
+def maps(a: Arguments) -> Call:
+    given: dict[str, Any] = {'count': a['maps.examples'], **a.tuned_already}
+    if 'special_tokens' in a.answered:
+        given['tables'] = written(f'{a.result("special_tokens").python}.tables')
+    return a.analysis('example_maps', 'pretrained', 'texts', computing='max_length', **given)
+
+
+def claims(a: Arguments) -> Call:
+    others = [each for each in a.answered if each not in ('maps', 'claims')]
+    return a.analysis('claims', *map(a.result, others), computing='')

@@ -1,0 +1,705 @@
+"""The call of an analysis, bound once: its result, its key, its line of Python and its command.
+
+A section binds an analysis to inputs, which a study loads, and to values, which settings have. The
+result is kept under the digests of both. The line of Python has the values that differ from the
+defaults of what it calls. The command has the settings that differ from a config and that the call,
+or an input of it, reads.
+"""
+
+import dataclasses
+import inspect
+import operator
+import pathlib
+import shlex
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Literal
+
+from flax.traverse_util import flatten_dict
+from ml_collections import ConfigDict
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.configs import base, paper, quickstart
+from bert_secrets_jax.data.tasks import draw
+from bert_secrets_jax.finetune.metrics import metrics_for
+from bert_secrets_jax.programs import inputs
+from bert_secrets_jax.programs.settings import set_texts
+from bert_secrets_jax.programs.study import Study
+from bert_secrets_jax.runs.result import Result, Subject
+
+# These say how something is computed, and change no result that a reader could tell.
+OF_NO_MATTER = (
+    'ablation.chunk_tokens', 'encoding.tokens_per_batch', 'probe.cache_mb',
+    'train.checkpoint_every', 'train.log_every', 'train.micro_batch',
+)  # fmt: skip
+# Flag of the command line to the setting that it is for, of a table of one's own.
+_FLAGS = {
+    'texts': 'data.file',
+    'train': 'data.train_file',
+    'text_a': 'data.text_a',
+    'text_b': 'data.text_b',
+    'label': 'data.label',
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Expression:
+    """An argument that is no plain value.
+
+    Attributes:
+      python: How Python writes it.
+      load: A function of the study that returns it.
+      digest: A function of the study that returns JSON values which tell it from others.
+    """
+
+    python: str
+    load: Callable[[Study], Any]
+    digest: Callable[[Study], Any]
+
+
+# How the arguments of an analysis say how it is computed: as a `Compute`, as `TextSettings`, by
+# its `max_length` alone, or not at all.
+Computing = Literal['compute', 'settings', 'max_length', '']
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """The call of an analysis.
+
+    Attributes:
+      analysis: The name of the function in `bs.analyses`.
+      given: The arguments that stand first.
+      named: The other arguments by their names: values, or expressions.
+      computing: How the function is told how to compute.
+      annotated: Whether it looks at words.
+      like: A function that has the defaults of further arguments; None if there are none.
+      subject: A function of the study that returns what the result is about.
+    """
+
+    analysis: str
+    given: tuple[Expression, ...]
+    named: Mapping[str, Any]
+    computing: Computing
+    annotated: bool = False
+    like: Callable | None = None
+    subject: Callable[[Study], Subject] = lambda study: study.subject
+
+    @property
+    def function(self) -> Callable:
+        """The analysis."""
+        return getattr(bs.analyses, self.analysis)
+
+    def key(self, study: Study) -> dict[str, Any]:
+        """Return everything that the result depends on.
+
+        Args:
+          study: The study.
+        """
+
+        def of(value: Any) -> Any:
+            return value.digest(study) if isinstance(value, Expression) else value
+
+        key = {
+            'analysis': self.analysis,
+            'given': [of(each) for each in self.given],
+            'named': {name: of(value) for name, value in self.named.items()},
+        }
+        # It says which metrics are the default.
+        key['task'] = self.subject(study).task
+        if self.computing:
+            key['max_length'] = study.config.encoding.max_length
+        if self.computing == 'settings':
+            key['pipeline'] = study.config.linguistics.pipeline
+        if self.annotated and study.has_words:
+            key['annotations'] = study.input('annotations')
+        return key
+
+    def result(self, study: Study, folder: pathlib.Path, *, second: str = '') -> Result:
+        """Compute the result.
+
+        Args:
+          study: The study.
+          folder: The folder of unfinished work.
+          second: A second axis of the devices, as in `Study.compute`.
+        """
+
+        def of(value: Any) -> Any:
+            return value.load(study) if isinstance(value, Expression) else value
+
+        named = {name: of(value) for name, value in self.named.items()}
+        match self.computing:
+            case 'compute':
+                named['compute'] = study.compute(folder, second=second)
+            case 'settings':
+                named['settings'] = dataclasses.replace(study.settings, folder=folder)
+            case 'max_length':
+                named |= {'max_length': study.config.encoding.max_length, 'folder': folder}
+        return self.function(*map(of, self.given), **named, subject=self.subject(study))
+
+    def python(self, arguments: 'Arguments', subject: Subject) -> str:
+        """Return the call as Python writes it.
+
+        Args:
+          arguments: The arguments of the call, which note what names it needs.
+          subject: The subject of the result.
+        """
+        given = {**self.named, **arguments.computing(self.computing)}
+        if subject == arguments.study.subject:
+            given['subject'] = arguments.input('subject')
+        else:
+            given['subject'] = written(f'bs.analyses.{subject!r}')
+        return arguments.call(f'analyses.{self.analysis}', *self.given, like=self.like, **given)
+
+
+# Binds an analysis to its arguments; None for a section that is no call.
+Binding = Callable[['Arguments'], Call | None]
+
+
+def nothing(arguments: 'Arguments') -> None:
+    """Bind nothing: a section that is no call has a command alone."""
+
+
+def kept(
+    title: str,
+    bind: Binding,
+    *,
+    check: Callable[[Study], object] = lambda study: None,
+    shares: bool = False,
+    second: str = '',
+) -> Callable[[Study, Sequence[Result]], Result]:
+    """Return what answers a section by one call, whose result is kept under the call's key.
+
+    Args:
+      title: The name under which the result is kept.
+      bind: The function that binds the analysis of the section.
+      check: A function that refuses settings before any input is loaded or trained.
+      shares: Whether the parts of the work, such as sweeps, stay for other sections.
+      second: A second axis of the devices, as in `Study.compute`.
+    """
+
+    def answer(study: Study, results: Sequence[Result]) -> Result:
+        call = bind(Arguments(study, {}, ()))
+
+        def compute(folder: pathlib.Path) -> Result:
+            check(study)
+            return call.result(study, study.folder / 'parts' if shares else folder, second=second)
+
+        kind = inspect.signature(call.function).return_annotation
+        found = study.kept_whole(title, kind, call.key(study), compute)
+        return dataclasses.replace(found, subject=call.subject(study))
+
+    return answer
+
+
+def written(python: str) -> Expression:
+    """Return an expression that is only written.
+
+    Args:
+      python: The expression.
+    """
+
+    def not_loaded(study: Study) -> Any:
+        raise NotImplementedError(f'{python} is written for the page, and never loaded.')
+
+    return Expression(python, not_loaded, lambda study: python)
+
+
+_PYTHON = 'Python (first the names at the end of the page)'
+
+
+@dataclasses.dataclass(frozen=True)
+class Lines:
+    """The lines that make a result again.
+
+    Attributes:
+      python: A statement that gives the result the name of its section; empty if there is no such
+        call.
+      shell: A command.
+      names: The expressions that make the names that the statement needs, by name. Each needs only
+        those before it.
+    """
+
+    python: str
+    shell: str
+    names: Mapping[str, str]
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """Pairs of a language and a line, as a part of the page has them."""
+        return tuple(
+            (language, line)
+            for language, line in ((_PYTHON, self.python), ('Shell', self.shell))
+            if line
+        )
+
+
+def lines_of(
+    study: Study,
+    section: str,
+    result: Result,
+    bindings: Mapping[str, Binding],
+    answered: Collection[str],
+) -> Lines:
+    """Return the lines that make the result of a section again.
+
+    Args:
+      study: The study, of which only names and settings are looked at.
+      section: The name of the section.
+      result: Its result.
+      bindings: The function that binds the analysis of each section to its arguments.
+      answered: The names of the sections that are answered, whose results others are made from.
+    """
+    arguments = Arguments(study, bindings, answered)
+    call = arguments.bound(section)
+    python = ''
+    if call is not None:
+        subject = getattr(result, 'subject', Subject())
+        python = f'{section} = {call.python(arguments, subject)}'
+    sections = list(dict.fromkeys([*arguments.others, section]))
+    return Lines(python, command(study.config, sections, arguments.read), arguments.names)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Names(Result):
+    """The names that the lines of Python of a page need.
+
+    Attributes:
+      names: Names to the expressions that make them, as in `Lines`.
+    """
+
+    names: Mapping[str, str]
+
+    @property
+    def title(self) -> str:
+        return 'The names in the lines of Python'
+
+    def notes(self) -> list[str]:
+        return [
+            'Run this first. A line that has the name of another section, such as that of the '
+            "claims, needs that section's line, too."
+        ]
+
+    @property
+    def python(self) -> str:
+        """The statements that make the names."""
+        made = [f'{name} = {expression}' for name, expression in self.names.items()]
+        return '; '.join(['import bert_secrets_jax as bs', *made])
+
+
+class Arguments:
+    """The inputs and settings of calls; notes which settings are read and which inputs are needed.
+
+    Attributes:
+      study: The study, which loads nothing here.
+      answered: The names of the sections that are answered.
+      read: The settings that were looked at, by their dotted names.
+      names: Names to the expressions that make them, in the order in which they must be run.
+      others: The names of the sections whose results are needed.
+    """
+
+    def __init__(self, study: Study, bindings: Mapping[str, Binding], answered: Collection[str]):
+        self.study, self.answered = study, answered
+        self._bindings = bindings
+        self._settings = flatten_dict(study.config.to_dict(), sep='.')
+        self.read: set[str] = {'model.name'}
+        self.names: dict[str, str] = {}
+        self.others: list[str] = []
+
+    def __getitem__(self, name: str) -> Any:
+        self.read.add(name)
+        return self._settings[name]
+
+    def group(self, group: str, *, without: Collection[str] = ()) -> dict[str, Any]:
+        """Return the settings of a group, by their last names."""
+        names = [name for name in self._settings if name.startswith(f'{group}.')]
+        of_group = {name.partition('.')[2]: name for name in names}
+        return {last: self[name] for last, name in of_group.items() if last not in without}
+
+    def bound(self, section: str) -> Call | None:
+        """Return the call of a section; None for one that is no call."""
+        return self._bindings[section](self) if section in self._bindings else None
+
+    def input(self, name: str) -> Expression:
+        """Return an input, and note what makes it."""
+        if name not in self.names:
+            # The inputs that it is made of are noted first.
+            self.names[name] = INPUTS[name].write(self)
+        return Expression(name, INPUTS[name].load, INPUTS[name].digest)
+
+    def result(self, section: str) -> Expression:
+        """Return the result of another section, and note that it is needed."""
+        self.others.append(section)
+        # Its settings and inputs matter here, too.
+        call = self.bound(section)
+        if call is not None:
+            call.python(self, self.study.subject)
+        return written(section)
+
+    def call(
+        self,
+        function: str,
+        *given: str | Expression,
+        like: Callable | None = None,
+        **named: Any,
+    ) -> str:
+        """Return a call as Python writes it, without the arguments that have their defaults.
+
+        Args:
+          function: The function, without 'bs.'.
+          given: The arguments that stand first: expressions, or the text of some.
+          like: A function that has the defaults of further arguments.
+          named: Arguments by their names: values, or expressions.
+        """
+        called = bs
+        for part in function.split('.'):
+            called = getattr(called, part)
+        defaults = {
+            name: parameter.default
+            for each in (like, called)
+            if each is not None
+            for name, parameter in inspect.signature(each).parameters.items()
+        }
+        words = [each.python if isinstance(each, Expression) else each for each in given]
+        for name, value in named.items():
+            if isinstance(value, Expression):
+                words.append(f'{name}={value.python}')
+            elif _plain(value) != _plain(defaults[name]):
+                words.append(f'{name}={value!r}')
+        return f'bs.{function}({", ".join(words)})'
+
+    def analysis(
+        self,
+        analysis: str,
+        *given: str | Expression,
+        computing: Computing = 'compute',
+        annotated: bool = False,
+        like: Callable | None = None,
+        subject: Callable[[Study], Subject] = lambda study: study.subject,
+        **named: Any,
+    ) -> Call:
+        """Return the call of an analysis.
+
+        Args:
+          analysis: The name of the function in `bs.analyses`.
+          given: The arguments that stand first: expressions, or names of inputs.
+          computing, annotated, like, subject: As in `Call`.
+          named: The other arguments by their names: values, or expressions.
+        """
+        inputs = [self.input(each) if isinstance(each, str) else each for each in given]
+        return Call(analysis, tuple(inputs), named, computing, annotated, like, subject)
+
+    def computing(self, how: Computing) -> dict[str, Any]:
+        """Return the arguments that say how something is computed, where they are no defaults."""
+        match how:
+            case 'settings':
+                made = INPUTS['settings'].write(self)
+                default = 'bs.analyses.TextSettings()'
+            case 'compute':
+                made, default = INPUTS['compute'].write(self), 'bs.Compute()'
+            case _:
+                return self.length if how else {}
+        return {} if made == default else {how: self.input(how)}
+
+    @property
+    def length(self) -> dict[str, Any]:
+        return {'max_length': self['encoding.max_length']}
+
+    @property
+    def seed(self) -> dict[str, Any]:
+        return {'seed': self['seed']}
+
+    @property
+    def tuned(self) -> dict[str, Any]:
+        """The argument of analyses that compare a model with its fine-tunings, if there are any."""
+        return {'tuned': self.input('tuned')} if self.study.has_training else {}
+
+    @property
+    def tuned_already(self) -> dict[str, Any]:
+        """The same of sections for which nothing is fine-tuned, if another one has done that."""
+        if 'finetune' not in self.answered:
+            return {}
+        self.result('finetune')
+        return self.tuned
+
+    @property
+    def model(self) -> Expression:
+        """The model that is ablated; in Python, several, of which it is the first one."""
+        as_it_is = self['ablation.checkpoint'] == 'model'
+        return Expression(
+            self.input('pretrained' if as_it_is else 'tuned').python,
+            lambda study: study.ablated_model(),
+            lambda study: study.on_ablated()['model'],
+        )
+
+    @property
+    def models(self) -> Expression:
+        """The models that are ablated."""
+        count, models = self['ablation.seeds'], self.model
+        if models.python == 'pretrained':
+            return models
+        tuned = self.input(models.python)
+        if not 0 < count < self['train.num_seeds']:
+            return tuned
+        return Expression(
+            f'{tuned.python}.first({count})',
+            lambda study: tuned.load(study).first(count),
+            lambda study: [tuned.digest(study), count],
+        )
+
+    @property
+    def metrics(self) -> tuple[str, ...] | None:
+        self['data.metrics']
+        return inputs.metrics(self.study.config.data) or None
+
+    @property
+    def statistics(self) -> tuple[str, ...] | Expression:
+        """The statistics of the settings; the code of one's own is part of what they are."""
+        names = self['statistics']
+        if not any(':' in name for name in names):
+            return names
+        return Expression(repr(names), lambda study: names, lambda study: [names, study.own_code])
+
+    @property
+    def metric(self) -> str | None:
+        return self.metrics[0] if self.metrics else None
+
+    @property
+    def masking(self) -> dict[str, Any]:
+        settings = {
+            'share': self['masked_lm.share'],
+            'one_at_a_time': self['masked_lm.one_at_a_time'],
+            **self.seed,
+        }
+        call = self.call('Masking', **settings)
+        if call == 'bs.Masking()':
+            return {}
+        masking = Expression(call, lambda study: study.masking, lambda study: settings)
+        return {'masking': masking}
+
+    def drawn(self, examples: str, setting: str) -> Expression:
+        """Return the examples of an input that a setting draws."""
+        wanted, seed, whole = self[setting], self['seed'], self.input(examples)
+        if not wanted:
+            return whole
+        return Expression(
+            f'bs.draw({whole.python}, {wanted}, {seed})',
+            lambda study: draw(whole.load(study), wanted, seed, setting=setting),
+            lambda study: [whole.digest(study), wanted, seed],
+        )
+
+
+def _plain(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _pretrained(a: Arguments) -> str:
+    settings = a.group('model', without=['name'])
+    return a.call('from_pretrained', repr(a['model.name']), **settings)
+
+
+def _read(a: Arguments, split: str) -> str:
+    data = a.group('data', without=['max_examples', 'metrics'])
+    bad_rows = {'bad_rows': data['bad_rows']}
+    file = repr(data['train_file' if split == 'train' else 'file'])
+    match data['source']:
+        case 'corpus':
+            return a.call('read_corpus', repr(split))
+        case 'glue' if data['glue_dir'] is None:
+            given = {'split': split, 'data_dir': data['tfds_dir']}
+            return a.call('read_tfds', repr(data['task']), **given)
+        case 'glue':
+            words = (repr(data['glue_dir']), repr(data['task']))
+            return a.call('read_glue', *words, split=split, **bad_rows)
+        case 'segments':
+            tokenizer = f'{a.input("pretrained").python}.tokenizer'
+            return a.call('read_segments', file, tokenizer, count=0, **a.length)
+        case 'questions':
+            return a.call('read_questions', file, **bad_rows)
+        case 'tags' if file.endswith(".conllu'"):
+            return a.call('read_conllu', file, column=data['label'] or 'upos', **bad_rows)
+        case 'tags':
+            words = 'tokens' if data['text_a'] == 'text_a' else data['text_a']
+            names = {'tags': data['label'] or 'tags', 'names': tuple(data['labels']) or None}
+            return a.call('read_tagged', file, words=words, **names, **bad_rows)
+    columns = {name: data[name] for name in ('text_a', 'text_b', 'label')}
+    given = {name: tuple(data[name]) or None for name in ('labels', 'columns')}
+    return a.call('read_table', file, **columns, **given, **bad_rows)
+
+
+def _texts(a: Arguments) -> str:
+    drawn = a.drawn('dev', 'data.max_examples').python
+    return f'[each.example for each in {drawn}]' if a['data.source'] in _OF_TOKENS else drawn
+
+
+# Their texts are parts of what is learnt.
+_OF_TOKENS = ('tags', 'questions')
+
+
+def _tuned(a: Arguments, start: str = 'pretrained') -> str:
+    study, training = a.study, a.study.training
+    a.group('train', without=['starts'])
+    names = inputs.label_names(study.config.data)
+    metrics = a.metrics or (None if study.task is None else bs.get_task(study.task).metrics)
+    if names and metrics == metrics_for(len(names)):
+        metrics = None
+    given = [a.input(name) for name in ('pretrained', 'train', 'dev')]
+    return a.call(
+        'finetune', *given, seeds=study.seeds, start=start, metrics=metrics,
+        label_names=names, max_dev_examples=a['train.max_dev_examples'], **training, **a.length,
+    )  # fmt: skip
+
+
+def _known(a: Arguments) -> str:
+    train, ablated = a.input('train').python, a.input('ablated').python
+    return f'{{each.texts for each in (*{train}, *{ablated})}}'
+
+
+def _choosing(a: Arguments) -> str:
+    known = a.input('known').python
+    left = f'[each for each in {_read(a, "train")} if each.texts not in {known}]'
+    return f'bs.draw({left}, {a["ablation.choose_examples"]}, {a["seed"]})'
+
+
+def _treebank(a: Arguments, part: str) -> str:
+    path = a[f'treebank.{part}']
+    if path:
+        read = a.call('read_treebank', repr(path), bad_rows=a['data.bad_rows'])
+    else:
+        read = a.call('treebank_sample', repr(part))
+    wanted = a[f'treebank.max_{part}']
+    return f'bs.draw({read}, {wanted}, {a["seed"]})' if wanted else read
+
+
+def _text_settings(a: Arguments) -> str:
+    given = {'pipeline': a['linguistics.pipeline']} if a.study.has_words else {}
+    return a.call('analyses.TextSettings', **a.length, **given)
+
+
+def _drawn_train(a: Arguments) -> str:
+    wanted, seed, read = a['train.max_examples'], a['seed'], _read(a, 'train')
+    return f'bs.draw({read}, {wanted}, {seed})' if wanted else read
+
+
+@dataclasses.dataclass(frozen=True)
+class Input:
+    """An input of analyses.
+
+    Attributes:
+      write: A function that returns the Python which makes it.
+      load: A function of the study that returns it.
+      digest: A function of the study that returns JSON values which tell it from others.
+    """
+
+    write: Callable[[Arguments], str]
+    load: Callable[[Study], Any]
+    digest: Callable[[Study], Any]
+
+
+def _input(name: str, attribute: str, write: Callable[[Arguments], str]) -> Input:
+    """Return an input that is an attribute of a study, which has a digest of its own."""
+    return Input(write, operator.attrgetter(attribute), lambda study: study.input(name))
+
+
+def _tuning(start: str) -> Input:
+    return Input(
+        lambda a: _tuned(a, start),
+        lambda study: study.finetuned(start),
+        lambda study: study.finetuning_digest(start),
+    )
+
+
+# The inputs by their names in Python.
+INPUTS: Mapping[str, Input] = {
+    'pretrained': _input('weights', 'pretrained', _pretrained),
+    'train': _input('train', 'train', _drawn_train),
+    'dev': _input('dev', 'dev', lambda a: _read(a, a['data.split'])),
+    'texts': _input('texts', 'texts', _texts),
+    'ablated': _input(
+        'ablated texts', 'ablated_texts', lambda a: a.drawn('dev', 'ablation.max_examples').python
+    ),
+    'measured': _input(
+        'measured texts',
+        'measured_texts',
+        lambda a: a.drawn('train', 'importance.max_examples').python,
+    ),
+    'known': _input('choosing texts', 'choosing_texts', _known),
+    'choosing': _input('choosing texts', 'choosing_texts', _choosing),
+    'trees': Input(
+        lambda a: _treebank(a, 'train'),
+        lambda study: study.treebank[0],
+        lambda study: study.input('treebank'),
+    ),
+    'dev_trees': Input(
+        lambda a: _treebank(a, 'dev'),
+        lambda study: study.treebank[1],
+        lambda study: study.input('treebank'),
+    ),
+    'tuned': _tuning('pretrained'),
+    'tuned_random': _tuning('random'),
+    'settings': Input(_text_settings, lambda study: study.settings, lambda study: None),
+    'compute': Input(
+        lambda a: a.call('Compute', **a.length), lambda study: study.compute(), lambda study: None
+    ),
+    'subject': Input(
+        lambda a: f'bs.analyses.{a.study.subject!r}',
+        lambda study: study.subject,
+        lambda study: None,
+    ),
+}
+
+
+def command(
+    config: ConfigDict, sections: Sequence[str], read: Collection[str] | None = None
+) -> str:
+    """Return the shortest command that answers sections with these settings.
+
+    Args:
+      config: All settings.
+      sections: The names of the sections.
+      read: The names of the settings that matter to them; None is all.
+    """
+    program = ['report', f'--sections={",".join(sections)}'] if len(sections) > 1 else sections
+    own = flatten_dict(config.to_dict(), sep='.')
+    commands = []
+    for flags, start in _starts(config):
+        usual = flatten_dict(start.to_dict(), sep='.')
+        words = ['bert-secrets', *program, f'--model={own["model.name"]}', *flags]
+        words += [
+            f'--set={name}={own[name]}'
+            for name in own
+            if (read is None or name in read) and name != 'model.name' and name not in OF_NO_MATTER
+            if _plain(own[name]) != _plain(usual[name])
+        ]
+        commands.append(words)
+    return ' '.join(map(quoted, min(commands, key=len)))
+
+
+def _starts(config: ConfigDict) -> list[tuple[list[str], ConfigDict]]:
+    """Return the settings that a command can start from, each with the flags that ask for them."""
+    data = config.data
+    if data.source == 'file':
+        given = {flag: config.data[name.partition('.')[2]] for flag, name in _FLAGS.items()}
+        # Names with commas are a setting, since the flag would divide them.
+        labels = () if any(',' in name for name in data.labels) else data.labels
+        start = base.get_config()
+        set_texts(start, **given, labels=labels)
+        flags = [f'--{flag.replace("_", "-")}={value}' for flag, value in given.items() if value]
+        if labels:
+            flags.append(f'--labels={",".join(labels)}')
+        return [(flags, start)]
+    starts = [([], quickstart.get_config())]
+    named = [('quickstart:smoke', quickstart.get_config('smoke'))]
+    named += [('base', base.get_config()), ('base:smoke', base.get_config('smoke'))]
+    if data.source == 'glue':
+        tasks = [data.task, f'{data.task}:smoke']
+        named += [(f'paper:{task}', paper.get_config(task)) for task in tasks]
+    return starts + [([f'--config={name}'], start) for name, start in named]
+
+
+def quoted(word: str) -> str:
+    """Return a word for a shell, in double quotes where it has single ones, as Python writes.
+
+    Args:
+      word: The word.
+    """
+    plain = "'" in word and not set(word) & set('"$`\\!')
+    return f'"{word}"' if plain else shlex.quote(word)

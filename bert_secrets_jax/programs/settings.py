@@ -1,0 +1,92 @@
+"""Settings by their names: changed, listed, and with a table of one's own."""
+
+import ast
+import difflib
+import textwrap
+from collections.abc import Sequence
+
+from ml_collections import ConfigDict
+
+from bert_secrets_jax.configs.schema import SCHEMA, SETTINGS, Setting
+
+
+def set_texts(
+    config: ConfigDict,
+    texts: str,
+    *,
+    train: str | None = None,
+    text_a: str | None = None,
+    text_b: str | None = None,
+    label: str | None = None,
+    labels: Sequence[str] = (),
+) -> None:
+    """Make a table of one's own the texts of a config.
+
+    Args:
+      config: The config, which is changed.
+      texts: The path of the table.
+      train: The path of the table to fine-tune on; None if there is none.
+      text_a: The column of the first or only text; None leaves the setting as it is.
+      text_b: The column of the second text; None if there is only one.
+      label: The column of the label; None if there are no labels.
+      labels: The names of the classes in the order of their ids; empty if the labels are numbers or
+        there are none.
+    """
+    config.data.source = 'file'
+    config.data.file = texts
+    config.data.train_file = train
+    if text_a:
+        config.data.text_a = text_a
+    config.data.text_b = text_b
+    config.data.label = label
+    config.data.labels = tuple(labels)
+
+
+def assign(config: ConfigDict, name: str, value: object) -> None:
+    """Change a setting of a config.
+
+    Args:
+      config: The config.
+      name: The dotted name of the setting, such as 'train.epochs'.
+      value: The new value. A text is read as a Python literal unless the default is a text or None.
+
+    Raises:
+      ValueError: There is no such setting, or the value is of another type.
+    """
+    if name not in SETTINGS:
+        close = difflib.get_close_matches(name, SETTINGS, n=3)
+        raise ValueError(
+            f'No such setting: {name!r}.'
+            + (
+                f' Did you mean {" or ".join(close)}?'
+                if close
+                else ' `bert-secrets settings` lists them.'
+            )
+        )
+    *path, last = name.split('.')
+    part = config
+    for each in path:
+        part = part[each]
+    default = part[last]
+    if isinstance(value, str) and not isinstance(default, str | None):
+        try:
+            value = ast.literal_eval(value)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            raise ValueError(f'{name}={value} is not of the type of {default!r}.') from None
+    try:
+        # To Python, True is 1.
+        if isinstance(value, bool) and not isinstance(default, bool | None):
+            raise TypeError
+        part[last] = value
+    except (TypeError, OverflowError):
+        raise ValueError(f'{name}={value!r} is not of the type of {default!r}.') from None
+
+
+def settings_text() -> str:
+    """Return all settings with their defaults and what they are for."""
+    lines = []
+    for each in SCHEMA:
+        lines += [f'# {row}' for row in textwrap.wrap(each.help, 88)]
+        if isinstance(each, Setting):
+            lines.append(f'{each.name}={"" if each.default is None else repr(each.default)}')
+    return '\n'.join(lines)
