@@ -210,6 +210,10 @@ def _draw(result: ClsTokens):
         layer=len(result.before[from_cls(result.names[0])].mean) - 1,
         highest=_HIGHEST,
     )
+    figure.source = {
+        'pre-trained': plots.Source('heads', 'mean', from_cls('{}')),
+        'fine-tuned': plots.Source('heads_finetuned', 'mean', from_cls('{}')),
+    }
     figure.caption = (
         'Attention of [CLS] in the last layer: the greatest of the tokens of a type, mean over '
         f'examples that have any ({result.subject.as_in("Figure 7")}, whose colours end at 0.5, '

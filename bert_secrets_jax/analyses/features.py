@@ -99,11 +99,11 @@ class Features(Result):
             drawings['special_tokens_finetuned'] = functools.partial(_draw_special, self)
         if self.names:
             drawings['features'] = functools.partial(
-                _draw_grids, self, self.before, 'the model as it is'
+                _draw_grids, self, self.before, 'the model as it is', 'heads'
             )
         if self.names and self.runs:
             drawings['features_finetuned'] = functools.partial(
-                _draw_grids, self, self.after, 'the fine-tuned model'
+                _draw_grids, self, self.after, 'the fine-tuned model', 'heads_finetuned'
             )
             drawings['features_change'] = functools.partial(_draw_change, self)
         return Figures(drawings)
@@ -309,6 +309,7 @@ def _draw_special(result: Features):
         published=published,
         published_name='paper: BERT-base',
     )
+    figure.source = plots.Source('heads_finetuned', 'mean')
     figure.caption = (
         'Attention to [CLS] and [SEP] in the fine-tuned model by layer: mean over heads, and the '
         f'range of the heads ({result.subject.as_in("Figure 6")}).'
@@ -323,8 +324,9 @@ def _draw_special(result: Features):
     return figure
 
 
-def _draw_grids(result: Features, tables: Tables, model: str):
+def _draw_grids(result: Features, tables: Tables, model: str, frame: str):
     figure = plots.head_grids({name: tables[name].mean for name in result.names}, label=UNIT)
+    figure.source = plots.Source(frame, 'mean')
     figure.caption = (
         f'Attention to linguistic features in {model}: mean over query tokens, the greatest of '
         'several tokens of the type, mean over examples that have any.'
@@ -339,6 +341,7 @@ def _draw_change(result: Features):
         label='change (share)',
         differences=True,
     )
+    figure.source = plots.Source('heads_finetuned', 'mean', 'change of {}')
     figure.caption = (
         'What fine-tuning changes of it: blue heads attend more to the feature than before, red '
         'ones less.'

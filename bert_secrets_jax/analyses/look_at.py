@@ -28,6 +28,7 @@ from bert_secrets_jax.data.masking import Masking
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.measure.catalogue import SHARE, UNIFORM, measure, named
 from bert_secrets_jax.measure.collect import HeadTable
+from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.gradients import OTHERS
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import counted, head_name
@@ -283,6 +284,7 @@ class LookAt(Result):
             rows,
             'Mean over the heads of a layer; attention as a share, entropies in nats.'
             + (f' {_read_from_figures()}' if published else ''),
+            colours=Colours('layers', dict.fromkeys(columns, ())),
         )
 
     def _counts(self):
@@ -317,6 +319,7 @@ class LookAt(Result):
             rows,
             f'Mean over heads of the magnitude of the gradient of {gradients.title} with respect '
             'to attention to each type of token. The standard error is at most this.',
+            colours=Colours('layers', {'mean': ('standard_error', 'examples')}, by=('type',)),
         )
 
 
@@ -430,6 +433,7 @@ def _draw_attention(result: LookAt):
         published=published,
         published_name=_PUBLISHED,
     )
+    figure.source = plots.Source('heads', 'mean')
     figure.caption = (
         'Attention by layer: each point is a head, a mean over examples, and each line the mean of '
         f'a layer (in the manner of {SOURCE}, Figure 2). Attention is summed over all tokens of a '
@@ -452,6 +456,7 @@ def _draw_entropies(result: LookAt):
         published=means,
         published_name=_PUBLISHED,
     )
+    figure.source = plots.Source('heads', 'mean')
     figure.caption = (
         'Entropy of attention by layer: each point is a head, and each line the mean of a layer '
         f'(in the manner of {SOURCE}, Figure 4). Dashed: attention that is spread evenly over the '
@@ -471,6 +476,7 @@ def _draw_gradients(result: LookAt):
         },
         label=gradients.unit,
     )
+    figure.source = plots.Source('heads', 'mean', 'gradient at {}')
     figure.caption = (
         f'Magnitude of the gradient of {gradients.title} with respect to attention, by the type of '
         'token that is attended to: each point is a head, a mean over examples, and each line the '

@@ -534,6 +534,11 @@ def _draw_shares(result: Patterns):
 
 def _draw_heads(result: Patterns):
     figure = plots.class_grids(result.shares, TITLES)
+    figure.source = {
+        (model, title): plots.Source(frame, 'mean', name)
+        for model, frame in zip(result.shares, ('heads', 'heads_finetuned'), strict=False)
+        for title, name in zip(TITLES, NAMES, strict=True)
+    }
     figure.caption = 'The most frequent class of every head, the paler the smaller its share.'
     return figure
 
@@ -542,6 +547,7 @@ def _draw_changed(result: Patterns):
     figure = plots.head_grids(
         {'class changed': result.changed}, label='share of examples', limits=(0.0, 1.0)
     )
+    figure.source = plots.Source('heads_finetuned', 'mean', CHANGED)
     figure.caption = 'On how many examples fine-tuning puts the map of a head into another class.'
     return figure
 

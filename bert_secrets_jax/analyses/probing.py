@@ -22,6 +22,7 @@ from bert_secrets_jax.analyses.verdicts.probing import (
 )
 from bert_secrets_jax.analyses.verdicts.verdict import FEWEST_RUNS, Claim, Contrasts, Verdict
 from bert_secrets_jax.data.treebank import Parse
+from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.model.bert import init_params
 from bert_secrets_jax.model.weights import Pretrained, check_pretrained
 from bert_secrets_jax.probes.evaluation import RIGHT_BRANCHING, attach, scores
@@ -380,6 +381,13 @@ class Probing(Result):
             ),
             rows,
             'The weight of each head in the probe of attention alone, mean over seeds.',
+            colours=Colours(
+                'heads',
+                {
+                    'word_to_governor': ('deviation_over_seeds',),
+                    'governor_to_word': ('deviation_over_seeds_of_it',),
+                },
+            ),
         )  # fmt: skip
 
 
@@ -496,6 +504,11 @@ def _draw_weights(result: Probing):
     figure = plots.head_grids(
         dict(zip(_DIRECTIONS, mean, strict=True)), label='weight', differences=True
     )
+    columns = 'word_to_governor', 'governor_to_word'
+    figure.source = {
+        title: plots.Source('weights', column)
+        for title, column in zip(_DIRECTIONS, columns, strict=True)
+    }
     figure.caption = (
         'The weight of each head in the probe of attention alone, in both directions, mean over '
         'seeds.'

@@ -43,6 +43,7 @@ from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.finetune.metrics import TITLES as METRIC_TITLES
 from bert_secrets_jax.finetune.metrics import check_metrics
+from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 from bert_secrets_jax.names import counted, filled
 from bert_secrets_jax.paper import michel
@@ -196,6 +197,7 @@ class Pruning(Result):
                 ],
                 'The share of steps in which each head is left, mean over models: 1 for those that '
                 'are removed last.',
+                colours=Colours('heads', {'share_of_steps_kept': ()}, by=('order',)),
             ),
         }  # fmt: skip
         if self.times is not None:
@@ -869,6 +871,7 @@ def _draw_heads(result: Pruning):
         label='share of steps in which it is left',
         limits=(0.0, 1.0),
     )
+    figure.source = plots.Source('heads', 'share_of_steps_kept')
     figure.caption = (
         'How long each head is left, by the order of removal: 1 for those that go last'
         + (f', mean over {len(result.seeds)} fine-tunings.' if len(result.seeds) > 1 else '.')

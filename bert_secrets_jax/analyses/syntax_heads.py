@@ -27,6 +27,7 @@ from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.data.treebank import Parse, encode_parses
 from bert_secrets_jax.files import fingerprint
 from bert_secrets_jax.measure.catalogue import relation
+from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.links import directions, link_scores, link_tests, with_random_links
 from bert_secrets_jax.measure.stream import Reduction, stream
 from bert_secrets_jax.measure.word_links import (
@@ -383,6 +384,11 @@ class SyntaxHeads(Result):
             ),
             rows,
             'The share of links that each head finds, and by how much it is above the offset.',
+            colours=Colours(
+                'heads',
+                {'share_of_links': ('standard_error',), 'gain': ('gain_standard_error',)},
+                by=('relation', 'way'),
+            ),
         )  # fmt: skip
 
 
@@ -636,6 +642,7 @@ def _draw_heads(result: SyntaxHeads, shown: Sequence[int]):
         grids[title] = result.dev.right[place, :, :, way]
         marked[title] = _circle(grids[title].shape, layer, head)
     figure = plots.head_grids(grids, label='share of links that are found', marked=marked)
+    figure.source = plots.Source('heads', 'share_of_links')
     figure.caption = (
         'The share of links that every head finds, of the relations whose best head is most above '
         'the best fixed offset. Circles: the best head, chosen on other texts.'

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
     from bert_secrets_jax.plots.maps import head_maps, map_grid
     from bert_secrets_jax.plots.methods import interval_panels, share_curves
-    from bert_secrets_jax.plots.numbers import Classes, Features, Grids, Layers, Points
+    from bert_secrets_jax.plots.numbers import Numbers, Panel, Source
     from bert_secrets_jax.plots.points import head_scatter, planes, points_by_row, scores_by_heads
     from bert_secrets_jax.plots.profiles import (
         depth_profiles,
@@ -54,7 +54,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
         ),
         'maps': ('head_maps', 'map_grid'),
         'methods': ('interval_panels', 'share_curves'),
-        'numbers': ('Classes', 'Features', 'Grids', 'Layers', 'Points'),
+        'numbers': ('Numbers', 'Panel', 'Source'),
         'points': ('head_scatter', 'planes', 'points_by_row', 'scores_by_heads'),
         'profiles': (
             'depth_profiles',

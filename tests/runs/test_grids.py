@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pandas
 import pytest
-
 from bert_secrets_jax.runs.grids import head_grids
+
 from bert_secrets_jax.runs.result import Result
 
 LAYER, HEAD = np.indices((2, 3)).reshape(2, -1) + 1
