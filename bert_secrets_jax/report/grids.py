@@ -70,9 +70,10 @@ def _drawn(
     shape = heads if colours.axis == 'heads' else heads[:1]
     count = int(np.prod(shape))
     sets = sets_of(frame)
-    if len(frame) > _MOST_ROWS * count or not all(
+    whole = [
         len(rows) == count and tuple(rows.index.to_frame().max()) == shape for _, _, rows in sets
-    ):
+    ]
+    if not whole or not all(whole) or len(frame) > _MOST_ROWS * count:
         return None
     columns = [each for each in frame if each not in (*colours.by, *colours.places)]
     numbers = [each for each in columns if frame[each].dtype.kind in 'iuf']
