@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bert_secrets_jax import paper, plots
+from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.models import Models
 from bert_secrets_jax.analyses.populations import population
 from bert_secrets_jax.analyses.special_tokens import STATISTICS
@@ -67,6 +68,14 @@ class AttentionChange(Result):
             reading: np.mean([_table(reading, run).mean for run in runs.values()], axis=0)
             for reading, runs in self.readings.items()
         }
+
+    def verdicts(self):
+        return verdicts.on_runs(
+            verdicts.named_runs(self.readings.get('paper', {})),
+            lambda runs: verdicts.last_layers_change_most(
+                verdicts.each_of(runs, READINGS['paper'])
+            ),
+        )
 
     def frames(self):
         frames = {'layers': self._layers()}

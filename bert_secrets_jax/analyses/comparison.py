@@ -18,7 +18,8 @@ from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.ablation import Ablated, Ablation
 from bert_secrets_jax.analyses.attention_change import AttentionChange
-from bert_secrets_jax.analyses.claims import Claims, claims, claims_over_tasks, verdicts_frame
+from bert_secrets_jax.analyses.claims import Claims, claims, verdicts_frame
+from bert_secrets_jax.analyses.verdicts.several import claims_over_tasks
 from bert_secrets_jax.analyses.finetuning import Finetuning, shown, spread
 from bert_secrets_jax.analyses.verdicts import Verdict
 from bert_secrets_jax.finetune.metrics import TITLES
@@ -112,7 +113,7 @@ class Comparison(Result):
         sources = {
             each.claim.text: each.claim.source
             for found in self.claims.values()
-            for each in found.verdicts
+            for each in found.decided
         }
         over_tasks = []
         for model, found in self.over_tasks.items():
@@ -329,13 +330,13 @@ class Comparison(Result):
         """
         # Those of Clark et al. are only tested where their measurements are.
         each_claim = dict.fromkeys(
-            verdict.claim for found in self.claims.values() for verdict in found.verdicts
+            verdict.claim for found in self.claims.values() for verdict in found.decided
         )
         tests = [
             (name, verdict)
             for claim in each_claim
             for name, found in self.claims.items()
-            for verdict in found.verdicts
+            for verdict in found.decided
             if verdict.claim == claim
         ]
         tests += [(name, each) for name, found in self.over_tasks.items() for each in found]

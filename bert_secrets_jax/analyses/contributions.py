@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.ablation.significance import LEVEL, MARGIN
+from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.ablation import Ablation
 from bert_secrets_jax.analyses.tables import (
     OverRuns,
@@ -143,6 +144,10 @@ class Contributions(Result):
             BY_NORMS: self._most(self.moved.norms)[1] >= HALF,
             BY_OUTPUT: self.moved.outputs.mean < NEXT_TO_NOTHING,
         }
+
+    def verdicts(self):
+        return [verdicts.sep_moves_little(*(each['all [SEP]'] for each in
+                                            (self.weights, self.moved.norms)))]
 
     def frames(self):
         tables = {f'{name}, weights': table for name, table in self.weights.items()}

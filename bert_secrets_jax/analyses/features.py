@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bert_secrets_jax import paper, plots
+from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.models import Models
 from bert_secrets_jax.analyses.populations import population
 from bert_secrets_jax.analyses.tables import (
@@ -83,6 +84,19 @@ class Features(Result):
 
     def _over_seeds(self, names) -> Tables:
         return over_seeds(list(self.runs.values()), names) if self.runs else {}
+
+    def verdicts(self):
+        runs = verdicts.named_runs(self.runs, self.before)
+        titles = {name: name for name in _FEATURES}
+        measured = {name: run for name, run in runs.items() if verdicts.known(run, titles)}
+        negligible = verdicts.on_runs(
+            measured,
+            lambda runs: verdicts.features_are_negligible(
+                *(verdicts.each_of(runs, name) for name in SPECIAL),
+                verdicts.known_in_all(runs, titles),
+            ),
+        )
+        return [*verdicts.cls_then_sep(runs), *negligible]
 
     def frames(self):
         frames = {'features': self._summary(), 'readings': self._readings()}

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.stats
 
 from bert_secrets_jax import paper, plots
-from bert_secrets_jax.analyses import marks
+from bert_secrets_jax.analyses import marks, verdicts
 from bert_secrets_jax.analyses.gradients import Gradients, gradients_or_why
 from bert_secrets_jax.analyses.models import Models, one_model, seeds_of
 from bert_secrets_jax.analyses.tables import (
@@ -105,6 +105,17 @@ class LookAt(Result):
     def layers(self) -> int:
         """The number of layers."""
         return len(self.tables['[CLS]'].mean)
+
+    def verdicts(self):
+        tables, gradients = self.tables, self.gradients
+        return [
+            verdicts.heads_look_at_sep(tables['all [SEP]']),
+            verdicts.sep_looks_at_sep(tables['[SEP] to [SEP]']),
+            verdicts.cls_looks_broadly(tables[OF_CLS], tables[UNIFORM]),
+            verdicts.not_measured(verdicts.SEP_NO_OP, 'look_at with gradients')
+            if gradients is None
+            else verdicts.sep_is_a_no_op(gradients.tables, loss=gradients.title),
+        ]
 
     def frames(self):
         units = {each.name: each.unit for each in self.statistics}

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from bert_secrets_jax import paper, plots
-from bert_secrets_jax.analyses import marks
+from bert_secrets_jax.analyses import marks, verdicts
 from bert_secrets_jax.analyses.example_maps import choose
 from bert_secrets_jax.analyses.models import Models
 from bert_secrets_jax.analyses.populations import population
@@ -155,6 +155,26 @@ class Patterns(Result):
         if not self.runs:
             return None
         return np.mean([run[CHANGED].mean for run in self.runs.values()], axis=0)
+
+    def verdicts(self):
+        shares = paper.pattern_shares(self.subject.task)
+        published = None if shares is None else sum(shares[CLASSES[index]] for index in UPPER)
+
+        def few(runs: Sequence[Tables]) -> verdicts.Verdict:
+            right = self.correct(runs)
+            return verdicts.few_are_heterogeneous(
+                {TITLES[index].lower(): verdicts.each_of(runs, NAMES[index]) for index in UPPER},
+                published=published,
+                corrected=None if right is None else right.together(UPPER),
+            )
+
+        def vertical(runs: Sequence[Tables]) -> verdicts.Verdict:
+            return verdicts.vertical_patterns_are_special(
+                [run[NAMES[0]].mean for run in runs], verdicts.each_of(runs, ALL_SPECIAL)
+            )
+
+        runs = verdicts.named_runs(self.runs, self.before)
+        return [each for test in (few, vertical) for each in verdicts.on_runs(runs, test)]
 
     def frames(self):
         frames = {'patterns': self._summary()}

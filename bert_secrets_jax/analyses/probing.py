@@ -120,14 +120,13 @@ class Probing(Result):
         """The names of the probes and baselines, from the weakest in the paper to the best."""
         return [name for name in _ORDER if name in self.right]
 
-    @property
-    def verdicts(self) -> dict[Claim, Verdict]:
-        """The verdicts on the claims of the paper whose two probes were both trained."""
-        return {
-            claim: probe_leads(claim, self.words, *(self.right[name] for name in pair))
-            for claim, pair in _CLAIMS.items()
+    def verdicts(self):
+        return [
+            probe_leads(claim, self.words, *(self.right[name] for name in pair))
             if set(pair) <= self.right.keys()
-        }
+            else not_measured(claim, needs)
+            for claim, (pair, needs) in _CLAIMS.items()
+        ]
 
     def uas(self, name: str, other: str | None = None) -> Contrasts:
         """Return the UAS of a probe in points, or what it has more than another one.

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert_secrets_jax import paper, plots
-from bert_secrets_jax.analyses import marks
+from bert_secrets_jax.analyses import marks, verdicts
 from bert_secrets_jax.analyses.tables import (
     Description,
     Tables,
@@ -72,6 +72,11 @@ class SpecialTokens(Result):
     @property
     def title(self) -> str:
         return 'Attention to special tokens and neighbours'
+
+    def verdicts(self):
+        if not {'[CLS]', '[SEP]'} <= self.tables.keys():
+            return []
+        return verdicts.cls_then_sep(verdicts.named_runs({}, self.tables))
 
     def frames(self):
         units = {each.name: each.unit for each in self.statistics}

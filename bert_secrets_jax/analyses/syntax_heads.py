@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float, Int
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.significance import holm
-from bert_secrets_jax.analyses import marks
+from bert_secrets_jax.analyses import marks, verdicts
 from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.annotation import Annotation
 from bert_secrets_jax.data.encoding import Encoded, bucket, mark, tokenize
@@ -162,6 +162,15 @@ class SyntaxHeads(Result):
         index = (place, *self.best[place])
         dev = self.dev
         return float(dev.gain[index]), float(dev.gain_error[index]), int(dev.sentences[place])
+
+    def verdicts(self):
+        gains = self.published_gains
+        if gains is None:
+            needs = 'syntax_heads on a treebank'
+            both = (verdicts.RELATION_HEADS, verdicts.NO_HEAD_FOR_ALL)
+            return [verdicts.not_measured(claim, needs) for claim in both]
+        of_all = self.gain_of(len(self.relations) - 1)
+        return [verdicts.relations_have_heads(gains), verdicts.no_head_for_all(*of_all)]
 
     def frames(self):
         return {'relations': self._relations(), 'heads': self._heads()}

@@ -19,6 +19,7 @@ from bert_secrets_jax.runs import store
 if TYPE_CHECKING:
     import pandas
 
+    from bert_secrets_jax.analyses.verdicts import Verdict
     from bert_secrets_jax.measure.maps import TokenMaps
     from bert_secrets_jax.plots import Figure
 
@@ -260,6 +261,10 @@ class Result:
 
     def badges(self) -> list[Badge]:
         """Return verdicts, which are shown above everything else."""
+        return []
+
+    def verdicts(self) -> 'list[Verdict]':
+        """Return the verdicts on the claims of papers that this result alone is about."""
         return []
 
     def token_maps(self) -> 'dict[str, Sequence[TokenMaps]]':

@@ -33,6 +33,7 @@ from bert_secrets_jax.analyses.verdicts.layers import (
     PRACTICAL_SIMILARITY,
     PRACTICAL_TREND,
     attention_moves_from_cls_to_sep,
+    cls_then_sep,
     last_layers_change_most,
 )
 from bert_secrets_jax.analyses.verdicts.links import (
@@ -83,6 +84,13 @@ from bert_secrets_jax.analyses.verdicts.pruning import (
     heads_can_go,
     order_tells,
 )
+from bert_secrets_jax.analyses.verdicts.runs import (
+    each_of,
+    known,
+    known_in_all,
+    named_runs,
+    on_runs,
+)
 from bert_secrets_jax.analyses.verdicts.syntax import (
     NO_HEAD_FOR_ALL,
     PRACTICAL_LEAD,
@@ -124,6 +132,12 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
 )
 
 __all__ = [
+    'cls_then_sep',
+    'on_runs',
+    'named_runs',
+    'known_in_all',
+    'known',
+    'each_of',
     'ANY_FINETUNING',
     'ATTENTION_BEYOND_RANDOM',
     'BROADLY',
