@@ -29,8 +29,9 @@ from typing import Any
 import numpy as np
 from absl import logging
 
+from bert_secrets_jax.data.rows import Lines, good_rows, object_of
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.files import parse_json, read_text, write_text
+from bert_secrets_jax.files import write_text
 
 _KEYS = ('text_a', 'text_b', 'features', 'relations', 'classes', 'note')
 _TEXTS = ('text_a', 'text_b')
@@ -321,11 +322,15 @@ def _fill_up(pairs: Sequence[Sequence[tuple[int, int, int]]]) -> np.ndarray:
     return stacked
 
 
-def read_annotations(path: str | os.PathLike[str]) -> tuple[list[Example], list[Annotation]]:
+def read_annotations(
+    path: str | os.PathLike[str], *, bad_rows: str = 'error'
+) -> tuple[list[Example], list[Annotation]]:
     """Read texts and their annotations from JSON lines (see the top of this module).
 
     Args:
       path: A file in UTF-8. Blank lines are skipped.
+      bad_rows: The treatment of bad lines: 'error' refuses the file, 'skip' leaves them out and
+        warns.
 
     Returns:
       Examples without labels, whose ids are '{file name without its extension}/{row}', and their
@@ -337,19 +342,7 @@ def read_annotations(path: str | os.PathLike[str]) -> tuple[list[Example], list[
         UTF-8, or it has no lines.
     """
     path = pathlib.Path(path)
-    read, faults = [], []
-    for number, line in enumerate(read_text(path).split('\n'), 1):
-        if not line.strip():
-            continue
-        try:
-            read.append(_read_line(line, id=f'{path.stem}/{len(read)}'))
-        except ValueError as fault:
-            faults.append(f'line {number}: {fault}')
-    if faults:
-        shown = '; '.join(faults[:5]) + (f' and {len(faults) - 5} more' if faults[5:] else '')
-        raise ValueError(f'{path}: {shown}.')
-    if not read:
-        raise ValueError(f'{path} has no lines.')
+    read = list(good_rows(path, Lines(path).rows, _read_line, bad_rows))
     # In the order of the file; a set has none.
     features = list(dict.fromkeys(name for _, one in read for name in one.features))
     relations = list(dict.fromkeys(name for _, one in read for name in one.relations))
@@ -407,19 +400,16 @@ def _record(example: Example, annotation: Annotation) -> dict[str, Any]:
     return record
 
 
-def _read_line(line: str, *, id: str) -> tuple[Example, Annotation]:
-    try:
-        record = parse_json(line)
-    except json.JSONDecodeError as error:
-        raise ValueError(f'malformed JSON at column {error.colno}: {error.msg}') from error
-    _check_keys(_object(record, 'the line'), _KEYS)
-    texts = [record.get(name) for name in _TEXTS]
-    if texts[0] is None:
-        raise ValueError("no 'text_a'")
-    for name, text in zip(_TEXTS, texts, strict=True):
+def _read_line(line: str, identity: str, where: str) -> tuple[Example, Annotation]:
+    record = object_of(line)
+    _check_keys(record, _KEYS)
+    for name in _TEXTS:
+        text = record.get(name)
         if text is not None and not (isinstance(text, str) and text.strip()):
             raise ValueError(f'{name!r} is not a text')
-    example = Example(*texts, id=id)
+    if record.get('text_a') is None:
+        raise ValueError("no 'text_a'")
+    example = Example(record['text_a'], record.get('text_b'), id=identity, where=where)
     annotation = Annotation(
         features={
             name: _spans(spans, f'feature {name!r}')
