@@ -23,7 +23,7 @@ import dataclasses
 import json
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ from bert_secrets_jax.files import write_text
 
 _KEYS = ('text_a', 'text_b', 'features', 'relations', 'classes', 'note')
 _TEXTS = ('text_a', 'text_b')
+_ENDS = ('source', 'target')
 # The keys, among the marks, of the marks in the notebook's reading and of random links.
 NOTEBOOK, RANDOM = 'notebook', 'random'
 # Names with a meaning of their own: the marks that every batch has, and the two above.
@@ -381,22 +382,22 @@ def write_annotations(
 
 
 def _record(example: Example, annotation: Annotation) -> dict[str, Any]:
-    texts = {'text_a': example.text_a}
-    if example.text_b is not None:
-        texts['text_b'] = example.text_b
-
     def spans(end):
         return [[s.start, s.end, s.text] if s.text else [s.start, s.end] for s in end]
 
-    record = texts | {
-        'features': {name: spans(found) for name, found in annotation.features.items()},
-        'relations': {
-            name: [{'source': spans(link.source), 'target': spans(link.target)} for link in links]
-            for name, links in annotation.relations.items()
-        },
+    def by_name(found):
+        return {name: spans(end) for name, end in found.items()}
+
+    record: dict[str, Any] = {'text_a': example.text_a}
+    if example.text_b is not None:
+        record['text_b'] = example.text_b
+    record['features'] = by_name(annotation.features)
+    record['relations'] = {
+        name: [{end: spans(getattr(link, end)) for end in _ENDS} for link in links]
+        for name, links in annotation.relations.items()
     }
     if annotation.classes:
-        record['classes'] = {name: spans(found) for name, found in annotation.classes.items()}
+        record['classes'] = by_name(annotation.classes)
     return record
 
 
@@ -411,21 +412,18 @@ def _read_line(line: str, identity: str, where: str) -> tuple[Example, Annotatio
         raise ValueError("no 'text_a'")
     example = Example(record['text_a'], record.get('text_b'), id=identity, where=where)
     annotation = Annotation(
-        features={
-            name: _spans(spans, f'feature {name!r}')
-            for name, spans in _object(record.get('features', {}), "'features'").items()
-        },
-        relations={
-            name: tuple(_link(link, f'relation {name!r}') for link in _list(links, name))
-            for name, links in _object(record.get('relations', {}), "'relations'").items()
-        },
-        classes={
-            name: _spans(spans, f'class {name!r}')
-            for name, spans in _object(record.get('classes', {}), "'classes'").items()
-        },
+        features=_named(record, 'features', 'feature', _spans),
+        relations=_named(record, 'relations', 'relation', _links),
+        classes=_named(record, 'classes', 'class', _spans),
     )
     check_spans(example, annotation)
     return example, annotation
+
+
+def _named(record: dict, key: str, kind: str, read: Callable[[Any, str], tuple]) -> dict:
+    """Return what is read of each value in an object of a record, by its name."""
+    found = _object(record.get(key, {}), repr(key))
+    return {name: read(value, f'{kind} {name!r}') for name, value in found.items()}
 
 
 def _check_keys(record: dict, known: Sequence[str]) -> None:
@@ -446,10 +444,12 @@ def _list(value: Any, what: str) -> list:
     return value
 
 
-def _link(value: Any, what: str) -> Link:
-    ends = ('source', 'target')
-    _check_keys(_object(value, f'{what}: a link'), ends)
-    return Link(*(_spans(value.get(end, []), f'{what}, {end}') for end in ends))
+def _links(values: Any, what: str) -> tuple[Link, ...]:
+    links = []
+    for value in _list(values, what):
+        _check_keys(_object(value, f'{what}: a link'), _ENDS)
+        links.append(Link(*(_spans(value.get(end, []), f'{what}, {end}') for end in _ENDS)))
+    return tuple(links)
 
 
 def _spans(values: Any, what: str) -> tuple[Span, ...]:

@@ -16,7 +16,6 @@ import json
 import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from importlib import resources
 from typing import Any, Literal
 
 import numpy as np
@@ -105,8 +104,8 @@ def framenet_sample() -> tuple[list[Example], list[Annotation]]:
     Returns:
       The sentences and their annotations.
     """
-    with resources.as_file(resources.files(__package__) / 'frames' / 'sentences.jsonl') as path:
-        examples, annotations = read_annotations(path)
+    path = pathlib.Path(__file__).parent / 'frames' / 'sentences.jsonl'
+    examples, annotations = read_annotations(path)
     named = [dataclasses.replace(example, id=f'frames/{i}') for i, example in enumerate(examples)]
     return named, annotations
 

@@ -243,9 +243,9 @@ class Batches:
     def _made(self) -> Iterator[Batch]:
         edges = padded_lengths(self.buckets, self.max_length)
         losses = Losses(self.tokenizer, self.max_length)
-        # The examples of each padded length that do not fill a batch yet, with their numbers.
-        left: dict[int, tuple[np.ndarray, Encoded]] = {}
-        whole = set()
+        # The examples of each padded length that do not fill a batch yet, and lengths with batches.
+        left: dict[int, _Waiting] = {}
+        whole: set[int] = set()
         shown = progress(
             _parts(self.texts),
             'Texts',
@@ -261,29 +261,49 @@ class Batches:
             padded = edges[np.searchsorted(edges, encoded.lengths)]
             for length in np.unique(padded).tolist():
                 members = np.flatnonzero(padded == length)
-                numbers, waiting = _joined(left, length, members + first, encoded.take(members))
-                rows = self._rows(length)
-                full = len(numbers) // rows * rows
-                for start in range(0, full, rows):
+                waiting = _Waiting(members + first, encoded.take(members)).after(left.get(length))
+                full = len(waiting.numbers) // self._rows(length) * self._rows(length)
+                for batch in self._batches(waiting.take(np.arange(full)), length):
                     whole.add(length)
-                    yield _batch(numbers, waiting, np.arange(start, start + rows), length)
-                left[length] = numbers[full:], waiting.take(np.arange(full, len(numbers)))
+                    yield batch
+                left[length] = waiting.take(np.arange(full, len(waiting.numbers)))
         if not losses.examples:
             raise ValueError('There are no texts to encode.')
         # A few examples of a length that nothing was compiled for go with longer ones.
         for length, longer in itertools.pairwise(sorted(whole | left.keys())):
-            if length not in whole and len(left[length][0]) < self.fewest:
-                left[longer] = _joined(left, longer, *left.pop(length))
-        for length, (numbers, waiting) in sorted(left.items()):
-            if len(numbers):
-                rows = self._rows(length)
-                filled = -(-len(numbers) // rows) * rows
-                places = np.pad(
-                    np.arange(len(numbers)), (0, filled - len(numbers)), constant_values=-1
-                )
-                for start in range(0, filled, rows):
-                    yield _batch(numbers, waiting, places[start : start + rows], length)
+            if length not in whole and len(left[length].numbers) < self.fewest:
+                left[longer] = left.pop(length).after(left.get(longer))
+        for length, waiting in sorted(left.items()):
+            yield from self._batches(waiting, length)
         losses.tell()
+
+    def _batches(self, waiting: '_Waiting', length: int) -> Iterator[Batch]:
+        """Yield batches of examples of one padded length; empty rows fill up the last one."""
+        rows, count = self._rows(length), len(waiting.numbers)
+        places = np.pad(np.arange(count), (0, -count % rows), constant_values=-1)
+        for start in range(0, count, rows):
+            batch = waiting.encoded.batch(places[start : start + rows], length)
+            example = np.where(batch.example < 0, -1, waiting.numbers[batch.example])
+            yield dataclasses.replace(batch, example=example.astype(np.int32))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Waiting:
+    """Examples that wait for a batch, and their numbers [E] among all texts."""
+
+    numbers: np.ndarray
+    encoded: Encoded
+
+    def take(self, places: np.ndarray) -> '_Waiting':
+        """Return some of the examples."""
+        return _Waiting(self.numbers[places], self.encoded.take(places))
+
+    def after(self, others: '_Waiting | None') -> '_Waiting':
+        """Return these examples behind others, if there are any."""
+        if others is None:
+            return self
+        numbers = np.concatenate([others.numbers, self.numbers])
+        return _Waiting(numbers, others.encoded.followed_by(self.encoded))
 
 
 def stream_batches(
@@ -336,23 +356,6 @@ def stream_batches(
         fewest=fewest,
         batch_multiple=batch_multiple,
     )
-
-
-def _joined(
-    left: dict[int, tuple[np.ndarray, Encoded]], length: int, numbers: np.ndarray, encoded: Encoded
-) -> tuple[np.ndarray, Encoded]:
-    """Return what is left of a length with further examples behind it."""
-    if length not in left:
-        return numbers, encoded
-    before, waiting = left[length]
-    return np.concatenate([before, numbers]), waiting.followed_by(encoded)
-
-
-def _batch(numbers: np.ndarray, encoded: Encoded, places: np.ndarray, length: int) -> Batch:
-    """Return a batch of examples [E] at some places, with the numbers that they have in all."""
-    batch = encoded.batch(places, length)
-    example = np.where(places < 0, -1, numbers[places]).astype(np.int32)
-    return dataclasses.replace(batch, example=example)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,6 @@ import os
 import pathlib
 import re
 from collections.abc import Iterable, Sequence
-from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -141,8 +140,7 @@ def treebank_sample(split: str = 'dev') -> list[Parse]:
     """
     if split not in ('train', 'dev'):
         raise ValueError(f"The embedded treebank has the splits 'train' and 'dev', not {split!r}.")
-    with resources.as_file(resources.files(__package__) / 'trees' / f'{split}.conllu') as path:
-        return read_treebank(path)
+    return read_treebank(pathlib.Path(__file__).parent / 'trees' / f'{split}.conllu')
 
 
 def _parse(lines: str, identity: str, where: str) -> Parse:
