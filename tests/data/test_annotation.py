@@ -152,7 +152,7 @@ def test_a_link_pairs_pieces_of_source_and_target(tokenizer, texts, links, paper
 
 
 def test_a_link_that_truncation_cuts_is_left_out_and_logged(tokenizer, caplog):
-    # [CLS] the cat ran [SEP]: of the first link no target is left, of the third a part of its source.
+    # [CLS] the cat ran [SEP]: the first link keeps no target, the third a part of its source.
     links = (
         Link((Span(4, 7),), (Span(12, 15),)),
         Link((Span(8, 11),), (Span(4, 7),)),
