@@ -10,7 +10,6 @@ import pytest
 import safetensors.numpy
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.patterns import fit
 from bert_secrets_jax.patterns.classes import CLASSES
 from bert_secrets_jax.patterns.classifier import (
     Classifier,
@@ -22,7 +21,7 @@ from bert_secrets_jax.patterns.classifier import (
     save_classifier,
 )
 from bert_secrets_jax.patterns.features import NUMBER, features
-from bert_secrets_jax.patterns.fit import MapSample
+from bert_secrets_jax.patterns.fit import MapSample, predict
 from tests.conftest import random_params, rarely, relative
 
 
@@ -87,9 +86,7 @@ def test_all_heads_in_one_pass(config, tokenizer_of, model_type, pairs):
             np.full(len(heads), first), *[np.zeros(len(heads), int)] * 5,
         )  # fmt: skip
         here = found['logits'].values[examples.index(example)]
-        np.testing.assert_allclose(
-            here, fit.predict(classifier, alone).reshape(here.shape), atol=1e-4
-        )
+        np.testing.assert_allclose(here, predict(classifier, alone).reshape(here.shape), atol=1e-4)
     np.testing.assert_array_equal(
         found['pattern'].values, np.eye(len(CLASSES))[found['logits'].values.argmax(axis=-1)]
     )
