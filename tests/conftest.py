@@ -47,6 +47,7 @@ jax.config.update('jax_numpy_rank_promotion', 'raise')
 from bert_secrets_jax.model import hub
 from bert_secrets_jax.model.bert import Bert, init_params
 from bert_secrets_jax.model.config import BertConfig
+from bert_secrets_jax.model.weights import Pretrained
 
 # Bytes that a test process may keep between two modules.
 _MOST_MEMORY = 2_000_000_000
@@ -95,6 +96,14 @@ RELATIVES = {
 # The model types of `make test-all` alone, and the files that have all of them in `make test`.
 _LEFT = RELATIVES.keys() - {'bert', 'modernbert'}
 _EVERY_TYPE = ('test_parity.py', 'test_families.py')
+
+
+# Texts of several lengths, with full stops and commas, and without.
+PAIRS = [
+    ('the cat saw a dog , and it ran .', 'she liked the small bird .'),
+    ('he ran', 'the old teacher never slept'),
+    ('a red house .', 'the bird saw it , and he ran , too .'),
+]
 
 
 def pytest_report_header() -> str:
@@ -196,6 +205,24 @@ def bert(config) -> Bert:
 @pytest.fixture(scope='session')
 def params(bert) -> dict:
     return random_params(bert)
+
+
+@pytest.fixture(scope='session')
+def pretrained(bert, params, tokenizer) -> Pretrained:
+    return Pretrained(bert, params, tokenizer)
+
+
+@pytest.fixture(scope='session')
+def model(bert, tokenizer) -> Pretrained:
+    """The same without a classifier."""
+    plain = Bert(dataclasses.replace(bert.config, label_names=()))
+    return Pretrained(plain, random_params(plain), tokenizer)
+
+
+@pytest.fixture(scope='session')
+def mesh():
+    """Eight devices along 'data'."""
+    return jax.make_mesh((8,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))
 
 
 @functools.partial(jax.jit, static_argnames=('bert', 'baseline'))
