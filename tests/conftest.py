@@ -44,6 +44,7 @@ hypothesis.settings.load_profile('any machine')
 jax.config.update('jax_num_cpu_devices', 8)
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 
+import bert_secrets_jax as bs
 from bert_secrets_jax.model import hub
 from bert_secrets_jax.model.bert import Bert, init_params
 from bert_secrets_jax.model.config import BertConfig
@@ -232,6 +233,14 @@ def forward(bert, params, inputs, **options):
     By itself each of its operations would be compiled for each length, at several times the cost.
     """
     return bert.apply({'params': params}, **inputs, **options)
+
+
+def published_model(name: str) -> Pretrained:
+    """Return an encoder of the hub, or skip the test that asks."""
+    try:
+        return bs.from_pretrained(name, label_names=())
+    except OSError as error:
+        pytest.skip(f'no {name} here: {error}')
 
 
 def real_checkpoint(name: str) -> pathlib.Path:
