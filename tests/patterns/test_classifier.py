@@ -59,7 +59,7 @@ def test_features_hardly_see_padding_contrast_or_direction():
     ('model_type', 'pairs'),
     rarely([('bert', True), ('bert', False), ('roberta', True)], often=[('bert', False)]),
 )
-def test_all_heads_in_one_pass(config, tokenizer_of, model_type, pairs):
+def test_all_heads_in_one_pass(config, tokenizer_of, model_type, pairs, mesh):
     """On eight devices, filled up, the network says of each map what it says of it alone."""
     classifier = _random_classifier()
     bert = bs.Bert(relative(config, model_type))
@@ -70,7 +70,6 @@ def test_all_heads_in_one_pass(config, tokenizer_of, model_type, pairs):
         for index, (first, second) in enumerate(texts)
     ]
     batches = bs.encode(tokenizer, examples, buckets=(16,), max_length=24, batch_multiple=8)
-    mesh = jax.make_mesh((8,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))
 
     def logits(attentions, marks):
         return classify(classifier, attentions, marks), jnp.ones(())
