@@ -80,6 +80,9 @@ class Claims(Result):
     def title(self) -> str:
         return 'Which claims of the paper hold for this model'
 
+    def verdicts(self):
+        return list(self.decided)
+
     def frames(self):
         return {'claims': verdicts_frame(self.decided)}
 

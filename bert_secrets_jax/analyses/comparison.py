@@ -19,9 +19,9 @@ from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.ablation import Ablated, Ablation
 from bert_secrets_jax.analyses.attention_change import AttentionChange
 from bert_secrets_jax.analyses.claims import Claims, claims, verdicts_frame
-from bert_secrets_jax.analyses.verdicts.several import claims_over_tasks
 from bert_secrets_jax.analyses.finetuning import Finetuning, shown, spread
 from bert_secrets_jax.analyses.verdicts import Verdict
+from bert_secrets_jax.analyses.verdicts.several import claims_over_tasks
 from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.pruning.agreement import Agreement, jackknifed
 from bert_secrets_jax.runs.result import Figures, Finding, Result, framed

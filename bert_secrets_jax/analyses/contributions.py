@@ -146,8 +146,11 @@ class Contributions(Result):
         }
 
     def verdicts(self):
-        return [verdicts.sep_moves_little(*(each['all [SEP]'] for each in
-                                            (self.weights, self.moved.norms)))]
+        return [
+            verdicts.sep_moves_little(
+                *(each['all [SEP]'] for each in (self.weights, self.moved.norms))
+            )
+        ]
 
     def frames(self):
         tables = {f'{name}, weights': table for name, table in self.weights.items()}

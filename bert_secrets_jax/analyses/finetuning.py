@@ -88,9 +88,8 @@ class Finetuning(Result):
         ]
 
     def verdicts(self):
-        scores = {
-            start: [row[self.metrics[0]] for row in runs.last] for start, runs in self.starts.items()
-        }
+        metric = self.metrics[0]
+        scores = {start: [row[metric] for row in runs.last] for start, runs in self.starts.items()}
         return [verdicts.pretraining_helps(**scores)] if len(scores) == 2 else []
 
     def frames(self):

@@ -20,7 +20,7 @@ from bert_secrets_jax.analyses.verdicts.probing import (
     probe_leads,
     uas_contrasts,
 )
-from bert_secrets_jax.analyses.verdicts.verdict import FEWEST_RUNS, Claim, Contrasts, Verdict
+from bert_secrets_jax.analyses.verdicts.verdict import FEWEST_RUNS, Contrasts
 from bert_secrets_jax.data.treebank import Parse
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.model.bert import init_params

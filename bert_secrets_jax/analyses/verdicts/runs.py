@@ -15,7 +15,7 @@ def named_runs(runs: Mapping[str, Run], before: Run | None = None) -> dict[str, 
 
     Args:
       runs: What was measured of each fine-tuned model, by its seed.
-      before: What was measured of the model before fine-tuning, which counts if there are no others.
+      before: What was measured of the model before fine-tuning, for want of others.
     """
     if before is not None and not runs:
         return {'The model as it is': before}

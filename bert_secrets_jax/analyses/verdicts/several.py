@@ -4,7 +4,7 @@ What a single result decides, it says itself (`Result.verdicts`).
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -35,8 +35,9 @@ def verdicts_of(results: Sequence[Result]) -> dict[Claim, Verdict]:
     measured = Measured(tuple(first.values()))
     # Features are measured in fine-tuned models, too: attention to [CLS] and [SEP] is judged there.
     alone = sorted(measured.results, key=lambda each: not isinstance(each, Features))
+    decided = [verdict for result in alone for verdict in result.verdicts()]
     found: dict[Claim, Verdict] = {}
-    for verdict in [*(each for result in alone for each in result.verdicts()), *_together(measured)]:
+    for verdict in (*decided, *_together(measured)):
         found.setdefault(verdict.claim, verdict)
     return found
 
@@ -177,6 +178,7 @@ class Measured:
             if result is not None and name in result.sets and result.baseline != 'uniform':
                 return f' {instead(result.baseline)} In the paper, it attends to all tokens alike.'
         return ''
+
 
 def _together(measured: Measured) -> Iterable[Verdict]:
     for claim, name in ((verdicts.HEAD_HELPS, 'heads'), (verdicts.LAYER_HELPS, 'layers')):
