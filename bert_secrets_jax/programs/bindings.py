@@ -358,8 +358,13 @@ def maps(a: Arguments) -> Call:
         lambda study: study.before([named(name) for name in STATISTICS]),
         lambda study: STATISTICS,
     )
-    given = {'count': a['maps.examples'], 'tables': tables, **a.tuned_already}
-    return a.analysis('example_maps', 'pretrained', 'texts', computing='max_length', **given)
+    given = {
+        'count': a['maps.examples'],
+        'max_length': a['encoding.max_length'],
+        'tables': tables,
+        **a.tuned_already,
+    }
+    return a.analysis('example_maps', 'pretrained', 'texts', computing='', **given)
 
 
 def claims(a: Arguments) -> Call:

@@ -345,7 +345,7 @@ def _write(path: pathlib.Path, every: Sequence[Answers], to_come: Sequence[str])
 def _side_by_side(every: Sequence[Answers]) -> Part | None:
     if len(every) < 2:
         return None
-    found = comparison({answers.group: answers.results for answers in every})
+    found = comparison({each.group: list(each.results.values()) for each in every})
     return Part('tasks', found)
 
 
