@@ -4,7 +4,6 @@ import dataclasses
 import json
 import shutil
 import sys
-import types
 
 import jax
 import numpy as np
