@@ -417,7 +417,7 @@ def test_a_changed_setting_computes_its_dependents_alone(copied, checkpoint, glu
     }  # fmt: skip
     assert 'Change (' not in log and 'Fine-tuning' not in log and 'Ablation' not in log
     sections = re.findall(r'Section \d of \d: (\w+)', log)
-    assert sections == ['relations', 'frames', 'syntax_heads', 'roles', 'claims']
+    assert sections == ['relations', 'frames', 'syntax_heads', 'roles', 'maps', 'claims']
 
     # Another baseline, and only one section asked for: that is swept, and nothing else is done.
     uniform = read(copied / 'ablation_heads.csv')
