@@ -221,7 +221,7 @@ class AblationOverSeeds(Result):
                 )
                 return
 
-    def _of_set(self, found: SetOverSeeds) -> Iterator[Finding]:
+    def _of_set(self, name: str, found: SetOverSeeds) -> Iterator[Finding]:
         first, metric = found.first, TITLES[found.metric]
         finding = functools.partial(
             Finding,
@@ -575,7 +575,7 @@ _COLUMNS = (
     *(f'{"least_significant" if name == "detectable" else name}_points' for name in _POINTS),
     *map(column_of, _PLAIN),
 )
-
+# How sure a mean is, which a page shows beside it.
 _SURE = ('low_points', 'high_points', 'p_value', 'p_holm', 'p_max_t')
 
 
