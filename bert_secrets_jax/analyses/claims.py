@@ -34,7 +34,7 @@ from bert_secrets_jax.measure.catalogue import FEATURES, RELATIONS, UNIFORM, fro
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.measure.links import directions
 from bert_secrets_jax.names import filled
-from bert_secrets_jax.patterns.classes import CLASSES, TITLES
+from bert_secrets_jax.patterns.classes import TITLES
 from bert_secrets_jax.runs.result import Badge, Finding, Result, Subject, framed
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Claims(Result):
       disabled_unlearnt: Whether the model whose heads were disabled has learnt nothing.
     """
 
-    FORMAT: ClassVar[int] = 2
+    FORMAT: ClassVar[int] = 3
 
     subject: Subject
     verdicts: tuple[Verdict, ...]
@@ -81,32 +81,38 @@ class Claims(Result):
 
     def findings(self):
         counts = Counter(each.verdict for each in self.verdicts)
-        parts = [f'{counts[verdict]} x "{verdict}"' for verdict in _ORDER if counts[verdict]]
-        warning = ''
-        if self.unlearnt:
-            seeds = ' and '.join(map(str, self.unlearnt))
-            warning = filled(
-                'Not learnt: the {count:|model|models} fine-tuned with {count:|seed|seeds} '
-                '{seeds}. Verdicts on fine-tuned models describe noise. ',
-                {'count': len(self.unlearnt), 'seeds': seeds},
-            )
-        elif self.disabled_unlearnt:
-            warning = (
-                'The model whose heads were disabled has not learnt its task: verdicts on that '
-                'describe noise. '
-            )
-        return [
+        found = [
             Finding(
-                name='claims that hold',
-                estimate=counts[verdicts.HOLDS],
+                name=f'claims with the verdict "{verdict}"',
+                estimate=counts[verdict],
                 unit='claims',
                 sample=len(self.verdicts),
                 sample_of='claims',
                 source=', '.join(dict.fromkeys(map(_publication, self.verdicts))),
-                template='{warning}{sample:claim|claims}: {counts}.',
-                numbers={'counts': ', '.join(parts), 'warning': warning},
             )
+            for verdict in _ORDER
+            if counts[verdict] or verdict == verdicts.HOLDS
         ]
+        parts = ', '.join(f'{counts[each]} {each}' for each in _ORDER if counts[each])
+        answer = '{warning}{sample:claim|claims}: {counts}.'
+        numbers = {'counts': parts, 'warning': self._warning()}
+        return [dataclasses.replace(found[0], template=answer, numbers=numbers), *found[1:]]
+
+    def _warning(self) -> str:
+        """Return the sentence that verdicts describe noise, where models have learnt nothing."""
+        if self.unlearnt:
+            seeds = ' and '.join(map(str, self.unlearnt))
+            return filled(
+                'Not learnt: the {count:|model|models} fine-tuned with {count:|seed|seeds} '
+                '{seeds}. Verdicts on fine-tuned models describe noise. ',
+                {'count': len(self.unlearnt), 'seeds': seeds},
+            )
+        if self.disabled_unlearnt:
+            return (
+                'The model whose heads were disabled has not learnt its task: verdicts on that '
+                'describe noise. '
+            )
+        return ''
 
     def badges(self):
         return [
@@ -117,14 +123,9 @@ class Claims(Result):
 
     def notes(self):
         return [
-            'A claim holds where its contrary is refuted at the usual level of one in twenty, does '
-            'not hold where it is refuted itself, and is undecided at this sample size otherwise. '
-            'Where one of the two could not come out whatever the examples say, it is not '
-            'decidable with so few.',
-            'The column "for" says what a verdict is about. One for '
-            f'"{verdicts.THIS_MODEL}" has the examples as its sample, and another fine-tuned model '
-            f'may differ by more; one for "{verdicts.ANY_FINETUNING}" rests on an interval over '
-            'the seeds of several.',
+            'A claim holds or does not hold where its contrary or itself is refuted at one in '
+            'twenty.',
+            'It is not decidable where one of the two could not come out with so few examples.',
         ]
 
 
@@ -505,14 +506,11 @@ def _few_heterogeneous(measured: Measured) -> Verdict | None:
     found = measured.first(Patterns)
     if found is None:
         return None
-    shares = paper.pattern_shares(found.subject.task)
-    published = None if shares is None else sum(shares[CLASSES[index]] for index in UPPER)
 
     def test(runs: Sequence[Tables]) -> Verdict:
         right = found.correct(runs)
         return verdicts.few_are_heterogeneous(
             {TITLES[index].lower(): _each(runs, NAMES[index]) for index in UPPER},
-            published=published,
             corrected=None if right is None else right.together(UPPER),
         )
 

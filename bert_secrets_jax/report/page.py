@@ -23,6 +23,7 @@ from bert_secrets_jax.report.atlas import FILLS, PATTERNS, Drawn, atlas, drawn_a
 from bert_secrets_jax.report.explorer import Explorer
 from bert_secrets_jax.report.grids import grids, traced
 from bert_secrets_jax.report.templates import render
+from bert_secrets_jax.runs.findings import findings_frame
 from bert_secrets_jax.runs.result import LEGIBLE_ROWS, Finding, Result, image
 
 if TYPE_CHECKING:
@@ -265,7 +266,10 @@ def _section(
         'made_by': part.made_by,
         'prefix': _slug(part.group),
         'heads': heads,
-        **dict.fromkeys(('pictures', 'findings', 'notes', 'tables', 'files', 'grids'), ()),
+        **dict.fromkeys(
+            ('pictures', 'answer', 'findings', 'notes', 'tables', 'files', 'grids'), ()
+        ),
+        'records': None,
         'explorer': '',
         'numbers_of': '',
         'more': '',
@@ -278,7 +282,9 @@ def _section(
         notes = {name: texts for each in results for name, texts in each.head_notes().items()}
         section['explorer'] = Markup(Explorer(maps, notes, address=_slug(part.group)).html())
     section |= {
-        'findings': [each.sentence for each in findings],
+        'answer': [each.sentence for each in findings[:1]],
+        'findings': [each.sentence for each in findings[1:] if each.template],
+        'records': _frame(findings_frame(findings)) if findings else None,
         'pictures': _pictures(part, findings, found, heads),
         'notes': part.result.notes(),
         'tables': [_frame(frame) for frame in part.frames.values() if len(frame) <= LEGIBLE_ROWS],
@@ -303,7 +309,7 @@ def _more(section: Mapping[str, Any]) -> str:
     """Return what is behind the click below the answer and the first figure; empty for nothing."""
     seen = bool(section['pictures'] or section['explorer'])
     counts = (
-        ('finding', len(section['findings']) - 1),
+        ('finding', len(section['records']['rows']) if section['records'] else 0),
         ('figure', len(section['pictures']) - 1),
         ('table', len(section['tables']) * seen),
     )

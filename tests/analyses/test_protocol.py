@@ -14,6 +14,7 @@ from bert_secrets_jax.analyses.claims import claims_over_tasks
 from bert_secrets_jax.analyses.verdicts import HOLDS, UNDECIDED
 from bert_secrets_jax.names import filled
 from bert_secrets_jax.runs.result import Result
+from tests.analyses.conftest import longest_sentence
 
 NAMES = (
     'special_tokens', 'features', 'cls_tokens', 'relations', 'frames', 'patterns',
@@ -102,6 +103,25 @@ def test_sentences_agree_with_their_counts(results, name):
         said = filled(finding.template, ones)
         assert not re.search(rf'{_ALONE} (of \S+ (\w+ )?)?({_PLURAL_VERBS})\b', said), said
         assert not re.search(rf'(?<!of ){_ALONE} ({_PLURALS})\b', said), said
+
+
+# The sentences of the others are longer still.
+_WORDY = {
+    'ablation', 'ablation_over_seeds', 'masked_lm_ablation', 'importance', 'replacements',
+    'outliers', 'interactions', 'subnetworks', 'pruning', 'gates', 'attribution',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize('name', [name for name in NAMES if name not in _WORDY])
+def test_what_a_person_reads_is_short(results, name):
+    """Findings are records, not essays: a sentence has at most 25 words, wherever it stands."""
+    result = results[name]
+    said = [each.sentence for each in result.findings()]
+    assert all(len(re.split(r'[.!?] +(?=[A-Z])', each)) <= 2 for each in said)
+    said += result.notes() + [frame.attrs['caption'] for frame in result.frames().values()]
+    figures = result.figures()
+    said += [figures[title].caption for title in figures]
+    assert [text for text in said if longest_sentence(text) > 25] == []
 
 
 @pytest.mark.parametrize('name', NAMES)
