@@ -123,7 +123,7 @@ class ClsTokens(Result):
             extreme(
                 'head whose [CLS] does so most',
                 (len(table.mean) - 1, head),
-                (matrix[head, most], np.nan, np.nan),
+                matrix[head, most],
                 **fields,
             ),
         ]

@@ -72,8 +72,8 @@ def tests_frame(tests: Tests):
             'above_all',
         ),
         rows,
-        'Attention along the links, and for each kind of places: along links that have such '
-        'places (score), at the places (mean), and their difference (t, p).',
+        'Attention along the links (score), at the places that they are compared with (mean), and '
+        'their difference (t, p).',
     )  # fmt: skip
 
 

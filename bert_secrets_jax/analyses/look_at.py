@@ -59,6 +59,7 @@ _PANELS = {
     'attention to [SEP]': ('other tokens to [SEP]', '[SEP] to [SEP]'),
 }
 _PUBLISHED = 'Clark et al.: BERT-base'
+_POINTS = 'Each point is a head, each line the mean of a layer.'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -378,8 +379,8 @@ def _published(layers: int) -> dict[str, np.ndarray]:
 def _read_from_figures() -> str:
     published = paper.what_bert_looks_at()
     return (
-        'Those of Clark et al. are of pre-trained BERT-base on Wikipedia, read from their figures '
-        f'to about {published.error:g} (entropies: {published.entropy_error:g}).'
+        'Published: BERT-base on Wikipedia, read from the figures to about '
+        f'{published.error:g} (entropies: {published.entropy_error:g}).'
     )
 
 
@@ -396,9 +397,8 @@ def _draw_attention(result: LookAt):
         published_name=_PUBLISHED,
     )
     figure.caption = (
-        'Attention by layer: each point is a head, a mean over examples, and each line the mean of '
-        f'a layer (in the manner of {SOURCE}, Figure 2). Attention is summed over all tokens of a '
-        f'kind. {_read_from_figures() if published else ""}'
+        f'Attention to all tokens of a kind, by layer ({SOURCE}, Figure 2). {_POINTS} '
+        f'{_read_from_figures() if published else ""}'
     ).strip()
     return figure
 
@@ -418,9 +418,8 @@ def _draw_entropies(result: LookAt):
         published_name=_PUBLISHED,
     )
     figure.caption = (
-        'Entropy of attention by layer: each point is a head, and each line the mean of a layer '
-        f'(in the manner of {SOURCE}, Figure 4). Dashed: attention that is spread evenly over the '
-        f'tokens of a text. {_read_from_figures() if published else ""}'
+        f'Entropy of attention by layer ({SOURCE}, Figure 4). {_POINTS} Dashed: even attention. '
+        f'{_read_from_figures() if published else ""}'
     ).strip()
     return figure
 
@@ -437,8 +436,7 @@ def _draw_gradients(result: LookAt):
         label=gradients.unit,
     )
     figure.caption = (
-        f'Magnitude of the gradient of {gradients.title} with respect to attention, by the type of '
-        'token that is attended to: each point is a head, a mean over examples, and each line the '
-        f'mean of a layer (in the manner of {SOURCE}, Figure 3).'
+        f'Gradient of {gradients.title} with respect to attention, by type of token ({SOURCE}, '
+        f'Figure 3). {_POINTS}'
     )
     return figure

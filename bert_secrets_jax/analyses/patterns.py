@@ -257,7 +257,6 @@ class Patterns(Result):
     def _after_tuning(self) -> list[Finding]:
         runs, changed = list(self.runs.values()), self.changed
         top, layers = top_head(changed), changed.mean(axis=1)
-        unknown = (np.nan, np.nan)
         found = [
             self._share(
                 'block and heterogeneous after fine-tuning',
@@ -275,12 +274,10 @@ class Patterns(Result):
         return [
             *found,
             self._share('maps that change class', mean_over_runs(runs, [CHANGED])),
-            extreme(
-                'maps that change class, most of heads', top, (changed[top], *unknown), **of_heads
-            ),
+            extreme('maps that change class, most of heads', top, changed[top], **of_heads),
             measured(
                 'maps that change class, most of layers',
-                (layers.max(), *unknown),
+                layers.max(),
                 where=f'layer {layers.argmax() + 1}',
                 **of_heads,
             ),
@@ -497,7 +494,7 @@ def _draw_examples(result: Patterns):
     }
     figure = plots.class_examples(panels)
     figure.caption = (
-        'For each class the maps that are most clearly of it, of all heads on a few examples, '
-        f'pre-trained ({result.subject.as_in("Figure 1")}). Each on a scale of its own.'
+        'The maps that are most clearly of each class, before fine-tuning '
+        f'({result.subject.as_in("Figure 1")}). Each has a scale of its own.'
     )
     return figure

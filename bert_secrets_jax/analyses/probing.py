@@ -444,9 +444,8 @@ def _draw_scores(result: Probing):
         label='UAS (% of words, without punctuation)',
     )
     figure.caption = (
-        'The share of the words whose head each probe and each baseline finds, with its 95 % '
-        f'interval over sentences{result._and_seeds}, beside that of BERT-base on the Penn '
-        f'Treebank (in the manner of {SOURCE}).'
+        'Words whose head is found, with 95 % intervals. BERT-base: on the Penn Treebank '
+        f'({SOURCE}).'
     )
     return figure
 
@@ -456,10 +455,7 @@ def _draw_weights(result: Probing):
     figure = plots.head_grids(
         dict(zip(_DIRECTIONS, mean, strict=True)), label='weight', differences=True
     )
-    figure.caption = (
-        'The weight of each head in the probe of attention alone, in both directions, mean over '
-        'seeds.'
-    )
+    figure.caption = 'The weight of each head in the probe of attention alone, mean over seeds.'
     return figure
 
 
@@ -467,8 +463,5 @@ def _draw_curves(result: Probing):
     figure = plots.training_curves(
         result.curves, result.seen, xlabel='sentences', label='loss (nats per word)'
     )
-    figure.caption = (
-        'The loss of each probe in the course of training, before the update that learns from a '
-        'sentence: one line per seed.'
-    )
+    figure.caption = 'The loss of each probe in the course of training, a line for each seed.'
     return figure

@@ -220,11 +220,10 @@ class Roles(Result):
             'sample': int(self.tables[RAREST].count),
             'source': f'{SOURCE}: 66 % and 83 % (one of the two rarest)',
         }
-        unknown = (np.nan, np.nan)
         yield extreme(
             'rarest token',
             tuple(map(int, place)),
-            (100 * means[place], *unknown),
+            100 * means[place],
             template='{where} points to the rarest token of a text most often: {estimate:.0f} % of '
             'tokens attend to it most (chance: {chance:.0f} %).',
             numbers={'chance': 100 * self.chance[0]},
@@ -233,13 +232,11 @@ class Roles(Result):
         yield extreme(
             'one of the two rarest tokens',
             tuple(map(int, place)),
-            (100 * self.tables[TWO_RAREST].mean[place], *unknown),
+            100 * self.tables[TWO_RAREST].mean[place],
             **of_tokens,
         )
-        yield measured('tokens that are the rarest', (100 * self.chance[0], *unknown), **of_tokens)
-        yield measured(
-            'tokens that are one of the two rarest', (100 * self.chance[1], *unknown), **of_tokens
-        )
+        yield measured('tokens that are the rarest', 100 * self.chance[0], **of_tokens)
+        yield measured('tokens that are one of the two rarest', 100 * self.chance[1], **of_tokens)
 
     def _of_survival(self) -> Iterator[Finding]:
         roles = self.of_heads
@@ -502,8 +499,7 @@ def _draw(result: Roles):
         marked={'previous or next token': roles[POSITIONAL], 'rarest token': roles[RARE]},
     )
     figure.caption = (
-        'How often the greatest attention of a token is at the previous or at the next one '
-        '(whichever is more), and at the rarest one of the text; and the greatest attention itself '
+        'How often a token attends most to a neighbour, and to the rarest token; and how much '
         '(confidence). Circles: heads that have the role.'
     )
     return figure

@@ -194,8 +194,8 @@ class SyntaxHeads(Result):
 
     def notes(self):
         notes = [
-            'A head finds a link if its word attends most to the other end ("from the word"), or '
-            'is attended to most by it ("to the word").',
+            'A head finds a link if one end attends most to the other, "from the word" or "to the '
+            'word".',
             'Heads and offsets are chosen on other texts than those they are measured on.',
         ]
         if self.shared:
@@ -597,13 +597,12 @@ def _draw_relations(result: SyntaxHeads):
     if any(published):
         accuracies = [np.nan if each is None else each.accuracy for each in published]
         points['published: BERT-base'] = (np.array(accuracies), None, None)
-    of_others = f', which is of another treebank ({SOURCE})' if any(published) else ''
+    of_others = f'. Published: another treebank ({SOURCE})' if any(published) else ''
     labels = [f'{result.relations[each]} ({head_name(*result.best[each][:2])})' for each in order]
     figure = plots.points_by_row(labels, points, label='share of links that are found')
     figure.caption = (
-        'How often the best head of each relation finds the other word (95 % intervals), beside '
-        f'{", ".join(list(points)[1:])}{of_others}. In the order of the difference between head '
-        'and offset.'
+        'How often the best head of each relation finds the other word (95 % intervals), in the '
+        f'order of its lead over the offset{of_others}.'
     )
     return figure
 
@@ -617,8 +616,8 @@ def _draw_heads(result: SyntaxHeads, shown: Sequence[int]):
         marked[title] = _circle(grids[title].shape, layer, head)
     figure = plots.head_grids(grids, label='share of links that are found', marked=marked)
     figure.caption = (
-        'The share of links that every head finds, of the relations whose best head is most above '
-        'the best fixed offset. Circles: the best head, chosen on other texts.'
+        'The relations whose best head is most above the best fixed offset. Circles: the best '
+        'head, chosen on other texts.'
     )
     return figure
 

@@ -78,7 +78,7 @@ def test_no_sentence_has_a_number_that_is_no_field(results, name):
     for finding in results[name].findings():
         literal = ''.join(text for text, *_ in string.Formatter().parse(finding.template))
         assert not any(letter.isdigit() for letter in literal), finding.template
-        assert finding.sentence[0].isupper() or finding.sentence[0].isdigit()
+        assert re.match(r'[A-Z\d[]', finding.sentence)
         assert finding.sentence.rstrip().endswith('.') and '  ' not in finding.sentence
         assert 'nan' not in finding.sentence.lower().split()
         assert finding.unit and finding.source and isinstance(finding.sample, int)
@@ -167,10 +167,13 @@ def test_frames_hold_what_findings_say(results):
     """The numbers of sentences are those of the frames."""
     special = results['special_tokens']
     heads = special.frames()['heads']
-    for finding in special.findings():
-        values = heads[heads['statistic'] == finding.name]['mean']
-        extreme = values.min() if finding.name.startswith('entropy') else values.max()
-        assert finding.estimate == pytest.approx(extreme)
+    found = {finding.name: finding.estimate for finding in special.findings()}
+    for each in special.statistics:
+        values = heads[heads['statistic'] == each.name]['mean']
+        name, extreme = (
+            ('smallest', values.min()) if each.least_first else ('greatest', values.max())
+        )
+        assert found[f'{each.title}, {name}'] == pytest.approx(extreme)
     ablation = results['ablation']
     layers = ablation.frames()['layers'].query('metric == "f1"')
     best = [each for each in ablation.findings() if each.name == 'layers: best to lose']

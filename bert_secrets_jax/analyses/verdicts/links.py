@@ -32,15 +32,15 @@ FRAMES = Claim(
     limits='That these heads know frames: which words occur together is not held fixed.',
 )
 VERB_SUBJECT = Claim(
-    'Heads that attend most between verb and subject look at a position, not at the relation: they '
-    f'give as much at like positions elsewhere, to within {PRACTICAL_SHARE:g}.',
+    'Heads that attend most between verb and subject look at a position, not at the relation: '
+    f'they give as much at like positions elsewhere, within {PRACTICAL_SHARE:g}.',
     'section 4.5',
     bound=_QUARTER,
     limits='Heads that attend less along these links.',
 )
 NOUN_PRONOUN = Claim(
-    'Heads that attend most between noun and pronoun look at a position, not at the relation: they '
-    f'give as much at like positions elsewhere, to within {PRACTICAL_SHARE:g}.',
+    'Heads that attend most between noun and pronoun look at a position, not at the relation: '
+    f'they give as much at like positions elsewhere, within {PRACTICAL_SHARE:g}.',
     'section 4.5',
     bound=_QUARTER,
     limits='Whether heads follow coreference: all nouns before a pronoun are linked to it.',
