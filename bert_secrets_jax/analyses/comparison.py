@@ -23,6 +23,7 @@ from bert_secrets_jax.analyses.finetuning import Finetuning, shown, spread
 from bert_secrets_jax.analyses.verdicts import Verdict
 from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.pruning.agreement import Agreement, jackknifed
+from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.grids import head_grids
 from bert_secrets_jax.runs.result import Figures, Finding, Result, framed
 
@@ -51,6 +52,7 @@ _PANELS = 6
 # More pairs of runs are not drawn, or not told one by one.
 _PAIRS, _TOLD = 3, 6
 _SOURCE = 'agreement of grids of heads'
+_OF_RANKS = {'unit': 'rank correlation', 'sample_of': 'statistics', 'source': _SOURCE}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +78,9 @@ class GridAgreement:
     overall: Agreement
     within: Agreement
     profile: float
+
+
+_Pairs = Mapping[tuple[str, str], Sequence[GridAgreement]]
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -253,54 +258,55 @@ class Comparison(Result):
         pairs: dict[tuple[str, str], list[GridAgreement]] = {}
         for each in self.agreements:
             pairs.setdefault((each.one, each.other), []).append(each)
-        found = list(self._equal())
-        for (one, other), members in pairs.items():
-            if any(each.heads for each in members):
-                continue
-            profiles = [each.profile for each in members if np.isfinite(each.profile)]
-            shapes = ['{} x {}'.format(*_shape(self.grids[run])) for run in (one, other)]
-            if profiles:
-                found.append(
-                    Finding(
-                        name=f'profiles: {one}, {other}', estimate=float(np.median(profiles)),
-                        unit='rank correlation', sample=len(profiles), sample_of='statistics',
-                        source=_SOURCE,
-                        template='{one} ({shape}) and {other} ({other_shape}) have different '
-                        'layers or heads; layers at the same relative depth have the median rank '
-                        'correlation {estimate:.2f}.',
-                        numbers={
-                            'one': one, 'other': other, 'shape': shapes[0],
-                            'other_shape': shapes[1],
-                        },
-                    )
-                )  # fmt: skip
-        heads = [each for each in self.agreements if np.isfinite(each.within.rank)]
-        for (one, other), members in pairs.items():
-            ranks = [
-                (each.overall.rank, each.within.rank)
-                for each in members
-                if np.isfinite(each.within.rank)
-            ]
-            if not ranks:
-                continue
-            overall, within = np.median(ranks, axis=0)
-            found.append(
-                Finding(
-                    name=f'heads: {one}, {other}', estimate=float(within), unit='rank correlation',
-                    sample=len(ranks), sample_of='statistics', source=_SOURCE,
-                    template='Heads of {one} and {other} have the median rank correlation '
-                    '{overall:.2f}, and {estimate:.2f} within layers.',
-                    numbers={'one': one, 'other': other, 'overall': float(overall)},
-                )
-            )  # fmt: skip
+        found = []
         # If there are many pairs, only the table has each of them.
-        found = found if len(pairs) <= _TOLD else []
+        if len(pairs) <= _TOLD:
+            found = [*self._equal(), *self._of_profiles(pairs), *self._of_heads(pairs)]
+        heads = [each for each in self.agreements if np.isfinite(each.within.rank)]
         if len(heads) > 1:
             found += [
                 _extreme('most', max(heads, key=lambda each: _or(each.within.low, each.within))),
                 _extreme('least', min(heads, key=lambda each: _or(each.within.high, each.within))),
             ]
         return found
+
+    def _of_profiles(self, pairs: _Pairs) -> Iterator[Finding]:
+        """Return how far the layers agree of each two runs whose heads have no counterparts."""
+        for (one, other), members in pairs.items():
+            profiles = [each.profile for each in members if np.isfinite(each.profile)]
+            if profiles and not any(each.heads for each in members):
+                yield measured(
+                    f'profiles: {one}, {other}',
+                    np.median(profiles),
+                    template='{one} ({shape}) and {other} ({other_shape}) have different layers '
+                    'or heads; layers at the same relative depth have the median rank correlation '
+                    '{estimate:.2f}.',
+                    numbers={
+                        'one': one,
+                        'other': other,
+                        'shape': _shape(self.grids[one]),
+                        'other_shape': _shape(self.grids[other]),
+                    },
+                    **_OF_RANKS | {'sample': len(profiles)},
+                )
+
+    def _of_heads(self, pairs: _Pairs) -> Iterator[Finding]:
+        """Return how far the heads of each two runs agree."""
+        for (one, other), members in pairs.items():
+            known = [each for each in members if np.isfinite(each.within.rank)]
+            if known:
+                yield measured(
+                    f'heads: {one}, {other}',
+                    np.median([each.within.rank for each in known]),
+                    template='Heads of {one} and {other} have the median rank correlation '
+                    '{overall:.2f}, and {estimate:.2f} within layers.',
+                    numbers={
+                        'one': one,
+                        'other': other,
+                        'overall': float(np.median([each.overall.rank for each in known])),
+                    },
+                    **_OF_RANKS | {'sample': len(known)},
+                )
 
     def _equal(self) -> Iterator[Finding]:
         """Yield for each two runs how much of what both have is one and the same."""
@@ -510,8 +516,8 @@ def _depth(layers: int) -> np.ndarray:
     return np.linspace(0, 1, layers)
 
 
-def _shape(grids: Mapping[str, np.ndarray]) -> tuple[int, int]:
-    return next(iter(grids.values())).shape
+def _shape(grids: Mapping[str, np.ndarray]) -> str:
+    return '{} x {}'.format(*next(iter(grids.values())).shape)
 
 
 def _ends(names: Sequence[str], count: int) -> list[str]:
