@@ -164,7 +164,12 @@ class SyntaxHeads(Result):
         return float(dev.gain[index]), float(dev.gain_error[index]), int(dev.sentences[place])
 
     def frames(self):
-        return {'relations': self._relations(), 'heads': self._heads()}
+        frames = {'relations': self._relations(), 'heads': self._heads()}
+        if self.few:
+            rows = [(name,) for name in self.few]
+            caption = f'Relations with fewer than {FEWEST} links in a part: not looked at alone.'
+            frames['few'] = framed(('relation',), rows, caption)
+        return frames
 
     def figures(self):
         shown = self._by_gain()[:_SHOWN]
@@ -212,11 +217,6 @@ class SyntaxHeads(Result):
             notes.append(
                 'A head is beyond position and word class if its mean attention along the links '
                 'is above that at other places of every kind.'
-            )
-        if self.few:
-            notes.append(
-                f'{len(self.few)} relations have too few links to be looked at alone (fewer than '
-                f'{FEWEST} in a part).'
             )
         if self.left_out:
             notes.append(

@@ -110,10 +110,10 @@ def test_the_clearest_agreement_and_disagreement_are_told():
     compared = bs.analyses.comparison(runs, missing={'a': ['prune']})
     frame = compared.frames()['agreement'].set_index('statistic')
     assert list(frame.index) == ['Measured, heads: alike', 'Measured, heads: apart']
-    *_, most, least = (each.sentence for each in compared.findings())
-    assert most.startswith('Within layers heads agree most in Measured, heads: alike (a; b): ')
-    assert least.startswith('Within layers heads agree least in Measured, heads: apart (a; b): ')
-    assert f'{frame["within_layers"].iloc[0]:.2f} (95 % interval' in most
+    *_, most, least = compared.findings()
+    assert most.sentence.startswith('Within layers, heads of a and b agree most in Measured, heads')
+    assert [each.where for each in (most, least)] == list(frame.index)
+    assert (most.estimate, most.low) == tuple(frame.iloc[0][['within_layers', 'within_layers_low']])
     assert compared.findings()[0].sentence.startswith(
         'Of 3 statistics of heads that a and b have, 1 '
     )

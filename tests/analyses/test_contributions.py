@@ -112,9 +112,9 @@ def test_findings_are_means_of_the_frames(found):
     kinds = found.frames()['kinds'].query('kind == "all [SEP]"')
     sep = findings['moved from all [SEP]']
     assert sep.estimate == pytest.approx(kinds['norms'].mean())
-    assert sep.numbers['weights'] == pytest.approx(kinds['weights'].mean())
+    assert findings['attention to all [SEP]'].estimate == pytest.approx(kinds['weights'].mean())
     mixing = found.frames()['mixing'].set_index('way')
-    last = findings['how much of a token comes from others']
+    last = findings[f'how much of a token comes from others, by {MIXING[-1]}']
     assert last.estimate == pytest.approx(mixing.loc[MIXING[-1], 'percent'])
     assert last.low < last.estimate < last.high
     assert mixing.loc['weights', 'published: bert-base-uncased'] == pytest.approx(96.41)
@@ -139,13 +139,23 @@ def test_sinks_by_weights_and_by_norms(found):
     )
     heads = {group: np.argwhere(where).tolist() for group, where in mine.inactive.items()}
     assert heads == {BY_WEIGHTS: [[0, 1], [2, 3]], BY_NORMS: [[1, 0]], BY_OUTPUT: [[1, 1]]}
-    said = {each.name: each.sentence for each in mine.findings()}
-    assert said[BY_WEIGHTS] == (
-        'Of 12 heads, 2 give at least half of their attention to one of [CLS], [SEP], or full '
-        'stops and commas (all [SEP]: 2). Of what they move, 0.15 comes from there on average.'
+    said = {each.name: each for each in mine.findings()}
+    assert said[BY_WEIGHTS].sentence == (
+        '2 of 12 heads give one of [CLS], [SEP], or full stops and commas at least half of '
+        'attention.'
     )
-    assert said[BY_NORMS].endswith('full stops and commas (full stops and commas: 1).')
-    assert 'Least is L2-H2, with 0.05 (0.05 to 0.05).' in said['least output of a head']
+    counts = (
+        BY_WEIGHTS,
+        f'{BY_WEIGHTS}: all [SEP]',
+        BY_NORMS,
+        f'{BY_NORMS}: full stops and commas',
+    )
+    assert [said[each].estimate for each in counts] == [2, 2, 1, 1]
+    assert said[f'{BY_WEIGHTS}: what they move from there'].estimate == pytest.approx(0.15)
+    least = said['least output of a head']
+    assert (least.where, *(round(each, 6) for each in (least.estimate, least.low, least.high))) == (
+        'L2-H2', 0.05, 0.05, 0.05,
+    )  # fmt: skip
     frame = mine.frames()['inactive'].set_index('inactive')
     assert frame['which'].tolist() == ['L1-H2, L3-H4', 'L2-H1', 'L2-H2']
     activity = mine.frames()['activity'].query('layer == 2 and head == 1').iloc[0]
@@ -166,12 +176,12 @@ def test_what_losing_them_does(found, results, model, texts):
             lost, equal=equal, changes=changes, difference=np.where(weights > 0.5, -0.02, 0.01)
         ),
     )
-    said = {each.name: each for each in mine.findings()}[f'losing {BY_WEIGHTS}']
-    assert said.estimate == 1 and said.sentence.endswith(
-        'the loss of 1 changes it significantly and perhaps by more, and for 1 these examples '
-        'cannot tell. On average, '
-        'the loss of one of them changes it by 2.00 points, and that of another head by 1.00.'
-    )
+    name = f'losing {BY_WEIGHTS}'
+    said = {each.name.removeprefix(name): each for each in mine.findings()}
+    assert said[''].sentence.endswith(' points; for 1, these examples cannot tell.')
+    assert said[''].estimate == said[': significant'].estimate == 1
+    means = [said[f': mean change, {which}'].estimate for which in (BY_WEIGHTS, 'other heads')]
+    assert means == pytest.approx([2, 1])
     without = dataclasses.replace(mine, lost=None)
     assert not any(each.name.startswith('losing') for each in without.findings())
     assert any('was not measured' in note for note in without.notes())

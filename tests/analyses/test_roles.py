@@ -73,9 +73,7 @@ def test_published_thresholds():
     assert heads['relation'][2] == 'relation 1' and heads['points_above_offset'][
         2
     ] == pytest.approx(12)
-    assert str(found).startswith(
-        'Roles of heads\n3 of 6 heads of the model have a role (2 positional'
-    )
+    assert str(found).startswith('Roles of heads\n3 of 6 heads have a role.')
 
 
 def test_what_chance_does_is_no_role():
@@ -100,9 +98,8 @@ def test_sentences_tell_which_model_was_pruned():
         maps_of='fine-tuned',
     )  # fmt: skip
     said = str(found)
-    assert 'Where fine-tunings are pruned by gradient of the mask, heads with a role in the' in said
-    assert 'how long a head stays in fine-tunings (order:' in said
-    assert 'of its maps in the fine-tuned model that are' in said
+    assert 'Pruned by gradient of the mask in fine-tunings, heads with a role are left' in said
+    assert 'heads with heterogeneous maps (fine-tuned model)' in said
     said = str(dataclasses.replace(found, pruned_finetuned=False))
     assert 'Pruned by gradient of the mask, heads with a role are left' in said
 
@@ -163,9 +160,10 @@ def test_gates_have_runs_where_orders_have_steps():
     stays = np.array([[1, 0.5, 0.5], [0.5, 0, 0]])
     found = dataclasses.replace(found, stays={'gates': stays, 'gradient': stays})
     gates, steps = (each for each in found.findings() if 'with a role stay' in each.name)
-    assert 'pruned by gates, heads with a role in the pre-trained model are left in 100 % of the ' \
-        'runs and others in 30 %' in gates.sentence  # fmt: skip
-    assert 'are left in 100 % of the steps and others in 30 %' in steps.sentence
+    for each, of in ((gates, 'runs'), (steps, 'steps')):
+        assert (
+            f'heads with a role are left in 100 % of the {of} and others in 30 %' in each.sentence
+        )
     assert gates.unit == 'points of the share of runs'
 
 

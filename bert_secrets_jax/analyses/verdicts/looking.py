@@ -168,7 +168,7 @@ def sep_is_a_no_op(gradients: Mapping[str, HeadTable], *, loss: str) -> Verdict:
         'other tokens; more than {threshold:g} is claimed.',
         interval,
         what='gradient at other tokens less that at [SEP]',
-        unit='share of the gradient at other tokens',
+        unit=f'share of the gradient of {loss} at other tokens',
         threshold=0.0,
         otherwise=_undecided(found),
         numbers={'layer': layer + 1},
