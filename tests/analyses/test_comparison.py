@@ -91,7 +91,7 @@ def test_models_of_other_shapes_are_compared_by_depth():
     (found,) = compared.agreements
     assert found.heads == 0 and np.isnan(found.overall.rank) and found.profile == 1
     (finding,) = compared.findings()
-    assert finding.sentence.startswith('a (3 x 8) and b (5 x 4) have different layers or heads')
+    assert 'a (3 x 8) and b (5 x 4)' in finding.sentence
     assert list(compared.figures()) == ['profiles']
     profiles = compared.frames()['profiles']
     assert profiles.query('run == "b"')['relative_depth'].tolist() == [0, 0.25, 0.5, 0.75, 1]
@@ -110,13 +110,11 @@ def test_the_clearest_agreement_and_disagreement_are_told():
     compared = bs.analyses.comparison(runs, missing={'a': ['prune']})
     frame = compared.frames()['agreement'].set_index('statistic')
     assert list(frame.index) == ['Measured, heads: alike', 'Measured, heads: apart']
-    *_, most, least = compared.findings()
+    first, *_, most, least = compared.findings()
     assert most.sentence.startswith('Within layers, heads of a and b agree most in Measured, heads')
     assert [each.where for each in (most, least)] == list(frame.index)
     assert (most.estimate, most.low) == tuple(frame.iloc[0][['within_layers', 'within_layers_low']])
-    assert compared.findings()[0].sentence.startswith(
-        'Of 3 statistics of heads that a and b have, 1 '
-    )
+    assert 'Of 3 statistics' in first.sentence and ' 1 ' in first.sentence
     assert 'prune of a' in compared.notes()[-1]
 
 
