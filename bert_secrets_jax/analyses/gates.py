@@ -364,7 +364,7 @@ class Gates(Result):
                 f'heads that close {name}',
                 share == end,
                 where=_named(share == end),
-                template=f'{{where}} {{estimate:closes|close}} {name}: open in {{open}} of '
+                template=f'{{where}} {{estimate:|closes|close}} {name}: open in {{open}} of '
                 '{sample:run|runs}.',
                 numbers={'open': round(float(end) * len(self.gates))},
                 **self._of_runs,

@@ -127,7 +127,7 @@ class Interactions(Result):
                 real,
                 'pairs',
                 template='In the loss, {estimate} of {pairs:pair|pairs} of {heads} heads '
-                '{estimate:interacts|interact} significantly.',
+                '{estimate:|interacts|interact} significantly.',
                 numbers={'pairs': len(self.points), 'heads': len(self.heads)},
                 **of_pairs,
             ),

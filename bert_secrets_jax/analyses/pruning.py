@@ -400,7 +400,9 @@ class Pruning(Result):
     def _of_times(self) -> Iterator[Finding]:
         if self.times is None:
             return
-        for size, gain in zip(self.times.batch_sizes, self.times.gains(*_REMOVAL), strict=True):
+        way, over = _REMOVAL
+        gains = self.times.gains(way, over=over)
+        for size, gain in zip(self.times.batch_sizes, gains, strict=True):
             yield measured(
                 f'speed, {size} at once',
                 100 * gain,

@@ -188,8 +188,8 @@ class Subnetworks(Result):
         return measured(
             'size of subnetworks',
             self.kept.mean(),
-            template='{estimate:.3g} of {heads} heads keep at least {share:.0f} % of the full '
-            'score where they were chosen.',
+            template='With {estimate:.3g} of {heads} heads, at least {share:.0f} % of the full '
+            'score is left where they were chosen.',
             numbers={'heads': self.masks[GOOD][0].size, 'share': 100 * self.share},
             **self._of | {'unit': 'heads'},
         )

@@ -135,5 +135,5 @@ def test_what_cannot_be_told_is_said_by_its_cause():
 
 def test_values_of_a_regression_have_no_probability():
     value = result_of(rank=(0.0, 0.2, 0.6, 0.1), classes=1)
-    assert 'change of the value' in finding(value, 'best method: sufficiency').sentence
+    assert finding(value, 'best method: sufficiency').unit == 'change of the value'
     assert 'probability' not in str(value)

@@ -63,7 +63,7 @@ def test_equal_seeds_and_a_single_one_have_no_interval(found):
         )
     ]  # fmt: skip
     # More than the share, mostly: the size is one of ten.
-    assert ' heads keep at least 90 % of the full score where they were chosen.' in str(one)
+    assert ' heads, at least 90 % of the full score is left where' in str(one)
     assert '1 seeds' not in str(one) and 'over' not in one.figures()['subnetworks'].caption
 
 
