@@ -157,7 +157,9 @@ def verdicts_frame(found: Sequence[Verdict]) -> 'pandas.DataFrame':
     )  # fmt: skip
     frame = framed(columns, rows, 'Each claim with its verdict and the number that decides.')
     # A person reads these columns; the file has all of them.
-    frame.attrs['shown'] = ['claim', 'source', 'verdict', 'for', 'evidence', 'does not show']
+    frame.attrs['shown'] = [
+        'claim', 'source', 'verdict', 'evidence', 'sample', 'sample_of', 'does not show',
+    ]  # fmt: skip
     return frame
 
 

@@ -203,7 +203,7 @@ def written(python: str) -> Expression:
     return Expression(python, not_loaded, lambda study: python)
 
 
-_PYTHON = 'Python (first the names at the end of the page)'
+_PYTHON = 'Python (names: at the end)'
 
 
 @dataclasses.dataclass(frozen=True)

@@ -266,9 +266,7 @@ def _section(
         'made_by': part.made_by,
         'prefix': _slug(part.group),
         'heads': heads,
-        **dict.fromkeys(
-            ('pictures', 'answer', 'findings', 'notes', 'tables', 'files', 'grids'), ()
-        ),
+        **dict.fromkeys(('pictures', 'answer', 'notes', 'tables', 'files', 'grids'), ()),
         'records': None,
         'explorer': '',
         'numbers_of': '',
@@ -283,15 +281,11 @@ def _section(
         section['explorer'] = Markup(Explorer(maps, notes, address=_slug(part.group)).html())
     section |= {
         'answer': [each.sentence for each in findings[:1]],
-        'findings': [each.sentence for each in findings[1:] if each.template],
         'records': _frame(findings_frame(findings)) if findings else None,
         'pictures': _pictures(part, findings, found, heads),
         'notes': part.result.notes(),
         'tables': [_frame(frame) for frame in part.frames.values() if len(frame) <= LEGIBLE_ROWS],
-        'files': [
-            (f'{name}.csv', f'{len(frame):,} row{"s" * (len(frame) != 1)}')
-            for name, frame in part.frames.items()
-        ],
+        'files': [(f'{name}.csv', len(frame)) for name, frame in part.frames.items()],
         'grids': found,
         'numbers_of': _numbers_of(found),
     }
@@ -315,7 +309,6 @@ def _more(section: Mapping[str, Any]) -> str:
     )
     parts = [counted(count, name) for name, count in counts if count > 0]
     parts += ['how to read it'] * bool(section['notes'])
-    parts += [f'the numbers of {section["numbers_of"]}'] * bool(section['grids'])
     parts += ['files'] * bool(section['files'] or section['made_by'])
     return f'More: {", ".join(parts)}' if parts else ''
 

@@ -95,7 +95,7 @@ def test_a_finding_beside_the_papers_numbers():
     said = str(found)
     assert all(f'published: {lead}' in said for lead in ('+19', '+31')) and '77 %' in said
     assert {each.verdict for each in found.verdicts.values()} == {HOLDS}
-    assert found.verdicts[PROBE_BEYOND_WORDS].numbers['seeds'] == 3
+    assert found.verdicts[PROBE_BEYOND_WORDS].sample == 3
     judged = {each.claim: each for each in bs.analyses.claims(found).verdicts}
     assert judged.items() >= found.verdicts.items()
 

@@ -13,8 +13,9 @@ from bert_secrets_jax.analyses import verdicts as claims
 from bert_secrets_jax.analyses.claims import claims_over_tasks
 from bert_secrets_jax.analyses.verdicts import HOLDS, UNDECIDED
 from bert_secrets_jax.names import filled
+from bert_secrets_jax.report.page import Part, write_page
 from bert_secrets_jax.runs.result import Result
-from tests.analyses.conftest import longest_sentence
+from tests.words import MOST_WORDS, count_words, longest_sentence, texts_of
 
 NAMES = (
     'special_tokens', 'features', 'cls_tokens', 'relations', 'frames', 'patterns',
@@ -108,7 +109,7 @@ def test_sentences_agree_with_their_counts(results, name):
 # The sentences of the others are longer still.
 _WORDY = {
     'ablation', 'ablation_over_seeds', 'masked_lm_ablation', 'importance', 'replacements',
-    'outliers', 'interactions', 'subnetworks', 'pruning', 'gates', 'attribution',
+    'outliers',
 }  # fmt: skip
 
 
@@ -122,6 +123,15 @@ def test_what_a_person_reads_is_short(results, name):
     figures = result.figures()
     said += [figures[title].caption for title in figures]
     assert [text for text in said if longest_sentence(text) > 25] == []
+
+
+def test_a_page_of_everything_is_short(results, tmp_path):
+    """Every analysis together is read in a quarter of an hour, whatever is folded away."""
+    parts = [Part(name, result) for name, result in results.items() if name not in _WORDY]
+    write_page(tmp_path / 'page.html', title='All', lead='Of all.', parts=parts, details={})
+    texts = texts_of((tmp_path / 'page.html').read_text())
+    assert sum(map(count_words, texts)) <= MOST_WORDS
+    assert [text for text in texts if longest_sentence(text) > 25] == []
 
 
 @pytest.mark.parametrize('name', NAMES)

@@ -60,7 +60,7 @@ def test_one_model_has_the_interval_over_examples():
     expected = scipy.stats.ttest_1samp(values[:, 1, 2], 0).confidence_interval()
     np.testing.assert_allclose([found.low, found.high], expected)
     two = mean_over_runs([{'it': table}] * 2, ['it'], (1, 2))
-    assert (found.sample_of, two.sample_of) == ('examples', 'examples, 2 fine-tunings')
+    assert (found.sample_of, two.sample_of) == ('examples', 'examples, in 2 models')
     # A single example has no interval.
     alone = bs.HeadTable(values[0], np.full((2, 3), np.nan), 1.0)
     assert np.isnan(mean_over_runs([{'it': alone}], ['it']).interval[1:]).all()

@@ -36,8 +36,8 @@ from bert_secrets_jax.analyses.verdicts import (
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.measure.links import LinkTest
 from tests.analyses import worlds
-from tests.analyses.conftest import longest_sentence
 from tests.analyses.worlds import WORLDS, effects_of, link_test, null, of_layers, table
+from tests.words import longest_sentence
 
 
 def by_layer(means, *, examples=200, scatter=0.05, heads=4, seed=0) -> HeadTable:
@@ -369,7 +369,6 @@ def test_cls_of_the_last_layer(sep, verdict):
     found = claims.cls_attends_most_to_sep(from_cls)
     assert found.verdict == verdict
     assert found.what == 'attention of [CLS] to [SEP] minus that to noun'
-    assert found.numbers['received'] == pytest.approx(0.2, abs=0.01)
     assert found.estimate == pytest.approx(sep - 0.2, abs=0.01)
 
 

@@ -14,6 +14,7 @@ import pytest
 import bert_secrets_jax as bs
 from tests.conftest import ROOT, forward, rarely
 from tests.experiments.conftest import checkpoints, error_line, kept, read, run, settings
+from tests.words import MOST_WORDS, count_words, texts_of
 from tools.patterns.sample import (
     COLUMNS,
     LABELS_FILE,
@@ -269,6 +270,7 @@ def test_the_quickstart_offline(tmp_path):
     run('reproduce', *smoke, f'--workdir={tmp_path}')
     page = (tmp_path / 'report.html').read_text()
     assert 'all-MiniLM-L6-v2 on 12 examples of embedded corpus, dev' in page
+    assert sum(map(count_words, texts_of(page))) <= MOST_WORDS
 
 
 @pytest.mark.slow

@@ -187,7 +187,7 @@ def test_long_tables_are_files_and_hidden_columns_stay_in_them(tmp_path):
     long = framed([(row, row) for row in range(33)], ('number', 'value'))
     short = framed([('a', 'b')], ('seen', 'only_in_the_file'), shown=['seen'])
     page = written(tmp_path, [Part('toy', Shown({'heads': long, 'toy_short': short}))])
-    assert 'Numbers: toy_heads.csv (33 rows), toy_short.csv (1 row).' in Page(page).text
+    assert 'Numbers (rows): toy_heads.csv (33), toy_short.csv (1).' in Page(page).text
     assert 'only in the file' not in page and '<th scope="col">seen</th>' in page
     assert file_name('toy', 'toy_short') == 'toy_short' and file_name('toy', 'x') == 'toy_x'
 
