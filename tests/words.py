@@ -1,6 +1,5 @@
 """The words of a page that a person reads, whatever is folded away."""
 
-import collections
 import html.parser
 import re
 
@@ -50,12 +49,3 @@ def longest_sentence(text):
 def texts_of(page):
     """Return the texts of a page: paragraphs, captions, headings, and what is clicked on."""
     return [text for piece in _Text(page).pieces if (text := ' '.join(piece.split()))]
-
-
-def words_by_section(page):
-    """Return the number of words under each heading of a page."""
-    counts = collections.Counter()
-    for part in re.split(r'(?=<h2)', page):
-        heading = re.match(r'<h2[^>]*>(.*?)</h2>', part)
-        counts[heading[1] if heading else ''] += sum(map(count_words, texts_of(part)))
-    return counts

@@ -147,7 +147,7 @@ class Attribution(Result):
                     'best_or_tied', 'texts', 'source',
                 ),
                 list(self._rows()),
-                'Means over texts: rank correlations of scores with effects of deleting, and the '
+                'Means over texts: rank correlation with effects of deleting, and the '
                 f'{self._fall} without the best tokens (comprehensiveness) and with them alone '
                 '(sufficiency).',
             ),

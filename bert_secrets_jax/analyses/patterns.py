@@ -341,6 +341,8 @@ class Patterns(Result):
                 row += [100 * end for end in each.together([CLASSES.index(key)])]
             if published is not None:
                 row.append(100 * published[key])
+            if self.confusions.size:
+                row.append(f1_of(self.confusions.sum(axis=0))[CLASSES.index(key)])
             rows.append(row)
         columns = ['class']
         for model in models:
@@ -350,6 +352,8 @@ class Patterns(Result):
             columns += [f'{name}_corrected_{part}percent' for part in ('', 'low_', 'high_')]
         if published is not None:
             columns.append('paper_bert_base_finetuned_percent')
+        if self.confusions.size:
+            columns.append('f1_of_classifier')
         rounded = [[key, *(round(float(value), 4) for value in row)] for key, *row in rows]
         return framed(
             columns,

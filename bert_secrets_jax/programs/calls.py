@@ -203,9 +203,6 @@ def written(python: str) -> Expression:
     return Expression(python, not_loaded, lambda study: python)
 
 
-_PYTHON = 'Python (names: at the end)'
-
-
 @dataclasses.dataclass(frozen=True)
 class Lines:
     """The lines that make a result again.
@@ -227,7 +224,7 @@ class Lines:
         """Pairs of a language and a line, as a part of the page has them."""
         return tuple(
             (language, line)
-            for language, line in ((_PYTHON, self.python), ('Shell', self.shell))
+            for language, line in (('Python', self.python), ('Shell', self.shell))
             if line
         )
 

@@ -308,7 +308,7 @@ def _more(section: Mapping[str, Any]) -> str:
         ('table', len(section['tables']) * seen),
     )
     parts = [counted(count, name) for name, count in counts if count > 0]
-    parts += ['how to read it'] * bool(section['notes'])
+    parts += ['notes'] * bool(section['notes'])
     parts += ['files'] * bool(section['files'] or section['made_by'])
     return f'More: {", ".join(parts)}' if parts else ''
 
