@@ -56,20 +56,7 @@ def outliers_are_needed(
       outliers: The number of outliers.
       texts: The number of texts.
     """
-    estimate, low, high = beyond
-    few, draws = max(texts - 1.0, 1.0), len(random)
-    of_texts = ((high - low) / 2 / margin(few)) ** 2
-    of_draws = random.var(ddof=1) / draws
-    squared = of_texts + of_draws + ROUNDING**2
-    # Satterthwaite's degrees of freedom.
-    freedom = squared**2 / ((of_texts + ROUNDING**2) ** 2 / few + of_draws**2 / (draws - 1))
-    found = Contrasts(
-        difference=np.array([estimate - LOSS_OF_OUTLIERS]),
-        error=np.array([np.sqrt(squared)]),
-        freedom=np.array([freedom]),
-        examples=float(texts),
-        runs=1,
-    )
+    found = _beyond_random(random, beyond, texts)
     p_if_false, p_if_true = all_above(found)
     p_value = rank_p(together, random)
     interval = found.interval(0, offset=LOSS_OF_OUTLIERS)
@@ -88,7 +75,27 @@ def outliers_are_needed(
         otherwise=TOO_FEW if texts < FEWEST else UNDECIDED,
         numbers={
             'outliers': outliers,
-            'draws': draws,
+            'draws': len(random),
             'as_much': int((random >= together).sum()),
         },
+    )
+
+
+def _beyond_random(
+    random: Float[np.ndarray, ' R'], beyond: tuple[float, float, float], texts: int
+) -> Contrasts:
+    """Return what outliers do beyond the mean of random sets, less what is claimed."""
+    estimate, low, high = beyond
+    few, draws = max(texts - 1.0, 1.0), len(random)
+    of_texts = ((high - low) / 2 / margin(few)) ** 2
+    of_draws = random.var(ddof=1) / draws
+    squared = of_texts + of_draws + ROUNDING**2
+    # Satterthwaite's degrees of freedom.
+    freedom = squared**2 / ((of_texts + ROUNDING**2) ** 2 / few + of_draws**2 / (draws - 1))
+    return Contrasts(
+        difference=np.array([estimate - LOSS_OF_OUTLIERS]),
+        error=np.array([np.sqrt(squared)]),
+        freedom=np.array([freedom]),
+        examples=float(texts),
+        runs=1,
     )

@@ -80,12 +80,7 @@ def vertical_patterns_are_special(
     """
     runs = as_runs(special)
     shares = [vertical] if np.ndim(vertical) == 2 else list(vertical)
-    for share, table in zip(shares, runs, strict=True):
-        if share.shape != table.mean.shape:
-            raise ValueError(
-                f'Shares of vertical maps are {list(share.shape)}, and the model has '
-                f'{list(table.mean.shape)} heads.'
-            )
+    _check_shapes(shares, runs)
     heads, count = mean_over(shares) > HALF, runs[0].count
     if not heads.any():
         return nothing_to_test(VERTICAL, 'No head has mostly vertical maps.', count)
@@ -119,6 +114,15 @@ def vertical_patterns_are_special(
         },
         **sampled(found),
     )
+
+
+def _check_shapes(shares: Sequence[np.ndarray], runs: Sequence[HeadTable]) -> None:
+    for share, table in zip(shares, runs, strict=True):
+        if share.shape != table.mean.shape:
+            raise ValueError(
+                f'Shares of vertical maps are {list(share.shape)}, and the model has '
+                f'{list(table.mean.shape)} heads.'
+            )
 
 
 def features_are_negligible(

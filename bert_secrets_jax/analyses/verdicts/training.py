@@ -84,29 +84,18 @@ def pretraining_helps(pretrained: Sequence[float], random: Sequence[float]) -> V
     """
     groups = [np.asarray(scores, np.float64) for scores in (pretrained, random)]
     counts = [len(scores) for scores in groups]
-    means = [100 * scores.mean() for scores in groups]
-    difference = means[0] - means[1]
     words = 'Pre-trained weights score {estimate:+z.1f} points'
     numbers = {'pretrained_runs': counts[0], 'random_runs': counts[1]}
-    p_values, interval, population = (math.nan, math.nan), (difference, np.nan, np.nan), ''
     if min(counts) < FEWEST_RUNS:
-        population = THESE_MODELS
+        difference = 100 * (groups[0].mean() - groups[1].mean())
+        p_values, interval = (math.nan, math.nan), (difference, np.nan, np.nan)
         words += (
             ' above random ones; a test needs {needed} runs of each, not {pretrained_runs} and '
+            '{random_runs}.'
         )
-        words += '{random_runs}.'
         numbers['needed'] = FEWEST_RUNS
     else:
-        population = ANY_FINETUNING
-        # Runs that never leave the majority class do not vary, so `ROUNDING` is added. In points.
-        variances = np.array([scores.var(ddof=1) / len(scores) for scores in groups])
-        variances = 100**2 * (variances + ROUNDING**2)
-        error = np.sqrt(variances.sum())
-        freedom = variances.sum() ** 2 / np.sum(variances**2 / (np.array(counts) - 1))
-        p = scipy.stats.t.sf(difference / error, freedom)
-        p_values = p, 1 - p
-        half = margin(freedom) * error
-        interval = (difference, difference - half, difference + half)
+        p_values, interval = _welch(*groups)
         words += (
             ' ({low:+z.1f} to {high:+z.1f}, p = {p_value:.2g}) above random ones, in '
             '{pretrained_runs:run|runs} against {random_runs}.'
@@ -120,11 +109,27 @@ def pretraining_helps(pretrained: Sequence[float], random: Sequence[float]) -> V
         what='mean score from pre-trained weights minus that from random weights',
         unit='points',
         threshold=0.0,
-        population=population,
+        population=THESE_MODELS if min(counts) < FEWEST_RUNS else ANY_FINETUNING,
         sample=sum(counts),
         sample_of='runs',
         numbers=numbers,
     )
+
+
+def _welch(
+    one: np.ndarray, other: np.ndarray
+) -> tuple[tuple[float, float], tuple[float, float, float]]:
+    """Return both p-values of a difference of means in points, and it with its interval."""
+    groups = (one, other)
+    # Runs that never leave the majority class do not vary, so `ROUNDING` is added. In points.
+    variances = np.array([scores.var(ddof=1) / len(scores) for scores in groups])
+    variances = 100**2 * (variances + ROUNDING**2)
+    difference, error = 100 * (one.mean() - other.mean()), np.sqrt(variances.sum())
+    counts = np.array([len(scores) for scores in groups])
+    freedom = variances.sum() ** 2 / np.sum(variances**2 / (counts - 1))
+    p = scipy.stats.t.sf(difference / error, freedom)
+    half = margin(freedom) * error
+    return (p, 1 - p), (difference, difference - half, difference + half)
 
 
 def finetuning_gains(gains: Mapping[str, Gain]) -> Verdict:
