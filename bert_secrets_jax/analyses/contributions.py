@@ -229,42 +229,28 @@ class Contributions(Result):
         ]
 
     def _of_mixing(self) -> list[Finding]:
-        published = paper.mixing_ratios()['bert-base-uncased']
-        found = []
-        for index, way in enumerate(MIXING):
-            mean = self._over_layers(index)
-            found.append(
-                measured(
-                    f'how much of a token comes from others, by {way}',
-                    tuple(100 * each for each in mean.interval),
-                    unit='%',
-                    sample=int(self.moved.mixing.count),
-                    source=SOURCE_OF_MIXING,
-                    template='By {way}, {estimate:.1f} % of a token comes from other tokens in a '
-                    'layer (BERT-base: {published:.1f} %).',
-                    numbers={'way': way, 'published': 100 * published[way]},
-                )
+        fields = {
+            'unit': '%',
+            'sample': int(self.moved.mixing.count),
+            'source': SOURCE_OF_MIXING,
+        }
+        return [
+            measured(
+                f'how much of a token comes from others, by {way}',
+                100 * np.array(self._over_layers(index).interval),
+                **fields,
             )
-        # With all that a layer does first.
-        return found[::-1]
+            for index, way in enumerate(MIXING)
+        ]
 
     def _of_inactive(self) -> Iterator[Finding]:
         of_texts = {'sample': int(self.moved.outputs.count)}
-        for group, tables, verb in (
-            (BY_WEIGHTS, self.weights, 'gives|give'),
-            (BY_NORMS, self.moved.norms, 'takes from|take from'),
+        for group, tables, source in (
+            (BY_WEIGHTS, self.weights, 'Clark et al. 2019, section 3'),
+            (BY_NORMS, self.moved.norms, SOURCE),
         ):
             where, (kinds, _) = self.inactive[group], self._most(tables)
-            source = SOURCE if group == BY_NORMS else 'Clark et al. 2019, section 3'
-            yield how_many(
-                group,
-                where,
-                source=source,
-                template=f'{{estimate}} {{unit}} {{estimate:|{verb}}} one of [CLS], [SEP], or full '
-                'stops and commas at least half of {what}.',
-                numbers={'what': 'attention' if group == BY_WEIGHTS else 'what is moved'},
-                **of_texts,
-            )
+            yield how_many(group, where, source=source, **of_texts)
             for name in SINKS:
                 most = where & (kinds == name)
                 if most.any():
@@ -274,9 +260,9 @@ class Contributions(Result):
                     self.moved.norms[kinds[head]].mean[head]
                     for head in map(tuple, np.argwhere(where))
                 ]
-                yield Finding(
-                    name=f'{group}: what they move from there',
-                    estimate=float(np.mean(shares)),
+                yield measured(
+                    f'{group}: what they move from there',
+                    np.mean(shares),
                     unit=_NORMS,
                     source=SOURCE,
                     **of_texts,
@@ -287,14 +273,7 @@ class Contributions(Result):
         table = self.moved.outputs
         least = tuple(map(int, np.unravel_index(table.mean.argmin(), table.mean.shape)))
         fields = {'sample': int(table.count), 'source': SOURCE_OF_INACTIVE}
-        yield how_many(
-            'heads with next to no output',
-            self.inactive[BY_OUTPUT],
-            template='{estimate} {unit} {estimate:|puts|put} out less than {bound:g} of the '
-            'mean norm of their layer.',
-            numbers={'bound': NEXT_TO_NOTHING},
-            **fields,
-        )
+        yield how_many(BY_OUTPUT, self.inactive[BY_OUTPUT], **fields)
         yield extreme(
             'least output of a head', least, interval_of(table, least), unit=_OF_LAYER, **fields
         )
@@ -303,34 +282,23 @@ class Contributions(Result):
         lost = self.lost
         if lost is None:
             return
+        fields = {'sample': lost.examples, 'source': 'two one-sided tests, Schuirmann 1987'}
         for group, where in self.inactive.items():
             if not where.any():
                 continue
             equal, changes = lost.equal[where], lost.changes[where]
-            fields = {
-                'sample': lost.examples,
-                'source': 'two one-sided tests, Schuirmann 1987',
-            }
-            yield how_many(
-                f'losing {group}',
-                equal,
-                template='Of {count} {group}, {estimate} can be lost without changing {metric} by '
-                '{margin:.1f} points; for {open}, these examples cannot tell.',
-                numbers={
-                    'count': int(where.sum()),
-                    'group': group,
-                    'margin': 100 * MARGIN,
-                    'metric': TITLES[lost.metric],
-                    'open': int((~equal & ~changes).sum()),
-                },
-                **fields,
-            )
-            yield how_many(f'losing {group}: significant', changes, **fields)
+            margin = f'by {100 * MARGIN:g} points of {TITLES[lost.metric]}'
+            for which, those in (
+                (f'does not matter {margin}', equal),
+                ('changes the score significantly', changes),
+                ('cannot be told', ~equal & ~changes),
+            ):
+                yield how_many(f'losing {group} {which}', those, **fields)
             for which, heads in {group: where, 'other heads': ~where}.items():
                 if heads.any():
-                    yield Finding(
-                        name=f'losing {group}: mean change, {which}',
-                        estimate=100 * float(np.nanmean(np.abs(lost.difference[heads]))),
+                    yield measured(
+                        f'losing {group}: mean change, {which}',
+                        100 * np.nanmean(np.abs(lost.difference[heads])),
                         unit='points',
                         **fields,
                     )
