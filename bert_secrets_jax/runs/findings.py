@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     import pandas
 
 Number = float | int | np.number
+# A number alone, or with the ends of its interval.
+Measured = Number | Sequence[Number] | np.ndarray
 
 
-def measured(name: str, number: Number | Sequence[Number] | np.ndarray, **fields: Any) -> Finding:
+def measured(name: str, number: Measured, **fields: Any) -> Finding:
     """Return the finding of a number, which may have a 95 % interval.
 
     Args:
@@ -28,12 +30,7 @@ def measured(name: str, number: Number | Sequence[Number] | np.ndarray, **fields
     return Finding(name=name, estimate=estimate, low=low, high=high, **fields)
 
 
-def extreme(
-    name: str,
-    head: tuple[int, int],
-    number: Number | Sequence[Number] | np.ndarray,
-    **fields: Any,
-) -> Finding:
+def extreme(name: str, head: tuple[int, int], number: Measured, **fields: Any) -> Finding:
     """Return the finding of the head in which a number is greatest or least.
 
     Args:
