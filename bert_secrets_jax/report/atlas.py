@@ -172,7 +172,7 @@ def _ring_rank(result: Result) -> float:
 
 def _is_told(finding: Finding) -> bool:
     """Return whether a finding has a sentence and evidence; a warning stands elsewhere."""
-    return bool(finding.template) and not finding.warning and finding.evidence <= _LEVEL
+    return bool(finding.template and not finding.warning and finding.evidence <= _LEVEL)
 
 
 def _doubt(finding: Finding) -> tuple[float, int]:
