@@ -264,7 +264,7 @@ class Attribution(Result):
 
     @property
     def _of(self) -> dict[str, str]:
-        """What all findings have in common."""
+        """The fields that all findings have in common."""
         return {'sample_of': 'texts', 'source': SOURCE}
 
     def _of_measures(self) -> Iterator[Finding]:

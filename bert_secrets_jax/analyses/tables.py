@@ -111,7 +111,7 @@ class OverRuns:
 
     @property
     def sample_of(self) -> str:
-        """What the interval is over, as `Finding.sample_of`: examples, and models if several."""
+        """The sample of the interval, as `Finding.sample_of`: examples, and models if several."""
         return 'examples' if self.models < 2 else f'examples, in {self.models} models'
 
 
