@@ -405,9 +405,9 @@ def _cell(value: Any) -> str:
         return '–'
     if isinstance(value, numbers.Real):
         value = float(value)
-        if value == int(value) and abs(value) >= 1:
-            return f'{value:,.0f}'
-        return f'{value:.3f}' if 0.001 <= abs(value) < 100 or not value else f'{value:.3g}'
+        if value.is_integer():
+            return f'{value:z,.0f}'
+        return f'{value:.3f}' if 0.001 <= abs(value) < 100 else f'{value:.3g}'
     return str(value)
 
 

@@ -178,7 +178,7 @@ def test_numbers_are_shown_with_three_digits(tmp_path):
     shown = dict(re.findall('<tr><td>(.*?)</td><td>(.*?)</td></tr>', page))
     assert shown == {
         'count': '1020', 'whole': '1,020', 'share': '0.123', 'tiny': '0.000123',
-        'large': '1.23e+04', 'none': '–', 'missing': '–', 'zero': '0.000', 'negative': '-0.500',
+        'large': '1.23e+04', 'none': '–', 'missing': '–', 'zero': '0', 'negative': '-0.500',
         'numpy': '0.250',
     }  # fmt: skip
 
