@@ -81,22 +81,19 @@ class Claims(Result):
 
     def findings(self):
         counts = Counter(each.verdict for each in self.verdicts)
-        found = [
+        parts = [f'{counts[verdict]} {verdict}' for verdict in _ORDER if counts[verdict]]
+        return [
             Finding(
-                name=f'claims with the verdict "{verdict}"',
-                estimate=counts[verdict],
+                name='claims that hold',
+                estimate=counts[verdicts.HOLDS],
                 unit='claims',
                 sample=len(self.verdicts),
                 sample_of='claims',
                 source=', '.join(dict.fromkeys(map(_publication, self.verdicts))),
+                template='{warning}{sample:claim|claims}: {counts}.',
+                numbers={'counts': ', '.join(parts), 'warning': self._warning()},
             )
-            for verdict in _ORDER
-            if counts[verdict] or verdict == verdicts.HOLDS
         ]
-        parts = ', '.join(f'{counts[each]} {each}' for each in _ORDER if counts[each])
-        answer = '{warning}{sample:claim|claims}: {counts}.'
-        numbers = {'counts': parts, 'warning': self._warning()}
-        return [dataclasses.replace(found[0], template=answer, numbers=numbers), *found[1:]]
 
     def _warning(self) -> str:
         """Return the sentence that verdicts describe noise, where models have learnt nothing."""
