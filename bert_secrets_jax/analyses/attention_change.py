@@ -9,7 +9,6 @@ import numpy as np
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.models import Models
-from bert_secrets_jax.analyses.populations import population
 from bert_secrets_jax.analyses.special_tokens import STATISTICS
 from bert_secrets_jax.analyses.tables import (
     Description,
@@ -27,6 +26,7 @@ from bert_secrets_jax.measure.catalogue import Described, change, named
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
+from bert_secrets_jax.runs.findings import agreement_of_grids, measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.3, Figure 5'
@@ -100,7 +100,15 @@ class AttentionChange(Result):
         )
 
     def findings(self):
-        return [self._finding(reading, grid) for reading, grid in self.grids.items()]
+        published = paper.attention_change(self.subject.task)
+        found = []
+        for reading, grid in self.grids.items():
+            found.append(self._finding(reading, grid))
+            rank = paper.rank_correlation(grid, published)
+            if rank is not None:
+                name = f'agreement with the paper, reading {reading}'
+                found += agreement_of_grids(name, rank, grid.shape, source=SOURCE)
+        return found
 
     def notes(self):
         if paper.attention_change(self.subject.task) is None:
@@ -123,39 +131,23 @@ class AttentionChange(Result):
         order = np.argsort(layers)
         runs = list(self.readings[reading].values())
         found = mean_over_runs(runs, [READINGS[reading]], order[0])
-        published = paper.attention_change(self.subject.task)
-        rank = None if published is None else paper.rank_correlation(grid, published)
-        more = ''
+        template, numbers = (
+            '{reading}ine-tuning changes {where} most (similarity {estimate:.2f})',
+            {},
+        )
         if len(layers) > 1:
-            last_two = set(order[:2].tolist()) == {len(layers) - 2, len(layers) - 1}
-            more = (
-                f', then layer {order[1] + 1} ({layers[order[1]]:.2f}). In the paper the last two '
-                f'do, for all tasks but QQP; {"here too" if last_two else "not so here"}'
-            )
-        return Finding(
-            name=f'similarity of the layer that changes most, reading {reading}',
-            estimate=found.mean,
-            low=found.low,
-            high=found.high,
+            template += ', then layer {second} ({next:.2f}); in the paper, mostly the last two'
+            numbers = {'second': int(order[1]) + 1, 'next': float(layers[order[1]])}
+        return measured(
+            f'similarity of the layer that changes most, reading {reading}',
+            found.interval,
+            where=f'layer {order[0] + 1}',
             unit=UNIT,
             sample=int(_table(reading, runs[0]).count),
+            sample_of=found.sample_of,
             source=SOURCE,
-            template=(
-                'Reading "{reading}": fine-tuning changes layer {layer} most: similarity '
-                '{estimate:.3f}{interval}, mean over heads, {sample:example|examples} and '
-                '{seeds:fine-tuned model|fine-tuned models}{more}.{rank}'
-            ),
-            numbers={
-                'reading': reading,
-                'layer': int(order[0]) + 1,
-                'seeds': len(runs),
-                'interval': found.words('.3f'),
-                'more': more,
-                'rank': ''
-                if rank is None
-                else f' Rank correlation with the paper: {rank.heads:.2f} over heads, '
-                f'{rank.layers:.2f} over layers.',
-            },
+            template=f'{template}.',
+            numbers=numbers | {'reading': 'F' if reading == 'paper' else f'Reading "{reading}": f'},
         )
 
     def _changes(self):
@@ -181,8 +173,7 @@ class AttentionChange(Result):
                 'its_change_high',
             ),
             rows,
-            'What fine-tuning changes of each statistic: over all heads, and in the head that '
-            f'changes most. Ranges are 95 % intervals for {population(len(runs))}.',
+            'Changes of each statistic: over all heads, and in the head that changes most.',
         )  # fmt: skip
 
     def _layers(self):
@@ -291,7 +282,7 @@ def _draw_heads(result: AttentionChange):
     figure.source = _sources(result)
     figure.caption = (
         'Cosine similarity of the maps before and after fine-tuning '
-        f'({result.subject.as_in("Figure 5")}): low is much changed. Mean over examples and seeds.'
+        f'({result.subject.as_in("Figure 5")}): low is much changed.'
     )
     return figure
 

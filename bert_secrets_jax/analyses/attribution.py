@@ -46,6 +46,7 @@ from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.files import fingerprint
 from bert_secrets_jax.finetune.metrics import predictions
 from bert_secrets_jax.runs import store
+from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
 SOURCE = 'DeYoung et al. 2020'
@@ -142,15 +143,13 @@ class Attribution(Result):
             'methods': framed(
                 (
                     'method', 'measure', 'mean', 'low', 'high',
-                    *(f'{name}{rival}' for rival in _RIVALS for name in _BEYOND), 'texts', 'source',
+                    *(f'{name}{rival}' for rival in _RIVALS for name in _BEYOND),
+                    'best_or_tied', 'texts', 'source',
                 ),
                 list(self._rows()),
-                f'Means over texts with 95 % intervals. Rank correlation: of the scores of tokens '
-                f'and the effect of deleting each, by magnitude and by sign. The others are means '
-                f'of the {self._fall} over shares of tokens ({_percents(self.test.shares)}): '
-                f'comprehensiveness without the best tokens (more is better), sufficiency with '
-                f'them alone (less is better). Differences are paired, and p-values corrected for '
-                f'all methods (max-T).',
+                'Means over texts: rank correlation with effects of deleting, and the '
+                f'{self._fall} without the best tokens (comprehensiveness) and with them alone '
+                '(sufficiency).',
             ),
             'curves': framed(
                 ('method', 'measure', 'share', 'mean'),
@@ -175,8 +174,8 @@ class Attribution(Result):
                     for number, text in enumerate(self.token_scores, 1)
                     for place, token in enumerate(text.tokens)
                 ],
-                'Scores of the tokens of some texts by each method, and what deleting the token '
-                'takes from the logit of the predicted class less the mean of the others.',
+                'Scores of the tokens of some texts by each method, and the effect of deleting '
+                'each.',
             ),
         }  # fmt: skip
 
@@ -193,13 +192,14 @@ class Attribution(Result):
                 numbers = [found.mean[row], found.low[row], found.high[row]]
                 for rival in RIVALS:
                     numbers += _beyond(found, rival, method, self.test.methods)
-                yield (method, measure, *map(float, numbers), found.texts, SOURCES[method])
+                best = int(method in (found.best, *found.tied))
+                yield (method, measure, *map(float, numbers), best, found.texts, SOURCES[method])
         for row, method in enumerate(self.test.methods):
             known = self.test.signed[row][~np.isnan(self.test.signed[row])]
             if len(known) > 1:
                 found = compare([method], known[None], rivals=(), more_is_better=True, limit=1.0)
                 numbers = [found.mean[0], found.low[0], found.high[0]]
-                blank = [math.nan] * len(_BEYOND) * len(RIVALS)
+                blank = [math.nan] * (len(_BEYOND) * len(RIVALS) + 1)
                 yield (
                     method, 'rank correlation with sign', *map(float, numbers), *blank, len(known),
                     SOURCES[method],
@@ -220,14 +220,10 @@ class Attribution(Result):
 
     def notes(self):
         notes = [
-            'A score is about the logit of the predicted class less the mean of the others. '
+            'A score is about the logit of the predicted class less the mean of the others.',
             'Methods that follow attention know no class, and only say how much of a token is '
-            'read. Of the tokens that are left, each moves up; [CLS] and [SEP] always stay.',
-            'A text without some tokens may be unlike any that the model has seen, and tokens that '
-            'say the same stand in for each other when one is deleted alone.',
-            'DecompX and gradient x input know which tokens speak against the prediction, and '
-            'leave them to the last; in rank correlations, magnitudes alone count. Random tokens '
-            'are one draw for each text.',
+            'read.',
+            'A text without some tokens may be unlike any that the model has seen.',
         ]
         if self._texts < FEW:
             notes.append('With so few texts, intervals are a little too narrow.')
@@ -236,16 +232,13 @@ class Attribution(Result):
     def _warnings(self) -> Iterator[Finding]:
         if self.learnt is not None and learnt_nothing(self.learnt[-1]):
             yield not_learnt('the model', *self.learnt, self._texts)
+        warning = functools.partial(Finding, warning=True, **self._of | {'sample': self._texts})
         median = float(np.median(self.test.tokens))
         if median >= SHORT and not self.compared:
-            yield Finding(
+            yield warning(
                 name='texts are too few',
-                warning=True,
                 estimate=int((self.test.tokens >= FEWEST_TOKENS).sum()),
                 unit='texts',
-                sample=self._texts,
-                sample_of='texts',
-                source=SOURCE,
                 template='Of {sample:,} given, {estimate} can tell methods apart, and two are '
                 'needed: give more texts, with several tokens each.',
             )
@@ -253,73 +246,50 @@ class Attribution(Result):
         # Where no text has a token that can be deleted, nothing was tried.
         greatest = np.max(falls[~np.isnan(falls)], initial=-1.0)
         if 0 <= greatest < _FLAT:
-            yield Finding(
+            yield warning(
                 name='nothing changes',
-                warning=True,
                 estimate=float(greatest),
                 unit=self._fall,
-                sample=self._texts,
-                sample_of='texts',
-                source=SOURCE,
-                template='Whatever tokens are deleted, what the model predicts does not change '
-                '({unit}: at most {estimate:.1g}), so that comprehensiveness and sufficiency say '
-                'nothing about methods: has the model learnt anything, or are its probabilities '
-                'as good as one?',
+                template='Whatever tokens are deleted, the prediction does not change ({unit}: at '
+                'most {estimate:.1g}): has the model learnt anything?',
             )
         if median < SHORT:
-            yield Finding(
+            yield warning(
                 name='texts are too short',
-                warning=True,
                 estimate=median,
                 unit='tokens',
-                sample=self._texts,
-                sample_of='texts',
-                source=SOURCE,
                 template='The texts have {estimate:g} tokens that can be deleted (median of '
                 '{sample:,}), too few to tell methods apart: give longer texts.',
             )
 
+    @property
+    def _of(self) -> dict[str, str]:
+        """The fields that all findings have in common."""
+        return {'sample_of': 'texts', 'source': SOURCE}
+
     def _of_measures(self) -> Iterator[Finding]:
-        methods = self.test.methods
         for measure, found in self.compared.items():
-            row = methods.index(found.best)
-            numbers = {
-                'best': found.best,
-                'measure': _TITLES[measure],
-                'unit_of': self._unit(measure),
-            }
-            template = (
-                'By {measure}, {best} explains this model best: {unit_of} {estimate:.2f} '
-                '({low:.2f} to {high:.2f}, {sample:text|texts})'
-            )
-            if RANDOM in methods and found.best != RANDOM:
-                numbers['random'] = float(found.mean[methods.index(RANDOM)])
-                template += ', that of random tokens {random:.2f}'
+            row = self.test.methods.index(found.best)
             rivals = [each for each in found.tied if each != found.best]
+            template = 'By {measure}, {where} explains this model best ({estimate:.2f})'
             if RANDOM in (found.best, *rivals):
                 template = (
-                    'By {measure}, nothing explains this model better than random tokens as far '
-                    'as {sample:text|texts} can tell; the best mean is that of {best}, {unit_of} '
-                    '{estimate:.2f} ({low:.2f} to {high:.2f}).'
+                    'By {measure}, nothing explains this model clearly better than random tokens; '
+                    '{where} does best ({estimate:.2f}).'
                 )
             elif rivals:
-                numbers['tied'] = ', '.join(rivals)
-                template += '. It cannot be told apart from {tied}.'
-            elif len(methods) > 1:
-                template += '. It is better than each other method.'
+                template += ', not clearly better than {tied}.'
             else:
                 template += '.'
-            yield Finding(
-                name=f'best method: {measure}',
-                estimate=float(found.mean[row]),
-                low=float(found.low[row]),
-                high=float(found.high[row]),
+            yield measured(
+                f'best method: {measure}',
+                (found.mean[row], found.low[row], found.high[row]),
+                where=found.best,
                 unit=self._unit(measure),
                 sample=found.texts,
-                sample_of='texts',
-                source=SOURCE,
                 template=template,
-                numbers=numbers,
+                numbers={'measure': measure, 'tied': _listed(rivals)},
+                **self._of,
             )
 
     def _beyond_rivals(self) -> Iterator[Finding]:
@@ -327,36 +297,17 @@ class Attribution(Result):
             for measure, found in self.compared.items():
                 if rival not in found.beyond:
                     continue
-                others = [method for method in self.test.methods if method != rival]
                 effects = found.beyond[rival]
-                sign = 1 if MEASURES[measure] else -1
                 real = effects.corrected <= LEVEL
-                better = [
-                    method
-                    for method, each in zip(
-                        others, real & (sign * effects.difference > 0), strict=True
+                gain = effects.difference if MEASURES[measure] else -effects.difference
+                for which, sign in (('better', 1), ('worse', -1)):
+                    yield how_many(
+                        f'significantly {which} than {rival}: {measure}',
+                        real & (sign * gain > 0),
+                        'methods',
+                        sample=found.texts,
+                        **self._of,
                     )
-                    if each
-                ]
-                worse = real & (sign * effects.difference < 0)
-                yield Finding(
-                    name=f'better than {rival}: {measure}',
-                    estimate=len(better),
-                    unit='methods',
-                    sample=found.texts,
-                    sample_of='texts',
-                    source=SOURCE,
-                    template='By {measure}, {estimate} of {others:method|methods} '
-                    '{estimate:|is|are} significantly better than {rival} (corrected for all): '
-                    '{which}. Worse: {worse}.',
-                    numbers={
-                        'measure': _TITLES[measure],
-                        'others': len(others),
-                        'rival': 'random tokens' if rival == RANDOM else rival,
-                        'which': ', '.join(better) or 'none',
-                        'worse': ', '.join(np.array(others)[worse]) or 'none',
-                    },
-                )
 
     def _limit(self, measure: str) -> float:
         """The greatest size of a measure: correlations and probabilities have one, values not."""
@@ -366,13 +317,14 @@ class Attribution(Result):
         return _UNITS[measure] if measure == 'rank correlation' else self._fall
 
 
-_TITLES = {
-    'rank correlation': 'rank correlation with the effect of deleting each token',
-    'comprehensiveness': 'comprehensiveness (without its best tokens)',
-    'sufficiency': 'sufficiency (with its best tokens alone, less is better)',
-}
 _RIVALS = ('random', 'gradient_x_input')
 _BEYOND = ('beyond_', 'low_beyond_', 'high_beyond_', 'corrected_p_beyond_')
+
+
+def _listed(methods: Sequence[str]) -> str:
+    """Return the names of up to two methods, and how many others there are."""
+    more = len(methods) - 2
+    return ' or '.join(methods) if more <= 0 else f'{", ".join(methods[:2])} and {more} more'
 
 
 def _beyond(found: Compared, rival: str, method: str, methods: Sequence[str]) -> list[float]:
@@ -392,10 +344,6 @@ def _mean(of_texts: np.ndarray) -> float:
     return float(known.mean()) if len(known) else math.nan
 
 
-def _percents(shares: np.ndarray) -> str:
-    return ', '.join(f'{100 * share:g}' for share in shares) + ' %'
-
-
 def _draw_curves(result: Attribution):
     methods = result.test.methods
     figure = plots.share_curves(
@@ -411,9 +359,8 @@ def _draw_curves(result: Attribution):
         grey=RANDOM,
     )
     figure.caption = (
-        f'Mean {result._fall} of {result._texts} texts without the tokens that each method scores '
-        'highest (comprehensiveness, more is better) and with them alone (sufficiency, less is '
-        f'better): {result.subject.model}, {result.subject.texts}.'
+        f'Mean {result._fall} without the tokens that each method scores highest '
+        '(comprehensiveness, more is better) and with them alone (sufficiency, less is better).'
     )
     return figure
 
@@ -438,9 +385,8 @@ def _draw_methods(result: Attribution):
         },
     )
     figure.caption = (
-        'Each method by each measure, means over texts with 95 % intervals. Filled are the best '
-        'method and those that cannot be told apart from it (paired, corrected for all pairs): '
-        f'{result.subject.model}, {result.subject.texts}.'
+        'Each method by each measure, with 95 % intervals. Filled: the best method, and those '
+        'that cannot be told apart from it.'
     )
     return figure
 

@@ -69,7 +69,7 @@ class Claims(Result):
       disabled_unlearnt: Whether the model whose heads were disabled has learnt nothing.
     """
 
-    FORMAT: ClassVar[int] = 3
+    FORMAT: ClassVar[int] = 4
 
     subject: Subject
     decided: tuple[Verdict, ...]
@@ -88,20 +88,7 @@ class Claims(Result):
 
     def findings(self):
         counts = Counter(each.verdict for each in self.decided)
-        parts = [f'{counts[verdict]} x "{verdict}"' for verdict in _ORDER if counts[verdict]]
-        warning = ''
-        if self.unlearnt:
-            seeds = ' and '.join(map(str, self.unlearnt))
-            warning = filled(
-                'Not learnt: the {count:|model|models} fine-tuned with {count:|seed|seeds} '
-                '{seeds}. Verdicts on fine-tuned models describe noise. ',
-                {'count': len(self.unlearnt), 'seeds': seeds},
-            )
-        elif self.disabled_unlearnt:
-            warning = (
-                'The model whose heads were disabled has not learnt its task: verdicts on that '
-                'describe noise. '
-            )
+        parts = [f'{counts[verdict]} {verdict}' for verdict in _ORDER if counts[verdict]]
         return [
             Finding(
                 name='claims that hold',
@@ -111,9 +98,25 @@ class Claims(Result):
                 sample_of='claims',
                 source=', '.join(dict.fromkeys(map(_publication, self.decided))),
                 template='{warning}{sample:claim|claims}: {counts}.',
-                numbers={'counts': ', '.join(parts), 'warning': warning},
+                numbers={'counts': ', '.join(parts), 'warning': self._warning()},
             )
         ]
+
+    def _warning(self) -> str:
+        """Return the sentence that verdicts describe noise, where models have learnt nothing."""
+        if self.unlearnt:
+            seeds = ' and '.join(map(str, self.unlearnt))
+            return filled(
+                'Not learnt: the {count:|model|models} fine-tuned with {count:|seed|seeds} '
+                '{seeds}. Verdicts on fine-tuned models describe noise. ',
+                {'count': len(self.unlearnt), 'seeds': seeds},
+            )
+        if self.disabled_unlearnt:
+            return (
+                'The model whose heads were disabled has not learnt its task: verdicts on that '
+                'describe noise. '
+            )
+        return ''
 
     def badges(self):
         return [
@@ -124,14 +127,9 @@ class Claims(Result):
 
     def notes(self):
         return [
-            'A claim holds where its contrary is refuted at the usual level of one in twenty, does '
-            'not hold where it is refuted itself, and is undecided at this sample size otherwise. '
-            'Where one of the two could not come out whatever the examples say, it is not '
-            'decidable with so few.',
-            'The column "for" says what a verdict is about. One for '
-            f'"{verdicts.THIS_MODEL}" has the examples as its sample, and another fine-tuned model '
-            f'may differ by more; one for "{verdicts.ANY_FINETUNING}" rests on an interval over '
-            'the seeds of several.',
+            'A claim holds or does not hold where its contrary or itself is refuted at one in '
+            'twenty.',
+            'It is not decidable where one of the two could not come out with so few examples.',
         ]
 
 
@@ -163,7 +161,9 @@ def verdicts_frame(found: Sequence[Verdict]) -> 'pandas.DataFrame':
     )  # fmt: skip
     frame = framed(columns, rows, 'Each claim with its verdict and the number that decides.')
     # A person reads these columns; the file has all of them.
-    frame.attrs['shown'] = ['claim', 'source', 'verdict', 'for', 'evidence', 'does not show']
+    frame.attrs['shown'] = [
+        'claim', 'source', 'verdict', 'evidence', 'sample', 'sample_of', 'does not show',
+    ]  # fmt: skip
     return frame
 
 

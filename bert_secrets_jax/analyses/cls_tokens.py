@@ -9,7 +9,6 @@ import numpy as np
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.models import Models
-from bert_secrets_jax.analyses.populations import population
 from bert_secrets_jax.analyses.tables import (
     OverRuns,
     Tables,
@@ -30,8 +29,8 @@ from bert_secrets_jax.measure.catalogue import (
     plural,
 )
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.names import head_name
-from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+from bert_secrets_jax.runs.findings import extreme, measured
+from bert_secrets_jax.runs.result import Figures, Result, Subject, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.5, Figure 7'
 UNIT = 'share of attention'
@@ -113,40 +112,36 @@ class ClsTokens(Result):
         return Figures({'cls_tokens': functools.partial(_draw, self)})
 
     def findings(self):
-        tables, which = (self.after, 'fine-tuned') if self.runs else (self.before, 'pre-trained')
-        matrix = self.in_last_layer(tables)
+        matrix = self.in_last_layer(self.after or self.before)
         means = matrix.mean(axis=0)
         if len(means) < 2:
             return []
         most, second, *_ = np.argsort(-means)
         head = int(matrix[:, most].argmax())
         found = self._mean(self.names[most])
+        table = self.before[from_cls(self.names[most])]
+        fields = {'unit': UNIT, 'sample': int(table.count), 'source': SOURCE}
         return [
-            Finding(
-                name='type of token that [CLS] attends to most',
-                estimate=found.mean,
-                low=found.low,
-                high=found.high,
-                unit=UNIT,
-                sample=int(self.before[from_cls(self.names[most])].count),
-                source=SOURCE,
-                template=(
-                    'In the last layer of the {which} model [CLS] attends most to {first}, with '
-                    '{estimate:.2f} as a mean over heads{interval} and {highest:.2f} in {head}, '
-                    'then to {second} ({next:.2f}). In the paper it is [SEP], except for STS-B, '
-                    'RTE and QNLI, where it is punctuation.'
-                ),
-                numbers={
-                    'which': which,
-                    'first': plural(self.names[most]),
-                    'interval': found.words(),
-                    'head': head_name(len(self.before[from_cls(self.names[most])].mean) - 1, head),
-                    'highest': float(matrix[head, most]),
-                    'second': plural(self.names[second]),
-                    'next': float(means[second]),
-                },
-            )
+            measured(
+                'type of token that [CLS] attends to most',
+                found.interval,
+                where=plural(self.names[most]),
+                sample_of=found.sample_of,
+                template='In the last layer, [CLS] attends most to {where} ({estimate:.2f}), then '
+                'to {second} ({next:.2f}).',
+                numbers={'second': plural(self.names[second]), 'next': float(means[second])},
+                **fields,
+            ),
+            extreme(
+                'head whose [CLS] does so most',
+                (len(table.mean) - 1, head),
+                matrix[head, most],
+                **fields,
+            ),
         ]
+
+    def notes(self):
+        return ['In the paper it is [SEP], except for STS-B, RTE and QNLI (punctuation).']
 
     def _summary(self):
         published = paper.cls_tokens(self.subject.task) or {}
@@ -174,10 +169,9 @@ class ClsTokens(Result):
             columns += ['finetuned_top_head', 'finetuned_notebook']
         if published:
             columns.append('paper_bert_base')
-        caption = 'Share of the attention of [CLS], mean over the heads of the last layer.'
-        if finetuned is not None:
-            caption += f' Low and high: its 95 % interval for {population(len(self.runs))}.'
-        return framed(columns, rows, caption)
+        return framed(
+            columns, rows, 'Share of the attention of [CLS], mean over the heads of the last layer.'
+        )
 
 
 def cls_statistics() -> list[Described]:
@@ -227,8 +221,7 @@ def _draw(result: ClsTokens):
         'fine-tuned': plots.Source('heads_finetuned', 'mean', from_cls('{}')),
     }
     figure.caption = (
-        'Attention of [CLS] in the last layer: the greatest of the tokens of a type, mean over '
-        f'examples that have any ({result.subject.as_in("Figure 7")}, whose colours end at 0.5, '
-        'too).'
+        'Attention of [CLS] in the last layer, by type of token '
+        f'({result.subject.as_in("Figure 7")}).'
     )
     return figure

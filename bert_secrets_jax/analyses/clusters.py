@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.analyses.marks import MOSTLY
-from bert_secrets_jax.analyses.tables import Tables
+from bert_secrets_jax.analyses.tables import LEVEL, Tables
 from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import UNIFORM, Described, named
@@ -138,8 +138,7 @@ class Clusters(Result):
             'nearest': framed(
                 ('heads', 'divergence'),
                 [(f'{names[a]} and {names[b]}', value) for value, a, b in closest[:10]],
-                'The ten most similar pairs of heads: Jensen-Shannon divergence per token, in nats '
-                '(0 for equal maps, 0.69 for maps that share no token).',
+                'The ten most similar pairs of heads (0: equal maps; 0.69: no token shared).',
             ),
             'divergences': framed(
                 ('first', 'second', 'divergence'),
@@ -165,58 +164,43 @@ class Clusters(Result):
         return Figures({'clusters': functools.partial(_draw, self)})
 
     def findings(self):
-        table, layers = self.tables[DIVERGENCE], self.layers
-        divergences = self.divergences
+        layers, divergences = self.layers, self.divergences
         pairs = np.triu_indices(len(divergences), 1)
         first = int(divergences[pairs].argmin())
+        fields = {'unit': 'nats', 'sample': int(self.tables[DIVERGENCE].count), 'source': SOURCE}
         alike = []
         # A single layer, or single heads of layers, leave nothing to compare.
         if np.isfinite(layers.between - layers.within):
-            alike.append(self._of_layers())
+            verdict = 'more alike' if layers.p_value <= LEVEL else 'not clearly more alike'
+            alike.append(
+                Finding(
+                    name='heads of different layers less heads of one layer',
+                    estimate=layers.between - layers.within,
+                    p=layers.p_value,
+                    template='Heads of one layer are {verdict} than heads of different layers '
+                    '({within:.3f} nats apart against {between:.3f}).',
+                    numbers={
+                        'verdict': verdict,
+                        'within': layers.within,
+                        'between': layers.between,
+                    },
+                    **fields | {'sample': len(self.positions), 'sample_of': 'heads'},
+                )
+            )
+        names = [self.names[place[first]] for place in pairs]
         return [
             *alike,
             Finding(
                 name='most similar heads',
                 estimate=float(divergences[pairs][first]),
-                unit='nats',
-                sample=int(table.count),
-                source=SOURCE,
-                template=(
-                    'Most alike are {one} and {other}, {estimate:.3f} nats apart; the median of '
-                    'all pairs is {median:.3f}.'
-                ),
-                numbers={
-                    'one': self.names[pairs[0][first]],
-                    'other': self.names[pairs[1][first]],
-                    'median': float(np.median(divergences[pairs])),
-                },
+                where=' and '.join(names),
+                sample_of='tokens',
+                template='Most alike are {where}, {estimate:.3f} nats apart; the median of all '
+                'pairs is {median:.3f}.',
+                numbers={'median': float(np.median(divergences[pairs]))},
+                **fields,
             ),
         ]
-
-    def _of_layers(self) -> Finding:
-        layers = self.layers
-        return Finding(
-            name='heads of one layer',
-            estimate=layers.between - layers.within,
-            unit='nats',
-            sample=len(self.positions),
-            source=SOURCE,
-            p=layers.p_value,
-            template=(
-                'Heads of one layer are {verdict} than heads of different layers: a divergence '
-                'of {within:.3f} nats per token against {between:.3f} (p = {p:.2g}, random '
-                'layers for heads). Measured in {model} on {tokens:,} tokens of {texts}.'
-            ),
-            numbers={
-                'verdict': 'more alike' if layers.p_value <= 0.05 else 'not clearly more alike',
-                'within': layers.within,
-                'between': layers.between,
-                'p': layers.p_value,
-                'model': self.subject.model,
-                'tokens': int(self.tables[DIVERGENCE].count),
-                'texts': self.subject.texts,
-            },
-        )
 
 
 def clusters(
@@ -332,8 +316,7 @@ def _draw(result: Clusters):
         order=(*BEHAVIOURS, BROAD, OTHER),
     )
     figure.caption = (
-        'All heads on a plane where distances are about their Jensen-Shannon divergences (metric '
-        f'multidimensional scaling; stress {result.stress:.2f}), by layer and by what at least '
-        f'{100 * MOSTLY:g} % of its attention goes to (in the manner of {SOURCE}).'
+        f'All heads on a plane, nearer if more alike (stress {result.stress:.2f}), by what gets '
+        f'{100 * MOSTLY:g} % of their attention (in the manner of {SOURCE}).'
     )
     return figure

@@ -24,6 +24,7 @@ from bert_secrets_jax.analyses.verdicts import Verdict
 from bert_secrets_jax.analyses.verdicts.several import claims_over_tasks
 from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.pruning.agreement import Agreement, jackknifed
+from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, framed
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ _PANELS = 6
 # More pairs of runs are not drawn, or not told one by one.
 _PAIRS, _TOLD = 3, 6
 _SOURCE = 'agreement of grids of heads'
+_OF_RANKS = {'unit': 'rank correlation', 'sample_of': 'statistics', 'source': _SOURCE}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +78,9 @@ class GridAgreement:
     overall: Agreement
     within: Agreement
     profile: float
+
+
+_Pairs = Mapping[tuple[str, str], Sequence[GridAgreement]]
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -134,8 +139,8 @@ class Comparison(Result):
                     )
                     for claim, source in sources.items()
                 ],
-                'Which claims of the paper hold, after the correction for all claims and runs. In '
-                'brackets the p-value of the single test, and the corrected one.',
+                'Which claims hold after correction for all claims and runs (in brackets p, alone '
+                'and corrected).',
             ),
             'claims_corrected': framed(
                 (
@@ -164,9 +169,8 @@ class Comparison(Result):
                     )
                     for each in self.agreements
                 ],
-                'How far two runs agree in each statistic of heads: rank correlations over all '
-                'heads, and after the mean of each layer is removed, with 95 % intervals '
-                '(jackknife over layers); and of the means of layers by relative depth.',
+                'Rank correlations of two runs: over all heads, within layers, and of layers by '
+                'depth; intervals by the jackknife over layers.',
             ),
             'profiles': framed(
                 ('run', 'statistic', 'layer', 'relative_depth', 'mean'),
@@ -176,8 +180,7 @@ class Comparison(Result):
                     for statistic, grid in grids.items()
                     for layer, mean in enumerate(_means(grid))
                 ],
-                'The mean over the heads of each layer, of the statistics that several runs have. '
-                'The first layer has the relative depth 0 and the last one 1.',
+                'The mean over the heads of each layer, by relative depth (0 to 1).',
             ),
         }  # fmt: skip
 
@@ -216,8 +219,8 @@ class Comparison(Result):
         if len(pairs) > 1:
             about = ' of runs (' + ', '.join(f'{short[run]} is {run}' for run in runs) + ')'
         figure.caption = (
-            f'Rank correlations{about} over heads, with 95 % intervals; filled where the interval '
-            'leaves out zero. Drawn are the statistics that agree most and least within layers.'
+            f'Rank correlations{about} over heads; filled where the 95 % interval leaves out zero. '
+            'Only the statistics that agree most and least.'
         )
         return figure
 
@@ -234,8 +237,7 @@ class Comparison(Result):
             }
         )
         figure.caption = (
-            'Means over the heads of each layer by relative depth, for the statistics whose '
-            'profiles agree most and least.'
+            'Means of layers by relative depth, of the statistics that agree most and least.'
         )
         return figure
 
@@ -256,55 +258,55 @@ class Comparison(Result):
         pairs: dict[tuple[str, str], list[GridAgreement]] = {}
         for each in self.agreements:
             pairs.setdefault((each.one, each.other), []).append(each)
-        found = list(self._equal())
-        for (one, other), members in pairs.items():
-            if any(each.heads for each in members):
-                continue
-            profiles = [each.profile for each in members if np.isfinite(each.profile)]
-            shapes = ['{} x {}'.format(*_shape(self.grids[run])) for run in (one, other)]
-            if profiles:
-                found.append(
-                    Finding(
-                        name=f'profiles: {one}, {other}', estimate=float(np.median(profiles)),
-                        unit='rank correlation', sample=len(profiles), sample_of='statistics',
-                        source=_SOURCE,
-                        template='{one} ({shape}) and {other} ({other_shape}) have different '
-                        'layers or heads: only the means of layers at the same relative depth are '
-                        'compared. Their rank correlation has the median {estimate:.2f} over '
-                        '{sample} statistics.',
-                        numbers={
-                            'one': one, 'other': other, 'shape': shapes[0],
-                            'other_shape': shapes[1],
-                        },
-                    )
-                )  # fmt: skip
-        heads = [each for each in self.agreements if np.isfinite(each.within.rank)]
-        for (one, other), members in pairs.items():
-            ranks = [
-                (each.overall.rank, each.within.rank)
-                for each in members
-                if np.isfinite(each.within.rank)
-            ]
-            if not ranks:
-                continue
-            overall, within = np.median(ranks, axis=0)
-            found.append(
-                Finding(
-                    name=f'heads: {one}, {other}', estimate=float(within), unit='rank correlation',
-                    sample=len(ranks), sample_of='statistics', source=_SOURCE,
-                    template='Heads of {one} and {other}: the rank correlation has the median '
-                    '{overall:.2f} over {sample} statistics, and {estimate:.2f} within layers.',
-                    numbers={'one': one, 'other': other, 'overall': float(overall)},
-                )
-            )  # fmt: skip
+        found = []
         # If there are many pairs, only the table has each of them.
-        found = found if len(pairs) <= _TOLD else []
+        if len(pairs) <= _TOLD:
+            found = [*self._equal(), *self._of_profiles(pairs), *self._of_heads(pairs)]
+        heads = [each for each in self.agreements if np.isfinite(each.within.rank)]
         if len(heads) > 1:
             found += [
                 _extreme('most', max(heads, key=lambda each: _or(each.within.low, each.within))),
                 _extreme('least', min(heads, key=lambda each: _or(each.within.high, each.within))),
             ]
         return found
+
+    def _of_profiles(self, pairs: _Pairs) -> Iterator[Finding]:
+        """Return how far the layers agree of each two runs whose heads have no counterparts."""
+        for (one, other), members in pairs.items():
+            profiles = [each.profile for each in members if np.isfinite(each.profile)]
+            if profiles and not any(each.heads for each in members):
+                yield measured(
+                    f'profiles: {one}, {other}',
+                    np.median(profiles),
+                    template='{one} ({shape}) and {other} ({other_shape}) have different layers '
+                    'or heads; layers at the same relative depth have the median rank correlation '
+                    '{estimate:.2f}.',
+                    numbers={
+                        'one': one,
+                        'other': other,
+                        'shape': _shape(self.grids[one]),
+                        'other_shape': _shape(self.grids[other]),
+                    },
+                    **_OF_RANKS | {'sample': len(profiles)},
+                )
+
+    def _of_heads(self, pairs: _Pairs) -> Iterator[Finding]:
+        """Return how far the heads of each two runs agree."""
+        for (one, other), members in pairs.items():
+            known = [each for each in members if np.isfinite(each.within.rank)]
+            if known:
+                yield measured(
+                    f'heads: {one}, {other}',
+                    np.median([each.within.rank for each in known]),
+                    template='Heads of {one} and {other} have the median rank correlation '
+                    '{overall:.2f}, and {estimate:.2f} within layers.',
+                    numbers={
+                        'one': one,
+                        'other': other,
+                        'overall': float(np.median([each.overall.rank for each in known])),
+                    },
+                    **_OF_RANKS | {'sample': len(known)},
+                )
 
     def _equal(self) -> Iterator[Finding]:
         """Yield for each two runs how much of what both have is one and the same."""
@@ -316,8 +318,7 @@ class Comparison(Result):
                     name=f'equal: {one}, {other}', estimate=equal, unit='statistics',
                     sample=len(both), sample_of='statistics', source=_SOURCE,
                     template='Of {sample} statistics of heads that {one} and {other} have, '
-                    '{estimate} are equal to the last digit, as of one model on the same texts, '
-                    'and are not compared.',
+                    '{estimate} {estimate:|is|are} equal to the last digit and not compared.',
                     numbers={'one': one, 'other': other},
                 )  # fmt: skip
 
@@ -353,16 +354,13 @@ class Comparison(Result):
 
     def notes(self):
         return [
-            'Scores are times a hundred, and what disabling changes is in points of the same '
-            'metric, on the examples that the best and the worst were chosen on; the sections '
-            'of each run have intervals and corrected p-values.',
-            'Claims are tested in every run, so some would come out by chance. They are corrected '
-            'in two levels, first for the number of claims and then for the tests of a claim '
-            '(Benjamini and Bogomolov). What counts after that is wrong on average in at most one '
-            'in twenty of the claims that are decided in some run.',
+            'Scores are times a hundred. Effects are in points, on the examples that the best and '
+            'the worst were chosen on.',
+            'Claims are corrected for the number of claims and of tests of each (Benjamini and '
+            'Bogomolov).',
             *self._notes_on_heads(),
             *(
-                f'Not compared, since this version cannot read it or its inputs have changed: '
+                f'Not compared, since it is of another version or other inputs: '
                 f'{", ".join(names)} of {run}. The command that made the run computes it again.'
                 for run, names in self.missing.items()
                 if names
@@ -373,13 +371,9 @@ class Comparison(Result):
         if not any(each.heads for each in self.agreements):
             return []
         return [
-            'The heads of a layer have no order of their own: only where two models come from one '
-            'pre-training does a head of one have its counterpart at the same place in the other, '
-            'and other models cannot agree within layers but by chance.',
-            'Errors of measurement lower every correlation: a low one is no evidence of a '
-            'difference where effects are small against their errors. Intervals take the layers '
-            'for the sample. Of many statistics, the greatest and the least agreement are extremes '
-            'by chance, too.',
+            'Heads have counterparts only where two models come from one pre-training.',
+            'Errors of measurement lower every correlation, and extremes of many are so by chance, '
+            'too.',
         ]
 
 
@@ -518,8 +512,8 @@ def _depth(layers: int) -> np.ndarray:
     return np.linspace(0, 1, layers)
 
 
-def _shape(grids: Mapping[str, np.ndarray]) -> tuple[int, int]:
-    return next(iter(grids.values())).shape
+def _shape(grids: Mapping[str, np.ndarray]) -> str:
+    return '{} x {}'.format(*next(iter(grids.values())).shape)
 
 
 def _ends(names: Sequence[str], count: int) -> list[str]:
@@ -540,17 +534,14 @@ def _or(end: float, found: Agreement) -> float:
 
 def _extreme(which: str, each: GridAgreement) -> Finding:
     """Return the finding on the statistic in which runs agree most or least."""
-    interval = '' if np.isnan(each.within.low) else ' (95 % interval {low:.2f} to {high:.2f})'
     return Finding(
         name=f'agree {which}', estimate=each.within.rank, unit='rank correlation',
-        low=each.within.low, high=each.within.high, sample=each.heads, sample_of='heads',
-        source=_SOURCE,
-        template='Within layers heads agree {which} in {statistic} ({one}; {other}): the rank '
-        f'correlation is {{estimate:.2f}}{interval.replace("95", "{level}")}, and {{overall:.2f}} '
-        'over all heads.',
+        where=each.statistic, low=each.within.low, high=each.within.high, sample=each.heads,
+        sample_of='heads', source=_SOURCE,
+        template='Within layers, heads of {one} and {other} agree {which} in {where}: rank '
+        'correlation {estimate:.2f}, {overall:.2f} over all heads.',
         numbers={
-            'which': which, 'statistic': each.statistic, 'one': each.one, 'other': each.other,
-            'overall': each.overall.rank, 'level': 95,
+            'which': which, 'one': each.one, 'other': each.other, 'overall': each.overall.rank,
         },
     )  # fmt: skip
 

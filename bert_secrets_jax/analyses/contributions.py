@@ -22,6 +22,7 @@ from bert_secrets_jax.analyses.tables import (
     Tables,
     half_width,
     heads_frame,
+    interval_of,
     mean_over_runs,
 )
 from bert_secrets_jax.analyses.texts import TextSettings, batches_of
@@ -35,8 +36,9 @@ from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.stream import stream
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.names import counted, head_name
+from bert_secrets_jax.names import head_name
 from bert_secrets_jax.progress import progress
+from bert_secrets_jax.runs.findings import extreme, how_many, measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
 SOURCE = 'Kobayashi et al. 2020'
@@ -61,9 +63,6 @@ BY_WEIGHTS, BY_NORMS, BY_OUTPUT = (
     'sinks by norms',
     'heads with next to no output',
 )
-# Phrases for one sink, and for several.
-_GIVES = 'gives at least half of its attention to|give at least half of their attention to'
-_TAKES = 'takes at least half of what it moves from|take at least half of what they move from'
 _NORMS = 'share of norms'
 _OF_LAYER = 'of the mean of its layer'
 
@@ -178,34 +177,25 @@ class Contributions(Result):
         return Figures({name: functools.partial(draw, self) for name, draw in drawings.items()})
 
     def findings(self):
-        of_kinds = [self._of_kind(name) for name in self.kinds if name in (*SINKS, 'self')]
-        return [*of_kinds, self._of_mixing(), *self._of_inactive(), *self._of_losing()]
+        known = [name for name in self.kinds if name in (*SINKS, 'self')]
+        of_kinds = [finding for name in known for finding in self._of_kind(name)]
+        return [*of_kinds, *self._of_mixing(), *self._of_inactive(), *self._of_losing()]
 
     def notes(self):
         said = [
-            'By weights, attention to a kind of token is summed over its tokens and averaged over '
-            'the tokens that attend. By norms, each weight is multiplied by the length of the '
-            'vector that it weighs, and is a share of the sum over all tokens.',
-            'How much of a token comes from others is told by the length of what they give it '
-            'together, beside the length of what comes from itself. Weights are averaged over '
-            'heads, and biases that no token brings count for neither. Intervals are over '
-            'examples; those of means over heads or layers allow for any dependence between them.',
+            'By norms, each weight is multiplied by the length of the vector that it weighs.',
+            'Weights are averaged over heads; biases that no token brings count for neither.',
         ]
         if self.moved.norm_first:
             said.append(
-                'LayerNorm stands before attention in this model and is part of what heads do: '
-                'the way with LayerNorm is the same as the one with the residual alone.'
+                'LayerNorm stands before attention here, so both ways with the residual are one.'
             )
         if self.lost is None:
             said.append(
-                'Whether losing inactive heads matters was not measured: that takes a result of '
-                'ablation.'
+                'Whether losing inactive heads matters was not measured, which takes an ablation.'
             )
         else:
-            said.append(
-                f'{self.lost.meaning} What losing a head does is measured in the model whose heads '
-                'were disabled, which in a report is the fine-tuned one.'
-            )
+            said.append(f'{self.lost.meaning} Losing is measured in the model that was disabled.')
         return said
 
     def head_notes(self):
@@ -229,163 +219,98 @@ class Contributions(Result):
         grids = np.stack([tables[name].mean for name in known])
         return np.array(known)[grids.argmax(axis=0)], grids.max(axis=0)
 
-    def _of_kind(self, name: str) -> Finding:
+    def _of_kind(self, name: str) -> list[Finding]:
         weights, norms = (
             mean_over_runs([tables], [name]) for tables in (self.weights, self.moved.norms)
         )
-        first = name == self.kinds[0]
-        return Finding(
-            name=f'moved from {KINDS[name]}',
-            estimate=norms.mean,
-            low=norms.low,
-            high=norms.high,
-            unit=_NORMS,
-            sample=int(self.weights[name].count),
-            source=SOURCE,
-            template=(
-                'Heads give {kind} {weights:.3f}{of_weights} of their attention, and '
-                '{estimate:.3f}{of_norms} of what they move comes from there, as means over all '
-                'heads.{where}'
+        fields = {'sample': int(self.weights[name].count), 'source': SOURCE}
+        return [
+            measured(
+                f'moved from {KINDS[name]}',
+                norms.interval,
+                unit=_NORMS,
+                template='Heads give {kind} {weights:.0%} of their attention and take '
+                '{estimate:.0%} of what they move from there.',
+                numbers={'kind': KINDS[name], 'weights': weights.mean},
+                **fields,
             ),
-            numbers={
-                'kind': KINDS[name],
-                'weights': weights.mean,
-                'of_weights': _interval(weights),
-                'of_norms': _interval(norms),
-                'where': f' Measured in {self.subject.model} on '
-                f'{counted(self.weights[name].count, "example")} of {self.subject.texts}.'
-                if first
-                else '',
-            },
-        )
+            measured(f'attention to {KINDS[name]}', weights.interval, unit=SHARE, **fields),
+        ]
 
-    def _of_mixing(self) -> Finding:
-        rows = {way: self._over_layers(index) for index, way in enumerate(MIXING)}
-        *_, last = rows.values()
-        percent = {f'way_{index}': 100 * each.mean for index, each in enumerate(rows.values())}
-        of_bert = paper.mixing_ratios()['bert-base-uncased']
-        published = {f'bert_{index}': 100 * of_bert[way] for index, way in enumerate(MIXING)}
-        return Finding(
-            name='how much of a token comes from others',
-            estimate=100 * last.mean,
-            low=100 * last.low,
-            high=100 * last.high,
-            unit='%',
-            sample=int(self.moved.mixing.count),
-            source=SOURCE_OF_MIXING,
-            template=_MIXING_SENTENCE,
-            numbers=percent
-            | published
-            | {
-                'interval': ''
-                if np.isnan(last.low)
-                else f' ({100 * last.low:.1f} to {100 * last.high:.1f})'
-            },
-        )
+    def _of_mixing(self) -> list[Finding]:
+        fields = {
+            'unit': '%',
+            'sample': int(self.moved.mixing.count),
+            'source': SOURCE_OF_MIXING,
+        }
+        return [
+            measured(
+                f'how much of a token comes from others, by {way}',
+                100 * np.array(self._over_layers(index).interval),
+                **fields,
+            )
+            for index, way in enumerate(MIXING)
+        ]
 
     def _of_inactive(self) -> Iterator[Finding]:
-        heads = self.moved.outputs.mean.size
-        for group, tables, does in (
-            (BY_WEIGHTS, self.weights, _GIVES),
-            (BY_NORMS, self.moved.norms, _TAKES),
+        of_texts = {'sample': int(self.moved.outputs.count)}
+        for group, tables, source in (
+            (BY_WEIGHTS, self.weights, 'Clark et al. 2019, section 3'),
+            (BY_NORMS, self.moved.norms, SOURCE),
         ):
-            where = self.inactive[group]
-            kinds, _ = self._most(tables)
-            counts = {name: int((kinds[where] == name).sum()) for name in SINKS}
-            spread = ', '.join(f'{KINDS[name]}: {each}' for name, each in counts.items() if each)
-            yield Finding(
-                name=group,
-                estimate=int(where.sum()),
-                unit='heads',
-                sample=int(self.moved.outputs.count),
-                source=SOURCE if group == BY_NORMS else 'Clark et al. 2019, section 3',
-                template=(
-                    f'Of {{heads}} heads, {{estimate}} {{estimate:|{does}}} one of [CLS], [SEP], '
-                    f'or full stops '
-                    'and commas{spread}.{instead}'
-                ),
-                numbers={
-                    'heads': heads,
-                    'spread': f' ({spread})' if spread else '',
-                    'instead': self._instead(where, kinds, group),
-                },
-            )
-        yield self._of_outputs()
+            where, (kinds, _) = self.inactive[group], self._most(tables)
+            yield how_many(group, where, source=source, **of_texts)
+            for name in SINKS:
+                most = where & (kinds == name)
+                if most.any():
+                    yield how_many(f'{group}: {KINDS[name]}', most, source=source, **of_texts)
+            if group == BY_WEIGHTS and where.any():
+                shares = [
+                    self.moved.norms[kinds[head]].mean[head]
+                    for head in map(tuple, np.argwhere(where))
+                ]
+                yield measured(
+                    f'{group}: what they move from there',
+                    np.mean(shares),
+                    unit=_NORMS,
+                    source=SOURCE,
+                    **of_texts,
+                )
+        yield from self._of_outputs()
 
-    def _instead(self, where: np.ndarray, kinds: np.ndarray, group: str) -> str:
-        """Return a sentence on what sinks by weights take from there; empty for others."""
-        if group != BY_WEIGHTS or not where.any():
-            return ''
-        shares = [
-            self.moved.norms[kinds[head]].mean[head] for head in map(tuple, np.argwhere(where))
-        ]
-        return f' Of what they move, {np.mean(shares):.2f} comes from there on average.'
-
-    def _of_outputs(self) -> Finding:
+    def _of_outputs(self) -> Iterator[Finding]:
         table = self.moved.outputs
         least = tuple(map(int, np.unravel_index(table.mean.argmin(), table.mean.shape)))
-        reach = half_width(table, least)
-        count = int(self.inactive[BY_OUTPUT].sum())
-        return Finding(
-            name='least output of a head',
-            estimate=float(table.mean[least]),
-            low=float(table.mean[least] - reach),
-            high=float(table.mean[least] + reach),
-            unit=_OF_LAYER,
-            sample=int(table.count),
-            source=SOURCE_OF_INACTIVE,
-            template=(
-                '{count} of {heads} heads {put} out next to nothing, less than {bound:g} of the '
-                'mean norm of the heads of their layer. Least is {head}, with '
-                '{estimate:.2f}{interval}.'
-            ),
-            numbers={
-                'count': count or 'None',
-                'put': 'put' if count > 1 else 'puts',
-                'heads': table.mean.size,
-                'bound': NEXT_TO_NOTHING,
-                'head': head_name(*least),
-                'interval': ''
-                if np.isnan(reach)
-                else f' ({table.mean[least] - reach:.2f} to {table.mean[least] + reach:.2f})',
-            },
+        fields = {'sample': int(table.count), 'source': SOURCE_OF_INACTIVE}
+        yield how_many(BY_OUTPUT, self.inactive[BY_OUTPUT], **fields)
+        yield extreme(
+            'least output of a head', least, interval_of(table, least), unit=_OF_LAYER, **fields
         )
 
     def _of_losing(self) -> Iterator[Finding]:
         lost = self.lost
         if lost is None:
             return
+        fields = {'sample': lost.examples, 'source': 'two one-sided tests, Schuirmann 1987'}
         for group, where in self.inactive.items():
             if not where.any():
                 continue
-            equal, changes = (int(each[where].sum()) for each in (lost.equal, lost.changes))
-            yield Finding(
-                name=f'losing {group}',
-                estimate=equal,
-                unit='heads',
-                sample=lost.examples,
-                source='two one-sided tests, Schuirmann 1987',
-                template=(
-                    'Of {count} {group}, {estimate} can be lost without changing {metric} by '
-                    '{margin:.1f} points (two one-sided tests), the loss of {changes} changes it '
-                    'significantly and perhaps by more, and for {open} these examples cannot '
-                    'tell. On average, the loss of one of them changes it by {mean:.2f} '
-                    'points{others}.'
-                ),
-                numbers={
-                    'count': int(where.sum()),
-                    'group': group,
-                    'margin': 100 * MARGIN,
-                    'metric': TITLES[lost.metric],
-                    'changes': changes,
-                    'open': int(where.sum()) - equal - changes,
-                    'mean': 100 * float(np.nanmean(np.abs(lost.difference[where]))),
-                    'others': ', and that of another head by '
-                    f'{100 * np.nanmean(np.abs(lost.difference[~where])):.2f}'
-                    if not where.all()
-                    else '',
-                },
-            )
+            equal, changes = lost.equal[where], lost.changes[where]
+            margin = f'by {100 * MARGIN:g} points of {TITLES[lost.metric]}'
+            for which, those in (
+                (f'does not matter {margin}', equal),
+                ('changes the score significantly', changes),
+                ('cannot be told', ~equal & ~changes),
+            ):
+                yield how_many(f'losing {group} {which}', those, **fields)
+            for which, heads in {group: where, 'other heads': ~where}.items():
+                if heads.any():
+                    yield measured(
+                        f'losing {group}: mean change, {which}',
+                        100 * np.nanmean(np.abs(lost.difference[heads])),
+                        unit='points',
+                        **fields,
+                    )
 
     def _over_layers(self, index: int) -> OverRuns:
         """Return the mean over layers of one of the ways of MIXING."""
@@ -405,8 +330,7 @@ class Contributions(Result):
         return framed(
             ('way', 'percent', 'low', 'high', *(f'published: {name}' for name in published)),
             rows,
-            'How much of a token comes from other tokens in a layer, in percent: mean over layers '
-            'with its 95 % interval, and what Kobayashi et al. (2021) published.',
+            'How much of a token comes from other tokens in a layer: mean over layers.',
         )
 
     def _mixing_layers(self):
@@ -436,8 +360,7 @@ class Contributions(Result):
         return framed(
             ('layer', 'kind', 'weights', 'norms'),
             rows,
-            'Shares of attention and of what is moved by kind of token, means over the heads of a '
-            'layer.',
+            'Shares of attention and of what is moved, means over the heads of a layer.',
             colours=Colours('layers', {'weights': (), 'norms': ()}, by=('kind',)),
         )
 
@@ -457,9 +380,7 @@ class Contributions(Result):
         return framed(
             columns,
             rows,
-            'Heads with at least half at one of [CLS], [SEP], or full stops and commas, by weights '
-            f'and by norms, and those whose output is below {NEXT_TO_NOTHING:g} of the mean of '
-            'their layer.',
+            'Inactive heads in three ways.',
         )
 
     def _activity(self):
@@ -482,18 +403,9 @@ class Contributions(Result):
         return framed(
             ('layer', 'head', *columns),
             rows,
-            'Each head: which of [CLS], [SEP], or full stops and commas has most of it, and the '
-            'norm of its output, of the mean of its layer.',
+            'Each head: the kind of token that has most of it, and the norm of its output.',
             colours=Colours('heads', dict.fromkeys(columns, ())),
         )
-
-
-_MIXING_SENTENCE = (
-    'How much of a token comes from the others in a layer depends on what counts: by weights '
-    '{way_0:.1f} %, by norms {way_1:.1f} %; with the residual {way_2:.1f} % and {way_3:.1f} %; and '
-    'with LayerNorm {estimate:.1f} %{interval}, as means over layers. Kobayashi et al. report '
-    '{bert_0:.1f}, {bert_1:.1f}, {bert_2:.1f}, {bert_3:.1f} and {bert_4:.1f} % of BERT-base.'
-)
 
 
 def contributions(
@@ -596,10 +508,6 @@ def lost_in(ablation: Ablation | None, shape: tuple[int, int]) -> Lost | None:
     )
 
 
-def _interval(mean: OverRuns) -> str:
-    return '' if np.isnan(mean.low) else f' ({mean.low:.3f} to {mean.high:.3f})'
-
-
 def _draw_profiles(result: Contributions):
     kinds = [name for name in SINKS if name in result.kinds]
     figure = plots.head_points(
@@ -614,9 +522,8 @@ def _draw_profiles(result: Contributions):
         'by norms': plots.Source('heads', 'mean', '{}, norms'),
     }
     figure.caption = (
-        'Shares of attention (left) and of what is moved (right) by kind of token: each point is a '
-        'head, a mean over examples, and each line the mean of a layer (in the manner of '
-        f'{SOURCE}).'
+        'Shares of attention (left) and of what is moved (right): points are heads, lines means of '
+        f'layers (in the manner of {SOURCE}).'
     )
     return figure
 
@@ -650,9 +557,8 @@ def _draw_mixing(result: Contributions):
     )
     figure.source = plots.Source('mixing_layers', 'percent')
     figure.caption = (
-        'How much of a token comes from other tokens in a layer, by what counts; vertical lines '
-        'are 95 % intervals over examples. Dotted: the published mean over the layers of BERT-base '
-        f'({SOURCE_OF_MIXING}).'
+        'How much of a token comes from other tokens in a layer, with 95 % intervals. Dotted: the '
+        f'published mean of BERT-base ({SOURCE_OF_MIXING}).'
     )
     return figure
 

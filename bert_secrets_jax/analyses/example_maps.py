@@ -67,21 +67,13 @@ class ExampleMaps(Result):
 
     def notes(self):
         notes = [
-            'Each map shows how much every token (row) attends to every token (column). Choose a '
-            'sentence and a head: a click, or the arrow keys and Enter, opens its map with what is '
-            'known about it; Escape goes back. All heads together, for a paper, are in the files '
-            'that end in "_all".'
+            'Rows attend to columns. Choose a sentence and a head: a click, or Enter, opens its '
+            'map; Escape goes back.'
         ]
         if any(example.further for example in self.first):
             notes.append(
-                'Norms show how much a head gives to a token from each token, and not how much '
-                'it weighs (Kobayashi et al. 2020); rollout what reaches a token through all '
-                'layers, one map a layer (Abnar and Zuidema 2020).'
-            )
-        if self.telling:
-            notes.append(
-                'The figures below are of the heads that attend most to [CLS], to [SEP] and to the '
-                'neighbouring tokens, and of the most focused and the broadest one.'
+                'Norms are how much a head gives to a token from each token; rollout is what '
+                'reaches it through all layers.'
             )
         return notes
 
@@ -189,11 +181,11 @@ def _draw_heads(result: ExampleMaps, example: TokenMaps):
         {title: example.attentions[tuple(head)] for title, head in result.telling.items()},
         example.tokens,
     )
-    figure.caption = 'Heads that stand out over all texts, on: ' + ' '.join(example.tokens)
+    figure.caption = 'Heads that stand out over all texts, on a sentence.'
     return figure
 
 
 def _draw_all(example: TokenMaps):
     figure = plots.map_grid(example.attentions)
-    figure.caption = 'All heads, on: ' + ' '.join(example.tokens)
+    figure.caption = 'All heads on a sentence.'
     return figure

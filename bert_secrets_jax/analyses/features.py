@@ -9,7 +9,6 @@ import numpy as np
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.models import Models
-from bert_secrets_jax.analyses.populations import population
 from bert_secrets_jax.analyses.tables import (
     Tables,
     heads_frame,
@@ -33,7 +32,7 @@ from bert_secrets_jax.measure.catalogue import (
     plural,
 )
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.names import head_name
+from bert_secrets_jax.runs.findings import extreme, measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.4'
@@ -124,11 +123,22 @@ class Features(Result):
         return Figures(drawings)
 
     def findings(self):
-        findings = [self._special()]
+        tables = self.after or self.before
+        findings = [self._mean(f'attention to {name}, mean over heads', name) for name in SPECIAL]
         if self.names:
-            findings.append(self._greatest())
-            if self.runs:
-                findings.append(self._most_changed())
+            most = max(self.names, key=lambda name: tables[name].mean.mean())
+            special = sum(float(tables[name].mean.mean()) for name in SPECIAL)
+            answer = self._mean(
+                'the feature with the most attention',
+                most,
+                where=plural(most),
+                template='Of the linguistic features, {where} get most attention '
+                '({estimate:.3f}), {ratio:.2f} of what [CLS] and [SEP] get.',
+                numbers={'ratio': float(tables[most].mean.mean()) / special},
+            )
+            findings = [answer, *findings]
+        if self.names and self.runs:
+            findings.append(self._most_changed())
         return findings
 
     def head_notes(self):
@@ -141,94 +151,42 @@ class Features(Result):
         }
 
     def notes(self):
-        return [
-            'The score of a feature is the greatest attention that any token of the type gets, so '
-            'a feature with more tokens in a text has the larger maximum. Examples without the '
-            'feature are left out.'
-        ]
+        return ['A feature with more tokens in a text has the larger maximum.']
 
     @property
     def _models(self) -> list[Tables]:
         """The tables of the fine-tuned models; of the model before if there are none."""
         return list(self.runs.values()) or [self.before]
 
-    def _special(self) -> Finding:
-        found = mean_over_runs(self._models, ['[SEP]'])
-        tables, which = (self.after, 'fine-tuned') if self.runs else (self.before, 'pre-trained')
-        before = {name: float(self.before[name].mean.mean()) for name in SPECIAL}
-        now = {name: float(tables[name].mean.mean()) for name in SPECIAL}
-        return Finding(
-            name='[SEP], mean over heads',
-            estimate=found.mean,
-            low=found.low,
-            high=found.high,
+    def _mean(self, name: str, which: str, **fields) -> Finding:
+        """Return the attention to a type of token, mean over heads, after fine-tuning if any."""
+        found = mean_over_runs(self._models, [which])
+        return measured(
+            name,
+            found.interval,
             unit=UNIT,
-            sample=int(self.before['[SEP]'].count),
-            source=f'{SOURCE}, Figure 6',
-            template=(
-                'The {which} model gives {cls:.2f} of its attention to [CLS] and {estimate:.2f} to '
-                'the greatest [SEP] of a text{interval}, mean over heads{before}.'
-            ),
-            numbers={
-                'which': which,
-                'cls': now['[CLS]'],
-                'interval': found.words(),
-                'before': f' (before: {before["[CLS]"]:.2f} and {before["[SEP]"]:.2f})'
-                if self.runs
-                else '',
-            },
-        )
-
-    def _greatest(self) -> Finding:
-        tables = self.after or self.before
-        means = {name: float(tables[name].mean.mean()) for name in self.names}
-        most = max(means, key=means.get)
-        found = mean_over_runs(self._models, [most])
-        special = sum(float(tables[name].mean.mean()) for name in SPECIAL)
-        return Finding(
-            name='the feature with the most attention',
-            estimate=found.mean,
-            low=found.low,
-            high=found.high,
-            unit=UNIT,
-            sample=int(self.before[most].count),
+            sample=int(self.before[which].count),
+            sample_of=found.sample_of,
             source=SOURCE,
-            template=(
-                'Of the linguistic features, {feature} get most: {estimate:.3f}{interval}. This is '
-                '{ratio:.2f} of what [CLS] and the greatest [SEP] get together; the paper found '
-                'the features negligible beside these.'
-            ),
-            numbers={
-                'feature': plural(most),
-                'ratio': means[most] / special,
-                'interval': found.words('.3f'),
-            },
+            **fields,
         )
 
     def _most_changed(self) -> Finding:
-        changed = self.changed
-        size = {name: np.abs(changed[name].mean) for name in self.names}
+        size = {name: np.abs(self.changed[name].mean) for name in self.names}
         moved = max(self.names, key=lambda name: size[name].mean())
         head = top_head(size[moved])
         found = mean_over_runs(list(self.runs.values()), [change(moved)], head)
-        return Finding(
-            name='the feature that fine-tuning changes most',
-            estimate=found.mean,
-            low=found.low,
-            high=found.high,
+        return extreme(
+            'the feature that fine-tuning changes most',
+            head,
+            found.interval,
             unit=UNIT,
-            sample=int(changed[moved].count),
+            sample=int(self.changed[moved].count),
+            sample_of=found.sample_of,
             source=SOURCE,
-            template=(
-                'Fine-tuning changes attention to {feature} most, by {size:.4f} per head and by '
-                '{estimate:+.3f} in {head}{interval}, the head that it changes most.'
-            ),
-            numbers={
-                'feature': plural(moved),
-                'size': float(size[moved].mean()),
-                'head': head_name(*head),
-                'interval': found.words('+.3f'),
-            },
+            template='Fine-tuning changes attention to {feature} most: by {size:.4f} per head, and '
+            'by {estimate:+.3f} in {where}.',
+            numbers={'feature': plural(moved), 'size': float(size[moved].mean())},
         )
 
     def _summary(self):
@@ -252,16 +210,8 @@ class Features(Result):
         caption = 'Means are over all heads.'
         if self.runs:
             columns += ['finetuned', 'finetuned_top_head', 'heads_rise', 'heads_fall']
-            caption += (
-                ' Heads rise or fall if the mean difference over examples does so significantly '
-                '(t-test, 5 % after correction for all heads, Holm) '
-            )
-            caption += (
-                f'in each of these {len(self.runs)} fine-tunings by itself: for these models, on '
-                'examples like these.'
-                if len(self.runs) > 1
-                else f'for {population(1)}: another fine-tuning may differ.'
-            )
+            caption += ' Heads rise or fall significantly (Holm)'
+            caption += f' in each of {len(self.runs)} models.' if len(self.runs) > 1 else '.'
         return framed(columns, rows, caption)
 
     def _readings(self):
@@ -280,8 +230,7 @@ class Features(Result):
         return framed(
             ('feature', 'paper_top_head', 'notebook_examples', 'notebook_top_head'),
             rows,
-            "The authors' notebook looks words up by their spelling, anywhere in the input, and "
-            'counts examples without the feature as 0 (but for negation).',
+            'Both readings: the notebook finds words by spelling, and counts their absence as 0.',
         )
 
 
@@ -326,8 +275,8 @@ def _draw_special(result: Features):
     )
     figure.source = plots.Source('heads_finetuned', 'mean')
     figure.caption = (
-        'Attention to [CLS] and [SEP] in the fine-tuned model by layer: mean over heads, and the '
-        f'range of the heads ({result.subject.as_in("Figure 6")}).'
+        'Attention to [CLS] and [SEP] after fine-tuning: mean and range of the heads of a layer '
+        f'({result.subject.as_in("Figure 6")}).'
     )
     for name, grid in published.items():
         rank = paper.rank_correlation(after[name].mean, grid)
@@ -342,10 +291,7 @@ def _draw_special(result: Features):
 def _draw_grids(result: Features, tables: Tables, model: str, frame: str):
     figure = plots.head_grids({name: tables[name].mean for name in result.names}, label=UNIT)
     figure.source = plots.Source(frame, 'mean')
-    figure.caption = (
-        f'Attention to linguistic features in {model}: mean over query tokens, the greatest of '
-        'several tokens of the type, mean over examples that have any.'
-    )
+    figure.caption = f'Attention to linguistic features in {model}.'
     return figure
 
 
@@ -357,8 +303,5 @@ def _draw_change(result: Features):
         differences=True,
     )
     figure.source = plots.Source('heads_finetuned', 'mean', 'change of {}')
-    figure.caption = (
-        'What fine-tuning changes of it: blue heads attend more to the feature than before, red '
-        'ones less.'
-    )
+    figure.caption = 'What fine-tuning changes of it.'
     return figure

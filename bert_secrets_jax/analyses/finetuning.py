@@ -113,40 +113,41 @@ class Finetuning(Result):
         return Figures({'learning_curves': functools.partial(_draw, self)})
 
     def findings(self):
-        findings = self._warnings()
-        titles = '/'.join(TITLES[name] for name in self.metrics)
+        findings, titles = self._warnings(), '/'.join(TITLES[name] for name in self.metrics)
         for name, runs in self.starts.items():
-            scores = [100 * row[self.metrics[0]] for row in runs.last]
-            findings.append(
+            fields = {
+                'unit': f'{TITLES[self.metrics[0]]} x 100',
+                'sample': len(runs.seeds),
+                'sample_of': 'runs',
+                'source': SOURCE,
+            }
+            last, best = (
+                [100 * row[self.metrics[0]] for row in rows] for rows in (runs.last, runs.best)
+            )
+            findings += [
                 Finding(
                     name=f'score from {name} weights',
-                    estimate=float(np.mean(scores)),
-                    unit=f'{TITLES[self.metrics[0]]} x 100',
-                    sample=len(scores),
-                    sample_of='runs',
-                    source=SOURCE,
-                    template=(
-                        'From {start} weights, {model} fine-tuned on {train:example|examples} of '
-                        '{train_texts} ({runs:|seed|seeds} {seeds}) reaches {spread} ({titles}, '
-                        'times a hundred) on {dev:example|examples} of {texts} after the last '
-                        'epoch; {runs:|the best epoch reaches|the best epochs reach} {best}, '
-                        'chosen on the examples that this is measured on.'
-                    ),
+                    estimate=float(np.mean(last)),
+                    template='Fine-tuned on {train:example|examples} from {start} weights, {model} '
+                    'reaches {spread} ({titles} x {hundred}) on {dev} of {texts}.',
                     numbers={
-                        'model': self.subject.model,
-                        'start': {'pretrained': 'pre-trained'}.get(name, name),
                         'train': self.train_examples,
-                        'train_texts': self.train_texts,
-                        'seeds': ', '.join(map(str, runs.seeds)),
-                        'runs': len(runs.seeds),
+                        'start': {'pretrained': 'pre-trained'}.get(name, name),
+                        'model': self.subject.model,
                         'spread': spread(runs.last, self.metrics),
                         'titles': titles,
+                        'hundred': 100,
                         'dev': self.dev_examples,
                         'texts': self.subject.texts,
-                        'best': spread(runs.best, self.metrics),
                     },
-                )
-            )
+                    **fields,
+                ),
+                Finding(
+                    name=f'best epoch from {name} weights, chosen on the same examples',
+                    estimate=float(np.mean(best)),
+                    **fields,
+                ),
+            ]
         return findings
 
     def _warnings(self) -> list[Finding]:

@@ -103,50 +103,34 @@ class Frames(Result):
         if not self.tests:
             return Figures({})
         figure = ' (Figure 3)' if FRAMES_DIRECTION in self.tests else ''
-        caption = (
-            f'The greatest attention between the wordpieces of a link, mean over examples{figure}. '
-            'Circles: more than the same head gives at random places, at the same distances '
-            'elsewhere, at the same positions of other inputs and, where parts of speech are '
-            'known, at the same parts of speech and distances (each at 5 % after correction for '
-            'the heads of a panel).'
-        )
+        caption = f'The attention along each link{figure}. {links.CIRCLES}'
         drawings = {'frames': functools.partial(links.draw_grids, self.tests, caption)}
         for number, example in enumerate(self.maps, 1):
             drawings[f'frames{number}'] = functools.partial(_draw_map, self, example)
         return Figures(drawings)
 
     def findings(self):
-        findings = [links.finding_of(title, test, SOURCE) for title, test in self.tests.items()]
+        findings = [
+            finding
+            for title, test in self.tests.items()
+            for finding in links.findings_of(title, test, SOURCE)
+        ]
         if FRAMES_DIRECTION in self.tests:
-            heads = paper.frame_heads()
-            findings.append(
+            findings += [
                 Finding(
-                    name='heads that follow frames in the paper',
-                    estimate=len(heads),
-                    unit='heads',
+                    name=f"published: BERT-base's {name} along frame links",
+                    estimate=score,
+                    unit=links.UNIT,
                     sample=473,
                     sample_of='sentences',
                     source=f'{SOURCE}, Figure 3',
-                    template=(
-                        'The paper found {estimate:head|heads} of BERT-base far above all others, '
-                        '{heads}, in the reading of its notebook, on {sample:sentence|sentences}, '
-                        'without random links to hold them against.'
-                    ),
-                    numbers={
-                        'heads': ' and '.join(
-                            f'{name} {score:.3f}' for name, score in heads.items()
-                        )
-                    },
                 )
-            )
+                for name, score in paper.frame_heads().items()
+            ]
         return findings
 
     def notes(self):
-        return [
-            'Links at random places have as many neighbouring wordpieces of the same text, not '
-            'adjacent. Links at the same distances stand elsewhere in their text, as a whole. '
-            'Annotated links are never among the places.'
-        ]
+        return ['The published scores are those of the notebook, which compares them with nothing.']
 
     def head_notes(self):
         return links.notes_of_tests(self.tests)
@@ -171,8 +155,7 @@ class Frames(Result):
                 'heads_above_all_places', 'beyond', 'notebook_top_head',
             ),
             rows,
-            'The head with the most attention along the links. An ideal head puts all its '
-            'attention at one offset. The p-value is the greatest over all kinds of places.',
+            'The best heads beside an ideal one that always looks at one offset.',
         )  # fmt: skip
 
 
@@ -296,8 +279,6 @@ def _draw_map(result: Frames, example: LinkedMap):
         targets=set(example.links[:, 1].tolist()),
     )
     figure.caption = (
-        'The two heads with the most attention, on a text drawn at random: '
-        f'{" ".join(example.tokens[1:-1])}. Blue is where a link starts (row), red where it ends '
-        '(column) (Figure 4).'
+        'The two best heads on a text: links start in blue rows and end in red columns (Figure 4).'
     )
     return figure

@@ -5,7 +5,7 @@ Shapes: K runs (each coefficient with each seed), L layers, N heads, P points of
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,8 +23,9 @@ from bert_secrets_jax.finetune.metrics import TITLES, check_metrics, predictions
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.names import counted, head_name
+from bert_secrets_jax.names import head_name
 from bert_secrets_jax.pruning.gates import Gated, rounded_gates, settled_gates, train_gates
+from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
 SOURCE = 'Voita et al. 2019, section 6'
@@ -140,10 +141,10 @@ class Gates(Result):
         )
 
     def findings(self):
-        findings = [self._sparsest(), self._range(), self._convergence()]
+        findings = [self._sparsest(), *self._range(), *self._convergence()]
         nothing = self._nothing_to_tell()
         if nothing is None:
-            findings.append(self._order())
+            findings += self._order()
         else:
             findings.insert(0, nothing)
         if learnt_nothing(self.p_learnt):
@@ -158,12 +159,9 @@ class Gates(Result):
             else 'The weights of the model are trained together with its gates.'
         )
         return [
-            'Each head has a gate, whose value multiplies its output: with zero the head is '
-            f'removed. {weights} What is minimised is the mean loss of an example plus lambda '
-            'times the expected number of open heads: lambda is what an open head costs, in the '
-            'unit of the loss (nats for classes). Gates are learnt from the training texts and '
-            'scored on others, on which no head is chosen. Intervals are paired by example, as '
-            'for disabled heads; they are about these examples and this fine-tuned model.'
+            f'Each head has a gate, a factor of its output that is 0 if it is removed. {weights}',
+            'What an open head costs is lambda, in the unit of the loss (nats for classes).',
+            'Gates are learnt from the training texts and scored on others.',
         ]
 
     def head_notes(self):
@@ -200,11 +198,8 @@ class Gates(Result):
         return framed(
             columns,
             rows,
-            f'Each run, of {self._heads} heads: those whose gate is not 0 (open), those whose gate '
-            'is at least one half (kept when gates are rounded), the expected number of open heads '
-            'at the end, and the share of gates that are exactly 0 or 1; scores in points with all '
-            'heads, with the gates as they are and rounded, and 95 % intervals of the differences, '
-            "paired by example; p_holm is corrected for all runs by Holm's method.",
+            f'Each run, of {self._heads} heads: open are those whose gate is not 0, and kept those '
+            'whose gate is at least one half.',
         )
 
     def _of_heads(self):
@@ -226,10 +221,8 @@ class Gates(Result):
         return framed(
             ('layer', 'head', *columns),
             rows,
-            'Each head: its place in the order of closing (1 closes in most runs; heads that close '
-            'equally often share a place, and those that never close have none), the least lambda '
-            'at which its gate is 0 in half of the seeds or more, and its gate at each lambda, '
-            'mean over seeds.',
+            'Each head: its place in the order of closing, the least lambda that closes it in half '
+            'of the seeds, and its mean gates.',
             colours=Colours('heads', dict.fromkeys(columns, ())),
         )  # fmt: skip
 
@@ -268,58 +261,50 @@ class Gates(Result):
         return framed(
             ('lambda', 'seed', 'step', 'expected_open', 'loss'),
             rows,
-            'The expected number of open heads after a step, and the mean loss of the task since '
-            'the row before, in the course of training.',
+            'The expected number of open heads after a step, and the mean loss since the row '
+            'before.',
         )
 
-    def _finding(self, **fields: Any) -> Finding:
-        return Finding(**{'source': SOURCE, 'sample': self.examples} | fields)
+    @property
+    def _of(self) -> dict[str, Any]:
+        """The sample and the source of most findings."""
+        return {'source': SOURCE, 'sample': self.examples}
+
+    @property
+    def _of_runs(self) -> dict[str, Any]:
+        """The same of findings whose sample are runs."""
+        return {'source': SOURCE, 'sample': len(self.gates), 'sample_of': 'runs'}
 
     def _nothing_to_tell(self) -> Finding | None:
         """Return the warning that all heads close in as many runs, such as none or all of them."""
         closed, share = int((self.gates == 0).sum()), self.open_share
         if share.min() < share.max():
             return None
-        if 0 < closed < self.gates.size:
-            return self._finding(
-                name='all heads close as often',
-                warning=True,
-                estimate=round(float(share.max()) * len(self.gates)),
-                unit='runs',
-                sample=len(self.gates),
-                sample_of='runs',
-                template=(
-                    'Each of {heads} heads is open in {estimate} of {sample} runs (lambda from '
-                    '{least:g} to {most:g}), so that the order of heads is not told: give prices '
-                    'between those at which none and all of them close.'
-                ),
-                numbers={
-                    'heads': self._heads,
-                    'least': self._prices[0],
-                    'most': self._prices[-1],
-                },
-            )
-        none = 'No gate is exactly zero in any of {runs} runs (lambda from {least:g} to {most:g})'
-        every = 'All gates are closed in all of {runs} runs (lambda from {least:g} to {most:g})'
-        mend = (
-            ': training is too short, or a head costs too little. Raise the number of epochs or '
-            'the learning rate of the gates, or lambda; the order of heads is not told.'
+        name = 'all heads close as often'
+        template = (
+            'Each of {heads} heads is open in {estimate} of {sample} runs: give prices between '
+            'those at which none and all close (lambda from {least:g} to {most:g}).'
         )
-        if closed:
-            mend = ': a head costs too much. Lower lambda; the order of heads is not told.'
-        return self._finding(
-            name='no gate is closed' if not closed else 'all gates are closed',
+        if not closed:
+            name = 'no gate is closed'
+            template = (
+                'No gate is exactly zero in any of {sample} runs (lambda from {least:g} to '
+                '{most:g}): raise lambda, epochs, or the learning rate of gates.'
+            )
+        elif closed == self.gates.size:
+            name = 'all gates are closed'
+            template = (
+                'All gates are closed in all of {sample} runs (lambda from {least:g} to {most:g}): '
+                'a head costs too much, so lower lambda.'
+            )
+        return Finding(
+            name=name,
             warning=True,
-            estimate=closed,
-            unit='closed gates',
-            sample=self.gates.size,
-            sample_of='gates',
-            template=(every if closed else none) + mend,
-            numbers={
-                'runs': len(self.gates),
-                'least': self._prices[0],
-                'most': self._prices[-1],
-            },
+            estimate=round(float(share.max()) * len(self.gates)),
+            unit='runs with each head open',
+            template=template,
+            numbers={'heads': self._heads, 'least': self._prices[0], 'most': self._prices[-1]},
+            **self._of_runs,
         )
 
     def _sparsest(self) -> Finding:
@@ -330,111 +315,69 @@ class Gates(Result):
         ranked = np.lexsort((loss, self.kept)) if near.any() else np.lexsort((self.kept, loss))
         best = next(run for run in ranked if near[run] or not near.any())
         known = np.isfinite(loss[best])
-        within = (
+        template = (
             'The sparsest model within {margin:point|points} of the full one keeps {kept} of '
             '{heads} heads'
         )
-        beyond = (
-            'No model is within {margin:point|points} of the full one; the nearest keeps {kept} of '
-            '{heads} heads'
-        )
-        scores = (
-            ': {metric} {score:.1f} instead of {intact:.1f}, {estimate:+.2f} points ({low:+.2f} to '
-            '{high:+.2f}), with lambda = {price:g} and gates rounded to open or closed. It is one '
-            'of {runs}, chosen on these very examples, which flatters it.'
-        )
-        undefined = ', and its score is undefined: its predictions are constant.'
-        return self._finding(
-            name='the sparsest model near the full one',
-            estimate=100 * float(found.difference[best]) if known else 0.0,
-            low=100 * float(found.low[best]) if known else np.nan,
-            high=100 * float(found.high[best]) if known else np.nan,
+        if not near.any():
+            template = (
+                'No model is within {margin:point|points} of the full one; the nearest keeps '
+                '{kept} of {heads} heads'
+            )
+        change = (found.difference[best], found.low[best], found.high[best])
+        return measured(
+            'the sparsest model near the full one, chosen on these examples',
+            100 * np.array(change) if known else 0.0,
+            where=f'lambda = {self.coefficients[best]:g}',
             unit=f'points of {TITLES[self.metric]}',
-            template=(within if near.any() else beyond) + (scores if known else undefined),
-            numbers={
-                'margin': 100 * SMALL,
-                'kept': int(self.kept[best]),
-                'heads': self._heads,
-                'metric': TITLES[self.metric],
-                'score': 100 * float(found.score[best]),
-                'intact': 100 * found.baseline_score,
-                'price': float(self.coefficients[best]),
-                'runs': len(self.kept),
-            },
+            template=template
+            + (' ({estimate:+.2f} points).' if known else '; all its predictions are the same.'),
+            numbers={'margin': 100 * SMALL, 'kept': int(self.kept[best]), 'heads': self._heads},
+            **self._of,
         )
 
-    def _range(self) -> Finding:
-        prices = self._prices
-        kept = [float(self.kept[self.coefficients == each].mean()) for each in prices]
-        down, up = self.rounded[self.metric].significant()
-        ends = ' with lambda = {least:g}'
-        if len(prices) > 1:
-            ends += ' and {estimate:.4g} with lambda = {most:g}'
-        return self._finding(
-            name='heads kept',
-            estimate=kept[-1],
-            unit='heads',
-            sample=len(self.kept),
-            sample_of='runs',
-            template=(
-                f'Of {{heads}} heads, {{first:.4g}} are kept{ends} (gates rounded, mean over '
-                '{seeds:seed|seeds}). The score ({metric}) is significantly lower than with all '
-                'heads in {down} of {sample} runs and higher in {up}, after correction for all of '
-                'them (Holm; {test} test, {examples:example|examples}).'
-            ),
-            numbers={
-                'heads': self._heads,
-                'first': kept[0],
-                'least': prices[0],
-                'most': prices[-1],
-                'seeds': len(set(self.seeds.tolist())),
-                'metric': TITLES[self.metric],
-                'down': down,
-                'up': up,
-                'test': self.rounded[self.metric].test,
-                'examples': self.examples,
-            },
-        )
+    def _range(self) -> Iterator[Finding]:
+        for price in dict.fromkeys([self._prices[0], self._prices[-1]]):
+            yield measured(
+                f'heads kept with lambda = {price:g}',
+                self.kept[self.coefficients == price].mean(),
+                unit=f'of {self._heads} heads',
+                **self._of_runs,
+            )
+        names = (f'runs with significantly {which} {TITLES[self.metric]}' for which in _CHANGES)
+        for name, count in zip(names, self.rounded[self.metric].significant(), strict=True):
+            yield measured(name, count, unit=f'of {len(self.kept)} runs', **self._of)
 
-    def _convergence(self) -> Finding:
+    def _convergence(self) -> Iterator[Finding]:
+        yield measured(
+            'gates that converged',
+            100 * self.converged.mean(),
+            unit='% of gates',
+            template='{estimate:.0f} % of {sample:,} gates are exactly closed or exactly open at '
+            'the end.',
+            **self._of | {'sample': self.gates.size, 'sample_of': 'gates'},
+        )
         rounded, gated = (each[self.metric].score for each in (self.rounded, self.gated))
         change = np.abs(rounded - gated)
-        change = float(np.nanmax(change)) if np.isfinite(change).any() else np.inf
-        rounding = ' Rounding them changes {metric} by {change:.2f} points at most.'
-        return self._finding(
-            name='gates that converged',
-            estimate=100 * float(self.converged.mean()),
-            unit='% of gates',
-            sample=self.gates.size,
-            sample_of='gates',
-            template='{estimate:.0f} % of {sample:,} gates are exactly closed or exactly open at '
-            'the end.' + (rounding if np.isfinite(change) else ''),
-            numbers={'metric': TITLES[self.metric], 'change': 100 * change},
-        )
+        if np.isfinite(change).any():
+            name, unit = 'greatest effect of rounding gates', f'points of {TITLES[self.metric]}'
+            yield measured(name, 100 * np.nanmax(change), unit=unit, **self._of)
 
-    def _order(self) -> Finding:
+    def _order(self) -> Iterator[Finding]:
         share = self.open_share
-        runs = len(self.gates)
-        last, first = (_named(share == each) for each in (share.max(), share.min()))
-        return self._finding(
-            name='heads that stay open longest',
-            estimate=int((share == share.max()).sum()),
-            unit='heads',
-            sample=runs,
-            sample_of='runs',
-            template=(
-                'Open longest: {estimate} of {heads} heads, in {most} of {sample} runs ({last}). '
-                'First to close: {closing}, open in {least} ({first}).'
-            ),
-            numbers={
-                'heads': self._heads,
-                'most': round(float(share.max()) * runs),
-                'least': round(float(share.min()) * runs),
-                'closing': int((share == share.min()).sum()),
-                'last': last,
-                'first': first,
-            },
-        )
+        for name, end in (('last', share.max()), ('first', share.min())):
+            yield how_many(
+                f'heads that close {name}',
+                share == end,
+                where=_named(share == end),
+                template=f'{{where}} {{estimate:|closes|close}} {name}: open in {{open}} of '
+                '{sample:run|runs}.',
+                numbers={'open': round(float(end) * len(self.gates))},
+                **self._of_runs,
+            )
+
+
+_CHANGES = ('lower', 'higher')
 
 
 def gates(
@@ -547,10 +490,8 @@ def _draw_scores(result: Gates):
         label=f'{TITLES[metric]}, x 100',
     )
     figure.caption = (
-        f'{TITLES[metric]} against the number of open heads, one point for each lambda and seed, '
-        f'on {counted(result.examples, "example")} ({SOURCE}). Lines are 95 % intervals of the '
-        f'difference '
-        'to the model with all heads, paired by example.'
+        f'{TITLES[metric]} against the number of open heads, a point for each lambda and seed '
+        f'({SOURCE}). Lines are 95 % intervals of the difference from all heads.'
     )
     return figure
 
@@ -559,8 +500,7 @@ def _draw_open(result: Gates):
     figure = plots.head_grids({'gate open': result.open_share}, label='share of runs')
     figure.source = plots.Source('heads', 'share_of_runs_open')
     figure.caption = (
-        'How long each head stays open: the share of runs, of all lambdas and seeds, in which its '
-        'gate is not exactly zero.'
+        'How long each head stays open: the share of runs in which its gate is not exactly zero.'
     )
     return figure
 

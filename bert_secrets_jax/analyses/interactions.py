@@ -23,6 +23,7 @@ from bert_secrets_jax.ablation import interactions as pairwise
 from bert_secrets_jax.ablation import masks as mask_sets
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.significance import (
+    LEVEL,
     benjamini_hochberg,
     sign_flip_test,
     weighted_scores,
@@ -37,7 +38,8 @@ from bert_secrets_jax.finetune.losses import loss_per_example
 from bert_secrets_jax.finetune.metrics import TITLES, check_metrics
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+from bert_secrets_jax.runs.findings import how_many
+from bert_secrets_jax.runs.result import Figures, Result, Subject, framed
 
 SOURCE = 'effects beyond the sum; the paper disables heads one at a time'
 
@@ -100,8 +102,7 @@ class Interactions(Result):
         )  # fmt: skip
         caption = (
             f'Effects and interactions in points of {TITLES[self.metric]}, and in the loss '
-            f'({self.unit}) with its 95 % interval, its p-value, and the p-value corrected for all '
-            'pairs.'
+            f'({self.unit}) with its interval and p-values.'
         )
         order = np.argsort(self.p_values, kind='stable')[:10]
         return {
@@ -118,29 +119,21 @@ class Interactions(Result):
         return Figures({'interactions': functools.partial(_draw, self)})
 
     def findings(self):
-        real = self.familywise <= 0.05
+        real, of_pairs = self.familywise <= LEVEL, {'sample': self.examples, 'source': SOURCE}
+        likely = benjamini_hochberg(self.p_values) <= LEVEL
         return [
-            Finding(
-                name='pairs that interact',
-                estimate=int(real.sum()),
-                unit='pairs',
-                sample=self.examples,
-                source=SOURCE,
-                template=(
-                    '{pairs:pair|pairs} of {heads} heads, {sample:example|examples}. In the loss, '
-                    '{estimate:pair interacts|pairs interact} significantly after correction for '
-                    'all pairs ({more} {more:|loses|lose} more together than the sum of both, '
-                    '{less} less); {likely} {likely:|does|do} after a weaker correction '
-                    '(Benjamini-Hochberg).'
-                ),
-                numbers={
-                    'pairs': len(self.points),
-                    'heads': len(self.heads),
-                    'more': int((self.losses[real] > 0).sum()),
-                    'less': int((self.losses[real] < 0).sum()),
-                    'likely': int((benjamini_hochberg(self.p_values) <= 0.05).sum()),
-                },
-            )
+            how_many(
+                'pairs that interact',
+                real,
+                'pairs',
+                template='In the loss, {estimate} of {pairs:pair|pairs} of {heads} heads '
+                '{estimate:|interacts|interact} significantly.',
+                numbers={'pairs': len(self.points), 'heads': len(self.heads)},
+                **of_pairs,
+            ),
+            how_many('that lose more together', real & (self.losses > 0), 'pairs', **of_pairs),
+            how_many('that lose less together', real & (self.losses < 0), 'pairs', **of_pairs),
+            how_many('by a weaker correction (Benjamini-Hochberg)', likely, 'pairs', **of_pairs),
         ]
 
 

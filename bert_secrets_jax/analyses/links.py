@@ -5,7 +5,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.analyses.tables import column_of, half_width, notes_of, with_error
+from bert_secrets_jax.analyses.tables import (
+    column_of,
+    interval_of,
+    notes_of,
+    with_error,
+)
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.links import (
     CLASSES,
@@ -16,7 +21,7 @@ from bert_secrets_jax.measure.links import (
     LinkTest,
     offset_histogram,
 )
-from bert_secrets_jax.names import head_name
+from bert_secrets_jax.runs.findings import extreme, how_many
 from bert_secrets_jax.runs.result import Finding, framed
 
 UNIT = 'share of attention'
@@ -26,6 +31,10 @@ PLACES = {
     POSITIONS: 'at the same positions of other inputs',
     CLASSES: 'at the same parts of speech and distances',
 }
+CIRCLES = (
+    'Circles: significantly more than at comparable places, after correction for the heads of a '
+    'panel.'
+)
 _COLUMNS = ('score', 'mean', 'percentile_99', 't', 'p', 'familywise')
 Tests = Mapping[str, LinkTest]
 
@@ -71,11 +80,8 @@ def tests_frame(tests: Tests):
             'above_all',
         ),
         rows,
-        'Attention along the links and, for each kind of places, along the links that have such '
-        'places (score), at these places (mean, and 99th percentile of the draws), the '
-        'difference in standard errors (t), its p-value, and the p-value corrected for all heads '
-        '(p_familywise); at the end the greatest corrected p-value, and whether a head is above '
-        'all kinds.',
+        'Attention along the links (score), at the places that they are compared with (mean), and '
+        'their difference (t, p).',
         colours=Colours('heads', {'attention': sure, 'above_all': sure[:1]}, by=('link',)),
     )  # fmt: skip
 
@@ -103,78 +109,59 @@ def nulls_frame(tests: Tests):
             'top_head_along_the_links', 'top_head_at_the_places', 'p_familywise', 'heads_above',
         ),
         rows,
-        'What links were compared with. A link without such a place is compared with nothing, so '
-        'that each kind has links of its own; of the last kind, the closest two wordpieces of a '
-        'link are compared.',
+        'What the links were compared with; links without such a place are left out.',
     )  # fmt: skip
-
-
-def at_places(test: LinkTest, kind: str, head: tuple[int | np.integer, int | np.integer]) -> str:
-    """Return what a head attends at places of a kind as text, 'at random places (0.031)'.
-
-    Where not all links have such places, it also has what the head attends along those that do.
-
-    Args:
-      test: The test.
-      kind: The kind of places, as in `measure.links.KINDS`.
-      head: The layer and the head, from 0.
-    """
-    null = test.nulls.get(kind)
-    if null is None or not null.links or np.isnan(null.mean[head]):
-        return f'{PLACES[kind]} (there are none)'
-    total, text = _count_links(test), f'{null.mean[head]:.3f}'
-    if null.links < total:
-        # Along fewer links, the head may have another score.
-        text += f', where the {null.links} of {total} links that have such places get '
-        text += f'{null.score[head]:.3f}'
-    return f'{PLACES[kind]} ({text})'
 
 
 def _count_links(test: LinkTest) -> int:
     return int(offset_histogram(test.links)[1].sum())
 
 
-def finding_of(title: str, test: LinkTest, source: str) -> Finding:
-    """Return the finding on the head with the most attention along the links.
+def findings_of(title: str, test: LinkTest, source: str) -> list[Finding]:
+    """Return the head with the most attention along the links, and how many heads follow them.
 
     Args:
       title: The direction of the links, such as 'verb to subject'.
       test: The attention along the links, compared with random links.
       source: The publication and section that the question comes from.
     """
-    top, kinds = test.top, kinds_of(test)
-    half = half_width(test.table, top)
-    compared = []
-    for kind in kinds:
+    top = test.top
+    fields = {'sample': int(test.table.count), 'source': source}
+    template, numbers = 'From {title}, {where} attends most along the link ({estimate:.3f})', {}
+    kind = closest_of(test, top)
+    if kind is not None:
         null = test.nulls[kind]
-        if not null.links or np.isnan(null.mean[top]):
-            compared.append(f'not comparable {PLACES[kind]}, for there are too few')
-            continue
-        words = 'more than' if null.above[top] else 'not significantly more than'
-        compared.append(f'{words} {at_places(test, kind, top)}')
-    return Finding(
-        name=f'{title}: top head',
-        estimate=float(test.table.mean[top]),
-        low=float(test.table.mean[top]) - half,
-        high=float(test.table.mean[top]) + half,
-        unit=UNIT,
-        sample=int(test.table.count),
-        source=source,
-        p=float(test.familywise[top]),
-        template=(
-            'From {title}: {head} attends most along the link ({estimate:.3f} in '
-            '{sample:example|examples}): {compared}; {real} of {heads} heads '
-            '{real:|is|are} beyond {beyond}, above each of these after correction for all heads.'
+        template += f', {{more}} {PLACES[kind]} ({{mean:.3f}})'
+        more = 'more than' if null.above[top] else 'not significantly more than'
+        numbers = {'more': more, 'mean': float(null.mean[top])}
+    return [
+        extreme(
+            f'{title}: top head',
+            top,
+            interval_of(test.table, top),
+            unit=UNIT,
+            p=float(test.familywise[top]),
+            template=f'{template}.',
+            numbers=numbers | {'title': title},
+            **fields,
         ),
-        numbers={
-            'title': title,
-            'head': head_name(*top),
-            'compared': ', '.join(compared),
-            'real': int(test.real.sum()),
-            'heads': test.real.size,
-            'beyond': beyond(test),
-        },
-    )
+        how_many(f'{title}: heads beyond {beyond(test)}', test.real, **fields),
+    ]
+
+
+def closest_of(test: LinkTest, head: tuple[int | np.integer, int | np.integer]) -> str | None:
+    """Return the kind of places that a head is least clearly above; None without any places.
+
+    Args:
+      test: The test.
+      head: The layer and the head, from 0.
+    """
+    compared = [
+        kind
+        for kind in kinds_of(test)
+        if test.nulls[kind].links and not np.isnan(test.nulls[kind].mean[head])
+    ]
+    return max(compared, key=lambda kind: test.nulls[kind].familywise[head], default=None)
 
 
 def notes_of_tests(tests: Tests) -> dict[str, np.ndarray]:
@@ -227,5 +214,5 @@ def draw_distances(tests: Tests):
     figure = plots.distance_histograms(
         {name: offset_histogram(test.links) for name, test in tests.items()}
     )
-    figure.caption = 'How far apart linked tokens are: key less query position, closest wordpieces.'
+    figure.caption = 'How far apart linked tokens are.'
     return figure

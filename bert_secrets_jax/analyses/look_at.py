@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import scipy.stats
@@ -14,7 +14,6 @@ from bert_secrets_jax.analyses.models import Models, one_model, seeds_of
 from bert_secrets_jax.analyses.tables import (
     LEVEL,
     Description,
-    OverRuns,
     Tables,
     describe,
     heads_frame,
@@ -31,7 +30,8 @@ from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.gradients import OTHERS
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.names import counted, head_name
+from bert_secrets_jax.names import head_name
+from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
 SOURCE = 'Clark et al. 2019, section 3'
@@ -59,6 +59,7 @@ _PANELS = {
     'attention to [SEP]': ('other tokens to [SEP]', '[SEP] to [SEP]'),
 }
 _PUBLISHED = 'Clark et al.: BERT-base'
+_POINTS = 'Each point is a head, each line the mean of a layer.'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,20 +140,19 @@ class LookAt(Result):
 
     def findings(self):
         found = [
-            self._mean('all [SEP]', 'heads give', 'their', 'half'),
+            *self._mean('all [SEP]', 'heads give', 'half'),
             *(self._count(name) for name in ('previous token', 'next token')),
-            self._mean('[SEP] to [SEP]', '[SEP] gives', 'its', 'nine tenths'),
+            *self._mean('[SEP] to [SEP]', '[SEP] gives', 'nine tenths'),
             self._entropy(),
         ]
         if self.gradients is not None:
-            found.append(self._no_op(self.gradients))
+            found += self._no_op(self.gradients)
         return found
 
     def notes(self):
         said = [
-            'Attention to a kind of token is summed over the tokens of the kind and averaged over '
-            'the tokens that attend. Intervals are over examples, and allow for any dependence '
-            'between heads.'
+            'Attention to a kind of token is summed over its tokens and averaged over those that '
+            'attend. Published numbers are of BERT-base (Clark et al.).'
         ]
         if self.no_gradients:
             said.append(f'There are no gradients. {self.no_gradients}')
@@ -188,99 +188,85 @@ class LookAt(Result):
             )
         ]
 
-    def _mean(self, statistic: str, give: str, their: str, published: str) -> Finding:
-        """Return the mean of a statistic over the heads of layers 6 to 10 of 12."""
-        table = self.tables[statistic]
-        where = layers_between(6, 10, self.layers)
-        mean = mean_over_runs([self.tables], [statistic], where)
+    def _mean(self, statistic: str, give: str, published: str) -> list[Finding]:
+        """Return the mean over the heads of layers 6 to 10 of 12, and the layer with the most."""
+        table, where = self.tables[statistic], layers_between(6, 10, self.layers)
         by_layer = table.mean.mean(axis=1)
-        return _finding(
-            'attention to [SEP]' if statistic == 'all [SEP]' else statistic,
-            mean,
-            sample=int(table.count),
-            source=f'{SOURCE}.2',
-            template='In {layers}, {give} {estimate:.2f}{interval} of {their} attention to all '
-            '[SEP] together. It is most in layer {layer}: {greatest:.2f}. Clark et al. report more '
-            'than '
-            f'{published} in {{their_layers}} of BERT-base.{{where}}',
-            numbers={
-                'layers': layers_named(where.start + 1, where.stop),
-                'their_layers': layers_named(6, 10),
-                'give': give,
-                'their': their,
-                'layer': int(by_layer.argmax()) + 1,
-                'greatest': float(by_layer.max()),
-                'where': f' Measured in {self.subject.model} on '
-                f'{counted(table.count, "example")} of {self.subject.texts}.'
-                if statistic == 'all [SEP]'
-                else '',
-            },
-        )
+        name = 'attention to [SEP]' if statistic == 'all [SEP]' else statistic
+        fields = {'unit': SHARE, 'sample': int(table.count), 'source': f'{SOURCE}.2'}
+        return [
+            measured(
+                name,
+                mean_over_runs([self.tables], [statistic], where).interval,
+                where=layers_named(where.start + 1, where.stop),
+                template='In {where}, {give} {estimate:.2f} of the attention to [SEP]; BERT-base '
+                f'gives more than {published} in {{their_layers}}.',
+                numbers={'their_layers': layers_named(6, 10), 'give': give},
+                **fields,
+            ),
+            Finding(
+                name=f'{name}, most of layers',
+                estimate=float(by_layer.max()),
+                where=f'layer {by_layer.argmax() + 1}',
+                **fields,
+            ),
+        ]
 
     def _count(self, name: str) -> Finding:
         found, table = count_over_half(self.tables[name]), self.tables[name]
-        count = len(found.heads)
-        return Finding(
-            name=f'heads on the {name}',
-            estimate=count,
-            low=float(found.low),
-            high=float(found.high),
-            unit='heads',
+        return measured(
+            f'heads on the {name}',
+            (len(found.heads), found.low, found.high),
+            unit=f'of {table.mean.size} heads',
             sample=int(table.count),
             source=f'{SOURCE}.1',
-            template='Of {all} heads, {estimate} ({low:.0f} to {high:.0f}) {estimate:|gives|give} '
-            'more than half of {estimate:|its|their} attention to the {kind}{which}. Clark et al. '
-            'report {published} of BERT-base.',
+            template='{estimate:.0f} of {all} heads {estimate:|gives|give} the {kind} more than '
+            'half of the attention (BERT-base: {published}).',
             numbers={
                 'all': table.mean.size,
                 'kind': name,
-                'which': f': {", ".join(found.heads)}' if found.heads else '',
                 'published': paper.what_bert_looks_at().heads_over_half[name],
             },
         )
 
     def _entropy(self) -> Finding:
         mean = mean_over_runs([self.tables], [OF_CLS], -1)
-        uniform = float(self.tables[UNIFORM].mean.mean())
-        return _finding(
+        return measured(
             'entropy of [CLS]',
-            mean,
+            mean.interval,
             unit='nats',
             sample=int(self.tables[OF_CLS].count),
             source=f'{SOURCE}.3',
-            template='In the last layer, the attention of [CLS] has an entropy of {estimate:.2f} '
-            'nats{interval} as a mean over heads, {share:.2f} of the {uniform:.2f} of even '
-            'attention. Clark et al. report {published:.2f} of BERT-base.',
+            template='In the last layer, the attention of [CLS] has {share:.0%} of the entropy of '
+            'even attention ({estimate:.2f} nats; BERT-base: {published:.2f}).',
             numbers={
-                'uniform': uniform,
-                'share': mean.mean / uniform,
+                'share': mean.mean / float(self.tables[UNIFORM].mean.mean()),
                 'published': paper.what_bert_looks_at().entropy_of_last_cls,
             },
         )
 
-    def _no_op(self, gradients: Gradients) -> Finding:
+    def _no_op(self, gradients: Gradients) -> list[Finding]:
         where = layers_between(5, 12, self.layers)
         sep, others = (
             mean_over_runs([gradients.tables], [name], where) for name in ('[SEP]', OTHERS)
         )
-        return _finding(
-            'gradient at [SEP]',
-            sep,
-            form='.2g',
-            unit=gradients.unit,
-            sample=int(gradients.tables['[SEP]'].count),
-            source=f'{SOURCE}.2',
-            template='From layer {layer} on, the gradient of {loss} with respect to attention is '
-            '{estimate:.2g}{interval} at [SEP] and {others:.2g}{interval_of_others} at other '
-            'tokens, {ratio:.2f} times as large at [SEP].',
-            numbers={
-                'layer': where.start + 1,
-                'loss': gradients.title,
-                'others': others.mean,
-                'interval_of_others': _interval(others, '.2g'),
-                'ratio': sep.mean / others.mean,
-            },
-        )
+        fields = {
+            'unit': gradients.unit,
+            'sample': int(gradients.tables['[SEP]'].count),
+            'source': f'{SOURCE}.2',
+            'where': f'layers from {where.start + 1} on',
+        }
+        return [
+            measured(
+                'gradient at [SEP]',
+                sep.interval,
+                template='In {where}, the gradient of {loss} at [SEP] is {ratio:.2f} of that at '
+                'other tokens.',
+                numbers={'loss': gradients.title, 'ratio': sep.mean / others.mean},
+                **fields,
+            ),
+            measured('gradient at other tokens', others.interval, **fields),
+        ]
 
     def _layers(self):
         columns = {name: table.mean.mean(axis=1) for name, table in self.tables.items()}
@@ -309,8 +295,7 @@ class LookAt(Result):
         return framed(
             ('attention to', 'heads', 'at least', 'at most', 'which'),
             rows,
-            'Heads that give more than half of their attention to a kind of token, by their mean '
-            'over examples, with the 95 % interval of their number.',
+            'Heads that give a kind of token more than half of their attention.',
         )
 
     def _gradients(self):
@@ -327,8 +312,7 @@ class LookAt(Result):
         return framed(
             ('layer', 'type', 'mean', 'standard_error', 'examples', 'unit'),
             rows,
-            f'Mean over heads of the magnitude of the gradient of {gradients.title} with respect '
-            'to attention to each type of token. The standard error is at most this.',
+            f'Gradient of {gradients.title} with respect to attention, mean over heads.',
             colours=Colours('layers', {'mean': ('standard_error', 'examples')}, by=('type',)),
         )
 
@@ -397,24 +381,6 @@ def look_at(
     return LookAt(subject or Subject(), describe(statistics), tables, found, why)
 
 
-def _finding(
-    name: str, mean: OverRuns, *, form: str = '.2f', numbers: Mapping, **fields
-) -> Finding:
-    """Return a finding about a mean over heads."""
-    return Finding(
-        name=name,
-        estimate=mean.mean,
-        low=mean.low,
-        high=mean.high,
-        numbers=dict(numbers) | {'interval': _interval(mean, form)},
-        **({'unit': SHARE} | fields),
-    )
-
-
-def _interval(mean: OverRuns, form: str) -> str:
-    return '' if np.isnan(mean.low) else f' ({mean.low:{form}} to {mean.high:{form}})'
-
-
 def _published(layers: int) -> dict[str, np.ndarray]:
     """Return the published means of layers, where the model has as many."""
     means = paper.what_bert_looks_at().layers
@@ -424,8 +390,8 @@ def _published(layers: int) -> dict[str, np.ndarray]:
 def _read_from_figures() -> str:
     published = paper.what_bert_looks_at()
     return (
-        'Those of Clark et al. are of pre-trained BERT-base on Wikipedia, read from their figures '
-        f'to about {published.error:g} (entropies: {published.entropy_error:g}).'
+        'Published: BERT-base on Wikipedia, read from the figures to about '
+        f'{published.error:g} (entropies: {published.entropy_error:g}).'
     )
 
 
@@ -443,9 +409,8 @@ def _draw_attention(result: LookAt):
     )
     figure.source = plots.Source('heads', 'mean')
     figure.caption = (
-        'Attention by layer: each point is a head, a mean over examples, and each line the mean of '
-        f'a layer (in the manner of {SOURCE}, Figure 2). Attention is summed over all tokens of a '
-        f'kind. {_read_from_figures() if published else ""}'
+        f'Attention to all tokens of a kind, by layer ({SOURCE}, Figure 2). {_POINTS} '
+        f'{_read_from_figures() if published else ""}'
     ).strip()
     return figure
 
@@ -466,9 +431,8 @@ def _draw_entropies(result: LookAt):
     )
     figure.source = plots.Source('heads', 'mean')
     figure.caption = (
-        'Entropy of attention by layer: each point is a head, and each line the mean of a layer '
-        f'(in the manner of {SOURCE}, Figure 4). Dashed: attention that is spread evenly over the '
-        f'tokens of a text. {_read_from_figures() if published else ""}'
+        f'Entropy of attention by layer ({SOURCE}, Figure 4). {_POINTS} Dashed: even attention. '
+        f'{_read_from_figures() if published else ""}'
     ).strip()
     return figure
 
@@ -486,8 +450,7 @@ def _draw_gradients(result: LookAt):
     )
     figure.source = plots.Source('heads', 'mean', 'gradient at {}')
     figure.caption = (
-        f'Magnitude of the gradient of {gradients.title} with respect to attention, by the type of '
-        'token that is attended to: each point is a head, a mean over examples, and each line the '
-        f'mean of a layer (in the manner of {SOURCE}, Figure 3).'
+        f'Gradient of {gradients.title} with respect to attention, by type of token ({SOURCE}, '
+        f'Figure 3). {_POINTS}'
     )
     return figure

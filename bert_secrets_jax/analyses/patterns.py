@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -11,8 +11,8 @@ from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import marks, verdicts
 from bert_secrets_jax.analyses.example_maps import choose
 from bert_secrets_jax.analyses.models import Models
-from bert_secrets_jax.analyses.populations import population
 from bert_secrets_jax.analyses.tables import (
+    OverRuns,
     Tables,
     heads_frame,
     mean_over_runs,
@@ -37,6 +37,7 @@ from bert_secrets_jax.patterns.classifier import (
 )
 from bert_secrets_jax.patterns.correct import Corrected, corrected
 from bert_secrets_jax.patterns.fit import FAR, MapSample, f1_of, predict
+from bert_secrets_jax.runs.findings import extreme, how_many, measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.1'
@@ -157,14 +158,10 @@ class Patterns(Result):
         return np.mean([run[CHANGED].mean for run in self.runs.values()], axis=0)
 
     def verdicts(self):
-        shares = paper.pattern_shares(self.subject.task)
-        published = None if shares is None else sum(shares[CLASSES[index]] for index in UPPER)
-
         def few(runs: Sequence[Tables]) -> verdicts.Verdict:
             right = self.correct(runs)
             return verdicts.few_are_heterogeneous(
                 {TITLES[index].lower(): verdicts.each_of(runs, NAMES[index]) for index in UPPER},
-                published=published,
                 corrected=None if right is None else right.together(UPPER),
             )
 
@@ -182,9 +179,7 @@ class Patterns(Result):
             frames['unlike'] = framed(
                 ['model', 'unlike_percent'],
                 [[model, 100 * share] for model, share in self.unlike.items()],
-                'Share of all maps that are unlike every labelled one: farther from the nearest '
-                'than 95 % of labelled maps are from those of other texts. Their classes are '
-                'guesses.',
+                'Maps unlike every labelled one, whose classes are guesses.',
             )
         frames['heads'] = heads_frame(
             {name: self.before[name] for name in NAMES}, 'share of maps', 'The model as it is.'
@@ -209,60 +204,59 @@ class Patterns(Result):
         return Figures(drawings)
 
     def findings(self):
-        count = int(self.before[NAMES[0]].count)
-        finding = functools.partial(Finding, unit='share of maps', sample=count, source=SOURCE)
         findings = []
         for model, grid in self.shares.items():
-            overall = grid.mean(axis=(0, 1))
-            most = int(overall.argmax())
-            found = mean_over_runs(self._models[model], [NAMES[most]])
+            most = int(grid.mean(axis=(0, 1)).argmax())
             findings.append(
-                finding(
-                    name=f'most frequent pattern, {model}',
-                    estimate=found.mean,
-                    low=found.low,
-                    high=found.high,
-                    template=(
-                        'Of all maps of the {model} model {estimate:.0%} are {pattern}{interval}; '
-                        '{settled:.0%} of the heads have one class on at least nine examples in '
-                        'ten.'
-                    ),
-                    numbers={
-                        'model': model,
-                        'pattern': TITLES[most],
-                        'interval': found.words('z.0%'),
-                        'settled': float((grid.max(axis=-1) >= 0.9).mean()),
-                    },
+                self._share(
+                    f'most frequent pattern, {model}',
+                    mean_over_runs(self._models[model], [NAMES[most]]),
+                    where=TITLES[most],
+                    template='{estimate:.0%} of the maps of the {model} model are {where}.',
+                    numbers={'model': model},
                 )
+            )
+            settled = grid.max(axis=-1) >= 0.9
+            findings.append(
+                how_many(f'heads with one class in 9 of 10 maps, {model}', settled, **self._of)
             )
         if self.runs:
-            findings += self._after_tuning(finding)
+            findings += self._after_tuning()
+        return [*findings, *self._of_vertical(), *self._corrections(), self._trust()]
+
+    @property
+    def _of(self) -> dict[str, Any]:
+        """The sample and the source of most findings."""
+        return {'sample': int(self.before[NAMES[0]].count), 'source': SOURCE}
+
+    def _share(self, name: str, found: OverRuns, **fields) -> Finding:
+        """Return the finding of a share of all maps."""
+        return measured(
+            name,
+            found.interval,
+            unit='share of maps',
+            sample_of=found.sample_of,
+            **self._of,
+            **fields,
+        )
+
+    def _of_vertical(self) -> list[Finding]:
         vertical = self.before[NAMES[0]].mean > 0.5
-        if vertical.any() and ALL_SPECIAL in self.before:
-            special = self.before[ALL_SPECIAL].mean
-            others = special[~vertical].mean() if not vertical.all() else None
-            findings.append(
-                finding(
-                    name='attention of vertical heads to special tokens',
-                    estimate=float(special[vertical].mean()),
-                    unit='share of attention',
-                    template=(
-                        'Of {heads} heads, {vertical} {vertical:|has|have} more than half of '
-                        '{vertical:|its|their} maps vertical, some of which the atlas colours by '
-                        'what they attend to: {vertical:|it gives|they give} {estimate:.2f} of '
-                        '{vertical:|its|their} attention to [CLS] and all [SEP]{others} '
-                        '(pre-trained).'
-                    ),
-                    numbers={
-                        'heads': vertical.size,
-                        'vertical': int(vertical.sum()),
-                        'others': '' if others is None else f', the others {others:.2f}',
-                    },
+        if not vertical.any() or ALL_SPECIAL not in self.before:
+            return []
+        special = self.before[ALL_SPECIAL].mean
+        found = [how_many('heads with mostly vertical maps, pre-trained', vertical, **self._of)]
+        for which, heads in {'vertical': vertical, 'other': ~vertical}.items():
+            if heads.any():
+                found.append(
+                    Finding(
+                        name=f'attention of {which} heads to special tokens',
+                        estimate=float(special[heads].mean()),
+                        unit='share of attention',
+                        **self._of,
+                    )
                 )
-            )
-        findings += self._corrections()
-        findings.append(self._trust())
-        return findings
+        return found
 
     def head_notes(self):
         texts = []
@@ -276,85 +270,46 @@ class Patterns(Result):
     def head_marks(self):
         return marks.of_classes(self.shares, TITLES)
 
-    def _after_tuning(self, finding) -> list[Finding]:
-        runs = list(self.runs.values())
-        upper, moved = (
-            mean_over_runs(runs, [NAMES[index] for index in UPPER]),
-            mean_over_runs(runs, [CHANGED]),
-        )
-        changed = self.changed
-        top = top_head(changed)
-        right, numbers = '', {}
+    def _after_tuning(self) -> list[Finding]:
+        runs, changed = list(self.runs.values()), self.changed
+        top, layers = top_head(changed), changed.mean(axis=1)
+        found = [
+            self._share(
+                'block and heterogeneous after fine-tuning',
+                mean_over_runs(runs, [NAMES[index] for index in UPPER]),
+                template='After fine-tuning, {estimate:.0%} of the maps are block or heterogeneous '
+                '(paper: {least:.0%} on MRPC to {most:.0%} on QQP).',
+                numbers={'least': _upper_in_paper('MRPC'), 'most': _upper_in_paper('QQP')},
+            )
+        ]
+        of_heads = {'unit': 'share of maps'} | self._of
         if 'fine-tuned' in self.corrected:
             ends = self.corrected['fine-tuned'].together(UPPER)
-            numbers = dict(zip(('right', 'right_low', 'right_high'), ends, strict=True))
-            right = (
-                ', or {right:.0%} ({right_low:.0%} to {right_high:.0%}) corrected for what the '
-                'classifier mistakes'
-            )
+            name = 'block and heterogeneous after fine-tuning, corrected'
+            found.append(measured(name, ends, **of_heads))
         return [
-            finding(
-                name='block and heterogeneous after fine-tuning',
-                estimate=upper.mean,
-                low=upper.low,
-                high=upper.high,
-                template=(
-                    'Block and heterogeneous, the classes that may hold what is specific to a '
-                    'task, are {estimate:.0%} after fine-tuning{interval}'
-                    f'{right}; in the paper they are {{least:.0%}} on MRPC to {{most:.0%}} on QQP.'
-                ),
-                numbers=numbers
-                | {
-                    'interval': upper.words('z.0%'),
-                    'least': _upper_in_paper('MRPC'),
-                    'most': _upper_in_paper('QQP'),
-                },
-            ),
-            finding(
-                name='maps that change class',
-                estimate=moved.mean,
-                low=moved.low,
-                high=moved.high,
-                template=(
-                    'Fine-tuning puts {estimate:.0%} of the maps into another class{interval}, '
-                    'most in '
-                    '{head} ({highest:.0%} of its maps) and in layer {layer}.'
-                ),
-                numbers={
-                    'interval': moved.words('z.0%'),
-                    'head': head_name(*top),
-                    'highest': float(changed[top]),
-                    'layer': int(changed.mean(axis=1).argmax()) + 1,
-                },
+            *found,
+            self._share('maps that change class', mean_over_runs(runs, [CHANGED])),
+            extreme('maps that change class, most of heads', top, changed[top], **of_heads),
+            measured(
+                'maps that change class, most of layers',
+                layers.max(),
+                where=f'layer {layers.argmax() + 1}',
+                **of_heads,
             ),
         ]
 
     def _corrections(self) -> list[Finding]:
+        of_maps = {'unit': 'share of maps'} | self._of
         findings = []
         for model, each in self.corrected.items():
             most = int(each.shares.argmax())
-            ends = [each.together([place]) for place in range(len(TITLES))]
-            others = ', '.join(
-                f'{title} {share:.0%} ({low:.0%} to {high:.0%})'
-                for title, (share, low, high) in zip(TITLES, ends, strict=True)
-                if title != TITLES[most]
-            )
-            share, low, high = ends[most]
             findings.append(
-                Finding(
-                    name=f'most frequent pattern, {model}, corrected',
-                    estimate=share,
-                    low=low,
-                    high=high,
-                    unit='share of maps',
-                    sample=int(self.before[NAMES[0]].count),
-                    source='Rogan and Gladen 1978',
-                    template=(
-                        'Corrected for what the classifier mistakes on models that it does not '
-                        'know, {estimate:.0%} ({low:.0%} to {high:.0%}) of the maps of the {model} '
-                        'model are {pattern}; {others}.'
-                    ),
-                    numbers={'model': model, 'pattern': TITLES[most], 'others': others},
+                measured(
+                    f'most frequent pattern, {model}, corrected',
+                    each.together([most]),
+                    where=TITLES[most],
+                    **of_maps | {'source': 'Rogan and Gladen 1978'},
                 )
             )
         for model, share in self.unlike.items():
@@ -362,44 +317,31 @@ class Patterns(Result):
                 Finding(
                     name=f'maps unlike all labelled ones, {model}',
                     estimate=share,
-                    unit='share of maps',
-                    sample=int(self.before[NAMES[0]].count),
-                    source='distance to the nearest labelled map',
-                    template=(
-                        '{estimate:.0%} of the maps of the {model} model are unlike all labelled '
-                        'ones; among labelled maps it is {expected:.0%}.'
-                    ),
+                    template='{estimate:.0%} of the maps of the {model} model are unlike all '
+                    'labelled ones; of labelled maps, {expected:.0%} are.',
                     numbers={'model': model, 'expected': FAR},
+                    **of_maps | {'source': 'distance to the nearest labelled map'},
                 )
             )
         return findings
 
     def _trust(self) -> Finding:
+        fields = {
+            'name': 'F1 of the classifier',
+            'unit': 'F1, mean over classes',
+            'source': 'cross-validation, leaving models out',
+        }
         if not self.confusions.size:
-            return Finding(
-                name='F1 of the classifier',
-                estimate=np.nan,
-                unit='F1, mean over classes',
-                source='cross-validation, leaving models out',
-                template='Classes are those that a classifier finds; how well it does is not '
-                'known.',
-            )
-        scores = f1_of(self.confusions.sum(axis=0))
-        each = ', '.join(f'{title} {f1:.2f}' for title, f1 in zip(TITLES, scores, strict=True))
+            template = 'How well the classifier does is not known.'
+            return Finding(estimate=np.nan, template=template, **fields)
         return Finding(
-            name='F1 of the classifier',
-            estimate=float(np.nanmean(scores)),
-            unit='F1, mean over classes',
+            estimate=float(np.nanmean(f1_of(self.confusions.sum(axis=0)))),
             sample=int(self.confusions.sum()),
             sample_of='labelled maps',
-            source='cross-validation, leaving models out',
-            template=(
-                'Classes are those that a classifier finds. On labelled maps of models that it was '
-                'not fitted to ({sample:map|maps}, one model left out at a time), its {score} is '
-                '{estimate:.2f}, mean over classes ({each}); the paper reports {published} for its '
-                'own and does not say on which maps.'
-            ),
-            numbers={'score': 'F1', 'each': each, 'published': 0.86},
+            template='On models that it was not fitted to, the classifier of maps has {score} '
+            '{estimate:.2f} (the paper: {published}).',
+            numbers={'score': 'F1', 'published': 0.86},
+            **fields,
         )
 
     def _summary(self):
@@ -415,10 +357,9 @@ class Patterns(Result):
                 row += [100 * end for end in each.together([CLASSES.index(key)])]
             if published is not None:
                 row.append(100 * published[key])
+            if self.confusions.size:
+                row.append(f1_of(self.confusions.sum(axis=0))[CLASSES.index(key)])
             rows.append(row)
-        tuned = ''
-        if self.runs:
-            tuned = f', and after fine-tuning for {population(len(self.runs))}'
         columns = ['class']
         for model in models:
             columns += [f'{model}_percent', f'{model}_half_interval_percent']
@@ -427,14 +368,14 @@ class Patterns(Result):
             columns += [f'{name}_corrected_{part}percent' for part in ('', 'low_', 'high_')]
         if published is not None:
             columns.append('paper_bert_base_finetuned_percent')
+        if self.confusions.size:
+            columns.append('f1_of_classifier')
         rounded = [[key, *(round(float(value), 4) for value in row)] for key, *row in rows]
         return framed(
             columns,
             rounded,
-            'Share of all maps, in percent, and half of its 95 % interval at its widest, for '
-            f'{population(1)}{tuned}. What the classifier mistakes, and that it mistakes more in '
-            'some models than in others, is in the corrected share and its interval alone (Rogan '
-            'and Gladen 1978, for several classes by the greatest likelihood).',
+            'Share of all maps and half of its 95 % interval, as found, and corrected for what the '
+            'classifier mistakes.',
         )
 
 
@@ -579,7 +520,7 @@ def _draw_examples(result: Patterns):
     }
     figure = plots.class_examples(panels)
     figure.caption = (
-        'For each class the maps that are most clearly of it, of all heads on a few examples, '
-        f'pre-trained ({result.subject.as_in("Figure 1")}). Each on a scale of its own.'
+        'The maps that are most clearly of each class, before fine-tuning '
+        f'({result.subject.as_in("Figure 1")}). Each has a scale of its own.'
     )
     return figure

@@ -13,7 +13,6 @@ from absl import logging
 from jaxtyping import Float, Float32, Int
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.analyses.populations import ANY_PROBE, THESE_PROBES
 from bert_secrets_jax.analyses.verdicts.probing import (
     ATTENTION_BEYOND_RANDOM,
     PROBE_BEYOND_WORDS,
@@ -30,6 +29,7 @@ from bert_secrets_jax.probes.forms import ATTENTION, ATTENTION_WORDS, DISTANCES_
 from bert_secrets_jax.probes.sentences import Asked
 from bert_secrets_jax.probes.train import checked_forms, train_probes
 from bert_secrets_jax.probes.vectors import Vectors
+from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
 SOURCE = 'Clark et al. 2019, section 5, Table 3'
@@ -175,9 +175,8 @@ class Probing(Result):
             'uas': framed(
                 ('probe', 'uas_percent', 'low', 'high', 'published_bert_base', 'seeds'),
                 uas,
-                'Unlabelled attachment score (share of the words whose head is found, punctuation '
-                f'left out) in %, with its 95 % interval over sentences{self._and_seeds}. '
-                'Published: the Penn Treebank.',
+                'Unlabelled attachment score (share of the words whose head is found), with its '
+                f'95 % interval over sentences{self._and_seeds}.',
             ),
             'differences': framed(
                 (
@@ -241,43 +240,31 @@ class Probing(Result):
                     sample=len(self.words),
                     sample_of='sentences',
                     source=SOURCE,
-                    template=(
-                        'Nothing is learnt beyond taking the next word: not clearly above '
-                        'right-branching in UAS {probes:|is|are} {which}, after {steps:,} updates.'
-                    ),
-                    numbers={
-                        'probes': len(self.unlearnt),
-                        'which': ' and '.join(f'the probe of {name}' for name in self.unlearnt),
-                        'steps': self.steps,
-                    },
+                    template='Nothing is learnt beyond taking the next word by '
+                    '{estimate:probe|probes} after {steps:,} updates: {which}.',
+                    numbers={'which': ' and '.join(self.unlearnt), 'steps': self.steps},
                     warning=True,
                 )
             )
-        found.append(self._score_finding(ATTENTION.name, first=True))
-        if ATTENTION_WORDS.name in self.right:
-            found.append(self._score_finding(ATTENTION_WORDS.name))
-        told = (
+        told = (ATTENTION.name, ATTENTION_WORDS.name)
+        found += [self._score_finding(name) for name in told if name in self.right]
+        leads = (
+            (ATTENTION.name, RIGHT_BRANCHING),
+            (ATTENTION_WORDS.name, RIGHT_BRANCHING),
             (ATTENTION_WORDS.name, DISTANCES_WORDS.name),
             (ATTENTION.name, RANDOM_WORDS if RANDOM_WORDS in self.right else RANDOM_ATTENTION),
         )
-        found += [self._lead_finding(*pair) for pair in told if set(pair) <= self.right.keys()]
+        found += [self._lead_finding(*pair) for pair in leads if set(pair) <= self.right.keys()]
         return found
 
     def notes(self):
         notes = [
-            'A probe chooses a head for each word alone, so that the heads of a sentence need not '
-            'make a tree (as published).',
+            'A probe chooses a head for each word alone, so the heads of a sentence need not make '
+            'a tree.',
             'The published scores are of BERT-base on the Penn Treebank with Stanford '
-            'dependencies. Another model, and Universal Dependencies, where function words hang on '
-            'content words, give other scores even of the baselines.',
-            'Left out of the score are words of the class PUNCT; the published code leaves out '
-            'those that hang by the relation punct, and other parsers go by the tags of the Penn '
-            'Treebank. Words that share all their wordpieces with a word before, or were cut off, '
-            'are left out, and words whose head is one of these.',
-            'A weight says what a head adds where all others are given: of two heads that do '
-            'alike, either may have it, and one that attends little needs much.',
-            f'Intervals are over sentences{self._and_seeds}. The seeds of a probe differ in its '
-            'initial weights; all read the sentences in the same order.',
+            'dependencies, where baselines score otherwise, too.',
+            'Punctuation is left out, and so are words without wordpieces of their own.',
+            'Of two heads that do alike, either may have the weight.',
         ]
         if math.isnan(self.unknown):
             notes.append(
@@ -285,14 +272,10 @@ class Probing(Result):
             )
         if self.reading == 'notebook':
             notes.append(
-                'In the reading of the published code, each candidate has the vector of the word '
-                'behind it, and not its own.'
+                'As in the published code, each candidate has the vector of the word behind it.'
             )
         if RANDOM_ATTENTION in self.right:
-            notes.append(
-                'The random weights are one draw for the whole encoder, as for a fine-tuning from '
-                'random weights.'
-            )
+            notes.append('The random weights are one draw for the whole encoder.')
         return notes
 
     def head_notes(self):
@@ -308,67 +291,44 @@ class Probing(Result):
     def _and_seeds(self) -> str:
         return ' and seeds' if len(self.seeds) >= FEWEST_RUNS else ''
 
-    def _score_finding(self, name: str, *, first: bool = False) -> Finding:
-        estimate, low, high = self.uas(name).interval(0)
-        lead, lead_low, lead_high = self.uas(name, RIGHT_BRANCHING).interval(0)
-        where = (
-            ' Measured in {model} on {words:word|words} in {sample:sentence|sentences} of {texts}, '
-            'after {learnt:sentence|sentences} of training.'
-        )
-        return Finding(
-            name=f'UAS of {name}',
-            estimate=estimate,
-            low=low,
-            high=high,
-            unit='% of words',
-            sample=len(self.words),
-            sample_of='sentences',
-            source=SOURCE,
-            template=(
-                f'A probe of {name}{" alone" if name == ATTENTION.name else ""} finds the head of '
-                '{estimate:.1f} % of the words ({low:.1f} to {high:.1f}; BERT-base on the Penn '
-                'Treebank: {published:.0f}), which differs from right-branching by {lead:+.1f} '
-                f'points ({{lead_low:+.1f}} to {{lead_high:+.1f}}).{where if first else ""}'
-            ),
+    def _score_finding(self, name: str) -> Finding:
+        return measured(
+            f'UAS of {name}',
+            self.uas(name).interval(0),
+            template='A probe of {probe} finds the head of {estimate:.1f} % of the words; for '
+            'BERT-base, {published:.0f} % are published.',
             numbers={
+                'probe': f'{name} alone' if name == ATTENTION.name else name,
                 'published': PUBLISHED[name],
-                'lead': lead,
-                'lead_low': lead_low,
-                'lead_high': lead_high,
-                'model': self.subject.model,
-                'texts': self.subject.texts,
-                'words': int(self.words.sum()),
-                'learnt': self.sentences,
             },
+            **self._fields | {'unit': '% of words'},
         )
 
     def _lead_finding(self, name: str, other: str) -> Finding:
-        found = self.uas(name, other)
-        estimate, low, high = found.interval(0)
-        published = {name, other} <= PUBLISHED.keys()
-        beside = '; published: {published:+.0f}' if published else ''
-        return Finding(
-            name=f'{name} and {other}',
-            estimate=estimate,
-            low=low,
-            high=high,
+        pair = {'probe': name, 'other': other}
+        template = 'The probe of {probe} finds {estimate:+.1f} points more heads than {other}'
+        if set(pair.values()) <= PUBLISHED.keys():
+            template += ' (published: {published:+.0f})'
+            pair['published'] = PUBLISHED[name] - PUBLISHED[other]
+        return measured(
+            f'{name} and {other}',
+            self.uas(name, other).interval(0),
             null=0.0,
-            unit='points',
-            sample=len(self.words),
-            sample_of='sentences',
-            source=SOURCE,
-            template=(
-                'In UAS, the probe of {probe} differs from that of {other} by {estimate:+.1f} '
-                f'points ({{low:+.1f}} to {{high:+.1f}}{beside}), '
-                'for {population}.'
-            ),
-            numbers={
-                'probe': name,
-                'other': other,
-                'population': ANY_PROBE if found.runs >= FEWEST_RUNS else THESE_PROBES,
-            }
-            | ({'published': PUBLISHED[name] - PUBLISHED[other]} if published else {}),
+            template=f'{template}.',
+            numbers=pair,
+            **self._fields,
         )
+
+    @property
+    def _fields(self) -> dict[str, Any]:
+        """The unit, the sample and the source of most findings."""
+        runs = self.uas(ATTENTION.name).runs
+        return {
+            'unit': 'points',
+            'sample': len(self.words),
+            'sample_of': f'sentences, {runs} seeds' if runs >= FEWEST_RUNS else 'sentences',
+            'source': SOURCE,
+        }
 
     def _weights(self):
         mean = self.weights.mean(axis=0)
@@ -497,9 +457,8 @@ def _draw_scores(result: Probing):
         label='UAS (% of words, without punctuation)',
     )
     figure.caption = (
-        'The share of the words whose head each probe and each baseline finds, with its 95 % '
-        f'interval over sentences{result._and_seeds}, beside that of BERT-base on the Penn '
-        f'Treebank (in the manner of {SOURCE}).'
+        'Words whose head is found, with 95 % intervals. BERT-base: on the Penn Treebank '
+        f'({SOURCE}).'
     )
     return figure
 
@@ -514,10 +473,7 @@ def _draw_weights(result: Probing):
         title: plots.Source('weights', column)
         for title, column in zip(_DIRECTIONS, columns, strict=True)
     }
-    figure.caption = (
-        'The weight of each head in the probe of attention alone, in both directions, mean over '
-        'seeds.'
-    )
+    figure.caption = 'The weight of each head in the probe of attention alone, mean over seeds.'
     return figure
 
 
@@ -525,8 +481,5 @@ def _draw_curves(result: Probing):
     figure = plots.training_curves(
         result.curves, result.seen, xlabel='sentences', label='loss (nats per word)'
     )
-    figure.caption = (
-        'The loss of each probe in the course of training, before the update that learns from a '
-        'sentence: one line per seed.'
-    )
+    figure.caption = 'The loss of each probe in the course of training, a line for each seed.'
     return figure

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from absl import logging
@@ -16,7 +16,7 @@ from bert_secrets_jax import plots
 from bert_secrets_jax.ablation import masks as mask_sets
 from bert_secrets_jax.ablation.scores import quietly
 from bert_secrets_jax.ablation.seeds import METRICS as METRICS_OVER_SEEDS
-from bert_secrets_jax.ablation.significance import LEVEL, weighted_scores
+from bert_secrets_jax.ablation.significance import weighted_scores
 from bert_secrets_jax.analyses.ablation import assessed_metrics, what_is_tested
 from bert_secrets_jax.analyses.importance import default_methods
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
@@ -30,7 +30,6 @@ from bert_secrets_jax.analyses.models import (
     labels_of,
     seeds_of,
 )
-from bert_secrets_jax.analyses.populations import population
 from bert_secrets_jax.analyses.verdicts import (
     HEADS_CAN_GO,
     ORDER_TELLS,
@@ -45,7 +44,7 @@ from bert_secrets_jax.finetune.metrics import TITLES as METRIC_TITLES
 from bert_secrets_jax.finetune.metrics import check_metrics
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.model.weights import Pretrained, check_whole
-from bert_secrets_jax.names import counted, filled
+from bert_secrets_jax.names import filled
 from bert_secrets_jax.paper import michel
 from bert_secrets_jax.pruning.curves import (
     ANEW,
@@ -63,6 +62,7 @@ from bert_secrets_jax.pruning.outliers import FEWEST_DRAWS, rank_p
 from bert_secrets_jax.pruning.scores import GRADIENT, SOURCES, TITLES, head_scores
 from bert_secrets_jax.pruning.steps import SHARES, ranks, removed_heads
 from bert_secrets_jax.pruning.timing import WAYS, RemovalTimes, check_sizes, time_removal
+from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
 SOURCE = 'Michel et al. 2019, section 4.2'
@@ -167,8 +167,8 @@ class Pruning(Result):
                     for order, curve in self.curves.items()
                     for step, kept in enumerate(self.kept.tolist())
                 ],
-                f'{self._title} in points as heads are removed, its change from that with all '
-                f'heads, and the 95 % interval of the change, for {population(len(self.seeds))}.',
+                f'{self._title} in points as heads are removed, and its change from that with all '
+                'heads.',
             ),
             'chosen': framed(
                 ('seed', 'order', 'heads_kept', 'difference_points', 'low', 'high',
@@ -234,23 +234,19 @@ class Pruning(Result):
 
     def notes(self):
         notes = [
-            'A head that is removed puts out nothing, and nothing is trained again. Orders come '
-            'from other examples than those on which the score is measured, and so does the choice '
-            'of the sparsest model. bs.remove_heads cuts heads out, and bs.restore_heads makes an '
-            'ordinary model of what is left.',
+            'A head that is removed puts out nothing, and nothing is trained again.',
+            'bs.remove_heads cuts heads out; bs.restore_heads makes an ordinary model of the rest.',
         ]
         if self.shared:
-            notes[0] = (
-                'A head that is removed puts out nothing, and nothing is trained again. Orders, '
-                f'and the choice of the sparsest model, come from {self._others}: where these are '
-                'the same, scores are too good.'
+            notes.append(
+                f'Orders and the sparsest model come from {self._others}: where these are the '
+                'same, scores are too good.'
             )
         if RANDOM in self.curves and len(self.curves) > 2:
             notes.append('P-values of orders are not corrected for the number of orders.')
-        if len(self.seeds) < 2:
+        if RANDOM in self.curves and len(self.curves[RANDOM].draws) < FEWEST_DRAWS:
             notes.append(
-                'Intervals are about this model and examples like these; another fine-tuning may '
-                'need other heads.'
+                f'It takes {FEWEST_DRAWS} random orders to tell whether another one is better.'
             )
         return notes
 
@@ -328,75 +324,41 @@ class Pruning(Result):
                 yield dataclasses.replace(found, name=f'{found.name}: seed {seed}')
 
     def _of_chosen(self) -> Iterator[Finding]:
-        first, several = self.chosen[0], len(self.chosen) > 1
-        kept = np.array([each.kept for each in self.chosen])
+        several = len(self.chosen) > 1
         published = michel.PRUNABLE.get(self.subject.task or '')
-        others = elsewhere('choosing', 'shared', self.shared)
-        points = '{tolerance:point|points}'
-        yield Finding(
-            name='sparsest model',
-            estimate=float(kept.mean()),
-            low=float(kept.min()) if several else math.nan,
-            high=float(kept.max()) if several else math.nan,
-            unit='heads',
-            sample=self.examples,
-            source=SOURCE,
-            template=(
-                f'The sparsest models that stay within {points} of {{metric}} of the full one on '
-                f'{others} keep {{estimate:.1f}} of {{heads}} heads on average ({{low:.0f}} to '
-                '{high:.0f} in single fine-tunings).'
-                if several
-                else f'The sparsest model that stays within {points} of {{metric}} of the full one '
-                f'on {others} keeps {{estimate:.0f}} of {{heads}} heads'
-                + (' (order: {order}).' if first.kept < self.heads else ': all of them.')
-                + self._changed(first)
-            )
-            + (
-                ' Published for BERT-base: {published:.0f} % of its heads can go without a '
-                'noticeable loss.'
-                if published
-                else ''
-            ),
+        template = (
+            'The sparsest {models} within {tolerance:point|points} of {metric}, chosen on '
+            f'{elsewhere("choosing", "shared", self.shared)}, {{keeps}} {{estimate:.3g}} of '
+            '{heads} heads'
+        )
+        yield measured(
+            'sparsest model',
+            np.mean([each.kept for each in self.chosen]),
+            where='mean over fine-tunings' if several else ORDERS[self.chosen[0].order],
+            template=f'{template} (published: {{published:.0f}} % can go).'
+            if published
+            else f'{template}.',
             numbers={
+                'models': 'models' if several else 'model',
                 'tolerance': 100 * self.tolerance,
                 'metric': self._title,
                 'choosing': self.measured_on,
                 'shared': self.shared,
+                'keeps': 'keep on average' if several else 'keeps',
                 'heads': self.heads,
-                'order': ORDERS[first.order],
-                'difference': 100 * first.difference,
-                'diff_low': 100 * first.low,
-                'diff_high': 100 * first.high,
                 'published': 100 * (published or 0),
             },
+            **self._of | {'unit': 'heads'},
         )
-        differences = np.array([each.difference for each in self.chosen])
-        if several and np.isfinite(differences).all():
-            yield Finding(
-                name='sparsest model: change',
-                estimate=100 * float(differences.mean()),
-                unit=f'points of {self._title}',
-                sample=self.examples,
-                source=SOURCE,
-                template=(
-                    'On the {sample:example|examples} here, these models change {metric} by '
-                    '{estimate:+.2f} points on average ({least:+.2f} to {most:+.2f} in single '
-                    'fine-tunings).'
-                ),
-                numbers={
-                    'metric': self._title,
-                    'least': 100 * float(differences.min()),
-                    'most': 100 * float(differences.max()),
-                },
-            )
+        changes = 100 * np.array([(each.difference, each.low, each.high) for each in self.chosen])
+        if np.isfinite(changes).all():
+            change = changes[:, 0].mean() if several else changes[0]
+            yield measured('sparsest model: change', change, **self._of)
 
-    @staticmethod
-    def _changed(chosen: Chosen) -> str:
-        """The part of a template that says how the score changes here."""
-        if np.isnan(chosen.difference):
-            return ' Here, the change of {metric} is not defined: all answers are the same.'
-        interval = '' if chosen.low == chosen.high else ' ({diff_low:+.2f} to {diff_high:+.2f})'
-        return f' Here, it changes {{metric}} by {{difference:+z.2f}} points{interval}.'
+    @property
+    def _of(self) -> dict[str, Any]:
+        """The unit, the sample and the source of most findings."""
+        return {'unit': f'points of {self._title}', 'sample': self.examples, 'source': SOURCE}
 
     def _speed(self):
         times = self.times
@@ -414,11 +376,8 @@ class Pruning(Result):
                 for place, size in enumerate(times.batch_sizes)
                 for pair, each in gains.items()
             ],
-            f'How much faster the model reads examples of {times.length} tokens one way than '
-            f'another, where heads are those that the sparsest model (seed {self.seeds[0]}) is '
-            'free of: the median over interleaved rounds on one machine, with its 95 % interval. '
-            'Layers of a model from which heads are cut out are compiled one by one, which changes '
-            'the speed by itself. Published: BERT-base with half of its heads, on a GPU.',
+            f'How much faster the sparsest model reads {times.length} tokens one way than another '
+            '(medians over rounds). Published: BERT-base with half of its heads, on a GPU.',
         )  # fmt: skip
 
     def _times(self):
@@ -436,115 +395,65 @@ class Pruning(Result):
                 for place, size in enumerate(times.batch_sizes)
                 for row, way in enumerate(WAYS)
             ],
-            f'How long the model takes for a batch of examples of {times.length} tokens (median '
-            'of rounds), the memory of its weights, and that of its compiled program besides. '
-            'Gains come from pairs of the same round, not from these medians.',
+            f'Median time for a batch of examples of {times.length} tokens, and memory of weights '
+            'and of the program.',
         )
 
     def _of_times(self) -> Iterator[Finding]:
         if self.times is None:
             return
-        weights = self.times.weight_bytes[[WAYS.index('whole'), WAYS.index('cut')]]
-        kilo = weights[0] < _MEGABYTE
-        gains = [100 * self.times.gains(way, over=over) for way, over in _COMPARED]
-        for size, gain, masked, apart, total in zip(self.times.batch_sizes, *gains, strict=True):
-            known = np.isfinite(gain).all()
-            numbers, words = {}, {}
-            pairs = {'change': gain, 'masked': masked, 'apart': apart, 'total': total}
-            for name, each in pairs.items():
-                words[name] = _faster(float(each[0]), name)
-                numbers[name] = abs(float(each[0]))
-            yield Finding(
-                name=f'speed, {size} at once',
-                estimate=float(gain[0]),
-                low=float(gain[1]),
-                high=float(gain[2]),
+        way, over = _REMOVAL
+        gains = self.times.gains(way, over=over)
+        for size, gain in zip(self.times.batch_sizes, gains, strict=True):
+            yield measured(
+                f'speed, {size} at once',
+                100 * gain,
                 unit='%',
                 sample=self.times.seconds.shape[-1],
                 sample_of='rounds',
                 source=SOURCE,
-                template=(
-                    'With {kept} of {heads} heads left and the others cut out, the model reads '
-                    + '{size:example|examples}'
-                    + f' of {{length}} tokens at once {words["change"]}'
-                    + (' (a gain of {low:+.0f} to {high:+.0f} %)' if known else '')
-                    + ' than with all heads in layers that are compiled one by one, too. It is '
-                    f'{words["total"]} than the model as it was. Such layers with all heads are '
-                    f'{words["apart"]} than that, and under a mask alone it is {words["masked"]}. '
-                    "The cut model's "
-                    + (
-                        'weights take {small:.1f} KB instead of {large:.1f}.'
-                        if kilo
-                        else 'weights take {small:.1f} MB instead of {large:.1f}.'
-                    )
-                ),
+                template='With {kept} of {heads} heads left and the others cut out, the model '
+                'reads {size:example|examples} at once {change:.0f} % {faster}.',
                 numbers={
-                    **numbers,
                     'kept': self.chosen[0].kept,
                     'heads': self.heads,
                     'size': size,
-                    'length': self.times.length,
-                    'small': weights[1] / (1e3 if kilo else _MEGABYTE),
-                    'large': weights[0] / (1e3 if kilo else _MEGABYTE),
+                    'change': abs(100 * float(gain[0])),
+                    'faster': 'slower' if gain[0] < 0 else 'faster',
                 },
             )
+
+    @property
+    def _half(self) -> int:
+        """The step at which about half of the heads are left."""
+        return int(np.abs(self.kept - self.heads / 2).argmin())
 
     def _of_orders(self) -> Iterator[Finding]:
-        half = int(np.abs(self.kept - self.heads / 2).argmin())
-        random = self.curves.get(RANDOM)
+        half, random = self._half, self.curves.get(RANDOM)
         for order in sorted(self.curves, key=lambda each: -_mean(self.curves[each])):
-            curve = self.curves[order]
+            curve, source = self.curves[order], {'source': SOURCES.get(order, SOURCE)}
             if np.isnan(curve.difference[half]):
                 continue
-            beside, numbers = '', {}
-            if random is not None and order != RANDOM:
-                beside, numbers = self._among_random(curve, random)
-            yield Finding(
-                name=f'half of the heads: {ORDERS[order]}',
-                estimate=100 * float(curve.difference[half]),
-                low=100 * float(curve.low[half]),
-                high=100 * float(curve.high[half]),
-                unit=f'points of {self._title}',
-                sample=self.examples,
-                source=SOURCES.get(order, SOURCE),
-                template=(
-                    'With {kept} of {heads} heads left (order: {order}), {metric} changes by '
-                    f'{{estimate:+z.2f}} points ({{low:+z.2f}} to {{high:+z.2f}}).{beside}'
-                ),
-                numbers={
-                    'kept': int(self.kept[half]),
-                    'heads': self.heads,
-                    'order': ORDERS[order],
-                    'metric': self._title,
-                    **numbers,
-                },
+            change = (curve.difference[half], curve.low[half], curve.high[half])
+            yield measured(
+                f'{self.kept[half]} of {self.heads} heads left: {ORDERS[order]}',
+                100 * np.array(change),
+                **self._of | source,
             )
-
-    def _among_random(self, curve: Curve, random: Curve) -> tuple[str, dict]:
-        """Return what a template says of an order beside random ones, and its numbers."""
-        others = over_steps(random, self.kept)
-        p_value = rank_p(float(over_steps(curve, self.kept)[0]), others)
-        if np.isnan(p_value):
-            return '', {}
-        numbers = {'draws': len(others), 'least': FEWEST_DRAWS, 'p': p_value}
-        if len(others) < FEWEST_DRAWS:
-            return (
-                ' Whether it is better than random orders cannot be told from {draws} of these: '
-                'that takes {least}.',
-                numbers,
-            )
-        better = 'better' if p_value <= LEVEL else 'not clearly better'
-        return (
-            f' Over all steps it is {better} than {{draws}} random orders (p = {{p:.2g}}).',
-            numbers,
-        )
+            if random is None or order == RANDOM:
+                continue
+            others, lead = over_steps(random, self.kept), over_steps(curve, self.kept)[0]
+            if len(others) >= FEWEST_DRAWS:
+                yield measured(
+                    f'over all steps, above random orders: {ORDERS[order]}',
+                    100 * (lead - others.mean()),
+                    p=rank_p(float(lead), others),
+                    **self._of | source | {'sample': len(others), 'sample_of': 'random orders'},
+                )
 
     def _of_agreement(self) -> Iterator[Finding]:
-        if len(self.seeds) < 2:
-            return
-        half = int(np.abs(self.kept - self.heads / 2).argmin())
         order = self._best_order
-        kappa = self.kappa(order, half)
+        kappa = self.kappa(order, self._half) if len(self.seeds) > 1 else math.nan
         if np.isnan(kappa):
             return
         yield Finding(
@@ -558,7 +467,7 @@ class Pruning(Result):
                 'On which {kept} heads are left (order: {order}), {sample} fine-tunings agree with '
                 'a kappa of {estimate:.2f}, where chance is zero.'
             ),
-            numbers={'kept': int(self.kept[half]), 'order': ORDERS[order]},
+            numbers={'kept': int(self.kept[self._half]), 'order': ORDERS[order]},
         )
 
 
@@ -572,11 +481,6 @@ _WAYS: Mapping[str, str] = {
 # The first pair shows removal alone; the others include what comes with it.
 _REMOVAL = ('cut', 'apart')
 _COMPARED = (_REMOVAL, ('masked', 'whole'), ('apart', 'whole'), ('cut', 'whole'))
-
-
-def _faster(gain: float, field: str) -> str:
-    """Return the part of a template that says how much faster or slower something is."""
-    return f'{{{field}:.0f}} % {"slower" if gain < 0 else "faster"}'
 
 
 def pruning(
@@ -856,10 +760,8 @@ def _draw_curves(result: Pruning):
     )
     drawn = '' if random is None else ' Grey: the range of random orders, and their mean.'
     figure.caption = (
-        f'{result._title} as heads are removed, on {counted(result.examples, "example")} of '
-        f'{result.subject.texts}, in orders that come from {result._others}. Bars are '
-        f'95 % intervals of the change, for {population(len(result.seeds))}, as far as a score can '
-        'be. Dashed: all heads.'
+        f'{result._title} as heads are removed, with 95 % intervals of the change. Dashed: all '
+        'heads.'
         f'{drawn}'
     )
     return figure
@@ -873,7 +775,6 @@ def _draw_heads(result: Pruning):
     )
     figure.source = plots.Source('heads', 'share_of_steps_kept')
     figure.caption = (
-        'How long each head is left, by the order of removal: 1 for those that go last'
-        + (f', mean over {len(result.seeds)} fine-tunings.' if len(result.seeds) > 1 else '.')
+        'How long each head is left, by the order of removal: 1 for those that go last.'
     )
     return figure

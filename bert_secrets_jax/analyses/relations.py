@@ -71,13 +71,7 @@ class Relations(Result):
     def figures(self):
         if not self.tests:
             return Figures({})
-        caption = (
-            'The greatest attention between the wordpieces of a link, mean over links and '
-            'examples. Circles: more than the same head gives at random places, at the same '
-            'distances elsewhere, at the same positions of other inputs and, where parts of speech '
-            'are known, at the same parts of speech and distances (each at 5 % after correction '
-            'for the heads of a panel).'
-        )
+        caption = f'The attention along each link. {links.CIRCLES}'
         return Figures(
             {
                 'relations': functools.partial(links.draw_grids, self.tests, caption),
@@ -86,17 +80,18 @@ class Relations(Result):
         )
 
     def findings(self):
-        return [links.finding_of(title, test, SOURCE) for title, test in self.tests.items()]
+        return [
+            finding
+            for title, test in self.tests.items()
+            for finding in links.findings_of(title, test, SOURCE)
+        ]
 
     def notes(self):
         if not self.tests:
             return ['No text has such a relation.']
         return [
-            'A head that is above all four kinds of places does more than look at a distance, at '
-            'a position or at a part of speech. Above the same distances alone, a head passes too '
-            'that prefers early tokens, or nouns. Links with few places make a weak test.',
-            'A noun-pronoun link joins a pronoun with all nouns before it: spaCy resolves no '
-            'coreference, and the paper does not say how it paired them.',
+            'A noun-pronoun link joins a pronoun with every noun before it, for spaCy resolves no '
+            'coreference.',
         ]
 
     def head_notes(self):
@@ -122,8 +117,7 @@ class Relations(Result):
                 'heads_above_all_places', 'beyond', 'notebook_top_head',
             ),
             rows,
-            'What position and word class alone explain. An ideal head puts all its attention at '
-            'one offset. The p-value is the greatest over all kinds of places.',
+            'The best heads beside an ideal one that always looks at one offset.',
         )  # fmt: skip
 
 

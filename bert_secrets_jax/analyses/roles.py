@@ -34,6 +34,7 @@ from bert_secrets_jax.measure.statistics import greatest_at
 from bert_secrets_jax.measure.word_links import ALL, WAYS
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
+from bert_secrets_jax.runs.findings import extreme, how_many, measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
 SOURCE = 'Voita et al. 2019, sections 5 and 6'
@@ -138,11 +139,8 @@ class Roles(Result):
             'heads': framed(
                 ('layer', 'head', *columns),
                 rows,
-                'Each head: its roles, how often its greatest attention is at a neighbour or at a '
-                'rare token, the relation that it finds most above the best fixed offset (in '
-                'points, in that part of the treebank where it is less), the share of '
-                'heterogeneous maps, and the share of pruning steps in which it is left (of '
-                'gates: of runs in which its gate stays open).',
+                'Each head: its roles, where its greatest attention is, its best relation, and how '
+                'long it stays in pruning.',
                 colours=Colours('heads', dict.fromkeys(columns, ())),
             ),
             'roles': framed(
@@ -167,23 +165,22 @@ class Roles(Result):
 
     def notes(self):
         notes = [
-            f'A head is {POSITIONAL} if at least nine of ten tokens attend most to the previous '
-            f'one, or to the next one; {SYNTACTIC} if it finds the other word of a relation at '
-            'least ten points more often than the best fixed offset, in both parts of the '
-            'treebank; and it points to rare tokens if at least half of the tokens attend most to '
-            'the rarest one of the text. These are the published thresholds. The latter must also '
-            'be significantly more than the share of such tokens, after correction for all heads.',
-            'How rare a token is follows from these very texts; of equally rare ones, any will do.',
+            f'{POSITIONAL.capitalize()}: nine of ten tokens attend most to the previous one, or to '
+            'the next one.',
+            f'{SYNTACTIC.capitalize()}: it finds a relation ten points above the best offset, in '
+            'both parts of the treebank.',
+            'To rare tokens: half of the tokens attend most to the rarest one, significantly more '
+            'than by chance.',
         ]
         if self.chance[0] > LEAST_RARE:
             notes.append(
-                f'In these texts, {self.chance[0]:.0%} of the ordinary tokens are the rarest of '
-                'their text: there are too few texts to tell which heads point to rare tokens.'
+                f'Too few texts to tell which heads point to rare tokens: {self.chance[0]:.0%} of '
+                'the ordinary tokens are the rarest of their text.'
             )
         if self.stays and self.pruned_finetuned:
             notes.append(
-                'Roles are those of the heads of the pre-trained model; the heads that stay are '
-                'those of its fine-tunings.'
+                'Roles are those of the pre-trained model; the heads that stay are those of its '
+                'fine-tunings.'
             )
         if not self.relations:
             notes.append('No treebank was measured: which heads are syntactic is not known.')
@@ -208,46 +205,40 @@ class Roles(Result):
 
     def _of_roles(self) -> Iterator[Finding]:
         roles = self.of_heads
+        of_texts = {'sample': int(self.tables[CONFIDENCE].count), 'source': SOURCE}
         any_role = np.logical_or.reduce(list(roles.values()))
-        table = self.tables[CONFIDENCE]
-        counted = ', '.join(f'{{{role.split()[0]}}} {role}' for role in ROLES)
-        yield Finding(
-            name='heads with a role',
-            estimate=int(any_role.sum()),
-            unit='heads',
-            sample=int(table.count),
-            source=SOURCE,
-            template=(
-                '{estimate} of {heads} heads of {model} {estimate:|has|have} a role '
-                f'({counted}), measured on {{sample:example|examples}} of {{texts}}.'
-            ),
-            numbers={
-                **{role.split()[0]: int(each.sum()) for role, each in roles.items()},
-                'heads': any_role.size,
-                'model': self.subject.model,
-                'texts': self.subject.texts,
-            },
+        yield how_many(
+            'heads with a role',
+            any_role,
+            template='{estimate} {unit} {estimate:|has|have} a role.',
+            **of_texts,
         )
+        for role, those in roles.items():
+            yield how_many(f'heads with a role: {role}', those, **of_texts)
         means = self.tables[RAREST].mean
         place = np.unravel_index(int(np.nan_to_num(means, nan=-1).argmax()), means.shape)
-        yield Finding(
-            name='rarest token',
-            estimate=100 * float(means[place]),
-            unit='% of tokens',
-            sample=int(self.tables[RAREST].count),
-            source=f'{SOURCE}: 66 % and 83 % (one of the two rarest)',
-            template=(
-                '{head} points to the rarest token of a text most often: {estimate:.0f} % of '
-                'tokens attend to it most ({two:.0f} % to one of the two rarest; of the ordinary '
-                'tokens, {chance:.0f} and {chance_two:.0f} % are).'
-            ),
-            numbers={
-                'head': head_name(*map(int, place)),
-                'two': 100 * float(self.tables[TWO_RAREST].mean[place]),
-                'chance': 100 * self.chance[0],
-                'chance_two': 100 * self.chance[1],
-            },
+        of_tokens = {
+            'unit': '% of tokens',
+            'sample': int(self.tables[RAREST].count),
+            'source': f'{SOURCE}: 66 % and 83 % (one of the two rarest)',
+        }
+        yield extreme(
+            'rarest token',
+            tuple(map(int, place)),
+            100 * means[place],
+            template='{where} points to the rarest token of a text most often: {estimate:.0f} % of '
+            'tokens attend to it most (chance: {chance:.0f} %).',
+            numbers={'chance': 100 * self.chance[0]},
+            **of_tokens,
         )
+        yield extreme(
+            'one of the two rarest tokens',
+            tuple(map(int, place)),
+            100 * self.tables[TWO_RAREST].mean[place],
+            **of_tokens,
+        )
+        yield measured('tokens that are the rarest', 100 * self.chance[0], **of_tokens)
+        yield measured('tokens that are one of the two rarest', 100 * self.chance[1], **of_tokens)
 
     def _of_survival(self) -> Iterator[Finding]:
         roles = self.of_heads
@@ -260,6 +251,7 @@ class Roles(Result):
                 return
             # Gates have no steps: a head is left in the runs in which its gate stays open.
             of = 'runs' if order == GATES else 'steps'
+            pruned = ' in fine-tunings' if self.pruned_finetuned else ''
             yield Finding(
                 name=f'heads with a role stay: {ORDERS.get(order, order)}',
                 estimate=100 * difference,
@@ -267,22 +259,13 @@ class Roles(Result):
                 sample=any_role.size,
                 sample_of='heads',
                 source=SOURCE,
-                template=(
-                    (
-                        'Where fine-tunings are pruned by {order}, heads with a role in the '
-                        'pre-trained model'
-                        if self.pruned_finetuned
-                        else 'Pruned by {order}, heads with a role'
-                    )
-                    + f' are left in {{share:.0f}} % of the {of} and others in {{others:.0f}} %; '
-                    'within layers, that is a difference of {estimate:+.0f} points (p = {p:.2g}, '
-                    'heads permuted within layers).'
-                ),
+                p=p_value,
+                template=f'Pruned by {{order}}{pruned}, heads with a role are left in '
+                f'{{share:.0f}} % of the {of} and others in {{others:.0f}} %.',
                 numbers={
                     'order': ORDERS.get(order, order),
                     'share': 100 * float(stays[any_role].mean()),
                     'others': 100 * float(stays[~any_role].mean()),
-                    'p': p_value,
                 },
             )
 
@@ -296,20 +279,17 @@ class Roles(Result):
             yield Finding(
                 name=f'survivors and heterogeneous maps: {ORDERS.get(order, order)}',
                 estimate=rank,
-                unit="Spearman's rank correlation",
+                unit='rank correlation',
                 sample=stays.size,
                 sample_of='heads',
                 source='Prasanna et al. 2020: a correlation near zero',
-                template=(
-                    'Within layers, how long a head stays{where} (order: {order}) and the share of '
-                    'its maps in the {maps_of} model that are heterogeneous have a rank '
-                    'correlation of {estimate:.2f} (p = {p:.2g}, heads permuted within layers).'
-                ),
+                p=p_value,
+                template='Within layers, heads with heterogeneous maps ({maps_of} model) stay '
+                '{word} when pruned by {order}: rank correlation {estimate:.2f}.',
                 numbers={
                     'order': ORDERS.get(order, order),
-                    'where': ' in fine-tunings' if self.pruned_finetuned else '',
                     'maps_of': self.maps_of,
-                    'p': p_value,
+                    'word': 'longer' if rank > 0 else 'less long',
                 },
             )
 
@@ -525,8 +505,7 @@ def _draw(result: Roles):
         'confidence': plots.Source('heads', _MEASURED[CONFIDENCE]),
     }
     figure.caption = (
-        'How often the greatest attention of a token is at the previous or at the next one '
-        '(whichever is more), and at the rarest one of the text; and the greatest attention itself '
+        'How often a token attends most to a neighbour, and to the rarest token; and how much '
         '(confidence). Circles: heads that have the role.'
     )
     return figure

@@ -16,17 +16,18 @@ from bert_secrets_jax.analyses.tables import (
     Description,
     Tables,
     describe,
-    half_width,
     heads_frame,
+    interval_of,
     notes_of,
     top_head,
 )
 from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.tasks import Text
-from bert_secrets_jax.measure.catalogue import SHARE, Described, named
+from bert_secrets_jax.measure.catalogue import Described, named
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.names import counted, head_name
+from bert_secrets_jax.names import head_name
+from bert_secrets_jax.runs.findings import agreement_of_grids, extreme
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
 STATISTICS = (
@@ -47,8 +48,8 @@ _TOGETHER = {
 }
 _CAPTIONS = {
     'special_tokens': (
-        'Attention to [CLS] and to [SEP] by layer and head: mean over query tokens; with two [SEP] '
-        'the greater one; mean over examples ({figure}).'
+        'Attention to [CLS] and to [SEP] (of two, the greater one), mean over tokens and examples '
+        '({figure}).'
     ),
     'neighbours': 'Attention to the token itself, the previous and the next one (Clark et al. '
     '2019).',
@@ -105,7 +106,15 @@ class SpecialTokens(Result):
 
     def findings(self):
         known = [each for each in self.statistics if self.tables[each.name].count]
-        return [self._finding(each, first=each is known[0]) for each in known]
+        found = [self._extreme(each, answer=each is known[0]) for each in known]
+        published = paper.special_token_attention(self.subject.task) or {}
+        for each in known:
+            grid = published.get(each.name)
+            rank = paper.rank_correlation(self.tables[each.name].mean, grid)
+            if rank is not None:
+                name = f'{each.title}: agreement with the paper'
+                found += agreement_of_grids(name, rank, np.shape(grid), source=each.source)
+        return found
 
     def head_notes(self):
         return {
@@ -117,44 +126,21 @@ class SpecialTokens(Result):
     def head_marks(self):
         return marks.of_shares(self.tables, _MARKED)
 
-    def _finding(self, statistic: Description, *, first: bool) -> Finding:
+    def _extreme(self, statistic: Description, *, answer: bool) -> Finding:
+        """Return the head with the greatest or smallest mean; of the answer, in a sentence."""
         table = self.tables[statistic.name]
-        where = ''
-        if first:
-            where = (
-                f' Measured in {self.subject.model} on {counted(table.count, "example")} of '
-                f'{self.subject.texts}.'
-            )
-        signed = -table.mean if statistic.least_first else table.mean
-        head, by_layer = top_head(signed), np.nanmean(signed, axis=1)
-        layer = int(by_layer.argmax())
-        half = half_width(table, head)
-        published = (paper.special_token_attention(self.subject.task) or {}).get(statistic.name)
-        rank = None if published is None else paper.rank_correlation(table.mean, published)
-        return Finding(
-            name=statistic.name,
-            estimate=float(table.mean[head]),
-            low=float(table.mean[head]) - half,
-            high=float(table.mean[head]) + half,
+        head = top_head(-table.mean if statistic.least_first else table.mean)
+        return extreme(
+            f'{statistic.title}, {"smallest" if statistic.least_first else "greatest"}',
+            head,
+            interval_of(table, head),
             unit=statistic.unit,
             sample=int(table.count),
             source=statistic.source,
-            template=(
-                '{Title} is {most} in layer {layer} ({mean:.2f}{of_unit}, mean over heads), and of '
-                'all heads in {head}: {estimate:.2f} ({low:.2f} to {high:.2f}).{rank}{where}'
-            ),
+            template='{Title} is {most} in {where} ({estimate:.2f}).' if answer else '',
             numbers={
                 'Title': _sentence(statistic.title),
                 'most': 'smallest' if statistic.least_first else 'greatest',
-                'layer': layer + 1,
-                'mean': float(table.mean.mean(axis=1)[layer]),
-                'head': head_name(*head),
-                'of_unit': '' if statistic.unit in (SHARE, 'value') else f' {statistic.unit}',
-                'where': where,
-                'rank': ''
-                if rank is None
-                else f' Rank correlation with the paper: {rank.heads:.2f} over heads, '
-                f'{rank.layers:.2f} over layers.',
             },
         )
 
@@ -188,7 +174,7 @@ class SpecialTokens(Result):
         return framed(
             ('statistic', 'order', 'rank', 'head', 'mean', 'standard_error', 'unit'),
             rows,
-            'The three heads that attend most to each; standard errors are over examples.',
+            'The three heads that attend most to each.',
         )
 
 

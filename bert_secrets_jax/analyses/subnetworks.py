@@ -41,6 +41,7 @@ from bert_secrets_jax.pruning.subnetworks import (
     subnetwork_masks,
     without_heads,
 )
+from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
 SOURCE = 'Prasanna et al. 2020, sections 3 to 5'
@@ -125,10 +126,8 @@ class Subnetworks(Result):
                 ('subnetwork', 'pruned_points', 'retrained_points', 'difference_points', 'low',
                  'high', 'published'),
                 means,
-                f'{TITLES[self.metric]} of subnetworks, {self._over_seeds}: of the '
-                'fine-tuned model with these heads alone, and trained again from the pre-trained '
-                'weights; the difference of the latter from the full model with its 95 % interval '
-                'over seeds. The published subnetworks also lack feed-forward layers.',
+                f'{TITLES[self.metric]} with these heads alone, and trained again from the '
+                'pre-trained weights. The published subnetworks also lack feed-forward layers.',
             ),
             'seeds': framed(
                 ('seed', 'subnetwork', 'heads', 'pruned_points', 'retrained_points'),
@@ -154,15 +153,10 @@ class Subnetworks(Result):
     def notes(self):
         return [
             'The good subnetwork has the heads that survive pruning by the gradient of the mask, '
-            f'down to {self.share:.0%} of the full score on other examples; the bad one has heads '
-            'that do not survive. Training again starts from the pre-trained weights, with a new '
-            'classifier. Intervals are over seeds, for the same examples.'
+            f'down to {self.share:.0%} of the full score.',
+            'The bad one has heads that do not survive.',
+            'Training again starts from the pre-trained weights, with a new classifier.',
         ]
-
-    @property
-    def _over_seeds(self) -> str:
-        count = len(self.seeds)
-        return 'of a single seed' if count == 1 else f'mean over {count} seeds'
 
     @property
     def _published(self) -> prasanna.PublishedSubnetworks | None:
@@ -180,61 +174,42 @@ class Subnetworks(Result):
                 found = not_learnt(which, tested, value, larger, p_value, self.examples)
                 yield dataclasses.replace(found, name=f'{found.name}: seed {seed}')
 
+    @property
+    def _of(self) -> dict[str, Any]:
+        """The unit, the sample and the source of most findings."""
+        return {
+            'unit': f'points of {TITLES[self.metric]}',
+            'sample': len(self.seeds),
+            'sample_of': 'seeds',
+            'source': SOURCE,
+        }
+
     def _of_size(self) -> Finding:
-        return Finding(
-            name='size of subnetworks',
-            estimate=float(self.kept.mean()),
-            unit='heads',
-            sample=len(self.seeds),
-            sample_of='seeds',
-            source=SOURCE,
-            template=(
-                (
-                    '{estimate:.1f} of {heads} heads ({least} to {most} over {sample:seed|seeds}) '
-                    'keep '
-                    if len(self.seeds) > 1
-                    else '{estimate:.0f} of {heads} heads keep '
-                )
-                + 'at least {share:.0f} % of the full score where they were chosen.'
-            ),
-            numbers={
-                'heads': self.masks[GOOD][0].size,
-                'least': int(self.kept.min()),
-                'most': int(self.kept.max()),
-                'share': 100 * self.share,
-            },
+        return measured(
+            'size of subnetworks',
+            self.kept.mean(),
+            template='With {estimate:.3g} of {heads} heads, at least {share:.0f} % of the full '
+            'score is left where they were chosen.',
+            numbers={'heads': self.masks[GOOD][0].size, 'share': 100 * self.share},
+            **self._of | {'unit': 'heads'},
         )
 
     def _of_kinds(self) -> Iterator[Finding]:
         for kind in KINDS:
-            mean, low, high = (100 * each for each in _mean_of(self.retrained[kind] - self.full))
-            published = self._published
-            beside = ''
-            if published:
-                beside = ' Published: {published:.2f}, where the full model has {full:.2f}.'
-            yield Finding(
-                name=f'{kind} subnetwork, trained again',
-                estimate=mean,
-                low=low,
-                high=high,
-                unit=f'points of {TITLES[self.metric]}',
-                sample=len(self.seeds),
-                sample_of='seeds',
-                source=SOURCE,
-                template=(
-                    'The {kind} subnetworks have {pruned:.1f} points of {metric} as they are, and '
-                    'trained again {retrained:.1f}: {estimate:+z.1f} beside the full models'
-                    + (' ({low:+z.1f} to {high:+z.1f})' if low < high else '')
-                    + f'.{beside}'
-                ),
+            yield measured(
+                f'{kind} subnetwork, trained again, less the full model',
+                100 * np.array(_mean_of(self.retrained[kind] - self.full)),
+                template='Trained again, the {kind} subnetworks change {metric} by '
+                '{estimate:+z.1f} points, from {full:.1f} with all heads.',
                 numbers={
                     'kind': kind,
-                    'pruned': 100 * float(self.pruned[kind].mean()),
-                    'retrained': 100 * float(self.retrained[kind].mean()),
                     'metric': TITLES[self.metric],
-                    'published': getattr(published, _PUBLISHED[kind]) if published else math.nan,
-                    'full': published.full if published else math.nan,
+                    'full': 100 * float(self.full.mean()),
                 },
+                **self._of,
+            )
+            yield measured(
+                f'{kind} subnetwork as it is', 100 * self.pruned[kind].mean(), **self._of
             )
         if len(self.seeds) > 1:
             for other in (RANDOM, BAD):
@@ -242,49 +217,28 @@ class Subnetworks(Result):
 
     def _against(self, other: str) -> Finding:
         lead = self.retrained[GOOD] - self.retrained[other]
-        mean, low, high = (100 * each for each in _mean_of(lead))
         # Without any difference between seeds, there is nothing to test by.
         tested = bool(np.ptp(lead))
-        return Finding(
-            name=f'good beside {other}',
-            estimate=mean,
-            low=low if tested else math.nan,
-            high=high if tested else math.nan,
-            unit=f'points of {TITLES[self.metric]}',
-            sample=len(self.seeds),
-            sample_of='seeds',
-            source=SOURCE,
-            template=(
-                'Trained again, the heads that survive have {estimate:+z.1f} points beside as many '
-                '{other} ones'
-                + (
-                    ' ({low:+z.1f} to {high:+z.1f}, p = {p:.2g}).'
-                    if tested
-                    else ', in each of {sample} seeds: there is nothing to test by.'
-                )
-            ),
-            numbers={
-                'other': other,
-                'p': float(scipy.stats.ttest_1samp(lead, 0).pvalue) if tested else math.nan,
-            },
+        return measured(
+            f'good less {other}, trained again',
+            100 * (np.array(_mean_of(lead)) if tested else lead.mean()),
+            p=float(scipy.stats.ttest_1samp(lead, 0).pvalue) if tested else math.nan,
+            template='Trained again, the heads that survive lead as many {other} ones by '
+            '{estimate:+z.1f} points.',
+            numbers={'other': other},
+            **self._of,
         )
 
     def _of_survivors(self) -> Iterator[Finding]:
         if np.isnan(self.kappa):
             return
-        yield Finding(
-            name='agreement of surviving heads',
-            estimate=self.kappa,
-            unit="Fleiss' kappa",
-            sample=len(self.seeds),
-            sample_of='seeds',
-            source=SOURCE,
-            template=(
-                'On which heads survive, {sample:seed|seeds} {sample:|agrees|agree} with a kappa '
-                'of {estimate:.2f} (chance is zero; published for BERT-base: {least:.2f} to '
-                '{most:.2f}, by task).'
-            ),
+        yield measured(
+            'agreement of surviving heads',
+            self.kappa,
+            template='On which heads survive, {sample:seed|seeds} {sample:|agrees|agree} with a '
+            'kappa of {estimate:.2f} (published: {least:.2f} to {most:.2f}, by task).',
             numbers=dict(zip(('least', 'most'), prasanna.KAPPA, strict=True)),
+            **self._of | {'unit': "Fleiss' kappa"},
         )
 
 
@@ -454,7 +408,7 @@ def _draw(result: Subnetworks):
     figure = plots.points_by_row(rows, points, label=f'{TITLES[result.metric]} (points)')
     figure.caption = (
         f'{TITLES[result.metric]} of subnetworks of {result.kept.mean():.0f} of '
-        f'{result.masks[GOOD][0].size} heads, {result._over_seeds}'
+        f'{result.masks[GOOD][0].size} heads'
         + ('.' if len(result.seeds) == 1 else '; lines are 95 % intervals over seeds.')
     )
     return figure

@@ -47,6 +47,7 @@ from bert_secrets_jax.names import head_name
 from bert_secrets_jax.paper import clark
 from bert_secrets_jax.progress import progress
 from bert_secrets_jax.runs import store
+from bert_secrets_jax.runs.findings import extreme, how_many, measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
 SOURCE = 'Clark et al. 2019, section 4.2, Table 1'
@@ -173,7 +174,12 @@ class SyntaxHeads(Result):
         return [verdicts.relations_have_heads(gains), verdicts.no_head_for_all(*of_all)]
 
     def frames(self):
-        return {'relations': self._relations(), 'heads': self._heads()}
+        frames = {'relations': self._relations(), 'heads': self._heads()}
+        if self.few:
+            rows = [(name,) for name in self.few]
+            caption = f'Relations with fewer than {FEWEST} links in a part: not looked at alone.'
+            frames['few'] = framed(('relation',), rows, caption)
+        return frames
 
     def figures(self):
         shown = self._by_gain()[:_SHOWN]
@@ -183,64 +189,44 @@ class SyntaxHeads(Result):
         return Figures(drawings)
 
     def findings(self):
-        better = int((self.corrected[:-1] <= LEVEL).sum())
-        count = len(self.relations) - 1
-        found = []
-        if count:
-            best = self._by_gain()
+        better, best, found = self.corrected[:-1] <= LEVEL, self._by_gain(), []
+        if better.size:
             found.append(
-                Finding(
-                    name='relations with a head',
-                    estimate=better,
-                    unit='relations',
+                how_many(
+                    'relations with a head',
+                    better,
+                    'relations',
                     sample=int(self.dev.links[-1]),
                     sample_of='links',
                     source=SOURCE,
-                    template=(
-                        'Of {count:relation|relations}, {estimate} {estimate:|has|have} a head in '
-                        '{model} that finds the other word more often than the best fixed offset '
-                        'does (chosen on {which} texts; corrected for the number of relations). '
-                        'Measured on {sample:link|links} of {texts}.'
-                    ),
-                    numbers={
-                        'count': count,
-                        'which': 'the same' if self.shared > _MOSTLY_SHARED else 'other',
-                        'model': self.subject.model,
-                        'texts': self.subject.texts,
-                    },
+                    template='{estimate} {unit} {estimate:|has|have} a head that finds the other '
+                    'word more often than the best fixed offset.',
                 )
             )
-            found += [self._finding(place) for place in best[:_STATED]]
-        return [*found, self._finding(len(self.relations) - 1)]
+        for place in [*best[:_STATED], len(self.relations) - 1]:
+            found += self._findings(place)
+        return found
 
     def notes(self):
         notes = [
-            'A head finds a link if, among all other words of the text, its word attends most to '
-            'the word at the other end ("from the word"), or is attended to most by it ("to the '
-            'word"). To a word that is split the attention is summed, from it averaged.',
-            'The best head and the best offset of each relation are chosen on other texts than '
-            'those they are measured on.',
+            'A head finds a link if one end attends most to the other, "from the word" or "to the '
+            'word".',
+            'Heads and offsets are chosen on other texts than those they are measured on.',
         ]
         if self.shared:
             notes.append(
                 f'{self.shared:.1%} of the texts that heads are measured on are also among those '
-                'that they were chosen on: what is said of other texts does not hold for these.'
+                'that they were chosen on.'
             )
         if self._has_published:
             notes.append(
-                'The published values are of another treebank (Penn Treebank, Stanford '
-                'Dependencies) and another model, and chosen where they were measured.'
+                'Published values are of BERT-base on the Penn Treebank, chosen where they were '
+                'measured.'
             )
         if self.kinds:
             notes.append(
-                'Beyond position and word class is a head whose mean attention along the links is '
-                'above that at other places of every kind; that is another question than how '
-                'often the greatest attention is right.'
-            )
-        if self.few:
-            notes.append(
-                f'Too few links to be looked at alone (fewer than {FEWEST} in a part): '
-                f'{", ".join(self.few)}.'
+                'A head is beyond position and word class if its mean attention along the links '
+                'is above that at other places of every kind.'
             )
         if self.left_out:
             notes.append(
@@ -296,48 +282,44 @@ class SyntaxHeads(Result):
         gain = self.dev.gain[_places(self.best)][:-1]
         return np.argsort(-gain, kind='stable').tolist()
 
-    def _finding(self, place: int) -> Finding:
+    def _findings(self, place: int) -> list[Finding]:
         layer, head, way = self.best[place]
         low, high = self.intervals
         dev, name = self.dev, self.relations[place]
-        half = self._half(place)
-        gain = float(dev.gain[place, layer, head, way])
-        random = self.random[place, 0]
-        published = self._published(place)
-        known = not np.isnan(low[place])
-        return Finding(
-            name=f'{name}: best head',
-            estimate=float(dev.right[place, layer, head, way]),
-            low=float(low[place]),
-            high=float(high[place]),
-            unit='share of links',
-            sample=int(dev.links[place]),
-            sample_of='links',
-            source=SOURCE,
-            p=float(self.corrected[place]),
-            template=(
-                '{Relation}, {head} ({way}) finds {estimate:.1%} '
-                f'({"{low:.1%} to {high:.1%} " if known else ""}of {{sample:,}} links), the best '
-                'offset ({offset:+d}) {baseline:.1%}: a difference of {gain:.1%}'
-                f'{" ({gain_low:.1%} to {gain_high:.1%})" if known else ""}'
-                '{random_text}{published_text}.'
+        gain, half = float(dev.gain[place, layer, head, way]), self._half(place)
+        fields = {
+            'unit': 'share of links',
+            'sample': int(dev.links[place]),
+            'sample_of': 'links',
+            'source': SOURCE,
+        }
+        found = [
+            extreme(
+                f'{name}: best head',
+                (layer, head),
+                (dev.right[place, layer, head, way], low[place], high[place]),
+                template='{Relation}: {where} ({way}) finds {estimate:.0%} of the links; always '
+                'guessing offset {offset:+d} finds {baseline:.0%}.',
+                numbers={
+                    'Relation': 'All relations' if name == ALL else f'Relation {name}',
+                    'way': WAYS[way],
+                    'offset': int(self.offsets[place]),
+                    'baseline': float(dev.baseline[place]),
+                },
+                **fields,
             ),
-            numbers={
-                'Relation': 'All relations' if name == ALL else f'Relation {name}',
-                'head': head_name(layer, head),
-                'way': WAYS[way],
-                'offset': int(self.offsets[place]),
-                'baseline': float(dev.baseline[place]),
-                'gain': gain,
-                'gain_low': gain - half,
-                'gain_high': gain + half,
-                'random_text': '' if np.isnan(random) else f'; random weights find {random:.1%}',
-                'published_text': ''
-                if published is None
-                else f'; published for BERT-base: {published.accuracy:.1%} against '
-                f'{published.baseline:.1%}',
-            },
-        )
+            extreme(
+                f'{name}: gain over the offset',
+                (layer, head),
+                (gain, gain - half, gain + half),
+                null=0.0,
+                p=float(self.corrected[place]),
+                **fields,
+            ),
+        ]
+        if not np.isnan(self.random[place, 0]):
+            found.append(measured(f'{name}: random weights', self.random[place], **fields))
+        return found
 
     def _half(self, place: int) -> float:
         reach = scipy.stats.t.isf(0.025, max(int(self.dev.sentences[place]) - 1, 1))
@@ -371,9 +353,7 @@ class SyntaxHeads(Result):
                 'published_head', 'published_share', 'published_at_offset',
             ),
             rows,
-            'The best head of each relation, chosen on other texts, beside the best fixed offset '
-            'and random weights, with 95 % intervals; the p-values are of the difference between '
-            'head and offset, and the greatest of the comparisons with other places.',
+            'The best head of each relation beside the best fixed offset and random weights.',
         )  # fmt: skip
 
     def _heads(self):
@@ -632,13 +612,12 @@ def _draw_relations(result: SyntaxHeads):
     if any(published):
         accuracies = [np.nan if each is None else each.accuracy for each in published]
         points['published: BERT-base'] = (np.array(accuracies), None, None)
-    of_others = f', which is of another treebank ({SOURCE})' if any(published) else ''
+    of_others = f'. Published: another treebank ({SOURCE})' if any(published) else ''
     labels = [f'{result.relations[each]} ({head_name(*result.best[each][:2])})' for each in order]
     figure = plots.points_by_row(labels, points, label='share of links that are found')
     figure.caption = (
-        'How often the best head of each relation finds the other word (95 % intervals), beside '
-        f'{", ".join(list(points)[1:])}{of_others}. In the order of the difference between head '
-        'and offset.'
+        'How often the best head of each relation finds the other word (95 % intervals), in the '
+        f'order of its lead over the offset{of_others}.'
     )
     return figure
 
@@ -653,8 +632,8 @@ def _draw_heads(result: SyntaxHeads, shown: Sequence[int]):
     figure = plots.head_grids(grids, label='share of links that are found', marked=marked)
     figure.source = plots.Source('heads', 'share_of_links')
     figure.caption = (
-        'The share of links that every head finds, of the relations whose best head is most above '
-        'the best fixed offset. Circles: the best head, chosen on other texts.'
+        'The relations whose best head is most above the best fixed offset. Circles: the best '
+        'head, chosen on other texts.'
     )
     return figure
 

@@ -12,7 +12,6 @@ import scipy.stats
 
 from bert_secrets_jax.ablation.seeds import means_variance
 from bert_secrets_jax.ablation.significance import holm
-from bert_secrets_jax.analyses.populations import population
 from bert_secrets_jax.measure.catalogue import Described
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.measure.tables import COLOURS
@@ -106,15 +105,15 @@ class OverRuns:
     high: float
     models: int
 
-    def words(self, form: str = '.2f') -> str:
-        """Return the interval and its population as text, ' (0.41 to 0.57 for ...)', or nothing.
+    @property
+    def interval(self) -> tuple[float, float, float]:
+        """The mean and the ends of its interval."""
+        return self.mean, self.low, self.high
 
-        Args:
-          form: The format of the numbers.
-        """
-        if np.isnan(self.low):
-            return ''
-        return f' ({self.low:{form}} to {self.high:{form}} for {population(self.models)})'
+    @property
+    def sample_of(self) -> str:
+        """The sample of the interval, as `Finding.sample_of`: examples, and models if several."""
+        return 'examples' if self.models < 2 else f'examples, in {self.models} models'
 
 
 def mean_over_runs(runs: Sequence[Tables], names: Sequence[str], where: Any = ...) -> OverRuns:
@@ -164,6 +163,17 @@ def half_width(table: HeadTable, head: tuple[int, int]) -> float:
     if table.count < 2:
         return np.nan
     return float(scipy.stats.t.ppf(0.975, table.count - 1) * table.standard_error[head])
+
+
+def interval_of(table: HeadTable, head: tuple[int, int]) -> tuple[float, float, float]:
+    """Return a head's mean over examples and the ends of its 95 % interval.
+
+    Args:
+      table: The statistic of all heads.
+      head: The layer and the head, from 0.
+    """
+    mean, half = float(table.mean[head]), half_width(table, head)
+    return mean, mean - half, mean + half
 
 
 def with_error(table: HeadTable, head: tuple[int, int], digits: int = 3) -> str:

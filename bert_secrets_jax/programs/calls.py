@@ -201,9 +201,6 @@ def made(bind: Binding) -> Callable[[Study, Mapping[str, Result]], Result]:
     return lambda study, results: bind(Arguments(study, results)).result(study, study.folder)
 
 
-_PYTHON = 'Python (first the names at the end of the page)'
-
-
 @dataclasses.dataclass(frozen=True)
 class Lines:
     """The lines that make a result again.
@@ -225,7 +222,7 @@ class Lines:
         """Pairs of a language and a line, as a part of the page has them."""
         return tuple(
             (language, line)
-            for language, line in ((_PYTHON, self.python), ('Shell', self.shell))
+            for language, line in (('Python', self.python), ('Shell', self.shell))
             if line
         )
 

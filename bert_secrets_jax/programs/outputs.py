@@ -15,6 +15,7 @@ from bert_secrets_jax.files import (
 )
 from bert_secrets_jax.report.grids import file_name, of_figure
 from bert_secrets_jax.report.page import Part, Picture
+from bert_secrets_jax.runs.findings import findings_frame
 from bert_secrets_jax.runs.folder import describe_versions
 from bert_secrets_jax.runs.result import Result
 from bert_secrets_jax.runs.results import MANIFEST, read_manifest
@@ -103,18 +104,9 @@ def _write_manifest(folder: pathlib.Path, parts: dict[str, dict]) -> None:
 
 
 def _write_findings(folder: pathlib.Path, part: Part) -> str:
-    columns = (
-        'finding', 'estimate', 'unit', 'low', 'high', 'sample', 'sample_of', 'source', 'sentence',
-    )  # fmt: skip
-    rows = [
-        (
-            each.name, each.estimate, each.unit, each.low, each.high, each.sample, each.sample_of,
-            each.source, each.sentence,
-        )
-        for each in part.result.findings()
-    ]  # fmt: skip
+    frame = findings_frame(part.result.findings())
     file = f'findings/{part.name}.csv'
-    write_csv(folder / file, columns, rows)
+    write_csv(folder / file, list(frame.columns), frame.itertuples(index=False))
     return file
 
 

@@ -30,7 +30,7 @@ _TOLD, _LEVEL, _EXACT = 3, 0.05, 0.001
 ALL = 'what it mostly does'
 _AS_IT_IS = 'as it is'
 # So many kinds of heads are named in the sentence about all.
-_NAMED = 5
+_NAMED = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,7 +158,7 @@ def most_certain(results: Sequence[Result]) -> list[str]:
     for result, rank in zip(results, ranks, strict=True):
         if lowest < rank < math.inf:
             continue
-        found = [each for each in result.findings() if not each.warning and each.evidence <= _LEVEL]
+        found = [each for each in result.findings() if _is_told(each)]
         ranked += enumerate(sorted(found, key=_doubt))
     # The best of all results come before the second best of any.
     first = sorted(ranked, key=lambda each: (each[0], _doubt(each[1])))[:_TOLD]
@@ -168,6 +168,11 @@ def most_certain(results: Sequence[Result]) -> list[str]:
 def _ring_rank(result: Result) -> float:
     rings = (each.rank for each in result.head_marks() if each.drawn == 'ring')
     return float(min(rings, default=math.inf))
+
+
+def _is_told(finding: Finding) -> bool:
+    """Return whether a finding has a sentence and evidence; a warning stands elsewhere."""
+    return bool(finding.template and not finding.warning and finding.evidence <= _LEVEL)
 
 
 def _doubt(finding: Finding) -> tuple[float, int]:
@@ -183,13 +188,12 @@ def told(marks: Sequence[HeadMarks]) -> list[str]:
     count = marks[0].marks.size
     colours = _colours(marks)
     # A head that follows a link may have a vertical map, too, and be counted so by its section.
-    once = ', each counted once, by the most specific' if len(colours) > 1 else ''
     left, counted = np.full(marks[0].marks.shape, True), []
     for each in colours:
         counted += _counted(each, left)
         left = left & (each.marks == '')
     counted.sort(key=lambda part: -part[0])
-    sentences = [f'Of {count} heads{once}: {_joined(counted[:_NAMED])}.'] if counted else []
+    sentences = [f'Of {count} heads: {_joined(counted[:_NAMED])}.'] if counted else []
     for drawn in ('ring', 'corner'):
         each = _first(marks, drawn)
         if each is not None:

@@ -23,6 +23,7 @@ from bert_secrets_jax.report.atlas import FILLS, PATTERNS, Drawn, atlas, drawn_a
 from bert_secrets_jax.report.explorer import Explorer
 from bert_secrets_jax.report.grids import file_name, grids, traced
 from bert_secrets_jax.report.templates import render
+from bert_secrets_jax.runs.findings import findings_frame
 from bert_secrets_jax.runs.result import LEGIBLE_ROWS, Finding, Result, image
 
 if TYPE_CHECKING:
@@ -265,7 +266,8 @@ def _section(
         'made_by': part.made_by,
         'prefix': _slug(part.group),
         'heads': heads,
-        **dict.fromkeys(('pictures', 'findings', 'notes', 'tables', 'files', 'grids'), ()),
+        **dict.fromkeys(('pictures', 'answer', 'notes', 'tables', 'files', 'grids'), ()),
+        'records': None,
         'explorer': '',
         'numbers_of': '',
         'more': '',
@@ -278,14 +280,12 @@ def _section(
         notes = {name: texts for each in results for name, texts in each.head_notes().items()}
         section['explorer'] = Markup(Explorer(maps, notes, address=_slug(part.group)).html())
     section |= {
-        'findings': [each.sentence for each in findings],
+        'answer': [each.sentence for each in findings[:1]],
+        'records': _frame(findings_frame(findings)) if findings else None,
         'pictures': _pictures(part, findings, found, heads),
         'notes': part.result.notes(),
         'tables': [_frame(frame) for frame in part.frames.values() if len(frame) <= LEGIBLE_ROWS],
-        'files': [
-            (f'{name}.csv', f'{len(frame):,} row{"s" * (len(frame) != 1)}')
-            for name, frame in part.frames.items()
-        ],
+        'files': [(f'{name}.csv', len(frame)) for name, frame in part.frames.items()],
         'grids': found,
         'numbers_of': _numbers_of(found),
     }
@@ -303,13 +303,12 @@ def _more(section: Mapping[str, Any]) -> str:
     """Return what is behind the click below the answer and the first figure; empty for nothing."""
     seen = bool(section['pictures'] or section['explorer'])
     counts = (
-        ('finding', len(section['findings']) - 1),
+        ('finding', len(section['records']['rows']) if section['records'] else 0),
         ('figure', len(section['pictures']) - 1),
         ('table', len(section['tables']) * seen),
     )
     parts = [counted(count, name) for name, count in counts if count > 0]
-    parts += ['how to read it'] * bool(section['notes'])
-    parts += [f'the numbers of {section["numbers_of"]}'] * bool(section['grids'])
+    parts += ['notes'] * bool(section['notes'])
     parts += ['files'] * bool(section['files'] or section['made_by'])
     return f'More: {", ".join(parts)}' if parts else ''
 
@@ -396,9 +395,9 @@ def _cell(value: Any) -> str:
         return '–'
     if isinstance(value, numbers.Real):
         value = float(value)
-        if value == int(value) and abs(value) >= 1:
-            return f'{value:,.0f}'
-        return f'{value:.3f}' if 0.001 <= abs(value) < 100 or not value else f'{value:.3g}'
+        if value.is_integer():
+            return f'{value:z,.0f}'
+        return f'{value:.3f}' if 0.001 <= abs(value) < 100 else f'{value:.3g}'
     return str(value)
 
 

@@ -108,11 +108,11 @@ def test_the_clearest_agreement_and_disagreement_are_told():
     compared = bs.analyses.comparison(runs, missing={'a': ['prune']})
     frame = compared.frames()['agreement'].set_index('statistic')
     assert list(frame.index) == ['Measured, heads: alike', 'Measured, heads: apart']
-    first, *_, most, least = (each.sentence for each in compared.findings())
-    assert 'most' in most and 'Measured, heads: alike (a; b)' in most
-    assert 'least' in least and 'Measured, heads: apart (a; b)' in least
-    assert f'{frame["within_layers"].iloc[0]:.2f} (95 % interval' in most
-    assert 'Of 3 statistics' in first and ' 1 ' in first
+    first, *_, most, least = compared.findings()
+    assert most.sentence.startswith('Within layers, heads of a and b agree most in Measured, heads')
+    assert [each.where for each in (most, least)] == list(frame.index)
+    assert (most.estimate, most.low) == tuple(frame.iloc[0][['within_layers', 'within_layers_low']])
+    assert 'Of 3 statistics' in first.sentence and ' 1 ' in first.sentence
     assert 'prune of a' in compared.notes()[-1]
 
 

@@ -94,9 +94,9 @@ def test_findings_are_means_of_the_frames(found):
     kinds = found.frames()['kinds'].query('kind == "all [SEP]"')
     sep = findings['moved from all [SEP]']
     assert sep.estimate == pytest.approx(kinds['norms'].mean())
-    assert sep.numbers['weights'] == pytest.approx(kinds['weights'].mean())
+    assert findings['attention to all [SEP]'].estimate == pytest.approx(kinds['weights'].mean())
     mixing = found.frames()['mixing'].set_index('way')
-    last = findings['how much of a token comes from others']
+    last = findings[f'how much of a token comes from others, by {MIXING[-1]}']
     assert last.estimate == pytest.approx(mixing.loc[MIXING[-1], 'percent'])
     assert last.low < last.estimate < last.high
     assert mixing.loc['weights', 'published: bert-base-uncased'] == pytest.approx(96.41)
@@ -122,11 +122,12 @@ def test_sinks_by_weights_and_by_norms(found):
     heads = {group: np.argwhere(where).tolist() for group, where in mine.inactive.items()}
     assert heads == {BY_WEIGHTS: [[0, 1], [2, 3]], BY_NORMS: [[1, 0]], BY_OUTPUT: [[1, 1]]}
     said = {each.name: each for each in mine.findings()}
-    by_weights, least = said[BY_WEIGHTS], said['least output of a head']
-    assert by_weights.estimate == 2 and by_weights.numbers['heads'] == 12
-    assert 'all [SEP]: 2' in by_weights.sentence and '0.15' in by_weights.sentence
-    assert 'full stops and commas: 1' in said[BY_NORMS].sentence
-    assert least.numbers['head'] == 'L2-H2' and least.estimate == pytest.approx(0.05)
+    groups = (BY_WEIGHTS, 'all [SEP]'), (BY_NORMS, 'full stops and commas')
+    for count, (group, kind) in zip((2, 1), groups, strict=True):
+        assert said[group].estimate == said[f'{group}: {kind}'].estimate == count
+    assert said[f'{BY_WEIGHTS}: what they move from there'].estimate == pytest.approx(0.15)
+    least = said['least output of a head']
+    assert least.where == 'L2-H2' and least.estimate == pytest.approx(0.05)
     frame = mine.frames()['inactive'].set_index('inactive')
     assert frame['which'].tolist() == ['L1-H2, L3-H4', 'L2-H1', 'L2-H2']
     activity = mine.frames()['activity'].query('layer == 2 and head == 1').iloc[0]
@@ -147,9 +148,12 @@ def test_what_losing_them_does(found, results, model, texts):
             lost, equal=equal, changes=changes, difference=np.where(weights > 0.5, -0.02, 0.01)
         ),
     )
-    said = {each.name: each for each in mine.findings()}[f'losing {BY_WEIGHTS}']
-    assert (said.estimate, said.numbers['changes'], said.numbers['open']) == (1, 1, 1)
-    assert said.numbers['mean'] == pytest.approx(2.0) and '1.00' in said.numbers['others']
+    name = f'losing {BY_WEIGHTS}'
+    said = {each.name.removeprefix(name): each for each in mine.findings()}
+    outcomes = (' does not matter by 0.5 points of F1', ' changes the score significantly')
+    assert [said[each].estimate for each in (*outcomes, ' cannot be told')] == [1, 1, 1]
+    means = [said[f': mean change, {which}'].estimate for which in (BY_WEIGHTS, 'other heads')]
+    assert means == pytest.approx([2, 1])
     without = dataclasses.replace(mine, lost=None)
     assert not any(each.name.startswith('losing') for each in without.findings())
     assert any('was not measured' in note for note in without.notes())

@@ -52,6 +52,9 @@ def result():
     return made(LOG_ALPHA, (20, 23, 60))
 
 
+SPARSEST = 'the sparsest model near the full one, chosen on these examples'
+
+
 def sentence(result, name):
     (found,) = [each for each in result.findings() if each.name == name]
     return found.sentence
@@ -78,9 +81,9 @@ def test_heads_have_an_order(result):
     np.testing.assert_allclose(heads['closes_at_lambda'], [np.nan, 1, middle, 1, middle, 1])
     np.testing.assert_allclose(heads['share_of_runs_open'] * 3, [3, 2, 1, 2, 1, 2])
     assert heads['gate_at_lambda_1'].tolist() == [1, 0, 0, 0, 0, 0]
-    assert sentence(result, 'heads that stay open longest') == (
-        'Open longest: 1 of 6 heads, in 3 of 3 runs (L1-H1). First to close: 2, open in 1 (L1-H3, '
-        'L2-H2).'
+    assert sentence(result, 'heads that close last') == 'L1-H1 closes last: open in 3 of 3 runs.'
+    assert sentence(result, 'heads that close first') == (
+        'L1-H3, L2-H2 close first: open in 1 of 3 runs.'
     )
     assert result.head_notes()['gate'][1].tolist() == [
         'open in 2 of 3 runs', 'open in 1 of 3 runs', 'open in 2 of 3 runs',
@@ -90,12 +93,11 @@ def test_heads_have_an_order(result):
 
 
 def test_the_sparsest_model_near_the_full_one(result):
-    found = sentence(result, 'the sparsest model near the full one')
+    found = sentence(result, SPARSEST)
     assert found.startswith(
-        'The sparsest model within 1 point of the full one keeps 3 of 6 heads: accuracy 94.2 '
-        'instead of 95.0, -0.75 points ('
+        'The sparsest model within 1 point of the full one keeps 3 of 6 heads (-0.75 points).'
     )
-    assert 'with lambda = 0.0316228' in found and 'one of 3, chosen on these very' in found
+    assert result.findings()[0].where == 'lambda = 0.0316228'
 
 
 def test_no_model_is_near():
@@ -105,7 +107,7 @@ def test_no_model_is_near():
 
 def test_of_two_models_with_as_many_heads_the_better_one_counts():
     result = made([LOG_ALPHA[1], LOG_ALPHA[1]], (23, 21), coefficients=np.array([0.1, 0.2]))
-    assert 'lambda = 0.2' in sentence(result, 'the sparsest model near the full one')
+    assert result.findings()[0].where == 'lambda = 0.2'
 
 
 def test_seeds_are_averaged():
@@ -113,12 +115,10 @@ def test_seeds_are_averaged():
         [LOG_ALPHA[0], LOG_ALPHA[1], LOG_ALPHA[1], LOG_ALPHA[2]], (20, 21, 22, 60),
         coefficients=np.array([0.1, 0.1, 0.2, 0.2]), seeds=np.array([0, 1, 0, 1]),
     )  # fmt: skip
-    assert sentence(result, 'heads kept') == (
-        'Of 6 heads, 4.5 are kept with lambda = 0.1 and 2 with lambda = 0.2 (gates rounded, mean '
-        'over 2 seeds). The score (accuracy) is significantly lower than with all heads in 1 of 4 '
-        'runs and higher in 0, after correction for all of them (Holm; exact McNemar test, 400 '
-        'examples).'
-    )
+    found = {each.name: each.estimate for each in result.findings()}
+    kept = [found[f'heads kept with lambda = {price}'] for price in (0.1, 0.2)]
+    changed = [found[f'runs with significantly {which} accuracy'] for which in ('lower', 'higher')]
+    assert (kept, changed) == ([4.5, 2], [1, 0])
     # Closed in half of the seeds.
     closes = result.frames()['heads']['closes_at_lambda']
     np.testing.assert_allclose(closes, [np.nan, 0.2, 0.1, 0.2, 0.1, 0.2])
@@ -127,7 +127,7 @@ def test_seeds_are_averaged():
 @pytest.mark.parametrize(
     ('level', 'beginning'),
     [
-        (OPEN, 'No gate is exactly zero in any of 2 runs (lambda from 0.001 to 1): training is'),
+        (OPEN, 'No gate is exactly zero in any of 2 runs (lambda from 0.001 to 1): raise lambda'),
         (SHUT, 'All gates are closed in all of 2 runs (lambda from 0.001 to 1): a head costs too'),
     ],
 )
@@ -135,7 +135,7 @@ def test_a_price_at_which_nothing_can_be_told(level, beginning):
     result = made(np.full((2, 2, 3), level), (20, 20))
     first = result.findings()[0]
     assert first.warning and first.sentence.startswith(beginning)
-    assert 'heads that stay open longest' not in [each.name for each in result.findings()]
+    assert 'heads that close last' not in [each.name for each in result.findings()]
     assert all(figure for figure in result.figures().values())
 
 
@@ -144,10 +144,9 @@ def test_prices_between_which_all_heads_close():
     result = made([np.full((2, 3), OPEN), np.full((2, 3), SHUT)], (20, 20))
     first = result.findings()[0]
     assert first.warning and first.sentence.startswith(
-        'Each of 6 heads is open in 1 of 2 runs (lambda from 0.001 to 1), so that the order of '
-        'heads is not told: give prices between'
+        'Each of 6 heads is open in 1 of 2 runs: give prices between'
     )
-    assert 'heads that stay open longest' not in [each.name for each in result.findings()]
+    assert 'heads that close last' not in [each.name for each in result.findings()]
 
 
 def test_a_model_that_learnt_nothing_is_said_first():
@@ -173,7 +172,7 @@ def test_constant_predictions_of_a_regression_have_no_score():
         labels=labels,
     )
     result = assess_gates(gated, ('pearson',), seed=0, subject=SUBJECT)
-    assert 'keeps 3 of 6 heads' in sentence(result, 'the sparsest model near the full one')
+    assert 'keeps 3 of 6 heads' in sentence(result, SPARSEST)
     assert 'nan' not in str(result) and 'trained together' in result.notes()[0]
     assert np.isnan(result.frames()['runs']['score_rounded_points'][1])
 

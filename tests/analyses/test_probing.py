@@ -92,11 +92,11 @@ def test_a_finding_beside_the_papers_numbers():
     right = {name: rng.binomial(5, chance, (3, 400)) for name, chance in chances.items()}
     right[RIGHT_BRANCHING] = rng.binomial(5, 0.3, (1, 400))
     found = made(right)
-    _, best, *leads = [each.sentence for each in found.findings()]
-    assert '77' in best and '+19' in leads[0] and '+31' in leads[1]
+    said = str(found)
+    assert all(f'published: {lead}' in said for lead in ('+19', '+31')) and '77 %' in said
     assert {each.verdict for each in found.verdicts()} == {HOLDS}
     judged = {each.claim: each for each in bs.analyses.claims(found).verdicts()}
-    assert judged[PROBE_BEYOND_WORDS].numbers['seeds'] == 3
+    assert judged[PROBE_BEYOND_WORDS].sample == 3
     assert all(judged[each.claim] == each for each in found.verdicts())
 
 

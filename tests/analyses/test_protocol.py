@@ -14,7 +14,9 @@ from bert_secrets_jax.analyses.verdicts import HOLDS, UNDECIDED
 from bert_secrets_jax.analyses.verdicts.several import claims_over_tasks
 from bert_secrets_jax.names import filled
 from bert_secrets_jax.report.grids import grids, of_figure, traced
+from bert_secrets_jax.report.page import Part, write_page
 from bert_secrets_jax.runs.result import Result
+from tests.words import MOST_WORDS, count_words, longest_sentence, texts_of
 
 NAMES = (
     'special_tokens', 'features', 'cls_tokens', 'relations', 'frames', 'patterns',
@@ -122,7 +124,7 @@ def test_no_sentence_has_a_number_that_is_no_field(results, name):
     for finding in results[name].findings():
         literal = ''.join(text for text, *_ in string.Formatter().parse(finding.template))
         assert not any(letter.isdigit() for letter in literal), finding.template
-        assert finding.sentence[0].isupper() or finding.sentence[0].isdigit()
+        assert re.match(r'[A-Z\d[]', finding.sentence)
         assert finding.sentence.rstrip().endswith('.') and '  ' not in finding.sentence
         assert 'nan' not in finding.sentence.lower().split()
         assert finding.unit and finding.source and isinstance(finding.sample, int)
@@ -147,6 +149,34 @@ def test_sentences_agree_with_their_counts(results, name):
         said = filled(finding.template, ones)
         assert not re.search(rf'{_ALONE} (of \S+ (\w+ )?)?({_PLURAL_VERBS})\b', said), said
         assert not re.search(rf'(?<!of ){_ALONE} ({_PLURALS})\b', said), said
+
+
+# The sentences of the others are longer still.
+_WORDY = {
+    'ablation', 'ablation_over_seeds', 'masked_lm_ablation', 'importance', 'replacements',
+    'outliers',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize('name', [name for name in NAMES if name not in _WORDY])
+def test_what_a_person_reads_is_short(results, name):
+    """Findings are records, not essays: a sentence has at most 25 words, wherever it stands."""
+    result = results[name]
+    said = [each.sentence for each in result.findings()]
+    assert all(len(re.split(r'[.!?] +(?=[A-Z])', each)) <= 2 for each in said)
+    said += result.notes() + [frame.attrs['caption'] for frame in result.frames().values()]
+    figures = result.figures()
+    said += [figures[title].caption for title in figures]
+    assert [text for text in said if longest_sentence(text) > 25] == []
+
+
+def test_a_page_of_everything_is_short(results, tmp_path):
+    """Every analysis together is read in a quarter of an hour, whatever is folded away."""
+    parts = [Part(name, result) for name, result in results.items() if name not in _WORDY]
+    write_page(tmp_path / 'page.html', title='All', lead='Of all.', parts=parts, details={})
+    texts = texts_of((tmp_path / 'page.html').read_text())
+    assert sum(map(count_words, texts)) <= MOST_WORDS
+    assert [text for text in texts if longest_sentence(text) > 25] == []
 
 
 @pytest.mark.parametrize('name', NAMES)
@@ -192,10 +222,13 @@ def test_frames_hold_what_findings_say(results):
     """The numbers of sentences are those of the frames."""
     special = results['special_tokens']
     heads = special.frames()['heads']
-    for finding in special.findings():
-        values = heads[heads['statistic'] == finding.name]['mean']
-        extreme = values.min() if finding.name.startswith('entropy') else values.max()
-        assert finding.estimate == pytest.approx(extreme)
+    found = {finding.name: finding.estimate for finding in special.findings()}
+    for each in special.statistics:
+        values = heads[heads['statistic'] == each.name]['mean']
+        name, extreme = (
+            ('smallest', values.min()) if each.least_first else ('greatest', values.max())
+        )
+        assert found[f'{each.title}, {name}'] == pytest.approx(extreme)
     ablation = results['ablation']
     layers = ablation.frames()['layers'].query('metric == "f1"')
     best = [each for each in ablation.findings() if each.name == 'layers: best to lose']

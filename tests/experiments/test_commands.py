@@ -14,6 +14,7 @@ import pytest
 import bert_secrets_jax as bs
 from tests.conftest import ROOT, forward, rarely
 from tests.experiments.conftest import checkpoints, error_line, kept, read, run, settings
+from tests.words import MOST_WORDS, count_words, texts_of
 from tools.patterns.sample import (
     COLUMNS,
     LABELS_FILE,
@@ -71,7 +72,7 @@ def test_each_section_is_a_program_of_its_own(checkpoint, glue_dir, tmp_path):
     }  # fmt: skip
     # It ends with what it found, and where that is; what was finished stays on the page.
     *said, last = result.stdout.splitlines()
-    assert len(said) == 7 and said[0].startswith('Attention to [CLS] is greatest in layer ')
+    assert len(said) == 7 and said[0].startswith('Attention to [CLS] is greatest in L')
     assert last == f'Report: {tmp_path / "report.html"}'
     headings = re.findall('<h2>(.*?)</h2>', (tmp_path / 'report.html').read_text())
     assert 'Maps of example sentences' in headings and len(headings) == len(set(headings))
@@ -268,7 +269,8 @@ def test_the_quickstart_offline(tmp_path):
     smoke = '--config=configs/quickstart.py:smoke', '--config.train.num_seeds=1'
     run('reproduce', *smoke, f'--workdir={tmp_path}')
     page = (tmp_path / 'report.html').read_text()
-    assert 'all-MiniLM-L6-v2 on 12 examples of embedded corpus, dev' in page
+    assert 'What the heads of all-MiniLM-L6-v2 attend to' in page and 'embedded corpus, dev' in page
+    assert sum(map(count_words, texts_of(page))) <= MOST_WORDS
 
 
 @pytest.mark.slow

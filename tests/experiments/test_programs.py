@@ -516,7 +516,7 @@ def test_a_statistic_of_ones_own(copied, checkpoint, glue_dir, tmp_path, run_her
     np.testing.assert_allclose(grid.to_numpy(), expected.mean, atol=2e-6)
     assert np.ptp(grid.to_numpy()) > 0
     page = (copied / 'report.html').read_text()
-    assert 'First half is greatest in layer' in page
+    assert '<td>first half, greatest</td>' in page
     assert (copied / 'figures' / 'special_tokens_mymodule_first_half.svg').exists()
     # Its figure is on the page, and those that are not asked for are gone.
     assert 'href="figures/special_tokens_mymodule_first_half.pdf"' in page

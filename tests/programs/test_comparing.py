@@ -135,7 +135,7 @@ def test_what_is_of_another_version_is_told_or_refused(run, use):
     use(one=measured(Heads), two=measured(Later))
     told = bs.compare_runs(folders).notes()
     assert [note for note in told if note.startswith('Not compared')] == [
-        'Not compared, since this version cannot read it or its inputs have changed: two of '
+        'Not compared, since it is of another version or other inputs: two of '
         f'{run}. The command that made the run computes it again.'
         for run in ('tiny', 'other')
     ]
@@ -186,7 +186,7 @@ def test_the_command(run, tmp_path, capsys):
     folders = [str(run('a', seed=0)), str(run('b', seed=1, task='rte'))]
     cli.main(['compare', *folders, f'--out={tmp_path / "out"}'])
     said = capsys.readouterr().out.splitlines()
-    assert said[0].startswith('Heads of MRPC and RTE: the rank correlation has the median ')
+    assert said[0].startswith('Heads of MRPC and RTE have the median rank correlation ')
     assert said[-1] == f'Report: {tmp_path / "out" / "report.html"}'
     with pytest.raises(SystemExit, match='error: --model is not for compare'):
         cli.main(['compare', *folders, '--model=m'])

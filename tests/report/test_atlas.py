@@ -102,8 +102,7 @@ def test_told_counts_each_head_once_and_names_the_clearest():
         marked('ring', mark='needed', title='F1 without it', none='No head is needed.'),
     ]
     assert told(marks) == [
-        'Of 6 heads, each counted once, by the most specific: 2 mostly on next token (L2-H3 most), '
-        '1 on the relation obj (L1-H2).',
+        'Of 6 heads: 2 mostly on next token (L2-H3 most), 1 on the relation obj (L1-H2).',
         'No head is needed.',
     ]
 
@@ -139,10 +138,7 @@ def test_a_fine_tuned_model_stands_beside_the_model_as_it_is(browser, tmp_path):
     after = marked(at=[(0, 0), (1, 2)], mark='block', title='pattern', model='fine-tuned')
     other = marked(at=[(1, 0)], mark='self', title='attends mostly to', rank=1)
     fragment = atlas([Marked((before, after, other))])
-    assert told([before, after, other]) == [
-        'Of 6 heads, each counted once, by the most specific: 2 vertical (L1-H2 most), '
-        '1 self (L2-H1).'
-    ]
+    assert told([before, after, other]) == ['Of 6 heads: 2 vertical (L1-H2 most), 1 self (L2-H1).']
     (tmp_path / 'page.html').write_text(f'<!doctype html><body>{fragment}')
     page = browser.new_page()
     page.goto((tmp_path / 'page.html').as_uri())

@@ -18,14 +18,12 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
     Verdict,
     all_above,
     as_runs,
-    between,
     by_layer,
     combined,
-    layers_named,
-    mean_over,
-    measured_in,
+    decisive,
     nothing_to_test,
     over_runs,
+    sampled,
     verdict_of,
 )
 from bert_secrets_jax.measure.collect import HeadTable
@@ -37,21 +35,20 @@ PRACTICAL_SIMILARITY = 0.02
 PRACTICAL_TREND = 0.02
 
 LAST_LAYERS = Claim(
-    'Fine-tuning changes the attention of the last two layers most: their maps are less similar to '
-    f'those before than the maps of every other layer, by more than {PRACTICAL_SIMILARITY:g} each.',
+    'Fine-tuning changes the attention of the last two layers most: their maps are less similar '
+    f'than those of every other layer, by more than {PRACTICAL_SIMILARITY:g}.',
     'section 4.3, Figure 5: all tasks but QQP',
     bound='The smallest difference that bears out the paper in its Figure 5 is 0.09 (QNLI); the '
     'threshold is less than a quarter of that, and four times the error of digitising it.',
-    limits='Which layers matter to the task: a map may change that nothing else depends on.',
+    limits='Which layers matter to the task.',
 )
 CLS_THEN_SEP = Claim(
-    'Attention moves from [CLS] in early layers to [SEP] in later ones: from the first half of the '
-    f'layers to the second, [CLS] loses and [SEP] gains more than {PRACTICAL_TREND:g} each, and in '
-    'the second half [SEP] receives more than [CLS] by as much.',
+    'From the first half of the layers to the second, attention moves from [CLS] to [SEP], which '
+    f'then leads: by more than {PRACTICAL_TREND:g} each.',
     'section 4.4, Figure 6: all tasks',
     bound='The smallest of these changes in the paper, the gain of [SEP] on QNLI, is 0.05; the '
     'threshold is less than half of that.',
-    limits='That it is the same attention that moves: these are means over all heads of a layer.',
+    limits='That it is the same attention that moves.',
 )
 
 
@@ -80,32 +77,18 @@ def last_layers_change_most(similarity: HeadTable | Sequence[HeadTable]) -> Verd
     weights = (other[None] - last[:, None]).reshape(-1, layers)
     pairs = [combined(weights, *by_layer(run)) for run in runs]
     found = over_runs([(value - PRACTICAL_SIMILARITY, error) for value, error in pairs], count)
-    mean = mean_over([by_layer(run)[0] for run in runs])
     interval = found.interval(found.least, offset=PRACTICAL_SIMILARITY)
     which, against = layers - 2 + found.least // (layers - 2), found.least % (layers - 2)
-    words, numbers, fields = measured_in(found)
     return verdict_of(
         LAST_LAYERS,
         all_above(found),
-        'Similarity is {next_to_last:.3f} in layer {next_to_last_layer} and {last:.3f} in layer '
-        '{last_layer}; among the other layers it is lowest in layer {lowest_layer}, {lowest:.3f}. '
-        'Least in favour of the claim is the {what}: '
-        f'{{estimate:z.3f}}{between(interval)}, where more than {{threshold:g}} is claimed, in '
-        f'{words}.',
+        decisive(interval),
         interval,
         what=f'similarity of layer {against + 1} minus that of layer {which + 1}',
         unit='cosine similarity',
         threshold=PRACTICAL_SIMILARITY,
-        numbers={
-            'next_to_last': mean[-2],
-            'next_to_last_layer': layers - 1,
-            'last': mean[-1],
-            'last_layer': layers,
-            'lowest_layer': mean[:-2].argmin() + 1,
-            'lowest': mean[:-2].min(),
-        }
-        | numbers,
-        **fields,
+        numbers={},
+        **sampled(found),
     )
 
 
@@ -160,32 +143,17 @@ def attention_moves_from_cls_to_sep(
         value, bound = combined(weights, mean, error)
         per_run.append((value - PRACTICAL_TREND, bound))
     found = over_runs(per_run, count)
-    cls_mean, sep_mean = (
-        mean_over([by_layer(run)[0] for run in each]) for each in zip(*runs, strict=True)
-    )
     interval = found.interval(found.least, offset=PRACTICAL_TREND)
-    words, numbers, fields = measured_in(found)
     return verdict_of(
         CLS_THEN_SEP,
         all_above(found),
-        'From {early} to {late}, attention to [CLS] goes from {cls_early:.3f} to {cls_late:.3f} '
-        'and attention to [SEP] from {sep_early:.3f} to {sep_late:.3f}. Least in favour of the '
-        f'claim is the {{what}}: {{estimate:z.3f}}{between(interval)}, where more than '
-        f'{{threshold:g}} is claimed, in {words}.',
+        decisive(interval),
         interval,
         what=('loss of [CLS]', 'gain of [SEP]', 'lead of [SEP] over [CLS] in the later layers')[
             found.least
         ],
         unit='share of attention',
         threshold=PRACTICAL_TREND,
-        numbers={
-            'early': layers_named(1, half),
-            'late': layers_named(layers - half + 1, layers),
-            'cls_early': early @ cls_mean,
-            'cls_late': late @ cls_mean,
-            'sep_early': early @ sep_mean,
-            'sep_late': late @ sep_mean,
-        }
-        | numbers,
-        **fields,
+        numbers={},
+        **sampled(found),
     )

@@ -4,20 +4,17 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bert_secrets_jax.analyses.links import PLACES, at_places
+from bert_secrets_jax.analyses.links import PLACES
 from bert_secrets_jax.analyses.populations import THIS_MODEL
 from bert_secrets_jax.analyses.verdicts.verdict import (
-    DOES_NOT_HOLD,
     Claim,
     Contrasts,
     Verdict,
-    between,
     capped,
     contrasts,
-    decide,
+    decisive,
     error_of,
     head_at,
-    numbered,
     verdict_of,
 )
 from bert_secrets_jax.measure.collect import HeadTable
@@ -32,25 +29,21 @@ FRAMES = Claim(
     f'{PRACTICAL_SHARE:g} beyond chance, position and word class.',
     'section 4.2, Figure 3: two of 144 heads',
     bound=_QUARTER,
-    limits='That these heads know frames: other things that go with a link, such as which words '
-    'occur together, are not held fixed.',
+    limits='That these heads know frames: which words occur together is not held fixed.',
 )
 VERB_SUBJECT = Claim(
-    'Heads that attend most between verb and subject look at a position, not at the relation: at '
-    'the same distances elsewhere, or at the same positions of other texts, they give as much '
-    f'attention, to within {PRACTICAL_SHARE:g}.',
+    'Heads that attend most between verb and subject look at a position, not at the relation: '
+    f'they give as much at like positions elsewhere, within {PRACTICAL_SHARE:g}.',
     'section 4.5',
     bound=_QUARTER,
-    limits='Heads that attend less along these links, and may yet follow them.',
+    limits='Heads that attend less along these links.',
 )
 NOUN_PRONOUN = Claim(
-    'Heads that attend most between noun and pronoun look at a position, not at the relation: at '
-    'the same distances elsewhere, or at the same positions of other texts, they give as much '
-    f'attention, to within {PRACTICAL_SHARE:g}.',
+    'Heads that attend most between noun and pronoun look at a position, not at the relation: '
+    f'they give as much at like positions elsewhere, within {PRACTICAL_SHARE:g}.',
     'section 4.5',
     bound=_QUARTER,
-    limits='Whether heads follow coreference: unless the annotations are your own, a link goes '
-    'from all nouns before a pronoun to the pronoun, whatever it refers to.',
+    limits='Whether heads follow coreference: all nouns before a pronoun are linked to it.',
 )
 
 
@@ -89,40 +82,20 @@ def heads_follow_links(test: LinkTest) -> Verdict:
     kind = list(nulls)[nearest]
     excess = nulls[kind].excess
     interval = _around(excess, best)
-    pieces, numbers = [], {}
-    for index, name in enumerate(nulls, start=1):
-        piece, shown = numbered('{places}', index, {'places': at_places(test, name, best)})
-        pieces.append(piece)
-        numbers |= shown
-    negligible, least = '', ''
-    if np.isfinite(beyond[best]):
-        least = (
-            f' Its smallest difference is {{estimate:z.3f}}{between(interval)}, where more than '
-            '{threshold:g} is claimed.'
-        )
-    if decide(*p_values) == DOES_NOT_HOLD:
-        numbers['practical'] = PRACTICAL_SHARE
-        negligible = ' No head is {practical:g} or more above one of these.'
+    template = decisive(interval)
+    if not np.isfinite(beyond[best]):
+        template = 'The links have no places to be compared with.'
     return verdict_of(
         FRAMES,
         p_values,
-        'Of {heads} heads, {real_heads} {real_heads:|attends|attend} more along the links than at '
-        f'all other kinds of places (each corrected for all heads).{negligible} The farthest '
-        f'above them is {{head}}: {{score:.3f}} along the links, {", ".join(pieces)}.{least} '
-        'This is measured in {sample:example|examples}.',
+        template,
         interval,
         what=f'attention of {head_at(best)} along the links minus that {PLACES[kind]}',
         unit='share of attention',
         threshold=PRACTICAL_SHARE,
         population=THIS_MODEL,
         sample=score.count,
-        numbers=numbers
-        | {
-            'heads': real.size,
-            'real_heads': real.sum(),
-            'head': head_at(best),
-            'score': score.mean[best],
-        },
+        numbers={},
     )
 
 
@@ -140,24 +113,13 @@ def position_explains(claim: Claim, tests: Mapping[str, LinkTest]) -> Verdict:
         places decide nothing.
     """
     p_holds, p_fails, intervals, names, counts, heads = [], [], [], [], [], 0
-    pieces, numbers = [], {}
-    for index, (direction, test) in enumerate(tests.items(), start=1):
+    for direction, test in tests.items():
         top = test.top
-        shown = {'direction': direction, 'head': head_at(top), 'score': test.table.mean[top]}
         found = {
             kind: test.nulls[kind].excess
             for kind in (MOVED, POSITIONS)
             if kind in test.nulls and not np.isnan(test.nulls[kind].mean[top])
         }
-        shown |= {kind: at_places(test, kind, top) for kind in (MOVED, POSITIONS)}
-        piece, shown = numbered(
-            f'From {{direction}}, {{head}} attends most: {{score:.3f}} along the links, '
-            f'{{{MOVED}}} and {{{POSITIONS}}}.',
-            index,
-            shown,
-        )
-        pieces.append(piece)
-        numbers |= shown
         heads += test.table.mean.size
         counts.append(test.table.count)
         names.append(f'{head_at(top)} from {direction}')
@@ -170,28 +132,22 @@ def position_explains(claim: Claim, tests: Mapping[str, LinkTest]) -> Verdict:
     count = min(counts)
     # The heads were chosen among all on the same examples, so their being above is corrected.
     p_values = capped(np.max(p_holds)), capped(np.fmin.reduce(p_fails) * heads)
-    words = ' '.join(pieces)
-    decisive = _least_in_favour(intervals)
-    interval = intervals[decisive]
+    least = _least_in_favour(intervals)
+    interval = intervals[least]
+    template = decisive(interval, 'less')
     if np.isnan(interval[0]):
-        words += ' This is measured in {sample:example|examples}.'
-    else:
-        words += (
-            f' The difference that is least in favour of the claim is {{estimate:z.3f}}'
-            f'{between(interval)}, where less than {{threshold:g}} is claimed, in '
-            '{sample:example|examples}.'
-        )
+        template = 'The links have no places to be compared with.'
     return verdict_of(
         claim,
         p_values,
-        words,
+        template,
         interval,
-        what=f'attention of {names[decisive]} along the links minus that elsewhere',
+        what=f'attention of {names[least]} along the links minus that elsewhere',
         unit='share of attention',
         threshold=PRACTICAL_SHARE,
         population=THIS_MODEL,
         sample=count,
-        numbers=numbers,
+        numbers={},
     )
 
 

@@ -21,9 +21,8 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
     by_layer,
     error_of,
     layers_named,
-    mean_over,
-    measured_in,
     over_runs,
+    sampled,
     verdict_of,
 )
 from bert_secrets_jax.measure.collect import HeadTable
@@ -34,13 +33,11 @@ BROADLY = 0.8
 _CLARK = 'Clark et al. 2019'
 
 SEP_HALF = Claim(
-    'In the middle and later layers (6 to 10 of 12), heads give on average more than half of their '
-    'attention to [SEP].',
+    'In layers 6 to 10 of 12, heads give on average more than half of their attention to [SEP].',
     f'{_CLARK}, section 3.2, Figure 2',
     bound='The paper says "over half". What it shows are means of layers between 0.48 and 0.57; '
     'the test is of the mean over all of these layers.',
-    limits='Whether this attention does anything. All [SEP] of a text count together, and texts '
-    'with one [SEP] have half as many to look at as pairs.',
+    limits='Whether this attention does anything.',
 )
 SEP_TO_SEP = Claim(
     'In the same layers, [SEP] gives on average more than 90 % of its attention to [SEP].',
@@ -57,12 +54,11 @@ BROAD_CLS = Claim(
     limits='That [CLS] takes something from all of these tokens.',
 )
 SEP_NO_OP = Claim(
-    'From layer 5 of 12 on, the loss depends less on attention to [SEP] than on attention to other '
-    'tokens: its gradient is smaller there in every layer.',
+    'From layer 5 of 12 on, the gradient of the loss is smaller at attention to [SEP] than at '
+    'attention to other tokens.',
     f'{_CLARK}, section 3.2, Figure 3',
     bound='The paper says that the gradients "become very small": any difference counts here.',
-    limits='What a larger change of attention would do: a gradient is of the smallest one. Each '
-    'weight is changed by itself, so that rows no longer sum to 1.',
+    limits='What a larger change of attention would do.',
 )
 
 
@@ -127,24 +123,21 @@ def cls_looks_broadly(
         pairs[0][0].count,
     )
     interval = found.interval(0)
-    words, numbers, fields = measured_in(found)
     of_cls, even = (
         np.mean([each.mean[-1].mean() for each in of]) for of in zip(*pairs, strict=True)
     )
     return verdict_of(
         BROAD_CLS,
         all_above(found),
-        'In the last layer, the attention of [CLS] has {entropy:.2f} nats and even attention '
-        '{even:.2f}, of which it is {share:.2f}. The {what} is '
-        f'{{estimate:z.3f}}{between(interval)}, where {{threshold:g}} or more is claimed, in '
-        f'{words}.',
+        'In the last layer, the attention of [CLS] has {share:.2f} of the entropy of even '
+        'attention; {claimed:g} or more is claimed.',
         interval,
         what='entropy less the claimed share of that of even attention',
         unit='nats',
         threshold=0.0,
         otherwise=_undecided(found),
-        numbers={'entropy': of_cls, 'even': even, 'share': of_cls / even} | numbers,
-        **fields,
+        numbers={'share': of_cls / even, 'claimed': BROADLY},
+        **sampled(found),
     )
 
 
@@ -168,26 +161,18 @@ def sep_is_a_no_op(gradients: Mapping[str, HeadTable], *, loss: str) -> Verdict:
     found = over_runs([(elsewhere - at_sep, sep_error + error)], min(sep.count, others.count))
     layer = where.start + found.least
     interval = found.interval(found.least)
-    words, numbers, fields = measured_in(found)
     return verdict_of(
         SEP_NO_OP,
         all_above(found),
-        'From layer {first} on, the gradient of {loss} at [SEP] is on average {ratio:.2f} of that '
-        'at other tokens. Least in favour of the claim is layer {layer}, where the {what} is '
-        f'{{estimate:z.3f}}{between(interval)} of that at other tokens, in {words}.',
+        f'In layer {{layer}}, the {{what}} is {{estimate:z.3f}}{between(interval)} of that at '
+        'other tokens; more than {threshold:g} is claimed.',
         interval,
         what='gradient at other tokens less that at [SEP]',
-        unit='share of the gradient at other tokens',
+        unit=f'share of the gradient of {loss} at other tokens',
         threshold=0.0,
         otherwise=_undecided(found),
-        numbers={
-            'first': where.start + 1,
-            'loss': loss,
-            'ratio': sep.mean[where].mean() / others.mean[where].mean(),
-            'layer': layer + 1,
-        }
-        | numbers,
-        **fields,
+        numbers={'layer': layer + 1},
+        **sampled(found),
     )
 
 
@@ -213,24 +198,16 @@ def _above(
     parts = [[each[where].mean() for each in by_layer(run)] for run in runs]
     found = over_runs([(mean - threshold, error) for mean, error in parts], runs[0].count)
     interval = found.interval(0, offset=threshold)
-    layers = mean_over([by_layer(run)[0] for run in runs])
-    words, numbers, fields = measured_in(found)
     return verdict_of(
         claim,
         all_above(found),
-        f'In {{layers}}, the mean {{what}} is {{estimate:z.3f}}{between(interval)}, where more '
-        'than {threshold:g} is claimed; of all layers it is greatest in layer {greatest_layer}, '
-        f'{{greatest:.3f}}. This is measured in {words}.',
+        f'In {{layers}}, the mean {{what}} is {{estimate:z.3f}}{between(interval)}; more than '
+        '{threshold:g} is claimed.',
         interval,
         what=what,
         unit='share of attention',
         threshold=threshold,
         otherwise=_undecided(found),
-        numbers={
-            'layers': layers_named(where.start + 1, where.stop),
-            'greatest_layer': layers.argmax() + 1,
-            'greatest': layers.max(),
-        }
-        | numbers,
-        **fields,
+        numbers={'layers': layers_named(where.start + 1, where.stop)},
+        **sampled(found),
     )

@@ -10,21 +10,20 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
     all_above,
     between,
     error_of,
-    measured_in,
     nothing_to_test,
     over_runs,
+    sampled,
     verdict_of,
 )
 from bert_secrets_jax.measure.tables import HeadTable
 
 SEP_MOVES_LITTLE = Claim(
-    'Heads that give [SEP] more than half of their attention get on average less than half of what '
-    'they move from it: [SEP] is where a head looks that has nothing to do.',
+    'Heads that give [SEP] more than half of their attention get less than half of what they move '
+    'from it, on average.',
     'Clark et al. 2019, section 3.2; Kobayashi et al. 2020, section 4',
     bound='Clark et al. say "over half" of attention; the same half is asked of what is moved, the '
     'norms of weighted vectors as shares of their sum for each token.',
-    limits='That attention to [SEP] does nothing: less than half may still be much. Vectors from '
-    'several tokens may cancel, or add up.',
+    limits='That attention to [SEP] does nothing: less than half may be much.',
 )
 
 
@@ -50,24 +49,16 @@ def sep_moves_little(weights: HeadTable, norms: HeadTable) -> Verdict:
     found = over_runs([(MOSTLY_SEP - mean, error)], norms.count)
     _, low, high = found.interval(0)
     interval = (mean, MOSTLY_SEP - high, MOSTLY_SEP - low)
-    words, numbers, fields = measured_in(found)
     return verdict_of(
         SEP_MOVES_LITTLE,
         all_above(found),
-        f'Of {{heads}} heads, {{sinks}} {{sinks:|gives|give}} [SEP] more than half of the '
-        'attention, {weights:.3f} on average. Their {what} is on average '
-        f'{{estimate:z.3f}}{between(interval)}, where less than {{threshold:g}} is claimed, in '
-        f'{words}.',
+        f'The {{what}} is {{estimate:z.3f}}{between(interval)} in the {{sinks:head|heads}} that '
+        'give it more than half; less than {threshold:g} is claimed.',
         interval,
         what='share of norms that comes from [SEP]',
         unit='share of norms',
         threshold=MOSTLY_SEP,
         otherwise=TOO_FEW if found.examples < FEWEST else UNDECIDED,
-        numbers={
-            'heads': heads.size,
-            'sinks': heads.sum(),
-            'weights': weights.mean[heads].mean(dtype='float64'),
-        }
-        | numbers,
-        **fields,
+        numbers={'sinks': heads.sum()},
+        **sampled(found),
     )

@@ -25,13 +25,11 @@ from bert_secrets_jax.pruning.outliers import rank_p
 LOSS_OF_OUTLIERS = 0.1
 
 OUTLIERS_NEEDED = Claim(
-    'Outlier dimensions of LayerNorm are needed: without them the loss of the masked LM is greater '
-    f'by more than {LOSS_OF_OUTLIERS:g} nats per hidden wordpiece than without as many random '
-    'dimensions.',
+    'Without outlier dimensions of LayerNorm, the masked LM loses more than '
+    f'{LOSS_OF_OUTLIERS:g} nats per hidden wordpiece beyond what random dimensions cost it.',
     'Kovaleva et al. 2021, abstract',
     bound='Ours, a perplexity greater by a tenth: the abstract has no number.',
-    limits='Which of several outliers is needed, and what a task loses. Outliers of other models '
-    'may be fewer, or none.',
+    limits='Which of several outliers is needed, and what a task loses.',
 )
 
 
@@ -58,31 +56,16 @@ def outliers_are_needed(
       outliers: The number of outliers.
       texts: The number of texts.
     """
-    estimate, low, high = beyond
-    few, draws = max(texts - 1.0, 1.0), len(random)
-    of_texts = ((high - low) / 2 / margin(few)) ** 2
-    of_draws = random.var(ddof=1) / draws
-    squared = of_texts + of_draws + ROUNDING**2
-    # Satterthwaite's degrees of freedom.
-    freedom = squared**2 / ((of_texts + ROUNDING**2) ** 2 / few + of_draws**2 / (draws - 1))
-    found = Contrasts(
-        difference=np.array([estimate - LOSS_OF_OUTLIERS]),
-        error=np.array([np.sqrt(squared)]),
-        freedom=np.array([freedom]),
-        examples=float(texts),
-        runs=1,
-    )
+    found = _beyond_random(random, beyond, texts)
     p_if_false, p_if_true = all_above(found)
     p_value = rank_p(together, random)
     interval = found.interval(0, offset=LOSS_OF_OUTLIERS)
     return verdict_of(
         OUTLIERS_NEEDED,
         (np.maximum(p_if_false, p_value), p_if_true),
-        f'Without the {{outliers:outlier|outliers}} the loss changes '
-        'by {together:+z.3f} nats per hidden wordpiece, and without as many random dimensions by '
-        f'{{random:+z.3f}} on average of {{draws}} draws. The difference is {{estimate:+z.3f}}'
-        f'{between(interval, "+z.3f")}, where more than {{threshold:g}} is claimed, in {{sample:,}}'
-        ' texts. Draws that do at least as much: {as_much} (p = {rank:.2g}).',
+        f'Without the {{outliers:outlier|outliers}}, the loss changes by {{estimate:+z.3f}} nats'
+        f'{between(interval, "+z.3f")} more than without random dimensions; more than '
+        '{threshold:g} is claimed, and {as_much} of {draws} draws do as much.',
         interval,
         what='loss without the outliers minus that without random dimensions',
         unit='nats per hidden wordpiece',
@@ -92,10 +75,27 @@ def outliers_are_needed(
         otherwise=TOO_FEW if texts < FEWEST else UNDECIDED,
         numbers={
             'outliers': outliers,
-            'together': float(together),
-            'random': float(random.mean()),
-            'draws': draws,
+            'draws': len(random),
             'as_much': int((random >= together).sum()),
-            'rank': p_value,
         },
+    )
+
+
+def _beyond_random(
+    random: Float[np.ndarray, ' R'], beyond: tuple[float, float, float], texts: int
+) -> Contrasts:
+    """Return what outliers do beyond the mean of random sets, less what is claimed."""
+    estimate, low, high = beyond
+    few, draws = max(texts - 1.0, 1.0), len(random)
+    of_texts = ((high - low) / 2 / margin(few)) ** 2
+    of_draws = random.var(ddof=1) / draws
+    squared = of_texts + of_draws + ROUNDING**2
+    # Satterthwaite's degrees of freedom.
+    freedom = squared**2 / ((of_texts + ROUNDING**2) ** 2 / few + of_draws**2 / (draws - 1))
+    return Contrasts(
+        difference=np.array([estimate - LOSS_OF_OUTLIERS]),
+        error=np.array([np.sqrt(squared)]),
+        freedom=np.array([freedom]),
+        examples=float(texts),
+        runs=1,
     )

@@ -15,14 +15,15 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
     at_least,
     between,
     contrasts,
+    decisive,
     error_of,
     head_at,
     margin,
     mean_over,
-    measured_in,
     nothing_to_test,
     numbered,
     over_runs,
+    sampled,
     verdict_of,
     whole,
     whole_model,
@@ -37,29 +38,26 @@ HALF = 0.5
 NEARLY_ALL = 0.9
 
 VERTICAL = Claim(
-    'Vertical patterns are attention to [CLS] and [SEP]: of the heads whose maps are mostly '
-    f'vertical, at least {100 * NEARLY_ALL:g} % give these two more than half of their attention.',
+    f'At least {100 * NEARLY_ALL:g} % of the heads whose maps are mostly vertical give [CLS] and '
+    '[SEP] more than half of their attention.',
     'section 4.4',
     bound='The paper says "predominantly, if not exclusively" and has no number: more than half of '
     'the attention, and nine heads in ten, are ours.',
-    limits='What the classifier of patterns takes for vertical by mistake is not told apart.',
+    limits='What the classifier takes for vertical by mistake.',
 )
 FEATURES = Claim(
-    'Attention to linguistic features is negligible beside that to [CLS] and [SEP]: each feature '
-    f'receives less than {NEGLIGIBLE:g} of it, as a mean over heads.',
+    'Attention to linguistic features is negligible beside that to [CLS] and [SEP]: each receives '
+    f'less than {NEGLIGIBLE:g} of it, as a mean over heads.',
     'section 4.4',
     bound='The paper says "negligible" and has no number: a quarter is ours. Above it, a feature '
     'could be seen in a figure of the scale of Figure 6.',
-    limits='That no head attends to a feature: it is the mean over all heads, most of which attend '
-    'to special tokens.',
+    limits='That no head attends to a feature: it is the mean over all heads.',
 )
 LAST_CLS = Claim(
     'In the last layer, [CLS] attends to [SEP] more than to any other type of token.',
     'section 4.5, Figure 7: all tasks but STS-B, RTE and QNLI',
     bound='Any difference counts, as in Figure 7.',
-    limits='What [CLS] takes from there: attention to [SEP] may stand for none at all. Only the '
-    'types that were annotated are compared, and a type with many tokens in a text has many '
-    'chances to be the greatest.',
+    limits='What [CLS] takes from there, and types that were not annotated.',
 )
 
 
@@ -82,12 +80,7 @@ def vertical_patterns_are_special(
     """
     runs = as_runs(special)
     shares = [vertical] if np.ndim(vertical) == 2 else list(vertical)
-    for share, table in zip(shares, runs, strict=True):
-        if share.shape != table.mean.shape:
-            raise ValueError(
-                f'Shares of vertical maps are {list(share.shape)}, and the model has '
-                f'{list(table.mean.shape)} heads.'
-            )
+    _check_shapes(shares, runs)
     heads, count = mean_over(shares) > HALF, runs[0].count
     if not heads.any():
         return nothing_to_test(VERTICAL, 'No head has mostly vertical maps.', count)
@@ -100,38 +93,36 @@ def vertical_patterns_are_special(
     if count < FEWEST:
         p_values = math.nan, math.nan
     order = np.argsort(-found.difference / found.error, kind='stable')
-    decisive = int(order[needed - 1])
-    interval = found.interval(decisive, offset=HALF)
-    head = head_at(tuple(np.argwhere(heads)[decisive]))
-    mean = mean_over([run.mean for run in runs])
-    words, numbers, fields = measured_in(found)
-    numbers |= {
-        'vertical_heads': heads.sum(),
-        'heads': heads.size,
-        'above': (found.difference > 0).sum(),
-        'needed': needed,
-        'average': mean[heads].mean(),
-        'head': head,
-    }
-    rest = ''
-    if not heads.all():
-        numbers['others'] = mean[~heads].mean()
-        rest = '; the other heads give them {others:.3f}'
+    deciding = int(order[needed - 1])
+    interval = found.interval(deciding, offset=HALF)
+    head = head_at(tuple(np.argwhere(heads)[deciding]))
     return verdict_of(
         VERTICAL,
         p_values,
-        'Of {heads} heads, {vertical_heads} {vertical_heads:|has|have} mostly vertical maps. On '
-        'average, these give {average:.3f} of their attention to [CLS] and all [SEP] '
-        f'together{rest}. More than half is given by {{above}} of them, where at least {{needed}} '
-        f'{{needed:|is|are}} claimed; the head that decides is {{head}}: '
-        f'{{estimate:.3f}}{between(interval)}. This is measured in {words}.',
+        '{above} of {vertical_heads} mostly vertical heads give these two more than half, where '
+        '{needed} {needed:|is|are} claimed; {head} decides with '
+        f'{{estimate:.3f}}{between(interval)}.',
         interval,
         what=f'attention of {head} to [CLS] and all [SEP]',
         unit='share of attention',
         threshold=HALF,
-        numbers=numbers,
-        **fields,
+        numbers={
+            'vertical_heads': heads.sum(),
+            'above': (found.difference > 0).sum(),
+            'needed': needed,
+            'head': head,
+        },
+        **sampled(found),
     )
+
+
+def _check_shapes(shares: Sequence[np.ndarray], runs: Sequence[HeadTable]) -> None:
+    for share, table in zip(shares, runs, strict=True):
+        if share.shape != table.mean.shape:
+            raise ValueError(
+                f'Shares of vertical maps are {list(share.shape)}, and the model has '
+                f'{list(table.mean.shape)} heads.'
+            )
 
 
 def features_are_negligible(
@@ -168,31 +159,22 @@ def features_are_negligible(
         ],
         count,
     )
-    decisive = found.least
-    part = over_runs([(means[decisive], errors[decisive]) for means, errors in parts], count)
+    least = found.least
+    part = over_runs([(means[least], errors[least]) for means, errors in parts], count)
     special = over_runs(wholes, count)
     interval = _ratio(part, special)
-    words, measured, fields = measured_in(found)
-    feature = list(features)[decisive]
+    feature = list(features)[least]
     return verdict_of(
         FEATURES,
         all_above(found),
-        '[CLS] and the greatest [SEP] together receive {special:.3f} of the attention. Least in '
-        'favour of the claim is the feature {feature}: it receives {received:.3f}, which is '
-        f'{{estimate:.2f}}{between(interval, "z.2f")} of that, where less than {{threshold:g}} is '
-        f'claimed. The rarest feature is in {words}.{rare}',
+        f'The {{what}} is {{estimate:.2f}}{between(interval, "z.2f")}; less than '
+        f'{{threshold:g}} is claimed.{rare}',
         interval,
         what=f'attention to {feature} divided by that to [CLS] and [SEP]',
         unit='ratio',
         threshold=NEGLIGIBLE,
-        numbers=numbers
-        | measured
-        | {
-            'special': special.difference[0],
-            'feature': feature,
-            'received': part.difference[0],
-        },
-        **fields,
+        numbers=numbers,
+        **sampled(found),
     )
 
 
@@ -220,26 +202,16 @@ def cls_attends_most_to_sep(from_cls: Mapping[str, HeadTable | Sequence[HeadTabl
     )
     other = others[found.least]
     interval = found.interval(found.least)
-    words, measured, fields = measured_in(found)
     return verdict_of(
         LAST_CLS,
         all_above(found),
-        'In the last layer, [CLS] gives {sep:.3f} of its attention to [SEP]. Least in favour of '
-        'the claim is the type of token {other}: it receives {received:.3f}, and '
-        f'the difference is {{estimate:z.3f}}{between(interval)}. The rarest type is in '
-        f'{words}.{rare}',
+        decisive(interval) + rare,
         interval,
         what=f'attention of [CLS] to [SEP] minus that to {other}',
         unit='share of attention',
         threshold=0.0,
-        numbers=numbers
-        | measured
-        | {
-            'sep': np.mean(means['[SEP]']),
-            'other': other,
-            'received': np.mean(means[other]),
-        },
-        **fields,
+        numbers=numbers,
+        **sampled(found),
     )
 
 
