@@ -45,6 +45,7 @@ _MEMBERS = {
     'data.tagged': ('Tagged', 'read_conllu', 'read_tagged'),
     'data.tasks': ('GLUE', 'Example', 'Task', 'draw', 'get_task'),
     'data.treebank': ('Parse', 'encode_parses', 'read_treebank', 'treebank_sample'),
+    'finetune.config': ('FinetuneConfig',),
     'finetune.train': ('Finetuned', 'finetune'),
     'measure.catalogue': ('Described', 'measure', 'measure_change'),
     'measure.collect': ('HeadTable', 'collect', 'compare'),
@@ -63,11 +64,11 @@ _MEMBERS = {
         'with_classifier',
         'with_masked_lm',
     ),
-    'probes.train': ('train_probes',),
+    'probes.train': ('ProbeConfig', 'train_probes'),
     'probes.vectors': ('Vectors', 'read_vectors'),
     'programs.api': ('Report', 'report'),
     'programs.comparing': ('compare_runs',),
-    'pruning.gates': ('Gated', 'train_gates'),
+    'pruning.gates': ('Gated', 'GateConfig', 'train_gates'),
     'pruning.outliers': ('find_outliers', 'without_dimensions'),
     'pruning.removal': ('remove_heads', 'restore_heads'),
     'pruning.shapley': ('Shapley', 'shapley_values'),
@@ -136,6 +137,7 @@ if TYPE_CHECKING:
         read_treebank,
         treebank_sample,
     )
+    from bert_secrets_jax.finetune.config import FinetuneConfig
     from bert_secrets_jax.finetune.train import Finetuned, finetune
     from bert_secrets_jax.measure import catalogue, links, statistics
     from bert_secrets_jax.measure.catalogue import Described, measure, measure_change
@@ -159,11 +161,11 @@ if TYPE_CHECKING:
         with_classifier,
         with_masked_lm,
     )
-    from bert_secrets_jax.probes.train import train_probes
+    from bert_secrets_jax.probes.train import ProbeConfig, train_probes
     from bert_secrets_jax.probes.vectors import Vectors, read_vectors
     from bert_secrets_jax.programs.api import Report, report
     from bert_secrets_jax.programs.comparing import compare_runs
-    from bert_secrets_jax.pruning.gates import Gated, train_gates
+    from bert_secrets_jax.pruning.gates import GateConfig, Gated, train_gates
     from bert_secrets_jax.pruning.outliers import find_outliers, without_dimensions
     from bert_secrets_jax.pruning.removal import remove_heads, restore_heads
     from bert_secrets_jax.pruning.shapley import Shapley, shapley_values

@@ -10,9 +10,11 @@ import pytest
 
 from bert_secrets_jax.data.encoding import encode, tokenize
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.finetune import loop
+from bert_secrets_jax.finetune import loop, seeds, steps
 from bert_secrets_jax.finetune.checkpoints import Checkpoints
-from bert_secrets_jax.finetune.loop import Data, FinetuneConfig, train_runs
+from bert_secrets_jax.finetune.config import FinetuneConfig
+from bert_secrets_jax.finetune.seeds import train_runs
+from bert_secrets_jax.finetune.steps import Data, rows_of_step
 from bert_secrets_jax.model.bert import Bert, init_params
 from tests.conftest import WORDS, rarely, relative
 
@@ -74,7 +76,7 @@ def run(model, data, directory, config, **kwargs):
 
 def logits(model, params, data):
     stacked = jax.tree.map(lambda leaf: leaf[None], params)
-    return loop.predict(model, stacked, data.dev)[0]
+    return steps.predict(model, stacked, data.dev)[0]
 
 
 @pytest.fixture(scope='module')
@@ -152,7 +154,7 @@ def test_devices_that_divide_nothing_are_named(model, data, tmp_path):
 
 def test_every_example_is_seen_once_an_epoch_in_another_order():
     rows = lambda seed, epoch: np.concatenate(
-        [loop.rows_of_step(seed, epoch * 4 + step, 30, 8, 4) for step in range(4)]
+        [rows_of_step(seed, epoch * 4 + step, 30, 8, 4) for step in range(4)]
     )
     for seed, epoch in ((0, 0), (0, 1), (1, 0)):
         seen = rows(seed, epoch)
@@ -179,8 +181,8 @@ def test_curves_are_files(model, data, tmp_path):
         ('train', 'loss'), ('train', 'learning_rate'), ('dev', 'loss'), ('dev', 'f1'),
         ('dev', 'accuracy'), ('dev', 'score'),
     }  # fmt: skip
-    steps = {row['step'] for row in history if row['split'] == 'train' and row['seed'] == 4}
-    assert steps == {2, 4, 6, 8}
+    rows = {row['step'] for row in history if row['split'] == 'train' and row['seed'] == 4}
+    assert rows == {2, 4, 6, 8}
 
 
 def test_best_and_last_are_kept(model, data, tmp_path):
@@ -191,12 +193,12 @@ def test_best_and_last_are_kept(model, data, tmp_path):
         model, params, data, config, tmp_path,
         save=lambda seed, which, weights: kept.append((which, logits(model, weights, data))),
     )  # fmt: skip
-    best = loop.best_rows(history)[0]
+    best = seeds.best_rows(history)[0]
     scores = [row['score'] for row in history if row['split'] == 'dev' and row['epoch'] > 0]
     assert best['score'] == max(scores)
     assert [which for which, _ in kept].count('last') == 1 and kept[-1][0] == 'last'
     bests = [of_dev for which, of_dev in kept if which == 'best']
-    found = loop.evaluate(data.metrics, bests[-1], data.dev_labels)
+    found = seeds.evaluate(data.metrics, bests[-1], data.dev_labels)
     assert found['score'] == pytest.approx(best['score'])
     # Saved whenever it became better, and only then.
     assert len(bests) == sum(score > max(scores[:i], default=-1) for i, score in enumerate(scores))
@@ -204,27 +206,27 @@ def test_best_and_last_are_kept(model, data, tmp_path):
 
 def test_a_score_of_nan_is_never_the_best(model, data, tmp_path, monkeypatch):
     scores = iter([0.9, np.nan, 0.5, np.nan, 0.6, 0.4])  # before training, then five epochs
-    monkeypatch.setattr(loop, 'evaluate', lambda *_: {'score': next(scores)})
+    monkeypatch.setattr(seeds, 'evaluate', lambda *_: {'score': next(scores)})
     kept = []
     history = train_runs(
         model, [init_params(model, 0)], data, dataclasses.replace(CONFIG, epochs=5), tmp_path,
         save=lambda seed, which, weights: kept.append(which),
     )  # fmt: skip
     assert kept == ['best', 'best', 'best', 'last']  # NaN for want of better, 0.5, 0.6
-    assert loop.best_rows(history)[0]['score'] == 0.6
+    assert seeds.best_rows(history)[0]['score'] == 0.6
 
 
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_checkpoint(model, data, tmp_path):
     config = dataclasses.replace(CONFIG, checkpoint_every=1, epochs=4)
     poisoned = dataclasses.replace(data, train_labels=data.train_labels.astype(np.float32))
     regression = Bert(dataclasses.replace(model.config, label_names=('score',)))
-    poisoned.train_labels[int(loop.rows_of_step(0, 2, 30, 8, 4)[0])] = np.inf
+    poisoned.train_labels[int(rows_of_step(0, 2, 30, 8, 4)[0])] = np.inf
     poisoned = dataclasses.replace(poisoned, metrics=('pearson',))
     with pytest.raises(loop.NonFiniteLossError) as error:
         run(regression, poisoned, tmp_path / 'bad', config)
     message = str(error.value)
     assert 'The loss of seed 0 is inf at step 3 (learning rate ' in message
-    for row in loop.rows_of_step(0, 2, 30, 8, 4):
+    for row in rows_of_step(0, 2, 30, 8, 4):
         assert f'toy/{row}' in message
     # The checkpoint of step 2 is there, and finite.
     with Checkpoints(tmp_path / 'bad') as checkpoints:
@@ -282,15 +284,15 @@ def test_killed_and_resumed_it_is_the_same_to_the_bit(
     config = dataclasses.replace(CONFIG, seeds=(3, 4))
     # Ctrl-C comes through as well.
     errors = [Killed(), KeyboardInterrupt()]
-    taken, take = [], loop._step
+    taken, take = [], steps.Steps.take
 
-    def step(*arguments):
+    def step(self, state, number):
         if len(taken) == kill_at and errors:
             raise errors.pop()
-        taken.append(arguments[6])
-        return take(*arguments)
+        taken.append(number)
+        return take(self, state, number)
 
-    monkeypatch.setattr(loop, '_step', step)
+    monkeypatch.setattr(steps.Steps, 'take', step)
     monkeypatch.setattr(loop, 'is_due', lambda *_: True)
     for error in (KeyboardInterrupt, Killed):
         with pytest.raises(error):
@@ -309,23 +311,23 @@ def test_a_checkpoint_is_written_when_the_last_one_is_old(
 
     A checkpoint of 15 seconds is written after 300 seconds, or at the end of an epoch.
     """
-    now, steps = [0.0], []
+    now, written = [0.0], []
     monkeypatch.setattr(loop.time, 'monotonic', lambda: now[0])
-    take, write = loop._step, Checkpoints.save
+    take, write = steps.Steps.take, Checkpoints.save
 
     def step(*arguments):
         now[0] += 50
         return take(*arguments)
 
     def save(self, state, record):
-        steps.append(int(state.step))
+        written.append(int(state.step))
         write(self, state, record)
         now[0] += took
 
-    monkeypatch.setattr(loop, '_step', step)
+    monkeypatch.setattr(steps.Steps, 'take', step)
     monkeypatch.setattr(Checkpoints, 'save', save)
     run(model, data, tmp_path, dataclasses.replace(CONFIG, log_every=100))
-    assert steps == expected
+    assert written == expected
 
 
 def test_a_large_evaluation_shows_progress(model, data, tmp_path, monkeypatch):
@@ -335,10 +337,11 @@ def test_a_large_evaluation_shows_progress(model, data, tmp_path, monkeypatch):
         shown.append(what)
         return items
 
-    monkeypatch.setattr(loop, 'progress', progress)
+    for module in (loop, steps):
+        monkeypatch.setattr(module, 'progress', progress)
     run(model, data, None, CONFIG)
     assert shown == ['Fine-tuning']
-    monkeypatch.setattr(loop, '_LARGE_EVALUATION', 16)
+    monkeypatch.setattr(seeds, '_LARGE_EVALUATION', 16)
     run(model, data, None, CONFIG)
     assert shown == ['Fine-tuning', 'Evaluating', 'Fine-tuning', 'Evaluating', 'Evaluating']
 
@@ -392,7 +395,7 @@ def test_steps_equal_pytorch(config, tokenizer_of, tmp_path, model_type):
 
     schedule = transformers.get_linear_schedule_with_warmup(optimizer, 1, 8)
     for step in range(8):
-        rows = loop.rows_of_step(0, step, 30, 8, 4)
+        rows = rows_of_step(0, step, 30, 8, 4)
         batch = data.train.batch(rows[rows >= 0], 24)
         inputs = as_torch(batch)
         labels = torch.tensor(data.train_labels[rows[rows >= 0]])

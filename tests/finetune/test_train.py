@@ -12,7 +12,9 @@ import scipy.stats
 from bert_secrets_jax.data.encoding import encode, tokenize
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune import loop, outcome, train
-from bert_secrets_jax.finetune.loop import Data, FinetuneConfig, train_runs
+from bert_secrets_jax.finetune.config import FinetuneConfig
+from bert_secrets_jax.finetune.seeds import train_runs
+from bert_secrets_jax.finetune.steps import Data, Steps
 from bert_secrets_jax.finetune.train import Finetuned, finetune
 from bert_secrets_jax.model.bert import Bert, init_params
 from bert_secrets_jax.model.weights import (
@@ -285,16 +287,16 @@ def test_a_folder_changes_nothing_and_is_read_again(pretrained, tuned, tmp_path,
 
 @pytest.mark.slow
 def test_killed_it_goes_on_to_the_same_bits(pretrained, tuned, tmp_path, monkeypatch):
-    take, taken = loop._step, []
+    take, taken = Steps.take, []
 
-    def step(*arguments):
+    def step(self, state, number):
         if len(taken) == 5:
             taken.append(None)
             raise KeyboardInterrupt
-        taken.append(arguments[6])
-        return take(*arguments)
+        taken.append(number)
+        return take(self, state, number)
 
-    monkeypatch.setattr(loop, '_step', step)
+    monkeypatch.setattr(Steps, 'take', step)
     monkeypatch.setattr(loop, 'is_due', lambda *_: True)
     with pytest.raises(KeyboardInterrupt):
         finetune(pretrained, TRAIN, DEV, folder=tmp_path, **SETTINGS)

@@ -8,6 +8,7 @@ import numpy as np
 import optax
 import pytest
 
+from bert_secrets_jax.finetune import loop
 from bert_secrets_jax.measure.words import word_maps
 from bert_secrets_jax.probes import evaluation, train
 from bert_secrets_jax.probes.evaluation import RIGHT_BRANCHING, attach, scores
@@ -98,7 +99,7 @@ def one_by_one(pretrained, parses, form, vectors, *, seed, learning_rate, order)
     rng = np.random.default_rng(order)
     parses = [parses[index] for index in rng.permutation(len(parses))]
     state = train._initial((form,), train.sizes_of(pretrained, vectors), (seed,), learning_rate)
-    params = jax.tree.map(lambda leaf: leaf[0], state[form.name][0])
+    params = jax.tree.map(lambda leaf: leaf[0], state.params[form.name])
     optimizer = optax.adam(learning_rate)
     moments, losses = optimizer.init(params), []
     for parse in parses:
@@ -201,7 +202,7 @@ def test_a_killed_training_goes_on_with_the_same_bits(
     settings = {'vectors': vectors, 'epochs': 2, 'tokens_per_batch': 64, **FEW}
     parses = random_parses(0, 12)
     whole = train_probes(model, parses, **settings)
-    monkeypatch.setattr(train, '_SECONDS_BETWEEN_WRITES', 0)
+    monkeypatch.setattr(loop, 'is_due', lambda *_: True)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         stop_at(patch, 3)
         train_probes(model, parses, **settings, folder=tmp_path)
@@ -227,7 +228,7 @@ def test_a_killed_training_goes_on_with_the_same_bits(
             np.testing.assert_array_equal(ours, theirs)
     file.write_bytes(file.read_bytes()[:-200])
     mended = train_probes(model, parses, **settings, folder=tmp_path)
-    assert 'is damaged: the probes are trained from the beginning' in caplog.text
+    assert 'is damaged: the training begins again' in caplog.text
     np.testing.assert_array_equal(
         mended.params['attention']['maps'], whole.params['attention']['maps']
     )
