@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from absl import logging
 
@@ -20,9 +19,7 @@ from bert_secrets_jax import processes
 from bert_secrets_jax.files import (
     checksums,
     differing,
-    read_arrays,
     read_record,
-    write_arrays,
     write_atomically,
     write_csv,
     write_record,
@@ -37,22 +34,15 @@ class Record:
 
     Attributes:
       history: The rows of the training curves.
-      pending: The steps that have no row yet, each with the losses of all seeds.
+      pending: The steps that have no row yet, each with its losses.
     """
 
     history: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    pending: list[tuple[int, list[float]]] = dataclasses.field(default_factory=list)
+    pending: list[tuple[int, Any]] = dataclasses.field(default_factory=list)
 
 
 class Memory:
-    """Stands in for `Checkpoints` where nothing is to be written.
-
-    Attributes:
-      at_any_step: Whether the state may be saved at any step, and not only at those that all
-        processes know of.
-    """
-
-    at_any_step = False
+    """Stands in for `Checkpoints` where nothing is to be written."""
 
     def __enter__(self) -> 'Memory':
         return self
@@ -68,56 +58,7 @@ class Memory:
         return state, Record()
 
 
-class ArrayFile(Memory):
-    """The last checkpoint of a training in a single file, which the first process writes.
-
-    It is for states that every process has whole, and records without rows.
-
-    Args:
-      file: The file. Its name tells the training from all others.
-    """
-
-    at_any_step = True
-
-    def __init__(self, file: pathlib.Path):
-        self._file = file
-
-    def save(self, state: Any, record: Record) -> None:
-        """Write the state together with the losses of all steps."""
-        if processes.is_first():
-            leaves = jax.device_get(jax.tree.leaves(state))
-            arrays = {f'state {place}': np.asarray(leaf) for place, leaf in enumerate(leaves)}
-            losses = np.array([losses for _, losses in record.pending], np.float32)
-            write_arrays(self._file, arrays | {'losses': losses, 'key': np.array(self._file.stem)})
-
-    def restore_latest(self, state: Any) -> tuple[Any, Record]:
-        """Return the state and the record of the file.
-
-        Args:
-          state: A state with the right structure and shapes. It is returned with an empty record if
-            there is no file, or none that fits.
-        """
-        if not processes.exists(self._file):
-            return state, Record()
-        try:
-            arrays = read_arrays(self._file)
-        except ValueError:
-            arrays = {}
-        leaves, structure = jax.tree.flatten(state)
-        found = [arrays.get(f'state {place}') for place in range(len(leaves))]
-        losses = arrays.get('losses')
-        if (
-            str(arrays.get('key')) != self._file.stem
-            or any(each is None for each in (*found, losses))
-            or any(each.shape != np.shape(leaf) for each, leaf in zip(found, leaves, strict=True))
-        ):
-            logging.warning('%s is damaged: the training begins again.', self._file)
-            return state, Record()
-        state = jax.tree.unflatten(structure, map(jnp.asarray, found))
-        return state, Record(pending=list(enumerate(losses.tolist())))
-
-
-class Checkpoints(Memory):
+class Checkpoints:
     """The last checkpoint of a training; a context manager.
 
     A checkpoint whose writing was interrupted does not count, and the one before it is still there.
@@ -141,10 +82,8 @@ class Checkpoints(Memory):
             ),
         )
 
-    @property
-    def at_any_step(self) -> bool:
-        """As in `Memory`: several processes write together, and their clocks differ."""
-        return jax.process_count() == 1
+    def __enter__(self) -> 'Checkpoints':
+        return self
 
     def __exit__(self, *_) -> None:
         self._manager.close()
@@ -243,7 +182,15 @@ class Checkpoints(Memory):
 
 def _with_numbers(state: Any) -> Any:
     """Return a state without empty arrays, those of layers without heads, which Orbax refuses."""
-    return jax.tree.map(lambda leaf: leaf if leaf.size else None, state)
+
+    def kept(leaf):
+        if not leaf.size:
+            return None
+        # Arrays that each of several processes has for itself are written by the first of them.
+        is_own = jax.process_count() > 1 and leaf.is_fully_addressable
+        return np.asarray(leaf) if is_own else leaf
+
+    return jax.tree.map(kept, state)
 
 
 def _is_later(name: str, step: str) -> bool:

@@ -1,15 +1,27 @@
 """The settings of fine-tuning."""
 
 import dataclasses
-import math
 import numbers
 import operator
 from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
 
 from bert_secrets_jax.finetune import optimizers
+from bert_secrets_jax.ranges import Range, check_ranges
+
+_COUNT = Range(1, 2**31)
+_POSITIVE = Range(0, 1e30, whole=False, without=0)
+RANGES = {
+    'epochs': _COUNT,
+    'batch_size': _COUNT,
+    'micro_batch': _COUNT,
+    'learning_rate': _POSITIVE,
+    'warmup': Range(0, 1, whole=False, without=1),
+    'weight_decay': Range(0, 1e30, whole=False),
+    'clip': _POSITIVE,
+    'max_length': _COUNT,
+    'log_every': _COUNT,
+    'checkpoint_every': _COUNT,
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,61 +65,33 @@ class FinetuneConfig:
     checkpoint_every: int = 500
 
     def __post_init__(self):
-        object.__setattr__(self, 'seeds', _listed(self.seeds))
-        for name in (
-            'epochs', 'batch_size', 'micro_batch', 'max_length', 'log_every', 'checkpoint_every',
-        ):  # fmt: skip
-            value = getattr(self, name)
-            if not _is_whole(value) or value < 1:
-                raise ValueError(f'{name}={value!r} must be a whole number, at least 1.')
-        for name in ('learning_rate', 'clip', 'weight_decay', 'warmup'):
-            value = getattr(self, name)
-            if not isinstance(value, numbers.Real) or isinstance(value, bool):
-                raise ValueError(f'{name}={value!r} must be a number.')
-        for name in ('learning_rate', 'clip'):
-            value = getattr(self, name)
-            # Written so that NaN is refused as well.
-            if not 0 < value < math.inf:
-                raise ValueError(f'{name}={value!r} must be a number above 0.')
-        if not 0 <= self.weight_decay < math.inf:
-            raise ValueError(f'weight_decay={self.weight_decay!r} must be a number, at least 0.')
-        if not 0 <= self.warmup < 1:
-            raise ValueError(
-                f'warmup={self.warmup!r} is a share of the steps: at least 0 and below 1.'
-            )
+        object.__setattr__(self, 'seeds', listed_seeds(self.seeds))
+        check_ranges(self, RANGES)
         if self.optimizer not in optimizers.NAMES:
             raise ValueError(f'optimizer={self.optimizer!r} must be one of {optimizers.NAMES}.')
         if self.batch_size % self.micro_batch:
             raise ValueError(
                 f'micro_batch={self.micro_batch} must divide batch_size={self.batch_size}.'
             )
-        seeds = self.seeds
-        if not seeds or len(set(seeds)) < len(seeds):
-            raise ValueError(f'{seeds=} must be different numbers, at least one.')
-        for seed in seeds:
-            # Greater ones give the numbers of smaller ones.
-            if not 0 <= seed < 2**32:
-                raise ValueError(f'{seeds=} must be whole numbers, at least 0 and below 2**32.')
 
 
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+def listed_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
+    """Return seeds as numbers; a number n stands for the seeds 0, 1, ..., n - 1.
 
-    def per_epoch(self, examples: int) -> int:
-        """Return the number of steps of an epoch, the last of which may be short.
+    Args:
+      seeds: The seeds, or how many there are.
 
-        Args:
-          examples: The number of training examples.
-        """
-        return -(-examples // self.batch_size)
-
-
-def _listed(seeds: int | Sequence[int]) -> tuple[int, ...]:
-    """Return seeds as numbers; a number n stands for the seeds 0, 1, ..., n - 1."""
-    if isinstance(seeds, numbers.Integral):
-        return tuple(range(seeds))
-    return tuple(map(operator.index, seeds))
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+    Raises:
+      ValueError: There are none, one is there twice, or one is out of range.
+      TypeError: They are no whole numbers.
+    """
+    if isinstance(seeds, float | str):
+        raise TypeError(f'{seeds=} must be a number of seeds, or a sequence of them.')
+    is_count = isinstance(seeds, numbers.Integral)
+    seeds = tuple(range(seeds) if is_count else map(operator.index, seeds))
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise ValueError(f'{seeds=} must be different numbers, at least one.')
+    # Greater ones give the numbers of smaller ones.
+    if not all(0 <= seed < 2**32 for seed in seeds):
+        raise ValueError(f'{seeds=} must be whole numbers, at least 0 and below 2**32.')
+    return seeds

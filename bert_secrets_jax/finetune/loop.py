@@ -5,18 +5,19 @@ is a checkpoint of everything.
 """
 
 import dataclasses
+import math
+import pathlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import flax.struct
 import jax
 import numpy as np
-import optax
 from absl import logging
 
 from bert_secrets_jax.devices import fetch
-from bert_secrets_jax.finetune.checkpoints import Memory, Record
+from bert_secrets_jax.finetune.checkpoints import Checkpoints, Memory, Record
 from bert_secrets_jax.progress import progress
 
 # A checkpoint is written when the last one is this old, whatever the step, ...
@@ -46,29 +47,38 @@ class NonFiniteLossError(FloatingPointError):
     """The loss became infinite or NaN. Checkpoints hold only the state before that."""
 
 
+def _no_rows(*_) -> Rows:
+    return []
+
+
+def _fault(step: int, _: int, loss: float) -> str:
+    return f'The loss of step {step + 1} is {loss}.'
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Curve:
     """The rows that a training notes as it goes on.
 
     Attributes:
-      rows: A function of steps and their losses that returns a row for all of them together.
+      rows: A function of the state, the steps since the last rows and their losses that returns
+        rows for all of them together.
       fault: A function of a step, the place of a loss among those of the step and the loss, which
         is not finite, that returns the text of the error.
-      log_every: The number of steps between two rows. There is also one at the end of each stage.
-      checkpoint_every: The number of steps between two checkpoints. There is also one at the end of
-        each stage.
+      rows_after: The numbers of steps after which there are rows, which are also noted at the end
+        of each stage.
+      checkpoint_every: The number of steps between two checkpoints, which are also written at the
+        end of each stage.
       stage: The number of steps of a stage.
       evaluate: A function of the state, the number of the stage and the rows so far that returns
-        further rows; it is called at the end of each stage, and before the first step with 0. None
-        evaluates nothing.
+        further rows; it is called at the end of each stage, and before the first step with 0.
     """
 
-    rows: Callable[[Sequence[int], np.ndarray], Rows]
-    fault: Callable[[int, int, float], str]
-    log_every: int
-    checkpoint_every: int
-    stage: int
-    evaluate: Callable[[TrainState, int, Rows], Rows] | None = None
+    rows: Callable[[TrainState, Sequence[int], Sequence[Any]], Rows] = _no_rows
+    fault: Callable[[int, int, float], str] = _fault
+    rows_after: Container[int] = ()
+    checkpoint_every: int | float = math.inf
+    stage: int | float = math.inf
+    evaluate: Callable[[TrainState, int, Rows], Rows] = _no_rows
 
 
 def train(
@@ -80,7 +90,7 @@ def train(
     size: Callable[[Any], int],
     unit: str = 'examples',
     curve: Curve | None = None,
-    checkpoints: Memory | None = None,
+    folder: pathlib.Path | None = None,
 ) -> tuple[TrainState, Record]:
     """Take one step after the other. A call after an interruption goes on, with the same result.
 
@@ -92,23 +102,23 @@ def train(
       what: The name of the training in the progress.
       size: A function of a piece of the work that returns how many units it has.
       unit: The name of these units.
-      curve: The rows that are noted; None notes the losses of each step.
-      checkpoints: Where the state is kept; None keeps it in memory alone.
+      curve: The rows that are noted, and when; None keeps the losses of all steps.
+      folder: The folder of checkpoints and curves; None writes nothing.
 
     Returns:
-      The state after the last step, and the record: the rows of the curve, or, in `pending`, the
-      losses of all steps.
+      The state after the last step, and the rows together with the losses that have none.
 
     Raises:
-      NonFiniteLossError: A loss of a training with a curve is not finite.
+      NonFiniteLossError: A loss is not finite.
     """
-    with Memory() if checkpoints is None else checkpoints as kept:
-        state, record = kept.restore_latest(state)
+    curve = curve or Curve()
+    with Memory() if folder is None else Checkpoints(folder) as checkpoints:
+        state, record = checkpoints.restore_latest(state)
         if int(state.step):
             logging.info('%s: %d of %d steps are done.', what, int(state.step), len(work))
-        if curve is not None and curve.evaluate is not None and not record.history:
-            record.history += curve.evaluate(state, 0, record.history)
-            kept.save(state, record)
+        if not record.history and (rows := curve.evaluate(state, 0, [])):
+            record.history += rows
+            checkpoints.save(state, record)
         saved_at, took, previous = time.monotonic(), 0.0, None
         left = range(int(state.step), len(work))
         for step in progress(left, what, size=lambda step: size(work[step]), unit=unit):
@@ -118,78 +128,44 @@ def train(
             jax.block_until_ready(previous)
             previous = losses
             record.pending.append((step, losses))
-            if curve is not None:
-                _note(curve, state, record, step + 1)
-            is_planned = _is_planned(curve, step + 1, len(work))
-            if is_planned or (kept.at_any_step and is_due(saved_at, took)):
+            done = step + 1
+            is_end = done % curve.stage == 0
+            if is_end or done in curve.rows_after:
+                steps, found = zip(*_plain(record.pending, curve), strict=True)
+                record.history += curve.rows(state, steps, found)
+                record.pending.clear()
+            if is_end:
+                record.history += curve.evaluate(state, int(done / curve.stage), record.history)
+            if is_end or done % curve.checkpoint_every == 0 or is_due(saved_at, took):
                 record.pending[:] = _plain(record.pending, curve)
                 started = time.monotonic()
-                kept.save(state, record)
+                checkpoints.save(state, record)
                 saved_at = time.monotonic()
                 took = saved_at - started
     record.pending[:] = _plain(record.pending, curve)
     return state, record
 
 
-def _note(curve: Curve, state: TrainState, record: Record, done: int) -> None:
-    """Note the rows that are due after so many steps."""
-    is_end = done % curve.stage == 0
-    if is_end or done % curve.log_every == 0:
-        steps, losses = zip(*_plain(record.pending, curve), strict=True)
-        record.history += curve.rows(steps, np.array(losses, np.float32))
-        record.pending.clear()
-    if is_end and curve.evaluate is not None:
-        record.history += curve.evaluate(state, done // curve.stage, record.history)
-
-
-def _is_planned(curve: Curve | None, done: int, total: int) -> bool:
-    """Return whether there is a checkpoint after so many steps, however long they took."""
-    if curve is None:
-        return done == total
-    return done % curve.stage == 0 or done % curve.checkpoint_every == 0
-
-
 def is_due(saved_at: float, took: float) -> bool:
     """Return whether the last checkpoint, whose writing took so many seconds, is old.
+
+    Several processes write a checkpoint together, and their clocks differ: they write by step only.
 
     Args:
       saved_at: The time at which it was written (`time.monotonic`).
       took: How many seconds writing took.
     """
-    return time.monotonic() - saved_at >= max(CHECKPOINT_SECONDS, took / CHECKPOINT_SHARE)
+    old = max(CHECKPOINT_SECONDS, took / CHECKPOINT_SHARE)
+    return jax.process_count() == 1 and time.monotonic() - saved_at >= old
 
 
-def _plain(pending: Sequence[tuple[int, Any]], curve: Curve | None) -> list[tuple[int, Any]]:
-    """Return steps and losses as plain numbers; refuse losses of a curve that are not finite."""
+def _plain(pending: Sequence[tuple[int, Any]], curve: Curve) -> list[tuple[int, Any]]:
+    """Return steps and losses as plain numbers; refuse losses that are not finite."""
     found = []
     for step, losses in pending:
-        losses = np.asarray(fetch(losses), np.float32)
-        wrong = np.flatnonzero(~np.isfinite(losses))
-        if curve is not None and wrong.size:
-            raise NonFiniteLossError(curve.fault(step, int(wrong[0]), float(losses[wrong[0]])))
+        losses = np.asarray(fetch(losses))
+        for place in np.flatnonzero(~np.isfinite(losses)):
+            raise NonFiniteLossError(curve.fault(step, int(place), float(losses.flat[place])))
         # A float32 is the same number again when it comes back as a Python float.
         found.append((step, losses.tolist()))
     return found
-
-
-def grouped(
-    groups: Mapping[str, optax.GradientTransformation],
-) -> optax.GradientTransformationExtraArgs:
-    """Return an optimiser of groups of parameters, each of which has an optimiser of its own.
-
-    Args:
-      groups: The optimisers, by the names of the groups. Parameters may lack some of the groups.
-    """
-    groups = {name: optax.with_extra_args_support(each) for name, each in groups.items()}
-
-    def init(params):
-        return {name: groups[name].init(part) for name, part in params.items()}
-
-    def update(gradients, state, params, **given):
-        found = {
-            name: groups[name].update(part, state[name], params[name], **given)
-            for name, part in gradients.items()
-        }
-        return tuple({name: each[place] for name, each in found.items()} for place in (0, 1))
-
-    return optax.GradientTransformationExtraArgs(init, update)

@@ -1,6 +1,5 @@
 """Fine-tuning of several seeds at once: the loss, the curves, and the best model of each."""
 
-import dataclasses
 import functools
 import itertools
 import operator
@@ -16,7 +15,6 @@ from jaxtyping import Array, Float, Num
 
 from bert_secrets_jax.data.encoding import in_order
 from bert_secrets_jax.finetune import optimizers
-from bert_secrets_jax.finetune.checkpoints import Checkpoints
 from bert_secrets_jax.finetune.config import FinetuneConfig
 from bert_secrets_jax.finetune.loop import Curve, Rows, TrainState, train
 from bert_secrets_jax.finetune.losses import loss_per_example, terms
@@ -28,7 +26,7 @@ from bert_secrets_jax.finetune.metrics import (
     predictions,
     tested,
 )
-from bert_secrets_jax.finetune.steps import Data, Steps, predict, rows_of_step
+from bert_secrets_jax.finetune.steps import Data, Steps, per_epoch, predict
 from bert_secrets_jax.model.bert import Bert, all_layers, check_finite, own_layers
 from bert_secrets_jax.model.config import QUESTIONS, SEQUENCES
 
@@ -40,32 +38,6 @@ Save = Callable[[int, str, Any], None]
 
 def save_nothing(seed: int, which: str, params: Any) -> None:
     """Save no parameters."""
-
-
-@dataclasses.dataclass(frozen=True)
-class TaskLoss:
-    """The loss of a task, with dropout.
-
-    Attributes:
-      bert: The model.
-    """
-
-    bert: Bert
-
-    def __call__(self, params, batch, labels, key, *, embeds, fixed) -> Float[Array, ' B']:
-        """Return the loss of each example, as `Steps` takes it."""
-        del fixed
-        output = self.bert.apply(
-            {'params': all_layers(self.bert.config, params)},
-            **batch.inputs,
-            inputs_embeds=embeds,
-            deterministic=False,
-            rngs={'dropout': key},
-            example_ids=batch.example,
-        )
-        return loss_per_example(
-            output.logits, labels, head=self.bert.config.head, real=batch.marks['token']
-        )
 
 
 def train_runs(
@@ -103,9 +75,24 @@ def train_runs(
         the examples.
       ValueError: Neither the seeds nor the micro-batches can be spread over the devices.
     """
-    per_epoch = config.per_epoch(len(data.train_labels))
-    total = per_epoch * config.epochs
-    steps = Steps(TaskLoss(bert), _optimizer(config, total), data, config, config.seeds, mesh=mesh)
+    total = per_epoch(data, config) * config.epochs
+    steps = Steps(bert, _loss, _optimizer(config, total), data, config, config.seeds, mesh=mesh)
+
+    def rate(step: int) -> float:
+        return float(_schedule(config, total)(step))
+
+    def rows(state: TrainState, numbers: Sequence[int], losses: Sequence[Any]) -> Rows:
+        means = steps.mean_rows(numbers, losses)
+        return [row | {'learning_rate': rate(numbers[-1])} for row in means]
+
+    def fault(step: int, place: int, loss: float) -> str:
+        names = ', '.join(data.train_ids[row] for row in steps.rows(step)[place] if row >= 0)
+        return (
+            f'The loss of seed {config.seeds[place]} is {loss} at step {step + 1} (learning rate '
+            f'{rate(step):.3g}). Lower the learning rate, or look at the examples of that step: '
+            f'{names}.'
+        )
+
     # Layers that are one layer are trained as one.
     own = [own_layers(bert.config, each) for each in params]
     state, record = train(
@@ -115,18 +102,32 @@ def train_runs(
         what='Fine-tuning',
         size=lambda _: config.batch_size * len(config.seeds),
         curve=Curve(
-            rows=functools.partial(_train_rows, steps),
-            fault=functools.partial(_fault, steps),
-            log_every=config.log_every,
+            rows=rows,
+            fault=fault,
+            rows_after=range(0, total, config.log_every),
             checkpoint_every=config.checkpoint_every,
-            stage=per_epoch,
-            evaluate=functools.partial(_evaluate, bert, steps, save),
+            stage=steps.per_epoch,
+            evaluate=functools.partial(_evaluate, steps, save),
         ),
-        checkpoints=None if folder is None else Checkpoints(folder),
+        folder=folder,
     )
     for index, seed in enumerate(config.seeds):
         save(seed, 'last', _select(bert, state.params, index))
     return record.history
+
+
+def _loss(bert, params, batch, labels, key, *, embeds, fixed) -> Float[Array, ' B']:
+    """Return the loss of each example with dropout, as `Steps` takes it."""
+    del fixed
+    output = bert.apply(
+        {'params': all_layers(bert.config, params)},
+        **batch.inputs,
+        inputs_embeds=embeds,
+        deterministic=False,
+        rngs={'dropout': key},
+        example_ids=batch.example,
+    )
+    return loss_per_example(output.logits, labels, head=bert.config.head, real=batch.marks['token'])
 
 
 @functools.lru_cache(maxsize=8)
@@ -144,53 +145,18 @@ def _schedule(config: FinetuneConfig, steps: int) -> optax.Schedule:
     return optimizers.make_schedule(config.learning_rate, steps, config.warmup)
 
 
-def _rate(steps: Steps, step: int) -> float:
-    return float(_schedule(steps.config, steps.per_epoch * steps.config.epochs)(step))
-
-
-def _train_rows(steps: Steps, numbers: Sequence[int], losses: Float[np.ndarray, 'P G']) -> Rows:
-    """Return the mean training loss since the last row of the curve, for every seed."""
-    rate, done = _rate(steps, numbers[-1]), numbers[-1] + 1
-    return [
-        {
-            'split': 'train',
-            'seed': seed,
-            'step': done,
-            'epoch': done / steps.per_epoch,
-            'loss': float(mean),
-            'learning_rate': rate,
-        }
-        for seed, mean in zip(steps.seeds, losses.mean(axis=0), strict=True)
-    ]
-
-
-def _fault(steps: Steps, step: int, place: int, loss: float) -> str:
-    """Return where the loss is not finite, and what may help."""
-    seed, data = steps.seeds[place], steps.data
-    count, size = len(data.train_labels), steps.config.batch_size
-    rows = rows_of_step(seed, step, count, size, steps.per_epoch)
-    names = ', '.join(data.train_ids[row] for row in rows if row >= 0)
-    return (
-        f'The loss of seed {seed} is {loss} at step {step + 1} (learning rate '
-        f'{_rate(steps, step):.3g}). Lower the learning rate, or look at the examples of that '
-        f'step: {names}.'
-    )
-
-
 def _select(bert: Bert, params: Any, index: int) -> Any:
     """Return the parameters of one seed, with all layers."""
     return all_layers(bert.config, jax.tree.map(operator.itemgetter(index), params))
 
 
-def _evaluate(
-    bert: Bert, steps: Steps, save: Save, state: TrainState, epoch: int, history: Rows
-) -> Rows:
+def _evaluate(steps: Steps, save: Save, state: TrainState, epoch: int, history: Rows) -> Rows:
     """Return the dev rows of an epoch; save every seed that is better than before."""
     data, seeds = steps.data, steps.seeds
     large = len(data.dev_labels) * len(seeds) >= _LARGE_EVALUATION
     logits = predict(
-        bert, state.params, data.dev,
-        at_once=steps.at_once, show_progress=large, compiles=epoch == 0,
+        steps.bert, {'params': state.params}, data.dev,
+        at_once=steps.at_once, what='Evaluating' if large else '', compiles=epoch == 0,
     )  # fmt: skip
     rows = []
     real = None
@@ -220,7 +186,7 @@ def _evaluate(
         rows.append(row)
         # Before training there is nothing to keep: epoch 0 is the model that one started from.
         if epoch and not any(_rank(score) >= _rank(row['score']) for score in former[1:]):
-            save(seed, 'best', _select(bert, state.params, index))
+            save(seed, 'best', _select(steps.bert, state.params, index))
     return rows
 
 

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Float32, Int, Key, Num
 from bert_secrets_jax.data.encoding import Batch, Encoded, in_order, padded_lengths
 from bert_secrets_jax.devices import DATA, SEEDS, fetch, place, replicate
 from bert_secrets_jax.finetune.config import FinetuneConfig
-from bert_secrets_jax.finetune.loop import TrainState
+from bert_secrets_jax.finetune.loop import Rows, TrainState
 from bert_secrets_jax.finetune.losses import NONE, terms
 from bert_secrets_jax.model.bert import Bert, all_layers
 from bert_secrets_jax.model.config import SEQUENCES, TOKENS
@@ -75,20 +75,23 @@ class Steps:
     """The steps of several runs, each with parameters and a seed of its own.
 
     Attributes:
-      loss: A function of the parameters of a run, a micro-batch, its labels and a key that returns
-        the loss of each example. Its keyword arguments are `embeds`, the embeddings of the
-        wordpieces where parameters have a table of them and None elsewhere, and `fixed`. Functions
-        that are equal are compiled once.
+      bert: The model.
+      loss: A function of the model, the parameters of a run, a micro-batch, its labels and a key
+        that returns the loss of each example. Its keyword arguments are `embeds`, the embeddings of
+        the wordpieces where parameters have a table of them and None elsewhere, and `fixed`.
       optimizer: The optimiser of one run.
       data: The training examples.
       config: The settings.
       seeds: [G] The seed of each run.
       fixed: What all runs share and none changes.
       of_runs: Arrays [G, ...] by name, of which the optimiser gets the part of each run.
-      mesh: The devices; None uses one.
+      mesh: The devices, along an axis `data` and perhaps a second one, `seeds`; None uses one
+        device. Along `data` alone lie the runs or, where their number does not allow that, the
+        micro-batches. Beside `seeds` it is always these.
       what: The name of the runs in errors.
     """
 
+    bert: Bert
     loss: Callable[..., Float[Array, ' B']]
     optimizer: optax.GradientTransformation
     data: Data
@@ -106,16 +109,50 @@ class Steps:
 
     @property
     def per_epoch(self) -> int:
-        """The number of steps of an epoch."""
-        return self.config.per_epoch(len(self.data.train_labels))
+        """The number of steps of an epoch, the last of which may be short."""
+        return per_epoch(self.data, self.config)
 
     @functools.cached_property
-    def _edges(self) -> Int[np.ndarray, ' lengths']:
-        return training_lengths(self.data, self.config, at_once=self.at_once)
+    def lengths(self) -> Int[np.ndarray, ' lengths']:
+        """The lengths to which micro-batches are padded, in ascending order."""
+        data, config = self.data, self.config
+        if config.buckets is not None:
+            return padded_lengths(config.buckets, config.max_length, data.train.lengths)
+        # [steps of the first epoch, G, B]
+        rows = np.stack([self.rows(step) for step in range(self.per_epoch)])
+        lengths = np.sort(np.where(rows >= 0, data.train.lengths[rows], 0), axis=-1)
+        longest = lengths.reshape(self.per_epoch, len(self.seeds), -1, config.micro_batch)
+        # Of runs that are computed at once, the micro-batches are padded to one length.
+        longest = longest.max(axis=(1, 3) if self.at_once else 3)
+        # A training pass takes about as long as three, and each micro-batch counts once here.
+        passes = 3.0 * config.epochs * config.micro_batch
+        return padded_lengths(None, config.max_length, longest[longest > 0], passes=passes)
 
     @functools.cached_property
     def _shardings(self) -> tuple[Any, Any]:
-        return shardings(self.mesh, len(self.seeds), self.config.micro_batch, what=self.what)
+        """How parameters [G, ...] and batches [G, B, ...] lie on the devices."""
+        mesh, runs, micro_batch = self.mesh, len(self.seeds), self.config.micro_batch
+        if mesh is None:
+            return None, None
+        devices, groups = mesh.shape[DATA], mesh.shape.get(SEEDS, 1)
+        of_runs = SEEDS if SEEDS in mesh.shape else None
+        if runs % devices == 0 and groups == 1:
+            return (NamedSharding(mesh, PartitionSpec(DATA)),) * 2
+        if runs % groups:
+            raise ValueError(
+                f'{runs} {self.what} do not split over {groups} groups of devices: choose their '
+                f'number as a multiple of {groups}.'
+            )
+        if micro_batch % devices == 0:
+            return (
+                NamedSharding(mesh, PartitionSpec(of_runs)),
+                NamedSharding(mesh, PartitionSpec(of_runs, DATA)),
+            )
+        raise ValueError(
+            f'Neither {runs} {self.what} nor micro-batches of {micro_batch} split over {devices} '
+            f'devices: choose the number of {self.what}, or micro_batch, as a multiple of '
+            f'{devices}.'
+        )
 
     def begin(self, params: Any) -> TrainState:
         """Return the state before training.
@@ -133,6 +170,13 @@ class Steps:
         moments = jax.jit(jax.vmap(self.optimizer.init), out_shardings=of_runs)(params)
         return TrainState(replicate(jnp.int32(0), self.mesh), params, moments)
 
+    def rows(self, step: int) -> Int[np.ndarray, 'G B']:
+        """Return the examples of each run at a step; -1 fills the last batch of an epoch up."""
+        count, size = len(self.data.train_labels), self.config.batch_size
+        return np.stack(
+            [rows_of_step(seed, step, count, size, self.per_epoch) for seed in self.seeds]
+        )
+
     def take(self, state: TrainState, step: int) -> tuple[TrainState, Float[Array, ' G']]:
         """Take one step with every run; returns the new state and the losses.
 
@@ -140,29 +184,65 @@ class Steps:
           state: The state before it.
           step: The number of the step, counted from 0.
         """
-        data, config, (of_runs, of_batches) = self.data, self.config, self._shardings
-        count = len(data.train_labels)
-        rows = np.stack(
-            [
-                rows_of_step(seed, step, count, config.batch_size, self.per_epoch)
-                for seed in self.seeds
-            ]
-        )
-        keys, counts = keys_of_step(np.array(self.seeds), step), data.terms(rows)
-        losses = []
+        of_runs, of_batches = self._shardings
+        rows, keys = self.rows(step), keys_of_step(np.array(self.seeds), step)
+        counts, losses = self.data.terms(rows), []
         # One by one, the micro-batches of each run are padded to lengths of its own.
         for run in [None] if self.at_once else range(len(rows)):
             own = slice(None) if run is None else slice(run, run + 1)
             gradients = _no_gradients(state.params, self.at_once, of_runs)
             loss = jnp.zeros(len(rows[own]))
-            for batch, labels in micro_batches(data, rows[own], config, self._edges):
+            for batch, labels in self.micro_batches(rows[own]):
                 given = *place((batch, labels), of_batches), keys[own], counts[own]
                 gradients, loss = _add_gradients(
-                    self.loss, state.params, self.fixed, gradients, loss, run, given
+                    self.bert, self.loss, state.params, self.fixed, gradients, loss, run, given
                 )
             state = _update(self.optimizer, state, gradients, run, self.of_runs)
             losses.append(loss)
         return state.replace(step=state.step + 1), jnp.concatenate(losses)
+
+    def micro_batches(
+        self, rows: Int[np.ndarray, 'g B']
+    ) -> Iterator[tuple[Batch, Num[np.ndarray, 'g b']]]:
+        """Yield batches with a leading axis of runs and their labels, the short examples first.
+
+        Args:
+          rows: The examples of some runs at one step; -1 is none.
+        """
+        data, size = self.data, self.config.micro_batch
+        lengths = np.where(rows >= 0, data.train.lengths[rows], 0)
+        order = np.argsort(lengths, axis=1, kind='stable')
+        rows, lengths = (np.take_along_axis(array, order, axis=1) for array in (rows, lengths))
+        for start in range(0, self.config.batch_size, size):
+            part = slice(start, start + size)
+            longest = lengths[:, part].max()
+            if longest == 0:
+                continue
+            length = int(self.lengths[np.searchsorted(self.lengths, longest)])
+            batches = [data.train.batch(of_run, length) for of_run in rows[:, part]]
+            batch = jax.tree.map(lambda *arrays: np.stack(arrays), *batches)
+            yield batch, data.labels(rows[:, part], length)
+
+    def mean_rows(self, steps: Sequence[int], losses: Sequence[Any], split: str = 'train') -> Rows:
+        """Return a row of the curve for each run, with its mean loss over some steps."""
+        done = steps[-1] + 1
+        return [
+            {
+                'split': split,
+                'seed': seed,
+                'step': done,
+                'epoch': done / self.per_epoch,
+                'loss': float(mean),
+            }
+            for seed, mean in zip(
+                self.seeds, np.array(losses, np.float32).mean(axis=0), strict=True
+            )
+        ]
+
+
+def per_epoch(data: Data, config: FinetuneConfig) -> int:
+    """Return the number of steps of an epoch, the last of which may be short."""
+    return -(-len(data.train_labels) // config.batch_size)
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2))
@@ -173,8 +253,8 @@ def _no_gradients(params, at_once, sharding):
     return zeros if sharding is None else jax.lax.with_sharding_constraint(zeros, sharding)
 
 
-@functools.partial(jax.jit, static_argnums=0, donate_argnums=(3, 4))
-def _add_gradients(loss, params, fixed, gradients, losses: Float[Array, ' g'], run, given):
+@functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=(4, 5))
+def _add_gradients(bert, loss, params, fixed, gradients, losses: Float[Array, ' g'], run, given):
     """Add a micro-batch's share of the step's mean loss and of its gradient.
 
     Parameters have an axis G of runs. If `run` is None, all are computed, and so many gradients
@@ -186,7 +266,7 @@ def _add_gradients(loss, params, fixed, gradients, losses: Float[Array, ' g'], r
     """
 
     def share(trained, embeds, batch, labels, key, terms):
-        each = loss(trained, batch, labels, key, embeds=embeds, fixed=fixed)
+        each = loss(bert, trained, batch, labels, key, embeds=embeds, fixed=fixed)
         return jnp.where(batch.example >= 0, each, 0).sum() / terms
 
     def added(trained, embeds, gradients, batch, *others):
@@ -194,20 +274,16 @@ def _add_gradients(loss, params, fixed, gradients, losses: Float[Array, ' g'], r
             trained, embeds, batch, *others
         )
         table, rest = _words_apart(gradients)
-        if table is not None:
-            table = table.at[batch.input_ids].add(of_embeds)
+        table = jax.tree.map(lambda old, new: old.at[batch.input_ids].add(new), table, of_embeds)
         return _with_words(jax.tree.map(jnp.add, rest, new), table), found
 
     table, trained = _words_apart(params)
     input_ids = given[0].input_ids
-    embeds = None
     if run is None:
-        if table is not None:
-            embeds = jax.vmap(operator.getitem)(table, input_ids)
+        embeds = jax.tree.map(lambda each: jax.vmap(operator.getitem)(each, input_ids), table)
         gradients, found = jax.vmap(added)(trained, embeds, gradients, *given)
         return gradients, losses + found
-    if table is not None:
-        embeds = table[run, input_ids[0]]
+    embeds = jax.tree.map(lambda each: each[run, input_ids[0]], table)
     trained, given = _of_run(trained, run), _of_run(given, 0)
     gradients, found = added(trained, embeds, gradients, *given)
     return gradients, losses + found
@@ -254,34 +330,33 @@ def _update(optimizer, state, gradients, run, of_runs):
 
 def predict(
     bert: Bert,
-    params: Any,
+    models: Mapping[str, Any],
     batches: Sequence[Batch],
     *,
+    fixed: Mapping[str, Any] | None = None,
     at_once: bool = False,
-    show_progress: bool = False,
+    what: str = '',
     compiles: bool = True,
 ) -> Float32[np.ndarray, 'G E *tokens C']:
-    """Return the logits of every seed on all examples, in the order of the examples [G, E, C].
+    """Return the logits of every run on all examples, in the order of the examples [G, E, C].
 
     Those of single tokens are [G, E, T, C], 0 beyond the padded length of an example.
 
     Args:
       bert: The model.
-      params: The parameters, with a leading axis G of seeds.
+      models: The parameters 'params', or the masks of heads 'head_mask' for the baseline 'zero', or
+        both, with a leading axis G of runs.
       batches: The batches from one call of `encode`.
-      at_once: Whether all seeds are computed at once (vmap) rather than one after the other.
-      show_progress: Whether to show the progress.
+      fixed: Those of them that all runs share.
+      at_once: Whether all runs are computed at once (vmap) rather than one after the other.
+      what: The name of the progress; without one it is not shown.
       compiles: Whether the progress says that the first batch is likely to wait for a compilation.
     """
-    seeds = len(jax.tree.leaves(params)[0])
-
-    def examples_in(batch: Batch) -> int:
-        return batch.size * seeds
-
+    runs = len(jax.tree.leaves(models)[0])
     shown = batches
-    if show_progress:
-        shown = progress(batches, 'Evaluating', size=examples_in, compiles=compiles)
-    logits = [fetch(_predict(bert, at_once, params, batch)) for batch in shown]
+    if what:
+        shown = progress(batches, what, size=lambda each: each.size * runs, compiles=compiles)
+    logits = [fetch(_predict(bert, at_once, models, fixed or {}, batch)) for batch in shown]
     if bert.config.head != SEQUENCES:
         longest = max(each.shape[2] for each in logits)
         logits = [
@@ -291,27 +366,19 @@ def predict(
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _predict(bert, at_once, params, batch) -> Float[Array, 'G B *tokens C']:
-    def forward(params):
-        return bert.apply({'params': all_layers(bert.config, params)}, **batch.inputs).logits
+def _predict(bert, at_once, models, fixed, batch) -> Float[Array, 'G B *tokens C']:
+    def forward(model):
+        params = all_layers(bert.config, (fixed | model)['params'])
+        mask = model.get('head_mask')
+        return bert.apply(
+            {'params': params}, **batch.inputs, head_mask=mask, baseline='zero'
+        ).logits
 
-    return over_seeds(forward, at_once, params)
-
-
-def over_seeds(function, at_once: bool, *arguments):
-    """Apply a function to every seed: all at once, or one after the other in one program.
-
-    On one CPU the latter is many times faster: a batched matrix product of several seeds' weights
-    leaves its cache, and XLA does not hand it to the fast routine for a plain one.
-
-    Args:
-      function: The function of what one seed has.
-      at_once: Whether all seeds are computed at once (vmap).
-      *arguments: The arguments of the function, with a leading axis G of seeds.
-    """
     if at_once:
-        return jax.vmap(function)(*arguments)
-    return jax.lax.map(lambda of_seed: function(*of_seed), arguments)
+        return jax.vmap(forward)(models)
+    # On one CPU this is many times faster: a batched matrix product of several runs' weights leaves
+    # its cache, and XLA does not hand it to the fast routine for a plain one.
+    return jax.lax.map(forward, models)
 
 
 @jax.jit
@@ -341,92 +408,3 @@ def rows_of_step(
 @functools.lru_cache(maxsize=64)
 def _order(seed: int, epoch: int, count: int) -> Int[np.ndarray, ' E']:
     return np.random.default_rng([seed, epoch]).permutation(count)
-
-
-def training_lengths(data: Data, config: FinetuneConfig, *, at_once: bool) -> np.ndarray:
-    """Return the lengths to which micro-batches are padded, in ascending order.
-
-    Args:
-      data: The training examples.
-      config: The settings of the training.
-      at_once: Whether the micro-batches of all seeds are padded to one length.
-    """
-    if config.buckets is not None:
-        return padded_lengths(config.buckets, config.max_length, data.train.lengths)
-    count, size = len(data.train_labels), config.batch_size
-    per_epoch = config.per_epoch(count)
-    # [G, steps of the first epoch, B]
-    rows = np.stack(
-        [
-            [rows_of_step(seed, step, count, size, per_epoch) for step in range(per_epoch)]
-            for seed in config.seeds
-        ]
-    )
-    lengths = np.sort(np.where(rows >= 0, data.train.lengths[rows], 0), axis=-1)
-    longest = lengths.reshape(len(config.seeds), -1, config.micro_batch).max(axis=-1)
-    if at_once:
-        longest = longest.max(axis=0)
-    # A training pass takes about as long as three, and each micro-batch counts once here.
-    passes = 3.0 * config.epochs * config.micro_batch
-    return padded_lengths(None, config.max_length, longest[longest > 0], passes=passes)
-
-
-def micro_batches(
-    data: Data, rows: Int[np.ndarray, 'G B'], config: FinetuneConfig, edges: Int[np.ndarray, ' K']
-) -> Iterator[tuple[Batch, Num[np.ndarray, 'G b']]]:
-    """Yield batches with a leading axis of seeds and their labels, the short examples first.
-
-    Args:
-      data: The training examples.
-      rows: The examples of each seed at one step; -1 is none.
-      config: The settings of the training.
-      edges: The lengths to which they are padded, from `training_lengths`.
-    """
-    lengths = np.where(rows >= 0, data.train.lengths[rows], 0)
-    order = np.argsort(lengths, axis=1, kind='stable')
-    rows, lengths = (np.take_along_axis(array, order, axis=1) for array in (rows, lengths))
-    for start in range(0, config.batch_size, config.micro_batch):
-        part = slice(start, start + config.micro_batch)
-        longest = lengths[:, part].max()
-        if longest == 0:
-            continue
-        length = int(edges[np.searchsorted(edges, longest)])
-        batches = [data.train.batch(of_seed, length) for of_seed in rows[:, part]]
-        batch = jax.tree.map(lambda *arrays: np.stack(arrays), *batches)
-        yield batch, data.labels(rows[:, part], length)
-
-
-def shardings(mesh: Mesh | None, seeds: int, micro_batch: int, *, what: str = 'seeds'):
-    """Return how parameters [G, ...] and batches [G, B, ...] lie on the devices.
-
-    Args:
-      mesh: The devices, along an axis `data` and perhaps a second one, `seeds`; None uses one
-        device. Along `data` alone lie the seeds or, where their number does not allow that, the
-        micro-batches. Beside `seeds` it is always these.
-      seeds: The number of seeds G, or of other runs.
-      micro_batch: The number of examples per forward and backward pass.
-      what: The name of the runs in the error.
-
-    Raises:
-      ValueError: Neither the seeds nor the micro-batches can be spread over the devices.
-    """
-    if mesh is None:
-        return None, None
-    devices, groups = mesh.shape[DATA], mesh.shape.get(SEEDS, 1)
-    of_seeds = SEEDS if SEEDS in mesh.shape else None
-    if seeds % devices == 0 and groups == 1:
-        return (NamedSharding(mesh, PartitionSpec(DATA)),) * 2
-    if seeds % groups:
-        raise ValueError(
-            f'{seeds} {what} do not split over {groups} groups of devices: choose their number as '
-            f'a multiple of {groups}.'
-        )
-    if micro_batch % devices == 0:
-        return (
-            NamedSharding(mesh, PartitionSpec(of_seeds)),
-            NamedSharding(mesh, PartitionSpec(of_seeds, DATA)),
-        )
-    raise ValueError(
-        f'Neither {seeds} {what} nor micro-batches of {micro_batch} split over {devices} devices: '
-        f'choose the number of {what}, or micro_batch, as a multiple of {devices}.'
-    )

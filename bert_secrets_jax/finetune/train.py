@@ -52,7 +52,6 @@ from bert_secrets_jax.finetune.tags import check_tags, is_of_spans, names_of, ta
 from bert_secrets_jax.model.bert import init_params
 from bert_secrets_jax.model.config import ANSWER, QUESTIONS, SEQUENCES, TOKENS, BertConfig
 from bert_secrets_jax.model.weights import Pretrained, check_pretrained, with_classifier
-from bert_secrets_jax.recipes import recipe
 
 __all__ = ['Finetuned', 'finetune']
 
@@ -120,7 +119,7 @@ def finetune(
         the examples.
     """
     check_pretrained(pretrained)
-    config = recipe(FinetuneConfig, settings)
+    config = FinetuneConfig(**settings)
     if start not in ('pretrained', 'random'):
         raise ValueError(f"start={start!r} must be 'pretrained' or 'random'.")
     head = _head_for(train, dev)

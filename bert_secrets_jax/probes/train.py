@@ -25,18 +25,19 @@ from bert_secrets_jax.brief import brief, shortened
 from bert_secrets_jax.data.treebank import Parse
 from bert_secrets_jax.files import fingerprint
 from bert_secrets_jax.finetune import loop
-from bert_secrets_jax.finetune.checkpoints import ArrayFile
+from bert_secrets_jax.finetune.config import listed_seeds
 from bert_secrets_jax.finetune.loop import TrainState
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.probes.forms import ATTENTION, FORMS, READINGS, Form, Params, Sizes
 from bert_secrets_jax.probes.maps import among_candidates, maps_of, sentence_of, table_of
 from bert_secrets_jax.probes.sentences import Asked, Words, asked, prepare
 from bert_secrets_jax.probes.vectors import Vectors
-from bert_secrets_jax.ranges import Range
-from bert_secrets_jax.recipes import recipe
+from bert_secrets_jax.ranges import Range, check_ranges
 
 # Points of a learning curve.
 _POINTS = 20
+# There is also a checkpoint whenever the last is old, but of several processes (`loop.is_due`).
+_CHECKPOINT_EVERY = 2000
 RANGES = {
     'epochs': Range(1, 1000),
     'batch_size': Range(1, 4096),
@@ -100,19 +101,10 @@ class ProbeConfig:
     cache_mb: float | int = 1024
 
     def __post_init__(self):
-        for name, allowed in RANGES.items():
-            value = getattr(self, name)
-            if value not in allowed:
-                raise ValueError(f'{name}={value!r} must be {allowed}.')
-        reading, seeds = self.reading, self.seeds
-        if reading not in READINGS:
-            raise ValueError(f'{reading=} must be one of {", ".join(READINGS)}.')
-        if isinstance(seeds, float | str):
-            raise TypeError(f'{seeds=} must be a number of seeds, or a sequence of them.')
-        seeds = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
-        if not seeds or len(set(seeds)) < len(seeds):
-            raise ValueError(f'{seeds=} must be one seed or more, each once.')
-        object.__setattr__(self, 'seeds', seeds)
+        object.__setattr__(self, 'seeds', listed_seeds(self.seeds))
+        check_ranges(self, RANGES)
+        if self.reading not in READINGS:
+            raise ValueError(f'reading={self.reading!r} must be one of {", ".join(READINGS)}.')
 
 
 def train_probes(
@@ -156,8 +148,9 @@ def train_probes(
         no such setting.
       ValueError: A setting is out of range, a probe needs vectors and there are none, there is
         nothing to learn from, or a probe of your own is to be kept in a folder.
+      NonFiniteLossError: The loss is not finite.
     """
-    config = recipe(ProbeConfig, settings)
+    config = ProbeConfig(**settings)
     forms = checked_forms(forms, vectors)
     # Which sentences are batched together is random, too.
     rng = np.random.default_rng(config.order)
@@ -178,7 +171,6 @@ def train_probes(
     work = _Work(forms, config.batch_size, config.learning_rate, config.reading)
     source = maps_of(pretrained, parts, cache_mb=config.cache_mb if config.epochs > 1 else 0)
     passes = [part for _ in range(config.epochs) for part in rng.permutation(len(parts)).tolist()]
-    file = None
     if folder is not None:
         own = [form.name for form in forms if form not in FORMS]
         if own:
@@ -186,17 +178,43 @@ def train_probes(
                 f'A folder keeps the training of published probes only, which are told apart by '
                 f'their names: train {", ".join(own)} without one.'
             )
+        settings = dataclasses.asdict(config) | {'forms': [form.name for form in forms]}
         inputs = [(part.batch.inputs, part.words) for part in parts]
         model = repr(dataclasses.asdict(pretrained.config)), pretrained.params
-        names = [form.name for form in forms]
-        of_all = fingerprint(
-            *model, inputs, np.asarray(table), passes, names, dataclasses.asdict(config)
+        folder = pathlib.Path(folder) / fingerprint(
+            *model, inputs, np.asarray(table), passes, settings
         )
-        file = ArrayFile(pathlib.Path(folder) / f'{of_all}.npz')
+    seen = np.cumsum([parts[index].size for index in passes])
+    # Points of the curves are about equally many sentences apart.
+    points = np.unique(np.searchsorted(seen, np.linspace(0, seen[-1], _POINTS + 1)[1:]))
 
     def take(state: TrainState, index: int) -> tuple[TrainState, Float[Array, 'forms R']]:
         return _learn(work, state, source(index), parts[index].words, table)
 
+    def rows(state: TrainState, steps: Sequence[int], losses: Sequence[Any]) -> loop.Rows:
+        """Return the mean loss per word of each probe and seed."""
+        words = sum(int((parts[passes[step]].words.heads >= 0).sum()) for step in steps)
+        means = np.array(losses, np.float32).sum(axis=0) / max(words, 1)
+        done = steps[-1] + 1
+        return [
+            {
+                'split': form.name,
+                'seed': seed,
+                'step': done,
+                'epoch': done / len(parts),
+                'loss': float(means[place]),
+            }
+            for place, (form, seed) in zip(np.ndindex(means.shape), runs, strict=True)
+        ]
+
+    def fault(step: int, place: int, loss: float) -> str:
+        form, seed = runs[place]
+        return (
+            f'The loss of the probe "{form.name}" with seed {seed} is {loss} at '
+            f'learning_rate={config.learning_rate}: take a lower one.'
+        )
+
+    runs = list(itertools.product(forms, config.seeds))
     state, record = loop.train(
         take,
         _initial(forms, sizes, config.seeds, config.learning_rate),
@@ -204,26 +222,24 @@ def train_probes(
         what=what,
         size=lambda index: parts[index].size,
         unit='sentences',
-        checkpoints=file,
+        curve=loop.Curve(
+            rows=rows,
+            fault=fault,
+            rows_after=set((points + 1).tolist()),
+            checkpoint_every=_CHECKPOINT_EVERY,
+            stage=len(passes),
+        ),
+        folder=folder,
     )
-    losses = np.array([losses for _, losses in record.pending], np.float32)
-    words = [int((parts[index].words.heads >= 0).sum()) for index in passes]
-    sentences = [parts[index].size for index in passes]
-    curves, seen = _curves([form.name for form in forms], losses, words, sentences)
-    for name, curve in curves.items():
-        if not np.isfinite(curve).all():
-            raise ValueError(
-                f'The loss of the probe "{name}" is not finite at '
-                f'learning_rate={config.learning_rate}: take a lower '
-                'one.'
-            )
+    losses = np.array([row['loss'] for row in record.history], np.float32)
+    curves = losses.reshape(len(points), len(forms), -1).transpose(1, 2, 0)
     return Probes(
         forms=forms,
         params=jax.device_get(state.params),
         seeds=config.seeds,
         reading=config.reading,
-        curves=curves,
-        seen=seen,
+        curves={form.name: curve for form, curve in zip(forms, curves, strict=True)},
+        seen=seen[points],
         steps=int(jax.device_get(next(iter(state.optimizer.values()))[0].count)[0]),
         sizes=sizes,
         asked=to_learn,
@@ -359,19 +375,3 @@ def _initial(
         params[form.name] = jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
     init = jax.vmap(optax.adam(learning_rate).init)
     return TrainState(jnp.int32(0), params, {name: init(each) for name, each in params.items()})
-
-
-def _curves(
-    names: Sequence[str],
-    losses: Float[np.ndarray, 'steps forms R'],
-    words: Sequence[int],
-    sentences: Sequence[int],
-) -> tuple[dict[str, Float[np.ndarray, 'R P']], Int[np.ndarray, ' P']]:
-    """Return the mean loss per word over about equally many sentences at a time."""
-    seen = np.cumsum(sentences)
-    ends = np.unique(np.searchsorted(seen, np.linspace(0, seen[-1], _POINTS + 1)[1:]))
-    means = [
-        losses[start:end].sum(axis=0) / max(sum(words[start:end]), 1)
-        for start, end in itertools.pairwise([0, *(ends + 1)])
-    ]
-    return dict(zip(names, np.stack(means, axis=-1), strict=True)), seen[ends]

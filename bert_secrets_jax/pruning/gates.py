@@ -17,7 +17,6 @@ import dataclasses
 import functools
 import itertools
 import math
-import numbers
 import operator
 import pathlib
 from collections.abc import Sequence
@@ -32,27 +31,29 @@ from jaxtyping import Array, Float, Key, Real
 
 from bert_secrets_jax import processes
 from bert_secrets_jax.brief import brief
-from bert_secrets_jax.data.encoding import Batch, in_order
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.devices import fetch, replicate
 from bert_secrets_jax.finetune import loop, optimizers
-from bert_secrets_jax.finetune.checkpoints import Checkpoints
 from bert_secrets_jax.finetune.config import FinetuneConfig
-from bert_secrets_jax.finetune.loop import TrainState
 from bert_secrets_jax.finetune.losses import loss_per_example
 from bert_secrets_jax.finetune.metrics import evaluate
-from bert_secrets_jax.finetune.steps import Steps, over_seeds
+from bert_secrets_jax.finetune.steps import Steps, per_epoch, predict
 from bert_secrets_jax.finetune.train import check_examples, claim, digests, encode_data
-from bert_secrets_jax.model.bert import Bert, all_layers, own_layers
+from bert_secrets_jax.model.bert import all_layers, own_layers
 from bert_secrets_jax.model.config import SEQUENCES
 from bert_secrets_jax.model.weights import Pretrained, check_pretrained
-from bert_secrets_jax.progress import progress
-from bert_secrets_jax.recipes import recipe
+from bert_secrets_jax.ranges import Range, check_ranges
 
 # Those of the published code (`lib/layers/concrete_gate.py`).
 TEMPERATURE = 0.33
 LOW, HIGH = -0.1, 1.1
 EPSILON = 1e-6
+
+RANGES = {
+    'gate_learning_rate': Range(0, 1e30, whole=False, without=0),
+    'initial': Range(-1e30, 1e30, whole=False),
+}
+_PRICE = Range(0, 1e30, whole=False)
 
 Gates = Float[Array | np.ndarray, '*K L N']
 
@@ -193,11 +194,7 @@ class GateConfig(FinetuneConfig):
     def __post_init__(self):
         super().__post_init__()
         object.__setattr__(self, 'coefficients', _checked_coefficients(self.coefficients))
-        for name, kind in (('gate_learning_rate', 'above 0'), ('initial', 'finite')):
-            value = getattr(self, name)
-            least = -math.inf if kind == 'finite' else 0
-            if not _is_number(value) or not least < value < math.inf:
-                raise ValueError(f'{name}={value!r} must be a number that is {kind}.')
+        check_ranges(self, RANGES)
 
 
 def train_gates(
@@ -251,7 +248,7 @@ def train_gates(
             f'({tuned.config.summary}) has none: give a fine-tuned one, such as bs.finetune '
             'returns.'
         )
-    config = recipe(GateConfig, settings)
+    config = GateConfig(**settings)
     names = tuned.config.label_names
     train, dev, names, metrics = check_examples(train, dev, SEQUENCES, names, None)
     if folder is not None:
@@ -260,69 +257,70 @@ def train_gates(
         processes.on_first(lambda: claim(folder, config, of_inputs))
     data, _ = encode_data(tuned, train, dev, config, metrics, SEQUENCES, names)
     runs = tuple(itertools.product(config.coefficients, config.seeds))
+    prices, seeds = zip(*runs, strict=True)
+    total = per_epoch(data, config) * config.epochs
+    # Layers that are one layer are trained as one.
+    weights = own_layers(tuned.config, tuned.params)
     steps = Steps(
-        GatedLoss(tuned.bert),
-        _optimizer(config, config.per_epoch(len(train)) * config.epochs),
+        tuned.bert,
+        _loss,
+        _optimizer(config, total),
         data,
         config,
-        tuple(seed for _, seed in runs),
-        fixed=replicate(tuned.params, mesh) if config.frozen else None,
-        of_runs={'coefficient': np.array([coefficient for coefficient, _ in runs], np.float32)},
+        seeds,
+        fixed=replicate(weights, mesh) if config.frozen else None,
+        of_runs={'coefficient': np.array(prices, np.float32)},
         mesh=mesh,
         what='runs',
     )
+    shape = len(runs), tuned.config.num_hidden_layers, tuned.config.num_attention_heads
+    params = {'gates': {'log_alpha': jnp.full(shape, config.initial, jnp.float32)}}
+    if not config.frozen:
+        params['model'] = jax.tree.map(
+            lambda leaf: jnp.broadcast_to(leaf, (len(runs), *leaf.shape)), weights
+        )
 
-    def take(state: TrainState, step: int) -> tuple[TrainState, Float[Array, ' twoK']]:
-        """Take a step; after the losses of all runs come their expected numbers of open heads."""
-        state, losses = steps.take(state, step)
-        return state, jnp.concatenate([losses, _expected_open(state.params['gates'])])
+    def rows(state: loop.TrainState, numbers: Sequence[int], losses: Sequence[Any]) -> loop.Rows:
+        """Return a row for each run: its mean loss, and how many heads are open at the end."""
+        expected = fetch(_expected_open(state.params['gates']['log_alpha'])).tolist()
+        means = steps.mean_rows(numbers, losses)
+        return [
+            row | {'split': f'train, lambda {price:g}', 'open_heads': heads}
+            for row, price, heads in zip(means, prices, expected, strict=True)
+        ]
 
-    total = steps.per_epoch * config.epochs
+    def fault(step: int, place: int, loss: float) -> str:
+        return (
+            f'The loss with the coefficient {prices[place]:g} and seed {seeds[place]} is {loss} at '
+            f'step {step + 1}: lower the learning rates, or look at the weights.'
+        )
+
     state, record = loop.train(
-        take,
-        steps.begin(_initial(tuned, config, len(runs))),
+        steps.take,
+        steps.begin(params),
         range(total),
         what=f'Gates ({len(runs)} runs)',
         size=lambda _: config.batch_size * len(runs),
         curve=loop.Curve(
-            rows=functools.partial(_points, runs, steps.per_epoch),
-            fault=functools.partial(_fault, runs),
-            log_every=config.log_every,
+            rows=rows,
+            fault=fault,
+            rows_after=range(0, total, config.log_every),
             checkpoint_every=config.checkpoint_every,
             stage=total,
         ),
-        checkpoints=None if folder is None else Checkpoints(folder),
+        folder=folder,
     )
     return _outcome(tuned, steps, state.params, record.history)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
-
-
 def _checked_coefficients(coefficients: Sequence[float]) -> tuple[float, ...]:
     found = list(coefficients) if np.ndim(coefficients) == 1 else []
-    if not found or not all(
-        _is_number(each) and 0 <= each < math.inf and found.count(each) == 1 for each in found
-    ):
+    if not found or not all(each in _PRICE and found.count(each) == 1 for each in found):
         raise ValueError(
             f'{coefficients=} must be different numbers, each at least 0, at least one: the prices '
             'of a head, such as (0.001, 0.01).'
         )
     return tuple(map(float, found))
-
-
-def _initial(tuned: Pretrained, config: GateConfig, runs: int) -> dict[str, Any]:
-    """Return the parameters of all runs before training, in groups 'gates' and 'model'."""
-    shape = (runs, tuned.config.num_hidden_layers, tuned.config.num_attention_heads)
-    params = {'gates': {'log_alpha': jnp.full(shape, config.initial, jnp.float32)}}
-    if not config.frozen:
-        # Layers that are one layer are trained as one.
-        own = own_layers(tuned.config, tuned.params)
-        params['model'] = jax.tree.map(
-            lambda leaf: jnp.broadcast_to(leaf, (runs, *leaf.shape)), own
-        )
-    return params
 
 
 @functools.lru_cache(maxsize=8)
@@ -338,113 +336,46 @@ def _optimizer(config: GateConfig, steps: int) -> optax.GradientTransformation:
         weight_decay=config.weight_decay,
         clip=config.clip,
     )
-    return loop.grouped({'gates': _priced(of_gates), 'model': of_model})
+    groups = {'gates': _priced(of_gates)} | ({} if config.frozen else {'model': of_model})
+    return optax.partition(groups, lambda params: {name: name for name in params})
 
 
 def _priced(optimizer: optax.GradientTransformation) -> optax.GradientTransformationExtraArgs:
     """Return an optimiser of gates that adds the price of open heads to their gradient."""
+    price = jax.grad(lambda log_alpha: probability_open(log_alpha).sum())
 
     def update(gradients, state, params, *, coefficient):
-        price = jax.grad(lambda each: probability_open(each).sum())(params['log_alpha'])
-        gradients = {'log_alpha': gradients['log_alpha'] + price * coefficient}
+        gradients = jax.tree.map(
+            lambda gradient, each: gradient + price(each) * coefficient, gradients, params
+        )
         return optimizer.update(gradients, state, params)
 
     return optax.GradientTransformationExtraArgs(optimizer.init, update)
 
 
-@dataclasses.dataclass(frozen=True)
-class GatedLoss:
-    """The loss of a task with gates drawn at random, and with dropout if weights are trained.
+def _loss(bert, params, batch, labels, key, *, embeds, fixed) -> Float[Array, ' B']:
+    """Return the loss of each example, as `Steps` takes it.
 
-    Attributes:
-      bert: The model.
+    Gates are drawn at random, and there is dropout if weights are trained.
     """
-
-    bert: Bert
-
-    def __call__(self, params, batch, labels, key, *, embeds, fixed) -> Float[Array, ' B']:
-        """Return the loss of each example, as `Steps` takes it."""
-        del embeds
-        of_gates, of_dropout = jax.random.split(key)
-        trained = 'model' in params
-        output = self.bert.apply(
-            {'params': all_layers(self.bert.config, params['model']) if trained else fixed},
-            **batch.inputs,
-            head_mask=sample_gates(of_gates, params['gates']['log_alpha']),
-            baseline='zero',
-            deterministic=not trained,
-            rngs={'dropout': of_dropout} if trained else None,
-            example_ids=batch.example,
-        )
-        return loss_per_example(output.logits, labels)
+    del embeds
+    of_gates, of_dropout = jax.random.split(key)
+    trained = 'model' in params
+    output = bert.apply(
+        {'params': all_layers(bert.config, params.get('model', fixed))},
+        **batch.inputs,
+        head_mask=sample_gates(of_gates, params['gates']['log_alpha']),
+        baseline='zero',
+        deterministic=not trained,
+        rngs={'dropout': of_dropout} if trained else None,
+        example_ids=batch.example,
+    )
+    return loss_per_example(output.logits, labels)
 
 
 @jax.jit
-def _expected_open(gates) -> Float[Array, ' K']:
-    return probability_open(gates['log_alpha']).sum(axis=(1, 2))
-
-
-def _fault(runs: Sequence[tuple[float, int]], step: int, place: int, loss: float) -> str:
-    """Return which loss is not finite, and what may help."""
-    coefficient, seed = runs[place % len(runs)]
-    return (
-        f'The loss with the coefficient {coefficient:g} and seed {seed} is {loss} at step '
-        f'{step + 1}: lower the learning rates, or look at the weights.'
-    )
-
-
-def _points(
-    runs: Sequence[tuple[float, int]],
-    per_epoch: int,
-    steps: Sequence[int],
-    found: Float[np.ndarray, 'P twoK'],
-) -> loop.Rows:
-    """Return a row for each run: its mean loss since the last, and how many heads are open."""
-    losses, heads = np.split(found, 2, axis=1)
-    done = steps[-1] + 1
-    return [
-        {
-            'split': f'train, lambda {coefficient:g}',
-            'seed': seed,
-            'step': done,
-            'epoch': done / per_epoch,
-            'loss': float(loss),
-            'open_heads': float(expected),
-        }
-        for (coefficient, seed), loss, expected in zip(
-            runs, losses.mean(axis=0), heads[-1], strict=True
-        )
-    ]
-
-
-def _answers(steps: Steps, tuned: Pretrained, params: Any, gates: Float[np.ndarray, 'K L N']):
-    """Return the logits [K, E, C] of models on the dev examples.
-
-    Args:
-      steps: The training.
-      tuned: The model whose weights all runs have unless there are others.
-      params: The parameters of the runs, of which the group 'model' counts.
-      gates: The gates of each run.
-    """
-    models = {name: each for name, each in params.items() if name == 'model'}
-    models['mask'] = jnp.asarray(gates)
-    dev = steps.data.dev
-    batches = progress(dev, 'Evaluating gates', size=operator.attrgetter('size'))
-    logits = [
-        fetch(_predict(tuned.bert, steps.at_once, tuned.params, models, batch)) for batch in batches
-    ]
-    return in_order([batch.example for batch in dev], logits, axis=1)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _predict(bert, at_once, fixed, models, batch: Batch) -> Float[Array, 'G B C']:
-    def forward(model):
-        weights = all_layers(bert.config, model['model']) if 'model' in model else fixed
-        return bert.apply(
-            {'params': weights}, **batch.inputs, head_mask=model['mask'], baseline='zero'
-        ).logits
-
-    return over_seeds(forward, at_once, models)
+def _expected_open(log_alpha: Float[Array, 'K L N']) -> Float[Array, ' K']:
+    return probability_open(log_alpha).sum(axis=(1, 2))
 
 
 def _outcome(tuned: Pretrained, steps: Steps, params: Any, history: loop.Rows) -> Gated:
@@ -455,12 +386,25 @@ def _outcome(tuned: Pretrained, steps: Steps, params: Any, history: loop.Rows) -
         name: np.array([row[name] for row in history], np.float32).reshape(len(points), -1).T
         for name in ('loss', 'open_heads')
     }
+    intact = {'params': own_layers(tuned.config, tuned.params)}
+    of_runs = {'params': params['model']} if 'model' in params else {}
     models = []
-    for index in range(len(gates) if 'model' in params else 0):
+    for index in range(len(gates) if of_runs else 0):
         # By way of the host: whatever devices it was trained on, it lies on the usual one.
         of_run = fetch(jax.tree.map(operator.itemgetter(index), params['model']))
         weights = all_layers(tuned.config, jax.tree.map(jnp.asarray, of_run))
         models.append(Pretrained(tuned.bert, weights, tuned.tokenizer))
+
+    def answers(masks: Gates, of_runs: dict[str, Any]) -> Float[np.ndarray, 'K E C']:
+        return predict(
+            tuned.bert,
+            of_runs | {'head_mask': jnp.asarray(masks)},
+            steps.data.dev,
+            fixed=intact,
+            at_once=steps.at_once,
+            what='Evaluating gates',
+        )
+
     config = steps.config
     return Gated(
         frozen=config.frozen,
@@ -470,9 +414,9 @@ def _outcome(tuned: Pretrained, steps: Steps, params: Any, history: loop.Rows) -
         steps=np.array(points),
         expected_open=curves['open_heads'],
         losses=curves['loss'],
-        intact=_answers(steps, tuned, {}, np.ones_like(gates[:1]))[0],
-        gated=_answers(steps, tuned, params, gates),
-        rounded=_answers(steps, tuned, params, rounded_gates(gates)),
+        intact=answers(np.ones_like(gates[:1]), {})[0],
+        gated=answers(gates, of_runs),
+        rounded=answers(rounded_gates(gates), of_runs),
         labels=steps.data.dev_labels,
         models=tuple(models),
     )

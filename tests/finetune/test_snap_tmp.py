@@ -7,7 +7,7 @@ from tests.finetune.test_tags import tagged, asked
 from tests.finetune import test_tags
 from tests.pruning.test_gates import world, HOW
 from tests.probes.conftest import random_parses, vectors
-from tests.probes import conftest as pc
+
 from tests.conftest import random_params
 from tests.pruning import test_constants as tc
 from tests.tools.patterns.test_rivals import drawn
