@@ -179,7 +179,7 @@ def optimal_constants(
             )
         return np.asarray(losses, np.float64), slope
 
-    def shown(masks):
+    def told(masks):
         return {
             'what': f'Constants ({len(masks)} masks)',
             'size': lambda index: batches[index].size * len(masks),
@@ -187,13 +187,14 @@ def optimal_constants(
         }
 
     def look(masks, outputs):
-        in_turn = progress(range(len(batches)), **shown(masks))
+        in_turn = progress(range(len(batches)), **told(masks))
         found = [of_batch(index, masks, outputs) for index in in_turn]
         losses, slopes = (sum(map(fetch, each)) for each in zip(*found, strict=True))
         return _Found(fetch(outputs), losses / examples, slopes)
 
     def train(masks, outputs, rate):
-        work = [at for _ in range(passes) for at in rng.permutation(len(batches))]
+        outputs = jnp.asarray(outputs)
+        work = [index for _ in range(passes) for index in rng.permutation(len(batches))]
 
         def take(state, index):
             losses, slope = of_batch(index, masks, state.params)
@@ -201,12 +202,10 @@ def optimal_constants(
             found = _step(state.params, state.optimizer, slope, size * unit)
             return loop.TrainState(state.step + 1, *found), losses
 
-        outputs = jnp.asarray(outputs)
-        state, record = loop.train(
-            take, loop.TrainState(0, outputs, _ADAM.init(outputs)), work, **shown(masks)
-        )
-        losses = np.array([losses for _, losses in record.pending])
-        return state.params, losses.reshape(passes, -1, len(masks)).sum(axis=1) / examples
+        begin = loop.TrainState(0, outputs, _ADAM.init(outputs))
+        state, record = loop.train(take, begin, work, **told(masks))
+        losses = np.reshape([losses for _, losses in record.pending], (passes, -1, len(masks)))
+        return state.params, losses.sum(axis=1) / examples
 
     mean = np.broadcast_to(means, (len(masks), *means.shape))
     at_mean = look(masks, mean)

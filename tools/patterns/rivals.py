@@ -149,20 +149,21 @@ def fit_network(
     params = PatternCNN().init(initial, jnp.zeros((1, config.side, config.side, 3)))['params']
     weights = class_weights(labels).astype(np.float32)
 
-    @functools.lru_cache(maxsize=1)
-    def shown(epoch):
-        """Return the images of an epoch, which are drawn for it, and the maps of its batches."""
-        drawn = thinned(maps, config.keep, rng) if config.keep < 1 else maps
-        images = images_of(drawn, side=config.side, longest=config.longest)
-        return images, np.resize(rng.permutation(len(maps)), (steps, config.batch_size))
+    optimizer = _optimizer(config, total)
+
+    def batches():
+        for _ in range(config.epochs):
+            shown = thinned(maps, config.keep, rng) if config.keep < 1 else maps
+            images = images_of(shown, side=config.side, longest=config.longest)
+            for chosen in np.resize(rng.permutation(len(maps)), (steps, config.batch_size)):
+                yield images[chosen], labels[chosen], weights[chosen]
+
+    drawn = batches()
 
     def take(state, step):
-        images, order = shown(step // steps)
-        chosen = order[step % steps]
-        batch = images[chosen], labels[chosen], weights[chosen]
-        return _step(config, total, state, *batch, jax.random.fold_in(dropout, step))
+        return _step(config, total, state, *next(drawn), jax.random.fold_in(dropout, step))
 
-    state = loop.TrainState(jnp.int32(0), params, _optimizer(config, total).init(params))
+    state = loop.TrainState(0, params, optimizer.init(params))
     # A loop of steps and not a scan, in which XLA's convolutions on a CPU are slow to train.
     state, _ = loop.train(
         take, state, range(total), what='Network', size=lambda _: config.batch_size, unit='maps'
@@ -193,9 +194,8 @@ def _step(config, steps, state, images, labels, weights, key):
     found, gradients = jax.value_and_grad(loss)(state.params)
     optimizer = _optimizer(config, steps)
     updates, momenta = optimizer.update(gradients, state.optimizer, state.params)
-    return loop.TrainState(
-        state.step + 1, optax.apply_updates(state.params, updates), momenta
-    ), found
+    params = optax.apply_updates(state.params, updates)
+    return loop.TrainState(state.step + 1, params, momenta), found
 
 
 def predict_network(network: Network, maps: MapSample) -> np.ndarray:
