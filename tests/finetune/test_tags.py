@@ -12,20 +12,12 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.finetune import answers, losses, metrics, tags, train
 from bert_secrets_jax.model.bert import Bert, init_params
 from bert_secrets_jax.model.config import MASKED_LM, QUESTIONS, TOKENS
-from bert_secrets_jax.model.weights import Pretrained
 from tests.conftest import WORDS, forward, rarely
 
 SETTINGS = {
     'epochs': 8, 'batch_size': 8, 'micro_batch': 8, 'learning_rate': 5e-3, 'max_length': 16,
 }  # fmt: skip
 PLAIN = [word for word in WORDS if word.isalpha()]
-
-
-@pytest.fixture(scope='module')
-def pretrained(config, tokenizer):
-    """A model without a classifier."""
-    bert = Bert(dataclasses.replace(config, label_names=()))
-    return Pretrained(bert, init_params(bert, 7), tokenizer)
 
 
 def tagged(count, seed=0):
@@ -259,29 +251,6 @@ def test_what_is_exported_is_read_by_transformers(learnt):
     real = batch.marks['token']
     np.testing.assert_allclose(np.asarray(ours)[real], expected[real], atol=2e-5)
     assert theirs.config.id2label == {0: 'O', 1: 'B-PET', 2: 'I-PET'}
-
-
-@pytest.mark.slow
-def test_a_killed_training_goes_on_with_the_same_bits(pretrained, learnt, tmp_path, monkeypatch):
-    class Killed(Exception):
-        pass
-
-    evaluate = tags.Tags.evaluate
-    calls = []
-
-    def dies(self, *args):
-        calls.append(1)
-        if len(calls) > 8:
-            raise Killed
-        return evaluate(self, *args)
-
-    arguments = pretrained, tagged(64), tagged(24, 1)
-    monkeypatch.setattr(tags.Tags, 'evaluate', dies)
-    with pytest.raises(Killed):
-        bs.finetune(*arguments, seeds=2, folder=tmp_path, **SETTINGS)
-    monkeypatch.undo()
-    again = bs.finetune(*arguments, seeds=2, folder=tmp_path, **SETTINGS)
-    assert again.history == learnt.history
 
 
 def test_answers_are_learnt(pretrained, tmp_path):

@@ -62,13 +62,6 @@ def as_regression(examples):
     return [dataclasses.replace(example, label=3.0 * example.label + 1) for example in examples]
 
 
-@pytest.fixture(scope='module')
-def pretrained(config, tokenizer):
-    """A model without a classifier."""
-    bert = Bert(dataclasses.replace(config, label_names=()))
-    return Pretrained(bert, init_params(bert, 7), tokenizer)
-
-
 def assert_same(a, b):
     assert a.config == b.config
     assert jax.tree.structure(a.params) == jax.tree.structure(b.params)
@@ -352,7 +345,7 @@ class NotTrained(Exception):
 @pytest.mark.parametrize(
     ('changes', 'message'),
     [
-        ({'epochs': 0}, 'epochs=0 must be a whole number, at least 1'),
+        ({'epochs': 0}, 'epochs=0 must be a whole number from 1 to'),
         ({'seeds': 0}, 'must be different numbers, at least one'),
         ({'start': 'scratch'}, "start='scratch' must be 'pretrained' or 'random'"),
         ({'max_dev_examples': -1}, 'max_dev_examples=-1 must be a whole number, 0 for all'),

@@ -206,7 +206,7 @@ def test_a_killed_training_goes_on_with_the_same_bits(
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         stop_at(patch, 3)
         train_probes(model, parses, **settings, folder=tmp_path)
-    (file,) = tmp_path.iterdir()
+    (folder,) = tmp_path.iterdir()
     with caplog.at_level('INFO'):
         resumed = train_probes(model, parses, **settings, folder=tmp_path)
     assert 'Probes: 3 of ' in caplog.text
@@ -226,9 +226,10 @@ def test_a_killed_training_goes_on_with_the_same_bits(
             strict=True,
         ):
             np.testing.assert_array_equal(ours, theirs)
+    file = max(folder.rglob('ocdbt.process_0/d/*'), key=lambda path: path.stat().st_size)
     file.write_bytes(file.read_bytes()[:-200])
     mended = train_probes(model, parses, **settings, folder=tmp_path)
-    assert 'is damaged: the training begins again' in caplog.text
+    assert 'The training begins again, since a file of it is damaged' in caplog.text
     np.testing.assert_array_equal(
         mended.params['attention']['maps'], whole.params['attention']['maps']
     )
@@ -354,8 +355,8 @@ def test_cross_entropy_is_optaxs():
         ({'batch_size': 0}, 'batch_size=0 must be'),
         ({'learning_rate': 0}, 'learning_rate=0 must be'),
         ({'reading': 'other'}, 'must be one of paper, notebook'),
-        ({'seeds': ()}, 'one seed or more'),
-        ({'seeds': (1, 1)}, 'each once'),
+        ({'seeds': ()}, 'must be different numbers, at least one'),
+        ({'seeds': (1, 1)}, 'must be different numbers'),
         ({'forms': ()}, 'one probe or more'),
         ({'forms': (ATTENTION, ATTENTION)}, 'a name of its own'),
         ({'forms': (ATTENTION_WORDS,)}, '"attention and words" reads word vectors'),
