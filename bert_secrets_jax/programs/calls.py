@@ -543,7 +543,7 @@ def _tuned(a: Arguments, start: str = 'pretrained') -> str:
         metrics = None
     given = [a.input(name) for name in ('pretrained', 'train', 'dev')]
     return a.call(
-        'finetune', *given, seeds=study.seeds, start=start, metrics=metrics,
+        'finetune', *given, like=bs.FinetuneConfig, seeds=study.seeds, start=start, metrics=metrics,
         label_names=names, max_dev_examples=a['train.max_dev_examples'], **training, **a.length,
     )  # fmt: skip
 

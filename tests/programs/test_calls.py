@@ -78,7 +78,10 @@ def test_every_line_of_python_can_be_called(study):
             bound = inspect.signature(function).bind_partial if starred else (
                 inspect.signature(function).bind
             )  # fmt: skip
-            bound(*call.args, **given)
+            known = bound(*call.args, **given)
+            if function is bs.finetune:
+                fields = inspect.signature(bs.FinetuneConfig).parameters
+                assert set(known.arguments.get('settings', ())) <= set(fields)
         # Whatever a line needs is a name of the page or the result of another section.
         known = {'bs', *SECTIONS}
         for statement in ast.parse(f'{names}; {found.python}').body[1:]:
