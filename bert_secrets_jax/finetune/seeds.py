@@ -36,10 +36,6 @@ _LARGE_EVALUATION = 2000
 Save = Callable[[int, str, Any], None]
 
 
-def save_nothing(seed: int, which: str, params: Any) -> None:
-    """Save no parameters."""
-
-
 def train_runs(
     bert: Bert,
     params: Sequence[Any],
@@ -47,7 +43,7 @@ def train_runs(
     config: FinetuneConfig,
     folder: Any = None,
     *,
-    save: Save = save_nothing,
+    save: Save,
     mesh: Mesh | None = None,
 ) -> Rows:
     """Train one model per seed. A call after an interruption goes on and has the same result.
