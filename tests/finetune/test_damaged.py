@@ -99,6 +99,8 @@ def test_damaged_files_are_named_and_computed_again(pretrained, finished, folder
 )
 def test_a_damaged_checkpoint_is_not_gone_on_from(pretrained, finished, folder, told, damage, file):
     (folder / 'outcome.json').unlink()
+    with pytest.raises(FileNotFoundError, match='no finished fine-tuning'):
+        Finetuned.load(folder)
     name = file(folder).name
     damage(file(folder))
     again = finetune(pretrained, TRAIN, DEV, folder=folder, **FEW)

@@ -11,10 +11,10 @@ import scipy.stats
 
 from bert_secrets_jax.data.encoding import encode, tokenize
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.finetune import loop, outcome, train
+from bert_secrets_jax.finetune import outcome, train
 from bert_secrets_jax.finetune.config import FinetuneConfig
 from bert_secrets_jax.finetune.seeds import train_runs
-from bert_secrets_jax.finetune.steps import Data, Steps
+from bert_secrets_jax.finetune.steps import Data
 from bert_secrets_jax.finetune.train import Finetuned, finetune
 from bert_secrets_jax.model.bert import Bert, init_params
 from bert_secrets_jax.model.weights import (
@@ -278,30 +278,6 @@ def test_a_folder_changes_nothing_and_is_read_again(pretrained, tuned, tmp_path,
         assert found.models is found.models
 
 
-@pytest.mark.slow
-def test_killed_it_goes_on_to_the_same_bits(pretrained, tuned, tmp_path, monkeypatch):
-    take, taken = Steps.take, []
-
-    def step(self, state, number):
-        if len(taken) == 5:
-            taken.append(None)
-            raise KeyboardInterrupt
-        taken.append(number)
-        return take(self, state, number)
-
-    monkeypatch.setattr(Steps, 'take', step)
-    monkeypatch.setattr(loop, 'is_due', lambda *_: True)
-    with pytest.raises(KeyboardInterrupt):
-        finetune(pretrained, TRAIN, DEV, folder=tmp_path, **SETTINGS)
-    with pytest.raises(FileNotFoundError, match='no finished fine-tuning'):
-        Finetuned.load(tmp_path)
-    found = finetune(pretrained, TRAIN, DEV, folder=tmp_path, **SETTINGS)
-    assert taken == [0, 1, 2, 3, 4, None, 5, 6, 7]
-    assert found.history == tuned.history
-    for model, expected in zip(found.models, tuned.models, strict=True):
-        assert_same(model, expected)
-
-
 def test_a_folder_of_something_else_is_refused(pretrained, tmp_path):
     settings = SETTINGS | {'epochs': 1, 'folder': tmp_path}
     finetune(pretrained, TRAIN, DEV, **settings)
@@ -342,6 +318,10 @@ class NotTrained(Exception):
     """It came as far as training."""
 
 
+def placed(label):
+    return dataclasses.replace(TRAIN[-1], label=label, where='mine.csv, line 31')
+
+
 @pytest.mark.parametrize(
     ('changes', 'message'),
     [
@@ -366,6 +346,11 @@ class NotTrained(Exception):
         ({'dev': relabelled(DEV, 0, 2)}, 'Dev example dev/1 has the label 2, and the classes are'),
         ({'dev': relabelled(DEV, 0.5)}, 'Dev example dev/0 has the label 0.5'),
         ({'train': relabelled(TRAIN, *[0] * 30)}, 'All training labels are 0: at least two'),
+        # By file and line, where there are any.
+        ({'train': [*TRAIN[:-1], placed(-1)]}, r'Training example mine\.csv, line 31 has the'),
+        ({'train': [*TRAIN[:-1], placed(10**9)]}, r'mine\.csv, line 31 .* are 0 to 999'),
+        ({'dev': [placed(2), *DEV[1:]]}, r'Dev example mine\.csv, line 31 .* are 0 to 1'),
+        ({'dev': [placed(0.5), *DEV[1:]]}, r'Dev example mine\.csv, line 31 .* are 0 to 1'),
         (
             {'dev': [dataclasses.replace(example, text_b=None) for example in DEV]},
             'both be single texts or both be pairs: train/0 and dev/0 differ',
@@ -399,20 +384,6 @@ def test_nothing_heavy_is_imported():
         [sys.executable, '-c', code], capture_output=True, text=True, check=True, timeout=120
     )
     assert result.stdout.strip() == 'set()'
-
-
-def test_labels_that_are_no_class_are_named_by_file_and_line(pretrained):
-    def at(example, label, line):
-        return dataclasses.replace(example, label=label, where=f'mine.csv, line {line}')
-
-    for train_set, dev_set, message in (
-        ([*TRAIN[:-1], at(TRAIN[-1], -1, 31)], DEV, r'Training example mine\.csv, line 31 has the'),
-        ([*TRAIN[:-1], at(TRAIN[-1], 10**9, 31)], DEV, r'mine\.csv, line 31 .* are 0 to 999'),
-        (TRAIN, [at(DEV[0], 2, 7), *DEV[1:]], r'Dev example mine\.csv, line 7 .* are 0 to 1'),
-        (TRAIN, [at(DEV[0], 0.5, 7), *DEV[1:]], r'Dev example mine\.csv, line 7 .* are 0 to 1'),
-    ):
-        with pytest.raises(ValueError, match=message):
-            finetune(pretrained, train_set, dev_set, **SETTINGS)
 
 
 def test_a_class_without_examples_is_told(pretrained, monkeypatch):
