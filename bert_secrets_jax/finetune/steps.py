@@ -223,6 +223,136 @@ class Steps:
             batch = jax.tree.map(lambda *arrays: np.stack(arrays), *batches)
             yield batch, data.labels(rows[:, part], length)
 
+    def mean_rows(self, steps: Sequence[int], losses: Sequence[Any]) -> Rows:
+        """Return a row of the curve for each run, with its mean loss over some steps."""
+        done, means = steps[-1] + 1, np.array(losses, np.float32).mean(axis=0)
+        return [
+            {
+                'split': 'train',
+                'seed': seed,
+                'step': done,
+                'epoch': done / self.per_epoch,
+                'loss': float(mean),
+            }
+            for seed, mean in zip(self.seeds, means, strict=True)
+        ]
+
+
+def per_epoch(self) -> int:
+        """The number of steps of an epoch, the last of which may be short."""
+        return per_epoch(self.data, self.config)
+
+    @functools.cached_property
+    def lengths(self) -> Int[np.ndarray, ' lengths']:
+        """The lengths to which micro-batches are padded, in ascending order."""
+        data, config = self.data, self.config
+        if config.buckets is not None:
+            return padded_lengths(config.buckets, config.max_length, data.train.lengths)
+        # [steps of the first epoch, G, B]
+        rows = np.stack([self.rows(step) for step in range(self.per_epoch)])
+        lengths = np.sort(np.where(rows >= 0, data.train.lengths[rows], 0), axis=-1)
+        longest = lengths.reshape(self.per_epoch, len(self.seeds), -1, config.micro_batch)
+        # Of runs that are computed at once, the micro-batches are padded to one length.
+        longest = longest.max(axis=(1, 3) if self.at_once else 3)
+        # A training pass takes about as long as three, and each micro-batch counts once here.
+        passes = 3.0 * config.epochs * config.micro_batch
+        return padded_lengths(None, config.max_length, longest[longest > 0], passes=passes)
+
+    @functools.cached_property
+    def _shardings(self) -> tuple[Any, Any]:
+        """How parameters [G, ...] and batches [G, B, ...] lie on the devices."""
+        mesh, runs, micro_batch = self.mesh, len(self.seeds), self.config.micro_batch
+        if mesh is None:
+            return None, None
+        devices, groups = mesh.shape[DATA], mesh.shape.get(SEEDS, 1)
+        of_runs = SEEDS if SEEDS in mesh.shape else None
+        if runs % devices == 0 and groups == 1:
+            return (NamedSharding(mesh, PartitionSpec(DATA)),) * 2
+        if runs % groups:
+            raise ValueError(
+                f'{runs} {self.what} do not split over {groups} groups of devices: choose their '
+                f'number as a multiple of {groups}.'
+            )
+        if micro_batch % devices == 0:
+            return (
+                NamedSharding(mesh, PartitionSpec(of_runs)),
+                NamedSharding(mesh, PartitionSpec(of_runs, DATA)),
+            )
+        raise ValueError(
+            f'Neither {runs} {self.what} nor micro-batches of {micro_batch} split over {devices} '
+            f'devices: choose the number of {self.what}, or micro_batch, as a multiple of '
+            f'{devices}.'
+        )
+
+    def begin(self, params: Any) -> TrainState:
+        """Return the state before training.
+
+        Args:
+          params: The parameters, with a leading axis G of runs.
+
+        Raises:
+          ValueError: Neither the runs nor the micro-batches can be spread over the devices.
+        """
+        of_runs, _ = self._shardings
+        params = place(params, of_runs)
+        # Told where they lie: constants would lie on one device, which several processes cannot
+        # save.
+        moments = jax.jit(jax.vmap(self.optimizer.init), out_shardings=of_runs)(params)
+        return TrainState(replicate(jnp.int32(0), self.mesh), params, moments)
+
+    def rows(self, step: int) -> Int[np.ndarray, 'G B']:
+        """Return the examples of each run at a step; -1 fills the last batch of an epoch up."""
+        count, size = len(self.data.train_labels), self.config.batch_size
+        return np.stack(
+            [rows_of_step(seed, step, count, size, self.per_epoch) for seed in self.seeds]
+        )
+
+    def take(self, state: TrainState, step: int) -> tuple[TrainState, Float[Array, ' G']]:
+        """Take one step with every run; returns the new state and the losses.
+
+        Args:
+          state: The state before it.
+          step: The number of the step, counted from 0.
+        """
+        of_runs, of_batches = self._shardings
+        rows, keys = self.rows(step), keys_of_step(np.array(self.seeds), step)
+        counts, losses = self.data.terms(rows), []
+        # One by one, the micro-batches of each run are padded to lengths of its own.
+        for run in [None] if self.at_once else range(len(rows)):
+            own = slice(None) if run is None else slice(run, run + 1)
+            gradients = _no_gradients(state.params, self.at_once, of_runs)
+            loss = jnp.zeros(len(rows[own]))
+            for batch, labels in self.micro_batches(rows[own]):
+                given = *place((batch, labels), of_batches), keys[own], counts[own]
+                gradients, loss = _add_gradients(
+                    self.bert, self.loss, state.params, self.fixed, gradients, loss, run, given
+                )
+            state = _update(self.optimizer, state, gradients, run, self.of_runs)
+            losses.append(loss)
+        return state.replace(step=state.step + 1), jnp.concatenate(losses)
+
+    def micro_batches(
+        self, rows: Int[np.ndarray, 'g B']
+    ) -> Iterator[tuple[Batch, Num[np.ndarray, 'g b']]]:
+        """Yield batches with a leading axis of runs and their labels, the short examples first.
+
+        Args:
+          rows: The examples of some runs at one step; -1 is none.
+        """
+        data, size = self.data, self.config.micro_batch
+        lengths = np.where(rows >= 0, data.train.lengths[rows], 0)
+        order = np.argsort(lengths, axis=1, kind='stable')
+        rows, lengths = (np.take_along_axis(array, order, axis=1) for array in (rows, lengths))
+        for start in range(0, self.config.batch_size, size):
+            part = slice(start, start + size)
+            longest = lengths[:, part].max()
+            if longest == 0:
+                continue
+            length = int(self.lengths[np.searchsorted(self.lengths, longest)])
+            batches = [data.train.batch(of_run, length) for of_run in rows[:, part]]
+            batch = jax.tree.map(lambda *arrays: np.stack(arrays), *batches)
+            yield batch, data.labels(rows[:, part], length)
+
     def mean_rows(self, steps: Sequence[int], losses: Sequence[Any], split: str = 'train') -> Rows:
         """Return a row of the curve for each run, with its mean loss over some steps."""
         done = steps[-1] + 1
