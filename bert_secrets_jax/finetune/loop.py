@@ -98,7 +98,7 @@ def train(
       take: A step: a function of the state and a piece of the work that returns the next state and
         an array of losses.
       state: The state before the first step.
-      work: What each step is about.
+      work: The subject of each step, such as a batch.
       what: The name of the training in the progress.
       size: A function of a piece of the work that returns how many units it has.
       unit: The name of these units.

@@ -83,7 +83,7 @@ class Steps:
       data: The training examples.
       config: The settings.
       seeds: [G] The seed of each run.
-      fixed: What all runs share and none changes.
+      fixed: The values that all runs share and none changes.
       of_runs: Arrays [G, ...] by name, of which the optimiser gets the part of each run.
       mesh: The devices, along an axis `data` and perhaps a second one, `seeds`; None uses one
         device. Along `data` alone lie the runs or, where their number does not allow that, the
@@ -122,7 +122,7 @@ class Steps:
         rows = np.stack([self.rows(step) for step in range(self.per_epoch)])
         lengths = np.sort(np.where(rows >= 0, data.train.lengths[rows], 0), axis=-1)
         longest = lengths.reshape(self.per_epoch, len(self.seeds), -1, config.micro_batch)
-        # Of runs that are computed at once, the micro-batches are padded to one length.
+        # Micro-batches of runs that are computed at once are padded to one length.
         longest = longest.max(axis=(1, 3) if self.at_once else 3)
         # A training pass takes about as long as three, and each micro-batch counts once here.
         passes = 3.0 * config.epochs * config.micro_batch
