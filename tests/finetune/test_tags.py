@@ -52,6 +52,10 @@ def asked(count, seed=0):
     return found
 
 
+CLASSES = [bs.Tagged(('cat', 'sat'), ('NOUN', 'VERB'), f'{n}') for n in range(4)]
+LATE = [bs.Question('dog', 'cat ' * 40 + 'mat', (('mat', 160),), 'late')]
+
+
 # Losses
 
 
@@ -294,6 +298,21 @@ def test_without_learning_nothing_is_learnt(pretrained):
         ({'train': bs.Tagged(('a',), ('O',))}, TypeError, 'this is a single Tagged: give a list'),
         ({'train': None, 'dev': None}, TypeError, 'A NoneType is no list of texts'),
         ({'metrics': ['span_f1', 'span_f1']}, ValueError, "'span_f1' is named twice"),
+        (
+            {'train': CLASSES, 'dev': CLASSES, 'metrics': ['span_f1']},
+            ValueError,
+            "'span_f1' is not for these 2 tags",
+        ),
+        (
+            {'train': asked(4), 'dev': asked(4), 'label_names': ('a', 'b')},
+            ValueError,
+            'answers to questions have no classes',
+        ),
+        (
+            {'train': LATE, 'dev': LATE, 'max_length': 16},
+            ValueError,
+            'cut before the answer in all of them',
+        ),
     ],
 )
 def test_what_does_not_fit_is_named(pretrained, change, error, message, untyped):
@@ -302,21 +321,9 @@ def test_what_does_not_fit_is_named(pretrained, change, error, message, untyped)
         bs.finetune(pretrained, **given)
 
 
-def test_span_f1_needs_tags_of_spans(pretrained):
-    texts = [bs.Tagged(('cat', 'sat'), ('NOUN', 'VERB'), f'{n}') for n in range(4)]
-    with pytest.raises(ValueError, match="'span_f1' is not for these 2 tags"):
-        bs.finetune(pretrained, texts, texts, metrics=['span_f1'])
-    _, _, names, metrics = train.check_examples(texts, texts, TOKENS, None, None)
+def test_tags_that_are_no_spans_have_other_metrics():
+    _, _, names, metrics = train.check_examples(CLASSES, CLASSES, TOKENS, None, None)
     assert names == ('NOUN', 'VERB') and metrics == ('word_accuracy', 'f1_macro')
-
-
-def test_answers_take_no_names_and_must_not_all_be_cut_off(pretrained):
-    with pytest.raises(ValueError, match='answers to questions have no classes'):
-        bs.finetune(pretrained, asked(4), asked(4), label_names=('a', 'b'))
-    context = ' '.join(['cat'] * 40)
-    late = [bs.Question('dog', f'{context} mat', (('mat', len(context) + 1),), 'late')]
-    with pytest.raises(ValueError, match='cut before the answer in all of them'):
-        bs.finetune(pretrained, late, late, max_length=16)
 
 
 def test_a_masked_lm_can_be_finetuned_in_a_folder(pretrained, tmp_path):

@@ -352,6 +352,14 @@ def test_settings_out_of_range(model, settings, what):
         train_probes(model, random_parses(0, 4), **FEW | settings)
 
 
+def test_a_loss_that_is_not_finite_is_named(model):
+    broken = dataclasses.replace(
+        model, params=jax.tree.map(lambda leaf: leaf * np.nan, model.params)
+    )
+    with pytest.raises(loop.NonFiniteLossError, match='"attention" with seed 0 is nan at learning'):
+        train_probes(broken, random_parses(0, 4), **FEW)
+
+
 def test_nothing_to_learn_from(model, vectors, untyped):
     with pytest.raises(ValueError, match='no sentences'):
         train_probes(model, [], **FEW)
