@@ -9,33 +9,36 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
 
-from bert_secrets_jax import paper, plots
+from bert_secrets_jax import paper
 from bert_secrets_jax.ablation import masks as mask_sets
 from bert_secrets_jax.ablation import significance
 from bert_secrets_jax.ablation.average import MeanEffect, mean_effect
 from bert_secrets_jax.ablation.contexts import mean_contexts
+from bert_secrets_jax.ablation.effects import LEVEL, POWER, Effects
 from bert_secrets_jax.ablation.masks import with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.ablation.significance import (
-    LEVEL,
-    MARGIN,
-    POWER,
-    Answers,
-    Assessment,
-    ChosenElsewhere,
-    SelectedGain,
-)
+from bert_secrets_jax.ablation.significance import MARGIN, Answers, ChosenElsewhere, SelectedGain
 from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses import marks
+from bert_secrets_jax.analyses.effects import (
+    draw_heads,
+    draw_layers,
+    extremes,
+    notes_of,
+    rows_of,
+    significant,
+    smallest,
+    unit_of,
+    without_effect,
+)
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.models import labels_of, metrics_for, one_model
-from bert_secrets_jax.analyses.tables import column_of
-from bert_secrets_jax.analyses.verdicts import unseen_change
-from bert_secrets_jax.analyses.verdicts.disabling import on_average, to_lose
+from bert_secrets_jax.analyses.verdicts.disabling import on_average
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.data.tasks import Example, Text
@@ -55,6 +58,8 @@ SETS = {
     'layers': mask_sets.single_layers,
     'one_head_left': mask_sets.one_head_left,
 }
+# The words for what a set disables; other sets disable sets of heads.
+NAMES = {'heads': 'heads', 'layers': 'layers'}
 # Descriptions of a disabled head's behaviour, by the baseline.
 _INSTEAD = {
     'uniform': 'attends to all tokens alike (one divided by the length) instead of as it learned',
@@ -69,20 +74,28 @@ _WITH = {
     'mean': ', with their mean output instead',
     'resample': ', with their output on another text instead',
 }
-_COLUMNS = (
-    'score',
-    'difference',
-    'low',
-    'high',
-    'changed',
-    'p_value',
-    'holm',
-    'benjamini_hochberg',
-    'critical',
-    'detectable',
-    'tost',
-    'equivalent',
-)
+# The attribute of the effects in each column of a frame.
+_COLUMNS = {
+    'score': 'value',
+    'difference': 'difference',
+    'low': 'low',
+    'high': 'high',
+    'changed': 'changed',
+    'p_value': 'p_value',
+    'p_holm': 'corrected',
+    'p_benjamini_hochberg': 'benjamini_hochberg',
+    'least_significant': 'critical',
+    'detectable': 'detectable',
+    'p_tost': 'tost',
+    'p_tost_holm': 'equivalent',
+}
+_IN_POINTS = ('score', 'difference', 'low', 'high', 'detectable')
+# Those of a short frame, some of them in points.
+_SHOWN = {
+    f'{column}_points' if column in _IN_POINTS else column: attribute
+    for column, attribute in _COLUMNS.items()
+    if column not in ('least_significant', 'p_tost')
+}
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -91,30 +104,25 @@ class Ablated:
 
     Attributes:
       masks: The masks [M, L, N], which are 0 at a disabled head.
-      assessed: The comparison of every mask with the intact model, by the name of the metric. The
-        task's own metric comes first.
+      assessed: The effects of the masks, by the name of the metric. The task's own metric comes
+        first.
       gain: The gain of the best mask on that metric, with and without the luck of being chosen.
       elsewhere: The gain, on these examples, of the mask that is best on others; None if there were
         no others.
       average: The effect on that metric, on average over the masks.
-      unseen: The possible change of the score through examples of a kind that the sample lacks (see
-        `verdicts.unseen_change`).
-      examples: The number of examples.
       tested: The metric by which it is tested whether the intact model has learnt anything.
       reached: Its value.
       larger_class: The share of the more frequent class; NaN where a correlation is tested.
       p_learnt: The p-value under the hypothesis that the intact model has learnt nothing.
     """
 
-    FORMAT: ClassVar[int] = 3
+    FORMAT: ClassVar[int] = 4
 
     masks: np.ndarray
-    assessed: Mapping[str, Assessment]
+    assessed: Mapping[str, Effects]
     gain: SelectedGain
     elsewhere: ChosenElsewhere | None
     average: MeanEffect
-    unseen: float
-    examples: int
     tested: str
     reached: float
     larger_class: float
@@ -126,28 +134,9 @@ class Ablated:
         return next(iter(self.assessed))
 
     @property
-    def found(self) -> Assessment:
-        """The comparison of every mask with the intact model on the task's own metric."""
+    def found(self) -> Effects:
+        """The effects on the task's own metric."""
         return self.assessed[self.metric]
-
-    @property
-    def names(self) -> list[str]:
-        """The name of the heads or the layer that each mask disables [M], such as 'L1-H2'."""
-        return [mask_sets.describe(mask) for mask in self.masks]
-
-    @property
-    def best(self) -> int:
-        """The index of the mask with the highest score, where undefined scores come last."""
-        return int(np.argmax(np.where(np.isnan(self.found.difference), -np.inf, self._known)))
-
-    @property
-    def worst(self) -> int:
-        """The index of the mask with the lowest score, where undefined scores come last."""
-        return int(np.argmin(np.where(np.isnan(self.found.difference), np.inf, self._known)))
-
-    @property
-    def _known(self) -> np.ndarray:
-        return np.nan_to_num(self.found.difference)
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -161,7 +150,7 @@ class Ablation(Result):
       own_corpus: Whether the mean outputs of 'mean' are those over texts of your own.
     """
 
-    FORMAT: ClassVar[int] = 2
+    FORMAT: ClassVar[int] = 3
 
     subject: Subject
     baseline: str
@@ -199,7 +188,7 @@ class Ablation(Result):
         if self.learnt:
             return findings
         first = next(iter(self.sets.values()))
-        tested = first.tested, first.reached, first.larger_class, first.p_learnt, first.examples
+        tested = first.tested, first.reached, first.larger_class, first.p_learnt, first.found.sample
         return [not_learnt('the intact model', *tested), *findings]
 
     @property
@@ -219,173 +208,100 @@ class Ablation(Result):
         if 'heads' not in self.sets:
             return {}
         ablated = self.sets['heads']
-        texts = [_effect(ablated.found, index) for index in range(len(ablated.masks))]
         name = f'{TITLES[ablated.metric]} without it'
-        return {name: np.reshape(texts, ablated.masks.shape[1:])}
+        return {name: notes_of(ablated.found, ablated.masks.shape[1:])}
 
     def head_marks(self):
         if 'heads' not in self.sets:
             return []
-        ablated, (texts,) = self.sets['heads'], self.head_notes().values()
-        return marks.of_effects(
-            ablated.found.difference,
-            ablated.found.holm <= LEVEL,
-            texts,
-            what=TITLES[ablated.metric],
-            rank=marks.ONE_MODEL,
-        )
+        ablated = self.sets['heads']
+        return marks.of_effects(ablated.found, ablated.masks.shape[1:], rank=marks.ONE_MODEL)
 
     def _of_set(self, name: str, ablated: Ablated) -> Iterator[Finding]:
-        found, metric = ablated.found, TITLES[ablated.metric]
-        finding = functools.partial(
-            Finding, unit=f'points of {metric}', sample=ablated.examples, source=SOURCE
-        )
-        each = {'heads': 'heads', 'layers': 'layers'}.get(name, 'sets of heads')
+        found, what = ablated.found, NAMES.get(name, 'sets of heads')
+        about = {'what': what, 'source': SOURCE}
         if len(ablated.masks) > 1:
-            down, up = found.significant()
-            likely_down, likely_up = found.significant(correction='benjamini_hochberg')
-            reach, reached = _reach(found)
-            yield dataclasses.replace(
-                finding(
-                    name=f'{name}: significantly needed',
-                    estimate=down,
-                    template=(
-                        '{each} one at a time{instead} ({metric} with all heads {baseline:.1f}): '
-                        'without it {metric} is lower for {lower} and higher for {higher} of '
-                        '{tests} {what}; significantly lower for {estimate:.0f} and higher for '
-                        '{up} after correction for all of them (Holm), for {likely_down} and '
-                        '{likely_up} after a weaker one (Benjamini-Hochberg; {test} test).'
-                        f'{reach}{{undefined}}'
-                    ),
-                    numbers={
-                        'each': each.capitalize(),
-                        'instead': _WITH[self.baseline],
-                        'what': each,
-                        'metric': metric,
-                        'baseline': 100 * found.baseline_score,
-                        'lower': int((found.difference < 0).sum()),
-                        'higher': int((found.difference > 0).sum()),
-                        'tests': len(ablated.masks),
-                        'up': up,
-                        'likely_down': likely_down,
-                        'likely_up': likely_up,
-                        'test': found.test,
-                        'undefined': _undefined(found),
-                        **reached,
-                    },
-                ),
-                unit=each,
-            )
-            yield self._of_equivalence(name, ablated, each)
-        if name == 'one_head_left':
+            instead = _WITH[self.baseline]
+            yield significant(found, name=f'{name}: significantly needed', how=instead, **about)
+            yield smallest(found, name=name, **about)
+            yield without_effect(found, name=name, what=what)
+        if name == 'one_head_left' or np.isnan(found.difference).all():
             return
-        if np.isnan(found.difference).all():
-            return
-        extremes = [('best', ablated.best)]
-        if len(ablated.masks) > 1:
-            extremes.append(('worst', ablated.worst))
-        for which, index in extremes:
-            yield finding(
-                name=f'{name}: {which} to lose',
-                estimate=100 * float(found.difference[index]),
-                low=100 * float(found.low[index]),
-                high=100 * float(found.high[index]),
-                p=float(found.holm[index]),
-                template=(
-                    '{words} {disabled}: {estimate:+.2f} points of {metric} ({low:+.2f} to '
-                    '{high:+.2f}, p = {p:.2g}, corrected {corrected:.2g}).'
-                ),
-                numbers={
-                    'words': to_lose(found.difference[index], best=which == 'best'),
-                    'disabled': ablated.names[index],
-                    'metric': metric,
-                    'p': float(found.p_value[index]),
-                    'corrected': float(found.holm[index]),
-                },
-            )
+        yield from extremes(found, name=name, source=SOURCE)
         if name == 'heads':
-            average, low, high = on_average(ablated.average).interval(0)
-            yield finding(
-                name='heads: mean effect',
-                estimate=average,
-                low=low,
-                high=high,
-                null=0.0,
-                template='Losing a random head changes {metric} by {estimate:+.2f} points on '
-                'average ({low:+.2f} to {high:+.2f}).',
-                numbers={'metric': metric},
-            )
-            gain = ablated.gain
-            yield finding(
-                name='heads: best where it was not chosen',
-                estimate=100 * gain.from_nine_tenths,
-                low=100 * gain.low,
-                high=100 * gain.high,
-                template=(
-                    'The best of {tests} heads is partly the luckiest. Chosen on nine tenths of '
-                    'the examples, it changes {metric} by {estimate:+.2f} points on the remaining '
-                    'tenth, and chosen on one half, by {half:+.2f} on the other half, not by the '
-                    '{naive:+.2f} where it was chosen, which is what the paper reports. The true '
-                    'effect of the one that is best on all examples lies between {low:+.2f} and '
-                    '{high:+.2f} (an interval that is corrected for the choice).'
-                ),
-                numbers={
-                    'tests': len(ablated.masks),
-                    'metric': metric,
-                    'naive': 100 * gain.naive,
-                    'half': 100 * gain.from_half,
-                },
-            )
+            yield from self._of_heads(ablated)
         if ablated.elsewhere is not None:
-            chosen = ablated.elsewhere
-            yield finding(
-                name=f'{name}: best, chosen on other examples',
-                estimate=100 * chosen.gain,
-                low=100 * chosen.low,
-                high=100 * chosen.high,
-                template=(
-                    'Chosen on {choosing:other example|other examples}, where it changes {metric} '
-                    'by {where_chosen:+.2f} points, the best to lose is {disabled}. Here it '
-                    'changes {metric} by {estimate:+.2f} points ({low:+.2f} to {high:+.2f}).'
-                ),
-                numbers={
-                    'choosing': chosen.choosing,
-                    'metric': metric,
-                    'where_chosen': 100 * chosen.where_chosen,
-                    'disabled': ablated.names[chosen.best],
-                },
-            )
+            yield self._of_choice(name, ablated)
         published = _published(name, self.subject.task)
         if published is not None:
-            yield _compared(published, ablated, metric)
+            yield _compared(published, ablated)
 
-    def _of_equivalence(self, name: str, ablated: Ablated, each: str) -> Finding:
-        found = ablated.found
-        equal = found.equivalent <= LEVEL
-        changes = (found.holm <= LEVEL) & ~equal
-        told = len(found.difference) - int(equal.sum()) - int(changes.sum())
-        return Finding(
-            name=f'{name}: shown not to matter',
-            estimate=int(equal.sum()),
-            unit=each,
-            sample=ablated.examples,
-            source='two one-sided tests, Schuirmann 1987',
-            template=(
-                '{estimate} of {tests} {what} {estimate:|is|are} shown not to matter by '
-                '{margin:.1f} points of {metric}, in either direction, after correction for all of '
-                'them (two one-sided tests, Holm); {changes} of the others '
-                '{changes:|changes|change} it significantly, and for {open} these examples cannot '
-                'tell.'
-            ),
+    def _of_heads(self, ablated: Ablated) -> Iterator[Finding]:
+        """Return the mean effect of single heads, and that of the best where it was not chosen."""
+        gain = ablated.gain
+        yield _in_points(
+            ablated,
+            'heads: mean effect',
+            'Losing a random head changes {metric} by {estimate:+.2f} points on average '
+            '({low:+.2f} to {high:+.2f}).',
+            on_average(ablated.average).interval(0),
+            null=0.0,
+        )
+        yield _in_points(
+            ablated,
+            'heads: best where it was not chosen',
+            'The best head, chosen on nine tenths of the examples, changes {metric} by '
+            '{estimate:+.2f} points on the others, not by {naive:+.2f} as where it was chosen.',
+            (100 * gain.from_nine_tenths, 100 * gain.low, 100 * gain.high),
+            numbers={'naive': 100 * gain.naive},
+        )
+        yield _in_points(
+            ablated,
+            'heads: best, chosen on one half',
+            'Chosen on one half, the best head changes {metric} by {estimate:+.2f} points on the '
+            'other half.',
+            (100 * gain.from_half, math.nan, math.nan),
+        )
+
+    def _of_choice(self, name: str, ablated: Ablated) -> Finding:
+        chosen = ablated.elsewhere
+        return _in_points(
+            ablated,
+            f'{name}: best, chosen on other examples',
+            'Chosen on {choosing:other example|other examples}, the best to lose is {disabled}: '
+            '{estimate:+.2f} points of {metric} here, {where_chosen:+.2f} there.',
+            (100 * chosen.gain, 100 * chosen.low, 100 * chosen.high),
             numbers={
-                'tests': len(found.difference),
-                'what': each,
-                'margin': 100 * MARGIN,
-                'metric': TITLES[ablated.metric],
-                'changes': int(changes.sum()),
-                'open': told,
+                'choosing': chosen.choosing,
+                'disabled': ablated.found.names[chosen.best],
+                'where_chosen': 100 * chosen.where_chosen,
             },
         )
+
+
+def _in_points(
+    ablated: Ablated,
+    name: str,
+    template: str,
+    interval: tuple[float, float, float],
+    *,
+    numbers: Mapping[str, Any] = MappingProxyType({}),
+    null: float = math.nan,
+) -> Finding:
+    """Return a finding on the task's own metric, from an estimate and the ends of its interval."""
+    estimate, low, high = interval
+    return Finding(
+        name=name,
+        estimate=estimate,
+        low=low,
+        high=high,
+        null=null,
+        unit=unit_of(ablated.found),
+        sample=ablated.found.sample,
+        source=SOURCE,
+        template=template,
+        numbers={'metric': TITLES[ablated.metric], **numbers},
+    )
 
 
 def ablation(
@@ -550,8 +466,9 @@ def assess(
     """
     here = answers(swept, labels)
     predictions, intact = here.predictions, here.baseline
+    names = [mask_sets.describe(mask) for mask in swept.masks[1:]]
     assessed = {
-        metric: significance.assess(metric, predictions, intact, labels, seed=seed)
+        metric: significance.assess(metric, predictions, intact, labels, names=names, seed=seed)
         for metric in metrics
     }
     first = next(iter(assessed))
@@ -564,8 +481,6 @@ def assess(
         if elsewhere is None
         else significance.gain_of_choice(first, elsewhere, here, seed=seed),
         average=mean_effect(first, predictions, intact, labels, seed=seed),
-        unseen=unseen_change(first, intact, labels),
-        examples=len(labels),
         **test,
     )
 
@@ -630,14 +545,13 @@ def named_masks(
 
 
 def _frame(ablated: Ablated):
-    rows = [
-        (metric, each.test, disabled, *(getattr(each, column)[row] for column in _COLUMNS))
-        for metric, each in ablated.assessed.items()
-        for row, disabled in enumerate(ablated.names)
-    ]
     return framed(
-        ('metric', 'test', 'disabled', *map(column_of, _COLUMNS)),
-        rows,
+        ('metric', 'test', 'disabled', *_COLUMNS),
+        [
+            (metric, each.test, *row)
+            for metric, each in ablated.assessed.items()
+            for row in rows_of(each, _COLUMNS)
+        ],
         'Score without what is disabled, and that score less the score with all heads; low and '
         'high are the 95 % interval of the difference, and changed is the number of examples that '
         'are answered otherwise. p_holm and p_benjamini_hochberg are corrected for all of them. '
@@ -648,41 +562,25 @@ def _frame(ablated: Ablated):
     )
 
 
-_IN_POINTS = ('score', 'difference', 'low', 'high', 'detectable')
-_SHOWN = {
-    f'{column}_points' if column in _IN_POINTS else column_of(column): column
-    for column in _COLUMNS
-    if column not in ('critical', 'tost')
-}
-
-
-def _row(ablated: Ablated, index: int | np.integer) -> tuple:
-    values = {column: getattr(ablated.found, column)[index] for column in _SHOWN.values()}
-    return tuple(100 * value if column in _IN_POINTS else value for column, value in values.items())
-
-
 def _extremes(ablated: Ablated):
-    difference = ablated.found.difference
-    order = np.argsort(difference)[: np.isfinite(difference).sum()]
-    shown = dict.fromkeys((*order[:5], *order[-5:]))
+    rows = rows_of(ablated.found, _SHOWN)
     return framed(
         ('disabled', *_SHOWN),
-        [(ablated.names[index], *_row(ablated, index)) for index in shown],
+        [rows[index] for index in ablated.found.extremes(5)],
         f'The five lowest and the five highest differences, {TITLES[ablated.metric]}.',
     )
 
 
 def _best_alone(ablated: Ablated):
-    shape = ablated.masks.shape[1:]
+    shape, rows = ablated.masks.shape[1:], rows_of(ablated.found, _SHOWN)
     difference = ablated.found.difference
     best = np.where(np.isnan(difference), -np.inf, difference).reshape(shape).argmax(axis=1)
-    rows = [
-        (head_name(*head), *_row(ablated, int(np.ravel_multi_index(head, shape))))
-        for head in enumerate(best)
-    ]
     return framed(
         ('head_left', *_SHOWN),
-        rows,
+        [
+            (head_name(*head), *rows[int(np.ravel_multi_index(head, shape))][1:])
+            for head in enumerate(best)
+        ],
         f'The head of each layer that suffices best alone, {TITLES[ablated.metric]} (Michel et al. '
         '2019, table 2). It is the best of its layer on these very examples, so its difference is '
         'flattered.',
@@ -691,17 +589,7 @@ def _best_alone(ablated: Ablated):
 
 def _draw_heads(result: Ablation):
     ablated = result.sets['heads']
-    found, shape = ablated.found, ablated.masks.shape[1:]
-
-    def grid(values: np.ndarray) -> np.ndarray:
-        return np.reshape(values, shape)
-
-    figure = plots.effect_grid(
-        100 * grid(found.difference),
-        label=f'change of {TITLES[ablated.metric]} (points)',
-        real=grid(found.holm <= 0.05),
-        likely=grid(found.benjamini_hochberg <= 0.05),
-    )
+    figure = draw_heads(ablated.found, ablated.masks.shape[1:])
     figure.caption = (
         f'Score without each head less score with all ({result.subject.as_in("Figure 8")}). Filled '
         'circles: significant at 5 % after correction for all heads (Holm); of the filled and the '
@@ -712,13 +600,9 @@ def _draw_heads(result: Ablation):
 
 
 def _draw_layers(result: Ablation):
-    ablated = result.sets['layers']
-    found, published = ablated.found, _published('layers', result.subject.task)
-    figure = plots.layer_effects(
-        100 * found.difference,
-        100 * found.low,
-        100 * found.high,
-        label=f'change of {TITLES[ablated.metric]} (points)',
+    published = _published('layers', result.subject.task)
+    figure = draw_layers(
+        result.sets['layers'].found,
         published=None if published is None else 100 * published,
         published_name='paper: BERT-base',
     )
@@ -729,36 +613,6 @@ def _draw_layers(result: Ablation):
     return figure
 
 
-def _effect(found: Assessment, index: int | np.integer) -> str:
-    return (
-        f'{100 * found.difference[index]:+.2f} points ({100 * found.low[index]:+.2f} to '
-        f'{100 * found.high[index]:+.2f}, p = {found.p_value[index]:.2g}, corrected '
-        f'{found.holm[index]:.2g})'
-    )
-
-
-def _reach(found: Assessment) -> tuple[str, dict[str, float]]:
-    """Return the sentence on what the test could have found, and its numbers."""
-    if not np.isfinite(found.critical).any():
-        return ' With so few examples, no change of any size could have been significant.', {}
-    words = ' No change below {critical:.1f} points could have been significant'
-    numbers = {'critical': 100 * float(np.nanmin(found.critical))}
-    # Where the test can find no effect at all, the detectable one is infinite.
-    detectable = 100 * float(np.median(np.nan_to_num(found.detectable, nan=np.inf)))
-    if not np.isfinite(detectable):
-        return f'{words}.', numbers
-    words += (
-        ', and one of {detectable:.1f} (median of {what}) is found with a probability of '
-        '{power:.0f} %.'
-    )
-    return words, numbers | {'detectable': detectable, 'power': 100 * POWER}
-
-
-def _undefined(found: Assessment) -> str:
-    count = int(np.isnan(found.difference).sum())
-    return f' For {count} it is undefined: their predictions are constant.' if count else ''
-
-
 def _published(name: str, task: str | None) -> np.ndarray | None:
     """Return the paper's differences to its baseline, [L, N] or [L]."""
     published = {'heads': paper.disable_one_head, 'layers': paper.disable_one_layer}
@@ -766,7 +620,7 @@ def _published(name: str, task: str | None) -> np.ndarray | None:
     return None if found is None else found.differences
 
 
-def _compared(published: np.ndarray, ablated: Ablated, metric: str) -> Finding:
+def _compared(published: np.ndarray, ablated: Ablated) -> Finding:
     def name(index) -> str:
         if published.ndim == 1:
             return f'layer {index + 1}'
@@ -785,15 +639,15 @@ def _compared(published: np.ndarray, ablated: Ablated, metric: str) -> Finding:
         sample_of='masks',
         source=f'{SOURCE}, Figure {8 if published.ndim == 2 else 9}',
         template=(
-            'In the paper (BERT-base, digitised) the best to lose is {best} ({gain:+.1f} points of '
-            '{metric}) and the worst {worst} ({loss:+.1f}), without intervals.{rank}'
+            'In the paper (BERT-base) the best to lose is {best} ({gain:+.1f} points of {metric}) '
+            'and the worst {worst} ({loss:+.1f})'
+            + ('; rank correlation with ours {estimate:.2f}.' if np.isfinite(rank) else '.')
         ),
         numbers={
             'best': name(published.argmax()),
             'worst': name(published.argmin()),
             'gain': 100 * float(published.max()),
             'loss': 100 * float(published.min()),
-            'metric': metric,
-            'rank': f' Rank correlation with ours: {rank:.2f}.' if np.isfinite(rank) else '',
+            'metric': TITLES[ablated.metric],
         },
     )

@@ -19,17 +19,27 @@ from bert_secrets_jax.ablation import masks as mask_sets
 from bert_secrets_jax.ablation import seeds as over_seeds
 from bert_secrets_jax.ablation import significance
 from bert_secrets_jax.ablation.average import MeanEffect, mean_effect
+from bert_secrets_jax.ablation.effects import LEVEL, Agreement, Effects
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.ablation.seeds import OverSeeds
-from bert_secrets_jax.ablation.significance import LEVEL, Assessment
 from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses import marks
 from bert_secrets_jax.analyses.ablation import (
+    NAMES,
     SOURCE,
     assessed_metrics,
     instead,
     named_masks,
     what_is_tested,
+)
+from bert_secrets_jax.analyses.effects import (
+    draw_layers,
+    extremes,
+    label_of,
+    notes_of,
+    rows_of,
+    significant,
+    smallest,
+    unit_of,
 )
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.models import Models, all_models, check_alike, labels_of, seeds_of
@@ -39,17 +49,25 @@ from bert_secrets_jax.analyses.populations import (
     THIS_MODEL,
     population,
 )
-from bert_secrets_jax.analyses.tables import column_of
-from bert_secrets_jax.analyses.verdicts.disabling import on_average, to_lose
+from bert_secrets_jax.analyses.verdicts.disabling import on_average
 from bert_secrets_jax.analyses.verdicts.verdict import Contrasts
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.metrics import TITLES, check_metrics
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
-# The columns of a mask: in points, and as they are.
-_POINTS = ('mean', 'spread', 'low', 'high', 'detectable')
-_PLAIN = ('significant_share', 'p_value', 'holm', 'max_t')
+# The attribute of the effects in each column of a frame.
+_COLUMNS = {
+    'mean_points': 'difference',
+    'spread_points': 'seeds.spread',
+    'low_points': 'low',
+    'high_points': 'high',
+    'least_significant_points': 'critical',
+    'significant_share': 'seeds.significant_share',
+    'p_value': 'p_value',
+    'p_holm': 'seeds.holm',
+    'p_max_t': 'seeds.max_t',
+}
 # The heads of the figure's second panel: so many at each end.
 _EXTREMES = 4
 
@@ -69,10 +87,10 @@ class SetOverSeeds:
       p_learnt: The p-value of each seed [S] under the hypothesis that its model has learnt nothing.
     """
 
-    FORMAT: ClassVar[int] = 3
+    FORMAT: ClassVar[int] = 4
 
     masks: np.ndarray
-    found: Mapping[str, OverSeeds]
+    found: Mapping[str, Effects]
     averages: tuple[MeanEffect, ...]
     examples: int
     tested: str
@@ -86,35 +104,14 @@ class SetOverSeeds:
         return next(iter(self.found))
 
     @property
-    def first(self) -> OverSeeds:
+    def first(self) -> Effects:
         """The effects on the task's own metric."""
         return self.found[self.metric]
-
-    @property
-    def names(self) -> list[str]:
-        """The name of the heads or the layer that each mask disables [M], such as 'L1-H2'."""
-        return [mask_sets.describe(mask) for mask in self.masks]
-
-    @property
-    def significant(self) -> np.ndarray:
-        """Which masks [M] are significant at 5 % for the population of the result.
-
-        With several seeds, both corrections are required: Holm's, since the examples are a sample,
-        and that by flips of seeds, since it asks for no normal distribution. With one seed it is
-        Holm's alone.
-        """
-        by_holm = self.first.holm <= LEVEL
-        return by_holm if len(self.reached) < 2 else by_holm & (self.first.max_t <= LEVEL)
 
     @property
     def average(self) -> Contrasts:
         """The mean effect over masks and seeds, in points (`verdicts.disabling.on_average`)."""
         return on_average(self.averages)
-
-    def signed(self, chosen: np.ndarray) -> tuple[int, int]:
-        """Return how many of the chosen masks [M] lower the score on average, and raise it."""
-        mean = self.first.mean[chosen]
-        return int((mean < 0).sum()), int((mean > 0).sum())
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -128,7 +125,7 @@ class AblationOverSeeds(Result):
       sets: The effects of each set of masks, by the name of the set.
     """
 
-    FORMAT: ClassVar[int] = 2
+    FORMAT: ClassVar[int] = 3
 
     subject: Subject
     baseline: str
@@ -187,26 +184,19 @@ class AblationOverSeeds(Result):
     def head_notes(self):
         if 'heads' not in self.sets:
             return {}
-        heads, count = self.sets['heads'], len(self.seeds)
-        texts = [
-            f'{100 * heads.first.mean[index]:+.2f} points ({100 * heads.first.low[index]:+.2f} to '
-            f'{100 * heads.first.high[index]:+.2f}, significant in '
-            f'{round(count * heads.first.significant_share[index])} of {count} by themselves)'
-            for index in range(len(heads.masks))
-        ]
+        heads = self.sets['heads']
         name = f'{TITLES[heads.metric]} without it, over fine-tunings'
-        return {name: np.reshape(texts, heads.masks.shape[1:])}
+        return {name: notes_of(heads.first, heads.masks.shape[1:])}
 
     def head_marks(self):
         if 'heads' not in self.sets:
             return []
-        heads, (texts,) = self.sets['heads'], self.head_notes().values()
+        heads = self.sets['heads']
         return marks.of_effects(
-            heads.first.mean,
-            heads.significant,
-            texts,
-            what=f'{TITLES[heads.metric]} {self._over}',
+            heads.first,
+            heads.masks.shape[1:],
             rank=marks.OVER_SEEDS,
+            what=f'{TITLES[heads.metric]} {self._over}',
         )
 
     def _not_learnt(self) -> Iterator[Finding]:
@@ -221,184 +211,111 @@ class AblationOverSeeds(Result):
                 return
 
     def _of_set(self, name: str, found: SetOverSeeds) -> Iterator[Finding]:
-        first, metric = found.first, TITLES[found.metric]
-        finding = functools.partial(
-            Finding,
-            unit=f'points of {metric}',
-            sample=len(self.seeds),
-            sample_of='fine-tunings',
-            source=SOURCE,
-        )
-        what = {'heads': 'heads', 'layers': 'layers'}.get(name, 'sets of heads')
-        shared = {'metric': metric, 'what': what, 'tests': len(found.masks)}
-        shared |= {'population': self.population, 'examples': found.examples}
-        shared['over'] = self._over
+        first, what = found.first, NAMES.get(name, 'sets of heads')
+        about = {'name': f'{name} over seeds', 'source': SOURCE}
         if len(found.masks) > 1:
-            yield self._significant(name, found, finding, shared)
-        if name != 'one_head_left' and not np.isnan(first.mean).all():
-            extremes = [('best', np.nanargmax), ('worst', np.nanargmin)]
-            for which, choose in extremes[: len(found.masks)]:
-                yield self._extreme(name, which, int(choose(first.mean)), found, finding, shared)
+            yield significant(
+                first,
+                name=f'{name} over seeds: significantly needed',
+                what=what,
+                source=SOURCE,
+                how=f', {self._over}',
+            )
+            if len(self.seeds) > 1:
+                yield from self._of_corrections(name, found)
+        if name != 'one_head_left':
+            yield from extremes(first, **about)
         average, low, high = found.average.interval(0)
         if name == 'heads' and np.isfinite(high - low) and found.examples > 1:
-            yield finding(
+            yield Finding(
                 name='heads over seeds: mean effect',
                 estimate=average,
                 low=low,
                 high=high,
                 null=0.0,
+                unit=unit_of(first),
+                sample=len(self.seeds),
+                sample_of='fine-tunings',
+                source=SOURCE,
                 template='Losing a random head changes {metric} by {estimate:+.2f} points on '
-                'average {over} ({low:+.2f} to {high:+.2f} for {population}).',
-                numbers=shared | {'population': found.average.population},
+                'average {over} ({low:+.2f} to {high:+.2f}).',
+                numbers={'metric': TITLES[found.metric], 'over': self._over},
             )
         # With two or three seeds, it is more than a score can change.
-        if (first.detectable < 1).all():
-            yield self._detectable(name, found, finding, shared)
-        if np.isfinite(first.agreement.rank):
-            yield self._agreed(name, found, finding, shared)
+        if (first.critical < 1).all():
+            yield smallest(first, what=what, **about)
+        if np.isfinite(first.seeds.agreement.rank):
+            yield self._of_agreement(name, first, what)
 
-    def _significant(self, name, found: SetOverSeeds, finding, shared) -> Finding:
-        first = found.first
-        down, up = found.signed(found.significant)
-        return dataclasses.replace(
-            finding(
-                name=f'{name} over seeds: significantly needed',
+    def _of_corrections(self, name: str, found: SetOverSeeds) -> Iterator[Finding]:
+        """Return what each correction finds alone, and what it cannot find with so few seeds."""
+        first, seeds = found.first, found.first.seeds
+        finding = functools.partial(
+            Finding, sample=len(self.seeds), sample_of='fine-tunings', source=SOURCE
+        )
+        if seeds.least_p > LEVEL:
+            yield finding(
+                name=f'{name} over seeds: too few seeds',
+                estimate=seeds.least_p,
+                unit='p-value',
+                template='With {sample} seeds none can be significant: flips of their signs give '
+                'no corrected p below {estimate:.2g}; six seeds or more can.',
+            )
+        corrections = {"Holm's correction": seeds.holm, 'flips of seeds': seeds.max_t}
+        for how, p_values in corrections.items():
+            down, up = first.signed(p_values <= LEVEL)
+            yield finding(
+                name=f'{name} over seeds: needed by {how} alone',
                 estimate=down,
+                unit=NAMES.get(name, 'sets of heads'),
                 template=(
-                    '{which} one at a time, {over} ({metric} with all heads '
-                    '{baseline:.1f}{differs}), {examples:example|examples}: without it {metric} is '
-                    'lower on average for {lower} and higher for {higher} of {tests} {what}; '
-                    'significantly lower for {estimate:.0f} and higher for {up}, for {population}.'
-                    '{how}'
+                    'By {how} alone, {metric} is lower without {estimate} of {tests} and higher '
+                    'without {up}'
+                    + (
+                        ' (smallest possible corrected p {least:.2g}).'
+                        if p_values is seeds.max_t
+                        else '.'
+                    )
                 ),
-                numbers=shared
-                | {
-                    'which': shared['what'].capitalize(),
-                    'baseline': 100 * float(first.intact.mean()),
-                    'differs': f' ± {100 * float(first.intact.std(ddof=1)):.1f}'
-                    if len(self.seeds) > 1
-                    else '',
-                    'lower': int((first.mean < 0).sum()),
-                    'higher': int((first.mean > 0).sum()),
+                numbers={
+                    'how': how,
+                    'metric': TITLES[found.metric],
+                    'tests': len(found.masks),
                     'up': up,
-                    'how': self._how(found),
+                    'least': seeds.least_p,
                 },
-            ),
-            unit=shared['what'],
-        )
-
-    def _how(self, found: SetOverSeeds) -> str:
-        """Return what each correction finds, and what it cannot find with so few seeds."""
-        if len(self.seeds) < 2:
-            return ''
-        first = found.first
-        down, up = found.signed(first.holm <= LEVEL)
-        by_holm = (
-            f"Holm's correction alone, for {ANY_FINETUNING}, lower for {down} and higher for {up}"
-        )
-        if first.least_p > LEVEL:
-            return (
-                f' With {len(self.seeds)} seeds none can be: flips of their signs give no '
-                f'corrected p below {first.least_p:.2g}, however great the effect (six seeds '
-                f'or more can). By {by_holm}.'
             )
-        down, up = found.signed(first.max_t <= LEVEL)
-        return (
-            f' By flips of seeds alone, for {ANY_FINETUNING_HERE}, lower for {down} and higher for '
-            f'{up} (smallest possible corrected p {first.least_p:.2g}); by {by_holm}.'
-        )
 
-    def _extreme(self, name, which, index, found: SetOverSeeds, finding, shared) -> Finding:
-        first, count = found.first, len(self.seeds)
-        several = alone = ''
-        if count > 1:
-            effects = 100 * first.effects[:, index]
-            several = (
-                f'; {effects.min():+.2f} to {effects.max():+.2f} in single fine-tunings, spread '
-                f'{100 * first.spread[index]:.2f} points'
-            )
-            times = round(count * float(first.significant_share[index]))
-            alone = f', significant by itself in {times} of them'
-        return finding(
-            name=f'{name} over seeds: {which} to lose',
-            estimate=100 * float(first.mean[index]),
-            low=100 * float(first.low[index]),
-            high=100 * float(first.high[index]),
-            p=float(max(first.holm[index], first.max_t[index])),
-            template=(
-                '{words} {disabled} {over}: {estimate:+.2f} points of {metric} ({low:+.2f} to '
-                '{high:+.2f} for {population}{several}){alone}. It is the extreme one of {tests}, '
-                'and so flattered.'
-            ),
-            numbers=shared
-            | {
-                'words': to_lose(first.mean[index], best=which == 'best'),
-                'disabled': found.names[index],
-                'several': several,
-                'alone': alone,
-            },
-        )
-
-    def _detectable(self, name, found: SetOverSeeds, finding, shared) -> Finding:
-        sizes = 100 * found.first.detectable
-        return finding(
-            name=f'{name} over seeds: smallest effect that can be found',
-            estimate=float(np.nanmedian(sizes)),
-            template=(
-                "After Holm's correction for {tests} {what}, a mean effect must reach "
-                '{estimate:.2f} points of {metric} to be significant, median over {what} '
-                '({least:.2f} to {most:.2f}): smaller ones are missed.'
-            ),
-            numbers=shared | {'least': float(np.nanmin(sizes)), 'most': float(np.nanmax(sizes))},
-        )
-
-    def _agreed(self, name, found: SetOverSeeds, finding, shared) -> Finding:
-        agreed, share = found.first.agreement, found.first.significant_share
-
-        def between(low: float, high: float) -> str:
-            return f' ({low:.2f} to {high:.2f})' if np.isfinite(low) else ''
-
-        icc1 = between(agreed.icc1_low, agreed.icc1_high)
-        icc3 = between(agreed.icc3_low, agreed.icc3_high)
-        return dataclasses.replace(
-            finding(
-                name=f'{name} over seeds: agreement',
-                estimate=agreed.rank,
-                low=agreed.rank_low,
-                high=agreed.rank_high,
-                template=(
-                    'Two fine-tunings agree on what the {tests} {what} do, on the same examples, '
-                    'with a rank correlation of {estimate:.2f}{rank}; {icc1_name} is {icc1}, '
-                    '{icc3_name} {icc3}. By {any:|itself|themselves}, {any} of the {what} '
-                    '{any:|is|are} significant in some fine-tuning, {all} in each of the {sample}.'
-                ),
-                numbers=shared
-                | {
-                    'rank': between(agreed.rank_low, agreed.rank_high),
-                    'icc1_name': 'ICC(1)',
-                    'icc1': f'{agreed.icc1:.2f}{icc1}',
-                    'icc3_name': 'ICC(3,1)',
-                    'icc3': f'{agreed.icc3:.2f}{icc3}',
-                    'any': int((share > 0).sum()),
-                    'all': int((share == 1).sum()),
-                },
-            ),
+    def _of_agreement(self, name: str, first: Effects, what: str) -> Finding:
+        agreed = first.seeds.agreement
+        interval = ' ({low:.2f} to {high:.2f})' if np.isfinite(agreed.rank_low) else ''
+        return Finding(
+            name=f'{name} over seeds: agreement',
+            estimate=agreed.rank,
+            low=agreed.rank_low,
+            high=agreed.rank_high,
             unit="Spearman's rank correlation",
+            sample=len(self.seeds),
+            sample_of='fine-tunings',
+            source=SOURCE,
+            template='Two fine-tunings agree on what the {tests} {what} do with a rank correlation '
+            f'of {{estimate:.2f}}{interval}.',
+            numbers={'tests': len(first.difference), 'what': what},
         )
 
     def _frame(self, found: SetOverSeeds):
         rows = [
-            (metric, *row) for metric, each in found.found.items() for row in _rows(found, each)
+            (metric, *row)
+            for metric, each in found.found.items()
+            for row in rows_of(each, _COLUMNS)
         ]
-        return framed(('metric', *_COLUMNS), rows, self._caption())
+        return framed(('metric', 'disabled', *_COLUMNS), rows, self._caption())
 
     def _extremes(self, found: SetOverSeeds):
-        rows = _rows(found, found.first)
-        order = np.argsort(found.first.mean)[: np.isfinite(found.first.mean).sum()]
-        shown = dict.fromkeys((*order[:5], *order[-5:]))
+        rows = rows_of(found.first, _COLUMNS)
         return framed(
-            _COLUMNS,
-            [rows[index] for index in shown],
+            ('disabled', *_COLUMNS),
+            [rows[index] for index in found.first.extremes(5)],
             f'The five lowest and the five highest means, {TITLES[found.metric]}. '
             f'{self._caption()}',
         )
@@ -416,9 +333,15 @@ class AblationOverSeeds(Result):
 
     def _by_seed(self, found: SetOverSeeds):
         rows = [
-            (metric, disabled, seed, 100 * each.intact[place], 100 * each.effects[place, index])
+            (
+                metric,
+                disabled,
+                seed,
+                100 * each.seeds.intact[place],
+                100 * each.seeds.difference[place, index],
+            )
             for metric, each in found.found.items()
-            for index, disabled in enumerate(found.names)
+            for index, disabled in enumerate(each.names)
             for place, seed in enumerate(self.seeds)
         ]
         return framed(
@@ -428,9 +351,9 @@ class AblationOverSeeds(Result):
         )
 
     def _agreement(self):
-        names = [field.name for field in dataclasses.fields(over_seeds.Agreement)]
+        names = [field.name for field in dataclasses.fields(Agreement)]
         rows = [
-            (name, metric, *(getattr(each.agreement, field) for field in names))
+            (name, metric, *(getattr(each.seeds.agreement, field) for field in names))
             for name, found in self.sets.items()
             for metric, each in found.found.items()
         ]
@@ -520,17 +443,20 @@ def assess_over_seeds(
     predictions = np.stack([each.predictions for each in swept])  # [S, 1 + M, E]
     intact, masked = predictions[:, 0], predictions[:, 1:]
     tests = [what_is_tested(metrics, swept[0].logits.shape[-1], each, labels) for each in intact]
+    names = [mask_sets.describe(mask) for mask in swept[0].masks[1:]]
     found = {}
     for metric in metrics:
         alone = [
-            significance.assess(metric, of_mask, whole, labels, seed=seed)
+            significance.assess(metric, of_mask, whole, labels, names=names, seed=seed)
             for of_mask, whole in zip(masked, intact, strict=True)
         ]
         if len(alone) == 1:
-            found[metric] = _of_one(alone[0])
+            found[metric] = over_seeds.of_one_seed(alone[0])
             continue
-        adjusted = np.stack([each.holm for each in alone])
-        found[metric] = over_seeds.assess_seeds(metric, masked, intact, labels, adjusted=adjusted)
+        adjusted = np.stack([each.corrected for each in alone])
+        found[metric] = over_seeds.assess_seeds(
+            metric, masked, intact, labels, adjusted=adjusted, names=names
+        )
     return SetOverSeeds(
         masks=swept[0].masks[1:],
         found=found,
@@ -546,63 +472,23 @@ def assess_over_seeds(
     )
 
 
-def _of_one(found: Assessment) -> OverSeeds:
-    """Return the effects in a single model, as `ablation` has them."""
-    unknown = np.full_like(found.difference, np.nan)
-    effects = found.difference[None]
-    return OverSeeds(
-        intact=np.array([found.baseline_score]),
-        effects=effects,
-        mean=found.difference,
-        spread=unknown,
-        low=found.low,
-        high=found.high,
-        p_value=found.p_value,
-        holm=found.holm,
-        max_t=np.where(np.isnan(found.difference), np.nan, over_seeds.least_p(1)),
-        least_p=over_seeds.least_p(1),
-        significant_share=(found.holm <= LEVEL).astype(float),
-        detectable=unknown,
-        agreement=over_seeds.agreement(effects),
-    )
-
-
-_COLUMNS = (
-    'disabled',
-    *(f'{"least_significant" if name == "detectable" else name}_points' for name in _POINTS),
-    *map(column_of, _PLAIN),
-)
-
-
-def _rows(found: SetOverSeeds, each: OverSeeds) -> list[tuple]:
-    return [
-        (
-            disabled,
-            *(100 * getattr(each, name)[index] for name in _POINTS),
-            *(getattr(each, name)[index] for name in _PLAIN),
-        )
-        for index, disabled in enumerate(found.names)
-    ]
-
-
 def _draw_heads(result: AblationOverSeeds):
     found = result.sets['heads']
     first, shape = found.first, found.masks.shape[1:]
-    order = np.argsort(first.mean)[: np.isfinite(first.mean).sum()]
-    shown = dict.fromkeys((*order[:_EXTREMES], *order[-_EXTREMES:]))
-    either = (first.holm <= LEVEL) | (first.max_t <= LEVEL)
+    seeds = first.seeds
+    either = (seeds.holm <= LEVEL) | (seeds.max_t <= LEVEL)
     figure = plots.effects_over_seeds(
-        100 * np.reshape(first.mean, shape),
+        100 * np.reshape(first.difference, shape),
         {
-            found.names[index]: (
-                100 * first.effects[:, index],
+            first.names[index]: (
+                100 * seeds.difference[:, index],
                 100 * first.low[index],
                 100 * first.high[index],
             )
-            for index in shown
+            for index in first.extremes(_EXTREMES)
         },
-        label=f'change of {TITLES[found.metric]} (points)',
-        real=np.reshape(found.significant, shape),
+        label=label_of(first),
+        real=np.reshape(first.corrected <= LEVEL, shape),
         likely=np.reshape(either, shape),
     )
     figure.caption = (
@@ -616,13 +502,7 @@ def _draw_heads(result: AblationOverSeeds):
 
 
 def _draw_layers(result: AblationOverSeeds):
-    found = result.sets['layers']
-    figure = plots.layer_effects(
-        100 * found.first.mean,
-        100 * found.first.low,
-        100 * found.first.high,
-        label=f'change of {TITLES[found.metric]} (points)',
-    )
+    figure = draw_layers(result.sets['layers'].first)
     figure.caption = (
         f'Score without all heads of a layer less score with all, mean {result._over}; '
         f'lines are 95 % intervals for {result.population}. {instead(result.baseline)}'

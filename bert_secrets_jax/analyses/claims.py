@@ -22,7 +22,6 @@ from bert_secrets_jax.analyses.frames import FRAMES_DIRECTION, Frames
 from bert_secrets_jax.analyses.look_at import OF_CLS, LookAt
 from bert_secrets_jax.analyses.outliers import Outliers
 from bert_secrets_jax.analyses.patterns import ALL_SPECIAL, NAMES, UPPER, Patterns
-from bert_secrets_jax.analyses.populations import ANY_FINETUNING
 from bert_secrets_jax.analyses.probing import Probing
 from bert_secrets_jax.analyses.pruning import Pruning
 from bert_secrets_jax.analyses.relations import Relations
@@ -250,7 +249,7 @@ def _same_heads(tasks: Mapping[str, 'Measured']) -> Verdict | None:
     for task, measured in tasks.items():
         title, ablated = paper.title(task), measured.ablated('heads')
         if title in ('STS-B', 'RTE') and ablated is not None:
-            effects[title] = _effects(ablated)
+            effects[title] = ablated.found
     if len(effects) < 2 or len({tuple(each.names) for each in effects.values()}) > 1:
         return None
     return verdicts.same_heads_are_needed({name: effects[name] for name in ('STS-B', 'RTE')})
@@ -334,22 +333,9 @@ class Measured:
           name: The name of the set, such as 'heads'.
         """
         several, ablated = self.over_seeds(name), self.ablated(name)
-        if several is not None and several.first.least_p <= verdicts.LEVEL:
-            found = several.first
-            return verdicts.Effects(
-                names=several.names,
-                difference=found.mean,
-                low=np.where(np.isnan(found.low), -np.inf, found.low),
-                high=np.where(np.isnan(found.high), np.inf, found.high),
-                p_value=found.p_value,
-                # Seeds and examples are both samples: see `SetOverSeeds.significant`.
-                corrected=np.maximum(found.holm, found.max_t),
-                unseen=0.0,
-                sample=len(several.reached),
-                sample_of='runs',
-                population=ANY_FINETUNING,
-            )
-        return None if ablated is None else _effects(ablated)
+        if several is not None and several.first.seeds.least_p <= verdicts.LEVEL:
+            return dataclasses.replace(several.first, sample_of='runs')
+        return None if ablated is None else ablated.found
 
     def instead(self, name: str) -> str:
         """Return a sentence on what disabled heads did; empty if it is what the paper's did.
@@ -460,12 +446,6 @@ def _frame_heads(measured: Measured) -> Verdict | None:
         return None
     best = np.argsort(-test.table.mean, axis=None, kind='stable')[:2].tolist()
     return _with(measured.instead('heads'), verdicts.heads_are_not_needed(effects, best))
-
-
-def _effects(ablated: Ablated) -> verdicts.Effects:
-    return verdicts.effects_on_examples(
-        ablated.found, ablated.names, unseen=ablated.unseen, examples=ablated.examples
-    )
 
 
 def _relation(claim: Claim, relation: str, measured: Measured) -> Verdict | None:

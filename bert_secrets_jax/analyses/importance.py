@@ -8,6 +8,7 @@ Shapes: L layers, N heads, E examples, M masks.
 
 import dataclasses
 import functools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
@@ -15,12 +16,13 @@ import numpy as np
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation import significance
-from bert_secrets_jax.ablation.masked_lm import FEW, LossEffects, assess_losses
-from bert_secrets_jax.ablation.masks import single_heads, with_intact
+from bert_secrets_jax.ablation.effects import Effects, loss_in
+from bert_secrets_jax.ablation.masked_lm import FEW, assess_losses
+from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.ablation.significance import LEVEL
 from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses.ablation import assessed_metrics, what_is_tested
+from bert_secrets_jax.analyses.effects import notes_of, rows_of, significant, smallest
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.models import Models, check_several, labels_of, one_model
 from bert_secrets_jax.compute import Compute
@@ -28,7 +30,7 @@ from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.finetune.losses import losses_of
 from bert_secrets_jax.finetune.metrics import TITLES as METRIC_TITLES
 from bert_secrets_jax.finetune.metrics import check_metrics
-from bert_secrets_jax.names import counted, head_name
+from bert_secrets_jax.names import counted
 from bert_secrets_jax.pruning.agreement import Agreement, rank_agreement, reliability
 from bert_secrets_jax.pruning.scores import (
     GRADIENT,
@@ -45,11 +47,11 @@ SOURCE = 'Michel et al. 2019, sections 3.2 and 4.1'
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
-class Effects:
-    """The measured effects of taking each head away from the model.
+class Removed:
+    """The loss of the task without each head, example by example.
 
     Attributes:
-      loss: The change of the loss without each head, in nats (for a regression, squared error).
+      loss: The effects on the loss, in nats (for a regression, squared error).
       increase: [E, L, N] That of each example.
       metric: The name of the task's own metric.
       score: The score with all heads.
@@ -59,9 +61,9 @@ class Effects:
       classes: The number of classes; 1 for a regression.
     """
 
-    FORMAT: ClassVar[int] = 1
+    FORMAT: ClassVar[int] = 2
 
-    loss: LossEffects
+    loss: Effects
     increase: np.ndarray
     metric: str
     score: float
@@ -84,11 +86,11 @@ class Importance(Result):
         by the same measurement: see `pruning.agreement.reliability`.
     """
 
-    FORMAT: ClassVar[int] = 1
+    FORMAT: ClassVar[int] = 2
 
     subject: Subject
     scores: HeadScores
-    effects: Effects
+    effects: Removed
     same_examples: bool
     agreement: Mapping[str, Agreement]
     reliability: float
@@ -99,22 +101,23 @@ class Importance(Result):
 
     @property
     def _unit(self) -> str:
-        return 'squared error' if self.effects.classes == 1 else 'nats'
+        return self.effects.loss.outcome.unit
 
     def frames(self):
-        loss, shape = self.effects.loss, self.effects.difference.shape
-        scores = self.scores.of
+        shape, scores = self.effects.difference.shape, self.scores.of
         rows = [
             (
                 layer + 1,
                 head + 1,
-                *(scores[method][layer, head] for method in scores),
-                *(getattr(loss, column)[layer * shape[1] + head] for column in _COLUMNS),
+                *(each[layer, head] for each in scores.values()),
+                *of_loss,
                 100 * self.effects.difference[layer, head],
             )
-            for layer, head in np.ndindex(shape)
+            for (layer, head), (_, *of_loss) in zip(
+                np.ndindex(shape), rows_of(self.effects.loss, _COLUMNS), strict=True
+            )
         ]
-        columns = ('layer', 'head', *scores, *_COLUMNS.values(), 'score_difference_points')
+        columns = ('layer', 'head', *scores, *_COLUMNS, 'score_difference_points')
         agreement = [
             (TITLES[method], each.rank, each.low, each.high, SOURCES[method])
             for method, each in self.agreement.items()
@@ -164,18 +167,13 @@ class Importance(Result):
                 'The interval of Shapley values allows for the permutations that were drawn, and '
                 'not for the examples that they were measured on.'
             )
-        if self.scores.examples < FEW or self.effects.loss.texts < FEW:
+        if self.scores.examples < FEW or self.effects.loss.sample < FEW:
             notes.append('With so few examples, intervals are a little too narrow.')
         return notes
 
     def head_notes(self):
-        loss, shape = self.effects.loss, self.effects.difference.shape
-        texts = [
-            f'{loss.difference[index]:+.4f} {self._unit} ({loss.low[index]:+.4f} to '
-            f'{loss.high[index]:+.4f}, corrected p = {loss.corrected[index]:.2g})'
-            for index in range(len(loss.difference))
-        ]
-        return {'loss of the task without it': np.reshape(texts, shape)}
+        texts = notes_of(self.effects.loss, self.effects.difference.shape)
+        return {'loss of the task without it': texts}
 
     @property
     def _measured_on(self) -> str:
@@ -187,52 +185,31 @@ class Importance(Result):
     def _not_learnt(self) -> Iterator[Finding]:
         tested, value, larger, p_value = self.effects.learnt
         if learnt_nothing(p_value):
-            count = self.effects.loss.texts
+            count = self.effects.loss.sample
             yield not_learnt('the model', tested, value, larger, p_value, count)
 
     def _of_effects(self) -> Iterator[Finding]:
-        loss, shape = self.effects.loss, self.effects.difference.shape
-        real = loss.corrected <= LEVEL
-        yield Finding(
-            name='heads whose loss matters',
-            estimate=int((real & (loss.difference > 0)).sum()),
-            unit='heads',
-            sample=loss.texts,
-            source=SOURCE,
-            template=(
-                'Taken away one at a time, {estimate} of {heads} heads {estimate:|leaves|leave} a '
-                'significantly higher loss of the task and {lower} a lower one, after correction '
-                'for all (max-T, {sample:example|examples}). A change of {detectable:.4f} '
-                '{measure} (median of heads) is found with a probability of {power:.0f} %.'
-            ),
-            numbers={
-                'heads': len(real),
-                'lower': int((real & (loss.difference < 0)).sum()),
-                'detectable': float(np.median(loss.detectable)),
-                'measure': self._unit,
-                'power': 100 * significance.POWER,
-            },
-        )
-        worst = int(loss.difference.argmax())
-        place = divmod(worst, shape[1])
+        loss = self.effects.loss
+        about = {'what': 'heads', 'source': SOURCE}
+        yield significant(loss, name='heads whose loss matters', **about)
+        yield smallest(loss, name='heads', **about)
+        worst = loss.worst
         yield Finding(
             name='the head that matters most',
             estimate=float(loss.difference[worst]),
             low=float(loss.low[worst]),
             high=float(loss.high[worst]),
             unit=self._unit,
-            sample=loss.texts,
+            sample=loss.sample,
             source=SOURCE,
             template=(
-                'The loss is {intact:.3f} {unit} with all heads. It is highest without {head}, '
-                'where it changes by {estimate:+.4f} {unit} ({low:+.4f} to {high:+.4f}), and '
-                '{metric} by {points:+.2f} points.'
+                'The loss is highest without {head}, where it changes by {estimate:+.4f} {unit} '
+                '({low:+.4f} to {high:+.4f}), and {metric} by {points:+.2f} points.'
             ),
             numbers={
-                'intact': loss.intact,
-                'head': head_name(*place),
+                'head': loss.names[worst],
                 'metric': METRIC_TITLES[self.effects.metric],
-                'points': 100 * float(self.effects.difference[place]),
+                'points': 100 * float(self.effects.difference.ravel()[worst]),
             },
         )
 
@@ -243,33 +220,40 @@ class Importance(Result):
             if np.isnan(found.rank):
                 continue
             interval = '' if np.isnan(found.low) else ' ({low:.2f} to {high:.2f})'
-            ceiling = (
-                ' (a second sample of as many examples would reach {ceiling:.2f})'
-                if method == order[0] and self.reliability > max(found.rank, 0)
-                else ''
-            )
             yield Finding(
                 name=f'agreement: {TITLES[method]}',
                 estimate=found.rank,
                 low=found.low,
                 high=found.high,
                 unit="Spearman's rank correlation",
-                sample=self.effects.loss.texts,
+                sample=self.effects.loss.sample,
                 source=SOURCES[method],
                 template=(
                     'Heads ranked by {score} agree with what losing each does to the loss by a '
-                    f'rank correlation of {{estimate:.2f}}{interval}{ceiling}.'
+                    f'rank correlation of {{estimate:.2f}}{interval}.'
                 ),
-                numbers={'score': TITLES[method], 'ceiling': self.reliability},
+                numbers={'score': TITLES[method]},
+            )
+        best = self.agreement[order[0]].rank if order else math.nan
+        if self.reliability > max(best, 0):
+            yield Finding(
+                name='highest agreement to expect',
+                estimate=self.reliability,
+                unit="Spearman's rank correlation",
+                sample=self.effects.loss.sample,
+                source=SOURCE,
+                template='A second sample of as many examples would reach a rank correlation of '
+                '{estimate:.2f}.',
             )
 
 
+# The attribute of the effects on the loss in each column of a frame.
 _COLUMNS = {
-    'difference': 'loss_difference',
+    'loss_difference': 'difference',
     'low': 'low',
     'high': 'high',
     'p_value': 'p_value',
-    'corrected': 'p_max_t',
+    'p_max_t': 'corrected',
 }
 
 
@@ -348,7 +332,7 @@ def default_methods(*, same_examples: bool) -> tuple[str, ...]:
     return METHODS[: 3 if same_examples else 4]
 
 
-def effects_of(swept: Swept, labels: np.ndarray, metrics: Sequence[str], *, seed: int) -> Effects:
+def effects_of(swept: Swept, labels: np.ndarray, metrics: Sequence[str], *, seed: int) -> Removed:
     """Return what the model loses with each head.
 
     Args:
@@ -365,8 +349,16 @@ def effects_of(swept: Swept, labels: np.ndarray, metrics: Sequence[str], *, seed
         metrics[0], predictions, labels, np.ones((1, len(labels)))
     )[0]
     test = what_is_tested(metrics, classes, predictions[0], labels)
-    return Effects(
-        loss=assess_losses(losses[1:], losses[0], np.ones(len(labels), int), seed=seed),
+    return Removed(
+        loss=assess_losses(
+            losses[1:],
+            losses[0],
+            np.ones(len(labels), int),
+            names=[describe(mask) for mask in swept.masks[1:]],
+            outcome=loss_in('squared error' if classes == 1 else 'nats'),
+            sample_of='examples',
+            seed=seed,
+        ),
         increase=(losses[1:] - losses[0]).T.reshape(-1, *shape),
         metric=metrics[0],
         score=float(scores[0]),
@@ -377,7 +369,7 @@ def effects_of(swept: Swept, labels: np.ndarray, metrics: Sequence[str], *, seed
 
 
 def compare_scores(
-    scores: HeadScores, effects: Effects, *, same_examples: bool, seed: int, subject: Subject
+    scores: HeadScores, effects: Removed, *, same_examples: bool, seed: int, subject: Subject
 ) -> Importance:
     """Compare the scores of heads with what the model loses with each.
 
@@ -423,7 +415,7 @@ def _draw_ranks(result: Importance):
     figure.caption = (
         'How much each head is needed, as its rank among all heads (1 the most, 0 the least), by '
         f'{len(grids)} scores, {result._measured_on}; and, "measured", by the increase of the '
-        f'loss without it, measured on {counted(result.effects.loss.texts, "example")} of '
+        f'loss without it, measured on {counted(result.effects.loss.sample, "example")} of '
         f'{result.subject.texts}.'
     )
     return figure

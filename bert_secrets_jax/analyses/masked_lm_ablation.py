@@ -14,22 +14,28 @@ from typing import ClassVar
 
 import numpy as np
 
-from bert_secrets_jax import paper, plots
+from bert_secrets_jax import paper
 from bert_secrets_jax.ablation import masks as mask_sets
+from bert_secrets_jax.ablation.effects import POWER, Effects
 from bert_secrets_jax.ablation.masked_lm import (
     FEW,
-    LossEffects,
     MaskedLosses,
     assess_losses,
     check_masked_lm,
     masked_lm_losses,
 )
-from bert_secrets_jax.ablation.significance import LEVEL, POWER
 from bert_secrets_jax.analyses import marks
-from bert_secrets_jax.analyses.ablation import instead, named_masks
+from bert_secrets_jax.analyses.ablation import NAMES, instead, named_masks
+from bert_secrets_jax.analyses.effects import (
+    draw_heads,
+    draw_layers,
+    extremes,
+    notes_of,
+    rows_of,
+    significant,
+    smallest,
+)
 from bert_secrets_jax.analyses.models import one_model
-from bert_secrets_jax.analyses.tables import column_of
-from bert_secrets_jax.analyses.verdicts.disabling import to_lose
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.masking import Masking
 from bert_secrets_jax.data.tasks import Text
@@ -42,25 +48,17 @@ SOURCE = 'masked language modelling, Devlin et al. 2019, section 3.1'
 # The parts that are disabled by default.
 DISABLED = ('heads', 'layers')
 _WHEN = {'before': 'as it is', 'after': 'after fine-tuning'}
-_UNIT = 'nats per hidden wordpiece'
-
-
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
-class LossAblated:
-    """The effect of a set of masks on the loss.
-
-    Attributes:
-      masks: [M, L, N] The masks, which are 0 at a disabled head.
-      effects: The change of the loss under each of them.
-    """
-
-    masks: np.ndarray
-    effects: LossEffects
-
-    @property
-    def names(self) -> list[str]:
-        """The name of the heads or the layer that each mask disables [M], such as 'L1-H2'."""
-        return [mask_sets.describe(mask) for mask in self.masks]
+# The attribute of the effects in each column of a frame.
+_COLUMNS = {
+    'loss': 'value',
+    'difference': 'difference',
+    'low': 'low',
+    'high': 'high',
+    'p_value': 'p_value',
+    'p_max_t': 'corrected',
+    'p_benjamini_hochberg': 'benjamini_hochberg',
+    'detectable': 'detectable',
+}
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -71,7 +69,10 @@ class MaskedLMAblation(Result):
       subject: The names of the model and the texts.
       baseline: The behaviour of a disabled head, as in `ablation`.
       masking: Which wordpieces are hidden.
-      before: The effects of each set of masks on the model as it is, by the name of the set.
+      shape: The numbers of layers and heads.
+      hidden: The number of hidden wordpieces.
+      before: The effects of each set of masks on the loss of the model as it is, in nats per hidden
+        wordpiece, by the name of the set.
       after: The same after fine-tuning, with the head that the model had before; empty without a
         fine-tuned model.
       tuning: The loss after fine-tuning compared with that before; None without such a model.
@@ -80,11 +81,13 @@ class MaskedLMAblation(Result):
     subject: Subject
     baseline: str
     masking: Masking
-    before: Mapping[str, LossAblated]
-    after: Mapping[str, LossAblated] = dataclasses.field(default_factory=dict)
-    tuning: LossEffects | None = None
+    shape: tuple[int, int]
+    hidden: int
+    before: Mapping[str, Effects]
+    after: Mapping[str, Effects] = dataclasses.field(default_factory=dict)
+    tuning: Effects | None = None
 
-    FORMAT: ClassVar[int] = 1
+    FORMAT: ClassVar[int] = 2
 
     @property
     def title(self) -> str:
@@ -93,11 +96,11 @@ class MaskedLMAblation(Result):
     def frames(self):
         return {
             name: framed(
-                ('model', 'disabled', *map(column_of, _COLUMNS)),
+                ('model', 'disabled', *_COLUMNS),
                 [
-                    (when, disabled, *(_value(each.effects, column, row) for column in _COLUMNS))
+                    (when, *row)
                     for when, each in self._models(name)
-                    for row, disabled in enumerate(each.names)
+                    for row in rows_of(each, _COLUMNS)
                 ],
                 'Loss in nats per hidden wordpiece without what is disabled, and that loss less '
                 'the loss with all heads (above 0, it was of use); low and high are the 95 % '
@@ -131,7 +134,7 @@ class MaskedLMAblation(Result):
             f'{self._hidden} {instead(self.baseline)} Intervals are paired by text. They are about '
             'texts like these: other texts may need other heads.'
         ]
-        texts = next(iter(self.before.values())).effects.texts
+        texts = next(iter(self.before.values())).sample
         if texts < FEW:
             said.append(
                 f'There are only {texts} texts: intervals over fewer than {FEW} are a little too '
@@ -141,25 +144,15 @@ class MaskedLMAblation(Result):
 
     def head_notes(self):
         return {
-            f'loss without it, {_WHEN[when]} (nats)': np.reshape(
-                [_effect(each.effects, row) for row in range(len(each.masks))],
-                each.masks.shape[1:],
-            )
+            f'loss without it, {_WHEN[when]} (nats)': notes_of(each, self.shape)
             for when, each in self._models('heads')
         }
 
     def head_marks(self):
         if 'heads' not in self.before:
             return []
-        effects, texts = self.before['heads'].effects, next(iter(self.head_notes().values()))
-        # The loss is lower where a model is better.
-        return marks.of_effects(
-            -effects.difference,
-            effects.corrected <= LEVEL,
-            texts,
-            what='the loss of the masked LM',
-            rank=marks.MASKED_LM,
-        )
+        what = 'the loss of the masked LM'
+        return marks.of_effects(self.before['heads'], self.shape, rank=marks.MASKED_LM, what=what)
 
     @property
     def _hidden(self) -> str:
@@ -168,72 +161,35 @@ class MaskedLMAblation(Result):
             return 'Every wordpiece is hidden, one at a time (pseudo-log-likelihood).'
         return f'{self.masking.share:.0%} of the wordpieces of each text are hidden at once.'
 
-    def _models(self, name: str) -> list[tuple[str, LossAblated]]:
+    def _models(self, name: str) -> list[tuple[str, Effects]]:
         sets = {'before': self.before, 'after': self.after}
         return [(when, each[name]) for when, each in sets.items() if name in each]
 
-    def _of_set(self, name: str, when: str, ablated: LossAblated) -> Iterator[Finding]:
-        found, tests = ablated.effects, len(ablated.masks)
-        finding = functools.partial(
-            Finding, unit=_UNIT, sample=found.texts, sample_of='texts', source=SOURCE
+    def _of_set(self, name: str, when: str, found: Effects) -> Iterator[Finding]:
+        what, called = NAMES.get(name, 'sets of heads'), f'{name} {_WHEN[when]}'
+        words = {'when': _WHEN[when]}
+        yield Finding(
+            name=f'{called}: loss with all heads',
+            estimate=found.intact,
+            unit=found.outcome.unit,
+            sample=found.sample,
+            sample_of='texts',
+            source=SOURCE,
+            template='The model {when} has a loss of {estimate:.3f} {unit} (perplexity '
+            '{perplexity:,.1f}; {hidden:,} wordpieces of {sample:,} texts).',
+            numbers=words | {'perplexity': math.exp(min(found.intact, 700)), 'hidden': self.hidden},
         )
-        each = {'heads': 'heads', 'layers': 'layers'}.get(name, 'sets of heads')
-        if tests > 1:
-            real = found.corrected <= LEVEL
-            likely = found.benjamini_hochberg <= LEVEL
-            up, down = found.difference > 0, found.difference < 0
-            yield finding(
-                name=f'{name} {_WHEN[when]}: significantly needed',
-                estimate=int((real & up).sum()),
-                unit=each,
-                template=(
-                    'The model {when}, {each} one at a time: with all heads it has a loss of '
-                    '{intact:.3f} nats per hidden wordpiece (perplexity {perplexity:,.1f}; '
-                    '{hidden:,} wordpieces of {sample:,} texts). Without it the loss is higher for '
-                    '{higher} and lower for {lower} of {tests} {each}; significantly higher for '
-                    '{estimate} and lower for {below} after correction for all of them (max-T), '
-                    'for {likely_up} and {likely_down} after a weaker one (Benjamini-Hochberg). A '
-                    'change of {detectable:.4f} nats (median of {each}) is found with a '
-                    'probability of {power:.0f} %.'
-                ),
-                numbers={
-                    'when': _WHEN[when],
-                    'each': each,
-                    'intact': found.intact,
-                    'perplexity': math.exp(min(found.intact, 700)),
-                    'hidden': found.hidden,
-                    'higher': int(up.sum()),
-                    'lower': int(down.sum()),
-                    'tests': tests,
-                    'below': int((real & down).sum()),
-                    'likely_up': int((likely & up).sum()),
-                    'likely_down': int((likely & down).sum()),
-                    'detectable': float(np.median(found.detectable)),
-                    'power': 100 * POWER,
-                },
+        if len(found.names) > 1:
+            yield significant(
+                found,
+                name=f'{called}: significantly needed',
+                what=what,
+                source=SOURCE,
+                how=' (the model {when})',
+                **words,
             )
-        extremes = [('worst', int(found.difference.argmax()))]
-        if tests > 1:
-            extremes.append(('best', int(found.difference.argmin())))
-        for which, index in extremes:
-            yield finding(
-                name=f'{name} {_WHEN[when]}: {which} to lose',
-                estimate=float(found.difference[index]),
-                low=float(found.low[index]),
-                high=float(found.high[index]),
-                p=float(found.corrected[index]),
-                template=(
-                    '{words} {disabled} (the model {when}): {estimate:+.4f} nats of loss '
-                    '({low:+.4f} to {high:+.4f}, p = {p:.2g}, corrected {corrected:.2g}).'
-                ),
-                numbers={
-                    'words': to_lose(-found.difference[index], best=which == 'best'),
-                    'when': _WHEN[when],
-                    'disabled': ablated.names[index],
-                    'p': float(found.p_value[index]),
-                    'corrected': float(found.corrected[index]),
-                },
-            )
+            yield smallest(found, name=called, what=what, source=SOURCE)
+        yield from extremes(found, name=called, source=SOURCE, where=' (the model {when})', **words)
 
     def _of_tuning(self) -> Iterator[Finding]:
         if self.tuning is None:
@@ -244,8 +200,8 @@ class MaskedLMAblation(Result):
             estimate=float(found.difference[0]),
             low=float(found.low[0]),
             high=float(found.high[0]),
-            unit=_UNIT,
-            sample=found.texts,
+            unit=found.outcome.unit,
+            sample=found.sample,
             sample_of='texts',
             source=SOURCE,
             template=(
@@ -254,7 +210,7 @@ class MaskedLMAblation(Result):
             ),
         )
         if 'heads' in self.before and 'heads' in self.after:
-            effects = [each.effects.difference for _, each in self._models('heads')]
+            effects = [each.difference for _, each in self._models('heads')]
             yield Finding(
                 name='rank correlation of heads before and after fine-tuning',
                 estimate=paper.spearman(*effects),
@@ -267,24 +223,6 @@ class MaskedLMAblation(Result):
                     'correlation of {estimate:.2f}.'
                 ),
             )
-
-
-_COLUMNS = (
-    'loss',
-    'difference',
-    'low',
-    'high',
-    'p_value',
-    'corrected',
-    'benjamini_hochberg',
-    'detectable',
-)
-
-
-def _value(effects: LossEffects, column: str, row: int) -> float:
-    if column == 'loss':
-        return float(effects.intact + effects.difference[row])
-    return float(getattr(effects, column)[row])
 
 
 def masked_lm_ablation(
@@ -376,15 +314,21 @@ def assess_masked_lm(
         # The model with all heads is the same in all sets.
         old, new = next(iter(before.values())), next(iter(after.values()))
         tuning = assess_losses(new.losses[:1], old.losses[0], old.hidden, seed=seed)
+    first = next(iter(before.values()))
     return MaskedLMAblation(
         subject,
         baseline,
         masking,
+        first.masks.shape[1:],
+        int(first.hidden.sum()),
         *(
             {
-                name: LossAblated(
-                    losses.masks[1:],
-                    assess_losses(losses.losses[1:], losses.losses[0], losses.hidden, seed=seed),
+                name: assess_losses(
+                    losses.losses[1:],
+                    losses.losses[0],
+                    losses.hidden,
+                    names=[mask_sets.describe(mask) for mask in losses.masks[1:]],
+                    seed=seed,
                 )
                 for name, losses in sets.items()
             }
@@ -402,34 +346,19 @@ def _figure_name(name: str, when: str) -> str:
 
 
 def _draw(result: MaskedLMAblation, name: str, when: str):
-    ablated = dict(result._models(name))[when]
-    found = ablated.effects
-    label = 'change of the loss (nats)'
+    found = dict(result._models(name))[when]
     if name == 'heads':
-        shape = ablated.masks.shape[1:]
-        figure = plots.effect_grid(
-            found.difference.reshape(shape),
-            label=label,
-            real=(found.corrected <= LEVEL).reshape(shape),
-            likely=(found.benjamini_hochberg <= LEVEL).reshape(shape),
-        )
+        figure = draw_heads(found, result.shape)
         what = (
             'without each head less that with all. Filled circles: significant at 5 % after '
             'correction for all heads (max-T); of the filled and the open ones together, at most '
             '5 % are expected to be chance (Benjamini-Hochberg).'
         )
     else:
-        figure = plots.layer_effects(found.difference, found.low, found.high, label=label)
+        figure = draw_layers(found)
         what = 'without all heads of a layer less that with all; lines are 95 % intervals.'
     figure.caption = (
         f'Loss per hidden wordpiece of the masked LM {_WHEN[when]} {what} Above 0, they were of '
         f'use. {result._hidden} {instead(result.baseline)}'
     )
     return figure
-
-
-def _effect(found: LossEffects, row: int) -> str:
-    return (
-        f'{found.difference[row]:+.4f} nats ({found.low[row]:+.4f} to {found.high[row]:+.4f}, '
-        f'p = {found.p_value[row]:.2g}, corrected {found.corrected[row]:.2g})'
-    )

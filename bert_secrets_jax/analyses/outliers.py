@@ -16,9 +16,10 @@ from typing import ClassVar
 import numpy as np
 
 from bert_secrets_jax import paper, plots
-from bert_secrets_jax.ablation.masked_lm import FEW, LossEffects, assess_losses
+from bert_secrets_jax.ablation.effects import Effects
+from bert_secrets_jax.ablation.masked_lm import FEW, assess_losses
 from bert_secrets_jax.ablation.scores import weighted_scores
-from bert_secrets_jax.ablation.significance import Assessment, assess
+from bert_secrets_jax.ablation.significance import assess
 from bert_secrets_jax.analyses.ablation import assessed_metrics
 from bert_secrets_jax.analyses.models import labels_of, one_model
 from bert_secrets_jax.analyses.verdicts import Verdict, outliers_are_needed
@@ -57,8 +58,8 @@ class LossWithout:
       random: [R] The change of the loss without each random set.
     """
 
-    effects: LossEffects
-    beyond: LossEffects
+    effects: Effects
+    beyond: Effects
     random: np.ndarray
 
     @property
@@ -76,7 +77,7 @@ class ScoreWithout:
       random: [R] The score without each random set less that of the intact model.
     """
 
-    effects: Assessment
+    effects: Effects
     random: np.ndarray
 
     @property
@@ -100,7 +101,7 @@ class Outliers(Result):
       examples: The number of examples of the scores.
     """
 
-    FORMAT: ClassVar[int] = 1
+    FORMAT: ClassVar[int] = 2
 
     subject: Subject
     found: OutlierDimensions
@@ -132,7 +133,7 @@ class Outliers(Result):
             self.loss.random,
             (float(beyond.difference[0]), float(beyond.low[0]), float(beyond.high[0])),
             outliers=len(self.disabled),
-            texts=beyond.texts,
+            texts=beyond.sample,
         )
 
     def frames(self):
@@ -268,7 +269,7 @@ class Outliers(Result):
                 'What disabling does to the loss was not measured: the model has no head of a '
                 'masked LM.'
             )
-        elif self.loss.effects.texts < FEW:
+        elif self.loss.effects.sample < FEW:
             said.append('There are few texts: intervals of the loss are a little too narrow.')
         if not self.scores:
             said.append(
@@ -325,7 +326,7 @@ class Outliers(Result):
     def _of_loss(self) -> Iterator[Finding]:
         loss, effects = self.loss, self.loss.effects
         finding = functools.partial(
-            Finding, unit=_NATS, sample=effects.texts, sample_of='texts', source=SOURCE
+            Finding, unit=_NATS, sample=effects.sample, sample_of='texts', source=SOURCE
         )
         yield finding(
             name='loss without the outliers',
@@ -400,7 +401,7 @@ class Outliers(Result):
             numbers={
                 'which': _the(self.disabled),
                 'metric': TITLES[metric],
-                'intact': 100 * effects.baseline_score,
+                'intact': 100 * effects.intact,
                 'mean': 100 * float(known.mean()),
                 'least': 100 * float(known.min()),
                 'draws': len(found.random),
@@ -608,7 +609,7 @@ def _draw_parameters(result: Outliers):
     return figure
 
 
-def _rows(names: Sequence[str], effects: LossEffects | Assessment, unit: float = 1.0):
+def _rows(names: Sequence[str], effects: Effects, unit: float = 1.0):
     return {
         name: tuple(
             unit * float(getattr(effects, column)[row]) for column in ('difference', 'low', 'high')

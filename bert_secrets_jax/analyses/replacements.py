@@ -18,10 +18,11 @@ from jaxtyping import Float
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.contexts import mean_contexts
-from bert_secrets_jax.ablation.masked_lm import LossEffects, assess_losses
-from bert_secrets_jax.ablation.masks import single_heads, with_intact
+from bert_secrets_jax.ablation.effects import Effects, loss_in
+from bert_secrets_jax.ablation.masked_lm import assess_losses
+from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.ablation.significance import LEVEL
+from bert_secrets_jax.analyses.effects import notes_of, significant
 from bert_secrets_jax.analyses.models import (
     Models,
     check_several,
@@ -37,7 +38,7 @@ from bert_secrets_jax.files import fingerprint
 from bert_secrets_jax.finetune.losses import losses_of, task_loss
 from bert_secrets_jax.measure.gradients import with_labels
 from bert_secrets_jax.model.weights import check_whole
-from bert_secrets_jax.names import counted, filled, head_name
+from bert_secrets_jax.names import counted, filled
 from bert_secrets_jax.paper import spearman
 from bert_secrets_jax.pruning.constants import SETTLED, Constants, optimal_constants
 from bert_secrets_jax.runs import store
@@ -82,21 +83,19 @@ class Replacements(Result):
       own_harm: The share of the mean effect of removal that the best constant does not have, and
         the ends of its 95 % interval over examples; None where removal does no significant harm on
         average.
-      classes: The number of classes; 1 for a regression.
     """
 
-    FORMAT: ClassVar[int] = 2
+    FORMAT: ClassVar[int] = 3
 
     subject: Subject
     shape: tuple[int, int]
-    effects: Mapping[str, LossEffects]
+    effects: Mapping[str, Effects]
     means: Mapping[str, Mean]
     constants: Float[np.ndarray, 'L N H']
     slope_left: Float[np.ndarray, 'L N']
     fitted_on: int
     shared: int
     own_harm: tuple[float, float, float] | None
-    classes: int
 
     @property
     def title(self) -> str:
@@ -108,7 +107,9 @@ class Replacements(Result):
         return int((self.slope_left > SETTLED).sum())
 
     def frames(self):
-        grids = {name: np.reshape(each.difference, self.shape) for name, each in self._all()}
+        grids = {
+            name: np.reshape(each.difference, self.shape) for name, each in self.effects.items()
+        }
         rows = [
             (
                 layer + 1,
@@ -133,10 +134,10 @@ class Replacements(Result):
                     (
                         REPLACEMENTS[name],
                         *dataclasses.astuple(self.means[name]),
-                        *self._significant(each),
+                        *each.significant()[::-1],
                         spearman(each.difference, self.effects[OPTIMAL].difference),
                     )
-                    for name, each in self._all()
+                    for name, each in self.effects.items()
                 ],
                 f'The mean effect over all heads ({self._unit}, with its 95 % interval over '
                 'examples), how many heads are significantly needed or harmful after correction '
@@ -148,7 +149,7 @@ class Replacements(Result):
         return Figures({'replacements': functools.partial(_draw, self)})
 
     def findings(self):
-        return [self._of_harm(), *self._of_each()]
+        return [*self._of_harm(), *self._of_each()]
 
     def notes(self):
         notes = [
@@ -163,12 +164,8 @@ class Replacements(Result):
 
     def head_notes(self):
         found = {}
-        for name, each in self._all():
-            texts = [
-                f'{difference:+.4f} {self._unit} (corrected p = {corrected:.2g})'
-                for difference, corrected in zip(each.difference, each.corrected, strict=True)
-            ]
-            found[f'loss with {REPLACEMENTS[name]} instead'] = np.reshape(texts, self.shape)
+        for name, each in self.effects.items():
+            found[f'loss with {REPLACEMENTS[name]} instead'] = notes_of(each, self.shape)
         return found
 
     @property
@@ -178,88 +175,69 @@ class Replacements(Result):
 
     @property
     def _unit(self) -> str:
-        return 'squared error' if self.classes == 1 else 'nats'
+        return self.effects[OPTIMAL].outcome.unit
 
-    def _all(self) -> Iterator[tuple[str, LossEffects]]:
-        yield from self.effects.items()
-
-    @staticmethod
-    def _significant(found: LossEffects) -> tuple[int, int]:
-        real = found.corrected <= LEVEL
-        return int((real & (found.difference > 0)).sum()), int(
-            (real & (found.difference < 0)).sum()
-        )
-
-    def _of_harm(self) -> Finding:
-        removed, best = self.means['zero'], self.means[OPTIMAL]
+    def _of_harm(self) -> Iterator[Finding]:
+        best = self.effects[OPTIMAL]
         share = (math.nan,) * 3 if self.own_harm is None else self.own_harm
         estimate, low, high = (100 * each for each in share)
-        return Finding(
+        if self.own_harm is None:
+            said = 'Removal does no significant harm on average, so that there is none to explain.'
+        elif estimate <= 0:
+            said = (
+                'The best constant does no less harm here than removal: what was found elsewhere '
+                'does not carry over.'
+            )
+        else:
+            said = (
+                'On average, {estimate:.0f} % of the harm of removal ({low:.0f} to {high:.0f}) is '
+                'that of the replacement, and not of the loss of the head.'
+            )
+        yield Finding(
             name='harm of the replacement itself',
             estimate=estimate,
             low=low,
             high=high,
             unit='% of the mean effect of removal',
-            sample=self.effects[OPTIMAL].texts,
+            sample=best.sample,
             source=SOURCE,
-            template=(
-                'Without a head, the loss changes by {removed:+.4f} {measure} '
-                '({removed_low:+.4f} to {removed_high:+.4f}) on average over {heads} heads where '
-                'nothing replaces it, and by {best:+.4f} ({best_low:+.4f} to {best_high:+.4f}) '
-                'with the best constant instead'
-                + (
-                    '. Removal does no significant harm on average, so that there is none to '
-                    'explain.'
-                    if self.own_harm is None
-                    else ', which does no less harm here: what was found elsewhere does not carry '
-                    'over.'
-                    if estimate <= 0
-                    else ': {estimate:.0f} % of the former ({low:.0f} to {high:.0f}) is the harm '
-                    'of the replacement, and not of the loss of the head.'
-                )
-                + (
-                    ' For {unsettled} of these heads the best constant is not quite found '
-                    '(slope_left in the table of heads): after more passes it may do less harm.'
-                    if self.unsettled
-                    else ''
-                )
-            ),
-            numbers={
-                'removed': removed.difference,
-                'removed_low': removed.low,
-                'removed_high': removed.high,
-                'unsettled': self.unsettled,
-                'measure': self._unit,
-                'heads': math.prod(self.shape),
-                'best': best.difference,
-                'best_low': best.low,
-                'best_high': best.high,
-            },
+            template=said,
         )
+        if self.unsettled:
+            yield Finding(
+                name='best constants that are not quite found',
+                estimate=self.unsettled,
+                unit='heads',
+                sample=best.sample,
+                source=SOURCE,
+                template='For {estimate:head|heads} the best constant is not quite found '
+                '(slope_left in the table of heads): after more passes it may do less harm.',
+            )
 
     def _of_each(self) -> Iterator[Finding]:
-        for name, found in self._all():
-            needed, harmful = self._significant(found)
-            worst = int(found.difference.argmax())
+        for name, found in self.effects.items():
+            words = {'instead': REPLACEMENTS[name]}
+            mean = self.means[name]
             yield Finding(
-                name=f'needed, with {REPLACEMENTS[name]} instead',
-                estimate=needed,
-                unit='heads',
-                sample=found.texts,
+                name=f'mean effect, with {REPLACEMENTS[name]} instead',
+                estimate=mean.difference,
+                low=mean.low,
+                high=mean.high,
+                null=0.0,
+                unit=self._unit,
+                sample=found.sample,
                 source=SOURCE,
-                template=(
-                    'With {instead} instead of a head, {estimate} of {heads} heads '
-                    '{estimate:|leaves|leave} a significantly higher loss and {harmful} a lower '
-                    'one (max-T); the loss is highest without {head} ({rise:+.4f} {measure}).'
-                ),
-                numbers={
-                    'instead': REPLACEMENTS[name],
-                    'heads': math.prod(self.shape),
-                    'harmful': harmful,
-                    'head': head_name(*divmod(worst, self.shape[1])),
-                    'rise': float(found.difference[worst]),
-                    'measure': self._unit,
-                },
+                template='With {instead} instead of a head, the loss changes by {estimate:+.4f} '
+                '{unit} on average ({low:+.4f} to {high:+.4f}).',
+                numbers=words,
+            )
+            yield significant(
+                found,
+                name=f'needed, with {REPLACEMENTS[name]} instead',
+                what='heads',
+                source=SOURCE,
+                how=', with {instead} instead',
+                **words,
             )
 
 
@@ -347,7 +325,16 @@ def replacements(
         subject=subject or Subject(),
         shape=shape,
         effects={
-            name: assess_losses(each[1:], each[0], once, seed=seed) for name, each in losses.items()
+            name: assess_losses(
+                each[1:],
+                each[0],
+                once,
+                names=[describe(mask) for mask in masks[1:]],
+                outcome=loss_in('squared error' if model.config.num_labels == 1 else 'nats'),
+                sample_of='examples',
+                seed=seed,
+            )
+            for name, each in losses.items()
         },
         means={name: _mean(each) for name, each in changes.items()},
         constants=constants,
@@ -355,7 +342,6 @@ def replacements(
         fitted_on=len(others),
         shared=in_both(examples, others),
         own_harm=harm_explained(changes['zero'], changes[OPTIMAL]),
-        classes=model.config.num_labels,
     )
 
 
@@ -397,14 +383,14 @@ def _draw(result: Replacements):
     figure = plots.head_grids(
         {
             f'{REPLACEMENTS[name]}': np.reshape(each.difference, result.shape)
-            for name, each in result._all()
+            for name, each in result.effects.items()
         },
         label=f'change of the loss ({result._unit})',
         differences=True,
     )
     figure.caption = (
         'The change of the loss of the task without each head, by what is there instead of its '
-        f'output, on {counted(result.effects[OPTIMAL].texts, "example")} of '
+        f'output, on {counted(result.effects[OPTIMAL].sample, "example")} of '
         f'{result.subject.texts}. The best constants and the mean outputs come from '
         f'{result._others}.'
     )

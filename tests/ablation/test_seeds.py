@@ -184,17 +184,17 @@ def test_both_find_a_mask_that_matters():
     adjusted = np.full((10, 24), 0.5)
     adjusted[:7, 5] = 0.01
     found = seeds.assess_seeds('accuracy', predictions, intact, labels, adjusted=adjusted)
-    assert np.flatnonzero(found.max_t <= 0.05).tolist() == [5, 9]
-    assert np.flatnonzero(found.holm <= 0.05).tolist() == [5, 9]
-    assert found.significant_share[5] == 0.7 and found.significant_share[9] == 0
+    assert np.flatnonzero(found.seeds.max_t <= 0.05).tolist() == [5, 9]
+    assert np.flatnonzero(found.seeds.holm <= 0.05).tolist() == [5, 9]
+    assert found.seeds.significant_share[5] == 0.7 and found.seeds.significant_share[9] == 0
     assert found.high[5] < 0 < found.low[9]
     # Effects that were found are above the size that can be found; the others are below.
-    beyond = np.abs(found.mean) >= found.detectable
+    beyond = np.abs(found.difference) >= found.critical
     assert np.flatnonzero(beyond).tolist() == [5, 9]
     scores = [metrics.accuracy(each, labels) for each in intact]
-    np.testing.assert_allclose(found.intact, scores)
+    np.testing.assert_allclose(found.seeds.intact, scores)
     expected = [metrics.accuracy(each, labels) for each in predictions[:, 5]]
-    np.testing.assert_allclose(found.effects[:, 5], np.array(expected) - scores)
+    np.testing.assert_allclose(found.seeds.difference[:, 5], np.array(expected) - scores)
 
 
 @pytest.mark.parametrize('count', range(2, 13))
@@ -249,14 +249,14 @@ def test_what_is_undefined_stays_so():
     found = seeds.assess_seeds(
         'pearson', predictions, intact, labels, adjusted=np.full((6, 4), np.nan)
     )
-    for values in (found.mean, found.low, found.p_value, found.holm, found.max_t):
+    for values in (found.difference, found.low, found.p_value, found.seeds.holm, found.seeds.max_t):
         assert np.isnan(values).tolist() == [False, True, False, False]
-    assert np.isfinite(found.agreement.rank) and (found.significant_share == 0).all()
+    assert np.isfinite(found.seeds.agreement.rank) and (found.seeds.significant_share == 0).all()
     intact[0] = 1.0
     nothing = seeds.assess_seeds(
         'pearson', predictions, intact, labels, adjusted=np.full((6, 4), np.nan)
     )
-    assert np.isnan(nothing.mean).all() and np.isnan(nothing.agreement.icc1)
+    assert np.isnan(nothing.difference).all() and np.isnan(nothing.seeds.agreement.icc1)
 
 
 def test_a_mask_that_changes_nothing_is_not_certain():
@@ -265,7 +265,11 @@ def test_a_mask_that_changes_nothing_is_not_certain():
     found = seeds.assess_seeds(
         'f1', np.repeat(intact[:, None], 3, axis=1), intact, labels, adjusted=np.ones((5, 3))
     )
-    assert (found.mean == 0).all() and (found.p_value == 1).all() and (found.max_t == 1).all()
+    assert (
+        (found.difference == 0).all()
+        and (found.p_value == 1).all()
+        and (found.seeds.max_t == 1).all()
+    )
     # As if the same example had changed by half in all seeds.
     half = scipy.stats.t.ppf(0.975, 4) / (2 * 40)
     np.testing.assert_allclose([found.low, found.high], [[-half] * 3, [half] * 3])
@@ -285,11 +289,11 @@ def test_the_order_of_seeds_and_examples_does_not_matter():
         labels[shuffled],
         adjusted=adjusted[order],
     )
-    np.testing.assert_allclose(other.effects, one.effects[order])
-    for name in ('mean', 'spread', 'low', 'high', 'p_value', 'holm', 'max_t', 'detectable'):
+    np.testing.assert_allclose(other.seeds.difference, one.seeds.difference[order])
+    for name in ('difference', 'low', 'high', 'p_value', 'corrected', 'critical'):
         np.testing.assert_allclose(getattr(other, name), getattr(one, name), err_msg=name)
-    assert other.agreement.icc3 == pytest.approx(one.agreement.icc3)
-    assert other.agreement.rank_low == pytest.approx(one.agreement.rank_low)
+    assert other.seeds.agreement.icc3 == pytest.approx(one.seeds.agreement.icc3)
+    assert other.seeds.agreement.rank_low == pytest.approx(one.seeds.agreement.rank_low)
 
 
 def test_blocks_of_masks_change_nothing(monkeypatch):
@@ -301,7 +305,7 @@ def test_blocks_of_masks_change_nothing(monkeypatch):
     monkeypatch.setattr(seeds, '_BLOCK', 2 * 5 * 60)
     parts = seeds.assess_seeds('accuracy', *sample, adjusted=adjusted)
     np.testing.assert_array_equal(parts.low, whole.low)
-    np.testing.assert_array_equal(parts.effects, whole.effects)
+    np.testing.assert_array_equal(parts.seeds.difference, whole.seeds.difference)
 
 
 def test_p_values_invert_the_test():

@@ -417,13 +417,13 @@ def test_assessment_finds_large_effects(metric):
     of_right = metric in ('accuracy', 'f1_micro')
     assert found.test == ('exact McNemar' if of_right else 'paired randomization')
     score = getattr(metrics, metric)
-    assert found.baseline_score == pytest.approx(score(baseline, labels))
-    assert found.score == pytest.approx(np.array([score(row, labels) for row in predictions]))
-    assert found.difference == pytest.approx(found.score - found.baseline_score)
+    assert found.intact == pytest.approx(score(baseline, labels))
+    assert found.value == pytest.approx(np.array([score(row, labels) for row in predictions]))
+    assert found.difference == pytest.approx(found.value - found.intact)
     assert found.low[0] > 0 > found.high[1]
     assert (found.low <= found.high).all()
     assert (found.p_value <= found.benjamini_hochberg).all()
-    assert (found.benjamini_hochberg <= found.holm).all()
+    assert (found.benjamini_hochberg <= found.corrected).all()
     assert found.significant() == (1, 1)
 
 
@@ -449,7 +449,7 @@ def test_undefined_differences_stay_undefined(metric):
     predictions, baseline, labels = examples(metric, masks=2, size=20, seed=20)
     predictions[0] = 1
     found = significance.assess(metric, predictions, baseline, labels, resamples=20, rounds=20)
-    for values in (found.difference, found.low, found.high, found.p_value, found.holm):
+    for values in (found.difference, found.low, found.high, found.p_value, found.corrected):
         np.testing.assert_array_equal(np.isnan(values), [True, False])
     gain = significance.selected_gain(metric, predictions, baseline, labels, splits=10)
     # The same number by another sum: alike to the last bits.

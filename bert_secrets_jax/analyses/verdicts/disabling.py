@@ -1,6 +1,5 @@
 """Claims about disabling heads and layers."""
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
@@ -8,9 +7,10 @@ import numpy as np
 import scipy.stats
 
 from bert_secrets_jax.ablation.average import MeanEffect
-from bert_secrets_jax.ablation.intervals import count, score_limits
-from bert_secrets_jax.ablation.significance import Assessment
-from bert_secrets_jax.analyses.populations import THESE_MODELS, THIS_MODEL
+from bert_secrets_jax.ablation.effects import Effects as Effects
+from bert_secrets_jax.ablation.significance import FEWEST_FOR_CORRELATIONS
+from bert_secrets_jax.ablation.significance import unseen_change as unseen_change
+from bert_secrets_jax.analyses.populations import THESE_MODELS
 from bert_secrets_jax.analyses.verdicts.verdict import (
     DOES_NOT_HOLD,
     FEWEST,
@@ -33,13 +33,10 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
     over_runs,
     verdict_of,
 )
-from bert_secrets_jax.measure import confusion
 
 # No data can tell whether an effect is exactly 0; below this bound it has no practical size. Half a
 # point of a score: the paper's gains of single heads are 0.1 to 1.2 points.
 PRACTICAL_GAIN = 0.005
-# In fewer examples, the bootstrap intervals of a correlation are too narrow.
-_FEWEST_FOR_CORRELATIONS = 50
 
 _HALF_A_POINT = (
     "Half a point of the score: the paper's gains of single heads are 0.1 to 1.2 points."
@@ -82,103 +79,6 @@ SAME_HEADS = Claim(
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Effects:
-    """The change of the score without each of M heads or layers, over examples or over seeds.
-
-    Attributes:
-      names: [M] The head or the layer that each mask disables.
-      difference: [M] The score without it minus that of the intact model; NaN if undefined.
-      low, high: [M] The ends of the 95 % interval, with all that it has to allow for; infinite
-        where nothing is known.
-      p_value: [M] The two-sided p-value of no difference.
-      corrected: [M] The same, corrected for all masks.
-      unseen: How far the interval of a mask that changes no prediction reaches, on either side: for
-        kinds of examples that the sample lacks.
-      sample: The number of examples or runs.
-      sample_of: 'examples' or 'runs'.
-      population: For what the effects are: THIS_MODEL or, with intervals over seeds,
-        ANY_FINETUNING.
-    """
-
-    names: Sequence[str]
-    difference: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    p_value: np.ndarray
-    corrected: np.ndarray
-    unseen: float
-    sample: int
-    sample_of: str = 'examples'
-    population: str = THIS_MODEL
-
-    def below(self, bound: float) -> np.ndarray:
-        """[M] The p-values of the hypotheses that a difference is the bound or more.
-
-        They are at most LEVEL where the 95 % interval is below the bound.
-        """
-        return not_below(bound, self._known, self.high)
-
-    def above(self, bound: float) -> np.ndarray:
-        """[M] The p-values of the hypotheses that a difference is the bound or less."""
-        return not_below(-bound, -self._known, -self.low)
-
-    @property
-    def error(self) -> np.ndarray:
-        """[M] The standard error that the longer side of the interval stands for."""
-        return np.maximum(self._error(self.low), self._error(self.high))
-
-    @property
-    def _known(self) -> np.ndarray:
-        return np.nan_to_num(self.difference)
-
-    def _error(self, end: np.ndarray) -> np.ndarray:
-        return np.maximum(np.abs(end - self._known), 1e-12) / REACH
-
-    def enough(self, index: int) -> int:
-        """Return in how many examples the interval of a mask without effect would be short enough.
-
-        It reaches PRACTICAL_GAIN to either side. The part of the interval that comes from the
-        examples shrinks with the root of their number, and `unseen` with their number.
-
-        Args:
-          index: The index of the mask.
-        """
-        half = REACH * self.error[index] - self.unseen
-        spread, rare = (
-            max(half, 0) * math.sqrt(self.sample),
-            self.unseen * (self.sample + REACH**2),
-        )
-        root = (spread + math.sqrt(spread**2 + 4 * PRACTICAL_GAIN * rare)) / (2 * PRACTICAL_GAIN)
-        return math.ceil(root**2)
-
-
-def effects_on_examples(
-    found: Assessment, names: Sequence[str], *, unseen: float, examples: int
-) -> Effects:
-    """Return the effects of masks on one model, with the examples as the sample.
-
-    Args:
-      found: The comparison of each mask with the intact model.
-      names: The name of each mask [M].
-      unseen: The result of `unseen_change` for these examples. Where it is infinite, so are the
-        intervals.
-      examples: The number of examples.
-    """
-    # Nothing is known of an undefined effect, or of a correlation of too few examples.
-    known = ~np.isnan(found.low) & np.isfinite(unseen)
-    return Effects(
-        names=names,
-        difference=found.difference,
-        low=np.where(known, found.low, -np.inf),
-        high=np.where(known, found.high, np.inf),
-        p_value=found.p_value,
-        corrected=found.holm,
-        unseen=unseen,
-        sample=examples,
-    )
-
-
 def some_mask_helps(claim: Claim, effects: Effects) -> Verdict:
     """Test HEAD_HELPS or LAYER_HELPS.
 
@@ -195,10 +95,10 @@ def some_mask_helps(claim: Claim, effects: Effects) -> Verdict:
       claim: One of the two claims.
       effects: The effect of each mask.
     """
-    difference, high = effects.difference, effects.high
+    difference, high = effects.difference, _interval(effects)[1]
     gains = np.where(difference > 0, effects.corrected, 1.0)
     helps = gains <= LEVEL
-    p_values = float(np.nanmin(gains)), capped(effects.below(PRACTICAL_GAIN).max())
+    p_values = float(np.nanmin(gains)), capped(_below(effects, PRACTICAL_GAIN).max())
     verdict = decide(*p_values, otherwise=_otherwise(effects))
     shown = helps if helps.any() else ~np.isnan(difference)
     best = int(np.argmax(np.where(shown, difference, -np.inf)))
@@ -255,9 +155,9 @@ def heads_are_not_needed(effects: Effects, heads: Sequence[int]) -> Verdict:
       heads: The indices of the heads, chosen without looking at their effects.
     """
     heads = list(heads)
-    low = effects.low[heads]
-    needed = len(heads) * effects.below(-PRACTICAL_GAIN)[heads]
-    p_values = capped(effects.above(-PRACTICAL_GAIN)[heads].max()), capped(needed.min())
+    low = _interval(effects)[0][heads]
+    needed = len(heads) * _below(effects, -PRACTICAL_GAIN)[heads]
+    p_values = capped(_above(effects, -PRACTICAL_GAIN)[heads].max()), capped(needed.min())
     verdict = decide(*p_values, otherwise=_otherwise(effects))
     decisive = heads[int(np.argmin(np.where(needed <= LEVEL, low, np.inf)))]
     if not (needed <= LEVEL).any():
@@ -391,7 +291,7 @@ def same_heads_are_needed(effects: Mapping[str, Effects]) -> Verdict:
     names = each[0].names
     losses = np.stack([-effect.difference for effect in each])  # [2, M]
     losses = np.where(np.isnan(losses), -np.inf, losses)
-    errors = np.stack([effect.error for effect in each])
+    errors = np.stack([_error(effect) for effect in each])
     with np.errstate(invalid='ignore'):
         lead = (
             losses[:, :, None] - losses[:, None, :]
@@ -454,24 +354,48 @@ def same_heads_are_needed(effects: Mapping[str, Effects]) -> Verdict:
     )
 
 
-def unseen_change(metric: str, baseline: np.ndarray, labels: np.ndarray) -> float:
-    """Return how far the interval of a mask that changes no prediction reaches.
+def _below(effects: Effects, bound: float) -> np.ndarray:
+    """Return the p-values [M] of the hypotheses that a difference is the bound or more.
 
-    What occurs in none of E examples may still occur in others, and change the score. For accuracy
-    and F1 this is the end of the score interval of no change (`ablation.intervals.score_limits`),
-    which holds in few examples; for accuracy it is about 3.8 / E. Correlations are moved by every
-    example: for them it is 0, but infinite below 50 examples, where their intervals are too narrow.
-
-    Args:
-      metric: One of `significance.METRICS`.
-      baseline: The predictions of the intact model [E].
-      labels: The true labels [E].
+    They are at most LEVEL where the 95 % interval is below the bound.
     """
-    if metric not in confusion.METRICS:
-        return 0.0 if len(labels) >= _FEWEST_FOR_CORRELATIONS else np.inf
-    counted = count(metric, baseline[None], baseline, labels)
-    low, high = score_limits(counted, below=LEVEL / 2, above=LEVEL / 2)
-    return float(max(-low[0], high[0]))
+    return not_below(bound, np.nan_to_num(effects.difference), _interval(effects)[1])
+
+
+def _above(effects: Effects, bound: float) -> np.ndarray:
+    """Return the p-values [M] of the hypotheses that a difference is the bound or less."""
+    return not_below(-bound, -np.nan_to_num(effects.difference), -_interval(effects)[0])
+
+
+def _interval(effects: Effects) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ends [M] of the intervals with all that they have to allow for.
+
+    Nothing is known of an undefined effect, or of a correlation of too few examples: there they are
+    infinite.
+    """
+    known = ~np.isnan(effects.low) & np.isfinite(effects.unseen)
+    return np.where(known, effects.low, -np.inf), np.where(known, effects.high, np.inf)
+
+
+def _error(effects: Effects) -> np.ndarray:
+    """Return the standard error [M] that the longer side of the interval stands for."""
+    low, high = _interval(effects)
+    difference = np.nan_to_num(effects.difference)
+    longer = np.maximum(difference - low, high - difference)
+    return np.maximum(longer, 1e-12) / REACH
+
+
+def _enough(effects: Effects, index: int) -> int:
+    """Return in how many examples the interval of a mask without effect would be short enough.
+
+    It reaches PRACTICAL_GAIN to either side. The part of the interval that comes from the examples
+    shrinks with the root of their number, and `unseen` with their number.
+    """
+    half = REACH * _error(effects)[index] - effects.unseen
+    spread = max(half, 0) * math.sqrt(effects.sample)
+    rare = effects.unseen * (effects.sample + REACH**2)
+    root = (spread + math.sqrt(spread**2 + 4 * PRACTICAL_GAIN * rare)) / (2 * PRACTICAL_GAIN)
+    return math.ceil(root**2)
 
 
 def _otherwise(effects: Effects) -> str:
@@ -493,7 +417,7 @@ def _left_open(effects: Effects, index: int, verdict: str) -> tuple[str, dict[st
     if not effects.unseen:
         return '', {}
     if np.isinf(effects.unseen):
-        numbers = {'enough': _FEWEST_FOR_CORRELATIONS}
+        numbers = {'enough': FEWEST_FOR_CORRELATIONS}
         return (
             ' The examples are too few for the interval of a correlation: it takes {enough} at '
             'least.',
@@ -501,14 +425,14 @@ def _left_open(effects: Effects, index: int, verdict: str) -> tuple[str, dict[st
         )
     words = ' Where no prediction changes, so many examples leave {unseen:.2f} points open.'
     numbers = {'unseen': 100 * effects.unseen}
-    if effects.unseen >= PRACTICAL_GAIN and np.isfinite(effects.error[index]):
+    if effects.unseen >= PRACTICAL_GAIN and np.isfinite(_error(effects)[index]):
         decided = verdict in (HOLDS, DOES_NOT_HOLD)
         why = 'the contrary could not come out' if decided else 'that alone is too much'
         words += (
             f' For a bound of {{practical:g}} points {why}: it would take about {{enough}} '
             'examples.'
         )
-        numbers |= {'practical': 100 * PRACTICAL_GAIN, 'enough': effects.enough(index)}
+        numbers |= {'practical': 100 * PRACTICAL_GAIN, 'enough': _enough(effects, index)}
     return words, numbers
 
 
@@ -532,4 +456,5 @@ def _in_points(effects: Effects, index: int) -> tuple[float, float, float]:
     estimate = 100 * effects.difference[index]
     if np.isnan(estimate):
         return np.nan, np.nan, np.nan
-    return estimate, 100 * effects.low[index], 100 * effects.high[index]
+    low, high = _interval(effects)
+    return estimate, 100 * low[index], 100 * high[index]
