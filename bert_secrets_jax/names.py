@@ -47,6 +47,15 @@ def counted(count: int | float | np.number, noun: str) -> str:
     return filled(f'{{count:{noun}|{noun}s}}', {'count': count})
 
 
+def readable(number: float | int | np.number) -> str:
+    """Return a number as a sentence has it: a count in full, all else with three digits.
+
+    >>> readable(1437), readable(0.34449), readable(-5.91)
+    ('1,437', '0.344', '-5.91')
+    """
+    return f'{number:,.0f}' if abs(number) >= 1000 else f'{number:.3g}'
+
+
 class _Agreeing(string.Formatter):
     def format_field(self, value: Any, format_spec: str) -> str:
         match format_spec.split('|'):

@@ -211,7 +211,6 @@ def of_one_seed(alone: Effects) -> Effects:
         alone,
         sample=1,
         sample_of='fine-tunings',
-        critical=unknown,
         seeds=BySeed(
             intact=np.array([alone.intact]),
             difference=effects,

@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,33 +21,36 @@ from bert_secrets_jax.ablation.contexts import mean_contexts
 from bert_secrets_jax.ablation.effects import LEVEL, POWER, Effects
 from bert_secrets_jax.ablation.masks import with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
+from bert_secrets_jax.ablation.seeds import assess_seeds
 from bert_secrets_jax.ablation.significance import MARGIN, Answers, ChosenElsewhere, SelectedGain
 from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses import marks
 from bert_secrets_jax.analyses.effects import (
     draw_heads,
     draw_layers,
-    extremes,
+    extremes_of,
+    findings_of,
+    intact_of,
     notes_of,
     rows_of,
-    significant,
-    smallest,
+    title_of,
     unit_of,
-    without_effect,
 )
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.models import labels_of, metrics_for, one_model
 from bert_secrets_jax.analyses.verdicts.disabling import on_average
+from bert_secrets_jax.analyses.verdicts.verdict import Contrasts
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.data.tasks import Example, Text
-from bert_secrets_jax.finetune.metrics import METRICS, TITLES, check_metrics, p_matthews, tested
+from bert_secrets_jax.finetune.metrics import METRICS, check_metrics, p_matthews, tested
 from bert_secrets_jax.finetune.outcome import p_learnt
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.attention import check_baseline
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
+from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.6'
@@ -66,13 +68,6 @@ _INSTEAD = {
     'zero': 'attends to nothing instead of as it learned',
     'mean': 'puts out its mean output over {corpus} instead of its own',
     'resample': 'puts out its output on another of these texts, of like length, instead of its own',
-}
-# How a sentence says so; the way of the paper goes without saying.
-_WITH = {
-    'uniform': '',
-    'zero': ', with nothing instead',
-    'mean': ', with their mean output instead',
-    'resample': ', with their output on another text instead',
 }
 # The attribute of the effects in each column of a frame.
 _COLUMNS = {
@@ -100,33 +95,34 @@ _SHOWN = {
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Ablated:
-    """The comparison of a set of masks with the intact model.
+    """The comparison of a set of masks with the intact models: one, or several of one recipe.
 
     Attributes:
       masks: The masks [M, L, N], which are 0 at a disabled head.
       assessed: The effects of the masks, by the name of the metric. The task's own metric comes
         first.
-      gain: The gain of the best mask on that metric, with and without the luck of being chosen.
+      averages: The effect on that metric in each model, on average over the masks.
+      tested: The metric by which it is tested whether a model has learnt anything.
+      reached: Its value for each intact model [S].
+      larger_class: The share of the most frequent class; NaN where a correlation is tested.
+      p_learnt: The p-value of each model [S] under the hypothesis that it has learnt nothing.
+      gain: The gain of the best mask on the task's own metric, with and without the luck of being
+        chosen; None over several models.
       elsewhere: The gain, on these examples, of the mask that is best on others; None if there were
         no others.
-      average: The effect on that metric, on average over the masks.
-      tested: The metric by which it is tested whether the intact model has learnt anything.
-      reached: Its value.
-      larger_class: The share of the more frequent class; NaN where a correlation is tested.
-      p_learnt: The p-value under the hypothesis that the intact model has learnt nothing.
     """
 
-    FORMAT: ClassVar[int] = 4
+    FORMAT: ClassVar[int] = 5
 
     masks: np.ndarray
     assessed: Mapping[str, Effects]
-    gain: SelectedGain
-    elsewhere: ChosenElsewhere | None
-    average: MeanEffect
+    averages: tuple[MeanEffect, ...]
     tested: str
-    reached: float
+    reached: np.ndarray
     larger_class: float
-    p_learnt: float
+    p_learnt: np.ndarray
+    gain: SelectedGain | None = None
+    elsewhere: ChosenElsewhere | None = None
 
     @property
     def metric(self) -> str:
@@ -137,6 +133,56 @@ class Ablated:
     def found(self) -> Effects:
         """The effects on the task's own metric."""
         return self.assessed[self.metric]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers of layers and heads."""
+        return self.masks.shape[1:]
+
+    @property
+    def average(self) -> Contrasts:
+        """The mean effect over masks and models, in points (`verdicts.disabling.on_average`)."""
+        return on_average(self.averages)
+
+    @property
+    def unlearnt(self) -> list[int]:
+        """The places of the models that have learnt nothing."""
+        return [place for place, p in enumerate(self.p_learnt) if learnt_nothing(p)]
+
+    def warnings(self, *names: str) -> list[Finding]:
+        """Return the warning about the first model that has learnt nothing, if any.
+
+        Args:
+          *names: The name of each model.
+        """
+        examples = self.averages[0].examples
+        return [
+            not_learnt(
+                names[place],
+                self.tested,
+                float(self.reached[place]),
+                self.larger_class,
+                float(self.p_learnt[place]),
+                examples,
+            )
+            for place in self.unlearnt[:1]
+        ]
+
+    def mean_of_heads(self, name: str) -> Finding:
+        """Return the effect of losing a random head.
+
+        Args:
+          name: The label.
+        """
+        return measured(
+            name,
+            self.average.interval(0),
+            null=0.0,
+            unit=unit_of(self.found),
+            sample=self.found.sample,
+            sample_of=self.found.sample_of,
+            source=SOURCE,
+        )
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -150,7 +196,7 @@ class Ablation(Result):
       own_corpus: Whether the mean outputs of 'mean' are those over texts of your own.
     """
 
-    FORMAT: ClassVar[int] = 3
+    FORMAT: ClassVar[int] = 4
 
     subject: Subject
     baseline: str
@@ -164,7 +210,7 @@ class Ablation(Result):
     def frames(self):
         frames = {name: _frame(ablated) for name, ablated in self.sets.items()}
         if 'heads' in self.sets:
-            frames['heads_extremes'] = _extremes(self.sets['heads'])
+            frames['heads_extremes'] = extremes_of(self.sets['heads'].found, _SHOWN)
         if 'one_head_left' in self.sets:
             frames['one_head_left_best'] = _best_alone(self.sets['one_head_left'])
         for frame in frames.values():
@@ -172,24 +218,28 @@ class Ablation(Result):
         return frames
 
     def figures(self):
-        drawings = {
-            'heads': functools.partial(_draw_heads, self),
-            'layers': functools.partial(_draw_layers, self),
-        }
-        return Figures({name: draw for name, draw in drawings.items() if name in self.sets})
+        drawings = {'heads': _draw_heads, 'layers': _draw_layers}
+        return Figures(
+            {
+                name: functools.partial(draw, self)
+                for name, draw in drawings.items()
+                if name in self.sets
+            }
+        )
 
     @property
     def learnt(self) -> bool:
         """Whether the intact model has learnt something (a `p_learnt` of at most 0.05)."""
-        return not learnt_nothing(next(iter(self.sets.values())).p_learnt)
+        return not next(iter(self.sets.values())).unlearnt
 
     def findings(self):
-        findings = [each for name in self.sets for each in self._of_set(name, self.sets[name])]
-        if self.learnt:
-            return findings
         first = next(iter(self.sets.values()))
-        tested = first.tested, first.reached, first.larger_class, first.p_learnt, first.found.sample
-        return [not_learnt('the intact model', *tested), *findings]
+        name = f'{title_of(first.found)} with all heads'
+        return [
+            *first.warnings('the intact model'),
+            *(each for name in self.sets for each in self._of_set(name, self.sets[name])),
+            intact_of(first.found, name=name, source=SOURCE),
+        ]
 
     @property
     def meaning(self) -> str:
@@ -198,110 +248,58 @@ class Ablation(Result):
 
     def notes(self):
         return [
-            f'{self.meaning} Differences are in points (the score times a hundred) and have '
-            'intervals that are paired by example: score intervals for accuracy and F1, which hold '
-            'where few predictions change, too, and bootstrap intervals for correlations. They are '
-            'about these examples and this fine-tuned model: another one may lean on other heads.'
+            f'{self.meaning} Differences are in points (the score times a hundred), for these '
+            'examples and this model: another one may lean on other heads.',
+            'Intervals are paired by example: score intervals for accuracy and F1, bootstrap '
+            'intervals for correlations.',
         ]
 
     def head_notes(self):
         if 'heads' not in self.sets:
             return {}
-        ablated = self.sets['heads']
-        name = f'{TITLES[ablated.metric]} without it'
-        return {name: notes_of(ablated.found, ablated.masks.shape[1:])}
+        heads = self.sets['heads']
+        return {f'{title_of(heads.found)} without it': notes_of(heads.found, heads.shape)}
 
     def head_marks(self):
         if 'heads' not in self.sets:
             return []
-        ablated = self.sets['heads']
-        return marks.of_effects(ablated.found, ablated.masks.shape[1:], rank=marks.ONE_MODEL)
+        heads = self.sets['heads']
+        return marks.of_effects(heads.found, heads.shape, rank=marks.ONE_MODEL)
 
     def _of_set(self, name: str, ablated: Ablated) -> Iterator[Finding]:
-        found, what = ablated.found, NAMES.get(name, 'sets of heads')
-        about = {'what': what, 'source': SOURCE}
-        if len(ablated.masks) > 1:
-            instead = _WITH[self.baseline]
-            yield significant(found, name=f'{name}: significantly needed', how=instead, **about)
-            yield smallest(found, name=name, **about)
-            yield without_effect(found, name=name, what=what)
-        if name == 'one_head_left' or np.isnan(found.difference).all():
+        found, alone = ablated.found, name == 'one_head_left'
+        what = NAMES.get(name, 'sets of heads')
+        yield from findings_of(found, name=name, what=what, source=SOURCE, extremes=not alone)
+        if alone or np.isnan(found.difference).all():
             return
-        yield from extremes(found, name=name, source=SOURCE)
+        fields = {'unit': unit_of(found), 'sample': found.sample, 'source': SOURCE}
         if name == 'heads':
-            yield from self._of_heads(ablated)
+            gain = ablated.gain
+            yield ablated.mean_of_heads('heads: mean effect')
+            yield measured(
+                'heads: best where it was not chosen',
+                (100 * gain.from_nine_tenths, 100 * gain.low, 100 * gain.high),
+                template='Chosen on nine tenths of the examples, the best head changes {outcome} '
+                'by {estimate:+.2f} points on the others, not by {naive:+.2f}.',
+                numbers={'outcome': title_of(found), 'naive': 100 * gain.naive},
+                **fields,
+            )
+            half = 100 * gain.from_half, math.nan, math.nan
+            yield measured('heads: best, chosen on one half', half, **fields)
         if ablated.elsewhere is not None:
-            yield self._of_choice(name, ablated)
+            chosen = ablated.elsewhere
+            yield measured(
+                f'{name}: best, chosen on other examples',
+                (100 * chosen.gain, 100 * chosen.low, 100 * chosen.high),
+                where=found.names[chosen.best],
+                template='Chosen on {choosing:other example|other examples}, the best to lose is '
+                '{where}: {estimate:+.2f} points here, {there:+.2f} there.',
+                numbers={'choosing': chosen.choosing, 'there': 100 * chosen.where_chosen},
+                **fields,
+            )
         published = _published(name, self.subject.task)
         if published is not None:
-            yield _compared(published, ablated)
-
-    def _of_heads(self, ablated: Ablated) -> Iterator[Finding]:
-        """Return the mean effect of single heads, and that of the best where it was not chosen."""
-        gain = ablated.gain
-        yield _in_points(
-            ablated,
-            'heads: mean effect',
-            'Losing a random head changes {metric} by {estimate:+.2f} points on average '
-            '({low:+.2f} to {high:+.2f}).',
-            on_average(ablated.average).interval(0),
-            null=0.0,
-        )
-        yield _in_points(
-            ablated,
-            'heads: best where it was not chosen',
-            'The best head, chosen on nine tenths of the examples, changes {metric} by '
-            '{estimate:+.2f} points on the others, not by {naive:+.2f} as where it was chosen.',
-            (100 * gain.from_nine_tenths, 100 * gain.low, 100 * gain.high),
-            numbers={'naive': 100 * gain.naive},
-        )
-        yield _in_points(
-            ablated,
-            'heads: best, chosen on one half',
-            'Chosen on one half, the best head changes {metric} by {estimate:+.2f} points on the '
-            'other half.',
-            (100 * gain.from_half, math.nan, math.nan),
-        )
-
-    def _of_choice(self, name: str, ablated: Ablated) -> Finding:
-        chosen = ablated.elsewhere
-        return _in_points(
-            ablated,
-            f'{name}: best, chosen on other examples',
-            'Chosen on {choosing:other example|other examples}, the best to lose is {disabled}: '
-            '{estimate:+.2f} points of {metric} here, {where_chosen:+.2f} there.',
-            (100 * chosen.gain, 100 * chosen.low, 100 * chosen.high),
-            numbers={
-                'choosing': chosen.choosing,
-                'disabled': ablated.found.names[chosen.best],
-                'where_chosen': 100 * chosen.where_chosen,
-            },
-        )
-
-
-def _in_points(
-    ablated: Ablated,
-    name: str,
-    template: str,
-    interval: tuple[float, float, float],
-    *,
-    numbers: Mapping[str, Any] = MappingProxyType({}),
-    null: float = math.nan,
-) -> Finding:
-    """Return a finding on the task's own metric, from an estimate and the ends of its interval."""
-    estimate, low, high = interval
-    return Finding(
-        name=name,
-        estimate=estimate,
-        low=low,
-        high=high,
-        null=null,
-        unit=unit_of(ablated.found),
-        sample=ablated.found.sample,
-        source=SOURCE,
-        template=template,
-        numbers={'metric': TITLES[ablated.metric], **numbers},
-    )
+            yield _compared(name, published, ablated)
 
 
 def ablation(
@@ -359,13 +357,16 @@ def ablation(
     labels = labels_of(examples, model.config)
     metrics = metrics or assessed_metrics(model.config.num_labels, subject.task)
     check_metrics(metrics, model.config.num_labels)
-    if choose_on is not None:
-        check_apart(choose_on, examples)
-        labels_elsewhere = labels_of(choose_on, model.config)
-
     chosen_masks = named_masks(masks, model.config)
-    if choose_on is not None and not any(is_chosen_from(*item) for item in chosen_masks.items()):
-        raise ValueError('choose_on chooses the best of several masks, and no set has several.')
+    # The sets whose best mask is looked for elsewhere.
+    several: set[str] = set()
+    if choose_on is not None:
+        _check_apart(choose_on, examples)
+        labels_elsewhere = labels_of(choose_on, model.config)
+        several = {name for name, each in chosen_masks.items() if len(each) > 1}
+        several.discard('one_head_left')
+        if not several:
+            raise ValueError('choose_on chooses the best of several masks, and no set has several.')
     means = None
     if baseline == 'mean':
         corpus_texts = examples if corpus is None else corpus
@@ -385,34 +386,18 @@ def ablation(
 
     sets = {}
     for name, chosen in chosen_masks.items():
-        here, elsewhere = swept(examples, chosen), None
-        if choose_on is not None and is_chosen_from(name, chosen):
-            there = swept(choose_on, chosen)
-            elsewhere = answers(there, labels_elsewhere)
-        sets[name] = assess(here, labels, metrics, seed=seed, elsewhere=elsewhere)
+        here = swept(examples, chosen)
+        sets[name] = assess([here], labels, metrics, seed=seed)
+        if name in several:
+            there = _answers(swept(choose_on, chosen), labels_elsewhere)
+            here = _answers(here, labels)
+            gain = significance.gain_of_choice(metrics[0], there, here, seed=seed)
+            sets[name] = dataclasses.replace(sets[name], elsewhere=gain)
     return Ablation(subject, baseline, sets, own_corpus=corpus is not None)
 
 
-def is_chosen_from(name: str, masks: np.ndarray) -> bool:
-    """Return whether it makes sense to look for the best mask of a set.
-
-    Args:
-      name: The name of the set.
-      masks: The masks of the set [M, L, N].
-    """
-    return name != 'one_head_left' and len(masks) > 1
-
-
-def check_apart(choose_on: Sequence[Example], examples: Sequence[Example]) -> None:
-    """Refuse examples for choosing whose texts also measure the choice.
-
-    Args:
-      choose_on: The examples for choosing.
-      examples: The examples for measuring.
-
-    Raises:
-      ValueError: A text is in both, under whatever id. The error names it.
-    """
+def _check_apart(choose_on: Sequence[Example], examples: Sequence[Example]) -> None:
+    """Refuse examples for choosing whose texts also measure the choice, under whatever id."""
     measured = {example.texts for example in examples}
     for example in choose_on:
         if example.texts in measured:
@@ -423,13 +408,8 @@ def check_apart(choose_on: Sequence[Example], examples: Sequence[Example]) -> No
             )
 
 
-def answers(swept: Swept, labels: np.ndarray) -> Answers:
-    """Return what all models of a sweep answer.
-
-    Args:
-      swept: The logits under all masks, the first of which keeps all heads.
-      labels: The label of each example [E].
-    """
+def _answers(swept: Swept, labels: np.ndarray) -> Answers:
+    """Return what all models of a sweep answer."""
     intact, *_ = predictions = swept.predictions
     return Answers(predictions[1:], intact, labels)
 
@@ -448,40 +428,46 @@ def assessed_metrics(classes: int, task: str | None = None) -> tuple[str, ...]:
 
 
 def assess(
-    swept: Swept,
-    labels: np.ndarray,
-    metrics: Sequence[str],
-    *,
-    seed: int,
-    elsewhere: Answers | None = None,
+    swept: Sequence[Swept], labels: np.ndarray, metrics: Sequence[str], *, seed: int
 ) -> Ablated:
-    """Compare each mask with the intact model.
+    """Compare each mask with the intact model, on one model or over several of one recipe.
 
     Args:
-      swept: The logits under all masks, the first of which keeps all heads.
+      swept: The logits of each model under the same masks, the first of which keeps all heads.
       labels: The label of each example [E].
       metrics: The names of the metrics, the most important first.
       seed: The seed of the bootstrap, the randomization test and the random parts of the examples.
-      elsewhere: The answers of the same models to other examples, on which the best mask is chosen.
+
+    Raises:
+      ValueError: A metric is not offered over seeds, and there are several models.
     """
-    here = answers(swept, labels)
-    predictions, intact = here.predictions, here.baseline
-    names = [mask_sets.describe(mask) for mask in swept.masks[1:]]
-    assessed = {
-        metric: significance.assess(metric, predictions, intact, labels, names=names, seed=seed)
-        for metric in metrics
-    }
-    first = next(iter(assessed))
-    test = what_is_tested(metrics, swept.logits.shape[-1], intact, labels)
+    masks, classes = swept[0].masks[1:], swept[0].logits.shape[-1]
+    predictions = np.stack([each.predictions for each in swept])  # [S, 1 + M, E]
+    intact, masked = predictions[:, 0], predictions[:, 1:]
+    models = list(zip(masked, intact, strict=True))
+    names, first, assessed = [mask_sets.describe(mask) for mask in masks], metrics[0], {}
+    for metric in metrics:
+        alone = [
+            significance.assess(metric, *of_model, labels, names=names, seed=seed)
+            for of_model in models
+        ]
+        adjusted = np.stack([each.corrected for each in alone])
+        assessed[metric] = (
+            alone[0]
+            if len(alone) == 1
+            else assess_seeds(metric, masked, intact, labels, adjusted=adjusted, names=names)
+        )
+    tests = [what_is_tested(metrics, classes, each, labels) for each in intact]
+    several = {name: np.array([each[name] for each in tests]) for name in ('reached', 'p_learnt')}
+    gain = None
+    if len(models) == 1:
+        gain = significance.selected_gain(first, *models[0], labels, seed=seed)
     return Ablated(
-        masks=swept.masks[1:],
+        masks=masks,
         assessed=assessed,
-        gain=significance.selected_gain(first, predictions, intact, labels, seed=seed),
-        elsewhere=None
-        if elsewhere is None
-        else significance.gain_of_choice(first, elsewhere, here, seed=seed),
-        average=mean_effect(first, predictions, intact, labels, seed=seed),
-        **test,
+        averages=tuple(mean_effect(first, *of_model, labels, seed=seed) for of_model in models),
+        gain=gain,
+        **tests[0] | several,
     )
 
 
@@ -497,7 +483,8 @@ def what_is_tested(
       labels: The label of each example [E].
 
     Returns:
-      The fields `tested`, `reached`, `larger_class` and `p_learnt` of `Ablated`.
+      By name: the metric that is `tested`, its value `reached`, the share of the `larger_class`
+      (NaN where a correlation is tested), and the p-value `p_learnt`.
     """
     name = tested(metrics, classes)
     larger = np.unique_counts(labels).counts.max() / len(labels)
@@ -552,27 +539,16 @@ def _frame(ablated: Ablated):
             for metric, each in ablated.assessed.items()
             for row in rows_of(each, _COLUMNS)
         ],
-        'Score without what is disabled, and that score less the score with all heads; low and '
-        'high are the 95 % interval of the difference, and changed is the number of examples that '
-        'are answered otherwise. p_holm and p_benjamini_hochberg are corrected for all of them. '
-        'After correction, no difference smaller than least_significant can be significant, and '
-        f'one of detectable is found with a probability of {POWER:.0%}. The difference is shown to '
-        f'be smaller than {MARGIN} where the p-value of two one-sided tests, after correction '
-        f'(p_tost_holm), is at most {LEVEL}.',
-    )
-
-
-def _extremes(ablated: Ablated):
-    rows = rows_of(ablated.found, _SHOWN)
-    return framed(
-        ('disabled', *_SHOWN),
-        [rows[index] for index in ablated.found.extremes(5)],
-        f'The five lowest and the five highest differences, {TITLES[ablated.metric]}.',
+        'Score without what is disabled, and that score less the score with all heads, with its '
+        '95 % interval (low, high). Changed is the number of examples that are answered otherwise. '
+        'After correction, no difference below least_significant can be significant, and one of '
+        f'detectable is found with a probability of {POWER:.0%}. A p_tost_holm of at most {LEVEL} '
+        f'shows that the difference is smaller than {MARGIN}.',
     )
 
 
 def _best_alone(ablated: Ablated):
-    shape, rows = ablated.masks.shape[1:], rows_of(ablated.found, _SHOWN)
+    shape, rows = ablated.shape, rows_of(ablated.found, _SHOWN)
     difference = ablated.found.difference
     best = np.where(np.isnan(difference), -np.inf, difference).reshape(shape).argmax(axis=1)
     return framed(
@@ -581,36 +557,26 @@ def _best_alone(ablated: Ablated):
             (head_name(*head), *rows[int(np.ravel_multi_index(head, shape))][1:])
             for head in enumerate(best)
         ],
-        f'The head of each layer that suffices best alone, {TITLES[ablated.metric]} (Michel et al. '
-        '2019, table 2). It is the best of its layer on these very examples, so its difference is '
-        'flattered.',
+        f'The head of each layer that suffices best alone, {title_of(ablated.found)} (Michel et '
+        'al. 2019, table 2). Being chosen on these very examples flatters it.',
     )
 
 
 def _draw_heads(result: Ablation):
-    ablated = result.sets['heads']
-    figure = draw_heads(ablated.found, ablated.masks.shape[1:])
-    figure.caption = (
-        f'Score without each head less score with all ({result.subject.as_in("Figure 8")}). Filled '
-        'circles: significant at 5 % after correction for all heads (Holm); of the filled and the '
-        'open ones together, at most 5 % are expected to be chance (Benjamini-Hochberg). '
-        f'{result.meaning}'
-    )
-    return figure
+    heads = result.sets['heads']
+    caption = f'Score without each head less score with all ({result.subject.as_in("Figure 8")}).'
+    return draw_heads(heads.found, heads.shape, f'{caption} {result.meaning}')
 
 
 def _draw_layers(result: Ablation):
     published = _published('layers', result.subject.task)
-    figure = draw_layers(
+    return draw_layers(
         result.sets['layers'].found,
+        'Score without all heads of a layer less score with all '
+        f'({result.subject.as_in("Figure 9")}). {result.meaning}',
         published=None if published is None else 100 * published,
         published_name='paper: BERT-base',
     )
-    figure.caption = (
-        'Score without all heads of a layer less score with all '
-        f'({result.subject.as_in("Figure 9")}); lines are 95 % intervals. {result.meaning}'
-    )
-    return figure
 
 
 def _published(name: str, task: str | None) -> np.ndarray | None:
@@ -620,34 +586,24 @@ def _published(name: str, task: str | None) -> np.ndarray | None:
     return None if found is None else found.differences
 
 
-def _compared(published: np.ndarray, ablated: Ablated) -> Finding:
-    def name(index) -> str:
-        if published.ndim == 1:
-            return f'layer {index + 1}'
-        return head_name(*np.unravel_index(index, published.shape))
-
-    ours, rank = ablated.found.difference, np.nan
-    layers, heads = ablated.masks.shape[1:]
-    alike = published.size == len(ours) and published.shape in ((layers,), (layers, heads))
-    if alike:
-        rank = paper.spearman(published.ravel(), ours)
+def _compared(name: str, published: np.ndarray, ablated: Ablated) -> Finding:
+    ours, rank = ablated.found.difference, math.nan
+    if published.shape in (ablated.shape[:1], ablated.shape) and published.size == len(ours):
+        rank = paper.spearman(published, ours)
+    numbers = {}
+    for which, index in (('best', published.argmax()), ('worst', published.argmin())):
+        layer, *head = np.unravel_index(index, published.shape)
+        numbers[which] = head_name(layer, *head) if head else f'L{layer + 1}'
+        numbers[f'{which}_change'] = 100 * float(published.flat[index])
     return Finding(
-        name=f'rank correlation with the paper, {"heads" if published.ndim == 2 else "layers"}',
+        name=f'{name}: rank correlation with the paper',
         estimate=float(rank),
-        unit="Spearman's rank correlation",
+        unit='rank correlation',
         sample=len(ours),
         sample_of='masks',
         source=f'{SOURCE}, Figure {8 if published.ndim == 2 else 9}',
-        template=(
-            'In the paper (BERT-base) the best to lose is {best} ({gain:+.1f} points of {metric}) '
-            'and the worst {worst} ({loss:+.1f})'
-            + ('; rank correlation with ours {estimate:.2f}.' if np.isfinite(rank) else '.')
-        ),
-        numbers={
-            'best': name(published.argmax()),
-            'worst': name(published.argmin()),
-            'gain': 100 * float(published.max()),
-            'loss': 100 * float(published.min()),
-            'metric': TITLES[ablated.metric],
-        },
+        template='In the paper, best to lose is {best} ({best_change:+.1f} points) and worst '
+        '{worst} ({worst_change:+.1f})'
+        + ('; rank correlation with ours {estimate:.2f}.' if np.isfinite(rank) else '.'),
+        numbers=numbers,
     )

@@ -12,7 +12,7 @@ import numpy as np
 from bert_secrets_jax import paper
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.ablation import Ablated, Ablation, instead
-from bert_secrets_jax.analyses.ablation_over_seeds import AblationOverSeeds, SetOverSeeds
+from bert_secrets_jax.analyses.ablation_over_seeds import AblationOverSeeds
 from bert_secrets_jax.analyses.attention_change import READINGS, AttentionChange
 from bert_secrets_jax.analyses.cls_tokens import ClsTokens
 from bert_secrets_jax.analyses.contributions import Contributions
@@ -318,7 +318,7 @@ class Measured:
         result = self.first(Ablation)
         return None if result is None else result.sets.get(name)
 
-    def over_seeds(self, name: str) -> SetOverSeeds | None:
+    def over_seeds(self, name: str) -> Ablated | None:
         """Return the same over several fine-tunings; None if no such effects are measured."""
         result = self.first(AblationOverSeeds)
         return None if result is None else result.sets.get(name)
@@ -333,8 +333,8 @@ class Measured:
           name: The name of the set, such as 'heads'.
         """
         several, ablated = self.over_seeds(name), self.ablated(name)
-        if several is not None and several.first.seeds.least_p <= verdicts.LEVEL:
-            return dataclasses.replace(several.first, sample_of='runs')
+        if several is not None and several.found.seeds.least_p <= verdicts.LEVEL:
+            return dataclasses.replace(several.found, sample_of='runs')
         return None if ablated is None else ablated.found
 
     def instead(self, name: str) -> str:
@@ -466,13 +466,10 @@ def _mask_helps(claim: Claim, name: str, measured: Measured) -> Verdict | None:
 
 
 def _random_head(measured: Measured) -> Verdict | None:
-    over, ablated = measured.over_seeds('heads'), measured.ablated('heads')
-    if over is not None:
-        found = verdicts.a_random_head_helps(over.averages, heads=len(over.masks))
-    elif ablated is not None:
-        found = verdicts.a_random_head_helps(ablated.average, heads=len(ablated.masks))
-    else:
+    ablated = measured.over_seeds('heads') or measured.ablated('heads')
+    if ablated is None:
         return None
+    found = verdicts.a_random_head_helps(ablated.averages, heads=len(ablated.masks))
     return _with(measured.instead('heads'), found)
 
 

@@ -1,20 +1,26 @@
-"""Rows, texts, figures and findings of effects, alike for every analysis that disables something.
+"""One maker of the rows, figures and findings of effects, whatever was disabled and measured.
 
 Shapes: M masks, L layers, N heads.
 """
 
 import operator
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.effects import LEVEL, POWER, Effects
 from bert_secrets_jax.ablation.significance import MARGIN
-from bert_secrets_jax.analyses.verdicts.disabling import to_lose
 from bert_secrets_jax.finetune.metrics import TITLES
-from bert_secrets_jax.runs.result import Finding
+from bert_secrets_jax.runs.findings import how_many, measured
+from bert_secrets_jax.runs.result import Finding, framed
+
+if TYPE_CHECKING:
+    import pandas
+
+# The masks at either end in a frame, and in the figure of single fine-tunings.
+_LISTED, _DRAWN = 5, 4
 
 
 def title_of(effects: Effects) -> str:
@@ -26,6 +32,11 @@ def unit_of(effects: Effects) -> str:
     """Return the unit of a difference in full, such as 'points of F1'."""
     unit = effects.outcome.unit
     return f'{unit} of {title_of(effects)}' if unit == 'points' else unit
+
+
+def label_of(effects: Effects) -> str:
+    """Return the label of an axis of differences."""
+    return f'change of {title_of(effects)} ({_short(effects)})'
 
 
 def rows_of(effects: Effects, columns: Mapping[str, str]) -> list[tuple]:
@@ -44,7 +55,48 @@ def rows_of(effects: Effects, columns: Mapping[str, str]) -> list[tuple]:
     return list(zip(effects.names, *values, strict=True))
 
 
-def in_words(effects: Effects, index: int) -> str:
+def frame_of(
+    effects: Mapping[str, Effects], columns: Mapping[str, str], caption: str, *, key: str
+) -> 'pandas.DataFrame':
+    """Return a frame with a row for every mask of several effects.
+
+    Args:
+      effects: The effects, by what tells them apart, such as the metric.
+      columns: The columns, as in `rows_of`.
+      caption: The caption.
+      key: The name of the column that tells them apart.
+    """
+    rows = [(name, *row) for name, each in effects.items() for row in rows_of(each, columns)]
+    return framed((key, 'disabled', *columns), rows, caption)
+
+
+def extremes_of(effects: Effects, columns: Mapping[str, str]) -> 'pandas.DataFrame':
+    """Return a frame of the masks with the lowest and the highest differences.
+
+    Args:
+      effects: The effects.
+      columns: The columns, as in `rows_of`.
+    """
+    rows = rows_of(effects, columns)
+    return framed(
+        ('disabled', *columns),
+        [rows[index] for index in effects.extremes(_LISTED)],
+        f'The five lowest and the five highest differences, {title_of(effects)}.',
+    )
+
+
+def notes_of(effects: Effects, shape: tuple[int, ...]) -> np.ndarray:
+    """Return the effect of every head in words [L, N].
+
+    Args:
+      effects: The effects of single heads.
+      shape: The numbers of layers and heads.
+    """
+    texts = [_in_words(effects, index) for index in range(len(effects.difference))]
+    return np.reshape(texts, shape)
+
+
+def _in_words(effects: Effects, index: int) -> str:
     """Return the effect of one mask with its interval and its p-values."""
     scale, form = effects.outcome.scale, f'+.{effects.outcome.digits}f'
     estimate, low, high = (
@@ -61,228 +113,223 @@ def in_words(effects: Effects, index: int) -> str:
     return f'{words}, significant in {alone} of {count} by themselves'
 
 
-def notes_of(effects: Effects, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the effect of every head in words [L, N].
-
-    Args:
-      effects: The effects of single heads.
-      shape: The numbers of layers and heads.
-    """
-    texts = [in_words(effects, index) for index in range(len(effects.difference))]
-    return np.reshape(texts, shape)
-
-
-def label_of(effects: Effects) -> str:
-    """Return the label of an axis of differences."""
-    return f'change of {title_of(effects)} ({_short(effects)})'
-
-
-def draw_heads(effects: Effects, shape: tuple[int, ...]) -> plots.Figure:
+def draw_heads(effects: Effects, shape: tuple[int, ...], caption: str) -> plots.Figure:
     """Draw the effect of every head, with circles for significant ones.
 
+    Of effects over seeds, the extreme ones are drawn with those of each seed beside the grid.
+
     Args:
       effects: The effects of single heads.
       shape: The numbers of layers and heads.
+      caption: The caption, to which the meaning of circles is added.
     """
-    return plots.effect_grid(
-        np.reshape(effects.outcome.scale * effects.difference, shape),
-        label=label_of(effects),
-        real=np.reshape(effects.corrected <= LEVEL, shape),
-        likely=np.reshape(effects.benjamini_hochberg <= LEVEL, shape),
+    scale, seeds = effects.outcome.scale, effects.seeds
+    grid = np.reshape(scale * effects.difference, shape)
+    circles = {'label': label_of(effects), 'real': np.reshape(effects.corrected <= LEVEL, shape)}
+    if seeds is None:
+        circles['likely'] = np.reshape(effects.benjamini_hochberg <= LEVEL, shape)
+        figure = plots.effect_grid(grid, **circles)
+        others = 'with the open ones, at most 5 % are expected to be chance (Benjamini-Hochberg).'
+    else:
+        circles['likely'] = np.reshape((seeds.holm <= LEVEL) | (seeds.max_t <= LEVEL), shape)
+        single = {
+            effects.names[index]: (
+                scale * seeds.difference[:, index],
+                scale * effects.low[index],
+                scale * effects.high[index],
+            )
+            for index in effects.extremes(_DRAWN)
+        }
+        figure = plots.effects_over_seeds(grid, single, **circles)
+        others = 'open ones by one of these alone. Right: extreme means, and each fine-tuning.'
+    figure.caption = (
+        f'{caption} Filled circles: significant at 5 % after correction for all heads '
+        f'({effects.correction}); {others}'
     )
+    return figure
 
 
-def draw_layers(effects: Effects, **published: Any) -> plots.Figure:
+def draw_layers(effects: Effects, caption: str, **published: Any) -> plots.Figure:
     """Draw the effect of every layer with its interval.
 
     Args:
       effects: The effects of whole layers.
+      caption: The caption, to which the meaning of lines is added.
       **published: Published effects, as `plots.layer_effects` takes them.
     """
     ends = effects.difference, effects.low, effects.high
-    return plots.layer_effects(
+    figure = plots.layer_effects(
         *(effects.outcome.scale * each for each in ends), label=label_of(effects), **published
     )
+    figure.caption = f'{caption} Lines are 95 % intervals.'
+    return figure
 
 
-def significant(
-    effects: Effects, *, name: str, what: str, source: str, how: str = '', **numbers: Any
-) -> Finding:
-    """Return the number of masks that are significantly needed, and of those better lost.
+def intact_of(effects: Effects, *, name: str, source: str) -> Finding:
+    """Return the outcome of the intact model.
 
     Args:
       effects: The effects.
-      name: The name of the finding.
-      what: The things that are disabled, such as 'heads'.
+      name: The label.
       source: The publication.
-      how: The words behind 'Heads one at a time', a template.
-      **numbers: The numbers for it.
     """
-    counts, sides = effects.significant(), ('lower', 'higher')
-    if not effects.outcome.more_is_better:
-        counts, sides = counts[::-1], sides[::-1]
-    undefined = int(np.isnan(effects.difference).sum())
     return Finding(
         name=name,
-        estimate=counts[0],
-        unit=what,
-        sample=effects.sample,
-        sample_of=effects.sample_of,
-        source=source,
-        template=(
-            f'{{each}} one at a time{how} ({{outcome}} with all heads {{intact}}): significantly '
-            f'{sides[0]} without {{estimate:.0f}} of {{tests}} and {sides[1]} without {{better}} '
-            '({correction}' + ('; undefined for {undefined}).' if undefined else ').')
-        ),
-        numbers={
-            'each': what.capitalize(),
-            'outcome': title_of(effects),
-            'intact': _intact(effects),
-            'tests': len(effects.difference),
-            'better': counts[1],
-            'correction': effects.correction,
-            'undefined': undefined,
-        }
-        | numbers,
-    )
-
-
-def extremes(
-    effects: Effects, *, name: str, source: str, where: str = '', **numbers: Any
-) -> Iterator[Finding]:
-    """Return the best and the worst mask; of a single one, only the best.
-
-    Args:
-      effects: The effects; there is none if all of them are undefined.
-      name: The beginning of the names of the findings.
-      source: The publication.
-      where: The words behind the name of the mask, a template.
-      **numbers: The numbers for it.
-    """
-    if np.isnan(effects.difference).all():
-        return
-    scale, form = effects.outcome.scale, f'+.{effects.outcome.digits}f'
-    seeds = effects.seeds
-    for which, index in (('best', effects.best), ('worst', effects.worst))[: len(effects.names)]:
-        spread, ends = '', {}
-        if seeds is not None and len(seeds.intact) > 1:
-            of_seeds = scale * seeds.difference[:, index]
-            ends = {'least': float(of_seeds.min()), 'most': float(of_seeds.max())}
-            spread = f'; {{least:{form}}} to {{most:{form}}} in single fine-tunings'
-        yield Finding(
-            name=f'{name}: {which} to lose',
-            estimate=scale * float(effects.difference[index]),
-            low=scale * float(effects.low[index]),
-            high=scale * float(effects.high[index]),
-            p=float(effects.corrected[index]),
-            unit=unit_of(effects),
-            sample=effects.sample,
-            sample_of=effects.sample_of,
-            source=source,
-            template=(
-                f'{{words}} {{disabled}}{where}: {{estimate:{form}}} {{unit}} ({{low:{form}}} to '
-                f'{{high:{form}}}, p = {{uncorrected:.2g}}, corrected {{corrected:.2g}}{spread}).'
-            ),
-            numbers={
-                'words': to_lose(effects.gain[index], best=which == 'best'),
-                'disabled': effects.names[index],
-                'uncorrected': float(effects.p_value[index]),
-                'corrected': float(effects.corrected[index]),
-            }
-            | ends
-            | numbers,
-        )
-
-
-def smallest(effects: Effects, *, name: str, what: str, source: str) -> Finding:
-    """Return the effect that can be found, as the median over masks.
-
-    Args:
-      effects: The effects, with `critical`, `detectable` or both.
-      name: The beginning of the name of the finding.
-      what: The things that are disabled, such as 'heads'.
-      source: The publication.
-    """
-    scale, form = effects.outcome.scale, f'.{effects.outcome.digits}f'
-    numbers = {'what': what, 'power': 100 * POWER}
-    if effects.critical is not None and not np.isfinite(effects.critical).any():
-        estimate = np.nan
-        template = 'With so few examples, no change of any size could have been significant.'
-    elif effects.detectable is None:
-        estimate = float(np.nanmedian(effects.critical))
-        template = (
-            f'A mean change must reach {{estimate:{form}}} {{unit}} to be significant (median of '
-            '{what}): smaller ones are missed.'
-        )
-    else:
-        # Where the test can find no effect at all, the detectable one is infinite.
-        estimate = float(np.median(np.nan_to_num(effects.detectable, nan=np.inf)))
-        template = (
-            f'A change of {{estimate:{form}}} {{unit}} (median of {{what}}) is found with a '
-            'probability of {power:.0f} %'
-            if np.isfinite(estimate)
-            else 'No size of a change is found reliably'
-        )
-        if effects.critical is not None:
-            numbers['critical'] = scale * float(np.nanmin(effects.critical))
-            template += f'; none below {{critical:{form}}} could be significant'
-        template += '.'
-    return Finding(
-        name=f'{name}: smallest effect that can be found',
-        estimate=scale * estimate if np.isfinite(estimate) else np.nan,
+        estimate=effects.outcome.scale * effects.intact,
         unit=unit_of(effects),
-        sample=effects.sample,
-        sample_of=effects.sample_of,
-        source=source,
-        template=template,
-        numbers=numbers,
+        **_sample(effects, source),
     )
 
 
-def without_effect(effects: Effects, *, name: str, what: str) -> Finding:
-    """Return the number of masks that are shown not to matter by `MARGIN`.
+def effect_of(effects: Effects, index: int, *, name: str, **fields: Any) -> Finding:
+    """Return the finding of one effect with its interval and its corrected p-value.
 
     Args:
-      effects: The effects on a score.
-      name: The beginning of the name of the finding.
-      what: The things that are disabled, such as 'heads'.
+      effects: The effects.
+      index: The index of the mask.
+      name: The label.
+      **fields: Other fields of the finding.
     """
-    equal = effects.equivalent <= LEVEL
-    changes = int(((effects.corrected <= LEVEL) & ~equal).sum())
-    tests = len(effects.difference)
-    return Finding(
-        name=f'{name}: shown not to matter',
-        estimate=int(equal.sum()),
-        unit=what,
-        sample=effects.sample,
-        source='two one-sided tests, Schuirmann 1987',
-        template=(
-            '{estimate} of {tests} {what} {estimate:|is|are} shown not to matter by {margin:.1f} '
-            'points of {metric}; {changes} {changes:|changes|change} it, and for {open} these '
-            'examples cannot tell.'
-        ),
-        numbers={
-            'tests': tests,
-            'what': what,
-            'margin': 100 * MARGIN,
-            'metric': title_of(effects),
-            'changes': changes,
-            'open': tests - int(equal.sum()) - changes,
-        },
+    ends = effects.difference, effects.low, effects.high
+    return measured(
+        name,
+        tuple(effects.outcome.scale * float(each[index]) for each in ends),
+        p=float(effects.corrected[index]),
+        where=effects.names[index],
+        unit=unit_of(effects),
+        **_sample(effects, fields.pop('source')),
+        **fields,
     )
+
+
+def findings_of(
+    effects: Effects, *, name: str, what: str, source: str, extremes: bool = True
+) -> Iterator[Finding]:
+    """Return what effects say: how many are real, which are extreme, and what could be found.
+
+    Args:
+      effects: The effects.
+      name: The beginning of the labels.
+      what: The things that are disabled, such as 'heads'.
+      source: The publication.
+      extremes: Whether the best and the worst mask are told.
+    """
+    fields, several = _sample(effects, source), len(effects.names) > 1
+    if several:
+        yield _significant(effects, name, what, fields)
+    if extremes and not np.isnan(effects.difference).all():
+        for which, index in (('best', effects.best), ('worst', effects.worst))[: 1 + several]:
+            yield effect_of(effects, index, name=f'{name}: {which} to lose', source=source)
+    if several:
+        yield from _detectable(effects, name, what, fields)
+        if effects.equivalent is not None:
+            yield _equivalent(effects, name, what, fields)
+    if effects.seeds is not None and len(effects.seeds.intact) > 1:
+        yield from _between_seeds(effects, name, what, fields)
+
+
+def _significant(effects: Effects, name: str, what: str, fields: dict[str, Any]) -> Finding:
+    """Return the number of masks that are significantly needed, and of those better lost."""
+    real = effects.corrected <= LEVEL
+    return how_many(
+        f'{name}: significantly needed',
+        real & (effects.gain < 0),
+        what,
+        template='By {outcome}, {estimate} {unit} {estimate:|is|are} significantly needed and '
+        '{better} better lost, after correction ({correction}).',
+        numbers={
+            'outcome': title_of(effects),
+            'better': int((real & (effects.gain > 0)).sum()),
+            'correction': effects.correction,
+        },
+        **fields,
+    )
+
+
+def _detectable(
+    effects: Effects, name: str, what: str, fields: dict[str, Any]
+) -> Iterator[Finding]:
+    """Return the smallest effects that can be significant, and that are found."""
+    scale, unit = effects.outcome.scale, unit_of(effects)
+    if effects.critical is not None:
+        # No score can change by more than 1.
+        possible = effects.critical[effects.critical < 1]
+        smallest = np.min if effects.seeds is None else np.median
+        yield Finding(
+            name=f'{name}: smallest change that can be significant',
+            estimate=scale * float(smallest(possible)) if len(possible) else np.nan,
+            unit=unit,
+            template=''
+            if len(possible)
+            else 'With so little, no change of any size could have been significant.',
+            **fields,
+        )
+    if effects.detectable is not None:
+        # Where the test can find no effect at all, the detectable one is infinite.
+        median = float(np.median(np.nan_to_num(effects.detectable, nan=np.inf)))
+        known = np.isfinite(median)
+        yield Finding(
+            name=f'{name}: smallest effect that can be found',
+            estimate=scale * median if known else np.nan,
+            unit=unit,
+            template='A change of {estimate:.3g} {unit} is found with a probability of '
+            '{power:.0f} % (median of {what}).'
+            if known
+            else 'No size of a change is found reliably.',
+            numbers={'power': 100 * POWER, 'what': what},
+            **fields,
+        )
+
+
+def _equivalent(effects: Effects, name: str, what: str, fields: dict[str, Any]) -> Finding:
+    """Return the number of masks that are shown not to matter by `MARGIN`."""
+    equal = effects.equivalent <= LEVEL
+    changes = (effects.corrected <= LEVEL) & ~equal
+    return how_many(
+        f'{name}: shown not to matter',
+        equal,
+        what,
+        template='{estimate} {unit} {estimate:|is|are} shown to change {outcome} by less than '
+        '{margin:g} points; for {open}, these examples cannot tell.',
+        numbers={
+            'outcome': title_of(effects),
+            'margin': effects.outcome.scale * MARGIN,
+            'open': int((~equal & ~changes).sum()),
+        },
+        **fields | {'source': 'two one-sided tests, Schuirmann 1987'},
+    )
+
+
+def _between_seeds(
+    effects: Effects, name: str, what: str, fields: dict[str, Any]
+) -> Iterator[Finding]:
+    """Return what each correction finds alone, what few seeds cannot find, and their agreement."""
+    seeds = effects.seeds
+    if seeds.least_p > LEVEL:
+        yield Finding(
+            name=f'{name}: least p-value with so few seeds',
+            estimate=seeds.least_p,
+            unit='p-value',
+            template='With {sample} seeds none can be significant: flips of their signs give no '
+            'corrected p below {estimate:.2g}; six seeds or more can.',
+            **fields,
+        )
+    for how, p_values in (('Holm', seeds.holm), ('flips of seeds', seeds.max_t)):
+        yield how_many(f'{name}: significant by {how} alone', p_values <= LEVEL, what, **fields)
+    agreed = seeds.agreement
+    if np.isfinite(agreed.rank):
+        yield measured(
+            f'{name}: agreement of two fine-tunings',
+            (agreed.rank, agreed.rank_low, agreed.rank_high),
+            unit='rank correlation',
+            **fields,
+        )
+
+
+def _sample(effects: Effects, source: str) -> dict[str, Any]:
+    return {'sample': effects.sample, 'sample_of': effects.sample_of, 'source': source}
 
 
 def _short(effects: Effects) -> str:
     """Return the unit without what it is counted for: 'nats'."""
     return effects.outcome.unit.split(' per ')[0]
-
-
-def _intact(effects: Effects) -> str:
-    """Return the outcome of the intact model, with its spread over seeds."""
-    scale, seeds = effects.outcome.scale, effects.seeds
-    if not effects.outcome.more_is_better:
-        return f'{scale * effects.intact:.3f} {_short(effects)}'
-    spread = ''
-    if seeds is not None and len(seeds.intact) > 1:
-        spread = f' ± {scale * float(seeds.intact.std(ddof=1)):.1f}'
-    return f'{scale * effects.intact:.1f}{spread}'

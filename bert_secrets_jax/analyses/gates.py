@@ -189,7 +189,11 @@ class Gates(Result):
             )
             for metric, rounded in self.rounded.items()
             for run, ((_, *gated), (_, *after)) in enumerate(
-                zip(*(rows_of(each, _COMPARED) for each in (self.gated[metric], rounded)))
+                zip(
+                    rows_of(self.gated[metric], _COMPARED),
+                    rows_of(rounded, _COMPARED),
+                    strict=True,
+                )
             )
         ]  # fmt: skip
         columns = (

@@ -8,7 +8,6 @@ Shapes: L layers, N heads, E examples, M masks.
 
 import dataclasses
 import functools
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
@@ -22,7 +21,7 @@ from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses.ablation import assessed_metrics, what_is_tested
-from bert_secrets_jax.analyses.effects import notes_of, rows_of, significant, smallest
+from bert_secrets_jax.analyses.effects import findings_of, intact_of, notes_of, rows_of
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.models import Models, check_several, labels_of, one_model
 from bert_secrets_jax.compute import Compute
@@ -41,6 +40,7 @@ from bert_secrets_jax.pruning.scores import (
     HeadScores,
     head_scores,
 )
+from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
 SOURCE = 'Michel et al. 2019, sections 3.2 and 4.1'
@@ -148,7 +148,14 @@ class Importance(Result):
         )
 
     def findings(self):
-        return [*self._not_learnt(), *self._of_effects(), *self._of_methods()]
+        loss = self.effects.loss
+        return [
+            *self._not_learnt(),
+            *findings_of(loss, name='heads', what='heads', source=SOURCE),
+            self._of_score(),
+            intact_of(loss, name='loss with all heads', source=SOURCE),
+            *self._of_methods(),
+        ]
 
     def notes(self):
         notes = [
@@ -188,62 +195,34 @@ class Importance(Result):
             count = self.effects.loss.sample
             yield not_learnt('the model', tested, value, larger, p_value, count)
 
-    def _of_effects(self) -> Iterator[Finding]:
+    def _of_score(self) -> Finding:
+        """Return the change of the score without the head that the loss needs most."""
         loss = self.effects.loss
-        about = {'what': 'heads', 'source': SOURCE}
-        yield significant(loss, name='heads whose loss matters', **about)
-        yield smallest(loss, name='heads', **about)
-        worst = loss.worst
-        yield Finding(
-            name='the head that matters most',
-            estimate=float(loss.difference[worst]),
-            low=float(loss.low[worst]),
-            high=float(loss.high[worst]),
-            unit=self._unit,
+        return Finding(
+            name='score without the head that is worst to lose',
+            estimate=100 * float(self.effects.difference.ravel()[loss.worst]),
+            where=loss.names[loss.worst],
+            unit=f'points of {METRIC_TITLES[self.effects.metric]}',
             sample=loss.sample,
             source=SOURCE,
-            template=(
-                'The loss is highest without {head}, where it changes by {estimate:+.4f} {unit} '
-                '({low:+.4f} to {high:+.4f}), and {metric} by {points:+.2f} points.'
-            ),
-            numbers={
-                'head': loss.names[worst],
-                'metric': METRIC_TITLES[self.effects.metric],
-                'points': 100 * float(self.effects.difference.ravel()[worst]),
-            },
         )
 
     def _of_methods(self) -> Iterator[Finding]:
-        order = sorted(self.agreement, key=lambda method: -_known(self.agreement[method].rank))
-        for method in order:
-            found = self.agreement[method]
-            if np.isnan(found.rank):
-                continue
-            interval = '' if np.isnan(found.low) else ' ({low:.2f} to {high:.2f})'
-            yield Finding(
-                name=f'agreement: {TITLES[method]}',
-                estimate=found.rank,
-                low=found.low,
-                high=found.high,
-                unit="Spearman's rank correlation",
-                sample=self.effects.loss.sample,
+        fields = {'unit': 'rank correlation', 'sample': self.effects.loss.sample}
+        known = {name: each for name, each in self.agreement.items() if not np.isnan(each.rank)}
+        for method, each in sorted(known.items(), key=lambda item: -item[1].rank):
+            yield measured(
+                f'agreement with what losing each head does: {TITLES[method]}',
+                (each.rank, each.low, each.high),
                 source=SOURCES[method],
-                template=(
-                    'Heads ranked by {score} agree with what losing each does to the loss by a '
-                    f'rank correlation of {{estimate:.2f}}{interval}.'
-                ),
-                numbers={'score': TITLES[method]},
+                **fields,
             )
-        best = self.agreement[order[0]].rank if order else math.nan
-        if self.reliability > max(best, 0):
+        if self.reliability > max([each.rank for each in known.values()] + [0.0]):
             yield Finding(
-                name='highest agreement to expect',
+                name='highest agreement to expect, that of a second sample',
                 estimate=self.reliability,
-                unit="Spearman's rank correlation",
-                sample=self.effects.loss.sample,
                 source=SOURCE,
-                template='A second sample of as many examples would reach a rank correlation of '
-                '{estimate:.2f}.',
+                **fields,
             )
 
 
@@ -319,8 +298,19 @@ def importance(
         compute=compute,
     )
     metrics = assessed_metrics(swept.logits.shape[-1], subject.task)
-    effects = effects_of(swept, labels, (metric,) if metric else metrics, seed=seed)
-    return compare_scores(scores, effects, same_examples=same, seed=seed, subject=subject)
+    effects = _removed(swept, labels, (metric,) if metric else metrics, seed=seed)
+    agreement = {
+        method: rank_agreement(
+            each,
+            effects.increase,
+            # Shapley values have a part for each pair of permutations.
+            paired=same and method != SHAPLEY,
+            score=functools.partial(scores.score, method),
+        )
+        for method, each in scores.parts.items()
+    }
+    likely = reliability(effects.increase, seed=seed)
+    return Importance(subject, scores, effects, same, agreement, likely)
 
 
 def default_methods(*, same_examples: bool) -> tuple[str, ...]:
@@ -332,29 +322,18 @@ def default_methods(*, same_examples: bool) -> tuple[str, ...]:
     return METHODS[: 3 if same_examples else 4]
 
 
-def effects_of(swept: Swept, labels: np.ndarray, metrics: Sequence[str], *, seed: int) -> Removed:
-    """Return what the model loses with each head.
-
-    Args:
-      swept: The logits with all heads, and without each.
-      labels: [E] The labels of the examples.
-      metrics: The names of the metrics, the most important first.
-      seed: The seed of the bootstrap.
-    """
-    losses = losses_of(swept.logits, labels)
-    shape = swept.masks.shape[1:]
-    classes = swept.logits.shape[-1]
-    predictions = swept.predictions
-    scores = significance.weighted_scores(
-        metrics[0], predictions, labels, np.ones((1, len(labels)))
-    )[0]
-    test = what_is_tested(metrics, classes, predictions[0], labels)
+def _removed(swept: Swept, labels: np.ndarray, metrics: Sequence[str], *, seed: int) -> Removed:
+    """Return what the model loses with each head, from the logits with all heads and without."""
+    losses, names = losses_of(swept.logits, labels), [describe(mask) for mask in swept.masks[1:]]
+    shape, classes = swept.masks.shape[1:], swept.logits.shape[-1]
+    predictions, once = swept.predictions, np.ones((1, len(labels)))
+    scores = significance.weighted_scores(metrics[0], predictions, labels, once)[0]
     return Removed(
         loss=assess_losses(
             losses[1:],
             losses[0],
             np.ones(len(labels), int),
-            names=[describe(mask) for mask in swept.masks[1:]],
+            names=names,
             outcome=loss_in('squared error' if classes == 1 else 'nats'),
             sample_of='examples',
             seed=seed,
@@ -363,45 +342,9 @@ def effects_of(swept: Swept, labels: np.ndarray, metrics: Sequence[str], *, seed
         metric=metrics[0],
         score=float(scores[0]),
         difference=np.reshape(scores[1:] - scores[0], shape),
-        learnt=tuple(test.values()),
+        learnt=tuple(what_is_tested(metrics, classes, predictions[0], labels).values()),
         classes=classes,
     )
-
-
-def compare_scores(
-    scores: HeadScores, effects: Removed, *, same_examples: bool, seed: int, subject: Subject
-) -> Importance:
-    """Compare the scores of heads with what the model loses with each.
-
-    Args:
-      scores: The scores.
-      effects: The effects of taking each head away.
-      same_examples: Whether both were measured on the same examples.
-      seed: The seed of random halves.
-      subject: As in `importance`.
-    """
-    agreement = {
-        method: rank_agreement(
-            each,
-            effects.increase,
-            # Shapley values have a part for each pair of permutations.
-            paired=same_examples and method != SHAPLEY,
-            score=functools.partial(scores.score, method),
-        )
-        for method, each in scores.parts.items()
-    }
-    return Importance(
-        subject,
-        scores,
-        effects,
-        same_examples,
-        agreement,
-        reliability(effects.increase, seed=seed),
-    )
-
-
-def _known(value: float) -> float:
-    return -np.inf if np.isnan(value) else value
 
 
 def _draw_ranks(result: Importance):

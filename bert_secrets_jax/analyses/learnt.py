@@ -48,14 +48,13 @@ def not_learnt(
         sample=examples,
         source=_SOURCES.get(metric, 'test of a zero correlation'),
         template=(
-            'Not learnt: {which} has {title} {estimate:.1f} on {sample:example|examples}, which is '
-            'not significantly above {bar} (p = {p:.2g}). Whatever is said below of fine-tuning '
-            'and of heads that matter describes noise.'
+            'Not learnt: {which} has {title} {estimate:.1f}, not significantly above {bar} '
+            '(p = {p:.2g}); what follows about heads is noise.'
         ),
+        p=p,
         numbers={
             'which': which,
             'title': TITLES[metric],
-            'p': p,
             'bar': _BARS.get(metric, 'zero').format(100 * larger_class),
         },
     )

@@ -29,11 +29,11 @@ from bert_secrets_jax.analyses.ablation import NAMES, instead, named_masks
 from bert_secrets_jax.analyses.effects import (
     draw_heads,
     draw_layers,
-    extremes,
+    effect_of,
+    findings_of,
+    frame_of,
+    intact_of,
     notes_of,
-    rows_of,
-    significant,
-    smallest,
 )
 from bert_secrets_jax.analyses.models import one_model
 from bert_secrets_jax.compute import Compute
@@ -42,7 +42,7 @@ from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.attention import check_baseline
 from bert_secrets_jax.model.weights import Pretrained, with_masked_lm
-from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject
 
 SOURCE = 'masked language modelling, Devlin et al. 2019, section 3.1'
 # The parts that are disabled by default.
@@ -87,27 +87,22 @@ class MaskedLMAblation(Result):
     after: Mapping[str, Effects] = dataclasses.field(default_factory=dict)
     tuning: Effects | None = None
 
-    FORMAT: ClassVar[int] = 2
+    FORMAT: ClassVar[int] = 3
 
     @property
     def title(self) -> str:
         return 'Heads that the masked LM needs'
 
     def frames(self):
+        caption = (
+            'Loss in nats per hidden wordpiece without what is disabled, and that loss less the '
+            'loss with all heads, with its 95 % interval over texts (low, high). Above 0, what is '
+            'disabled was of use. p_max_t is corrected for all (max-T), and a difference of '
+            f'detectable is found with a probability of {POWER:.0%}. {self._hidden} '
+            f'{instead(self.baseline)}'
+        )
         return {
-            name: framed(
-                ('model', 'disabled', *_COLUMNS),
-                [
-                    (when, *row)
-                    for when, each in self._models(name)
-                    for row in rows_of(each, _COLUMNS)
-                ],
-                'Loss in nats per hidden wordpiece without what is disabled, and that loss less '
-                'the loss with all heads (above 0, it was of use); low and high are the 95 % '
-                'interval of the difference over texts. p_max_t is the p-value after correction '
-                f'for all (max-T), and a difference of detectable is found with a probability of '
-                f'{POWER:.0%}. {self._hidden} {instead(self.baseline)}',
-            )
+            name: frame_of(self._models(name), _COLUMNS, caption, key='model')
             for name in self.before
         }
 
@@ -115,7 +110,7 @@ class MaskedLMAblation(Result):
         drawings = {
             _figure_name(name, when): functools.partial(_draw, self, name, when)
             for name in self.before
-            for when, _ in self._models(name)
+            for when in self._models(name)
             if name in _DRAWN
         }
         return Figures(drawings)
@@ -124,10 +119,15 @@ class MaskedLMAblation(Result):
         found = [
             finding
             for name in self.before
-            for when, each in self._models(name)
-            for finding in self._of_set(name, when, each)
+            for when, each in self._models(name).items()
+            for finding in findings_of(
+                each,
+                name=f'{name} {_WHEN[when]}',
+                what=NAMES.get(name, 'sets of heads'),
+                source=SOURCE,
+            )
         ]
-        return [*found, *self._of_tuning()]
+        return [*found, *self._of_losses(), *self._of_tuning()]
 
     def notes(self):
         said = [
@@ -145,7 +145,7 @@ class MaskedLMAblation(Result):
     def head_notes(self):
         return {
             f'loss without it, {_WHEN[when]} (nats)': notes_of(each, self.shape)
-            for when, each in self._models('heads')
+            for when, each in self._models('heads').items()
         }
 
     def head_marks(self):
@@ -161,67 +161,39 @@ class MaskedLMAblation(Result):
             return 'Every wordpiece is hidden, one at a time (pseudo-log-likelihood).'
         return f'{self.masking.share:.0%} of the wordpieces of each text are hidden at once.'
 
-    def _models(self, name: str) -> list[tuple[str, Effects]]:
+    def _models(self, name: str) -> dict[str, Effects]:
         sets = {'before': self.before, 'after': self.after}
-        return [(when, each[name]) for when, each in sets.items() if name in each]
+        return {when: each[name] for when, each in sets.items() if name in each}
 
-    def _of_set(self, name: str, when: str, found: Effects) -> Iterator[Finding]:
-        what, called = NAMES.get(name, 'sets of heads'), f'{name} {_WHEN[when]}'
-        words = {'when': _WHEN[when]}
-        yield Finding(
-            name=f'{called}: loss with all heads',
-            estimate=found.intact,
-            unit=found.outcome.unit,
-            sample=found.sample,
-            sample_of='texts',
-            source=SOURCE,
-            template='The model {when} has a loss of {estimate:.3f} {unit} (perplexity '
-            '{perplexity:,.1f}; {hidden:,} wordpieces of {sample:,} texts).',
-            numbers=words | {'perplexity': math.exp(min(found.intact, 700)), 'hidden': self.hidden},
-        )
-        if len(found.names) > 1:
-            yield significant(
-                found,
-                name=f'{called}: significantly needed',
-                what=what,
-                source=SOURCE,
-                how=' (the model {when})',
-                **words,
+    def _of_losses(self) -> Iterator[Finding]:
+        """Return the loss of each model with all heads, and its exponential."""
+        for when, effects in self._models(next(iter(self.before))).items():
+            intact = intact_of(effects, name=f'loss {_WHEN[when]}', source=SOURCE)
+            yield intact
+            yield dataclasses.replace(
+                intact,
+                name=f'perplexity {_WHEN[when]}',
+                estimate=math.exp(min(effects.intact, 700)),
+                unit='perplexity',
+                template='The model {when} has a perplexity of {estimate:,.1f} on {hidden:,} '
+                'hidden wordpieces.',
+                numbers={'when': _WHEN[when], 'hidden': self.hidden},
             )
-            yield smallest(found, name=called, what=what, source=SOURCE)
-        yield from extremes(found, name=called, source=SOURCE, where=' (the model {when})', **words)
 
     def _of_tuning(self) -> Iterator[Finding]:
         if self.tuning is None:
             return
-        found = self.tuning
-        yield Finding(
-            name='loss after fine-tuning',
-            estimate=float(found.difference[0]),
-            low=float(found.low[0]),
-            high=float(found.high[0]),
-            unit=found.outcome.unit,
-            sample=found.sample,
-            sample_of='texts',
-            source=SOURCE,
-            template=(
-                'Fine-tuning changes the loss by {estimate:+.3f} nats per hidden wordpiece '
-                '({low:+.3f} to {high:+.3f}), read with the same head.'
-            ),
-        )
-        if 'heads' in self.before and 'heads' in self.after:
-            effects = [each.difference for _, each in self._models('heads')]
+        name = 'change of the loss by fine-tuning, read with the same head'
+        yield effect_of(self.tuning, 0, name=name, source=SOURCE)
+        heads = [each.difference for each in self._models('heads').values()]
+        if len(heads) == 2:
             yield Finding(
                 name='rank correlation of heads before and after fine-tuning',
-                estimate=paper.spearman(*effects),
-                unit="Spearman's rank correlation",
-                sample=len(effects[0]),
+                estimate=paper.spearman(*heads),
+                unit='rank correlation',
+                sample=len(heads[0]),
                 sample_of='heads',
                 source=SOURCE,
-                template=(
-                    'The effects of {sample} heads before and after fine-tuning have a rank '
-                    'correlation of {estimate:.2f}.'
-                ),
             )
 
 
@@ -313,7 +285,9 @@ def assess_masked_lm(
     if after:
         # The model with all heads is the same in all sets.
         old, new = next(iter(before.values())), next(iter(after.values()))
-        tuning = assess_losses(new.losses[:1], old.losses[0], old.hidden, seed=seed)
+        tuning = assess_losses(
+            new.losses[:1], old.losses[0], old.hidden, names=['after fine-tuning'], seed=seed
+        )
     first = next(iter(before.values()))
     return MaskedLMAblation(
         subject,
@@ -346,19 +320,12 @@ def _figure_name(name: str, when: str) -> str:
 
 
 def _draw(result: MaskedLMAblation, name: str, when: str):
-    found = dict(result._models(name))[when]
-    if name == 'heads':
-        figure = draw_heads(found, result.shape)
-        what = (
-            'without each head less that with all. Filled circles: significant at 5 % after '
-            'correction for all heads (max-T); of the filled and the open ones together, at most '
-            '5 % are expected to be chance (Benjamini-Hochberg).'
-        )
-    else:
-        figure = draw_layers(found)
-        what = 'without all heads of a layer less that with all; lines are 95 % intervals.'
-    figure.caption = (
-        f'Loss per hidden wordpiece of the masked LM {_WHEN[when]} {what} Above 0, they were of '
-        f'use. {result._hidden} {instead(result.baseline)}'
+    effects = result._models(name)[when]
+    missing = 'each head' if name == 'heads' else 'all heads of a layer'
+    caption = (
+        f'Loss per hidden wordpiece of the masked LM {_WHEN[when]} without {missing} less that '
+        f'with all. {result._hidden} {instead(result.baseline)}'
     )
-    return figure
+    if name == 'heads':
+        return draw_heads(effects, result.shape, caption)
+    return draw_layers(effects, caption)

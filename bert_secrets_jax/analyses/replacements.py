@@ -22,7 +22,7 @@ from bert_secrets_jax.ablation.effects import Effects, loss_in
 from bert_secrets_jax.ablation.masked_lm import assess_losses
 from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.analyses.effects import notes_of, significant
+from bert_secrets_jax.analyses.effects import effect_of, findings_of, notes_of
 from bert_secrets_jax.analyses.models import (
     Models,
     check_several,
@@ -42,6 +42,7 @@ from bert_secrets_jax.names import counted, filled
 from bert_secrets_jax.paper import spearman
 from bert_secrets_jax.pruning.constants import SETTLED, Constants, optimal_constants
 from bert_secrets_jax.runs import store
+from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
 SOURCE = 'Li and Janson 2024, sections 2 and 3'
@@ -53,17 +54,10 @@ REPLACEMENTS: Mapping[str, str] = {
     'resample': 'its output on another text',
     OPTIMAL: 'the best constant',
 }
+# An effect and the ends of its interval.
+_ENDS = 'difference', 'low', 'high'
 # The tokens of a batch from which constants are fitted.
 _FITTING = 512
-
-
-@dataclasses.dataclass(frozen=True)
-class Mean:
-    """The mean effect over all heads, and its 95 % interval over examples."""
-
-    difference: float
-    low: float
-    high: float
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -85,12 +79,12 @@ class Replacements(Result):
         average.
     """
 
-    FORMAT: ClassVar[int] = 3
+    FORMAT: ClassVar[int] = 4
 
     subject: Subject
     shape: tuple[int, int]
     effects: Mapping[str, Effects]
-    means: Mapping[str, Mean]
+    means: Mapping[str, Effects]
     constants: Float[np.ndarray, 'L N H']
     slope_left: Float[np.ndarray, 'L N']
     fitted_on: int
@@ -133,7 +127,7 @@ class Replacements(Result):
                 [
                     (
                         REPLACEMENTS[name],
-                        *dataclasses.astuple(self.means[name]),
+                        *(float(getattr(self.means[name], end)[0]) for end in _ENDS),
                         *each.significant()[::-1],
                         spearman(each.difference, self.effects[OPTIMAL].difference),
                     )
@@ -178,67 +172,35 @@ class Replacements(Result):
         return self.effects[OPTIMAL].outcome.unit
 
     def _of_harm(self) -> Iterator[Finding]:
-        best = self.effects[OPTIMAL]
+        fields = {'sample': self.effects[OPTIMAL].sample, 'source': SOURCE}
         share = (math.nan,) * 3 if self.own_harm is None else self.own_harm
-        estimate, low, high = (100 * each for each in share)
         if self.own_harm is None:
-            said = 'Removal does no significant harm on average, so that there is none to explain.'
-        elif estimate <= 0:
-            said = (
-                'The best constant does no less harm here than removal: what was found elsewhere '
-                'does not carry over.'
-            )
+            said = 'Removal does no significant harm on average, so there is none to explain.'
+        elif share[0] <= 0:
+            said = 'The best constant does no less harm here than removal.'
         else:
             said = (
-                'On average, {estimate:.0f} % of the harm of removal ({low:.0f} to {high:.0f}) is '
-                'that of the replacement, and not of the loss of the head.'
+                '{estimate:.0f} % ({low:.0f} to {high:.0f}) of the mean harm of removal is that of '
+                'the replacement, not of losing the head.'
             )
-        yield Finding(
-            name='harm of the replacement itself',
-            estimate=estimate,
-            low=low,
-            high=high,
+        yield measured(
+            'harm of the replacement itself',
+            tuple(100 * each for each in share),
             unit='% of the mean effect of removal',
-            sample=best.sample,
-            source=SOURCE,
             template=said,
+            **fields,
         )
         if self.unsettled:
-            yield Finding(
-                name='best constants that are not quite found',
-                estimate=self.unsettled,
-                unit='heads',
-                sample=best.sample,
-                source=SOURCE,
-                template='For {estimate:head|heads} the best constant is not quite found '
-                '(slope_left in the table of heads): after more passes it may do less harm.',
+            yield how_many(
+                'best constants that are not quite found', self.slope_left > SETTLED, **fields
             )
 
     def _of_each(self) -> Iterator[Finding]:
-        for name, found in self.effects.items():
-            words = {'instead': REPLACEMENTS[name]}
-            mean = self.means[name]
-            yield Finding(
-                name=f'mean effect, with {REPLACEMENTS[name]} instead',
-                estimate=mean.difference,
-                low=mean.low,
-                high=mean.high,
-                null=0.0,
-                unit=self._unit,
-                sample=found.sample,
-                source=SOURCE,
-                template='With {instead} instead of a head, the loss changes by {estimate:+.4f} '
-                '{unit} on average ({low:+.4f} to {high:+.4f}).',
-                numbers=words,
-            )
-            yield significant(
-                found,
-                name=f'needed, with {REPLACEMENTS[name]} instead',
-                what='heads',
-                source=SOURCE,
-                how=', with {instead} instead',
-                **words,
-            )
+        for name, effects in self.effects.items():
+            called = f'with {REPLACEMENTS[name]} instead'
+            mean = effect_of(self.means[name], 0, name=f'{called}: mean effect', source=SOURCE)
+            yield dataclasses.replace(mean, null=0.0)
+            yield from findings_of(effects, name=called, what='heads', source=SOURCE)
 
 
 def replacements(
@@ -319,38 +281,30 @@ def replacements(
         )
         losses[name] = losses_of(swept.logits, labels)
     shape = masks.shape[1:]
-    once = np.ones(len(labels), int)
-    changes = {name: each[1:].mean(axis=0) - each[0] for name, each in losses.items()}
+    outcome = loss_in('squared error' if model.config.num_labels == 1 else 'nats')
+    assess = functools.partial(
+        assess_losses,
+        hidden=np.ones(len(labels), int),
+        outcome=outcome,
+        sample_of='examples',
+        seed=seed,
+    )
+    names = [describe(mask) for mask in masks[1:]]
+    means = {name: each[1:].mean(axis=0) for name, each in losses.items()}
     return Replacements(
         subject=subject or Subject(),
         shape=shape,
-        effects={
-            name: assess_losses(
-                each[1:],
-                each[0],
-                once,
-                names=[describe(mask) for mask in masks[1:]],
-                outcome=loss_in('squared error' if model.config.num_labels == 1 else 'nats'),
-                sample_of='examples',
-                seed=seed,
-            )
-            for name, each in losses.items()
+        effects={name: assess(each[1:], each[0], names=names) for name, each in losses.items()},
+        means={
+            name: assess(each[None], losses[name][0], names=['a random head'])
+            for name, each in means.items()
         },
-        means={name: _mean(each) for name, each in changes.items()},
         constants=constants,
         slope_left=np.reshape(found.slope_left, shape),
         fitted_on=len(others),
         shared=in_both(examples, others),
-        own_harm=harm_explained(changes['zero'], changes[OPTIMAL]),
+        own_harm=harm_explained(*(means[name] - losses[name][0] for name in ('zero', OPTIMAL))),
     )
-
-
-def _mean(values: Float[np.ndarray, ' E']) -> Mean:
-    """Return a mean over examples with its interval (Student's t)."""
-    mean, count = float(values.mean()), len(values)
-    error = values.std(ddof=1) / math.sqrt(count)
-    reach = float(scipy.stats.t.ppf(0.975, count - 1) * error)
-    return Mean(mean, mean - reach, mean + reach)
 
 
 def harm_explained(

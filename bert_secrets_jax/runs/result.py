@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from bert_secrets_jax import paper, plots
-from bert_secrets_jax.names import filled, visible
+from bert_secrets_jax.names import filled, readable, visible
 from bert_secrets_jax.runs import store
 
 if TYPE_CHECKING:
@@ -53,41 +53,44 @@ class Subject:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One number of a result, and the sentence that states it.
+    """One number of a result, and at most one sentence about it.
 
     Attributes:
-      name: The name of the number, which no other finding of the result has.
+      name: The label, which no other finding of the result has.
       estimate: The number.
       unit: The unit of the number.
+      source: The publication and section that the question comes from.
+      where: The head, layer or method that the number belongs to; empty for the whole model.
       low: The lower end of its 95 % interval; NaN if there is no interval.
       high: The upper end of its 95 % interval; NaN if there is no interval.
       sample: The size of the sample.
       sample_of: The things that the sample consists of, such as 'examples'.
-      source: The publication and section that the question comes from.
-      template: The sentence, with names of fields and of `numbers` in braces (`names.filled`). It
-        has no digits of its own, so that every number in the sentence is one of them.
-      numbers: Further numbers and names for the sentence, by their names in the template.
-      warning: Whether the sentence must be read before everything else, such as that nothing was
-        learnt.
       null: The estimate if there were nothing to find, such as 0 for a change; NaN if the question
         is not whether there is something.
       p: The p-value of that hypothesis, corrected for all among which the finding was chosen; NaN
         where it was not tested.
+      template: The sentence, of at most 25 words, with names of fields and of `numbers` in braces
+        (`names.filled`). It has no digits of its own, so that every number in the sentence is one
+        of them. Without one, the label and the number are the sentence.
+      numbers: Further numbers and names for the sentence, by their names in the template.
+      warning: Whether the sentence must be read before everything else, such as that nothing was
+        learnt.
     """
 
     name: str
     estimate: float | int
     unit: str
-    template: str
     source: str
+    where: str = ''
     low: float = math.nan
     high: float = math.nan
     sample: int = 0
     sample_of: str = 'examples'
-    numbers: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    warning: bool = False
     null: float = math.nan
     p: float = math.nan
+    template: str = ''
+    numbers: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    warning: bool = False
 
     @property
     def evidence(self) -> float:
@@ -102,12 +105,27 @@ class Finding:
     @property
     def sentence(self) -> str:
         """The sentence, with its numbers filled in."""
+        if not self.template:
+            return self.record
         fields = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
-            if field.name not in ('template', 'numbers', 'warning', 'null', 'p')
+            if field.name not in ('template', 'numbers', 'warning', 'null')
         }
         return filled(self.template, fields | dict(self.numbers))
+
+    @property
+    def record(self) -> str:
+        """The label and the number with its unit, interval and p-value, in a line."""
+        where = f' ({self.where})' if self.where else ''
+        parts = []
+        if not math.isnan(self.low):
+            parts.append(f'{readable(self.low)} to {readable(self.high)}')
+        if not math.isnan(self.p):
+            parts.append(f'p = {self.p:.2g}')
+        certain = f' ({", ".join(parts)})' if parts else ''
+        label = f'{self.name[:1].upper()}{self.name[1:]}'
+        return f'{label}{where}: {readable(self.estimate)} {self.unit}{certain}.'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import scipy.stats
@@ -12,9 +13,7 @@ from bert_secrets_jax.ablation.significance import FEWEST_FOR_CORRELATIONS
 from bert_secrets_jax.ablation.significance import unseen_change as unseen_change
 from bert_secrets_jax.analyses.populations import THESE_MODELS
 from bert_secrets_jax.analyses.verdicts.verdict import (
-    DOES_NOT_HOLD,
     FEWEST,
-    HOLDS,
     LEVEL,
     REACH,
     ROUNDING,
@@ -26,11 +25,10 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
     all_above,
     at_least,
     capped,
-    decide,
-    measured_in,
+    decisive,
     not_below,
-    numbered,
     over_runs,
+    sampled,
     verdict_of,
 )
 
@@ -99,45 +97,20 @@ def some_mask_helps(claim: Claim, effects: Effects) -> Verdict:
     gains = np.where(difference > 0, effects.corrected, 1.0)
     helps = gains <= LEVEL
     p_values = float(np.nanmin(gains)), capped(_below(effects, PRACTICAL_GAIN).max())
-    verdict = decide(*p_values, otherwise=_otherwise(effects))
     shown = helps if helps.any() else ~np.isnan(difference)
     best = int(np.argmax(np.where(shown, difference, -np.inf)))
-    numbers = {'masks': len(effects.names), 'helpful': helps.sum()}
     part = 'layer' if claim == LAYER_HELPS else 'head'
+    numbers = {'masks': len(effects.names), 'helpful': helps.sum()}
     words = (
-        f'Of {{masks:{part}|{part}s}} disabled one at a time, {{helpful}} '
-        '{helpful:|raises|raise} the score significantly (Holm). '
+        f'Of {{masks:{part}|{part}s}}, {{helpful}} {{helpful:|raises|raise}} the score '
+        'significantly; best to lose is {name}.'
     )
-    if np.isnan(difference[best]):
-        words += 'The score is undefined without any of them.'
-    else:
-        effect, values = _effect(effects, best)
-        # The estimate and its interval are fields of their own.
-        numbers |= {name: values[name] for name in ('name', 'p_value', 'corrected')}
-        lead = 'Best of these to lose is' if helps.any() else to_lose(difference[best], best=True)
-        words += f'{lead} {{name}}: {effect}.'
-    if not helps.any():
-        if not np.isfinite(high.max()):
-            words += ' A gain of any size is not excluded.'
-        else:
-            numbers['reach'] = 100 * high.max()
-            words += (
-                ' A gain of up to {reach:.2f} points is not excluded.'
-                if high.max() >= PRACTICAL_GAIN
-                else ' None gains more than {reach:.2f} points.'
-            )
-    left_open, values = _left_open(effects, int(np.argmax(high)), verdict)
-    return verdict_of(
-        claim,
-        p_values,
-        words + left_open,
-        _in_points(effects, best),
-        what=f'score without {effects.names[best]} minus the score of the intact model',
-        unit='points',
-        threshold=0.0,
-        otherwise=_otherwise(effects),
-        numbers=numbers | values,
-        **_sample(effects),
+    if np.isfinite(high.max()) and not helps.any():
+        numbers['reach'] = 100 * high.max()
+        words += ' No interval goes beyond {reach:+z.2f} points.'
+    widest = int(np.argmax(high))
+    return _on_mask(
+        claim, p_values, effects, best, widest, words=words, numbers=numbers, threshold=0.0
     )
 
 
@@ -158,52 +131,69 @@ def heads_are_not_needed(effects: Effects, heads: Sequence[int]) -> Verdict:
     low = _interval(effects)[0][heads]
     needed = len(heads) * _below(effects, -PRACTICAL_GAIN)[heads]
     p_values = capped(_above(effects, -PRACTICAL_GAIN)[heads].max()), capped(needed.min())
-    verdict = decide(*p_values, otherwise=_otherwise(effects))
-    decisive = heads[int(np.argmin(np.where(needed <= LEVEL, low, np.inf)))]
-    if not (needed <= LEVEL).any():
-        decisive = heads[int(np.argmin(low))]
-    pieces, numbers = [], {}
-    for index, head in enumerate(heads, start=1):
-        if np.isnan(effects.difference[head]):
-            piece = 'Without {name} the score is undefined.'
-            values = {'name': effects.names[head]}
-        else:
-            effect, values = _effect(effects, head)
-            piece = f'Disabling {{name}} changes the score by {effect}.'
-        piece, values = numbered(piece, index, values)
-        pieces.append(piece)
-        numbers |= values
-    words = ' '.join(pieces)
-    if np.isfinite(low.min()):
-        numbers['reach'] = 100 * -min(low.min(), 0)
-        words += ' A loss of up to {reach:z.2f} points is not excluded.'
-    else:
-        words += ' A loss of any size is not excluded.'
-    left_open, values = _left_open(effects, decisive, verdict)
-    return verdict_of(
-        FRAME_HEADS,
-        p_values,
-        words + left_open,
-        _in_points(effects, decisive),
-        what=f'score without {effects.names[decisive]} minus the score of the intact model',
-        unit='points',
-        threshold=-100 * PRACTICAL_GAIN,
-        otherwise=_otherwise(effects),
-        numbers=numbers | values,
-        **_sample(effects),
+    shown = needed <= LEVEL if (needed <= LEVEL).any() else np.full(len(heads), True)
+    decisive = heads[int(np.argmin(np.where(shown, low, np.inf)))]
+    words = 'The head that decides is {name}.'
+    threshold = -100 * PRACTICAL_GAIN
+    return _on_mask(
+        FRAME_HEADS, p_values, effects, decisive, decisive, words=words, threshold=threshold
     )
 
 
-def to_lose(difference: float, *, best: bool) -> str:
-    """Return the words before the name of the mask with the greatest or the least difference.
+def _on_mask(
+    claim: Claim,
+    p_values: tuple[float, float],
+    effects: Effects,
+    index: int,
+    widest: int,
+    *,
+    words: str,
+    threshold: float,
+    numbers: Mapping[str, object] = MappingProxyType({}),
+) -> Verdict:
+    """Return the verdict that the effect of one mask decides.
 
     Args:
-      difference: Its difference from the intact model, above 0 for a better one.
-      best: Whether it is the greatest.
+      claim: The claim.
+      p_values: The p-values if it is false, and if it is true.
+      effects: The effects.
+      index: The index of the mask.
+      widest: The index of the mask whose interval reaches farthest.
+      words: The template of the first sentence.
+      threshold: The threshold, in points.
+      numbers: The numbers for the first sentence.
     """
-    if best:
-        return 'Best to lose is' if difference > 0 else 'The least harm is done by losing'
-    return 'Worst to lose is' if difference < 0 else 'The least is gained by losing'
+    interval = _in_points(effects, index)
+    estimate, low, _ = interval
+    if np.isnan(estimate):
+        words += ' Without it, the score is undefined.'
+    else:
+        between = '' if np.isinf(low) else '{low:+z.2f} to {high:+z.2f}, '
+        words += (
+            f' Without it, the score changes by {{estimate:+z.2f}} points ({between}p = '
+            '{p_value:.2g}, corrected {corrected:.2g}).'
+        )
+    left_open, values = _left_open(effects, widest)
+    return verdict_of(
+        claim,
+        p_values,
+        words + left_open,
+        interval,
+        what=f'score without {effects.names[index]} minus the score of the intact model',
+        unit='points',
+        threshold=threshold,
+        otherwise=TOO_FEW if effects.unseen >= PRACTICAL_GAIN else UNDECIDED,
+        numbers={
+            'name': effects.names[index],
+            'p_value': effects.p_value[index],
+            'corrected': effects.corrected[index],
+        }
+        | dict(numbers)
+        | values,
+        sample=effects.sample,
+        sample_of=effects.sample_of,
+        population=effects.population,
+    )
 
 
 def on_average(average: MeanEffect | Sequence[MeanEffect]) -> Contrasts:
@@ -213,7 +203,7 @@ def on_average(average: MeanEffect | Sequence[MeanEffect]) -> Contrasts:
       average: The mean effect of disabling a head (`average.mean_effect`), or one for each
         fine-tuned model, all on the same examples.
     """
-    runs = [average] if isinstance(average, MeanEffect) else list(average)
+    runs = [average] if isinstance(average, MeanEffect) else average
     return over_runs(
         [(100 * run.difference, 100 * run.error + ROUNDING) for run in runs],
         float(runs[0].examples),
@@ -227,40 +217,31 @@ def a_random_head_helps(average: MeanEffect | Sequence[MeanEffect], *, heads: in
     above the threshold 0 if the claim holds, and below if it does not.
 
     Args:
-      average: The mean effect of disabling a head (`average.mean_effect`), or one for each
-        fine-tuned model, all on the same examples.
+      average: As in `on_average`.
       heads: The number of heads.
     """
-    runs = [average] if isinstance(average, MeanEffect) else list(average)
-    found = on_average(runs)
-    changed = min(run.changed for run in runs)
-    words, numbers, fields = measured_in(found)
-    numbers |= {'heads': heads, 'changed': changed}
+    runs = [average] if isinstance(average, MeanEffect) else average
+    found, changed = on_average(runs), min(run.changed for run in runs)
     p_values, interval = (math.nan, math.nan), (math.nan,) * 3
     if np.isnan(found.difference[0]):
-        template = 'The score is undefined without any of the {heads} heads.'
+        words = 'The score is undefined without any of the {heads} heads.'
     else:
-        interval, more = found.interval(0), ' or more' if len(runs) > 1 else ''
-        template = (
-            'Losing one of {heads} heads changes the score by {estimate:+z.2f} points on average '
-            f'({{low:+z.2f}} to {{high:+z.2f}}), and predictions on {{changed}}{more} of '
-            f'{words}.'
-        )
+        interval = found.interval(0)
+        words = decisive(interval, spec='+z.2f')
         if changed >= FEWEST:
             p_values = all_above(found)
         else:
-            numbers['needed'] = FEWEST
-            template += ' A test needs {needed} that change.'
+            words += ' Predictions change on {changed:example|examples}; a test needs {needed}.'
     return verdict_of(
         RANDOM_HEAD_HELPS,
         p_values,
-        template,
+        words,
         interval,
         what='score without a head minus the score of the intact model, mean over heads',
         unit='points',
         threshold=0.0,
-        numbers=numbers,
-        **fields,
+        numbers={'heads': heads, 'changed': changed, 'needed': FEWEST},
+        **sampled(found),
     )
 
 
@@ -314,35 +295,18 @@ def same_heads_are_needed(effects: Mapping[str, Effects]) -> Verdict:
     task, one, other = np.unravel_index(pairs.argmin(), pairs.shape)
     one, other = chosen[one], others[other]
     estimate, half = lead[task, one, other], REACH * bound[task, one, other]
-    pieces, numbers = [], {}
     tops = [np.argsort(-values, kind='stable')[:2] for values in losses]
-    for index, (name, top) in enumerate(zip(tasks, tops, strict=True), start=1):
-        values = {'task': name}
-        for place, head in zip(('first', 'second'), top, strict=True):
-            values |= {place: names[head], f'{place}_loss': 100 * -losses[index - 1, head]}
-        piece, values = numbered(
-            '{task} needs {first} ({first_loss:+z.2f} points) and {second} ({second_loss:+z.2f})',
-            index,
-            values,
-        )
-        pieces.append(piece)
-        numbers |= values
-    shared = len(set(tops[0].tolist()) & set(tops[1].tolist()))
-    numbers |= {
-        'shared': shared,
-        # That two heads drawn at random have so many of the two others.
-        'by_chance': float(scipy.stats.hypergeom.sf(shared - 1, len(names), 2, 2)),
-        'decisive_task': tasks[task],
-        'one': names[one],
-        'other': names[other],
-    }
+    numbers = {'task': tasks[task], 'one': names[one], 'other': names[other]}
+    for place, top in enumerate(tops, start=1):
+        of_task = {'task': tasks[place - 1], 'first': names[top[0]], 'second': names[top[1]]}
+        numbers |= {f'{name}_{place}': value for name, value in of_task.items()}
+    numbers['shared'] = len(set(tops[0].tolist()) & set(tops[1].tolist()))
     return verdict_of(
         SAME_HEADS,
         (capped(p_if_false), capped(2 * len(names) * p_if_true)),
-        f'Most of all, {" and ".join(pieces)}. They share {{shared}} of these heads (by chance as '
-        'many with a probability of {by_chance:.2g}). Least in favour of the claim is, on '
-        '{decisive_task}, what {one} costs more than {other}: {estimate:+z.2f} points '
-        '({low:+z.2f} to {high:+z.2f}).',
+        '{task_1} needs {first_1} and {second_1} most, {task_2} {first_2} and {second_2}: '
+        '{shared} of them are shared. On {task}, {one} costs {estimate:+z.2f} points '
+        '({low:+z.2f} to {high:+z.2f}) more than {other}.',
         (100 * estimate, 100 * (estimate - half), 100 * (estimate + half)),
         what=f'loss without {names[one]} minus loss without {names[other]} on {tasks[task]}',
         unit='points',
@@ -398,57 +362,21 @@ def _enough(effects: Effects, index: int) -> int:
     return math.ceil(root**2)
 
 
-def _otherwise(effects: Effects) -> str:
-    """Return the verdict where nothing is refuted."""
-    return TOO_FEW if effects.unseen >= PRACTICAL_GAIN else UNDECIDED
-
-
-def _sample(effects: Effects) -> dict[str, object]:
-    """Return the fields of a verdict that say what it rests on."""
-    return {
-        'sample': effects.sample,
-        'sample_of': effects.sample_of,
-        'population': effects.population,
-    }
-
-
-def _left_open(effects: Effects, index: int, verdict: str) -> tuple[str, dict[str, object]]:
-    """Return the sentences on what few examples leave open, and their fields."""
-    if not effects.unseen:
-        return '', {}
+def _left_open(effects: Effects, index: int) -> tuple[str, dict[str, object]]:
+    """Return the sentence on how many examples it would take, and its fields."""
     if np.isinf(effects.unseen):
-        numbers = {'enough': FEWEST_FOR_CORRELATIONS}
-        return (
-            ' The examples are too few for the interval of a correlation: it takes {enough} at '
-            'least.',
-            numbers,
-        )
-    words = ' Where no prediction changes, so many examples leave {unseen:.2f} points open.'
-    numbers = {'unseen': 100 * effects.unseen}
-    if effects.unseen >= PRACTICAL_GAIN and np.isfinite(_error(effects)[index]):
-        decided = verdict in (HOLDS, DOES_NOT_HOLD)
-        why = 'the contrary could not come out' if decided else 'that alone is too much'
-        words += (
-            f' For a bound of {{practical:g}} points {why}: it would take about {{enough}} '
-            'examples.'
-        )
-        numbers |= {'practical': 100 * PRACTICAL_GAIN, 'enough': _enough(effects, index)}
-    return words, numbers
-
-
-def _effect(effects: Effects, index: int) -> tuple[str, dict[str, object]]:
-    """Return the part of a template that shows what disabling does, and its fields."""
-    estimate, least, most = _in_points(effects, index)
-    between = '' if np.isinf(least) else '{low:+z.2f} to {high:+z.2f}, '
-    words = '{estimate:+z.2f} points (' + between + 'p = {p_value:.2g}, {corrected:.2g} '
-    return words + 'after correction)', {
-        'name': effects.names[index],
-        'estimate': estimate,
-        'low': least,
-        'high': most,
-        'p_value': effects.p_value[index],
-        'corrected': effects.corrected[index],
-    }
+        words = ' An interval of a correlation takes {enough} examples or more.'
+        return words, {'enough': FEWEST_FOR_CORRELATIONS}
+    if effects.unseen < PRACTICAL_GAIN or not np.isfinite(_error(effects)[index]):
+        return '', {}
+    return (
+        ' So few examples leave {unseen:.2f} points open; {practical:g} take about {enough}.',
+        {
+            'unseen': 100 * effects.unseen,
+            'practical': 100 * PRACTICAL_GAIN,
+            'enough': _enough(effects, index),
+        },
+    )
 
 
 def _in_points(effects: Effects, index: int) -> tuple[float, float, float]:

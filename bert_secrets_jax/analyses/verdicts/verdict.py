@@ -350,8 +350,7 @@ def in_all_runs(verdict: Verdict, alone: Mapping[str, Verdict]) -> Verdict:
         numbers |= shown
     return dataclasses.replace(
         verdict,
-        template=f'{verdict.template} Taken alone, the claim {" and ".join(pieces)} of {{alone}} '
-        'runs.',
+        template=f'{verdict.template} Alone, it {" and ".join(pieces)} of {{alone}} runs.',
         numbers=dict(verdict.numbers) | numbers,
     )
 
@@ -431,6 +430,28 @@ def capped(p_value: float) -> float:
 # Sentences
 
 
+def decisive(interval: tuple[float, float, float], side: str = 'more', spec: str = 'z.3f') -> str:
+    """Return the template of a verdict's sentence: the number that decides, and what is claimed.
+
+    Args:
+      interval: The estimate and the ends of its interval.
+      side: On which side of the threshold the claim holds: 'more' or 'less'.
+      spec: The format of the numbers.
+    """
+    return (
+        f'The {{what}} is {{estimate:{spec}}}{between(interval, spec)}; {side} than '
+        '{threshold:g} is claimed.'
+    )
+
+
+def sampled(found: Contrasts) -> dict[str, object]:
+    """Return the fields of a verdict on these contrasts: its sample and population."""
+    fields = {'sample': whole(found.examples), 'population': found.population}
+    if found.runs >= FEWEST_RUNS:
+        fields |= {'sample': found.runs, 'sample_of': 'runs'}
+    return fields
+
+
 def measured_in(found: Contrasts) -> tuple[str, dict[str, int], dict[str, object]]:
     """Say how much was measured.
 
@@ -440,12 +461,9 @@ def measured_in(found: Contrasts) -> tuple[str, dict[str, int], dict[str, object
     Returns:
       The part of a template, its numbers, and the fields of a verdict: its sample and population.
     """
-    examples = whole(found.examples)
-    fields = {'sample': examples, 'population': found.population}
+    examples, fields = whole(found.examples), sampled(found)
     if found.runs == 1:
         return '{sample:example|examples}', {}, fields
-    if found.runs >= FEWEST_RUNS:
-        fields |= {'sample': found.runs, 'sample_of': 'runs'}
     words = '{examples:example|examples} and {runs} models'
     return words, {'examples': examples, 'runs': found.runs}, fields
 

@@ -1,0 +1,94 @@
+"""Makers of findings, one for each kind of question that many results answer."""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bert_secrets_jax.names import head_name
+from bert_secrets_jax.paper import RankCorrelation
+from bert_secrets_jax.runs.result import Finding, framed
+
+if TYPE_CHECKING:
+    import pandas
+
+Interval = tuple[float, float, float]
+
+
+def measured(name: str, interval: Interval, **fields: Any) -> Finding:
+    """Return the finding of a number with its 95 % interval.
+
+    Args:
+      name: The label.
+      interval: The number and the ends of its interval; NaN for no interval.
+      **fields: Other fields of the finding.
+    """
+    estimate, low, high = map(float, interval)
+    return Finding(name=name, estimate=estimate, low=low, high=high, **fields)
+
+
+def extreme(name: str, head: tuple[int, int], interval: Interval, **fields: Any) -> Finding:
+    """Return the finding of the head in which a number is greatest or least.
+
+    Args:
+      name: The label, which says which of both.
+      head: The layer and the head, from 0.
+      interval: The number of this head and the ends of its interval; NaN for no interval.
+      **fields: Other fields of the finding.
+    """
+    return measured(name, interval, where=head_name(*head), **fields)
+
+
+def how_many(name: str, those: np.ndarray, kind: str = 'heads', **fields: Any) -> Finding:
+    """Return the finding of how many of some things are so, such as significant.
+
+    Args:
+      name: The label.
+      those: Whether each is so, of any shape.
+      kind: The name of the things, such as 'heads'.
+      **fields: Other fields of the finding.
+    """
+    count = int(np.count_nonzero(those))
+    return Finding(name=name, estimate=count, unit=f'of {np.size(those):,} {kind}', **fields)
+
+
+def agreement_of_grids(
+    name: str, rank: RankCorrelation, shape: tuple[int, int], **fields: Any
+) -> list[Finding]:
+    """Return the findings of how two grids of heads agree: over heads, and over layers.
+
+    Args:
+      name: The label, with what is compared with what.
+      rank: The rank correlations.
+      shape: The numbers of layers and heads.
+      **fields: Other fields of the findings.
+    """
+    layers, heads = shape
+    found = {
+        name: {'estimate': rank.heads, 'sample': layers * heads, 'sample_of': 'heads'},
+        f'{name}, by layer': {'estimate': rank.layers, 'sample': layers, 'sample_of': 'layers'},
+    }
+    return [
+        Finding(name=label, unit='rank correlation', **numbers, **fields)
+        for label, numbers in found.items()
+        if not math.isnan(numbers['estimate'])
+    ]
+
+
+def findings_frame(findings: Sequence[Finding]) -> 'pandas.DataFrame':
+    """Return a frame with a row for each finding, of which a person reads some of the columns."""
+    columns = (
+        'finding', 'where', 'estimate', 'low', 'high', 'unit', 'p', 'sample', 'sample_of', 'source',
+        'sentence',
+    )  # fmt: skip
+    rows = [
+        (
+            each.name, each.where, each.estimate, each.low, each.high, each.unit, each.p,
+            each.sample, each.sample_of, each.source, each.sentence,
+        )
+        for each in findings
+    ]  # fmt: skip
+    frame = framed(columns, rows)
+    frame.attrs['shown'] = list(columns[:-2])
+    return frame
