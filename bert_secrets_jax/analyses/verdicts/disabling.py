@@ -103,14 +103,14 @@ def some_mask_helps(claim: Claim, effects: Effects) -> Verdict:
     numbers = {'masks': len(effects.names), 'helpful': helps.sum()}
     words = (
         f'Of {{masks:{part}|{part}s}}, {{helpful}} {{helpful:|raises|raise}} the score '
-        'significantly; best to lose is {name}.'
+        'significantly'
     )
     if np.isfinite(high.max()) and not helps.any():
         numbers['reach'] = 100 * high.max()
-        words += ' No interval goes beyond {reach:+z.2f} points.'
+        words += ', and no interval goes beyond {reach:+z.2f} points'
     widest = int(np.argmax(high))
     return _on_mask(
-        claim, p_values, effects, best, widest, words=words, numbers=numbers, threshold=0.0
+        claim, p_values, effects, best, widest, words=f'{words}. ', numbers=numbers, threshold=0.0
     )
 
 
@@ -132,12 +132,9 @@ def heads_are_not_needed(effects: Effects, heads: Sequence[int]) -> Verdict:
     needed = len(heads) * _below(effects, -PRACTICAL_GAIN)[heads]
     p_values = capped(_above(effects, -PRACTICAL_GAIN)[heads].max()), capped(needed.min())
     shown = needed <= LEVEL if (needed <= LEVEL).any() else np.full(len(heads), True)
-    decisive = heads[int(np.argmin(np.where(shown, low, np.inf)))]
-    words = 'The head that decides is {name}.'
+    head = heads[int(np.argmin(np.where(shown, low, np.inf)))]
     threshold = -100 * PRACTICAL_GAIN
-    return _on_mask(
-        FRAME_HEADS, p_values, effects, decisive, decisive, words=words, threshold=threshold
-    )
+    return _on_mask(FRAME_HEADS, p_values, effects, head, head, threshold=threshold)
 
 
 def _on_mask(
@@ -147,8 +144,8 @@ def _on_mask(
     index: int,
     widest: int,
     *,
-    words: str,
     threshold: float,
+    words: str = '',
     numbers: Mapping[str, object] = MappingProxyType({}),
 ) -> Verdict:
     """Return the verdict that the effect of one mask decides.
@@ -159,18 +156,18 @@ def _on_mask(
       effects: The effects.
       index: The index of the mask.
       widest: The index of the mask whose interval reaches farthest.
-      words: The template of the first sentence.
       threshold: The threshold, in points.
+      words: The template of a first sentence.
       numbers: The numbers for the first sentence.
     """
     interval = _in_points(effects, index)
     estimate, low, _ = interval
     if np.isnan(estimate):
-        words += ' Without it, the score is undefined.'
+        words += 'Without {name} the score is undefined.'
     else:
         between = '' if np.isinf(low) else '{low:+z.2f} to {high:+z.2f}, '
         words += (
-            f' Without it, the score changes by {{estimate:+z.2f}} points ({between}p = '
+            f'Without {{name}}, the score changes by {{estimate:+z.2f}} points ({between}p = '
             '{p_value:.2g}, corrected {corrected:.2g}).'
         )
     left_open, values = _left_open(effects, widest)
