@@ -191,15 +191,15 @@ def effect_of(effects: Effects, index: int, *, name: str, **fields: Any) -> Find
       **fields: Other fields of the finding.
     """
     ends = effects.difference, effects.low, effects.high
-    return measured(
-        name,
-        tuple(effects.outcome.scale * float(each[index]) for each in ends),
-        p=float(effects.corrected[index]),
-        where=effects.names[index],
-        unit=unit_of(effects),
-        **_sample(effects, fields.pop('source')),
-        **fields,
-    )
+    known = {
+        'where': effects.names[index],
+        'p': float(effects.corrected[index]),
+        'unit': unit_of(effects),
+        'sample': effects.sample,
+        'sample_of': effects.sample_of,
+    }
+    interval = tuple(effects.outcome.scale * float(each[index]) for each in ends)
+    return measured(name, interval, **known | fields)
 
 
 def findings_of(

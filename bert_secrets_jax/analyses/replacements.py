@@ -22,7 +22,7 @@ from bert_secrets_jax.ablation.effects import Effects, loss_in
 from bert_secrets_jax.ablation.masked_lm import assess_losses
 from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.analyses.effects import effect_of, findings_of, notes_of
+from bert_secrets_jax.analyses.effects import effect_of, notes_of, rows_of
 from bert_secrets_jax.analyses.models import (
     Models,
     check_several,
@@ -54,8 +54,6 @@ REPLACEMENTS: Mapping[str, str] = {
     'resample': 'its output on another text',
     OPTIMAL: 'the best constant',
 }
-# An effect and the ends of its interval.
-_ENDS = 'difference', 'low', 'high'
 # The tokens of a batch from which constants are fitted.
 _FITTING = 512
 
@@ -68,7 +66,7 @@ class Replacements(Result):
       subject: The names of the model, the texts and the task.
       shape: The numbers of layers and heads.
       effects: The effects of the heads, by the name of the replacement.
-      means: The mean effect over all heads, by the name of the replacement.
+      means: The mean effect over all heads, with a mask for each replacement.
       constants: [L, N, H] The best constants.
       slope_left: [L, N] The norm of the gradient of the loss with respect to each constant, as a
         share of that with respect to the mean output: see `pruning.constants.Constants`.
@@ -84,7 +82,7 @@ class Replacements(Result):
     subject: Subject
     shape: tuple[int, int]
     effects: Mapping[str, Effects]
-    means: Mapping[str, Effects]
+    means: Effects
     constants: Float[np.ndarray, 'L N H']
     slope_left: Float[np.ndarray, 'L N']
     fitted_on: int
@@ -113,6 +111,7 @@ class Replacements(Result):
             )
             for layer, head in np.ndindex(self.shape)
         ]
+        means = rows_of(self.means, {'mean_effect': 'difference', 'low': 'low', 'high': 'high'})
         return {
             'heads': framed(
                 ('layer', 'head', *(f'loss_{name}' for name in grids), 'slope_left'),
@@ -126,12 +125,11 @@ class Replacements(Result):
                  'significantly_harmful', 'rank_correlation_with_best_constant'),
                 [
                     (
-                        REPLACEMENTS[name],
-                        *(float(getattr(self.means[name], end)[0]) for end in _ENDS),
+                        *mean,
                         *each.significant()[::-1],
                         spearman(each.difference, self.effects[OPTIMAL].difference),
                     )
-                    for name, each in self.effects.items()
+                    for mean, each in zip(means, self.effects.values(), strict=True)
                 ],
                 f'The mean effect over all heads ({self._unit}, with its 95 % interval over '
                 'examples), how many heads are significantly needed or harmful after correction '
@@ -196,11 +194,9 @@ class Replacements(Result):
             )
 
     def _of_each(self) -> Iterator[Finding]:
-        for name, effects in self.effects.items():
-            called = f'with {REPLACEMENTS[name]} instead'
-            mean = effect_of(self.means[name], 0, name=f'{called}: mean effect', source=SOURCE)
-            yield dataclasses.replace(mean, null=0.0)
-            yield from findings_of(effects, name=called, what='heads', source=SOURCE)
+        for index, name in enumerate(self.means.names):
+            called = f'mean effect, with {name} instead'
+            yield effect_of(self.means, index, name=called, source=SOURCE, where='', null=0.0)
 
 
 def replacements(
@@ -281,29 +277,27 @@ def replacements(
         )
         losses[name] = losses_of(swept.logits, labels)
     shape = masks.shape[1:]
-    outcome = loss_in('squared error' if model.config.num_labels == 1 else 'nats')
     assess = functools.partial(
         assess_losses,
         hidden=np.ones(len(labels), int),
-        outcome=outcome,
+        outcome=loss_in('squared error' if model.config.num_labels == 1 else 'nats'),
         sample_of='examples',
         seed=seed,
     )
     names = [describe(mask) for mask in masks[1:]]
-    means = {name: each[1:].mean(axis=0) for name, each in losses.items()}
+    changes = {name: each[1:].mean(axis=0) - each[0] for name, each in losses.items()}
+    intact = losses[OPTIMAL][0]
+    means = intact + np.stack(list(changes.values()))
     return Replacements(
         subject=subject or Subject(),
         shape=shape,
         effects={name: assess(each[1:], each[0], names=names) for name, each in losses.items()},
-        means={
-            name: assess(each[None], losses[name][0], names=['a random head'])
-            for name, each in means.items()
-        },
+        means=assess(means, intact, names=list(REPLACEMENTS.values())),
         constants=constants,
         slope_left=np.reshape(found.slope_left, shape),
         fitted_on=len(others),
         shared=in_both(examples, others),
-        own_harm=harm_explained(*(means[name] - losses[name][0] for name in ('zero', OPTIMAL))),
+        own_harm=harm_explained(changes['zero'], changes[OPTIMAL]),
     )
 
 

@@ -13,6 +13,11 @@ from bert_secrets_jax.pruning.outliers import OutlierDimensions
 from tests.analyses.conftest import with_outliers
 
 
+def outliers(*given, **options):
+    how = {'draws': 19, 'compute': bs.Compute(max_length=32)}
+    return bs.analyses.outliers(*given, **how | options)
+
+
 @pytest.fixture(scope='module')
 def planted(masked_lm):
     return with_outliers(masked_lm, [5, 20])
@@ -21,9 +26,7 @@ def planted(masked_lm):
 @pytest.fixture(scope='module')
 def found(planted, texts, tuned):
     subject = bs.analyses.Subject('tiny', 'own texts', 'mrpc')
-    return bs.analyses.outliers(
-        planted, texts, tuned=tuned, draws=19, compute=bs.Compute(max_length=32), subject=subject
-    )
+    return outliers(planted, texts, tuned=tuned, subject=subject)
 
 
 def test_losses_are_those_of_models_without_them(planted, texts, found):
@@ -31,7 +34,7 @@ def test_losses_are_those_of_models_without_them(planted, texts, found):
 
     def loss(dimensions):
         model = bs.without_dimensions(planted, dimensions)
-        losses = bs.masked_lm_losses(model, texts, masks, compute=bs.Compute(max_length=32))
+        losses = bs.masked_lm_losses(model, texts, masks)
         return losses.means[0]
 
     assert found.disabled == (5, 20) and found.names[0] == 'all together'
@@ -60,7 +63,7 @@ def test_scores_are_those_of_the_fine_tuned_model_without_them(texts, tuned, fou
     def score(dimensions):
         one = bs.without_dimensions(model, dimensions)
         masks = np.ones((1, 3, 4))
-        logits = bs.sweep_examples(one, texts, masks, compute=bs.Compute(max_length=32)).logits[0]
+        logits = bs.sweep_examples(one, texts, masks).logits[0]
         return metrics.evaluate(['f1', 'accuracy'], logits, labels)
 
     intact = score([])
@@ -92,7 +95,7 @@ def test_what_is_told(found):
 def test_a_model_without_any_head(planted, texts, model):
     """The outliers are there, and what was not measured is said."""
     bare = with_outliers(model, [7])
-    result = bs.analyses.outliers(bare, texts, draws=19, compute=bs.Compute(max_length=32))
+    result = outliers(bare, texts)
     assert result.disabled == (7,) and result.loss is None and not result.scores
     assert result.verdict is None and set(result.figures()) == {'parameters'}
     assert set(result.frames()) == {'dimensions'}
@@ -109,18 +112,16 @@ def test_a_model_without_any_head(planted, texts, model):
 
 def test_no_outliers(masked_lm, texts):
     """Nothing is disabled, unless it is named."""
-    result = bs.analyses.outliers(masked_lm, texts)
+    result = outliers(masked_lm, texts)
     assert result.disabled == () and result.random is None and result.loss is None
     assert '0 of 24 dimensions stand out' in str(result)
     assert 'There is no outlier, so nothing was disabled.' in result.notes()
     assert len(result.frames()['dimensions']) == 1
-    named = bs.analyses.outliers(
-        masked_lm, texts, dimensions=[3], draws=19, compute=bs.Compute(max_length=32)
-    )
+    named = outliers(masked_lm, texts, dimensions=[3])
     assert named.names == ['dimension 3'] and named.loss is not None
     # Which is not about outliers.
     assert named.verdict is None and 'one outlier' not in str(named)
-    few = bs.analyses.outliers(with_one_layer(masked_lm), texts)
+    few = outliers(with_one_layer(masked_lm), texts)
     assert 'too few different layers' in ' '.join(few.notes()) and 'the one layer' in str(few)
 
 
@@ -170,17 +171,3 @@ def test_a_score_that_is_not_defined(found):
     )
     assert math.isnan(result.scores['pearson'].p_value)
     assert result.figures()['score'].caption
-
-
-def test_what_is_refused(planted, model, texts, untyped):
-    with pytest.raises(ValueError, match='draws=18 must be at least 19'):
-        bs.analyses.outliers(planted, texts, draws=18)
-    for wrong in ([30], [1.5], [2, 2]):
-        with pytest.raises(ValueError, match='different whole numbers from 0 to 23, not'):
-            bs.analyses.outliers(model, texts, dimensions=wrong)
-    with pytest.raises(ValueError, match='without dimension 1 cannot be measured: load it with'):
-        bs.analyses.outliers(model, texts, dimensions=(1,))
-    with pytest.raises(ValueError, match='The model has no classifier'):
-        bs.analyses.outliers(with_outliers(model, [2]), texts, tuned=model)
-    with pytest.raises(TypeError, match='bs.from_pretrained'):
-        bs.analyses.outliers(planted.bert, texts)
