@@ -110,4 +110,4 @@ def test_claims_are_about_any_finetuning_where_seeds_suffice(models, texts):
         if count == 6:
             assert (verdict.sample, verdict.sample_of) == (6, 'runs')
             best = np.argmax(over.sets['heads'].found.difference)
-            assert f'Without {over.sets["heads"].found.names[best]}, ' in verdict.evidence
+            assert f'Disabling {over.sets["heads"].found.names[best]} ' in verdict.evidence

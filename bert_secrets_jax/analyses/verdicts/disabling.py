@@ -167,7 +167,7 @@ def _on_mask(
     else:
         between = '' if np.isinf(low) else '{low:+z.2f} to {high:+z.2f}, '
         words += (
-            f'Without {{name}}, the score changes by {{estimate:+z.2f}} points ({between}p = '
+            f'Disabling {{name}} changes the score by {{estimate:+z.2f}} points ({between}p = '
             '{p_value:.2g}, corrected {corrected:.2g}).'
         )
     left_open, values = _left_open(effects, widest)
@@ -367,7 +367,8 @@ def _left_open(effects: Effects, index: int) -> tuple[str, dict[str, object]]:
     if effects.unseen < PRACTICAL_GAIN or not np.isfinite(_error(effects)[index]):
         return '', {}
     return (
-        ' So few examples leave {unseen:.2f} points open; {practical:g} take about {enough}.',
+        ' So few examples leave {unseen:.2f} points open; for {practical:g}, it takes about '
+        '{enough:example|examples}.',
         {
             'unseen': 100 * effects.unseen,
             'practical': 100 * PRACTICAL_GAIN,
