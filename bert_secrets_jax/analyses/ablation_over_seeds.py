@@ -160,10 +160,11 @@ class AblationOverSeeds(Result):
         flips = least_p(len(self.seeds))
         return (
             f'Score without what is disabled less the score with all heads: mean {self._over}, '
-            'standard deviation over them (spread), and 95 % interval for '
-            f'{population(len(self.seeds))}. No smaller mean than least_significant can be '
-            'significant by Holm, and significant_share is that of the fine-tunings by themselves. '
-            f'p_max_t is that of flips of seeds, on these very examples, at least {flips:.2g}.'
+            f'with a 95 % interval for {population(len(self.seeds))}. '
+            'The spread is the standard deviation over fine-tunings. '
+            'By Holm, no mean below least_significant can be significant. '
+            'The significant_share is that of fine-tunings in which it is so by itself. '
+            f'Flips of seeds (p_max_t) are for these very examples, and at least {flips:.2g}.'
         )
 
     def _by_seed(self, ablated: Ablated):

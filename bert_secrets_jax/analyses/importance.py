@@ -54,11 +54,9 @@ class Removed:
       loss: The effects on the loss, in nats (for a regression, squared error).
       increase: [E, L, N] That of each example.
       metric: The name of the task's own metric.
-      score: The score with all heads.
       difference: [L, N] The score without each head less that with all.
       learnt: The test of whether the model has learnt anything: the metric, its value, the share of
         the larger class, and the p-value.
-      classes: The number of classes; 1 for a regression.
     """
 
     FORMAT: ClassVar[int] = 2
@@ -66,10 +64,8 @@ class Removed:
     loss: Effects
     increase: np.ndarray
     metric: str
-    score: float
     difference: np.ndarray
     learnt: tuple[str, float, float, float]
-    classes: int
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -126,10 +122,10 @@ class Importance(Result):
             'heads': framed(
                 columns,
                 rows,
-                f'Scores of each head by {len(scores)} methods ({self._measured_on}), the change '
-                f'of the loss without it ({self._unit}, with its 95 % interval, p-value and the '
-                'p-value after correction for all heads, max-T), and the change of '
-                f'{METRIC_TITLES[self.effects.metric]} in points.',
+                f'Scores of each head by {len(scores)} methods, {self._measured_on}. The change of '
+                f'the loss ({self._unit}) without it has a 95 % interval, and a p-value before and '
+                'after correction for all heads (max-T). The score is '
+                f'{METRIC_TITLES[self.effects.metric]}.',
             ),
             'agreement': framed(
                 ('score', 'rank_correlation', 'low', 'high', 'source'),
@@ -340,10 +336,8 @@ def _removed(swept: Swept, labels: np.ndarray, metrics: Sequence[str], *, seed: 
         ),
         increase=(losses[1:] - losses[0]).T.reshape(-1, *shape),
         metric=metrics[0],
-        score=float(scores[0]),
         difference=np.reshape(scores[1:] - scores[0], shape),
         learnt=tuple(what_is_tested(metrics, classes, predictions[0], labels).values()),
-        classes=classes,
     )
 
 
@@ -356,10 +350,9 @@ def _draw_ranks(result: Importance):
         limits=(0.0, 1.0),
     )
     figure.caption = (
-        'How much each head is needed, as its rank among all heads (1 the most, 0 the least), by '
-        f'{len(grids)} scores, {result._measured_on}; and, "measured", by the increase of the '
-        f'loss without it, measured on {counted(result.effects.loss.sample, "example")} of '
-        f'{result.subject.texts}.'
+        f'The rank of each head among all (1: needed most) by {len(grids)} scores, '
+        f'{result._measured_on}. "Measured" is that by the increase of the loss without it, on '
+        f'{counted(result.effects.loss.sample, "example")} of {result.subject.texts}.'
     )
     return figure
 

@@ -95,11 +95,10 @@ class MaskedLMAblation(Result):
 
     def frames(self):
         caption = (
-            'Loss in nats per hidden wordpiece without what is disabled, and that loss less the '
-            'loss with all heads, with its 95 % interval over texts (low, high). Above 0, what is '
-            'disabled was of use. p_max_t is corrected for all (max-T), and a difference of '
-            f'detectable is found with a probability of {POWER:.0%}. {self._hidden} '
-            f'{instead(self.baseline)}'
+            'Loss in nats per hidden wordpiece without what is disabled. The difference is that '
+            'loss less the loss with all heads, with a 95 % interval over texts. Above 0, what is '
+            'disabled was of use. The p_max_t is corrected for all. A difference of detectable is '
+            f'found with a probability of {POWER:.0%}. {self._hidden} {instead(self.baseline)}'
         )
         return {
             name: frame_of(self._models(name), _COLUMNS, caption, key='model')

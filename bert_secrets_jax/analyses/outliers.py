@@ -168,9 +168,9 @@ class Outliers(Result):
                 )
                 for each in shown
             ],
-            f'Dimensions (from 0) whose scale or bias of the output LayerNorm is more than '
-            f'{found.sigma:g} standard deviations from the mean of its layer: in how many of '
-            f'{_layers(found)}, and the farthest. An outlier is so in at least {found.at_least}.',
+            'Dimensions (from 0) whose scale or bias of the output LayerNorm is more than '
+            f'{found.sigma:g} standard deviations from the mean of its layer. An outlier is so in '
+            f'at least {found.at_least} of {_layers(found)}.',
         )  # fmt: skip
 
     def _losses(self):

@@ -117,8 +117,8 @@ class Replacements(Result):
                 ('layer', 'head', *(f'loss_{name}' for name in grids), 'slope_left'),
                 rows,
                 f'The change of the loss ({self._unit}) without each head, by what replaces its '
-                'output. slope_left is how much of the gradient is left at the best constant: near '
-                'zero, no better one is near.',
+                'output. The slope_left is the share of the gradient that is left at the best '
+                'constant: near zero, no better one is near.',
             ),
             'replacements': framed(
                 ('replacement', 'mean_effect', 'low', 'high', 'significantly_needed',
@@ -132,8 +132,8 @@ class Replacements(Result):
                     for mean, each in zip(means, self.effects.values(), strict=True)
                 ],
                 f'The mean effect over all heads ({self._unit}, with its 95 % interval over '
-                'examples), how many heads are significantly needed or harmful after correction '
-                '(max-T), and the rank correlation of the effects with those of the best constant.',
+                'examples). Heads are counted after correction (max-T), and ranked against those '
+                'of the best constant.',
             ),
         }  # fmt: skip
 

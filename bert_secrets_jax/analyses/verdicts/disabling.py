@@ -41,8 +41,7 @@ _HALF_A_POINT = (
 )
 _ONE_AT_A_TIME = (
     'What happens without several of them, or with other ways of disabling. Of Pearson '
-    'correlations the test finds too much where one of two models has errors with heavy tails: it '
-    'is wrong in one case of ten or more, and not of twenty.'
+    'correlations with heavy-tailed errors, the test is wrong in one case of ten or more.'
 )
 HEAD_HELPS = Claim(
     'There are heads whose disabling raises the score.',
