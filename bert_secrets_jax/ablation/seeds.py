@@ -37,7 +37,7 @@ from bert_secrets_jax.ablation.effects import (
     Effects,
     Outcome,
 )
-from bert_secrets_jax.ablation.scores import PerMask
+from bert_secrets_jax.ablation.scores import ROUNDING, PerMask
 from bert_secrets_jax.ablation.significance import holm, weighted_scores
 from bert_secrets_jax.measure import confusion
 from bert_secrets_jax.measure.flips import sign_flip_test
@@ -156,6 +156,8 @@ def assess_seeds(
         ]
     )  # [S, 1 + M]
     effects = scores[:, 1:] - scores[:, :1]
+    # A correlation that does not change is told from a small change by its rounding alone.
+    effects[np.abs(effects) < ROUNDING] = 0
     whole, parts = per_example(metric, intact, labels), []
     for start, stop in _blocks(masks, whole.size):
         values = per_example(metric, predictions[:, start:stop], labels) - whole[:, None]
