@@ -35,10 +35,9 @@ from bert_secrets_jax.ablation.effects import (
     Agreement,
     BySeed,
     Effects,
-    Outcome,
 )
 from bert_secrets_jax.ablation.scores import ROUNDING, PerMask
-from bert_secrets_jax.ablation.significance import holm, weighted_scores
+from bert_secrets_jax.ablation.significance import holm
 from bert_secrets_jax.measure import confusion
 from bert_secrets_jax.measure.flips import sign_flip_test
 
@@ -112,14 +111,11 @@ class Variance:
 
 
 def assess_seeds(
-    metric: str,
+    alone: Sequence[Effects],
     predictions: Real[np.ndarray, 'S M E'],
     intact: Real[np.ndarray, 'S E'],
     labels: Real[np.ndarray, ' E'],
     *,
-    adjusted: Float[np.ndarray, 'S M'],
-    names: Sequence[str] = (),
-    level: float = LEVEL,
     seed: int = 0,
 ) -> Effects:
     """Compare every mask with the intact model, over the fine-tunings of one recipe.
@@ -131,33 +127,24 @@ def assess_seeds(
     effect.
 
     Args:
-      metric: One of METRICS.
+      alone: The effects in each seed's model by itself (`significance.assess`), on one of METRICS.
       predictions: [S, M, E] The predictions of each seed's model under each mask.
       intact: [S, E] The predictions of each seed's model as it is.
       labels: [E] The true labels.
-      adjusted: [S, M] The p-values of each mask in each seed by itself, adjusted for M tests.
-      names: The names of the masks [M].
-      level: The greatest adjusted p-value that counts as significant in a seed.
       seed: The seed of the flips of signs, which are random for more than 12 seeds only.
 
     Raises:
-      ValueError: The metric is unknown, there are fewer than two seeds or examples, or the shapes
-        do not fit.
+      ValueError: The metric is not offered, there are fewer than two seeds or examples, or the
+        shapes do not fit.
     """
+    first = alone[0]
+    metric = first.outcome.name
     _check(metric, predictions, intact, labels)
     seeds, masks, _ = predictions.shape
-    if adjusted.shape != (seeds, masks):
-        raise ValueError(f'Adjusted p-values must be [{seeds}, {masks}], not {adjusted.shape}.')
-    every = np.ones((1, len(labels)))
-    scores = np.stack(
-        [
-            weighted_scores(metric, np.concatenate([one[None], masked]), labels, every)[0]
-            for one, masked in zip(intact, predictions, strict=True)
-        ]
-    )  # [S, 1 + M]
-    effects = scores[:, 1:] - scores[:, :1]
+    effects = np.stack([each.difference for each in alone])
     # A correlation that does not change is told from a small change by its rounding alone.
-    effects[np.abs(effects) < ROUNDING] = 0
+    effects = np.where(np.abs(effects) < ROUNDING, 0, effects)
+    baseline = np.array([each.intact for each in alone])
     whole, parts = per_example(metric, intact, labels), []
     for start, stop in _blocks(masks, whole.size):
         values = per_example(metric, predictions[:, start:stop], labels) - whole[:, None]
@@ -175,7 +162,7 @@ def assess_seeds(
     p_value = variance.p_values(mean)
     by_holm, by_flips = holm(p_value), max_t(effects, seed=seed)
     return Effects(
-        names=names,
+        names=first.names,
         difference=mean,
         low=mean - half,
         high=mean + half,
@@ -184,19 +171,19 @@ def assess_seeds(
         sample=seeds,
         sample_of='fine-tunings',
         population=ANY_FINETUNING,
-        outcome=Outcome(metric),
-        intact=float(scores[:, 0].mean()),
+        outcome=first.outcome,
+        intact=float(baseline.mean()),
         test='seeds and examples',
         correction='Holm and flips of seeds',
         critical=variance.least_significant(LEVEL / masks),
         seeds=BySeed(
-            intact=scores[:, 0],
+            intact=baseline,
             difference=effects,
             spread=effects.std(axis=0, ddof=1),
             holm=by_holm,
             max_t=by_flips,
             least_p=least_p(seeds),
-            significant_share=(adjusted <= level).mean(axis=0),
+            significant_share=np.mean([each.corrected <= LEVEL for each in alone], axis=0),
             agreement=agreement(effects),
         ),
     )

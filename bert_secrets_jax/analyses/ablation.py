@@ -451,14 +451,10 @@ def assess(
             significance.assess(metric, *of_model, labels, names=names, seed=seed)
             for of_model in models
         ]
-        adjusted = np.stack([each.corrected for each in alone])
-        assessed[metric] = (
-            alone[0]
-            if len(alone) == 1
-            else assess_seeds(metric, masked, intact, labels, adjusted=adjusted, names=names)
-        )
+        several = len(alone) > 1
+        assessed[metric] = assess_seeds(alone, masked, intact, labels) if several else alone[0]
     tests = [what_is_tested(metrics, classes, each, labels) for each in intact]
-    several = {name: np.array([each[name] for each in tests]) for name in ('reached', 'p_learnt')}
+    of_models = {name: np.array([each[name] for each in tests]) for name in ('reached', 'p_learnt')}
     gain = None
     if len(models) == 1:
         gain = significance.selected_gain(first, *models[0], labels, seed=seed)
@@ -467,7 +463,7 @@ def assess(
         assessed=assessed,
         averages=tuple(mean_effect(first, *of_model, labels, seed=seed) for of_model in models),
         gain=gain,
-        **tests[0] | several,
+        **tests[0] | of_models,
     )
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bert_secrets_jax.ablation import masked_lm, scores, seeds, significance
+from bert_secrets_jax.ablation.effects import Outcome
 from bert_secrets_jax.finetune import metrics
 from bert_secrets_jax.measure import confusion
 
@@ -49,8 +50,11 @@ def assessed(kind, masked, intact, last, **options):
     if what == 'loss':
         return masked_lm.assess_losses(masked, intact, last, names=names)
     if what == 'seeds':
-        adjusted = options.get('adjusted', np.ones(masked.shape[:2]))
-        return seeds.assess_seeds(metric, masked, intact, last, adjusted=adjusted, names=names)
+        alone = [
+            assessed(('score', metric), *of_seed, last, rounds=99)
+            for of_seed in zip(masked, intact, strict=True)
+        ]
+        return seeds.assess_seeds(alone, masked, intact, last)
     few = {'resamples': 50, 'rounds': 2000 if metric == 'spearman' else 5000} | options
     return significance.assess(metric, masked, intact, last, names=names, **few)
 
@@ -123,10 +127,7 @@ def test_large_effects_are_found_in_their_direction(kind):
         masked[0], masked[1] = 0.3 * intact, 3 * intact
     else:
         masked[..., 0, :], masked[..., 1, :] = last, last.max() - last
-    adjusted = np.where(np.arange(6)[:, None] < 3, [0.01, 1, 1, 1], 1.0)
-    found = assessed(
-        kind, masked, intact, last, **{'adjusted': adjusted} if what == 'seeds' else {}
-    )
+    found = assessed(kind, masked, intact, last)
     better, worse = (0, 1) if what != 'loss' else (1, 0)
     assert found.low[better] > 0 > found.high[worse] and found.significant() == (1, 1)
     assert (found.best, found.worst) == (0, 1)
@@ -144,7 +145,7 @@ def test_large_effects_are_found_in_their_direction(kind):
         assert found.test == ('exact McNemar' if of_right else 'paired randomization')
     if what == 'seeds':
         assert np.flatnonzero(np.abs(found.difference) >= found.critical).tolist() == [0, 1]
-        assert found.seeds.significant_share.tolist() == [0.5, 0, 0, 0]
+        assert found.seeds.significant_share[:2].tolist() == [1, 1]
         for p_values in (found.seeds.holm, found.seeds.max_t):
             assert np.flatnonzero(p_values <= 0.05).tolist() == [0, 1]
 
@@ -206,4 +207,11 @@ def test_what_does_not_fit_is_named(kind, change, message, untyped):
         'masked': np.zeros((*several, 2, 6)), 'intact': np.zeros((*several, 6)), 'last': np.ones(6)
     } | change  # fmt: skip
     with pytest.raises((ValueError, FloatingPointError), match=message):
+        if several:
+            ones = np.ones(2)
+            alone = significance.Effects(
+                names='ab', difference=ones, low=ones, high=ones, p_value=ones, corrected=ones,
+                sample=6, outcome=Outcome(kind[1]),
+            )  # fmt: skip
+            seeds.assess_seeds([alone] * 4, *given.values())
         assessed(kind, **given)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from bert_secrets_jax.ablation import seeds
+from bert_secrets_jax.ablation import seeds, significance
 from bert_secrets_jax.finetune import metrics
 from bert_secrets_jax.measure import confusion
 from bert_secrets_jax.measure.flips import sign_flip_test
@@ -219,9 +219,9 @@ def test_values_are_the_jackknife(metric):
 def test_a_mask_that_changes_nothing_is_not_certain():
     labels = np.arange(40) % 2
     intact = np.tile(labels, (5, 1))
-    found = seeds.assess_seeds(
-        'f1', np.repeat(intact[:, None], 3, axis=1), intact, labels, adjusted=np.ones((5, 3))
-    )
+    masked = np.repeat(intact[:, None], 3, axis=1)
+    alone = [significance.assess('f1', masked[0], labels, labels)] * 5
+    found = seeds.assess_seeds(alone, masked, intact, labels)
     # As if the same example had changed by half in all seeds.
     half = scipy.stats.t.ppf(0.975, 4) / (2 * 40)
     np.testing.assert_allclose([found.low, found.high], [[-half] * 3, [half] * 3])

@@ -87,13 +87,6 @@ def test_fractional_weights_as_in_sklearn(predicted, labels, weights):
     assert found == pytest.approx(expected)
 
 
-def test_f1_without_positives_is_zero():
-    predictions, labels = np.zeros((1, 4), int), np.array([0, 0, 1, 1])
-    weights = np.array([[1, 1, 0, 0], [1, 1, 1, 1]])
-    found = significance.weighted_scores('f1', predictions, labels, weights)
-    np.testing.assert_array_equal(found, np.zeros((2, 1)))
-
-
 @pytest.mark.parametrize('metric', ['pearson', 'spearman'])
 def test_constant_predictions_have_no_correlation(metric):
     labels = np.arange(6.0)
@@ -171,10 +164,6 @@ def test_few_swaps_are_enumerated(metric):
     found = significance.randomization_test(*given, rounds=256)
     assert found == pytest.approx(np.array(expected))
     assert len(set(expected)) > 1
-    # Random rounds estimate the same number, here from half as many as there are swaps.
-    np.testing.assert_allclose(
-        significance.randomization_test(*given, rounds=255), expected, atol=0.1
-    )
 
 
 def test_accuracy_by_randomization_is_mcnemar():
@@ -348,7 +337,7 @@ def test_width_of_bootstrap_intervals(level):
     assert high[0] - low[0] == pytest.approx(expected, rel=0.1)
 
 
-# All together
+# What is not defined, and what does not fit
 
 
 @pytest.mark.parametrize('metric', ['pearson', 'spearman'])

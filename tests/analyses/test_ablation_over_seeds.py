@@ -1,4 +1,4 @@
-"""Ablation over fine-tunings: one is a plain ablation, and their order does not matter."""
+"""Ablation over fine-tunings: one is a plain ablation, and few are told apart."""
 
 import dataclasses
 
@@ -63,16 +63,6 @@ def test_effects_are_those_of_each_model(models, texts):
     assert [finding.low, finding.high] == [low, high]
     frame = result.frames()['heads_by_seed'].query('metric == "f1" and seed == 1')
     np.testing.assert_allclose(frame['difference_points'], 100 * found.seeds.difference[1])
-
-
-def test_the_order_of_models_does_not_matter(models, texts):
-    one, other = over_seeds(models, texts), over_seeds(models[::-1], texts)
-    first, second = one.sets['heads'].found, other.sets['heads'].found
-    assert np.ptp(first.seeds.difference) > 0.01
-    np.testing.assert_array_equal(second.seeds.difference, first.seeds.difference[::-1])
-    for name in ('difference', 'low', 'high', 'p_value', 'corrected'):
-        np.testing.assert_allclose(getattr(second, name), getattr(first, name), atol=1e-12)
-    assert str(other).splitlines()[2:] == str(one).splitlines()[2:]
 
 
 def test_too_few_seeds_are_told(models, texts):

@@ -9,6 +9,7 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.finetune.losses import loss_per_example
 from bert_secrets_jax.pruning.agreement import rank_agreement
 from bert_secrets_jax.pruning.scores import HeadScores, head_scores
+from tests.analyses.conftest import with_attention
 from tests.conftest import forward
 
 
@@ -29,13 +30,11 @@ def naive_losses(model, texts, mask):
 @pytest.fixture(scope='module')
 def planted(tuned):
     """The tuned model, one of whose heads puts out nothing."""
-    model = tuned.models[0]
-    attention = dict(model.params['layers']['attention'])
-    kernel = np.array(attention['output']['kernel'])
-    kernel[1, 2] = 0
-    attention['output'] = {**attention['output'], 'kernel': kernel}
-    layers = {**model.params['layers'], 'attention': attention}
-    return dataclasses.replace(model, params={**model.params, 'layers': layers})
+
+    def silence(attention):
+        attention['output']['kernel'][1, 2] = 0
+
+    return with_attention(tuned.models[0], silence)
 
 
 def test_effects_are_those_of_forward_passes(planted, texts):
@@ -138,16 +137,13 @@ def test_what_is_refused(tuned, texts):
 
 def test_a_head_that_matters_is_found_by_all(tuned, texts):
     """Where the loss hangs on a single head, each score but confidence ranks it first."""
-    model = tuned.models[0]
-    attention = dict(model.params['layers']['attention'])
-    kernel = np.array(attention['output']['kernel'])
-    others = np.ones((3, 4), bool)
-    others[1, 1] = False
-    kernel[others] *= 1e-3
-    kernel[1, 1] *= 4
-    attention['output'] = {**attention['output'], 'kernel': kernel}
-    layers = {**model.params['layers'], 'attention': attention}
-    planted = dataclasses.replace(model, params={**model.params, 'layers': layers})
+
+    def plant(attention):
+        kernel = attention['output']['kernel']
+        kernel *= 1e-3
+        kernel[1, 1] *= 4e3
+
+    planted = with_attention(tuned.models[0], plant)
     found = importance(planted, texts, norm='all', permutations=4)
     effects = np.abs(found.effects.increase.mean(axis=0))
     assert np.unravel_index(effects.argmax(), (3, 4)) == (1, 1)

@@ -6,11 +6,12 @@ import types
 import numpy as np
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.ablation.effects import Effects, Outcome, loss_in
+from bert_secrets_jax.ablation.effects import Outcome, loss_in
 from bert_secrets_jax.analyses import marks
 from bert_secrets_jax.measure.links import KINDS
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.report.atlas import atlas, told
+from tests.analyses.worlds import effects_of
 
 
 def table(mean):
@@ -28,14 +29,9 @@ def test_half_of_the_attention_makes_a_mark():
 
 
 def test_only_significant_effects_are_ringed_and_in_their_direction():
-    effects = Effects(
-        names=['L1-H1', 'L1-H2', 'L2-H1', 'L2-H2'],
-        difference=np.array([-0.1, 0.2, -0.3, 0.1]),
-        low=np.full(4, -0.5),
-        high=np.full(4, 0.5),
-        p_value=np.array([0.01, 0.01, 0.5, 0.5]),
-        corrected=np.array([0.04, 0.04, 1.0, 1.0]),
-        sample=9,
+    p_value, corrected = [0.01, 0.01, 0.5, 0.5], [0.04, 0.04, 1.0, 1.0]
+    effects = dataclasses.replace(
+        effects_of([-0.1, 0.2, -0.3, 0.1], [-0.5] * 4, [0.5] * 4, p_value, corrected, heads=2),
         outcome=Outcome('f1'),
     )
     (found,) = marks.of_effects(effects, (2, 2), rank=marks.ONE_MODEL)

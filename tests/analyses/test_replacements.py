@@ -9,17 +9,7 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.ablation.masks import single_heads
 from bert_secrets_jax.analyses.replacements import harm_explained
 from bert_secrets_jax.finetune.losses import losses_of
-
-
-def biased(model, factor):
-    """The model, whose values are mostly the same for all tokens: a constant serves as well."""
-    attention = dict(model.params['layers']['attention'])
-    value = {name: np.array(leaf) for name, leaf in attention['value'].items()}
-    value['kernel'] *= factor
-    value['bias'] += np.random.default_rng(0).normal(size=value['bias'].shape)
-    attention['value'] = value
-    layers = {**model.params['layers'], 'attention': attention}
-    return dataclasses.replace(model, params={**model.params, 'layers': layers})
+from tests.analyses.conftest import with_attention
 
 
 def replacements(*given, **options):
@@ -58,8 +48,14 @@ def test_constants_come_from_other_examples(found, tuned, texts):
 @pytest.mark.slow
 def test_heads_that_put_out_a_constant_do_no_harm_when_it_replaces_them(tuned, texts):
     """All that their removal costs is then the harm of what replaces them."""
+
+    def bias(attention):
+        value = attention['value']
+        value['kernel'] *= 0
+        value['bias'] += np.random.default_rng(0).normal(size=value['bias'].shape)
+
     found = replacements(
-        biased(tuned.models[0], 0),
+        with_attention(tuned.models[0], bias),
         texts,
         fit_on=texts,
         passes=1,
