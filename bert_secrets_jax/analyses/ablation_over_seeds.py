@@ -159,8 +159,8 @@ class AblationOverSeeds(Result):
     def _caption(self) -> str:
         flips = least_p(len(self.seeds))
         return (
-            f'Score without what is disabled less the score with all heads: mean {self._over}, '
-            f'with a 95 % interval for {population(len(self.seeds))}. '
+            f'Score without what is disabled less the score with all heads, mean {self._over}. '
+            f'The 95 % interval is for {population(len(self.seeds))}. '
             'The spread is the standard deviation over fine-tunings. '
             'By Holm, no mean below least_significant can be significant. '
             'The significant_share is that of fine-tunings in which it is so by itself. '

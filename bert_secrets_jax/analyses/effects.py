@@ -129,7 +129,7 @@ def draw_heads(effects: Effects, shape: tuple[int, ...], caption: str) -> plots.
     if seeds is None:
         circles['likely'] = np.reshape(effects.benjamini_hochberg <= LEVEL, shape)
         figure = plots.effect_grid(grid, **circles)
-        others = 'with the open ones, at most 5 % are expected to be chance (Benjamini-Hochberg).'
+        others = 'With the open ones, at most 5 % are expected to be chance (Benjamini-Hochberg).'
     else:
         circles['likely'] = np.reshape((seeds.holm <= LEVEL) | (seeds.max_t <= LEVEL), shape)
         single = {
@@ -141,10 +141,10 @@ def draw_heads(effects: Effects, shape: tuple[int, ...], caption: str) -> plots.
             for index in effects.extremes(_DRAWN)
         }
         figure = plots.effects_over_seeds(grid, single, **circles)
-        others = 'open ones by one of these alone. Right: extreme means, and each fine-tuning.'
+        others = 'Open ones: by one of these alone. Right: extreme means, and each fine-tuning.'
     figure.caption = (
         f'{caption} Filled circles: significant at 5 % after correction for all heads '
-        f'({effects.correction}); {others}'
+        f'({effects.correction}). {others}'
     )
     return figure
 

@@ -158,7 +158,7 @@ class MaskedLMAblation(Result):
         """A sentence that says what is hidden."""
         if self.masking.one_at_a_time:
             return 'Every wordpiece is hidden, one at a time (pseudo-log-likelihood).'
-        return f'{self.masking.share:.0%} of the wordpieces of each text are hidden at once.'
+        return f'In each text, {self.masking.share:.0%} of the wordpieces are hidden at once.'
 
     def _models(self, name: str) -> dict[str, Effects]:
         sets = {'before': self.before, 'after': self.after}

@@ -101,8 +101,7 @@ def some_mask_helps(claim: Claim, effects: Effects) -> Verdict:
     part = 'layer' if claim == LAYER_HELPS else 'head'
     numbers = {'masks': len(effects.names), 'helpful': helps.sum()}
     words = (
-        f'Of {{masks:{part}|{part}s}}, {{helpful}} {{helpful:|raises|raise}} the score '
-        'significantly'
+        f'{{helpful}} of {{masks:{part}|{part}s}} {{helpful:|raises|raise}} the score significantly'
     )
     if np.isfinite(high.max()) and not helps.any():
         numbers['reach'] = 100 * high.max()
