@@ -286,6 +286,11 @@ class Outliers(Result):
             unit='dimensions',
             **fields,
         )
+        yield from self._of_published(outliers, fields)
+
+    def _of_published(
+        self, outliers: Sequence[int], fields: Mapping[str, object]
+    ) -> Iterator[Finding]:
         published = paper.outlier_dimensions(self.subject.model)
         if published is not None:
             yield how_many(

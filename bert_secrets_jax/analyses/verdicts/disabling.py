@@ -264,20 +264,12 @@ def same_heads_are_needed(effects: Mapping[str, Effects]) -> Verdict:
             'Needed heads are compared between two tasks of models with the same heads.'
         )
     each, tasks = list(effects.values()), list(effects)
-    names = each[0].names
-    losses = np.stack([-effect.difference for effect in each])  # [2, M]
-    losses = np.where(np.isnan(losses), -np.inf, losses)
-    errors = np.stack([_error(effect) for effect in each])
-    with np.errstate(invalid='ignore'):
-        lead = (
-            losses[:, :, None] - losses[:, None, :]
-        )  # [2, M, M]: of the first head over the other
-    bound = errors[:, :, None] + errors[:, None, :]
+    names, sample = each[0].names, min(effect.sample for effect in each)
+    standard, lead, bound = _leads(each)
     t = np.nan_to_num(lead / bound, nan=0.0)
     p_lead = scipy.stats.norm.sf(t)
     for matrix in p_lead:
         np.fill_diagonal(matrix, 1.0)
-    standard = np.where(np.isfinite(losses / errors), losses / errors, -np.inf)
     chosen = np.argsort(-standard.sum(axis=0), kind='stable')[:2]
     others = np.setdiff1d(np.arange(len(names)), chosen)
     pairs = t[:, chosen][:, :, others]
@@ -290,12 +282,7 @@ def same_heads_are_needed(effects: Mapping[str, Effects]) -> Verdict:
     task, one, other = np.unravel_index(pairs.argmin(), pairs.shape)
     one, other = chosen[one], others[other]
     estimate, half = lead[task, one, other], REACH * bound[task, one, other]
-    tops = [np.argsort(-values, kind='stable')[:2] for values in losses]
-    numbers = {'task': tasks[task], 'one': names[one], 'other': names[other]}
-    for place, top in enumerate(tops, start=1):
-        of_task = {'task': tasks[place - 1], 'first': names[top[0]], 'second': names[top[1]]}
-        numbers |= {f'{name}_{place}': value for name, value in of_task.items()}
-    numbers['shared'] = len(set(tops[0].tolist()) & set(tops[1].tolist()))
+    decisive = {'task': tasks[task], 'one': names[one], 'other': names[other]}
     return verdict_of(
         SAME_HEADS,
         (capped(p_if_false), capped(2 * len(names) * p_if_true)),
@@ -307,10 +294,41 @@ def same_heads_are_needed(effects: Mapping[str, Effects]) -> Verdict:
         unit='points',
         threshold=0.0,
         population=THESE_MODELS,
-        sample=min(effect.sample for effect in each),
+        sample=sample,
         sample_of=each[0].sample_of,
-        numbers=numbers,
+        numbers=decisive | _most_needed(effects),
     )
+
+
+def _leads(effects: Sequence[Effects]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return how much more each head costs than each other one, on several tasks.
+
+    Returns:
+      The loss by each head in standard errors [K, M], that loss minus that by each other head
+      [K, M, M], and the standard error of this difference at most [K, M, M].
+    """
+    losses = np.stack([-effect.difference for effect in effects])
+    losses = np.where(np.isnan(losses), -np.inf, losses)
+    errors = np.stack([_error(effect) for effect in effects])
+    standard = np.where(np.isfinite(losses / errors), losses / errors, -np.inf)
+    with np.errstate(invalid='ignore'):
+        lead = losses[:, :, None] - losses[:, None, :]
+    return standard, lead, errors[:, :, None] + errors[:, None, :]
+
+
+def _most_needed(effects: Mapping[str, Effects]) -> dict[str, object]:
+    """Return the two heads that each task needs most, and how many are shared."""
+    numbers, tops = {}, []
+    for place, (task, effect) in enumerate(effects.items(), start=1):
+        losses = np.where(np.isnan(effect.difference), -np.inf, -effect.difference)
+        first, second = np.argsort(-losses, kind='stable')[:2]
+        tops.append({first, second})
+        numbers |= {
+            f'task_{place}': task,
+            f'first_{place}': effect.names[first],
+            f'second_{place}': effect.names[second],
+        }
+    return numbers | {'shared': len(tops[0] & tops[1])}
 
 
 def _below(effects: Effects, bound: float) -> np.ndarray:
