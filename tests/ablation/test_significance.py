@@ -15,6 +15,7 @@ from bert_secrets_jax.ablation import significance
 from bert_secrets_jax.ablation.significance import METRICS
 from bert_secrets_jax.finetune import metrics
 from bert_secrets_jax.measure import confusion
+from tests.ablation.test_effects import drawn
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -219,14 +220,7 @@ def test_undefined_p_values_count_as_tests(adjust):
 
 def null(metric, *, masks, size, rng):
     """Masks as good as the baseline: each changes what both have from one model by chance."""
-    if metric in confusion.METRICS:
-        labels = rng.integers(0, 2, size)
-        core = flip(labels, 0.2, rng)
-        models = flip(np.tile(core, (masks + 1, 1)), 0.1, rng)
-    else:
-        labels = rng.normal(size=size)
-        models = labels + rng.normal(size=size) + 0.5 * rng.normal(size=(masks + 1, size))
-    return models[1:], models[0], labels
+    return drawn(('score', metric), rng, masks=masks, examples=size)
 
 
 @pytest.mark.parametrize(

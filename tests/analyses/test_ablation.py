@@ -12,10 +12,9 @@ from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.analyses.ablation import with_intact
 
 
-def ablation(tuned, texts, **settings):
-    return bs.analyses.ablation(
-        tuned, texts, masks='layers', compute=bs.Compute(max_length=32), **settings
-    )
+def ablation(tuned, texts, masks='layers', **settings):
+    how = {'masks': masks, 'compute': bs.Compute(max_length=32)}
+    return bs.analyses.ablation(tuned, texts, **how, **settings)
 
 
 @pytest.fixture
@@ -42,9 +41,8 @@ def test_what_is_computed_is_the_sweep(tuned, texts, baseline, computed):
     layers = bs.masks.single_layers(model.config)
     pairs = single_and_pair_masks(model.config, heads)
     ablation(tuned, texts, baseline=baseline, seed=5)
-    bs.analyses.interactions(
-        tuned, texts, heads=heads, baseline=baseline, seed=5, compute=bs.Compute(max_length=32)
-    )
+    how = {'heads': heads, 'baseline': baseline, 'compute': bs.Compute(max_length=32)}
+    bs.analyses.interactions(tuned, texts, seed=5, **how)
     for logits, masks in zip(computed, (layers, pairs), strict=True):
         settings = {'baseline': baseline, 'donor_seed': 5}
         expected = bs.sweep(model, batches, with_intact(masks), **settings).logits
@@ -87,18 +85,11 @@ def test_the_best_is_chosen_on_other_texts(tuned, texts, computed):
         'one_head_left': bs.masks.one_head_left(tuned.config)[:2],
         'alone': bs.masks.disable(tuned.config, [[(0, 0)]]),
     }
-    found = bs.analyses.ablation(
-        tuned, here, masks=masks, choose_on=there, compute=bs.Compute(max_length=32)
-    )
+    found = ablation(tuned, here, masks, choose_on=there)
     assert [logits.shape[:2] for logits in computed] == [(4, 12), (4, 12), (3, 12), (2, 12)]
     assert found.sets['one_head_left'].elsewhere is None and found.sets['alone'].elsewhere is None
     (chosen,) = (each for each in found.findings() if 'chosen on other examples' in each.name)
-    expected = [
-        bs.analyses.ablation(tuned, each, masks='layers', compute=bs.Compute(max_length=32))
-        .sets['layers']
-        .found
-        for each in (there, here)
-    ]
+    expected = [ablation(tuned, each).sets['layers'].found for each in (there, here)]
     best = int(np.argmax(expected[0].difference))
     elsewhere = found.sets['layers'].elsewhere
     assert elsewhere.best == best and elsewhere.choosing == 12
@@ -114,8 +105,3 @@ def test_texts_for_choosing_are_others(tuned, texts):
     twin = dataclasses.replace(texts[3], id='twin')
     with pytest.raises(ValueError, match=message):
         ablation(tuned, texts[:4], choose_on=[*texts[4:], twin])
-
-
-def test_texts_for_choosing_need_something_to_choose(tuned, texts):
-    with pytest.raises(ValueError, match='no set has several'):
-        bs.analyses.ablation(tuned, texts[:4], masks='one_head_left', choose_on=texts[4:])
