@@ -284,8 +284,7 @@ class Ablation(Result):
                 numbers={'outcome': title_of(found), 'naive': 100 * gain.naive},
                 **fields,
             )
-            half = 100 * gain.from_half, math.nan, math.nan
-            yield measured('heads: best, chosen on one half', half, **fields)
+            yield measured('heads: best, chosen on one half', 100 * gain.from_half, **fields)
         if ablated.elsewhere is not None:
             chosen = ablated.elsewhere
             yield measured(

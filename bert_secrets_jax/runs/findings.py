@@ -13,31 +13,33 @@ from bert_secrets_jax.runs.result import Finding, framed
 if TYPE_CHECKING:
     import pandas
 
-Interval = tuple[float, float, float]
+Number = float | int | np.number
+# A number alone, or with the ends of its interval.
+Measured = Number | Sequence[Number] | np.ndarray
 
 
-def measured(name: str, interval: Interval, **fields: Any) -> Finding:
-    """Return the finding of a number with its 95 % interval.
+def measured(name: str, number: Measured, **fields: Any) -> Finding:
+    """Return the finding of a number, which may have a 95 % interval.
 
     Args:
       name: The label.
-      interval: The number and the ends of its interval; NaN for no interval.
+      number: The number, alone or with the ends of its interval.
       **fields: Other fields of the finding.
     """
-    estimate, low, high = map(float, interval)
+    estimate, low, high = map(float, number if np.ndim(number) else (number, np.nan, np.nan))
     return Finding(name=name, estimate=estimate, low=low, high=high, **fields)
 
 
-def extreme(name: str, head: tuple[int, int], interval: Interval, **fields: Any) -> Finding:
+def extreme(name: str, head: tuple[int, int], number: Measured, **fields: Any) -> Finding:
     """Return the finding of the head in which a number is greatest or least.
 
     Args:
       name: The label, which says which of both.
       head: The layer and the head, from 0.
-      interval: The number of this head and the ends of its interval; NaN for no interval.
+      number: The number of this head, alone or with the ends of its interval.
       **fields: Other fields of the finding.
     """
-    return measured(name, interval, where=head_name(*head), **fields)
+    return measured(name, number, where=head_name(*head), **fields)
 
 
 def how_many(name: str, those: np.ndarray, kind: str = 'heads', **fields: Any) -> Finding:

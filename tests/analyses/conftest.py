@@ -1,7 +1,6 @@
 """A tiny model, texts of its vocabulary, and one result of every analysis."""
 
 import dataclasses
-import re
 
 import jax
 import numpy as np
@@ -20,12 +19,6 @@ _TEXTS = (
 )
 
 _PLAIN = bs.analyses.TextSettings(max_length=32)
-
-
-def longest_sentence(text):
-    """Return how many words the longest sentence of a text has; numbers are no words."""
-    sentences = re.split(r'(?<=[.!?])\s+(?=[A-Z"])', text)
-    return max(len(re.findall(r'\S*[^\W\d_]\S*', sentence)) for sentence in sentences)
 
 
 @pytest.fixture(scope='package')

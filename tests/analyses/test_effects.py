@@ -6,7 +6,8 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.ablation import resumable
 from bert_secrets_jax.ablation.effects import LEVEL
 from bert_secrets_jax.model.attention import BASELINES
-from tests.analyses.conftest import longest_sentence, with_outliers
+from tests.analyses.conftest import with_outliers
+from tests.words import longest_sentence
 
 SETTINGS = {
     'ablation': {'masks': 'layers'},

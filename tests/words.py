@@ -1,0 +1,51 @@
+"""The words of a page that a person reads, whatever is folded away."""
+
+import html.parser
+import re
+
+# The most words of a page with every section.
+MOST_WORDS = 4000
+# Pictures, scripts, cells of tables, addresses of files and lines of code are not read as text.
+_NOT_READ = {'script', 'style', 'svg', 'table', 'code', 'select', 'a', 'button'}
+_ALONE = {'meta', 'img', 'br', 'link', 'input'}
+_BLOCKS = {'p', 'li', 'h1', 'h2', 'h3', 'figcaption', 'summary', 'output', 'div', 'span', 'title'}
+
+
+class _Text(html.parser.HTMLParser):
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.pieces = [], ['']
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        if tag in _ALONE:
+            return
+        file = tag == 'a' and not dict(attributes).get('href', '').startswith('#')
+        self.open.append((tag, tag in _NOT_READ and (tag != 'a' or file)))
+        if tag in _BLOCKS:
+            self.pieces.append('')
+
+    def handle_endtag(self, tag):
+        if tag not in _ALONE:
+            self.open.pop()
+        if tag in _BLOCKS:
+            self.pieces.append('')
+
+    def handle_data(self, data):
+        if not any(hidden for _, hidden in self.open):
+            self.pieces[-1] += data
+
+
+def count_words(text):
+    """Return the number of words of a text; a number is no word."""
+    return len(re.findall(r'\S*[^\W\d_]\S*', text))
+
+
+def longest_sentence(text):
+    """Return how many words the longest sentence of a text has."""
+    return max(map(count_words, re.split(r'(?<=[.!?])\s+(?=[A-Z"])', text)))
+
+
+def texts_of(page):
+    """Return the texts of a page: paragraphs, captions, headings, and what is clicked on."""
+    return [text for piece in _Text(page).pieces if (text := ' '.join(piece.split()))]
