@@ -18,11 +18,11 @@ from bert_secrets_jax.ablation import masks as mask_sets
 from bert_secrets_jax.ablation import significance
 from bert_secrets_jax.ablation.average import MeanEffect, mean_effect
 from bert_secrets_jax.ablation.contexts import mean_contexts
-from bert_secrets_jax.ablation.effects import LEVEL, POWER, Effects
+from bert_secrets_jax.ablation.effects import Effects
 from bert_secrets_jax.ablation.masks import with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.seeds import assess_seeds
-from bert_secrets_jax.ablation.significance import MARGIN, Answers, ChosenElsewhere, SelectedGain
+from bert_secrets_jax.ablation.significance import Answers, ChosenElsewhere, SelectedGain
 from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses import marks
 from bert_secrets_jax.analyses.effects import (
@@ -208,13 +208,11 @@ class Ablation(Result):
         return 'Disabling heads and layers'
 
     def frames(self):
-        frames = {name: _frame(ablated) for name, ablated in self.sets.items()}
+        frames = {name: _frame(ablated, self.meaning) for name, ablated in self.sets.items()}
         if 'heads' in self.sets:
             frames['heads_extremes'] = extremes_of(self.sets['heads'].found, _SHOWN)
         if 'one_head_left' in self.sets:
             frames['one_head_left_best'] = _best_alone(self.sets['one_head_left'])
-        for frame in frames.values():
-            frame.attrs['caption'] += f' {self.meaning}'
         return frames
 
     def figures(self):
@@ -248,10 +246,8 @@ class Ablation(Result):
 
     def notes(self):
         return [
-            f'{self.meaning} Differences are in points (the score times a hundred), for these '
-            'examples and this model: another one may lean on other heads.',
-            'Intervals are paired by example: score intervals for accuracy and F1, bootstrap '
-            'intervals for correlations.',
+            f'{self.meaning} Changes are for this model: another one may lean on other heads.',
+            'Intervals are score intervals for accuracy and F1, bootstrap ones for correlations.',
         ]
 
     def head_notes(self):
@@ -526,7 +522,7 @@ def named_masks(
     return {name: SETS[name](config) for name in names}
 
 
-def _frame(ablated: Ablated):
+def _frame(ablated: Ablated, meaning: str):
     return framed(
         ('metric', 'test', 'disabled', *_COLUMNS),
         [
@@ -534,11 +530,7 @@ def _frame(ablated: Ablated):
             for metric, each in ablated.assessed.items()
             for row in rows_of(each, _COLUMNS)
         ],
-        'Score without what is disabled, and that score less the score with all heads, with its '
-        '95 % interval (low, high). Changed is the number of examples that are answered otherwise. '
-        'After correction, no difference below least_significant can be significant, and one of '
-        f'detectable is found with a probability of {POWER:.0%}. A p_tost_holm of at most {LEVEL} '
-        f'shows that the difference is smaller than {MARGIN}.',
+        'Score without what is disabled, and its change (95 % interval). ' + meaning,
     )
 
 
@@ -552,8 +544,8 @@ def _best_alone(ablated: Ablated):
             (head_name(*head), *rows[int(np.ravel_multi_index(head, shape))][1:])
             for head in enumerate(best)
         ],
-        f'The head of each layer that suffices best alone, {title_of(ablated.found)} (Michel et '
-        'al. 2019, table 2). Being chosen on these very examples flatters it.',
+        f'The best head of each layer alone, {title_of(ablated.found)} (Michel et al. 2019, table '
+        '2). Being chosen here flatters it.',
     )
 
 

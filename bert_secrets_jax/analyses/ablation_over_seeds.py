@@ -130,15 +130,14 @@ class AblationOverSeeds(Result):
 
     def notes(self):
         notes = [
-            f'{instead(self.baseline)} Differences are in points (the score times a hundred), mean '
-            f'{self._over}. Intervals and significance are for {self.population}.'
+            f'{instead(self.baseline)} Intervals and significance are for '
+            f'{population(len(self.seeds))}.'
         ]
         if len(self.seeds) > 1:
             notes.append(
-                'What is called significant is so by two corrections. Flips of the signs of whole '
-                f'seeds (max-T) ask for no distribution, and are for {ANY_FINETUNING_HERE}. '
-                "Holm's correction counts the examples as a sample, too, and takes the effects "
-                'over seeds to be about normal.'
+                'Significant is what two corrections find. Flips of the signs of seeds ask for no '
+                f"distribution, for {ANY_FINETUNING_HERE}. Holm's takes effects over seeds to be "
+                'about normal, and counts examples as a sample.'
             )
         return notes
 
@@ -159,12 +158,9 @@ class AblationOverSeeds(Result):
     def _caption(self) -> str:
         flips = least_p(len(self.seeds))
         return (
-            f'Score without what is disabled less the score with all heads, mean {self._over}. '
-            f'The 95 % interval is for {population(len(self.seeds))}. '
-            'The spread is the standard deviation over fine-tunings. '
-            'By Holm, no mean below least_significant can be significant. '
-            'The significant_share is that of fine-tunings in which it is so by itself. '
-            f'Flips of seeds (p_max_t) are for these very examples, and at least {flips:.2g}.'
+            f'Change of the score without what is disabled: mean {self._over}, spread, and 95 % '
+            f'interval. Flips of seeds give a p_max_t of at least {flips:.2g}. '
+            f'{instead(self.baseline)}'
         )
 
     def _by_seed(self, ablated: Ablated):
@@ -196,8 +192,8 @@ class AblationOverSeeds(Result):
         return framed(
             ('masks', 'metric', *names),
             rows,
-            'Agreement of two fine-tunings on the effects, on the same examples: mean rank '
-            'correlation of pairs, ICC(1) and ICC(3,1), with 95 % intervals over seeds.',
+            'Agreement of two fine-tunings: mean rank correlation, ICC(1) and ICC(3,1), with 95 % '
+            'intervals over seeds.',
         )
 
     def _draw_heads(self):

@@ -122,16 +122,14 @@ class Importance(Result):
             'heads': framed(
                 columns,
                 rows,
-                f'Scores of each head by {len(scores)} methods, {self._measured_on}. The change of '
-                f'the loss ({self._unit}) without it has a 95 % interval, and a p-value before and '
-                'after correction for all heads (max-T). The score is '
-                f'{METRIC_TITLES[self.effects.metric]}.',
+                f'Scores of each head by {len(scores)} methods, {self._measured_on}, and the '
+                f'change of the loss ({self._unit}) without it.',
             ),
             'agreement': framed(
                 ('score', 'rank_correlation', 'low', 'high', 'source'),
                 agreement,
-                'Rank correlation of each score with the increase of the loss without the head, '
-                'over heads, with an interval over examples of at least 95 %.',
+                'Rank correlation over heads of each score with the increase of the loss, with an '
+                'interval over examples of at least 95 %.',
             ),
         }
 
@@ -155,20 +153,17 @@ class Importance(Result):
 
     def notes(self):
         notes = [
-            'A head that is taken away puts out nothing. Gradients, confidence and relevance are '
-            'measured with all heads there, and say what to expect; the loss without a head says '
-            'what happens. Heads that stand in for each other matter little one by one.',
+            'A head that is taken away puts out nothing. Heads that stand in for each other matter '
+            'little one by one.',
             f'Scores are {self._measured_on}.',
         ]
         if GRADIENT in self.scores.parts:
             notes.append(
-                'The gradient counts as a size, as published: heads without which the loss falls '
-                'have large ones, too.'
+                'The gradient counts as a size: heads without which the loss falls have one, too.'
             )
         if SHAPLEY in self.agreement:
             notes.append(
-                'The interval of Shapley values allows for the permutations that were drawn, and '
-                'not for the examples that they were measured on.'
+                'The interval of Shapley values is for permutations, not for the examples.'
             )
         if self.scores.examples < FEW or self.effects.loss.sample < FEW:
             notes.append('With so few examples, intervals are a little too narrow.')

@@ -16,7 +16,7 @@ import numpy as np
 
 from bert_secrets_jax import paper
 from bert_secrets_jax.ablation import masks as mask_sets
-from bert_secrets_jax.ablation.effects import POWER, Effects
+from bert_secrets_jax.ablation.effects import Effects
 from bert_secrets_jax.ablation.masked_lm import (
     FEW,
     MaskedLosses,
@@ -95,10 +95,8 @@ class MaskedLMAblation(Result):
 
     def frames(self):
         caption = (
-            'Loss in nats per hidden wordpiece without what is disabled. The difference is that '
-            'loss less the loss with all heads, with a 95 % interval over texts. Above 0, what is '
-            'disabled was of use. The p_max_t is corrected for all. A difference of detectable is '
-            f'found with a probability of {POWER:.0%}. {self._hidden} {instead(self.baseline)}'
+            'Loss in nats per hidden wordpiece without what is disabled, and its change (95 % '
+            f'interval over texts). {instead(self.baseline)}'
         )
         return {
             name: frame_of(self._models(name), _COLUMNS, caption, key='model')
@@ -129,16 +127,9 @@ class MaskedLMAblation(Result):
         return [*found, *self._of_losses(), *self._of_tuning()]
 
     def notes(self):
-        said = [
-            f'{self._hidden} {instead(self.baseline)} Intervals are paired by text. They are about '
-            'texts like these: other texts may need other heads.'
-        ]
-        texts = next(iter(self.before.values())).sample
-        if texts < FEW:
-            said.append(
-                f'There are only {texts} texts: intervals over fewer than {FEW} are a little too '
-                'narrow where changes are skewed.'
-            )
+        said = [f'{self._hidden} {instead(self.baseline)} Other texts may need other heads.']
+        if next(iter(self.before.values())).sample < FEW:
+            said.append('With so few texts, intervals are a little too narrow.')
         return said
 
     def head_notes(self):

@@ -177,18 +177,15 @@ class Outliers(Result):
         return framed(
             ('disabled', 'loss', *_COLUMNS, 'p_rank'),
             self.loss.rows('loss'),
-            'Loss in nats per hidden wordpiece without the dimensions, and that loss less that of '
-            'the intact model with its 95 % interval over texts. The p_value is that of Student\'s '
-            f't-test, and p_rank that of the rank among {len(self.loss.random)} random sets.',
+            'Loss in nats per hidden wordpiece without the dimensions, and its change (95 % '
+            f'interval); p_rank is the rank among {len(self.loss.random)} random sets.',
         )  # fmt: skip
 
     def _scores(self):
         return framed(
             ('metric', 'disabled', 'score', *_COLUMNS, 'p_rank'),
             [(metric, *row) for metric, each in self.scores.items() for row in each.rows('score')],
-            'Score of the fine-tuned model without the dimensions, and that score less that of the '
-            'intact model with its 95 % interval over examples. The p_value is that of a paired '
-            'test, and p_rank that of the rank among random sets.',
+            'Score of the fine-tuned model without the dimensions, and its change (95 % interval).',
         )
 
     def _random(self):
@@ -227,8 +224,8 @@ class Outliers(Result):
 
     def notes(self):
         said = [
-            'Dimensions count from zero, as published. To disable one is to set its scale and its '
-            'bias to zero in the output LayerNorm of all layers.'
+            'Dimensions count from zero. A disabled one has scale and bias zero in the output '
+            'LayerNorm of all layers.'
         ]
         if len(self.found.scale) < self.found.at_least:
             said.append(
@@ -238,10 +235,7 @@ class Outliers(Result):
         if not self.disabled:
             said.append('There is no outlier, so nothing was disabled.')
             return said
-        said.append(
-            'Random sets have as many dimensions as are disabled, and none of these. '
-            'Intervals are paired: they are about texts like these, and the same model.'
-        )
+        said.append('Random sets have as many dimensions as are disabled, and none of these.')
         if self.loss is None:
             said.append(
                 'What disabling does to the loss was not measured: the model has no head of a '

@@ -147,8 +147,7 @@ class Replacements(Result):
         notes = [
             f'The best constants and the mean outputs come from {self._others}. Each head is '
             'replaced alone, at every token.',
-            'They are the best that a gradient found. With better ones, the loss that no constant '
-            'can replace would be smaller, and the harm of the replacements themselves greater.',
+            'Better constants than a gradient found would make the harm of replacements greater.',
         ]
         if self.shared:
             notes.append('Where these are the same, the best constant looks better than it is.')
