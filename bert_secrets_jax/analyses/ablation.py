@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bert_secrets_jax import paper
+from bert_secrets_jax import paper, plots
 from bert_secrets_jax.ablation import masks as mask_sets
 from bert_secrets_jax.ablation import significance
 from bert_secrets_jax.ablation.average import MeanEffect, mean_effect
@@ -26,6 +26,7 @@ from bert_secrets_jax.ablation.significance import Answers, ChosenElsewhere, Sel
 from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses import marks
 from bert_secrets_jax.analyses.effects import (
+    colours_of,
     draw_heads,
     draw_layers,
     extremes_of,
@@ -531,6 +532,7 @@ def _frame(ablated: Ablated, meaning: str):
             for row in rows_of(each, _COLUMNS)
         ],
         'Score without what is disabled, and its change (95 % interval). ' + meaning,
+        colours=colours_of(ablated.found, _COLUMNS, by=('metric',)),
     )
 
 
@@ -552,15 +554,17 @@ def _best_alone(ablated: Ablated):
 def _draw_heads(result: Ablation):
     heads = result.sets['heads']
     caption = f'Score without each head less score with all ({result.subject.as_in("Figure 8")}).'
-    return draw_heads(heads.found, heads.shape, f'{caption} {result.meaning}')
+    source = plots.Source('heads', 'difference', heads.metric, times=100)
+    return draw_heads(heads.found, heads.shape, f'{caption} {result.meaning}', source)
 
 
 def _draw_layers(result: Ablation):
-    published = _published('layers', result.subject.task)
+    published, layers = _published('layers', result.subject.task), result.sets['layers']
     return draw_layers(
-        result.sets['layers'].found,
+        layers.found,
         'Score without all heads of a layer less score with all '
         f'({result.subject.as_in("Figure 9")}). {result.meaning}',
+        plots.Source('layers', 'difference', layers.metric, times=100),
         published=None if published is None else 100 * published,
         published_name='paper: BERT-base',
     )

@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 from absl import logging
 
+from bert_secrets_jax import plots
 from bert_secrets_jax.ablation import masks as mask_sets
 from bert_secrets_jax.ablation.effects import Agreement
 from bert_secrets_jax.ablation.resumable import sweep_examples
@@ -28,6 +29,7 @@ from bert_secrets_jax.analyses.ablation import (
     named_masks,
 )
 from bert_secrets_jax.analyses.effects import (
+    colours_of,
     draw_heads,
     draw_layers,
     extremes_of,
@@ -180,6 +182,9 @@ class AblationOverSeeds(Result):
             ('metric', 'disabled', 'seed', 'intact_points', 'difference_points'),
             rows,
             'The difference in every fine-tuning.',
+            colours=colours_of(
+                ablated.found, {'difference_points': 'difference'}, by=('metric', 'seed')
+            ),
         )
 
     def _agreement(self):
@@ -199,11 +204,14 @@ class AblationOverSeeds(Result):
     def _draw_heads(self):
         heads = self.sets['heads']
         caption = f'Score without each head less score with all, mean {self._over}.'
-        return draw_heads(heads.found, heads.shape, f'{caption} {instead(self.baseline)}')
+        source = plots.Source('heads', 'mean_points', heads.metric)
+        return draw_heads(heads.found, heads.shape, f'{caption} {instead(self.baseline)}', source)
 
     def _draw_layers(self):
         caption = f'Score without all heads of a layer less score with all, mean {self._over}.'
-        return draw_layers(self.sets['layers'].found, f'{caption} {instead(self.baseline)}')
+        layers = self.sets['layers']
+        source = plots.Source('layers', 'mean_points', layers.metric)
+        return draw_layers(layers.found, f'{caption} {instead(self.baseline)}', source)
 
 
 def ablation_over_seeds(

@@ -4,7 +4,8 @@ Shapes: M masks, L layers, N heads.
 """
 
 import operator
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.effects import LEVEL, POWER, Effects
 from bert_secrets_jax.ablation.significance import MARGIN
 from bert_secrets_jax.finetune.metrics import TITLES
+from bert_secrets_jax.measure.colours import Colours
+from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.result import Finding, framed
 
@@ -67,7 +70,35 @@ def frame_of(
       key: The name of the column that tells them apart.
     """
     rows = [(name, *row) for name, each in effects.items() for row in rows_of(each, columns)]
-    return framed((key, 'disabled', *columns), rows, caption)
+    colours = colours_of(next(iter(effects.values())), columns, by=(key,))
+    return framed((key, 'disabled', *columns), rows, caption, colours=colours)
+
+
+def colours_of(
+    effects: Effects, columns: Mapping[str, str], *, by: Sequence[str]
+) -> Colours | None:
+    """Return what a page may colour by in a frame with a row for each mask.
+
+    Args:
+      effects: The effects; None is returned unless there is one of each head, or of each layer.
+      columns: The columns, as in `rows_of`.
+      by: As in `Colours`.
+    """
+    last = re.fullmatch(r'L(\d+)(?:-H(\d+))?', effects.names[-1])
+    if last is None:
+        return None
+    layers, heads = (int(each or 0) for each in last.groups())
+    names = [head_name(*each) for each in np.ndindex(layers, heads)]
+    names = names or [f'L{layer + 1}' for layer in range(layers)]
+    if list(effects.names) != names:
+        return None
+    sure = [name for name in columns if name.startswith(('low', 'high', 'p_'))]
+    coloured = {'value': (), 'difference': sure}
+    return Colours(
+        'heads' if heads else 'layers',
+        {name: coloured[each] for name, each in columns.items() if each in coloured},
+        by,
+    )
 
 
 def extremes_of(effects: Effects, columns: Mapping[str, str]) -> 'pandas.DataFrame':
@@ -113,7 +144,9 @@ def _in_words(effects: Effects, index: int) -> str:
     return f'{words}, significant in {alone} of {count} by themselves'
 
 
-def draw_heads(effects: Effects, shape: tuple[int, ...], caption: str) -> plots.Figure:
+def draw_heads(
+    effects: Effects, shape: tuple[int, ...], caption: str, source: plots.Source
+) -> plots.Figure:
     """Draw the effect of every head, with circles for significant ones.
 
     Of effects over seeds, the extreme ones are drawn with those of each seed beside the grid.
@@ -122,6 +155,7 @@ def draw_heads(effects: Effects, shape: tuple[int, ...], caption: str) -> plots.
       effects: The effects of single heads.
       shape: The numbers of layers and heads.
       caption: The caption, to which the meaning of circles is added.
+      source: The column of a frame that is drawn.
     """
     scale, seeds = effects.outcome.scale, effects.seeds
     grid = np.reshape(scale * effects.difference, shape)
@@ -142,6 +176,7 @@ def draw_heads(effects: Effects, shape: tuple[int, ...], caption: str) -> plots.
         }
         figure = plots.effects_over_seeds(grid, single, **circles)
         others = 'Open ones: by one of these alone. Right: extreme means, and each fine-tuning.'
+    figure.source = source
     figure.caption = (
         f'{caption} Filled circles: significant at 5 % after correction for all heads '
         f'({effects.correction}). {others}'
@@ -149,18 +184,22 @@ def draw_heads(effects: Effects, shape: tuple[int, ...], caption: str) -> plots.
     return figure
 
 
-def draw_layers(effects: Effects, caption: str, **published: Any) -> plots.Figure:
+def draw_layers(
+    effects: Effects, caption: str, source: plots.Source, **published: Any
+) -> plots.Figure:
     """Draw the effect of every layer with its interval.
 
     Args:
       effects: The effects of whole layers.
       caption: The caption, to which the meaning of lines is added.
+      source: The column of a frame that is drawn.
       **published: Published effects, as `plots.layer_effects` takes them.
     """
     ends = effects.difference, effects.low, effects.high
     figure = plots.layer_effects(
         *(effects.outcome.scale * each for each in ends), label=label_of(effects), **published
     )
+    figure.source = source
     figure.caption = f'{caption} Lines are 95 % intervals.'
     return figure
 

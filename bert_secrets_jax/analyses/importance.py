@@ -29,6 +29,7 @@ from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.finetune.losses import losses_of
 from bert_secrets_jax.finetune.metrics import TITLES as METRIC_TITLES
 from bert_secrets_jax.finetune.metrics import check_metrics
+from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.names import counted
 from bert_secrets_jax.pruning.agreement import Agreement, rank_agreement, reliability
 from bert_secrets_jax.pruning.scores import (
@@ -113,7 +114,9 @@ class Importance(Result):
                 np.ndindex(shape), rows_of(self.effects.loss, _COLUMNS), strict=True
             )
         ]
+        effect, *sure = _COLUMNS
         columns = ('layer', 'head', *scores, *_COLUMNS, 'score_difference_points')
+        colours = dict.fromkeys((*scores, effect, 'score_difference_points'), ()) | {effect: sure}
         agreement = [
             (TITLES[method], each.rank, each.low, each.high, SOURCES[method])
             for method, each in self.agreement.items()
@@ -124,6 +127,7 @@ class Importance(Result):
                 rows,
                 f'Scores of each head by {len(scores)} methods, {self._measured_on}, and the '
                 f'change of the loss ({self._unit}) without it.',
+                colours=Colours('heads', colours),
             ),
             'agreement': framed(
                 ('score', 'rank_correlation', 'low', 'high', 'source'),
@@ -368,6 +372,7 @@ def _draw_agreement(result: Importance):
         label=f'increase of the loss without it ({result._unit})',
         across_label='score',
     )
+    figure.source = plots.Source('heads', 'loss_difference')
     figure.caption = (
         'Each head: its score, and the increase of the loss of the task without it. Colours are '
         'layers.'

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bert_secrets_jax import paper
+from bert_secrets_jax import paper, plots
 from bert_secrets_jax.ablation import masks as mask_sets
 from bert_secrets_jax.ablation.effects import Effects
 from bert_secrets_jax.ablation.masked_lm import (
@@ -310,12 +310,12 @@ def _figure_name(name: str, when: str) -> str:
 
 
 def _draw(result: MaskedLMAblation, name: str, when: str):
-    effects = result._models(name)[when]
+    effects, source = result._models(name)[when], plots.Source(name, 'difference', when)
     missing = 'each head' if name == 'heads' else 'all heads of a layer'
     caption = (
         f'Loss per hidden wordpiece of the masked LM {_WHEN[when]} without {missing} less that '
         f'with all. {result._hidden} {instead(result.baseline)}'
     )
     if name == 'heads':
-        return draw_heads(effects, result.shape, caption)
-    return draw_layers(effects, caption)
+        return draw_heads(effects, result.shape, caption, source)
+    return draw_layers(effects, caption, source)

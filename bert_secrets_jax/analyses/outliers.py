@@ -23,7 +23,12 @@ from bert_secrets_jax.ablation.significance import assess
 from bert_secrets_jax.analyses.ablation import assessed_metrics
 from bert_secrets_jax.analyses.effects import effect_of, label_of, rows_of, title_of
 from bert_secrets_jax.analyses.models import labels_of, one_model
-from bert_secrets_jax.analyses.verdicts import Verdict, outliers_are_needed
+from bert_secrets_jax.analyses.verdicts import (
+    OUTLIERS_NEEDED,
+    Verdict,
+    not_measured,
+    outliers_are_needed,
+)
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.masking import Masking
 from bert_secrets_jax.data.tasks import Text
@@ -112,6 +117,9 @@ class Outliers(Result):
     @property
     def title(self) -> str:
         return 'Outlier dimensions of LayerNorm'
+
+    def verdicts(self):
+        return [self.verdict or not_measured(OUTLIERS_NEEDED, 'outliers of a masked LM')]
 
     @property
     def names(self) -> list[str]:
