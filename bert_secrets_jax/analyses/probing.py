@@ -20,7 +20,7 @@ from bert_secrets_jax.analyses.verdicts.probing import (
     probe_leads,
     uas_contrasts,
 )
-from bert_secrets_jax.analyses.verdicts.verdict import FEWEST_RUNS, Contrasts
+from bert_secrets_jax.analyses.verdicts.verdict import FEWEST_RUNS, Contrasts, not_measured
 from bert_secrets_jax.data.treebank import Parse
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.model.bert import init_params
@@ -66,8 +66,14 @@ _PAIRS = (
 )
 # The claims of the paper, each about a probe and another one.
 _CLAIMS = {
-    PROBE_BEYOND_WORDS: (ATTENTION_WORDS.name, DISTANCES_WORDS.name),
-    ATTENTION_BEYOND_RANDOM: (ATTENTION.name, RANDOM_WORDS),
+    PROBE_BEYOND_WORDS: (
+        (ATTENTION_WORDS.name, DISTANCES_WORDS.name),
+        'probing with word vectors',
+    ),
+    ATTENTION_BEYOND_RANDOM: (
+        (ATTENTION.name, RANDOM_WORDS),
+        'probing with word vectors and with random weights',
+    ),
 }
 _DIRECTIONS = ('from the word to its governor', 'from the governor to the word')
 

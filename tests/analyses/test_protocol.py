@@ -10,8 +10,8 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.analyses import verdicts as claims
-from bert_secrets_jax.analyses.claims import claims_over_tasks
 from bert_secrets_jax.analyses.verdicts import HOLDS, UNDECIDED
+from bert_secrets_jax.analyses.verdicts.several import claims_over_tasks
 from bert_secrets_jax.names import filled
 from bert_secrets_jax.report.grids import grids, of_figure, traced
 from bert_secrets_jax.runs.result import Result
