@@ -10,8 +10,9 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float, Int, Shaped
 
+from bert_secrets_jax.ablation.effects import LEVEL, POWER, Effects, Outcome, loss_in
 from bert_secrets_jax.ablation.resumable import sweep_all, tokens_of_batch
-from bert_secrets_jax.ablation.significance import LEVEL, POWER, benjamini_hochberg
+from bert_secrets_jax.ablation.significance import benjamini_hochberg
 from bert_secrets_jax.ablation.sweep import Descent
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.compute import Compute
@@ -23,6 +24,7 @@ from bert_secrets_jax.model.weights import Pretrained, check_pretrained
 # Fewer texts give no interval at all, and fewer than the second one a little too narrow.
 _FEWEST, FEW = 2, 50
 _RESAMPLES = 5000
+MASKED_LM_LOSS = loss_in('nats per hidden wordpiece')
 # The greatest rounding error of sums that are 0, relative to the sum of squares.
 _ROUNDING = 1e-12
 # Numbers in one block of resamples: 8 MB.
@@ -143,39 +145,6 @@ def check_masked_lm(*models: Pretrained) -> None:
             )
 
 
-@dataclasses.dataclass(frozen=True)
-class LossEffects:
-    """The effects of each mask on the loss of a masked LM, in nats per hidden wordpiece.
-
-    Attributes:
-      intact: The loss with all heads.
-      difference: [M] The loss under each mask less that with all heads: above 0, the heads that it
-        disables were of use.
-      low, high: [M] The ends of the 95 % interval of the difference, over texts.
-      p_value: [M] Student's t-test.
-      corrected: [M] The p-value corrected for all masks: the chance that any of them reaches as
-        large a t (max-T), by a bootstrap of texts.
-      benjamini_hochberg: [M] The p-value corrected for the share of false findings.
-      detectable: [M] The least difference that is found with a probability of 80 %, after a
-        correction for all masks.
-      texts: The number of texts.
-      hidden: The number of hidden wordpieces.
-    """
-
-    intact: float
-    difference: Float[np.ndarray, ' M']
-    low: Float[np.ndarray, ' M']
-    high: Float[np.ndarray, ' M']
-    p_value: Float[np.ndarray, ' M']
-    corrected: Float[np.ndarray, ' M']
-    benjamini_hochberg: Float[np.ndarray, ' M']
-    detectable: Float[np.ndarray, ' M']
-    texts: int
-    hidden: int
-
-    __repr__ = brief
-
-
 def _largest_t(
     linear: Float[np.ndarray, 'M E'], share: Float[np.ndarray, ' E'], seed: int
 ) -> Float[np.ndarray, ' R']:
@@ -215,21 +184,28 @@ def assess_losses(
     intact: Float[np.ndarray, ' E'],
     hidden: Int[np.ndarray, ' E'],
     *,
+    names: Sequence[str] = (),
+    outcome: Outcome = MASKED_LM_LOSS,
+    sample_of: str = 'texts',
     seed: int = 0,
-) -> LossEffects:
+) -> Effects:
     """Compare the loss under each mask with that of the intact model, paired by text.
 
-    A difference per wordpiece is a ratio of two sums over texts. Its interval is that of the mean
-    of its linear part (Cochran 1977, "Sampling techniques", section 6.3), with Student's t. The
-    correction for all masks is by a bootstrap of t and not by flips of signs, because changes of a
-    loss are skewed, for which flips find too much. In the simulated worlds of the tests
-    (tests/ablation/test_masked_lm.py), intervals over fewer than `FEW` texts cover a little less
-    than 95 %.
+    P-values are those of Student's t-test, and `corrected` is the chance that any of the masks
+    reaches as large a t (max-T), by a bootstrap of texts. A difference per wordpiece is a ratio of
+    two sums over texts. Its interval is that of the mean of its linear part (Cochran 1977,
+    "Sampling techniques", section 6.3), with Student's t. The correction for all masks is by a
+    bootstrap of t and not by flips of signs, because changes of a loss are skewed, for which flips
+    find too much. In the simulated worlds of the tests (tests/ablation/test_masked_lm.py),
+    intervals over fewer than `FEW` texts cover a little less than 95 %.
 
     Args:
       losses: [M, E] The loss of each text under each mask, added up over hidden wordpieces.
       intact: [E] That of the intact model.
-      hidden: [E] The number of hidden wordpieces of each text.
+      hidden: [E] The number of hidden wordpieces of each text; ones for another mean over texts.
+      names: The names of the masks [M].
+      outcome: The quantity, if it is not the loss of a masked LM.
+      sample_of: The things that the texts are, such as 'examples'.
       seed: The seed of the bootstrap.
 
     Raises:
@@ -254,15 +230,19 @@ def assess_losses(
     corrected = (1 + (largest[:, None] >= t).sum(axis=0)) / (1 + len(largest))
     # Bonferroni's bar, which max-T is below: what is said to be found is found.
     bar = scipy.stats.t.ppf(1 - LEVEL / 2 / len(changes), count - 1)
-    return LossEffects(
-        intact=float(intact.sum() / hidden.sum()),
+    return Effects(
+        names=names,
         difference=difference,
         low=difference - reach,
         high=difference + reach,
         p_value=p_values,
         corrected=corrected,
+        sample=count,
+        sample_of=sample_of,
+        outcome=outcome,
+        intact=float(intact.sum() / hidden.sum()),
+        test="Student's t",
+        correction='max-T',
         benjamini_hochberg=benjamini_hochberg(p_values),
         detectable=(bar + scipy.stats.norm.ppf(POWER)) * error,
-        texts=count,
-        hidden=int(hidden.sum()),
     )

@@ -23,12 +23,21 @@ strongly skewed: 92 % for a correlation near 0.86 whose loss differs by 5 points
 
 import dataclasses
 import warnings
+from collections.abc import Sequence
 
 import numpy as np
 import scipy.stats
 from jaxtyping import Float, Real
 
-from bert_secrets_jax.ablation.significance import holm, weighted_scores
+from bert_secrets_jax.ablation.effects import (
+    ANY_FINETUNING,
+    LEVEL,
+    Agreement,
+    BySeed,
+    Effects,
+)
+from bert_secrets_jax.ablation.scores import ROUNDING, PerMask
+from bert_secrets_jax.ablation.significance import holm
 from bert_secrets_jax.measure import confusion
 from bert_secrets_jax.measure.flips import sign_flip_test
 
@@ -45,8 +54,7 @@ _HALVINGS = 50
 # A correlation of 1 has no finite value on Fisher's scale.
 _GREATEST = 1 - 1e-9
 
-PerMask = Float[np.ndarray, ' M']
-Effects = Float[np.ndarray, 'S M']
+OfSeeds = Float[np.ndarray, 'S M']
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,115 +110,41 @@ class Variance:
         return np.where(np.isnan(mean), np.nan, np.where(mean == 0, 1, np.exp(high)))
 
 
-@dataclasses.dataclass(frozen=True)
-class Agreement:
-    """How well two fine-tunings agree on what the masks do, on the same examples.
-
-    Each has a 95 % interval over seeds (jackknife on Fisher's scale), NaN below three seeds. All
-    are NaN below three masks.
-
-    Attributes:
-      rank: Spearman's rank correlation of the effects of two seeds, mean over pairs of seeds.
-      rank_low, rank_high: The ends of its interval.
-      icc1: The intraclass correlation ICC(1) of Shrout and Fleiss (1979): the share of the variance
-        of the effects that lies between masks.
-      icc1_low, icc1_high: The ends of its interval.
-      icc3: ICC(3,1) of the same: as ICC(1), but the mean effect of a seed over all masks does not
-        count.
-      icc3_low, icc3_high: The ends of its interval.
-    """
-
-    rank: float
-    rank_low: float
-    rank_high: float
-    icc1: float
-    icc1_low: float
-    icc1_high: float
-    icc3: float
-    icc3_low: float
-    icc3_high: float
-
-
-@dataclasses.dataclass(frozen=True)
-class OverSeeds:
-    """Every mask compared with the intact model, over several fine-tunings of one recipe.
-
-    The population of `low`, `high`, `p_value` and `holm` is any fine-tuning of this recipe and
-    examples like these; that of `max_t` is any fine-tuning of this recipe on these very examples.
-    Where a score is undefined in one seed, the mask has NaN.
-
-    Attributes:
-      intact: [S] The score of the intact model of each seed.
-      effects: [S, M] The score of each mask minus that of the intact model of the same seed.
-      mean: [M] The mean of `effects` over seeds.
-      spread: [M] The standard deviation of `effects` over seeds (of the sample, divisor S - 1).
-      low: [M] The lower end of the 95 % interval of `mean` over seeds and examples.
-      high: [M] The upper end of this interval.
-      p_value: [M] The two-sided p-value of a zero mean over seeds and examples
-        (`Variance.p_values`). It takes effects over seeds to be about normal.
-      holm: [M] These p-values adjusted for M tests by Holm's method.
-      max_t: [M] The p-values adjusted for M tests by flipping the signs of seeds, the same for all
-        masks (max-T; `measure.flips.sign_flip_test`). It takes effects over seeds to be symmetric.
-      least_p: The smallest value that `max_t` can have with so many seeds: 2 / 2^S, which is above
-        0.05 for five seeds and fewer.
-      significant_share: [M] The share of the seeds in which the mask is significant by itself.
-      detectable: [M] The smallest size of a mean effect that is significant at 5 % after Holm's
-        correction as the only one of M masks, with the variances found.
-      agreement: The agreement of the effects between seeds.
-    """
-
-    intact: Float[np.ndarray, ' S']
-    effects: Effects
-    mean: PerMask
-    spread: PerMask
-    low: PerMask
-    high: PerMask
-    p_value: PerMask
-    holm: PerMask
-    max_t: PerMask
-    least_p: float
-    significant_share: PerMask
-    detectable: PerMask
-    agreement: Agreement
-
-
 def assess_seeds(
-    metric: str,
+    alone: Sequence[Effects],
     predictions: Real[np.ndarray, 'S M E'],
     intact: Real[np.ndarray, 'S E'],
     labels: Real[np.ndarray, ' E'],
     *,
-    adjusted: Float[np.ndarray, 'S M'],
-    level: float = 0.05,
     seed: int = 0,
-) -> OverSeeds:
+) -> Effects:
     """Compare every mask with the intact model, over the fine-tunings of one recipe.
 
+    Where a score is undefined in one seed, the mask has NaN. P-values are those of a zero mean over
+    seeds and examples (`Variance.p_values`). Both corrections for all masks have to be significant:
+    Holm's, since the examples are a sample, and that by flips of seeds, since it asks for no normal
+    distribution. `critical` has the variances found, and is for a mask that is the only one with an
+    effect.
+
     Args:
-      metric: One of METRICS.
+      alone: The effects in each seed's model by itself (`significance.assess`), on one of METRICS.
       predictions: [S, M, E] The predictions of each seed's model under each mask.
       intact: [S, E] The predictions of each seed's model as it is.
       labels: [E] The true labels.
-      adjusted: [S, M] The p-values of each mask in each seed by itself, adjusted for M tests.
-      level: The greatest adjusted p-value that counts as significant in a seed.
       seed: The seed of the flips of signs, which are random for more than 12 seeds only.
 
     Raises:
-      ValueError: The metric is unknown, there are fewer than two seeds or examples, or the shapes
-        do not fit.
+      ValueError: The metric is not offered, there are fewer than two seeds or examples, or the
+        shapes do not fit.
     """
+    first = alone[0]
+    metric = first.outcome.name
     _check(metric, predictions, intact, labels)
     seeds, masks, _ = predictions.shape
-    if adjusted.shape != (seeds, masks):
-        raise ValueError(f'Adjusted p-values must be [{seeds}, {masks}], not {adjusted.shape}.')
-    every = np.ones((1, len(labels)))
-    scores = np.stack(
-        [
-            weighted_scores(metric, np.concatenate([one[None], masked]), labels, every)[0]
-            for one, masked in zip(intact, predictions, strict=True)
-        ]
-    )  # [S, 1 + M]
-    effects = scores[:, 1:] - scores[:, :1]
+    effects = np.stack([each.difference for each in alone])
+    # A correlation that does not change is told from a small change by its rounding alone.
+    effects = np.where(np.abs(effects) < ROUNDING, 0, effects)
+    baseline = np.array([each.intact for each in alone])
     whole, parts = per_example(metric, intact, labels), []
     for start, stop in _blocks(masks, whole.size):
         values = per_example(metric, predictions[:, start:stop], labels) - whole[:, None]
@@ -226,20 +160,56 @@ def assess_seeds(
     mean = effects.mean(axis=0)
     half = variance.half_width
     p_value = variance.p_values(mean)
-    return OverSeeds(
-        intact=scores[:, 0],
-        effects=effects,
-        mean=mean,
-        spread=effects.std(axis=0, ddof=1),
+    by_holm, by_flips = holm(p_value), max_t(effects, seed=seed)
+    return Effects(
+        names=first.names,
+        difference=mean,
         low=mean - half,
         high=mean + half,
         p_value=p_value,
-        holm=holm(p_value),
-        max_t=max_t(effects, seed=seed),
-        least_p=least_p(seeds),
-        significant_share=(adjusted <= level).mean(axis=0),
-        detectable=variance.least_significant(0.05 / masks),
-        agreement=agreement(effects),
+        corrected=np.maximum(by_holm, by_flips),
+        sample=seeds,
+        sample_of='fine-tunings',
+        population=ANY_FINETUNING,
+        outcome=first.outcome,
+        intact=float(baseline.mean()),
+        test='seeds and examples',
+        correction='Holm and flips of seeds',
+        critical=variance.least_significant(LEVEL / masks),
+        seeds=BySeed(
+            intact=baseline,
+            difference=effects,
+            spread=effects.std(axis=0, ddof=1),
+            holm=by_holm,
+            max_t=by_flips,
+            least_p=least_p(seeds),
+            significant_share=np.mean([each.corrected <= LEVEL for each in alone], axis=0),
+            agreement=agreement(effects),
+        ),
+    )
+
+
+def of_one_seed(alone: Effects) -> Effects:
+    """Return the effects on a single model as those over one seed.
+
+    Args:
+      alone: The effects, from `significance.assess`.
+    """
+    unknown, effects = np.full_like(alone.difference, np.nan), alone.difference[None]
+    return dataclasses.replace(
+        alone,
+        sample=1,
+        sample_of='fine-tunings',
+        seeds=BySeed(
+            intact=np.array([alone.intact]),
+            difference=effects,
+            spread=unknown,
+            holm=alone.corrected,
+            max_t=np.where(np.isnan(alone.difference), np.nan, least_p(1)),
+            least_p=least_p(1),
+            significant_share=(alone.corrected <= LEVEL).astype(float),
+            agreement=agreement(effects),
+        ),
     )
 
 
@@ -332,7 +302,7 @@ def crossed_variance(values: Float[np.ndarray, 'S M E'], *, counts: bool) -> Var
     )
 
 
-def means_variance(means: Effects, errors: Effects, examples: int) -> Variance:
+def means_variance(means: OfSeeds, errors: OfSeeds, examples: int) -> Variance:
     """Estimate the variance of means over seeds, of which only each seed's own numbers are known.
 
     How far seeds share the effects of examples is unknown then. At worst they share all of it,
@@ -354,7 +324,7 @@ def means_variance(means: Effects, errors: Effects, examples: int) -> Variance:
     return Variance(of_seeds, of_examples, np.maximum(degrees, least), seeds, examples)
 
 
-def max_t(effects: Effects, *, seed: int = 0) -> PerMask:
+def max_t(effects: OfSeeds, *, seed: int = 0) -> PerMask:
     """Return p-values [M] of zero means over seeds, adjusted for M tests by flipping signs.
 
     If a mask has no effect over all fine-tunings, on these examples, its effect in a fine-tuning is
@@ -383,7 +353,7 @@ def least_p(seeds: int) -> float:
     return 2 / 2**seeds if 2**seeds <= FLIPS else 1 / (1 + FLIPS)
 
 
-def agreement(effects: Effects) -> Agreement:
+def agreement(effects: OfSeeds) -> Agreement:
     """Return how well two seeds agree on the effects of masks.
 
     Args:

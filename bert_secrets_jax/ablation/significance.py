@@ -9,11 +9,15 @@ is the mask's score minus the baseline's. Where a correlation is undefined, its 
 p-value are NaN.
 """
 
-import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 import scipy.stats
 
+from bert_secrets_jax.ablation.effects import LEVEL as LEVEL
+from bert_secrets_jax.ablation.effects import POWER as POWER
+from bert_secrets_jax.ablation.effects import Effects as Effects
+from bert_secrets_jax.ablation.effects import Outcome
 from bert_secrets_jax.ablation.intervals import count, score_equivalence, score_limits
 from bert_secrets_jax.ablation.power import (
     critical_of_mcnemar,
@@ -43,75 +47,10 @@ from bert_secrets_jax.ablation.selection import selected_gain as selected_gain
 from bert_secrets_jax.measure import confusion
 from bert_secrets_jax.measure.flips import sign_flip_test as sign_flip_test
 
-# The chance of any false discovery among all tests that is accepted.
-LEVEL = 0.05
-# The probability with which an effect is found that counts as detectable.
-POWER = 0.8
 # A difference of the score that is too small to matter: half a point.
 MARGIN = 0.005
-
-
-@dataclasses.dataclass(frozen=True)
-class Assessment:
-    """Every mask compared with the baseline.
-
-    Attributes:
-      baseline_score: The score of the intact model.
-      score: [M] The score of each mask.
-      difference: [M] `score` minus `baseline_score`.
-      low: [M] The lower end of the 95 % interval of `difference`: a score interval for metrics
-        of classes (see `intervals`), which holds where few predictions change, too, and a bootstrap
-        interval for correlations.
-      high: [M] The upper end of this interval.
-      changed: [M] The number of examples that the mask answers otherwise than the intact model.
-      p_value: [M] The two-sided p-value of the hypothesis that there is no difference.
-      holm: [M] The p-values adjusted for M tests by Holm's method.
-      benjamini_hochberg: [M] The p-values adjusted by Benjamini and Hochberg's method.
-      critical: [M] The smallest difference, in either direction, that the test would call
-        significant at LEVEL after correction for all M tests (Bonferroni, which is Holm's first
-        step). It keeps the changes to and fro of the mask, or the spread of its correlation. It is
-        exact for accuracy and an estimate for other metrics.
-      detectable: [M] The smallest true difference that the test finds with a probability of POWER
-        after the same correction (see `power.smallest_effects`).
-      tost: [M] The p-value of the hypothesis that disabling matters, that is, changes the score by
-        MARGIN or more in either direction (two one-sided tests). At most 0.05 means that the 90 %
-        interval lies within MARGIN.
-      equivalent: [M] `tost`, adjusted for M tests by Holm's method.
-      test: The name of the test that `p_value` comes from.
-    """
-
-    baseline_score: float
-    score: PerMask
-    difference: PerMask
-    low: PerMask
-    high: PerMask
-    changed: PerMask
-    p_value: PerMask
-    holm: PerMask
-    benjamini_hochberg: PerMask
-    critical: PerMask
-    detectable: PerMask
-    tost: PerMask
-    equivalent: PerMask
-    test: str
-
-    def significant(self, level: float = 0.05, correction: str = 'holm') -> tuple[int, int]:
-        """Return the numbers of masks that significantly lower the score and that raise it.
-
-        Args:
-          level: The greatest adjusted p-value that counts as significant.
-          correction: 'holm' bounds the chance of any error, 'benjamini_hochberg' the expected
-            share of errors among the masks that are counted, and 'none' bounds neither.
-
-        Raises:
-          ValueError: The correction is unknown.
-        """
-        corrected = {'none': self.p_value, 'holm': self.holm}
-        corrected['benjamini_hochberg'] = self.benjamini_hochberg
-        if correction not in corrected:
-            raise ValueError(f'Unknown correction {correction!r}: one of {", ".join(corrected)}.')
-        found = self.difference[corrected[correction] <= level]
-        return int(np.sum(found < 0)), int(np.sum(found > 0))
+# In fewer examples, the bootstrap intervals of a correlation are too narrow.
+FEWEST_FOR_CORRELATIONS = 50
 
 
 def assess(
@@ -120,17 +59,23 @@ def assess(
     baseline: PerExample,
     labels: PerExample,
     *,
+    names: Sequence[str] = (),
     resamples: int = 2000,
     rounds: int = 10_000,
     seed: int = 0,
-) -> Assessment:
-    """Compute the score, the interval and the p-values of every mask.
+) -> Effects:
+    """Compute the effect of every mask on a score, with its interval and its p-values.
+
+    Intervals of metrics of classes are score intervals (see `intervals`), which hold where few
+    predictions change, too; those of correlations are bootstrap intervals. `critical` keeps the
+    changes to and fro of the mask, or the spread of its correlation (see `power`).
 
     Args:
       metric: One of METRICS.
       predictions: [M, E] The predictions under each mask.
       baseline: [E] The predictions of the intact model.
       labels: [E] The true labels.
+      names: The names of the masks [M].
       resamples: The number of resamples of the bootstrap, which only correlations need.
       rounds: The number of rounds of the randomization test, which accuracy does not need. Take
         more than M / level, because otherwise Holm's correction can find nothing.
@@ -166,22 +111,45 @@ def assess(
     else:
         test = 'paired randomization'
         p_value = randomization_test(*given, rounds=rounds, seed=seed)
-    return Assessment(
-        baseline_score=float(scores[0]),
-        score=scores[1:],
+    return Effects(
+        names=names,
         difference=difference,
         low=low,
         high=high,
-        changed=np.sum(predictions != baseline, axis=1).astype(np.float64),
         p_value=p_value,
-        holm=holm(p_value),
+        corrected=holm(p_value),
+        sample=len(labels),
+        outcome=Outcome(metric),
+        intact=float(scores[0]),
+        test=test,
         benjamini_hochberg=benjamini_hochberg(p_value),
         critical=critical,
         detectable=detectable,
+        changed=np.sum(predictions != baseline, axis=1).astype(np.float64),
         tost=tost,
         equivalent=holm(tost),
-        test=test,
+        unseen=unseen_change(metric, baseline, labels),
     )
+
+
+def unseen_change(metric: str, baseline: PerExample, labels: PerExample) -> float:
+    """Return how far the interval of a mask that changes no prediction reaches.
+
+    What occurs in none of E examples may still occur in others, and change the score. For accuracy
+    and F1 this is the end of the score interval of no change (`intervals.score_limits`), which
+    holds in few examples; for accuracy it is about 3.8 / E. Correlations are moved by every
+    example: for them it is 0, but infinite below 50 examples, where their intervals are too narrow.
+
+    Args:
+      metric: One of METRICS.
+      baseline: [E] The predictions of the intact model.
+      labels: [E] The true labels.
+    """
+    if metric not in confusion.METRICS:
+        return 0.0 if len(labels) >= FEWEST_FOR_CORRELATIONS else np.inf
+    counted = count(metric, baseline[None], baseline, labels)
+    low, high = score_limits(counted, below=LEVEL / 2, above=LEVEL / 2)
+    return float(max(-low[0], high[0]))
 
 
 def paired_bootstrap(

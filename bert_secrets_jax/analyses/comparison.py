@@ -592,7 +592,8 @@ def _extremes(ablated: Ablated | None) -> tuple[str, str]:
     """Return the masks with the highest and the lowest score."""
     if ablated is None or np.isnan(ablated.found.difference).all():
         return '–', '–'
-    difference, names = ablated.found.difference, ablated.names
+    found = ablated.found
     return tuple(
-        f'{names[index]} {100 * difference[index]:+.1f}' for index in (ablated.best, ablated.worst)
+        f'{found.names[index]} {100 * found.difference[index]:+.1f}'
+        for index in (found.best, found.worst)
     )

@@ -501,9 +501,9 @@ def lost_in(ablation: Ablation | None, shape: tuple[int, int]) -> Lost | None:
     return Lost(
         metric=ablated.metric,
         meaning=ablation.meaning,
-        examples=ablated.examples,
+        examples=found.sample,
         difference=np.reshape(found.difference, shape),
-        changes=np.reshape((found.holm <= LEVEL) & ~(found.equivalent <= LEVEL), shape),
+        changes=np.reshape((found.corrected <= LEVEL) & ~(found.equivalent <= LEVEL), shape),
         equal=np.reshape(found.equivalent <= LEVEL, shape),
     )
 

@@ -12,12 +12,12 @@ import numpy as np
 from jaxtyping import Float, Real
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.ablation.significance import Assessment
+from bert_secrets_jax.ablation.effects import Effects
 from bert_secrets_jax.ablation.significance import assess as compare
 from bert_secrets_jax.analyses.ablation import assessed_metrics, what_is_tested
+from bert_secrets_jax.analyses.effects import rows_of
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.models import labels_of, one_model
-from bert_secrets_jax.analyses.tables import column_of
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.metrics import TITLES, check_metrics, predictions
 from bert_secrets_jax.finetune.train import Finetuned
@@ -33,8 +33,15 @@ SOURCE = 'Voita et al. 2019, section 6'
 COEFFICIENTS = (0.001, 0.003, 0.01, 0.03)
 # A loss of the score that counts as small: one point.
 SMALL = 0.01
-_POINTS = ('score', 'difference', 'low', 'high')
-_COMPARED = (*_POINTS, 'p_value', 'holm')
+# The attribute of the effects in each column of a frame, for gates as they are and rounded ones.
+_COMPARED = {
+    'score_{}_points': 'value',
+    'difference_{}_points': 'difference',
+    'low_{}_points': 'low',
+    'high_{}_points': 'high',
+    'p_value_{}': 'p_value',
+    'p_holm_{}': 'corrected',
+}
 # The most heads that a sentence names.
 _NAMED = 8
 
@@ -62,7 +69,7 @@ class Gates(Result):
       p_learnt: The p-value under the hypothesis that the intact model has learnt nothing.
     """
 
-    FORMAT: ClassVar[int] = 1
+    FORMAT: ClassVar[int] = 2
 
     subject: Subject
     frozen: bool
@@ -72,8 +79,8 @@ class Gates(Result):
     steps: Real[np.ndarray, ' P']
     expected_open: Float[np.ndarray, 'K P']
     losses: Float[np.ndarray, 'K P']
-    gated: Mapping[str, Assessment]
-    rounded: Mapping[str, Assessment]
+    gated: Mapping[str, Effects]
+    rounded: Mapping[str, Effects]
     examples: int
     tested: str
     reached: float
@@ -176,24 +183,22 @@ class Gates(Result):
         rows = [
             (
                 metric, self.coefficients[run], self.seeds[run], self.open[run], self.kept[run],
-                self.expected_open[run, -1], self.converged[run], 100 * rounded.baseline_score,
-                *(
-                    (100 if name in _POINTS else 1) * getattr(found, name)[run]
-                    for found in (self.gated[metric], rounded)
-                    for name in _COMPARED
-                ),
+                self.expected_open[run, -1], self.converged[run], 100 * rounded.intact,
+                *gated, *after,
             )
             for metric, rounded in self.rounded.items()
-            for run in range(len(self.gates))
+            for run, ((_, *gated), (_, *after)) in enumerate(
+                zip(
+                    rows_of(self.gated[metric], _COMPARED),
+                    rows_of(rounded, _COMPARED),
+                    strict=True,
+                )
+            )
         ]  # fmt: skip
         columns = (
             'metric', 'lambda', 'seed', 'heads_open', 'heads_kept', 'expected_open',
             'share_converged', 'score_intact_points',
-            *(
-                f'{column_of(name)}_{which}' + ('_points' if name in _POINTS else '')
-                for which in ('gated', 'rounded')
-                for name in _COMPARED
-            ),
+            *(name.format(which) for which in ('gated', 'rounded') for name in _COMPARED),
         )  # fmt: skip
         return framed(
             columns,
@@ -357,7 +362,7 @@ class Gates(Result):
             'the end.',
             **self._of | {'sample': self.gates.size, 'sample_of': 'gates'},
         )
-        rounded, gated = (each[self.metric].score for each in (self.rounded, self.gated))
+        rounded, gated = (each[self.metric].value for each in (self.rounded, self.gated))
         change = np.abs(rounded - gated)
         if np.isfinite(change).any():
             name, unit = 'greatest effect of rounding gates', f'points of {TITLES[self.metric]}'
@@ -436,11 +441,16 @@ def assess_gates(gated: Gated, metrics: Sequence[str], *, seed: int, subject: Su
       subject: The names of the model, the texts and the task.
     """
     intact = predictions(gated.intact)
+    names = [
+        f'lambda {price:g}, seed {run}'
+        for price, run in zip(gated.coefficients, gated.seeds, strict=True)
+    ]
 
-    def compared(logits: np.ndarray) -> dict[str, Assessment]:
+    def compared(logits: np.ndarray) -> dict[str, Effects]:
         answers = np.stack([predictions(of_run) for of_run in logits])
         return {
-            metric: compare(metric, answers, intact, gated.labels, seed=seed) for metric in metrics
+            metric: compare(metric, answers, intact, gated.labels, names=names, seed=seed)
+            for metric in metrics
         }
 
     return Gates(
@@ -475,7 +485,7 @@ def _named(chosen: np.ndarray) -> str:
 def _draw_scores(result: Gates):
     metric = result.metric
     points = {
-        name: (heads, 100 * found.score, *(100 * (found.baseline_score + each)
+        name: (heads, 100 * found.value, *(100 * (found.intact + each)
                                            for each in (found.low, found.high)))
         for name, heads, found in (
             ('gates as learnt', result.open, result.gated[metric]),
@@ -484,7 +494,7 @@ def _draw_scores(result: Gates):
     }  # fmt: skip
     figure = plots.scores_by_heads(
         points,
-        level=100 * result.rounded[metric].baseline_score,
+        level=100 * result.rounded[metric].intact,
         level_name='all heads',
         most=result._heads,
         label=f'{TITLES[metric]}, x 100',

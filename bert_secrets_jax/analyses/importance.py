@@ -15,12 +15,13 @@ import numpy as np
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation import significance
-from bert_secrets_jax.ablation.masked_lm import FEW, LossEffects, assess_losses
-from bert_secrets_jax.ablation.masks import single_heads, with_intact
+from bert_secrets_jax.ablation.effects import Effects, loss_in
+from bert_secrets_jax.ablation.masked_lm import FEW, assess_losses
+from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.ablation.significance import LEVEL
 from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses.ablation import assessed_metrics, what_is_tested
+from bert_secrets_jax.analyses.effects import findings_of, intact_of, notes_of, rows_of
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.models import Models, check_several, labels_of, one_model
 from bert_secrets_jax.compute import Compute
@@ -29,7 +30,7 @@ from bert_secrets_jax.finetune.losses import losses_of
 from bert_secrets_jax.finetune.metrics import TITLES as METRIC_TITLES
 from bert_secrets_jax.finetune.metrics import check_metrics
 from bert_secrets_jax.measure.colours import Colours
-from bert_secrets_jax.names import counted, head_name
+from bert_secrets_jax.names import counted
 from bert_secrets_jax.pruning.agreement import Agreement, rank_agreement, reliability
 from bert_secrets_jax.pruning.scores import (
     GRADIENT,
@@ -40,35 +41,32 @@ from bert_secrets_jax.pruning.scores import (
     HeadScores,
     head_scores,
 )
+from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
 SOURCE = 'Michel et al. 2019, sections 3.2 and 4.1'
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
-class Effects:
-    """The measured effects of taking each head away from the model.
+class Removed:
+    """The loss of the task without each head, example by example.
 
     Attributes:
-      loss: The change of the loss without each head, in nats (for a regression, squared error).
+      loss: The effects on the loss, in nats (for a regression, squared error).
       increase: [E, L, N] That of each example.
       metric: The name of the task's own metric.
-      score: The score with all heads.
       difference: [L, N] The score without each head less that with all.
       learnt: The test of whether the model has learnt anything: the metric, its value, the share of
         the larger class, and the p-value.
-      classes: The number of classes; 1 for a regression.
     """
 
-    FORMAT: ClassVar[int] = 1
+    FORMAT: ClassVar[int] = 2
 
-    loss: LossEffects
+    loss: Effects
     increase: np.ndarray
     metric: str
-    score: float
     difference: np.ndarray
     learnt: tuple[str, float, float, float]
-    classes: int
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -85,11 +83,11 @@ class Importance(Result):
         by the same measurement: see `pruning.agreement.reliability`.
     """
 
-    FORMAT: ClassVar[int] = 1
+    FORMAT: ClassVar[int] = 2
 
     subject: Subject
     scores: HeadScores
-    effects: Effects
+    effects: Removed
     same_examples: bool
     agreement: Mapping[str, Agreement]
     reliability: float
@@ -100,23 +98,24 @@ class Importance(Result):
 
     @property
     def _unit(self) -> str:
-        return 'squared error' if self.effects.classes == 1 else 'nats'
+        return self.effects.loss.outcome.unit
 
     def frames(self):
-        loss, shape = self.effects.loss, self.effects.difference.shape
-        scores = self.scores.of
+        shape, scores = self.effects.difference.shape, self.scores.of
         rows = [
             (
                 layer + 1,
                 head + 1,
-                *(scores[method][layer, head] for method in scores),
-                *(getattr(loss, column)[layer * shape[1] + head] for column in _COLUMNS),
+                *(each[layer, head] for each in scores.values()),
+                *of_loss,
                 100 * self.effects.difference[layer, head],
             )
-            for layer, head in np.ndindex(shape)
+            for (layer, head), (_, *of_loss) in zip(
+                np.ndindex(shape), rows_of(self.effects.loss, _COLUMNS), strict=True
+            )
         ]
-        effect, *sure = _COLUMNS.values()
-        columns = ('layer', 'head', *scores, effect, *sure, 'score_difference_points')
+        effect, *sure = _COLUMNS
+        columns = ('layer', 'head', *scores, *_COLUMNS, 'score_difference_points')
         colours = dict.fromkeys((*scores, effect, 'score_difference_points'), ()) | {effect: sure}
         agreement = [
             (TITLES[method], each.rank, each.low, each.high, SOURCES[method])
@@ -126,17 +125,15 @@ class Importance(Result):
             'heads': framed(
                 columns,
                 rows,
-                f'Scores of each head by {len(scores)} methods ({self._measured_on}), the change '
-                f'of the loss without it ({self._unit}, with its 95 % interval, p-value and the '
-                'p-value after correction for all heads, max-T), and the change of '
-                f'{METRIC_TITLES[self.effects.metric]} in points.',
+                f'Scores of each head by {len(scores)} methods, {self._measured_on}, and the '
+                f'change of the loss ({self._unit}) without it.',
                 colours=Colours('heads', colours),
             ),
             'agreement': framed(
                 ('score', 'rank_correlation', 'low', 'high', 'source'),
                 agreement,
-                'Rank correlation of each score with the increase of the loss without the head, '
-                'over heads, with an interval over examples of at least 95 %.',
+                'Rank correlation over heads of each score with the increase of the loss, with an '
+                'interval over examples of at least 95 %.',
             ),
         }
 
@@ -149,37 +146,36 @@ class Importance(Result):
         )
 
     def findings(self):
-        return [*self._not_learnt(), *self._of_effects(), *self._of_methods()]
+        loss = self.effects.loss
+        return [
+            *self._not_learnt(),
+            *findings_of(loss, name='heads', what='heads', source=SOURCE),
+            self._of_score(),
+            intact_of(loss, name='loss with all heads', source=SOURCE),
+            *self._of_methods(),
+        ]
 
     def notes(self):
         notes = [
-            'A head that is taken away puts out nothing. Gradients, confidence and relevance are '
-            'measured with all heads there, and say what to expect; the loss without a head says '
-            'what happens. Heads that stand in for each other matter little one by one.',
+            'A head that is taken away puts out nothing. Heads that stand in for each other matter '
+            'little one by one.',
             f'Scores are {self._measured_on}.',
         ]
         if GRADIENT in self.scores.parts:
             notes.append(
-                'The gradient counts as a size, as published: heads without which the loss falls '
-                'have large ones, too.'
+                'The gradient counts as a size: heads without which the loss falls have one, too.'
             )
         if SHAPLEY in self.agreement:
             notes.append(
-                'The interval of Shapley values allows for the permutations that were drawn, and '
-                'not for the examples that they were measured on.'
+                'The interval of Shapley values is for permutations, not for the examples.'
             )
-        if self.scores.examples < FEW or self.effects.loss.texts < FEW:
+        if self.scores.examples < FEW or self.effects.loss.sample < FEW:
             notes.append('With so few examples, intervals are a little too narrow.')
         return notes
 
     def head_notes(self):
-        loss, shape = self.effects.loss, self.effects.difference.shape
-        texts = [
-            f'{loss.difference[index]:+.4f} {self._unit} ({loss.low[index]:+.4f} to '
-            f'{loss.high[index]:+.4f}, corrected p = {loss.corrected[index]:.2g})'
-            for index in range(len(loss.difference))
-        ]
-        return {'loss of the task without it': np.reshape(texts, shape)}
+        texts = notes_of(self.effects.loss, self.effects.difference.shape)
+        return {'loss of the task without it': texts}
 
     @property
     def _measured_on(self) -> str:
@@ -191,89 +187,47 @@ class Importance(Result):
     def _not_learnt(self) -> Iterator[Finding]:
         tested, value, larger, p_value = self.effects.learnt
         if learnt_nothing(p_value):
-            count = self.effects.loss.texts
+            count = self.effects.loss.sample
             yield not_learnt('the model', tested, value, larger, p_value, count)
 
-    def _of_effects(self) -> Iterator[Finding]:
-        loss, shape = self.effects.loss, self.effects.difference.shape
-        real = loss.corrected <= LEVEL
-        yield Finding(
-            name='heads whose loss matters',
-            estimate=int((real & (loss.difference > 0)).sum()),
-            unit='heads',
-            sample=loss.texts,
+    def _of_score(self) -> Finding:
+        """Return the change of the score without the head that the loss needs most."""
+        loss = self.effects.loss
+        return Finding(
+            name='score without the head that is worst to lose',
+            estimate=100 * float(self.effects.difference.ravel()[loss.worst]),
+            where=loss.names[loss.worst],
+            unit=f'points of {METRIC_TITLES[self.effects.metric]}',
+            sample=loss.sample,
             source=SOURCE,
-            template=(
-                'Taken away one at a time, {estimate} of {heads} heads {estimate:|leaves|leave} a '
-                'significantly higher loss of the task and {lower} a lower one, after correction '
-                'for all (max-T, {sample:example|examples}). A change of {detectable:.4f} '
-                '{measure} (median of heads) is found with a probability of {power:.0f} %.'
-            ),
-            numbers={
-                'heads': len(real),
-                'lower': int((real & (loss.difference < 0)).sum()),
-                'detectable': float(np.median(loss.detectable)),
-                'measure': self._unit,
-                'power': 100 * significance.POWER,
-            },
-        )
-        worst = int(loss.difference.argmax())
-        place = divmod(worst, shape[1])
-        yield Finding(
-            name='the head that matters most',
-            estimate=float(loss.difference[worst]),
-            low=float(loss.low[worst]),
-            high=float(loss.high[worst]),
-            unit=self._unit,
-            sample=loss.texts,
-            source=SOURCE,
-            template=(
-                'The loss is {intact:.3f} {unit} with all heads. It is highest without {head}, '
-                'where it changes by {estimate:+.4f} {unit} ({low:+.4f} to {high:+.4f}), and '
-                '{metric} by {points:+.2f} points.'
-            ),
-            numbers={
-                'intact': loss.intact,
-                'head': head_name(*place),
-                'metric': METRIC_TITLES[self.effects.metric],
-                'points': 100 * float(self.effects.difference[place]),
-            },
         )
 
     def _of_methods(self) -> Iterator[Finding]:
-        order = sorted(self.agreement, key=lambda method: -_known(self.agreement[method].rank))
-        for method in order:
-            found = self.agreement[method]
-            if np.isnan(found.rank):
-                continue
-            interval = '' if np.isnan(found.low) else ' ({low:.2f} to {high:.2f})'
-            ceiling = (
-                ' (a second sample of as many examples would reach {ceiling:.2f})'
-                if method == order[0] and self.reliability > max(found.rank, 0)
-                else ''
-            )
-            yield Finding(
-                name=f'agreement: {TITLES[method]}',
-                estimate=found.rank,
-                low=found.low,
-                high=found.high,
-                unit="Spearman's rank correlation",
-                sample=self.effects.loss.texts,
+        fields = {'unit': 'rank correlation', 'sample': self.effects.loss.sample}
+        known = {name: each for name, each in self.agreement.items() if not np.isnan(each.rank)}
+        for method, each in sorted(known.items(), key=lambda item: -item[1].rank):
+            yield measured(
+                f'agreement with what losing each head does: {TITLES[method]}',
+                (each.rank, each.low, each.high),
                 source=SOURCES[method],
-                template=(
-                    'Heads ranked by {score} agree with what losing each does to the loss by a '
-                    f'rank correlation of {{estimate:.2f}}{interval}{ceiling}.'
-                ),
-                numbers={'score': TITLES[method], 'ceiling': self.reliability},
+                **fields,
+            )
+        if self.reliability > max([each.rank for each in known.values()] + [0.0]):
+            yield Finding(
+                name='highest agreement to expect, that of a second sample',
+                estimate=self.reliability,
+                source=SOURCE,
+                **fields,
             )
 
 
+# The attribute of the effects on the loss in each column of a frame.
 _COLUMNS = {
-    'difference': 'loss_difference',
+    'loss_difference': 'difference',
     'low': 'low',
     'high': 'high',
     'p_value': 'p_value',
-    'corrected': 'p_max_t',
+    'p_max_t': 'corrected',
 }
 
 
@@ -339,8 +293,19 @@ def importance(
         compute=compute,
     )
     metrics = assessed_metrics(swept.logits.shape[-1], subject.task)
-    effects = effects_of(swept, labels, (metric,) if metric else metrics, seed=seed)
-    return compare_scores(scores, effects, same_examples=same, seed=seed, subject=subject)
+    effects = _removed(swept, labels, (metric,) if metric else metrics, seed=seed)
+    agreement = {
+        method: rank_agreement(
+            each,
+            effects.increase,
+            # Shapley values have a part for each pair of permutations.
+            paired=same and method != SHAPLEY,
+            score=functools.partial(scores.score, method),
+        )
+        for method, each in scores.parts.items()
+    }
+    likely = reliability(effects.increase, seed=seed)
+    return Importance(subject, scores, effects, same, agreement, likely)
 
 
 def default_methods(*, same_examples: bool) -> tuple[str, ...]:
@@ -352,68 +317,27 @@ def default_methods(*, same_examples: bool) -> tuple[str, ...]:
     return METHODS[: 3 if same_examples else 4]
 
 
-def effects_of(swept: Swept, labels: np.ndarray, metrics: Sequence[str], *, seed: int) -> Effects:
-    """Return what the model loses with each head.
-
-    Args:
-      swept: The logits with all heads, and without each.
-      labels: [E] The labels of the examples.
-      metrics: The names of the metrics, the most important first.
-      seed: The seed of the bootstrap.
-    """
-    losses = losses_of(swept.logits, labels)
-    shape = swept.masks.shape[1:]
-    classes = swept.logits.shape[-1]
-    predictions = swept.predictions
-    scores = significance.weighted_scores(
-        metrics[0], predictions, labels, np.ones((1, len(labels)))
-    )[0]
-    test = what_is_tested(metrics, classes, predictions[0], labels)
-    return Effects(
-        loss=assess_losses(losses[1:], losses[0], np.ones(len(labels), int), seed=seed),
+def _removed(swept: Swept, labels: np.ndarray, metrics: Sequence[str], *, seed: int) -> Removed:
+    """Return what the model loses with each head, from the logits with all heads and without."""
+    losses, names = losses_of(swept.logits, labels), [describe(mask) for mask in swept.masks[1:]]
+    shape, classes = swept.masks.shape[1:], swept.logits.shape[-1]
+    predictions, once = swept.predictions, np.ones((1, len(labels)))
+    scores = significance.weighted_scores(metrics[0], predictions, labels, once)[0]
+    return Removed(
+        loss=assess_losses(
+            losses[1:],
+            losses[0],
+            np.ones(len(labels), int),
+            names=names,
+            outcome=loss_in('squared error' if classes == 1 else 'nats'),
+            sample_of='examples',
+            seed=seed,
+        ),
         increase=(losses[1:] - losses[0]).T.reshape(-1, *shape),
         metric=metrics[0],
-        score=float(scores[0]),
         difference=np.reshape(scores[1:] - scores[0], shape),
-        learnt=tuple(test.values()),
-        classes=classes,
+        learnt=tuple(what_is_tested(metrics, classes, predictions[0], labels).values()),
     )
-
-
-def compare_scores(
-    scores: HeadScores, effects: Effects, *, same_examples: bool, seed: int, subject: Subject
-) -> Importance:
-    """Compare the scores of heads with what the model loses with each.
-
-    Args:
-      scores: The scores.
-      effects: The effects of taking each head away.
-      same_examples: Whether both were measured on the same examples.
-      seed: The seed of random halves.
-      subject: As in `importance`.
-    """
-    agreement = {
-        method: rank_agreement(
-            each,
-            effects.increase,
-            # Shapley values have a part for each pair of permutations.
-            paired=same_examples and method != SHAPLEY,
-            score=functools.partial(scores.score, method),
-        )
-        for method, each in scores.parts.items()
-    }
-    return Importance(
-        subject,
-        scores,
-        effects,
-        same_examples,
-        agreement,
-        reliability(effects.increase, seed=seed),
-    )
-
-
-def _known(value: float) -> float:
-    return -np.inf if np.isnan(value) else value
 
 
 def _draw_ranks(result: Importance):
@@ -425,10 +349,9 @@ def _draw_ranks(result: Importance):
         limits=(0.0, 1.0),
     )
     figure.caption = (
-        'How much each head is needed, as its rank among all heads (1 the most, 0 the least), by '
-        f'{len(grids)} scores, {result._measured_on}; and, "measured", by the increase of the '
-        f'loss without it, measured on {counted(result.effects.loss.texts, "example")} of '
-        f'{result.subject.texts}.'
+        f'The rank of each head among all (1: needed most) by {len(grids)} scores, '
+        f'{result._measured_on}. "Measured" is that by the increase of the loss without it, on '
+        f'{counted(result.effects.loss.sample, "example")} of {result.subject.texts}.'
     )
     return figure
 

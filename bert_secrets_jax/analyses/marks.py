@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
+from bert_secrets_jax.ablation.effects import LEVEL, Effects
+from bert_secrets_jax.analyses.effects import notes_of, title_of
 from bert_secrets_jax.analyses.links import Tests, beyond
 from bert_secrets_jax.analyses.verdicts.links import PRACTICAL_SHARE
 from bert_secrets_jax.measure.tables import HeadTable
@@ -79,30 +81,25 @@ def of_shares(tables: Mapping[str, HeadTable], names: Sequence[str]) -> list[Hea
 
 
 def of_effects(
-    difference: Float[np.ndarray, ' M'],
-    significant: Bool[np.ndarray, ' M'],
-    texts: Float[np.ndarray, 'L N'] | np.ndarray,
-    *,
-    what: str,
-    rank: int,
+    effects: Effects, shape: tuple[int, ...], *, rank: int, what: str = ''
 ) -> list[HeadMarks]:
-    """Mark heads without which a score is significantly lower or higher.
+    """Mark heads without which a model is significantly worse or better.
 
     Args:
-      difference: The score without each head less that of the intact model.
-      significant: Whether it is significant after correction for all heads.
-      texts: [L, N] The effect of each head in words.
-      what: The name of the score, such as 'F1'.
+      effects: The effects of single heads.
+      shape: The numbers of layers and heads.
       rank: The rank of the marks.
+      what: The name of the outcome, if it is not that of its metric, such as 'F1 over 5 seeds'.
     """
-    shape = texts.shape
-    change, real = np.reshape(difference, shape), np.reshape(significant, shape)
-    marks = np.where(change < 0, NEEDED, BETTER_WITHOUT)
-    sentences = np.char.add(np.char.add(f'Without it, {what}: ', texts.astype(str)), '.')
+    what = what or title_of(effects)
+    gain, real = np.reshape(effects.gain, shape), np.reshape(effects.corrected <= LEVEL, shape)
+    marks = np.where(real, np.where(gain < 0, NEEDED, BETTER_WITHOUT), '')
+    texts = notes_of(effects, shape).astype(str)
+    sentences = np.char.add(np.char.add(f'Without it, {what}: ', texts), '.')
     return [
         made(
-            f'{what} without it', 'ring', np.where(real, marks, ''), sentences, np.abs(change),
-            rank=rank, phrase='significantly {mark}',
+            f'{what} without it', 'ring', marks, sentences, np.abs(gain), rank=rank,
+            phrase='significantly {mark}',
             none=f'By {what}, no head is significantly needed, and none is better lost.',
         )
     ]  # fmt: skip

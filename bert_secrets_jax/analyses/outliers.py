@@ -16,10 +16,12 @@ from typing import ClassVar
 import numpy as np
 
 from bert_secrets_jax import paper, plots
-from bert_secrets_jax.ablation.masked_lm import FEW, LossEffects, assess_losses
+from bert_secrets_jax.ablation.effects import Effects
+from bert_secrets_jax.ablation.masked_lm import FEW, assess_losses
 from bert_secrets_jax.ablation.scores import weighted_scores
-from bert_secrets_jax.ablation.significance import Assessment, assess
+from bert_secrets_jax.ablation.significance import assess
 from bert_secrets_jax.analyses.ablation import assessed_metrics
+from bert_secrets_jax.analyses.effects import effect_of, label_of, rows_of, title_of
 from bert_secrets_jax.analyses.models import labels_of, one_model
 from bert_secrets_jax.analyses.verdicts import (
     OUTLIERS_NEEDED,
@@ -29,8 +31,8 @@ from bert_secrets_jax.analyses.verdicts import (
 )
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.masking import Masking
-from bert_secrets_jax.data.tasks import Example, Text
-from bert_secrets_jax.finetune.metrics import TITLES, check_metrics, predictions
+from bert_secrets_jax.data.tasks import Text
+from bert_secrets_jax.finetune.metrics import check_metrics, predictions
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.config import MASKED_LM
 from bert_secrets_jax.model.weights import Pretrained, check_whole
@@ -44,50 +46,47 @@ from bert_secrets_jax.pruning.outliers import (
     random_sets,
     rank_p,
 )
+from bert_secrets_jax.runs.findings import how_many
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
 SOURCE = 'Kovaleva et al. 2021'
 DRAWS = 39
-_NATS = 'nats per hidden wordpiece'
 _ALL = 'all together'
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
-class LossWithout:
-    """The loss of a masked LM without outliers, and without random dimensions.
-
-    Attributes:
-      effects: [S] The loss without each set less that of the intact model.
-      beyond: [1] The loss without all together less the mean of the losses without random sets.
-      random: [R] The change of the loss without each random set.
-    """
-
-    effects: LossEffects
-    beyond: LossEffects
-    random: np.ndarray
-
-    @property
-    def p_value(self) -> float:
-        """The p-value of all together by their rank among random sets."""
-        return rank_p(float(self.effects.difference[0]), self.random)
+# The attribute of the effects in each column of a frame.
+_COLUMNS = {name: name for name in ('difference', 'low', 'high', 'p_value')}
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
-class ScoreWithout:
-    """The score of a classifier without outliers, and without random dimensions.
+class Without:
+    """The loss or the score of a model without outliers, and without random dimensions.
 
     Attributes:
-      effects: [S] The score without each set, compared with that of the intact model.
-      random: [R] The score without each random set less that of the intact model.
+      effects: [S] The outcome without each set, compared with that of the intact model.
+      random: [R] The change of the outcome without each random set.
+      beyond: [1] The outcome without all together, compared with the mean of those without random
+        sets; None for a score.
     """
 
-    effects: Assessment
+    effects: Effects
     random: np.ndarray
+    beyond: Effects | None = None
 
     @property
     def p_value(self) -> float:
-        """The p-value of the fall without all together by its rank among random sets."""
-        return rank_p(-float(self.effects.difference[0]), -self.random)
+        """The p-value of the harm of all together by its rank among random sets."""
+        worse = -1 if self.effects.outcome.more_is_better else 1
+        return rank_p(worse * float(self.effects.difference[0]), worse * self.random)
+
+    def rows(self, outcome: str) -> list[tuple]:
+        """Return a row of a frame for each set.
+
+        Args:
+          outcome: The name of the column with the outcome.
+        """
+        rows = rows_of(self.effects, {outcome: 'value'} | _COLUMNS)
+        return [(*row, math.nan if place else self.p_value) for place, row in enumerate(rows)]
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -105,14 +104,14 @@ class Outliers(Result):
       examples: The number of examples of the scores.
     """
 
-    FORMAT: ClassVar[int] = 1
+    FORMAT: ClassVar[int] = 3
 
     subject: Subject
     found: OutlierDimensions
     disabled: tuple[int, ...]
     random: np.ndarray | None = None
-    loss: LossWithout | None = None
-    scores: Mapping[str, ScoreWithout] = dataclasses.field(default_factory=dict)
+    loss: Without | None = None
+    scores: Mapping[str, Without] = dataclasses.field(default_factory=dict)
     examples: int = 0
 
     @property
@@ -125,8 +124,7 @@ class Outliers(Result):
     @property
     def names(self) -> list[str]:
         """The names of the sets that are disabled [S]."""
-        alone = [f'dimension {each}' for each in self.disabled]
-        return [_ALL, *alone] if len(alone) > 1 else alone
+        return _names(self.disabled)
 
     @property
     def verdict(self) -> Verdict | None:
@@ -140,7 +138,7 @@ class Outliers(Result):
             self.loss.random,
             (float(beyond.difference[0]), float(beyond.low[0]), float(beyond.high[0])),
             outliers=len(self.disabled),
-            texts=beyond.texts,
+            texts=beyond.sample,
         )
 
     def frames(self):
@@ -178,49 +176,24 @@ class Outliers(Result):
                 )
                 for each in shown
             ],
-            f'Dimensions (from 0) whose scale or bias of the output LayerNorm is more than '
-            f'{found.sigma:g} standard deviations from the mean of its layer: in how many of '
-            f'{_layers(found)}, and the farthest. An outlier is so in at least {found.at_least}.',
+            'Dimensions (from 0) whose scale or bias of the output LayerNorm is more than '
+            f'{found.sigma:g} standard deviations from the mean of its layer. An outlier is so in '
+            f'at least {found.at_least} of {_layers(found)}.',
         )  # fmt: skip
 
     def _losses(self):
-        effects = self.loss.effects
         return framed(
-            ('disabled', 'loss', 'difference', 'low', 'high', 'p_value', 'p_rank'),
-            [
-                (
-                    name,
-                    float(effects.intact + effects.difference[row]),
-                    *(
-                        float(getattr(effects, column)[row])
-                        for column in ('difference', 'low', 'high', 'p_value')
-                    ),
-                    self.loss.p_value if row == 0 else math.nan,
-                )
-                for row, name in enumerate(self.names)
-            ],
-            'Loss in nats per hidden wordpiece without the dimensions, and that loss less that of '
-            'the intact model with its 95 % interval over texts. p_value is Student\'s t-test; '
-            f'p_rank is the rank among {len(self.loss.random)} random sets.',
+            ('disabled', 'loss', *_COLUMNS, 'p_rank'),
+            self.loss.rows('loss'),
+            'Loss in nats per hidden wordpiece without the dimensions, and its change (95 % '
+            f'interval); p_rank is the rank among {len(self.loss.random)} random sets.',
         )  # fmt: skip
 
     def _scores(self):
-        columns = ('score', 'difference', 'low', 'high', 'p_value')
         return framed(
-            ('metric', 'disabled', *columns, 'p_rank'),
-            [
-                (
-                    metric,
-                    name,
-                    *(float(getattr(each.effects, column)[row]) for column in columns),
-                    each.p_value if row == 0 else math.nan,
-                )
-                for metric, each in self.scores.items()
-                for row, name in enumerate(self.names)
-            ],
-            'Score of the fine-tuned model without the dimensions, and that score less that of the '
-            'intact model with its 95 % interval over examples. p_value is that of a paired test; '
-            'p_rank is the rank among random sets.',
+            ('metric', 'disabled', 'score', *_COLUMNS, 'p_rank'),
+            [(metric, *row) for metric, each in self.scores.items() for row in each.rows('score')],
+            'Score of the fine-tuned model without the dimensions, and its change (95 % interval).',
         )
 
     def _random(self):
@@ -241,23 +214,26 @@ class Outliers(Result):
     def figures(self):
         drawings = {'parameters': functools.partial(_draw_parameters, self)}
         if self.loss is not None:
-            drawings['loss'] = functools.partial(_draw_loss, self)
+            of_model = 'Loss per hidden wordpiece of the masked LM'
+            drawings['loss'] = functools.partial(_draw_without, self, self.loss, of_model)
         if self.scores:
             # The others are in the frame.
-            drawings['score'] = functools.partial(_draw_score, self, next(iter(self.scores)))
+            score = next(iter(self.scores.values()))
+            of_model = f'{title_of(score.effects)} of the fine-tuned model'
+            drawings['score'] = functools.partial(_draw_without, self, score, of_model)
         return Figures(drawings)
 
     def findings(self):
         return [
             *self._of_weights(),
             *(() if self.loss is None else self._of_loss()),
-            *(() if not self.scores else [self._of_score(next(iter(self.scores)))]),
+            *(self._without('score', each) for each in list(self.scores.values())[:1]),
         ]
 
     def notes(self):
         said = [
-            'Dimensions count from zero, as published. To disable one is to set its scale and its '
-            'bias to zero in the output LayerNorm of all layers.'
+            'Dimensions count from zero. A disabled one has scale and bias zero in the output '
+            'LayerNorm of all layers.'
         ]
         if len(self.found.scale) < self.found.at_least:
             said.append(
@@ -267,16 +243,13 @@ class Outliers(Result):
         if not self.disabled:
             said.append('There is no outlier, so nothing was disabled.')
             return said
-        said.append(
-            'Random sets have as many dimensions as are disabled, and none of these. '
-            'Intervals are paired: they are about texts like these, and the same model.'
-        )
+        said.append('Random sets have as many dimensions as are disabled, and none of these.')
         if self.loss is None:
             said.append(
                 'What disabling does to the loss was not measured: the model has no head of a '
                 'masked LM.'
             )
-        elif self.loss.effects.texts < FEW:
+        elif self.loss.effects.sample < FEW:
             said.append('There are few texts: intervals of the loss are a little too narrow.')
         if not self.scores:
             said.append(
@@ -288,133 +261,87 @@ class Outliers(Result):
         found = self.found
         layers, width = found.scale.shape
         outliers = found.dimensions.tolist()
-        numbers = {
-            'width': width,
-            'sigma': found.sigma,
-            'layers': _layers(found),
-            'at_least': found.at_least,
-            'by_chance': found.by_chance,
-            'listed': ', '.join(map(str, outliers)),
-        }
-        finding = functools.partial(
-            Finding, unit='dimensions', sample=layers, sample_of='layers', source=SOURCE
+        fields = {'sample': layers, 'sample_of': 'layers', 'source': SOURCE}
+        numbers = {'sigma': found.sigma, 'layers': _layers(found), 'at_least': found.at_least}
+        yield how_many(
+            'outlier dimensions',
+            np.isin(np.arange(width), outliers),
+            'dimensions',
+            template='{estimate} {unit} {estimate:|stands|stand} out by more than {sigma:g} '
+            'standard deviations in at least {at_least} of {layers}'
+            + (': {listed}.' if outliers else '.'),
+            numbers=numbers | {'listed': ', '.join(map(str, outliers))},
+            **fields,
         )
-        if outliers:
-            template = (
-                'Of {width} dimensions, {estimate} {estimate:|stands|stand} out in scale or bias '
-                'of the output LayerNorm, by more than {sigma:g} standard deviations of the layer '
-                'and in at least {at_least} of {layers}: {listed}. By chance, {by_chance:.1g} such '
-                'dimensions are expected.'
+        most = int(found.layers.argmax())
+        if found.layers[most]:
+            yield Finding(
+                name='most layers in which a dimension stands out',
+                where=f'dimension {most}',
+                estimate=int(found.layers[most]),
+                unit=f'of {_layers(found)}',
+                **fields,
             )
-        else:
-            most = int(found.layers.argmax())
-            numbers |= {'most': most, 'in_layers': int(found.layers[most])}
-            template = (
-                'None of {width} dimensions is an outlier: none stands out in scale or bias of the '
-                'output LayerNorm, by more than {sigma:g} standard deviations of the layer, in '
-                'enough of {layers}.'
-                + (' Dimension {most} does in {in_layers}.' if numbers['in_layers'] else '')
-            )
-        yield finding(
-            name='outlier dimensions', estimate=len(outliers), template=template, numbers=numbers
+        yield Finding(
+            name='outlier dimensions that chance makes',
+            estimate=found.by_chance,
+            unit='dimensions',
+            **fields,
         )
+        yield from self._of_published(outliers, fields)
+
+    def _of_published(
+        self, outliers: Sequence[int], fields: Mapping[str, object]
+    ) -> Iterator[Finding]:
         published = paper.outlier_dimensions(self.subject.model)
         if published is not None:
-            yield finding(
-                name='published outlier dimensions',
-                estimate=len(set(published) & set(outliers)),
-                sample=len(published),
-                sample_of='published dimensions',
-                template='Of the {sample} published outliers of this model ({published}), '
-                '{estimate} are among them.',
+            yield how_many(
+                'published outlier dimensions that are among them',
+                np.isin(published, outliers),
+                'dimensions',
+                template='{estimate} {unit} that are published for this model ({published}) '
+                '{estimate:|is|are} among them.',
                 numbers={'published': ', '.join(map(str, published))},
+                **fields,
             )
 
     def _of_loss(self) -> Iterator[Finding]:
-        loss, effects = self.loss, self.loss.effects
-        finding = functools.partial(
-            Finding, unit=_NATS, sample=effects.texts, sample_of='texts', source=SOURCE
-        )
-        yield finding(
-            name='loss without the outliers',
-            estimate=float(effects.difference[0]),
-            low=float(effects.low[0]),
-            high=float(effects.high[0]),
-            template=(
-                'Without {which}, the loss of the masked LM changes by {estimate:+.3f} nats per '
-                'hidden wordpiece ({low:+.3f} to {high:+.3f}), from {intact:.3f}; without as many '
-                'random dimensions by {mean:+.3f} on average and {most:+.3f} at most, of {draws} '
-                'draws (p = {rank:.2g} by rank).'
-            ),
-            numbers={
-                'which': _the(self.disabled),
-                'intact': effects.intact,
-                'mean': float(loss.random.mean()),
-                'most': float(loss.random.max()),
-                'draws': len(loss.random),
-                'rank': loss.p_value,
-            },
-        )
-        yield finding(
-            name='loss beyond random dimensions',
-            estimate=float(loss.beyond.difference[0]),
-            low=float(loss.beyond.low[0]),
-            high=float(loss.beyond.high[0]),
-            template='That is {estimate:+.3f} nats ({low:+.3f} to {high:+.3f}) beyond the mean of '
-            'random dimensions.',
-        )
+        effects = self.loss.effects
+        yield self._without('loss', self.loss)
+        yield effect_of(self.loss.beyond, 0, name='loss beyond random dimensions', source=SOURCE)
         if len(self.disabled) > 1:
-            row = 1 + int(np.abs(effects.difference[1:]).argmax())
-            yield finding(
-                name='loss without one outlier',
-                estimate=float(effects.difference[row]),
-                low=float(effects.low[row]),
-                high=float(effects.high[row]),
-                template='Alone, {which} has the largest effect: {estimate:+.3f} nats '
-                '({low:+.3f} to {high:+.3f}).',
-                numbers={'which': self.names[row]},
-            )
+            largest = 1 + int(np.abs(effects.difference[1:]).argmax())
+            yield effect_of(effects, largest, name='loss without one outlier', source=SOURCE)
 
-    def _of_score(self, metric: str) -> Finding:
-        found = self.scores[metric]
-        effects = found.effects
-        finding = functools.partial(
-            Finding,
-            name='score without the outliers',
-            unit='points',
-            sample=self.examples,
+    def _without(self, name: str, without: Without) -> Finding:
+        """Return what is lost without all together, beside random dimensions."""
+        effects = without.effects
+        scale, form = effects.outcome.scale, f'+.{effects.outcome.digits}f'
+        known = without.random[~np.isnan(without.random)]
+        defined = len(known) and not math.isnan(effects.difference[0])
+        return effect_of(
+            effects,
+            0,
+            name=f'{name} without the outliers',
             source=SOURCE,
-        )
-        change, low, high = (
-            100 * float(getattr(effects, name)[0]) for name in ('difference', 'low', 'high')
-        )
-        known = found.random[~np.isnan(found.random)]
-        if math.isnan(change) or not len(known):
-            return finding(
-                estimate=math.nan,
-                template='Without {which}, {metric} is not defined: all predictions are the same.',
-                numbers={'which': _the(self.disabled), 'metric': TITLES[metric]},
-            )
-        return finding(
-            estimate=change,
-            low=low,
-            high=high,
-            template=(
-                'Without {which}, {metric} of the fine-tuned model changes by {estimate:+.1f} '
-                'points ({low:+.1f} to {high:+.1f}), from {intact:.1f}; without as many random '
-                'dimensions by {mean:+.1f} on average and {least:+.1f} at worst, of {draws} draws '
-                '(p = {rank:.2g} by rank).'
-            ),
+            template=f'Without {{which}}, {{outcome}} changes by {{estimate:{form}}} {{short}}; '
+            f'without random dimensions by {{mean:{form}}} on average (p = {{rank:.2g}} by rank).'
+            if defined
+            else 'Without {which}, {outcome} is not defined: all predictions are the same.',
             numbers={
                 'which': _the(self.disabled),
-                'metric': TITLES[metric],
-                'intact': 100 * effects.baseline_score,
-                'mean': 100 * float(known.mean()),
-                'least': 100 * float(known.min()),
-                'draws': len(found.random),
-                'rank': found.p_value,
+                'outcome': title_of(effects),
+                'mean': scale * float(known.mean()) if defined else math.nan,
+                'short': effects.outcome.unit,
+                'rank': without.p_value,
             },
         )
+
+
+def _names(disabled: Sequence[int]) -> list[str]:
+    """Return the names of the sets that are disabled [S]."""
+    alone = [f'dimension {each}' for each in disabled]
+    return [_ALL, *alone] if len(alone) > 1 else alone
 
 
 def _layers(found: OutlierDimensions) -> str:
@@ -482,120 +409,72 @@ def outliers(
         )
     random, loss, scores, examples = None, None, {}, 0
     if disabled:
-        random = sets_beside(pretrained, disabled, draws=draws, seed=seed)
+        if draws < FEWEST_DRAWS:
+            raise ValueError(
+                f'{draws=} must be at least {FEWEST_DRAWS}: of fewer random sets, none is rarer '
+                'than one in twenty.'
+            )
+        width = pretrained.config.hidden_size
+        random = random_sets(width, list(disabled), draws=draws, seed=seed)
+        sets, names = _sets(disabled, random)
         if pretrained.config.head == MASKED_LM:
-            loss = loss_without(
-                pretrained, texts, disabled, random, masking=masking, seed=seed, compute=compute
+            loss = _loss_without(
+                pretrained, texts, sets, names, masking=masking, seed=seed, compute=compute
             )
         if tuned is not None:
             model = one_model(tuned)
             metrics = metrics or assessed_metrics(model.config.num_labels, subject.task)
-            scores = scores_without(
-                model, texts, disabled, random, metrics=metrics, seed=seed, compute=compute
-            )
-            examples = len(texts)
+            check_metrics(metrics, model.config.num_labels)
+            labels, examples = labels_of(texts, model.config), len(texts)
+            logits = logits_without(model, texts, sets, compute=compute)
+            answers = np.stack([predictions(each) for each in logits])
+            scores = {
+                metric: _score_without(metric, answers, labels, names, seed=seed)
+                for metric in metrics
+            }
     return Outliers(subject, found, disabled, random, loss, scores, examples)
 
 
-def sets_beside(
-    pretrained: Pretrained, disabled: Sequence[int], *, draws: int, seed: int
-) -> np.ndarray:
-    """Return the random sets [R, K] that disabled dimensions are compared with.
-
-    Args:
-      pretrained: The model.
-      disabled: The dimensions that are disabled.
-      draws, seed: As in `outliers`.
-
-    Raises:
-      ValueError: There are too few draws, or too many disabled dimensions.
-    """
-    if draws < FEWEST_DRAWS:
-        raise ValueError(
-            f'{draws=} must be at least {FEWEST_DRAWS}: of fewer random sets, none is rarer than '
-            'one in twenty.'
-        )
-    return random_sets(pretrained.config.hidden_size, list(disabled), draws=draws, seed=seed)
-
-
-def _sets(disabled: Sequence[int], random: np.ndarray) -> tuple[list[list[int]], int]:
-    """Return what is disabled in each pass, and the number S.
+def _sets(disabled: Sequence[int], random: np.ndarray) -> tuple[list[list[int]], list[str]]:
+    """Return what is disabled in each pass, and the names of the S sets.
 
     The first is nothing, then come the S sets, and then the random ones.
     """
     alone = [[each] for each in disabled] if len(disabled) > 1 else []
-    return [[], list(disabled), *alone, *random.tolist()], 1 + len(alone)
+    return [[], list(disabled), *alone, *random.tolist()], _names(disabled)
 
 
-def loss_without(
+def _loss_without(
     pretrained: Pretrained,
     texts: Sequence[Text],
-    disabled: Sequence[int],
-    random: np.ndarray,
+    sets: Sequence[Sequence[int]],
+    names: Sequence[str],
     *,
-    masking: Masking | None = None,
-    seed: int = 0,
-    **given: object,
-) -> LossWithout:
-    """Measure the loss of a masked LM without dimensions.
-
-    Args:
-      pretrained: The masked LM.
-      texts: The texts.
-      disabled: The dimensions that are disabled.
-      random: The random sets [R, K] of dimensions that are disabled beside them.
-      masking, seed: As in `outliers`.
-      **given: The arguments of `losses_without`.
-
-    Raises:
-      TypeError, ValueError: As in `losses_without`; or there are fewer than two texts.
-    """
-    sets, count = _sets(disabled, random)
-    losses, hidden = losses_without(pretrained, texts, sets, masking=masking, **given)
-    intact, of_outliers, of_random = losses[0], losses[1 : 1 + count], losses[1 + count :]
-    return LossWithout(
-        effects=assess_losses(of_outliers, intact, hidden, seed=seed),
-        beyond=assess_losses(of_outliers[:1], of_random.mean(axis=0), hidden, seed=seed),
-        random=(of_random - intact).sum(axis=1) / hidden.sum(),
+    masking: Masking | None,
+    seed: int,
+    compute: Compute,
+) -> Without:
+    """Return the loss of a masked LM without the dimensions of `_sets`."""
+    losses, hidden = losses_without(pretrained, texts, sets, masking=masking, compute=compute)
+    intact, outliers, random = np.split(losses, [1, 1 + len(names)])
+    together = outliers[:1], random.mean(axis=0), hidden
+    return Without(
+        effects=assess_losses(outliers, intact[0], hidden, names=names, seed=seed),
+        beyond=assess_losses(*together, names=names[:1], seed=seed),
+        random=(random - intact).sum(axis=1) / hidden.sum(),
     )
 
 
-def scores_without(
-    tuned: Pretrained,
-    examples: Sequence[Example],
-    disabled: Sequence[int],
-    random: np.ndarray,
-    *,
-    metrics: Sequence[str],
-    seed: int = 0,
-    **given: object,
-) -> dict[str, ScoreWithout]:
-    """Measure the scores of a classifier without dimensions, by the name of the metric.
-
-    Args:
-      tuned: The classifier.
-      examples: The labelled texts.
-      disabled, random: As in `loss_without`.
-      metrics, seed: As in `outliers`.
-      **given: The arguments of `logits_without`.
-
-    Raises:
-      TypeError, ValueError: As in `logits_without`; or an example has no label or a wrong one, or a
-        metric is unknown.
-    """
-    labels = labels_of(examples, tuned.config)
-    check_metrics(metrics, tuned.config.num_labels)
-    sets, count = _sets(disabled, random)
-    logits = logits_without(tuned, examples, sets, **given)
-    answers = np.stack([predictions(each) for each in logits])
-    found = {}
-    for metric in metrics:
-        scores = weighted_scores(metric, answers, labels, np.ones((1, len(labels))))[0]
-        found[metric] = ScoreWithout(
-            effects=assess(metric, answers[1 : 1 + count], answers[0], labels, seed=seed),
-            random=scores[1 + count :] - scores[0],
-        )
-    return found
+def _score_without(
+    metric: str, answers: np.ndarray, labels: np.ndarray, names: Sequence[str], *, seed: int
+) -> Without:
+    """Return the score of a classifier that answers so [1 + S + R, E] without each of `_sets`."""
+    scores = weighted_scores(metric, answers, labels, np.ones((1, len(labels))))[0]
+    count = 1 + len(names)
+    return Without(
+        effects=assess(metric, answers[1:count], answers[0], labels, names=names, seed=seed),
+        random=scores[count:] - scores[0],
+    )
 
 
 def _draw_parameters(result: Outliers):
@@ -616,41 +495,19 @@ def _draw_parameters(result: Outliers):
     return figure
 
 
-def _rows(names: Sequence[str], effects: LossEffects | Assessment, unit: float = 1.0):
-    return {
-        name: tuple(
-            unit * float(getattr(effects, column)[row]) for column in ('difference', 'low', 'high')
-        )
-        for row, name in enumerate(names)
-    }
-
-
-def _draw_loss(result: Outliers):
+def _draw_without(result: Outliers, without: Without, outcome: str):
+    effects = without.effects
+    scale = effects.outcome.scale
     figure = plots.beside_random(
-        result.loss.random,
-        _rows(result.names, result.loss.effects),
-        label='change of the loss (nats)',
-        random_name=f'random, {len(result.loss.random)} draws',
-    )
+        scale * without.random,
+        {name: tuple(scale * each for each in ends)
+         for name, *ends in rows_of(effects, dict(list(_COLUMNS.items())[:3]))},
+        label=label_of(effects),
+        random_name=f'random, {len(without.random)} draws',
+    )  # fmt: skip
     figure.caption = (
-        'Loss per hidden wordpiece of the masked LM without dimensions less that of the intact '
-        'model, with 95 % intervals, and without as many random dimensions as are disabled '
-        f'together, a point for each draw: {result.subject.model}, {result.subject.texts}.'
-    )
-    return figure
-
-
-def _draw_score(result: Outliers, metric: str):
-    found = result.scores[metric]
-    figure = plots.beside_random(
-        100 * found.random,
-        _rows(result.names, found.effects, 100.0),
-        label=f'change of {TITLES[metric]} (points)',
-        random_name=f'random, {len(found.random)} draws',
-    )
-    figure.caption = (
-        f'{TITLES[metric]} of the fine-tuned model without dimensions less that of the intact '
-        'model, with 95 % intervals, and without as many random dimensions as are disabled '
-        f'together, a point for each draw: {result.subject.model}, {result.subject.texts}.'
+        f'{outcome} without dimensions less that of the intact model, with 95 % intervals: '
+        f'{result.subject.model}, {result.subject.texts}. Points are draws of as many random '
+        'dimensions as are disabled together.'
     )
     return figure

@@ -1,11 +1,10 @@
 """For whom a number speaks: the words for the population of an interval, a test or a claim."""
 
-# One model was measured, and examples are the sample.
-THIS_MODEL = 'this model, on examples like these'
+from bert_secrets_jax.ablation.effects import ANY_FINETUNING as ANY_FINETUNING
+from bert_secrets_jax.ablation.effects import THIS_MODEL as THIS_MODEL
+
 # Several models were measured, and not enough of them for an interval over seeds.
 THESE_MODELS = 'these models, on examples like these'
-# Several fine-tunings were measured: seeds and examples are samples.
-ANY_FINETUNING = 'any fine-tuning of this recipe, on examples like these'
 # Seeds alone are a sample.
 ANY_FINETUNING_HERE = 'any fine-tuning of this recipe, on these very examples'
 # Several probes were trained on one model: their seeds and sentences are samples.

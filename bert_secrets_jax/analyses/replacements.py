@@ -18,10 +18,11 @@ from jaxtyping import Float
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.contexts import mean_contexts
-from bert_secrets_jax.ablation.masked_lm import LossEffects, assess_losses
-from bert_secrets_jax.ablation.masks import single_heads, with_intact
+from bert_secrets_jax.ablation.effects import Effects, loss_in
+from bert_secrets_jax.ablation.masked_lm import assess_losses
+from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.ablation.significance import LEVEL
+from bert_secrets_jax.analyses.effects import effect_of, notes_of, rows_of
 from bert_secrets_jax.analyses.models import (
     Models,
     check_several,
@@ -38,10 +39,11 @@ from bert_secrets_jax.finetune.losses import losses_of, task_loss
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.gradients import with_labels
 from bert_secrets_jax.model.weights import check_whole
-from bert_secrets_jax.names import counted, filled, head_name
+from bert_secrets_jax.names import counted, filled
 from bert_secrets_jax.paper import spearman
 from bert_secrets_jax.pruning.constants import SETTLED, Constants, optimal_constants
 from bert_secrets_jax.runs import store
+from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
 SOURCE = 'Li and Janson 2024, sections 2 and 3'
@@ -57,15 +59,6 @@ REPLACEMENTS: Mapping[str, str] = {
 _FITTING = 512
 
 
-@dataclasses.dataclass(frozen=True)
-class Mean:
-    """The mean effect over all heads, and its 95 % interval over examples."""
-
-    difference: float
-    low: float
-    high: float
-
-
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Replacements(Result):
     """The effect on the loss of losing each head, by what replaces its output.
@@ -74,7 +67,7 @@ class Replacements(Result):
       subject: The names of the model, the texts and the task.
       shape: The numbers of layers and heads.
       effects: The effects of the heads, by the name of the replacement.
-      means: The mean effect over all heads, by the name of the replacement.
+      means: The mean effect over all heads, with a mask for each replacement.
       constants: [L, N, H] The best constants.
       slope_left: [L, N] The norm of the gradient of the loss with respect to each constant, as a
         share of that with respect to the mean output: see `pruning.constants.Constants`.
@@ -83,21 +76,19 @@ class Replacements(Result):
       own_harm: The share of the mean effect of removal that the best constant does not have, and
         the ends of its 95 % interval over examples; None where removal does no significant harm on
         average.
-      classes: The number of classes; 1 for a regression.
     """
 
-    FORMAT: ClassVar[int] = 2
+    FORMAT: ClassVar[int] = 4
 
     subject: Subject
     shape: tuple[int, int]
-    effects: Mapping[str, LossEffects]
-    means: Mapping[str, Mean]
+    effects: Mapping[str, Effects]
+    means: Effects
     constants: Float[np.ndarray, 'L N H']
     slope_left: Float[np.ndarray, 'L N']
     fitted_on: int
     shared: int
     own_harm: tuple[float, float, float] | None
-    classes: int
 
     @property
     def title(self) -> str:
@@ -109,7 +100,9 @@ class Replacements(Result):
         return int((self.slope_left > SETTLED).sum())
 
     def frames(self):
-        grids = {name: np.reshape(each.difference, self.shape) for name, each in self._all()}
+        grids = {
+            name: np.reshape(each.difference, self.shape) for name, each in self.effects.items()
+        }
         rows = [
             (
                 layer + 1,
@@ -119,14 +112,15 @@ class Replacements(Result):
             )
             for layer, head in np.ndindex(self.shape)
         ]
+        means = rows_of(self.means, {'mean_effect': 'difference', 'low': 'low', 'high': 'high'})
         columns = (*(f'loss_{name}' for name in grids), 'slope_left')
         return {
             'heads': framed(
                 ('layer', 'head', *columns),
                 rows,
                 f'The change of the loss ({self._unit}) without each head, by what replaces its '
-                'output. slope_left is how much of the gradient is left at the best constant: near '
-                'zero, no better one is near.',
+                'output. The slope_left is the share of the gradient that is left at the best '
+                'constant: near zero, no better one is near.',
                 colours=Colours('heads', dict.fromkeys(columns, ())),
             ),
             'replacements': framed(
@@ -134,16 +128,15 @@ class Replacements(Result):
                  'significantly_harmful', 'rank_correlation_with_best_constant'),
                 [
                     (
-                        REPLACEMENTS[name],
-                        *dataclasses.astuple(self.means[name]),
-                        *self._significant(each),
+                        *mean,
+                        *each.significant()[::-1],
                         spearman(each.difference, self.effects[OPTIMAL].difference),
                     )
-                    for name, each in self._all()
+                    for mean, each in zip(means, self.effects.values(), strict=True)
                 ],
                 f'The mean effect over all heads ({self._unit}, with its 95 % interval over '
-                'examples), how many heads are significantly needed or harmful after correction '
-                '(max-T), and the rank correlation of the effects with those of the best constant.',
+                'examples). Heads are counted after correction (max-T), and ranked against those '
+                'of the best constant.',
             ),
         }  # fmt: skip
 
@@ -151,14 +144,13 @@ class Replacements(Result):
         return Figures({'replacements': functools.partial(_draw, self)})
 
     def findings(self):
-        return [self._of_harm(), *self._of_each()]
+        return [*self._of_harm(), *self._of_each()]
 
     def notes(self):
         notes = [
             f'The best constants and the mean outputs come from {self._others}. Each head is '
             'replaced alone, at every token.',
-            'They are the best that a gradient found. With better ones, the loss that no constant '
-            'can replace would be smaller, and the harm of the replacements themselves greater.',
+            'Better constants than a gradient found would make the harm of replacements greater.',
         ]
         if self.shared:
             notes.append('Where these are the same, the best constant looks better than it is.')
@@ -166,12 +158,8 @@ class Replacements(Result):
 
     def head_notes(self):
         found = {}
-        for name, each in self._all():
-            texts = [
-                f'{difference:+.4f} {self._unit} (corrected p = {corrected:.2g})'
-                for difference, corrected in zip(each.difference, each.corrected, strict=True)
-            ]
-            found[f'loss with {REPLACEMENTS[name]} instead'] = np.reshape(texts, self.shape)
+        for name, each in self.effects.items():
+            found[f'loss with {REPLACEMENTS[name]} instead'] = notes_of(each, self.shape)
         return found
 
     @property
@@ -181,89 +169,36 @@ class Replacements(Result):
 
     @property
     def _unit(self) -> str:
-        return 'squared error' if self.classes == 1 else 'nats'
+        return self.effects[OPTIMAL].outcome.unit
 
-    def _all(self) -> Iterator[tuple[str, LossEffects]]:
-        yield from self.effects.items()
-
-    @staticmethod
-    def _significant(found: LossEffects) -> tuple[int, int]:
-        real = found.corrected <= LEVEL
-        return int((real & (found.difference > 0)).sum()), int(
-            (real & (found.difference < 0)).sum()
-        )
-
-    def _of_harm(self) -> Finding:
-        removed, best = self.means['zero'], self.means[OPTIMAL]
+    def _of_harm(self) -> Iterator[Finding]:
+        fields = {'sample': self.effects[OPTIMAL].sample, 'source': SOURCE}
         share = (math.nan,) * 3 if self.own_harm is None else self.own_harm
-        estimate, low, high = (100 * each for each in share)
-        return Finding(
-            name='harm of the replacement itself',
-            estimate=estimate,
-            low=low,
-            high=high,
+        if self.own_harm is None:
+            said = 'Removal does no significant harm on average, so there is none to explain.'
+        elif share[0] <= 0:
+            said = 'The best constant does no less harm here than removal.'
+        else:
+            said = (
+                '{estimate:.0f} % ({low:.0f} to {high:.0f}) of the mean harm of removal is that of '
+                'the replacement, not of losing the head.'
+            )
+        yield measured(
+            'harm of the replacement itself',
+            tuple(100 * each for each in share),
             unit='% of the mean effect of removal',
-            sample=self.effects[OPTIMAL].texts,
-            source=SOURCE,
-            template=(
-                'Without a head, the loss changes by {removed:+.4f} {measure} '
-                '({removed_low:+.4f} to {removed_high:+.4f}) on average over {heads} heads where '
-                'nothing replaces it, and by {best:+.4f} ({best_low:+.4f} to {best_high:+.4f}) '
-                'with the best constant instead'
-                + (
-                    '. Removal does no significant harm on average, so that there is none to '
-                    'explain.'
-                    if self.own_harm is None
-                    else ', which does no less harm here: what was found elsewhere does not carry '
-                    'over.'
-                    if estimate <= 0
-                    else ': {estimate:.0f} % of the former ({low:.0f} to {high:.0f}) is the harm '
-                    'of the replacement, and not of the loss of the head.'
-                )
-                + (
-                    ' For {unsettled} of these heads the best constant is not quite found '
-                    '(slope_left in the table of heads): after more passes it may do less harm.'
-                    if self.unsettled
-                    else ''
-                )
-            ),
-            numbers={
-                'removed': removed.difference,
-                'removed_low': removed.low,
-                'removed_high': removed.high,
-                'unsettled': self.unsettled,
-                'measure': self._unit,
-                'heads': math.prod(self.shape),
-                'best': best.difference,
-                'best_low': best.low,
-                'best_high': best.high,
-            },
+            template=said,
+            **fields,
         )
+        if self.unsettled:
+            yield how_many(
+                'best constants that are not quite found', self.slope_left > SETTLED, **fields
+            )
 
     def _of_each(self) -> Iterator[Finding]:
-        for name, found in self._all():
-            needed, harmful = self._significant(found)
-            worst = int(found.difference.argmax())
-            yield Finding(
-                name=f'needed, with {REPLACEMENTS[name]} instead',
-                estimate=needed,
-                unit='heads',
-                sample=found.texts,
-                source=SOURCE,
-                template=(
-                    'With {instead} instead of a head, {estimate} of {heads} heads '
-                    '{estimate:|leaves|leave} a significantly higher loss and {harmful} a lower '
-                    'one (max-T); the loss is highest without {head} ({rise:+.4f} {measure}).'
-                ),
-                numbers={
-                    'instead': REPLACEMENTS[name],
-                    'heads': math.prod(self.shape),
-                    'harmful': harmful,
-                    'head': head_name(*divmod(worst, self.shape[1])),
-                    'rise': float(found.difference[worst]),
-                    'measure': self._unit,
-                },
-            )
+        for index, name in enumerate(self.means.names):
+            called = f'mean effect, with {name} instead'
+            yield effect_of(self.means, index, name=called, source=SOURCE, where='', null=0.0)
 
 
 def replacements(
@@ -344,30 +279,28 @@ def replacements(
         )
         losses[name] = losses_of(swept.logits, labels)
     shape = masks.shape[1:]
-    once = np.ones(len(labels), int)
+    assess = functools.partial(
+        assess_losses,
+        hidden=np.ones(len(labels), int),
+        outcome=loss_in('squared error' if model.config.num_labels == 1 else 'nats'),
+        sample_of='examples',
+        seed=seed,
+    )
+    names = [describe(mask) for mask in masks[1:]]
     changes = {name: each[1:].mean(axis=0) - each[0] for name, each in losses.items()}
+    intact = losses[OPTIMAL][0]
+    means = intact + np.stack(list(changes.values()))
     return Replacements(
         subject=subject or Subject(),
         shape=shape,
-        effects={
-            name: assess_losses(each[1:], each[0], once, seed=seed) for name, each in losses.items()
-        },
-        means={name: _mean(each) for name, each in changes.items()},
+        effects={name: assess(each[1:], each[0], names=names) for name, each in losses.items()},
+        means=assess(means, intact, names=list(REPLACEMENTS.values())),
         constants=constants,
         slope_left=np.reshape(found.slope_left, shape),
         fitted_on=len(others),
         shared=in_both(examples, others),
         own_harm=harm_explained(changes['zero'], changes[OPTIMAL]),
-        classes=model.config.num_labels,
     )
-
-
-def _mean(values: Float[np.ndarray, ' E']) -> Mean:
-    """Return a mean over examples with its interval (Student's t)."""
-    mean, count = float(values.mean()), len(values)
-    error = values.std(ddof=1) / math.sqrt(count)
-    reach = float(scipy.stats.t.ppf(0.975, count - 1) * error)
-    return Mean(mean, mean - reach, mean + reach)
 
 
 def harm_explained(
@@ -400,17 +333,17 @@ def _draw(result: Replacements):
     figure = plots.head_grids(
         {
             f'{REPLACEMENTS[name]}': np.reshape(each.difference, result.shape)
-            for name, each in result._all()
+            for name, each in result.effects.items()
         },
         label=f'change of the loss ({result._unit})',
         differences=True,
     )
     figure.source = {
-        REPLACEMENTS[name]: plots.Source('heads', f'loss_{name}') for name, _ in result._all()
+        REPLACEMENTS[name]: plots.Source('heads', f'loss_{name}') for name in result.effects
     }
     figure.caption = (
         'The change of the loss of the task without each head, by what is there instead of its '
-        f'output, on {counted(result.effects[OPTIMAL].texts, "example")} of '
+        f'output, on {counted(result.effects[OPTIMAL].sample, "example")} of '
         f'{result.subject.texts}. The best constants and the mean outputs come from '
         f'{result._others}.'
     )

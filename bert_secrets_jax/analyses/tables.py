@@ -21,14 +21,8 @@ from bert_secrets_jax.runs.result import framed
 LEVEL = 0.05
 # Names of fields for readers of a table; p-values are named by how they are corrected.
 _COLUMN_OF = {
-    'holm': 'p_holm',
     'benjamini_hochberg': 'p_benjamini_hochberg',
-    'max_t': 'p_max_t',
-    'corrected': 'p_max_t',
     'familywise': 'p_familywise',
-    'tost': 'p_tost',
-    'equivalent': 'p_tost_holm',
-    'critical': 'least_significant',
 }
 Tables = Mapping[str, HeadTable]
 

@@ -22,7 +22,8 @@ import scipy.special
 import scipy.stats
 from jaxtyping import Bool, Float, Int
 
-from bert_secrets_jax.ablation.masked_lm import LossEffects, assess_losses
+from bert_secrets_jax.ablation.effects import Effects
+from bert_secrets_jax.ablation.masked_lm import assess_losses
 from bert_secrets_jax.ablation.masks import none
 from bert_secrets_jax.ablation.resumable import sweep_all, tokens_of_batch
 from bert_secrets_jax.ablation.significance import holm
@@ -305,7 +306,7 @@ class Compared:
     mean: Float[np.ndarray, ' M']
     low: Float[np.ndarray, ' M']
     high: Float[np.ndarray, ' M']
-    beyond: Mapping[str, LossEffects]
+    beyond: Mapping[str, Effects]
     best: str
     tied: tuple[str, ...]
 

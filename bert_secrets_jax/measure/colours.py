@@ -1,4 +1,4 @@
-"""What a page may colour heads, or layers, by: declared where a frame is made."""
+"""The columns that a page may colour heads, or layers, by: declared where a frame is made."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # Frames with more rows for each head, such as those of many fine-tuned models, are files alone.
 _MOST_ROWS = 60
-# What a page expects of each kind of figure, where there is none of it.
+# The values that a page expects of each kind of figure, where there are none.
 _NOTHING: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
     'heads': ({}, {'circles': []}),
     'layers': ({}, {'published': []}),

@@ -272,12 +272,8 @@ def test_an_effect_is_counted_by_wordpiece():
     losses = intact + np.array([[0.5, 0.0, 0.1], [0.0, 0.0, 0.0]])
     found = assess_losses(losses, intact, hidden)
     np.testing.assert_allclose(found.difference, [0.1, 0.0])
-    assert found.intact == 2.0 and (found.texts, found.hidden) == (3, 6)
+    assert found.intact == 2.0 and found.sample == 3
     assert found.low[1] == found.high[1] == 0 and found.corrected[1] == 1
-    with pytest.raises(ValueError, match='at least 2'):
-        assess_losses(losses[:, :1], intact[:1], hidden[:1])
-    with pytest.raises(FloatingPointError, match='NaN'):
-        assess_losses(losses * np.nan, intact, hidden)
 
 
 @pytest.mark.parametrize('baseline', attention.BASELINES)

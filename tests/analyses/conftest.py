@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import numpy as np
 import pytest
 
@@ -77,6 +78,19 @@ def with_outliers(model, dimensions, seed=0):
         noise[:, dimensions] = 1
         norm[name] = np.asarray(leaf) + noise
     layers = model.params['layers'] | {'output_norm': norm}
+    return dataclasses.replace(model, params=model.params | {'layers': layers})
+
+
+def with_attention(model, change):
+    """Return a model whose parameters of attention are changed.
+
+    Args:
+      model: The model.
+      change: A function that changes copies of the parameters in their place, by their names.
+    """
+    attention = jax.tree.map(np.array, dict(model.params['layers']['attention']))
+    change(attention)
+    layers = model.params['layers'] | {'attention': attention}
     return dataclasses.replace(model, params=model.params | {'layers': layers})
 
 

@@ -37,7 +37,7 @@ def test_spearman_is_assessed_if_it_is_asked_for():
     logits = (labels + rng.normal(size=(3, 20)))[..., None].astype(np.float32)
     masks = np.ones((3, 1, 2), np.float32)
     masks[1, 0, 0] = masks[2, 0, 1] = 0
-    found = assess(Swept(masks, logits), labels, ['spearman'], seed=0)
+    found = assess([Swept(masks, logits)], labels, ['spearman'], seed=0)
     expected = bs.significance.assess('spearman', logits[1:, :, 0], logits[0, :, 0], labels)
     np.testing.assert_allclose(found.found.difference, expected.difference)
 

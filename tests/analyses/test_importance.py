@@ -9,7 +9,12 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.finetune.losses import loss_per_example
 from bert_secrets_jax.pruning.agreement import rank_agreement
 from bert_secrets_jax.pruning.scores import HeadScores, head_scores
+from tests.analyses.conftest import with_attention
 from tests.conftest import forward
+
+
+def importance(*given, **options):
+    return bs.analyses.importance(*given, compute=bs.Compute(max_length=32), **options)
 
 
 def naive_losses(model, texts, mask):
@@ -25,17 +30,15 @@ def naive_losses(model, texts, mask):
 @pytest.fixture(scope='module')
 def planted(tuned):
     """The tuned model, one of whose heads puts out nothing."""
-    model = tuned.models[0]
-    attention = dict(model.params['layers']['attention'])
-    kernel = np.array(attention['output']['kernel'])
-    kernel[1, 2] = 0
-    attention['output'] = {**attention['output'], 'kernel': kernel}
-    layers = {**model.params['layers'], 'attention': attention}
-    return dataclasses.replace(model, params={**model.params, 'layers': layers})
+
+    def silence(attention):
+        attention['output']['kernel'][1, 2] = 0
+
+    return with_attention(tuned.models[0], silence)
 
 
 def test_effects_are_those_of_forward_passes(planted, texts):
-    found = bs.analyses.importance(planted, texts, compute=bs.Compute(max_length=32))
+    found = importance(planted, texts)
     whole = naive_losses(planted, texts, np.ones((3, 4)))
     for layer, head in [(0, 0), (1, 2), (2, 3)]:
         mask = np.ones((3, 4))
@@ -55,13 +58,11 @@ def test_effects_are_those_of_forward_passes(planted, texts):
 
 def test_other_examples_have_scores_of_their_own(tuned, texts):
     model, few = tuned.models[0], texts[:10]
-    found = bs.analyses.importance(
-        tuned, texts[10:], measured_on=few, compute=bs.Compute(max_length=32)
-    )
+    found = importance(tuned, texts[10:], measured_on=few)
     assert list(found.agreement) == ['gradient', 'confidence', 'relevance', 'removal']
     assert not found.same_examples and found.scores.examples == 10
     assert 'measured on 10 other examples' in found.notes()[1]
-    same = bs.analyses.importance(model, few, compute=bs.Compute(max_length=32))
+    same = importance(model, few)
     assert list(same.agreement) == ['gradient', 'confidence', 'relevance']
     np.testing.assert_allclose(
         found.scores.of['removal'], same.effects.increase.mean(axis=0), atol=1e-6
@@ -80,9 +81,7 @@ def test_scores_that_are_comparable_between_layers():
 
 def test_shapley_values_are_of_the_loss(tuned, texts):
     model = tuned.models[0]
-    found = bs.analyses.importance(
-        model, texts[:6], methods=['confidence'], permutations=4, compute=bs.Compute(max_length=32)
-    )
+    found = importance(model, texts[:6], methods=['confidence'], permutations=4)
     whole = naive_losses(model, texts[:6], np.ones((3, 4))).mean()
     empty = naive_losses(model, texts[:6], np.zeros((3, 4))).mean()
     assert found.scores.of['shapley'].sum() == pytest.approx(empty - whole, abs=1e-5)
@@ -93,9 +92,7 @@ def test_shapley_values_are_of_the_loss(tuned, texts):
 def test_permutations_are_no_examples(tuned, texts):
     """Not even where there are as many pairs of them: they are not left out together."""
     few = texts[:3]
-    found = bs.analyses.importance(
-        tuned, few, methods=['gradient'], permutations=6, compute=bs.Compute(max_length=32)
-    )
+    found = importance(tuned, few, methods=['gradient'], permutations=6)
     parts = found.scores.parts['shapley']
     assert len(parts) == len(found.effects.increase)
     assert found.agreement['shapley'] == rank_agreement(parts, found.effects.increase, paired=False)
@@ -105,62 +102,49 @@ def test_permutations_are_no_examples(tuned, texts):
 
 def test_the_head_that_matters_most_is_the_one_without_which_the_loss_is_highest(tuned, texts):
     """Even if the loss falls further without another one."""
-    found = bs.analyses.importance(
-        tuned, texts, methods=['confidence'], compute=bs.Compute(max_length=32)
-    )
+    found = importance(tuned, texts, methods=['confidence'])
     loss = found.effects.loss
     difference = np.where(np.arange(12) == 5, 0.1, -0.2)
     changed = dataclasses.replace(loss, difference=difference)
     effects = dataclasses.replace(found.effects, loss=changed)
-    said = str(dataclasses.replace(found, effects=effects))
-    assert 'It is highest without L2-H2, where it changes by +0.1000 nats' in said
+    (worst,) = (
+        each
+        for each in dataclasses.replace(found, effects=effects).findings()
+        if each.name == 'heads: worst to lose'
+    )
+    assert (worst.where, worst.estimate, worst.unit) == ('L2-H2', 0.1, 'nats')
 
 
 @pytest.mark.parametrize(('reliable', 'said'), [(-0.5, False), (0.0, False), (1.0, True)])
 def test_a_ceiling_is_above_what_is_found(tuned, texts, reliable, said):
-    found = bs.analyses.importance(
-        tuned, texts, methods=['confidence'], compute=bs.Compute(max_length=32)
-    )
+    found = importance(tuned, texts, methods=['confidence'])
     found = dataclasses.replace(found, reliability=reliable)
-    assert ('a second sample of as many examples would reach' in str(found)) == said
+    assert ('Highest agreement to expect' in str(found)) == said
 
 
 def test_what_is_refused(tuned, texts):
     model = tuned.models[0]
     labels = np.array([each.label for each in texts])
-    with pytest.raises(ValueError, match=r'methods are gradient, .*, not entropy'):
-        head_scores(model, texts, labels, methods=['entropy'])
-    with pytest.raises(ValueError, match="norm='l2' must be one of layer, all, none"):
-        bs.analyses.importance(model, texts, norm='l2')
-    with pytest.raises(ValueError, match='at least two that losses are measured on'):
-        bs.analyses.importance(model, texts[:1])
-    with pytest.raises(ValueError, match=r'not shapley. Shapley values are asked for by perm'):
-        head_scores(model, texts, labels, methods=['shapley'])
-    with pytest.raises(ValueError, match=r"methods are a list, such as \['gradient'\]"):
-        head_scores(model, texts, labels, methods='gradient')
-    with pytest.raises(ValueError, match='permutations=3 must be even and at least 4'):
-        bs.analyses.importance(model, texts, permutations=3)
-    with pytest.raises(ValueError, match="head mask is for methods=.'gradient',. alone"):
-        head_scores(model, texts, labels, head_mask=np.ones((3, 4)))
-    with pytest.raises(ValueError, match='has no label'):
-        bs.analyses.importance(model, [bs.Example('the cat ran .'), bs.Example('a dog slept')])
+    for options, message in (
+        ({'methods': ['entropy']}, r'methods are gradient, .*, not entropy'),
+        ({'methods': ['shapley']}, r'not shapley. Shapley values are asked for by perm'),
+        ({'methods': 'gradient'}, r"methods are a list, such as \['gradient'\]"),
+        ({'head_mask': np.ones((3, 4))}, "head mask is for methods=.'gradient',. alone"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            head_scores(model, texts, labels, **options)
 
 
 def test_a_head_that_matters_is_found_by_all(tuned, texts):
     """Where the loss hangs on a single head, each score but confidence ranks it first."""
-    model = tuned.models[0]
-    attention = dict(model.params['layers']['attention'])
-    kernel = np.array(attention['output']['kernel'])
-    others = np.ones((3, 4), bool)
-    others[1, 1] = False
-    kernel[others] *= 1e-3
-    kernel[1, 1] *= 4
-    attention['output'] = {**attention['output'], 'kernel': kernel}
-    layers = {**model.params['layers'], 'attention': attention}
-    planted = dataclasses.replace(model, params={**model.params, 'layers': layers})
-    found = bs.analyses.importance(
-        planted, texts, norm='all', permutations=4, compute=bs.Compute(max_length=32)
-    )
+
+    def plant(attention):
+        kernel = attention['output']['kernel']
+        kernel *= 1e-3
+        kernel[1, 1] *= 4e3
+
+    planted = with_attention(tuned.models[0], plant)
+    found = importance(planted, texts, norm='all', permutations=4)
     effects = np.abs(found.effects.increase.mean(axis=0))
     assert np.unravel_index(effects.argmax(), (3, 4)) == (1, 1)
     for method in ('gradient', 'relevance', 'shapley'):

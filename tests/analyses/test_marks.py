@@ -1,14 +1,17 @@
 """Marks of heads: what is said of each, and when something is said at all."""
 
+import dataclasses
 import types
 
 import numpy as np
 
 import bert_secrets_jax as bs
+from bert_secrets_jax.ablation.effects import Outcome, loss_in
 from bert_secrets_jax.analyses import marks
 from bert_secrets_jax.measure.links import KINDS
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.report.atlas import atlas, told
+from tests.analyses.worlds import effects_of
 
 
 def table(mean):
@@ -26,20 +29,26 @@ def test_half_of_the_attention_makes_a_mark():
 
 
 def test_only_significant_effects_are_ringed_and_in_their_direction():
-    texts = np.array([['a', 'b'], ['c', 'd']])
-    (found,) = marks.of_effects(
-        np.array([-0.1, 0.2, -0.3, 0.1]),
-        np.array([True, True, False, False]),
-        texts,
-        what='F1',
-        rank=marks.ONE_MODEL,
+    p_value, corrected = [0.01, 0.01, 0.5, 0.5], [0.04, 0.04, 1.0, 1.0]
+    effects = dataclasses.replace(
+        effects_of([-0.1, 0.2, -0.3, 0.1], [-0.5] * 4, [0.5] * 4, p_value, corrected, heads=2),
+        outcome=Outcome('f1'),
     )
+    (found,) = marks.of_effects(effects, (2, 2), rank=marks.ONE_MODEL)
     assert found.marks.tolist() == [[marks.NEEDED, marks.BETTER_WITHOUT], ['', '']]
-    assert found.sentences[1, 0] == 'Without it, F1: c.'
+    assert found.sentences[1, 0] == (
+        'Without it, F1: -30.00 points (-50.00 to +50.00, p = 0.5, corrected 1).'
+    )
     assert told([found]) == [
         'F1 without it: 1 significantly needed (L1-H1), 1 significantly better without (L1-H2).'
     ]
-    (none,) = marks.of_effects(np.zeros(4), np.zeros(4, bool), texts, what='F1', rank=0)
+    # Of a loss, a higher one is worse.
+    loss = dataclasses.replace(effects, outcome=loss_in('nats per hidden wordpiece'))
+    (found,) = marks.of_effects(loss, (2, 2), rank=0, what='the loss')
+    assert found.marks.tolist() == [[marks.BETTER_WITHOUT, marks.NEEDED], ['', '']]
+    assert found.sentences[1, 0].startswith('Without it, the loss: -0.3000 nats (-0.5000 to')
+    nothing = dataclasses.replace(effects, corrected=np.ones(4))
+    (none,) = marks.of_effects(nothing, (2, 2), rank=0)
     assert told([none]) == ['By F1, no head is significantly needed, and none is better lost.']
 
 

@@ -152,13 +152,7 @@ def test_sentences_agree_with_their_counts(results, name):
 
 
 # The sentences of the others are longer still.
-_WORDY = {
-    'ablation', 'ablation_over_seeds', 'masked_lm_ablation', 'importance', 'replacements',
-    'outliers',
-}  # fmt: skip
-
-
-@pytest.mark.parametrize('name', [name for name in NAMES if name not in _WORDY])
+@pytest.mark.parametrize('name', NAMES)
 def test_what_a_person_reads_is_short(results, name):
     """Findings are records, not essays: a sentence has at most 25 words, wherever it stands."""
     result = results[name]
@@ -172,7 +166,7 @@ def test_what_a_person_reads_is_short(results, name):
 
 def test_a_page_of_everything_is_short(results, tmp_path):
     """Every analysis together is read in a quarter of an hour, whatever is folded away."""
-    parts = [Part(name, result) for name, result in results.items() if name not in _WORDY]
+    parts = [Part(name, result) for name, result in results.items()]
     write_page(tmp_path / 'page.html', title='All', lead='Of all.', parts=parts, details={})
     texts = texts_of((tmp_path / 'page.html').read_text())
     assert sum(map(count_words, texts)) <= MOST_WORDS
@@ -229,10 +223,6 @@ def test_frames_hold_what_findings_say(results):
             ('smallest', values.min()) if each.least_first else ('greatest', values.max())
         )
         assert found[f'{each.title}, {name}'] == pytest.approx(extreme)
-    ablation = results['ablation']
-    layers = ablation.frames()['layers'].query('metric == "f1"')
-    best = [each for each in ablation.findings() if each.name == 'layers: best to lose']
-    assert best[0].estimate == pytest.approx(100 * layers['difference'].max())
     claims = results['claims']
     counts = claims.frames()['claims']['verdict'].value_counts()
     assert claims.findings()[0].estimate == counts.get('holds', 0)

@@ -9,17 +9,13 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.ablation.masks import single_heads
 from bert_secrets_jax.analyses.replacements import harm_explained
 from bert_secrets_jax.finetune.losses import losses_of
+from tests.analyses.conftest import with_attention
 
 
-def biased(model, factor):
-    """The model, whose values are mostly the same for all tokens: a constant serves as well."""
-    attention = dict(model.params['layers']['attention'])
-    value = {name: np.array(leaf) for name, leaf in attention['value'].items()}
-    value['kernel'] *= factor
-    value['bias'] += np.random.default_rng(0).normal(size=value['bias'].shape)
-    attention['value'] = value
-    layers = {**model.params['layers'], 'attention': attention}
-    return dataclasses.replace(model, params={**model.params, 'layers': layers})
+def replacements(*given, **options):
+    return bs.analyses.replacements(
+        *given, **{'passes': 1, 'compute': bs.Compute(max_length=32)} | options
+    )
 
 
 @pytest.fixture
@@ -31,20 +27,17 @@ def found(results):
 def test_effects_are_those_of_sweeps(found, tuned, texts, baseline):
     model, examples = tuned.models[0], texts[12:]
     masks = np.concatenate([np.ones((1, 3, 4)), single_heads(model.config)])
-    swept = bs.sweep_examples(
-        model, examples, masks, baseline=baseline, compute=bs.Compute(max_length=32)
-    )
+    swept = bs.sweep_examples(model, examples, masks, baseline=baseline)
     losses = losses_of(swept.logits, np.array([each.label for each in examples]))
     difference = (losses[1:] - losses[0]).mean(axis=1)
     np.testing.assert_allclose(found.effects[baseline].difference, difference, atol=1e-6)
-    assert found.means[baseline].difference == pytest.approx(difference.mean(), abs=1e-6)
+    mean = found.means.difference[list(found.effects).index(baseline)]
+    assert mean == pytest.approx(difference.mean(), abs=1e-6)
 
 
 def test_constants_come_from_other_examples(found, tuned, texts):
     model = tuned.models[0]
-    other = bs.analyses.replacements(
-        tuned, texts[12:18], fit_on=texts[:12], passes=2, compute=bs.Compute(max_length=32)
-    )
+    other = replacements(tuned, texts[12:18], fit_on=texts[:12], passes=2)
     np.testing.assert_allclose(other.constants, found.constants, atol=1e-6)
     assert found.constants.shape == (3, 4, model.config.head_size) and found.fitted_on == 12
     assert found.frames()['replacements']['rank_correlation_with_best_constant'].iloc[
@@ -55,13 +48,18 @@ def test_constants_come_from_other_examples(found, tuned, texts):
 @pytest.mark.slow
 def test_heads_that_put_out_a_constant_do_no_harm_when_it_replaces_them(tuned, texts):
     """All that their removal costs is then the harm of what replaces them."""
-    found = bs.analyses.replacements(
-        biased(tuned.models[0], 0),
+
+    def bias(attention):
+        value = attention['value']
+        value['kernel'] *= 0
+        value['bias'] += np.random.default_rng(0).normal(size=value['bias'].shape)
+
+    found = replacements(
+        with_attention(tuned.models[0], bias),
         texts,
         fit_on=texts,
         passes=1,
         learning_rate=1e-3,
-        compute=bs.Compute(max_length=32),
     )
     for kind in ('mean', 'resample', 'uniform'):
         np.testing.assert_allclose(found.effects[kind].difference, 0, atol=2e-5)
@@ -74,16 +72,16 @@ def test_it_goes_on_where_it_was_killed(tuned, texts, tmp_path, monkeypatch):
     options = {
         'fit_on': texts[:8], 'passes': 1, 'compute': bs.Compute(max_length=32, folder=tmp_path)
     }  # fmt: skip
-    first = bs.analyses.replacements(tuned, texts[:8], **options)
+    first = replacements(tuned, texts[:8], **options)
     import sys
 
     module = sys.modules['bert_secrets_jax.analyses.replacements']
     monkeypatch.setattr(module, 'optimal_constants', None)
-    again = bs.analyses.replacements(tuned, texts[:8], **options)
+    again = replacements(tuned, texts[:8], **options)
     assert str(again) == str(first)
     # Nothing is kept for other settings.
     with pytest.raises(TypeError, match='NoneType'):
-        bs.analyses.replacements(tuned, texts[:8], **options | {'passes': 2})
+        replacements(tuned, texts[:8], **options | {'passes': 2})
 
 
 def test_the_share_of_harm_has_the_interval_of_a_ratio():
@@ -105,20 +103,9 @@ def test_without_harm_there_is_no_share(found):
     assert 'does no significant harm on average' in str(nothing)
     assert 'not quite found' not in str(nothing)
     worse = dataclasses.replace(found, own_harm=(-4.0, -9.0, -1.0))
-    assert 'which does no less harm here' in str(worse) and '-400' not in str(worse)
+    assert 'does no less harm here than removal' in str(worse) and '-400' not in str(worse)
     share = (0.4, 0.3, 0.5)
     some = dataclasses.replace(found, own_harm=share, slope_left=np.full((3, 4), 0.2), shared=2)
-    assert ': 40 % of the former (30 to 50) is the harm of the replacement' in str(some)
-    assert 'For 12 of these heads the best constant is not quite found' in str(some)
+    assert '40 % (30 to 50) of the mean harm of removal is that of the replacement' in str(some)
+    assert 'Best constants that are not quite found: 12 of 12 heads.' in str(some)
     assert '12 examples, 2 of which are among those here' in some.notes()[0]
-
-
-def test_what_is_refused(tuned, texts):
-    with pytest.raises(ValueError, match='at least two that losses are measured on'):
-        bs.analyses.replacements(tuned, texts[:1], fit_on=texts)
-    with pytest.raises(ValueError, match='passes=0'):
-        bs.analyses.replacements(tuned, texts, fit_on=texts, passes=0)
-    with pytest.raises(ValueError, match='has no label'):
-        bs.analyses.replacements(
-            tuned, texts, fit_on=[bs.Example('the cat ran .'), bs.Example('a dog slept')]
-        )

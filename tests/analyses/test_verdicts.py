@@ -575,8 +575,7 @@ def ablated(gains, losses, *, examples, seed=0):
 def helps(predictions, baseline, labels, metric='accuracy'):
     found = significance.assess(metric, predictions, baseline, labels, resamples=400, rounds=1000)
     names = [f'L1-H{head + 1}' for head in range(len(predictions))]
-    unseen = claims.unseen_change(metric, baseline, labels)
-    effects = claims.effects_on_examples(found, names, unseen=unseen, examples=len(labels))
+    effects = dataclasses.replace(found, names=names)
     return (
         claims.some_mask_helps(claims.HEAD_HELPS, effects),
         claims.heads_are_not_needed(effects, range(len(names))),
@@ -616,8 +615,8 @@ def test_predictions_that_never_change_prove_little_in_few_examples():
     unseen = claims.unseen_change('accuracy', baseline, labels)
     squared = scipy.stats.norm.isf(0.025) ** 2
     assert unseen == pytest.approx(squared / (100 + squared))
-    found = significance.assess('accuracy', predictions, baseline, labels)
-    effects = claims.effects_on_examples(found, ['L1-H1'], unseen=unseen, examples=100)
+    effects = significance.assess('accuracy', predictions, baseline, labels, names=['L1-H1'])
+    assert effects.unseen == unseen
     verdict = claims.some_mask_helps(claims.HEAD_HELPS, effects)
     assert verdict.verdict == TOO_FEW
     needed = claims.heads_are_not_needed(effects, [0])
@@ -630,9 +629,7 @@ def test_predictions_that_never_change_prove_little_in_few_examples():
     # As many suffice indeed, and fewer do not.
     for examples, enough in ((755, False), (775, True)):
         more = np.resize(baseline, examples), np.resize(labels, examples)
-        found = significance.assess('accuracy', more[0][None], *more)
-        unseen = claims.unseen_change('accuracy', *more)
-        large = claims.effects_on_examples(found, ['L1-H1'], unseen=unseen, examples=examples)
+        large = significance.assess('accuracy', more[0][None], *more, names=['L1-H1'])
         expected = (DOES_NOT_HOLD, HOLDS) if enough else (TOO_FEW, TOO_FEW)
         found = claims.some_mask_helps(claims.HEAD_HELPS, large)
         assert (found.verdict, claims.heads_are_not_needed(large, [0]).verdict) == expected
@@ -664,15 +661,13 @@ def test_undefined_scores_decide_nothing():
     found = significance.assess('pearson', predictions, baseline, labels, rounds=200)
     assert np.isnan(found.difference[1])
     names = ['L1-H1', 'L1-H2']
-
-    def effects(found, names):
-        return claims.effects_on_examples(found, names, unseen=0.0, examples=50)
-
-    verdict = claims.heads_are_not_needed(effects(found, names), [0, 1])
+    verdict = claims.heads_are_not_needed(dataclasses.replace(found, names=names), [0, 1])
     assert verdict.verdict == UNDECIDED and math.isnan(verdict.estimate)
     assert re.search('L1-H2 .*undefined', verdict.evidence)
     undefined = significance.assess('pearson', predictions[1:], baseline, labels, rounds=200)
-    verdict = claims.some_mask_helps(claims.HEAD_HELPS, effects(undefined, names[1:]))
+    verdict = claims.some_mask_helps(
+        claims.HEAD_HELPS, dataclasses.replace(undefined, names=names[1:])
+    )
     assert verdict.verdict == UNDECIDED and 'nan' not in verdict.evidence
 
 

@@ -70,7 +70,7 @@ def test_every_seed_is_swept_once(three, swept):
     done = len(swept)
     plain = SECTIONS['ablate'].answer(reading, {})
     np.testing.assert_array_equal(
-        plain.sets['heads'].found.difference, ours.sets['heads'].first.effects[0]
+        plain.sets['heads'].found.difference, ours.sets['heads'].found.seeds.difference[0]
     )
     assert len(swept) == done
 

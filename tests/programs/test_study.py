@@ -272,7 +272,7 @@ def test_a_fine_tuned_encoder_is_read_with_the_same_head(masked_lm, monkeypatch)
     masks = with_intact(bs.masks.single_layers(model.config))
     losses = bs.masked_lm_losses(model, masked_lm.texts, masks, compute=bs.Compute(max_length=24))
     np.testing.assert_allclose(
-        found.after['layers'].effects.difference, losses.means[1:] - losses.means[0], atol=1e-6
+        found.after['layers'].difference, losses.means[1:] - losses.means[0], atol=1e-6
     )
     assert abs(found.tuning.difference[0]) > 1e-3
     assert set(found.figures()) == {'heads', 'heads_after', 'layers', 'layers_after'}
@@ -301,7 +301,7 @@ def test_outliers_of_the_model_and_of_its_fine_tuning(with_outliers, monkeypatch
     study, answer = with_outliers, sections.SECTIONS['outliers'].answer
     found = answer(study, {})
     assert found.disabled == (5,) and not found.scores
-    assert found.loss.effects.texts == 8 and len(found.loss.random) == 19
+    assert found.loss.effects.sample == 8 and len(found.loss.random) == 19
     texts = draw(study.texts, 8, study.config.seed)
     expected = bs.analyses.outliers(
         study.with_own_head,

@@ -1,20 +1,19 @@
 """Claims about disabling heads and layers."""
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import scipy.stats
 
 from bert_secrets_jax.ablation.average import MeanEffect
-from bert_secrets_jax.ablation.intervals import count, score_limits
-from bert_secrets_jax.ablation.significance import Assessment
-from bert_secrets_jax.analyses.populations import THESE_MODELS, THIS_MODEL
+from bert_secrets_jax.ablation.effects import Effects as Effects
+from bert_secrets_jax.ablation.significance import FEWEST_FOR_CORRELATIONS
+from bert_secrets_jax.ablation.significance import unseen_change as unseen_change
+from bert_secrets_jax.analyses.populations import THESE_MODELS
 from bert_secrets_jax.analyses.verdicts.verdict import (
-    DOES_NOT_HOLD,
     FEWEST,
-    HOLDS,
     LEVEL,
     REACH,
     ROUNDING,
@@ -26,28 +25,23 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
     all_above,
     at_least,
     capped,
-    decide,
-    measured_in,
+    decisive,
     not_below,
-    numbered,
     over_runs,
+    sampled,
     verdict_of,
 )
-from bert_secrets_jax.measure import confusion
 
 # No data can tell whether an effect is exactly 0; below this bound it has no practical size. Half a
 # point of a score: the paper's gains of single heads are 0.1 to 1.2 points.
 PRACTICAL_GAIN = 0.005
-# In fewer examples, the bootstrap intervals of a correlation are too narrow.
-_FEWEST_FOR_CORRELATIONS = 50
 
 _HALF_A_POINT = (
     "Half a point of the score: the paper's gains of single heads are 0.1 to 1.2 points."
 )
 _ONE_AT_A_TIME = (
     'What happens without several of them, or with other ways of disabling. Of Pearson '
-    'correlations the test finds too much where one of two models has errors with heavy tails: it '
-    'is wrong in one case of ten or more, and not of twenty.'
+    'correlations with heavy-tailed errors, the test is wrong in one case of ten or more.'
 )
 HEAD_HELPS = Claim(
     'There are heads whose disabling raises the score.',
@@ -82,103 +76,6 @@ SAME_HEADS = Claim(
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Effects:
-    """The change of the score without each of M heads or layers, over examples or over seeds.
-
-    Attributes:
-      names: [M] The head or the layer that each mask disables.
-      difference: [M] The score without it minus that of the intact model; NaN if undefined.
-      low, high: [M] The ends of the 95 % interval, with all that it has to allow for; infinite
-        where nothing is known.
-      p_value: [M] The two-sided p-value of no difference.
-      corrected: [M] The same, corrected for all masks.
-      unseen: How far the interval of a mask that changes no prediction reaches, on either side: for
-        kinds of examples that the sample lacks.
-      sample: The number of examples or runs.
-      sample_of: 'examples' or 'runs'.
-      population: For what the effects are: THIS_MODEL or, with intervals over seeds,
-        ANY_FINETUNING.
-    """
-
-    names: Sequence[str]
-    difference: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    p_value: np.ndarray
-    corrected: np.ndarray
-    unseen: float
-    sample: int
-    sample_of: str = 'examples'
-    population: str = THIS_MODEL
-
-    def below(self, bound: float) -> np.ndarray:
-        """[M] The p-values of the hypotheses that a difference is the bound or more.
-
-        They are at most LEVEL where the 95 % interval is below the bound.
-        """
-        return not_below(bound, self._known, self.high)
-
-    def above(self, bound: float) -> np.ndarray:
-        """[M] The p-values of the hypotheses that a difference is the bound or less."""
-        return not_below(-bound, -self._known, -self.low)
-
-    @property
-    def error(self) -> np.ndarray:
-        """[M] The standard error that the longer side of the interval stands for."""
-        return np.maximum(self._error(self.low), self._error(self.high))
-
-    @property
-    def _known(self) -> np.ndarray:
-        return np.nan_to_num(self.difference)
-
-    def _error(self, end: np.ndarray) -> np.ndarray:
-        return np.maximum(np.abs(end - self._known), 1e-12) / REACH
-
-    def enough(self, index: int) -> int:
-        """Return in how many examples the interval of a mask without effect would be short enough.
-
-        It reaches PRACTICAL_GAIN to either side. The part of the interval that comes from the
-        examples shrinks with the root of their number, and `unseen` with their number.
-
-        Args:
-          index: The index of the mask.
-        """
-        half = REACH * self.error[index] - self.unseen
-        spread, rare = (
-            max(half, 0) * math.sqrt(self.sample),
-            self.unseen * (self.sample + REACH**2),
-        )
-        root = (spread + math.sqrt(spread**2 + 4 * PRACTICAL_GAIN * rare)) / (2 * PRACTICAL_GAIN)
-        return math.ceil(root**2)
-
-
-def effects_on_examples(
-    found: Assessment, names: Sequence[str], *, unseen: float, examples: int
-) -> Effects:
-    """Return the effects of masks on one model, with the examples as the sample.
-
-    Args:
-      found: The comparison of each mask with the intact model.
-      names: The name of each mask [M].
-      unseen: The result of `unseen_change` for these examples. Where it is infinite, so are the
-        intervals.
-      examples: The number of examples.
-    """
-    # Nothing is known of an undefined effect, or of a correlation of too few examples.
-    known = ~np.isnan(found.low) & np.isfinite(unseen)
-    return Effects(
-        names=names,
-        difference=found.difference,
-        low=np.where(known, found.low, -np.inf),
-        high=np.where(known, found.high, np.inf),
-        p_value=found.p_value,
-        corrected=found.holm,
-        unseen=unseen,
-        sample=examples,
-    )
-
-
 def some_mask_helps(claim: Claim, effects: Effects) -> Verdict:
     """Test HEAD_HELPS or LAYER_HELPS.
 
@@ -195,49 +92,23 @@ def some_mask_helps(claim: Claim, effects: Effects) -> Verdict:
       claim: One of the two claims.
       effects: The effect of each mask.
     """
-    difference, high = effects.difference, effects.high
+    difference, high = effects.difference, _interval(effects)[1]
     gains = np.where(difference > 0, effects.corrected, 1.0)
     helps = gains <= LEVEL
-    p_values = float(np.nanmin(gains)), capped(effects.below(PRACTICAL_GAIN).max())
-    verdict = decide(*p_values, otherwise=_otherwise(effects))
+    p_values = float(np.nanmin(gains)), capped(_below(effects, PRACTICAL_GAIN).max())
     shown = helps if helps.any() else ~np.isnan(difference)
     best = int(np.argmax(np.where(shown, difference, -np.inf)))
-    numbers = {'masks': len(effects.names), 'helpful': helps.sum()}
     part = 'layer' if claim == LAYER_HELPS else 'head'
+    numbers = {'masks': len(effects.names), 'helpful': helps.sum()}
     words = (
-        f'Of {{masks:{part}|{part}s}} disabled one at a time, {{helpful}} '
-        '{helpful:|raises|raise} the score significantly (Holm). '
+        f'{{helpful}} of {{masks:{part}|{part}s}} {{helpful:|raises|raise}} the score significantly'
     )
-    if np.isnan(difference[best]):
-        words += 'The score is undefined without any of them.'
-    else:
-        effect, values = _effect(effects, best)
-        # The estimate and its interval are fields of their own.
-        numbers |= {name: values[name] for name in ('name', 'p_value', 'corrected')}
-        lead = 'Best of these to lose is' if helps.any() else to_lose(difference[best], best=True)
-        words += f'{lead} {{name}}: {effect}.'
-    if not helps.any():
-        if not np.isfinite(high.max()):
-            words += ' A gain of any size is not excluded.'
-        else:
-            numbers['reach'] = 100 * high.max()
-            words += (
-                ' A gain of up to {reach:.2f} points is not excluded.'
-                if high.max() >= PRACTICAL_GAIN
-                else ' None gains more than {reach:.2f} points.'
-            )
-    left_open, values = _left_open(effects, int(np.argmax(high)), verdict)
-    return verdict_of(
-        claim,
-        p_values,
-        words + left_open,
-        _in_points(effects, best),
-        what=f'score without {effects.names[best]} minus the score of the intact model',
-        unit='points',
-        threshold=0.0,
-        otherwise=_otherwise(effects),
-        numbers=numbers | values,
-        **_sample(effects),
+    if np.isfinite(high.max()) and not helps.any():
+        numbers['reach'] = 100 * high.max()
+        words += ', and no interval goes beyond {reach:+z.2f} points'
+    widest = int(np.argmax(high))
+    return _on_mask(
+        claim, p_values, effects, best, widest, words=f'{words}. ', numbers=numbers, threshold=0.0
     )
 
 
@@ -255,55 +126,69 @@ def heads_are_not_needed(effects: Effects, heads: Sequence[int]) -> Verdict:
       heads: The indices of the heads, chosen without looking at their effects.
     """
     heads = list(heads)
-    low = effects.low[heads]
-    needed = len(heads) * effects.below(-PRACTICAL_GAIN)[heads]
-    p_values = capped(effects.above(-PRACTICAL_GAIN)[heads].max()), capped(needed.min())
-    verdict = decide(*p_values, otherwise=_otherwise(effects))
-    decisive = heads[int(np.argmin(np.where(needed <= LEVEL, low, np.inf)))]
-    if not (needed <= LEVEL).any():
-        decisive = heads[int(np.argmin(low))]
-    pieces, numbers = [], {}
-    for index, head in enumerate(heads, start=1):
-        if np.isnan(effects.difference[head]):
-            piece = 'Without {name} the score is undefined.'
-            values = {'name': effects.names[head]}
-        else:
-            effect, values = _effect(effects, head)
-            piece = f'Disabling {{name}} changes the score by {effect}.'
-        piece, values = numbered(piece, index, values)
-        pieces.append(piece)
-        numbers |= values
-    words = ' '.join(pieces)
-    if np.isfinite(low.min()):
-        numbers['reach'] = 100 * -min(low.min(), 0)
-        words += ' A loss of up to {reach:z.2f} points is not excluded.'
-    else:
-        words += ' A loss of any size is not excluded.'
-    left_open, values = _left_open(effects, decisive, verdict)
-    return verdict_of(
-        FRAME_HEADS,
-        p_values,
-        words + left_open,
-        _in_points(effects, decisive),
-        what=f'score without {effects.names[decisive]} minus the score of the intact model',
-        unit='points',
-        threshold=-100 * PRACTICAL_GAIN,
-        otherwise=_otherwise(effects),
-        numbers=numbers | values,
-        **_sample(effects),
-    )
+    low = _interval(effects)[0][heads]
+    needed = len(heads) * _below(effects, -PRACTICAL_GAIN)[heads]
+    p_values = capped(_above(effects, -PRACTICAL_GAIN)[heads].max()), capped(needed.min())
+    shown = needed <= LEVEL if (needed <= LEVEL).any() else np.full(len(heads), True)
+    head = heads[int(np.argmin(np.where(shown, low, np.inf)))]
+    threshold = -100 * PRACTICAL_GAIN
+    return _on_mask(FRAME_HEADS, p_values, effects, head, head, threshold=threshold)
 
 
-def to_lose(difference: float, *, best: bool) -> str:
-    """Return the words before the name of the mask with the greatest or the least difference.
+def _on_mask(
+    claim: Claim,
+    p_values: tuple[float, float],
+    effects: Effects,
+    index: int,
+    widest: int,
+    *,
+    threshold: float,
+    words: str = '',
+    numbers: Mapping[str, object] = MappingProxyType({}),
+) -> Verdict:
+    """Return the verdict that the effect of one mask decides.
 
     Args:
-      difference: Its difference from the intact model, above 0 for a better one.
-      best: Whether it is the greatest.
+      claim: The claim.
+      p_values: The p-values if it is false, and if it is true.
+      effects: The effects.
+      index: The index of the mask.
+      widest: The index of the mask whose interval reaches farthest.
+      threshold: The threshold, in points.
+      words: The template of a first sentence.
+      numbers: The numbers for the first sentence.
     """
-    if best:
-        return 'Best to lose is' if difference > 0 else 'The least harm is done by losing'
-    return 'Worst to lose is' if difference < 0 else 'The least is gained by losing'
+    interval = _in_points(effects, index)
+    estimate, low, _ = interval
+    if np.isnan(estimate):
+        words += 'Without {name} the score is undefined.'
+    else:
+        between = '' if np.isinf(low) else '{low:+z.2f} to {high:+z.2f}, '
+        words += (
+            f'Disabling {{name}} changes the score by {{estimate:+z.2f}} points ({between}p = '
+            '{p_value:.2g}, corrected {corrected:.2g}).'
+        )
+    left_open, values = _left_open(effects, widest)
+    return verdict_of(
+        claim,
+        p_values,
+        words + left_open,
+        interval,
+        what=f'score without {effects.names[index]} minus the score of the intact model',
+        unit='points',
+        threshold=threshold,
+        otherwise=TOO_FEW if effects.unseen >= PRACTICAL_GAIN else UNDECIDED,
+        numbers={
+            'name': effects.names[index],
+            'p_value': effects.p_value[index],
+            'corrected': effects.corrected[index],
+        }
+        | dict(numbers)
+        | values,
+        sample=effects.sample,
+        sample_of=effects.sample_of,
+        population=effects.population,
+    )
 
 
 def on_average(average: MeanEffect | Sequence[MeanEffect]) -> Contrasts:
@@ -313,7 +198,7 @@ def on_average(average: MeanEffect | Sequence[MeanEffect]) -> Contrasts:
       average: The mean effect of disabling a head (`average.mean_effect`), or one for each
         fine-tuned model, all on the same examples.
     """
-    runs = [average] if isinstance(average, MeanEffect) else list(average)
+    runs = [average] if isinstance(average, MeanEffect) else average
     return over_runs(
         [(100 * run.difference, 100 * run.error + ROUNDING) for run in runs],
         float(runs[0].examples),
@@ -327,40 +212,31 @@ def a_random_head_helps(average: MeanEffect | Sequence[MeanEffect], *, heads: in
     above the threshold 0 if the claim holds, and below if it does not.
 
     Args:
-      average: The mean effect of disabling a head (`average.mean_effect`), or one for each
-        fine-tuned model, all on the same examples.
+      average: As in `on_average`.
       heads: The number of heads.
     """
-    runs = [average] if isinstance(average, MeanEffect) else list(average)
-    found = on_average(runs)
-    changed = min(run.changed for run in runs)
-    words, numbers, fields = measured_in(found)
-    numbers |= {'heads': heads, 'changed': changed}
+    runs = [average] if isinstance(average, MeanEffect) else average
+    found, changed = on_average(runs), min(run.changed for run in runs)
     p_values, interval = (math.nan, math.nan), (math.nan,) * 3
     if np.isnan(found.difference[0]):
-        template = 'The score is undefined without any of the {heads} heads.'
+        words = 'The score is undefined without any of the {heads} heads.'
     else:
-        interval, more = found.interval(0), ' or more' if len(runs) > 1 else ''
-        template = (
-            'Losing one of {heads} heads changes the score by {estimate:+z.2f} points on average '
-            f'({{low:+z.2f}} to {{high:+z.2f}}), and predictions on {{changed}}{more} of '
-            f'{words}.'
-        )
+        interval = found.interval(0)
+        words = decisive(interval, spec='+z.2f')
         if changed >= FEWEST:
             p_values = all_above(found)
         else:
-            numbers['needed'] = FEWEST
-            template += ' A test needs {needed} that change.'
+            words += ' Predictions change on {changed:example|examples}; a test needs {needed}.'
     return verdict_of(
         RANDOM_HEAD_HELPS,
         p_values,
-        template,
+        words,
         interval,
         what='score without a head minus the score of the intact model, mean over heads',
         unit='points',
         threshold=0.0,
-        numbers=numbers,
-        **fields,
+        numbers={'heads': heads, 'changed': changed, 'needed': FEWEST},
+        **sampled(found),
     )
 
 
@@ -388,20 +264,12 @@ def same_heads_are_needed(effects: Mapping[str, Effects]) -> Verdict:
             'Needed heads are compared between two tasks of models with the same heads.'
         )
     each, tasks = list(effects.values()), list(effects)
-    names = each[0].names
-    losses = np.stack([-effect.difference for effect in each])  # [2, M]
-    losses = np.where(np.isnan(losses), -np.inf, losses)
-    errors = np.stack([effect.error for effect in each])
-    with np.errstate(invalid='ignore'):
-        lead = (
-            losses[:, :, None] - losses[:, None, :]
-        )  # [2, M, M]: of the first head over the other
-    bound = errors[:, :, None] + errors[:, None, :]
+    names, sample = each[0].names, min(effect.sample for effect in each)
+    standard, lead, bound = _leads(each)
     t = np.nan_to_num(lead / bound, nan=0.0)
     p_lead = scipy.stats.norm.sf(t)
     for matrix in p_lead:
         np.fill_diagonal(matrix, 1.0)
-    standard = np.where(np.isfinite(losses / errors), losses / errors, -np.inf)
     chosen = np.argsort(-standard.sum(axis=0), kind='stable')[:2]
     others = np.setdiff1d(np.arange(len(names)), chosen)
     pairs = t[:, chosen][:, :, others]
@@ -414,117 +282,115 @@ def same_heads_are_needed(effects: Mapping[str, Effects]) -> Verdict:
     task, one, other = np.unravel_index(pairs.argmin(), pairs.shape)
     one, other = chosen[one], others[other]
     estimate, half = lead[task, one, other], REACH * bound[task, one, other]
-    pieces, numbers = [], {}
-    tops = [np.argsort(-values, kind='stable')[:2] for values in losses]
-    for index, (name, top) in enumerate(zip(tasks, tops, strict=True), start=1):
-        values = {'task': name}
-        for place, head in zip(('first', 'second'), top, strict=True):
-            values |= {place: names[head], f'{place}_loss': 100 * -losses[index - 1, head]}
-        piece, values = numbered(
-            '{task} needs {first} ({first_loss:+z.2f} points) and {second} ({second_loss:+z.2f})',
-            index,
-            values,
-        )
-        pieces.append(piece)
-        numbers |= values
-    shared = len(set(tops[0].tolist()) & set(tops[1].tolist()))
-    numbers |= {
-        'shared': shared,
-        # That two heads drawn at random have so many of the two others.
-        'by_chance': float(scipy.stats.hypergeom.sf(shared - 1, len(names), 2, 2)),
-        'decisive_task': tasks[task],
-        'one': names[one],
-        'other': names[other],
-    }
+    decisive = {'task': tasks[task], 'one': names[one], 'other': names[other]}
     return verdict_of(
         SAME_HEADS,
         (capped(p_if_false), capped(2 * len(names) * p_if_true)),
-        f'Most of all, {" and ".join(pieces)}. They share {{shared}} of these heads (by chance as '
-        'many with a probability of {by_chance:.2g}). Least in favour of the claim is, on '
-        '{decisive_task}, what {one} costs more than {other}: {estimate:+z.2f} points '
-        '({low:+z.2f} to {high:+z.2f}).',
+        '{task_1} needs {first_1} and {second_1} most, {task_2} {first_2} and {second_2}: '
+        '{shared} of them are shared. On {task}, {one} costs {estimate:+z.2f} points '
+        '({low:+z.2f} to {high:+z.2f}) more than {other}.',
         (100 * estimate, 100 * (estimate - half), 100 * (estimate + half)),
         what=f'loss without {names[one]} minus loss without {names[other]} on {tasks[task]}',
         unit='points',
         threshold=0.0,
         population=THESE_MODELS,
-        sample=min(effect.sample for effect in each),
+        sample=sample,
         sample_of=each[0].sample_of,
-        numbers=numbers,
+        numbers=decisive | _most_needed(effects),
     )
 
 
-def unseen_change(metric: str, baseline: np.ndarray, labels: np.ndarray) -> float:
-    """Return how far the interval of a mask that changes no prediction reaches.
+def _leads(effects: Sequence[Effects]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return how much more each head costs than each other one, on several tasks.
 
-    What occurs in none of E examples may still occur in others, and change the score. For accuracy
-    and F1 this is the end of the score interval of no change (`ablation.intervals.score_limits`),
-    which holds in few examples; for accuracy it is about 3.8 / E. Correlations are moved by every
-    example: for them it is 0, but infinite below 50 examples, where their intervals are too narrow.
-
-    Args:
-      metric: One of `significance.METRICS`.
-      baseline: The predictions of the intact model [E].
-      labels: The true labels [E].
+    Returns:
+      The loss by each head in standard errors [K, M], that loss minus that by each other head
+      [K, M, M], and the standard error of this difference at most [K, M, M].
     """
-    if metric not in confusion.METRICS:
-        return 0.0 if len(labels) >= _FEWEST_FOR_CORRELATIONS else np.inf
-    counted = count(metric, baseline[None], baseline, labels)
-    low, high = score_limits(counted, below=LEVEL / 2, above=LEVEL / 2)
-    return float(max(-low[0], high[0]))
+    losses = np.stack([-effect.difference for effect in effects])
+    losses = np.where(np.isnan(losses), -np.inf, losses)
+    errors = np.stack([_error(effect) for effect in effects])
+    standard = np.where(np.isfinite(losses / errors), losses / errors, -np.inf)
+    with np.errstate(invalid='ignore'):
+        lead = losses[:, :, None] - losses[:, None, :]
+    return standard, lead, errors[:, :, None] + errors[:, None, :]
 
 
-def _otherwise(effects: Effects) -> str:
-    """Return the verdict where nothing is refuted."""
-    return TOO_FEW if effects.unseen >= PRACTICAL_GAIN else UNDECIDED
+def _most_needed(effects: Mapping[str, Effects]) -> dict[str, object]:
+    """Return the two heads that each task needs most, and how many are shared."""
+    numbers, tops = {}, []
+    for place, (task, effect) in enumerate(effects.items(), start=1):
+        losses = np.where(np.isnan(effect.difference), -np.inf, -effect.difference)
+        first, second = np.argsort(-losses, kind='stable')[:2]
+        tops.append({first, second})
+        numbers |= {
+            f'task_{place}': task,
+            f'first_{place}': effect.names[first],
+            f'second_{place}': effect.names[second],
+        }
+    return numbers | {'shared': len(tops[0] & tops[1])}
 
 
-def _sample(effects: Effects) -> dict[str, object]:
-    """Return the fields of a verdict that say what it rests on."""
-    return {
-        'sample': effects.sample,
-        'sample_of': effects.sample_of,
-        'population': effects.population,
-    }
+def _below(effects: Effects, bound: float) -> np.ndarray:
+    """Return the p-values [M] of the hypotheses that a difference is the bound or more.
+
+    They are at most LEVEL where the 95 % interval is below the bound.
+    """
+    return not_below(bound, np.nan_to_num(effects.difference), _interval(effects)[1])
 
 
-def _left_open(effects: Effects, index: int, verdict: str) -> tuple[str, dict[str, object]]:
-    """Return the sentences on what few examples leave open, and their fields."""
-    if not effects.unseen:
-        return '', {}
+def _above(effects: Effects, bound: float) -> np.ndarray:
+    """Return the p-values [M] of the hypotheses that a difference is the bound or less."""
+    return not_below(-bound, -np.nan_to_num(effects.difference), -_interval(effects)[0])
+
+
+def _interval(effects: Effects) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ends [M] of the intervals with all that they have to allow for.
+
+    Nothing is known of an undefined effect, or of a correlation of too few examples: there they are
+    infinite.
+    """
+    known = ~np.isnan(effects.low) & np.isfinite(effects.unseen)
+    return np.where(known, effects.low, -np.inf), np.where(known, effects.high, np.inf)
+
+
+def _error(effects: Effects) -> np.ndarray:
+    """Return the standard error [M] that the longer side of the interval stands for."""
+    low, high = _interval(effects)
+    difference = np.nan_to_num(effects.difference)
+    longer = np.maximum(difference - low, high - difference)
+    return np.maximum(longer, 1e-12) / REACH
+
+
+def _enough(effects: Effects, index: int) -> int:
+    """Return in how many examples the interval of a mask without effect would be short enough.
+
+    It reaches PRACTICAL_GAIN to either side. The part of the interval that comes from the examples
+    shrinks with the root of their number, and `unseen` with their number.
+    """
+    half = REACH * _error(effects)[index] - effects.unseen
+    spread = max(half, 0) * math.sqrt(effects.sample)
+    rare = effects.unseen * (effects.sample + REACH**2)
+    root = (spread + math.sqrt(spread**2 + 4 * PRACTICAL_GAIN * rare)) / (2 * PRACTICAL_GAIN)
+    return math.ceil(root**2)
+
+
+def _left_open(effects: Effects, index: int) -> tuple[str, dict[str, object]]:
+    """Return the sentence on how many examples it would take, and its fields."""
     if np.isinf(effects.unseen):
-        numbers = {'enough': _FEWEST_FOR_CORRELATIONS}
-        return (
-            ' The examples are too few for the interval of a correlation: it takes {enough} at '
-            'least.',
-            numbers,
-        )
-    words = ' Where no prediction changes, so many examples leave {unseen:.2f} points open.'
-    numbers = {'unseen': 100 * effects.unseen}
-    if effects.unseen >= PRACTICAL_GAIN and np.isfinite(effects.error[index]):
-        decided = verdict in (HOLDS, DOES_NOT_HOLD)
-        why = 'the contrary could not come out' if decided else 'that alone is too much'
-        words += (
-            f' For a bound of {{practical:g}} points {why}: it would take about {{enough}} '
-            'examples.'
-        )
-        numbers |= {'practical': 100 * PRACTICAL_GAIN, 'enough': effects.enough(index)}
-    return words, numbers
-
-
-def _effect(effects: Effects, index: int) -> tuple[str, dict[str, object]]:
-    """Return the part of a template that shows what disabling does, and its fields."""
-    estimate, least, most = _in_points(effects, index)
-    between = '' if np.isinf(least) else '{low:+z.2f} to {high:+z.2f}, '
-    words = '{estimate:+z.2f} points (' + between + 'p = {p_value:.2g}, {corrected:.2g} '
-    return words + 'after correction)', {
-        'name': effects.names[index],
-        'estimate': estimate,
-        'low': least,
-        'high': most,
-        'p_value': effects.p_value[index],
-        'corrected': effects.corrected[index],
-    }
+        words = ' An interval of a correlation takes {enough} examples or more.'
+        return words, {'enough': FEWEST_FOR_CORRELATIONS}
+    if effects.unseen < PRACTICAL_GAIN or not np.isfinite(_error(effects)[index]):
+        return '', {}
+    return (
+        ' So few examples leave {unseen:.2f} points open; for {practical:g}, it takes about '
+        '{enough:example|examples}.',
+        {
+            'unseen': 100 * effects.unseen,
+            'practical': 100 * PRACTICAL_GAIN,
+            'enough': _enough(effects, index),
+        },
+    )
 
 
 def _in_points(effects: Effects, index: int) -> tuple[float, float, float]:
@@ -532,4 +398,5 @@ def _in_points(effects: Effects, index: int) -> tuple[float, float, float]:
     estimate = 100 * effects.difference[index]
     if np.isnan(estimate):
         return np.nan, np.nan, np.nan
-    return estimate, 100 * effects.low[index], 100 * effects.high[index]
+    low, high = _interval(effects)
+    return estimate, 100 * low[index], 100 * high[index]

@@ -11,11 +11,11 @@ Tables = Mapping[str, HeadTable]
 
 
 def named_runs(runs: Mapping[str, Run], before: Run | None = None) -> dict[str, Run]:
-    """Return what was measured of each model by its name, such as 'Fine-tuned, seed 0'.
+    """Return the measurements of each model by its name, such as 'Fine-tuned, seed 0'.
 
     Args:
-      runs: What was measured of each fine-tuned model, by its seed.
-      before: What was measured of the model before fine-tuning, for want of others.
+      runs: The measurements of each fine-tuned model, by its seed.
+      before: Those of the model before fine-tuning, for want of others.
     """
     if before is not None and not runs:
         return {'The model as it is': before}

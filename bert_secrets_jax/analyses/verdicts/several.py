@@ -12,11 +12,10 @@ import numpy as np
 from bert_secrets_jax import paper
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.ablation import Ablated, Ablation, instead
-from bert_secrets_jax.analyses.ablation_over_seeds import AblationOverSeeds, SetOverSeeds
+from bert_secrets_jax.analyses.ablation_over_seeds import AblationOverSeeds
 from bert_secrets_jax.analyses.features import Features
 from bert_secrets_jax.analyses.finetuning import Finetuning
 from bert_secrets_jax.analyses.frames import FRAMES_DIRECTION, Frames
-from bert_secrets_jax.analyses.populations import ANY_FINETUNING
 from bert_secrets_jax.analyses.verdicts import Claim, Verdict
 from bert_secrets_jax.runs.result import Result, Subject
 
@@ -109,7 +108,7 @@ def _same_heads(tasks: Mapping[str, 'Measured']) -> Verdict | None:
     for task, measured in tasks.items():
         title, ablated = paper.title(task), measured.ablated('heads')
         if title in ('STS-B', 'RTE') and ablated is not None:
-            effects[title] = _effects(ablated)
+            effects[title] = ablated.found
     if len(effects) < 2 or len({tuple(each.names) for each in effects.values()}) > 1:
         return None
     return verdicts.same_heads_are_needed({name: effects[name] for name in ('STS-B', 'RTE')})
@@ -136,7 +135,7 @@ class Measured:
         result = self.first(Ablation)
         return None if result is None else result.sets.get(name)
 
-    def over_seeds(self, name: str) -> SetOverSeeds | None:
+    def over_seeds(self, name: str) -> Ablated | None:
         """Return the same over several fine-tunings; None if no such effects are measured."""
         result = self.first(AblationOverSeeds)
         return None if result is None else result.sets.get(name)
@@ -151,22 +150,9 @@ class Measured:
           name: The name of the set, such as 'heads'.
         """
         several, ablated = self.over_seeds(name), self.ablated(name)
-        if several is not None and several.first.least_p <= verdicts.LEVEL:
-            found = several.first
-            return verdicts.Effects(
-                names=several.names,
-                difference=found.mean,
-                low=np.where(np.isnan(found.low), -np.inf, found.low),
-                high=np.where(np.isnan(found.high), np.inf, found.high),
-                p_value=found.p_value,
-                # Seeds and examples are both samples: see `SetOverSeeds.significant`.
-                corrected=np.maximum(found.holm, found.max_t),
-                unseen=0.0,
-                sample=len(several.reached),
-                sample_of='runs',
-                population=ANY_FINETUNING,
-            )
-        return None if ablated is None else _effects(ablated)
+        if several is not None and several.found.seeds.least_p <= verdicts.LEVEL:
+            return dataclasses.replace(several.found, sample_of='runs')
+        return None if ablated is None else ablated.found
 
     def instead(self, name: str) -> str:
         """Return a sentence on what disabled heads did; empty if it is what the paper's did.
@@ -186,24 +172,15 @@ def _together(measured: Measured) -> Iterable[Verdict]:
         if effects is not None:
             yield _with(measured.instead(name), verdicts.some_mask_helps(claim, effects))
     heads, effects = measured.instead('heads'), measured.effects('heads')
-    over, ablated = measured.over_seeds('heads'), measured.ablated('heads')
-    if over is not None:
-        found = verdicts.a_random_head_helps(over.averages, heads=len(over.masks))
-        yield _with(heads, found)
-    elif ablated is not None:
-        found = verdicts.a_random_head_helps(ablated.average, heads=len(ablated.masks))
+    ablated = measured.over_seeds('heads') or measured.ablated('heads')
+    if ablated is not None:
+        found = verdicts.a_random_head_helps(ablated.averages, heads=len(ablated.masks))
         yield _with(heads, found)
     frames = measured.first(Frames)
     test = None if frames is None else frames.tests.get(FRAMES_DIRECTION)
     if test is not None and effects is not None:
         best = np.argsort(-test.table.mean, axis=None, kind='stable')[:2].tolist()
         yield _with(heads, verdicts.heads_are_not_needed(effects, best))
-
-
-def _effects(ablated: Ablated) -> verdicts.Effects:
-    return verdicts.effects_on_examples(
-        ablated.found, ablated.names, unseen=ablated.unseen, examples=ablated.examples
-    )
 
 
 def _with(sentence: str, verdict: Verdict) -> Verdict:

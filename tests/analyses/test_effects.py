@@ -1,0 +1,163 @@
+"""Analyses that disable something: what holds of all of them."""
+
+import pytest
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.ablation import resumable
+from bert_secrets_jax.ablation.effects import LEVEL
+from bert_secrets_jax.model.attention import BASELINES
+from tests.analyses.conftest import with_outliers
+
+SETTINGS = {
+    'ablation': {'masks': 'layers'},
+    'ablation_over_seeds': {'masks': 'layers'},
+    'masked_lm_ablation': {'masks': 'layers'},
+    'interactions': {'heads': [(0, 0), (1, 2)]},
+    'importance': {'methods': ['confidence']},
+    'replacements': {'passes': 1},
+    'outliers': {'draws': 19},
+}
+SAID = {
+    'uniform': 'attends to all tokens alike',
+    'zero': 'attends to nothing',
+    'mean': 'puts out its mean output over these texts instead of its own.',
+    'resample': 'puts out its output on another of these texts, of like length,',
+}
+ONE = [bs.Example('the cat ran .', label=0)]
+UNLABELLED = [bs.Example('the cat ran .'), bs.Example('a dog slept')]
+
+
+@pytest.fixture
+def analyse(masked_lm, tuned, texts):
+    """Return a function that runs an analysis of the tiny model, briefly."""
+    models = {'masked_lm_ablation': masked_lm, 'outliers': with_outliers(masked_lm, [5])}
+
+    def run(name, texts=texts, *, of=None, **options):
+        how = SETTINGS[name] | {'compute': bs.Compute(max_length=32)}
+        if name == 'replacements':
+            how['fit_on'] = texts
+        model = models.get(name, tuned) if of is None else of
+        return getattr(bs.analyses, name)(model, texts, **how | options)
+
+    return run
+
+
+@pytest.mark.parametrize('name', ['ablation', 'interactions', 'masked_lm_ablation'])
+@pytest.mark.parametrize('baseline', BASELINES)
+def test_each_way_of_disabling_says_what_it_is(analyse, name, baseline, tmp_path):
+    found = analyse(name, baseline=baseline)
+    assert f'A disabled head {SAID[baseline]}' in found.notes()[0]
+    if name != 'interactions':
+        assert SAID[baseline] in found.frames()['layers'].attrs['caption']
+        assert SAID[baseline] in found.figures()['layers'].caption
+    found.save(tmp_path / 'result.npz')
+    assert type(found).load(tmp_path / 'result.npz').notes() == found.notes()
+
+
+@pytest.mark.parametrize(
+    'name',
+    [
+        'ablation_over_seeds',
+        'masked_lm_ablation',
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ('importance', 'replacements')),
+    ],
+)
+def test_it_goes_on_where_it_was_killed(analyse, texts, name, tmp_path, monkeypatch):
+    how = {'max_length': 32, 'tokens_per_batch': 128}
+    expected = analyse(name, texts[:8], compute=bs.Compute(**how))
+    write, written = resumable.write_arrays, []
+    kept = bs.Compute(folder=tmp_path, **how)
+
+    def die(path, arrays):
+        if len(written) == 1:
+            raise KeyboardInterrupt
+        written.append(path)
+        write(path, arrays)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(resumable, 'write_arrays', die)
+        analyse(name, texts[:8], compute=kept)
+    times = {path: path.stat().st_mtime_ns for path in tmp_path.rglob('*.npz')}
+    assert times
+    resumed = analyse(name, texts[:8], compute=kept)
+    assert {path: path.stat().st_mtime_ns for path in times} == times
+    assert str(resumed) == str(expected)
+
+
+@pytest.mark.parametrize(
+    ('name', 'options', 'message'),
+    [
+        *(
+            (name, {'baseline': 'median'}, r"choose one of \('uniform', 'zero', 'mean', 'resampl")
+            for name in ('ablation', 'ablation_over_seeds', 'interactions', 'masked_lm_ablation')
+        ),
+        *(
+            (name, {'masks': 'tails'}, 'Sets of masks are heads, layers, one_head_left, not tails')
+            for name in ('ablation', 'ablation_over_seeds', 'masked_lm_ablation')
+        ),
+        *(
+            (name, {'texts': UNLABELLED}, 'has no label')
+            for name in ('ablation', 'ablation_over_seeds', 'importance', 'replacements')
+        ),
+        *(
+            (name, {'texts': ONE}, 'at least two that losses are measured on')
+            for name in ('importance', 'replacements')
+        ),
+        *(
+            (name, {'of': 'model'}, 'has no classifier')
+            for name in ('ablation', 'ablation_over_seeds', 'importance', 'replacements')
+        ),
+        ('masked_lm_ablation', {'of': 'model'}, 'no head of a masked LM'),
+        ('ablation', {'corpus': ['a cat']}, "goes with baseline='mean', not with baseline='uni"),
+        ('ablation', {'baseline': 'resample', 'corpus': ['a']}, "not with baseline='resample'"),
+        ('ablation', {'baseline': 'resample', 'texts': ONE}, '1 in all: give at least two'),
+        ('ablation', {'masks': 'one_head_left', 'choose_on': ONE}, 'no set has several'),
+        ('importance', {'norm': 'l2'}, "norm='l2' must be one of layer, all, none"),
+        ('importance', {'permutations': 3}, 'permutations=3 must be even and at least 4'),
+        ('replacements', {'passes': 0}, 'passes=0'),
+        ('replacements', {'fit_on': UNLABELLED}, 'has no label'),
+        ('outliers', {'draws': 18}, 'draws=18 must be at least 19'),
+        *(
+            ('outliers', {'dimensions': wrong}, 'different whole numbers from 0 to 23, not')
+            for wrong in ([30], [1.5], [2, 2])
+        ),
+        ('outliers', {'of': 'model', 'dimensions': (1,)}, '1 cannot be measured: load it with'),
+        ('outliers', {'tuned': 'model'}, 'The model has no classifier'),
+        ('outliers', {'of': 'bert'}, 'bs.from_pretrained'),
+    ],
+)
+def test_what_is_refused(analyse, request, name, options, message, untyped):
+    models = {
+        key: request.getfixturevalue(options[key]) for key in ('of', 'tuned') if key in options
+    }
+    with pytest.raises((ValueError, TypeError), match=message):
+        analyse(name, **options | models)
+
+
+@pytest.mark.parametrize(
+    ('name', 'change', 'corrected'),
+    [
+        ('ablation', 'difference', 'p_holm'),
+        ('ablation_over_seeds', 'mean_points', 'p_holm'),
+        ('masked_lm_ablation', 'difference', 'p_max_t'),
+        ('importance', 'loss_difference', 'p_max_t'),
+    ],
+)
+def test_findings_are_those_of_the_frame(results, name, change, corrected):
+    """The worst head to lose, the number of those that matter, and their names."""
+    frame = results[name].frames()['heads'].iloc[:12]
+    values = frame[change].to_numpy() * (100 if name == 'ablation' else 1)
+    of_score, model = name.startswith('ablation'), 'as it is' if 'masked' in name else ''
+    told = {each.name: each for each in results[name].findings() if model in each.name}
+    worst, needed = (
+        next(each for label, each in told.items() if label.startswith('heads') and end in label)
+        for end in ('worst to lose', 'significantly needed')
+    )
+    index = int(values.argmin() if of_score else values.argmax())
+    assert worst.estimate == pytest.approx(values[index]) and worst.low <= worst.high
+    assert worst.where == f'L{index // 4 + 1}-H{index % 4 + 1}'
+    assert worst.p >= frame[corrected].iloc[index] - 1e-12 and needed.unit == 'of 12 heads'
+    lower = values < 0 if of_score else values > 0
+    significant = lower & (frame[corrected] <= LEVEL)
+    assert needed.estimate <= significant.sum()
+    assert needed.estimate == significant.sum() or name == 'ablation_over_seeds'
