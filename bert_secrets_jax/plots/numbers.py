@@ -55,7 +55,7 @@ class Numbers:
         ('layers'), or heads as points on planes ('points').
       label: The name of the numbers, with the unit; empty where only distances mean something.
       panels: The panels.
-      scale: The values that hold for all panels. For heads and features: `low` and `high`, the ends of the
+      scale: Values for all panels. For heads and features: `low` and `high`, the ends of the
         colour scale, and `centred`, whether no colour is at 0; for features also `layer`, from 0.
         For layers: `ends` and `published`, the names of what has these. For points: `across` and
         `published`, such names, and `levels`, names and heights of lines.
