@@ -1,4 +1,4 @@
-# ruff: noqa: F401  (editors read the imports under TYPE_CHECKING; nothing runs them)
+# ruff: noqa: F401  (the imports under TYPE_CHECKING are the public names; see lazy.py)
 """Analyses of BERT's attention heads: what they do, which matter, and if published claims hold.
 
     import bert_secrets_jax as bs
@@ -11,86 +11,9 @@
 Every name is loaded when it is first used. Masks, sweeps and more are in README.md.
 """
 
-import sys
-import types
 from typing import TYPE_CHECKING
 
 from bert_secrets_jax import lazy
-
-# Module to the public names that it holds. Editors read the same from the block below; a test
-# compares the two.
-_MEMBERS = {
-    'ablation.contexts': ('mean_contexts',),
-    'ablation.masked_lm': ('MaskedLosses', 'masked_lm_losses'),
-    'ablation.precisions': ('TwicePrecise', 'sweep_in_two_precisions'),
-    'ablation.resumable': ('sweep_examples',),
-    'ablation.sweep': ('Swept', 'sweep', 'sweep_batches'),
-    'cache': ('enable_cache',),
-    'compute': ('Compute',),
-    'contributions.maps': ('attention_maps',),
-    'contributions.norms': ('norms_of_heads', 'shares_of_norms'),
-    'contributions.decomposition': ('Decomposition', 'decompose'),
-    'contributions.scores': ('TokenScores', 'token_scores'),
-    'data.annotation': ('Annotation', 'Link', 'Span', 'read_annotations', 'write_annotations'),
-    'data.corpus': ('read_corpus',),
-    'data.encoding': ('Batch', 'bucket', 'encode', 'mark', 'tokenize'),
-    'data.framenet': ('framenet_sample', 'read_framenet', 'read_framenet_sample'),
-    'data.glue': ('prepare_tfds', 'read_glue', 'read_tfds'),
-    'data.linguistics': ('annotate',),
-    'data.masking': ('MaskedBatch', 'Masking', 'mask_words'),
-    'data.questions': ('Question', 'read_questions'),
-    'data.segments': ('read_segments',),
-    'data.streams': ('stream_batches', 'stream_texts'),
-    'data.tables': ('read_table',),
-    'data.tagged': ('Tagged', 'read_conllu', 'read_tagged'),
-    'data.tasks': ('GLUE', 'Example', 'Task', 'draw', 'get_task'),
-    'data.treebank': ('Parse', 'encode_parses', 'read_treebank', 'treebank_sample'),
-    'finetune.train': ('Finetuned', 'finetune'),
-    'measure.catalogue': ('Described', 'measure', 'measure_change'),
-    'measure.collect': ('HeadTable', 'collect', 'compare'),
-    'measure.maps': ('TokenMaps', 'to_bertviz'),
-    'measure.tables': ('to_frame', 'top_heads'),
-    'measure.words': ('named_words', 'word_maps'),
-    'model.bert': ('Bert', 'BertOutput'),
-    'model.config': ('BertConfig',),
-    'model.fairseq': ('convert_fairseq',),
-    'model.vocabulary': ('function_tokenizer', 'letter_tokenizer', 'regex_tokenizer'),
-    'model.weights': (
-        'Pretrained',
-        'fingerprint',
-        'from_pretrained',
-        'save_pretrained',
-        'with_classifier',
-        'with_masked_lm',
-    ),
-    'probes.train': ('train_probes',),
-    'probes.vectors': ('Vectors', 'read_vectors'),
-    'programs.api': ('Report', 'report'),
-    'programs.comparing': ('compare_runs',),
-    'pruning.gates': ('Gated', 'train_gates'),
-    'pruning.outliers': ('find_outliers', 'without_dimensions'),
-    'pruning.removal': ('remove_heads', 'restore_heads'),
-    'pruning.shapley': ('Shapley', 'shapley_values'),
-    'pruning.steps': ('nested_masks',),
-    'pruning.subnetworks': ('without_heads',),
-    'pruning.timing': ('RemovalTimes', 'time_removal'),
-    'report.explorer': ('Explorer',),
-    'runs.result': ('Finding', 'Result'),
-    'runs.results': ('read_results',),
-}
-# Public name to the module that it stands for.
-_MODULES = {
-    'analyses': 'analyses',
-    'catalogue': 'measure.catalogue',
-    'claims': 'analyses.verdicts',
-    'links': 'measure.links',
-    'masks': 'ablation.masks',
-    'paper': 'paper',
-    'patterns': 'patterns',
-    'plots': 'plots',
-    'significance': 'ablation.significance',
-    'statistics': 'measure.statistics',
-}
 
 if TYPE_CHECKING:
     from bert_secrets_jax import analyses, paper, patterns, plots
@@ -176,7 +99,7 @@ if TYPE_CHECKING:
 
     __version__: str
 
-_load, _listing, __all__ = lazy.attach(__name__, members=_MEMBERS, modules=_MODULES)
+_load, _listing, __all__ = lazy.attach(__name__, __file__)
 
 
 def __getattr__(name: str):
@@ -192,20 +115,3 @@ def __getattr__(name: str):
 
 def __dir__() -> list[str]:
     return sorted({*_listing(), '__version__'})
-
-
-class _Package(types.ModuleType):
-    """This package, in which `finetune`, `measure` and `report` stay functions.
-
-    Folders of the same names hold what these functions are made of. Python binds a folder to its
-    name here as soon as anything in it is imported, which would make the function depend on what
-    was imported before. `from bert_secrets_jax.finetune import train` does not use that name.
-    """
-
-    def __setattr__(self, name, value):
-        folder = isinstance(value, types.ModuleType) and value.__name__ == f'{__name__}.{name}'
-        if not (folder and name in __all__ and name not in _MODULES):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

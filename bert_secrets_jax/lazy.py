@@ -4,40 +4,57 @@ JAX alone takes seconds to import on a small machine, Matplotlib, spaCy and tens
 many again, and nobody uses all of them in one session.
 """
 
+import ast
 import importlib
+import pathlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import types
+from collections.abc import Callable
 from typing import Any
 
 
 def attach(
-    package: str,
-    *,
-    members: Mapping[str, Sequence[str]] = {},
-    modules: Mapping[str, str] = {},
+    package: str, file: str
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return `__getattr__`, `__dir__` and `__all__` for the `__init__.py` of a package.
 
+    The public names are those that this file imports under `if TYPE_CHECKING:`, for editors and
+    type checkers. Python skips these imports; each happens when its name is first used.
+
+    A function stays a function where a module of the package has its name, as `finetune` and the
+    folder that it is made of. Python binds a module to its name in the package as soon as it is
+    imported, and the function would depend on what was imported before.
+
     Args:
       package: The package, its `__name__`.
-      members: Module, relative to the package, to the names that are taken from it.
-      modules: Public name to the module, relative to the package, that it stands for.
-
-    Raises:
-      ValueError: A name occurs twice.
+      file: The path of its `__init__.py`, its `__file__`.
     """
-    homes = {name: (module, name) for module, names in members.items() for name in names}
-    homes |= {name: (module, None) for name, module in modules.items()}
-    count = sum(map(len, members.values())) + len(modules)
-    if len(homes) < count:
-        raise ValueError(f'{package} has a public name with two homes.')
+    homes = {
+        alias.asname or alias.name: (line.module, alias.name)
+        for block in ast.parse(pathlib.Path(file).read_text(encoding='utf-8')).body
+        if isinstance(block, ast.If) and ast.unparse(block.test) == 'TYPE_CHECKING'
+        for line in block.body
+        if isinstance(line, ast.ImportFrom)
+        for alias in line.names
+    }
+
+    class Package(types.ModuleType):
+        def __setattr__(self, name: str, value: Any) -> None:
+            is_module = isinstance(value, types.ModuleType)
+            if not (is_module and name in homes and value.__name__ != '.'.join(homes[name])):
+                super().__setattr__(name, value)
+
+    sys.modules[package].__class__ = Package
 
     def load(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f'module {package!r} has no attribute {name!r}')
         module, member = homes[name]
-        loaded = importlib.import_module(f'{package}.{module}')
-        value = loaded if member is None else getattr(loaded, member)
+        if module == package:
+            value = importlib.import_module(f'{package}.{member}')
+        else:
+            # As `from module import member` does, whose member may be a module, too.
+            value = getattr(__import__(module, fromlist=[member]), member)
         # The next use finds it without coming here.
         setattr(sys.modules[package], name, value)
         return value

@@ -47,9 +47,11 @@ hypothesis.settings.register_profile('fuzz', deadline=None, max_examples=10_000,
 jax.config.update('jax_num_cpu_devices', 8)
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 
+import bert_secrets_jax as bs
 from bert_secrets_jax.model import hub
 from bert_secrets_jax.model.bert import Bert, init_params
 from bert_secrets_jax.model.config import BertConfig
+from bert_secrets_jax.model.weights import Pretrained
 
 # Bytes that a test process may keep between two modules.
 _MOST_MEMORY = 2_000_000_000
@@ -98,6 +100,14 @@ RELATIVES = {
 # The model types of `make test-all` alone, and the files that have all of them in `make test`.
 _LEFT = RELATIVES.keys() - {'bert', 'modernbert'}
 _EVERY_TYPE = ('test_parity.py', 'test_families.py')
+
+
+# Texts of several lengths, with full stops and commas, and without.
+PAIRS = [
+    ('the cat saw a dog , and it ran .', 'she liked the small bird .'),
+    ('he ran', 'the old teacher never slept'),
+    ('a red house .', 'the bird saw it , and he ran , too .'),
+]
 
 
 def pytest_report_header() -> str:
@@ -207,6 +217,24 @@ def params(bert) -> dict:
     return random_params(bert)
 
 
+@pytest.fixture(scope='session')
+def pretrained(bert, params, tokenizer) -> Pretrained:
+    return Pretrained(bert, params, tokenizer)
+
+
+@pytest.fixture(scope='session')
+def model(bert, tokenizer) -> Pretrained:
+    """The same without a classifier."""
+    plain = Bert(dataclasses.replace(bert.config, label_names=()))
+    return Pretrained(plain, random_params(plain), tokenizer)
+
+
+@pytest.fixture(scope='session')
+def mesh():
+    """Eight devices along 'data'."""
+    return jax.make_mesh((8,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))
+
+
 @functools.partial(jax.jit, static_argnames=('bert', 'baseline'))
 def forward(bert, params, inputs, **options):
     """Apply a model in one compiled program.
@@ -214,6 +242,14 @@ def forward(bert, params, inputs, **options):
     By itself each of its operations would be compiled for each length, at several times the cost.
     """
     return bert.apply({'params': params}, **inputs, **options)
+
+
+def published_model(name: str) -> Pretrained:
+    """Return an encoder of the hub, or skip the test that asks."""
+    try:
+        return bs.from_pretrained(name, label_names=())
+    except OSError as error:
+        pytest.skip(f'no {name} here: {error}')
 
 
 def real_checkpoint(name: str) -> pathlib.Path:

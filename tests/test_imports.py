@@ -1,7 +1,6 @@
 """The public names: all there, loaded when they are used, whatever was imported before."""
 
 import ast
-import importlib
 import importlib.metadata
 import inspect
 import subprocess
@@ -11,7 +10,7 @@ import types
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax import cache, lazy, plots
+from bert_secrets_jax import cache, patterns, plots
 from tests.conftest import ROOT
 
 HEAVY = (
@@ -20,6 +19,10 @@ HEAVY = (
 ).split()
 # Public functions with the name of the folder that they are made of.
 FUNCTIONS = ('finetune', 'measure', 'report')
+# Public modules, under the names that users see.
+MODULES = (
+    'analyses catalogue claims links masks paper patterns plots significance statistics'
+).split()
 
 LOADED = 'print(*[name for name in sys.argv[1:] if name in sys.modules])'
 
@@ -36,11 +39,14 @@ def run(program: str, *arguments: str) -> str:
     return result.stdout
 
 
-@pytest.mark.parametrize('name', bs.__all__)
-def test_every_name_is_there(name):
-    value = getattr(bs, name)
-    assert isinstance(value, types.ModuleType) == (name in bs._MODULES)
-    assert vars(bs)[name] is value
+@pytest.mark.parametrize(
+    ('package', 'name'),
+    [(package, name) for package in (bs, patterns, plots) for name in package.__all__],
+)
+def test_every_name_is_there(package, name):
+    value = getattr(package, name)
+    assert isinstance(value, types.ModuleType) == (package is bs and name in MODULES)
+    assert vars(package)[name] is value
 
 
 def test_names_are_listed():
@@ -54,28 +60,6 @@ def test_names_are_listed():
         bs.atention_maps  # noqa: B018
     with pytest.raises(ImportError, match='cannot import name'):
         from bert_secrets_jax import nothing  # noqa: F401
-
-
-@pytest.mark.parametrize('package', [bs, plots])
-def test_editors_read_the_same_names(package):
-    """The imports that only editors see are those that happen."""
-    (block,) = [
-        node
-        for node in ast.parse(inspect.getsource(package)).body
-        if isinstance(node, ast.If) and ast.unparse(node.test) == 'TYPE_CHECKING'
-    ]
-    homes = {
-        alias.asname or alias.name: (node.module, alias.name)
-        for node in block.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-    assert sorted(homes) == package.__all__
-    for name, (module, member) in homes.items():
-        parent = importlib.import_module(module)
-        if not hasattr(parent, member):
-            importlib.import_module(f'{module}.{member}')
-        assert getattr(parent, member) is getattr(package, name), name
 
 
 def test_nothing_heavy_is_loaded_before_it_is_used():
@@ -109,11 +93,12 @@ def test_a_function_stays_a_function_whatever_is_imported(name, order):
     )
 
 
-def test_a_name_has_one_home():
-    with pytest.raises(ValueError, match='two homes'):
-        lazy.attach('package', members={'a': ('x',), 'b': ('x',)})
-    with pytest.raises(ValueError, match='two homes'):
-        lazy.attach('package', members={'a': ('x',)}, modules={'x': 'a'})
+@pytest.mark.slow
+def test_a_function_in_a_module_of_its_name_is_a_function():
+    run(
+        'from bert_secrets_jax.patterns.fit import predict; import inspect, bert_secrets_jax as bs'
+        '; assert inspect.isfunction(bs.patterns.fit)'
+    )
 
 
 def test_the_version():

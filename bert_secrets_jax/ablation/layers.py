@@ -24,6 +24,7 @@ from bert_secrets_jax.model.encoder import (
     PROJECTIONS,
     AttentionInput,
     Embeddings,
+    LayerScope,
     RestOfLayer,
     project,
     project_back,
@@ -247,7 +248,7 @@ def last_layer(setting: Setting, params, classifier, hidden, scope, head_masks, 
     amounts = (1 - head_masks).astype(context.dtype)[..., None]
     used = context[:, None] + amounts * (baseline - context)[:, None]
     row = _rest(setting, params, hidden[:, :1] + _output(setting, params, used))
-    return Head(config).apply({'params': classifier}, row)
+    return Head(config).apply({'params': classifier}, row).logits
 
 
 @_piece
@@ -261,7 +262,7 @@ def read_all(setting: Setting, classifier, hidden, attention_mask):
       attention_mask: [B, T] The mask of the tokens: 1 on real tokens, 0 on padding.
     """
     attention_mask = _per_row(attention_mask, len(hidden))
-    return Head(setting.config).apply({'params': classifier}, hidden, attention_mask)
+    return Head(setting.config).apply({'params': classifier}, hidden, attention_mask).logits
 
 
 @_piece
@@ -278,7 +279,7 @@ def read_words(setting: Setting, classifier, embedding, hidden, places, words):
     """
     places, words = (_per_row(array, len(hidden)) for array in (places, words))
     asked = jnp.take_along_axis(hidden, places[:, :, None], axis=1)
-    logits = Head(setting.config).apply({'params': classifier}, asked, embedding=embedding)
+    logits = Head(setting.config).apply({'params': classifier}, asked, None, embedding).logits
     given = jnp.take_along_axis(logits, jnp.maximum(words, 0)[:, :, None], axis=-1)[..., 0]
     likely = given - jax.nn.logsumexp(logits, axis=-1)
     return jnp.where(words >= 0, likely, 0).sum(axis=-1, keepdims=True)
@@ -304,7 +305,7 @@ def _per_row(array, rows: int):
     return jnp.repeat(array, rows // len(array), axis=0)
 
 
-def _scope_per_row(scope: attention.Scope, rows: int) -> attention.Scope:
+def _scope_per_row(scope: LayerScope, rows: int) -> LayerScope:
     return scope.replace(visible=_per_row(scope.visible, rows))
 
 
@@ -329,7 +330,7 @@ def _baseline(setting: Setting, value, scope, replacement):
 
 
 def _attention_input(setting: Setting, params, hidden, scope):
-    return AttentionInput(setting.config).apply({'params': params}, hidden, scope)
+    return AttentionInput(setting.config).apply({'params': params}, hidden, scope.normed)
 
 
 def _project(setting: Setting, params, name: str, hidden):

@@ -42,10 +42,10 @@ from bert_secrets_jax.brief import brief
 from bert_secrets_jax.data.encoding import Batch, in_order, listed
 from bert_secrets_jax.data.masking import MaskedBatch
 from bert_secrets_jax.devices import DATA, MASKS, fetch
-from bert_secrets_jax.model.attention import OUTPUT_BASELINES, Scope, check_baseline
+from bert_secrets_jax.model.attention import OUTPUT_BASELINES, check_baseline
 from bert_secrets_jax.model.bert import check_finite
 from bert_secrets_jax.model.config import MASKED_LM, SEQUENCES, BertConfig
-from bert_secrets_jax.model.encoder import kinds_of_layers, scope_of
+from bert_secrets_jax.model.encoder import LayerScope, kinds_of_layers, scope_of
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 
 # A mask of a single head costs about this share of a pass (docs/trust.md).
@@ -244,7 +244,7 @@ class Piece:
     """
 
     batch: Batch
-    scopes: Sequence[Scope]
+    scopes: Sequence[LayerScope]
     replacements: Sequence[Any]
 
     @property

@@ -29,6 +29,7 @@ from bert_secrets_jax.devices import fetch
 from bert_secrets_jax.model.bert import Bert, check_finite
 from bert_secrets_jax.model.encoder import Embeddings, Layer, kinds_of_layers
 from bert_secrets_jax.model.heads import Head, pooled_tokens
+from bert_secrets_jax.model.intervention import Intervention
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.progress import progress
 
@@ -246,11 +247,12 @@ def _gradients(bert: Bert, params, batch: Batch):
 
     def layer(hidden, of_layer):
         weights, kind = of_layer
-        return Layer(config).apply({'params': weights}, hidden, kind, None, scopes, None)[0], None
+        found = Layer(config).apply({'params': weights}, hidden, kind, Intervention(), scopes, None)
+        return found[0], None
 
     def logits(embedded):
         hidden, _ = jax.lax.scan(layer, embedded, (params['layers'], kinds))
-        return Head(config).apply({'params': params}, hidden, batch.attention_mask)
+        return Head(config).apply({'params': params}, hidden, batch.attention_mask).logits
 
     found, back = jax.vjp(logits, embedded)
     (gradients,) = back(of_prediction(found))

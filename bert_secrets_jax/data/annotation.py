@@ -23,17 +23,19 @@ import dataclasses
 import json
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from absl import logging
 
+from bert_secrets_jax.data.rows import Lines, good_rows, object_of
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.files import parse_json, read_text, write_text
+from bert_secrets_jax.files import write_text
 
 _KEYS = ('text_a', 'text_b', 'features', 'relations', 'classes', 'note')
 _TEXTS = ('text_a', 'text_b')
+_ENDS = ('source', 'target')
 # The keys, among the marks, of the marks in the notebook's reading and of random links.
 NOTEBOOK, RANDOM = 'notebook', 'random'
 # Names with a meaning of their own: the marks that every batch has, and the two above.
@@ -321,11 +323,15 @@ def _fill_up(pairs: Sequence[Sequence[tuple[int, int, int]]]) -> np.ndarray:
     return stacked
 
 
-def read_annotations(path: str | os.PathLike[str]) -> tuple[list[Example], list[Annotation]]:
+def read_annotations(
+    path: str | os.PathLike[str], *, bad_rows: str = 'error'
+) -> tuple[list[Example], list[Annotation]]:
     """Read texts and their annotations from JSON lines (see the top of this module).
 
     Args:
       path: A file in UTF-8. Blank lines are skipped.
+      bad_rows: The treatment of bad lines: 'error' refuses the file, 'skip' leaves them out and
+        warns.
 
     Returns:
       Examples without labels, whose ids are '{file name without its extension}/{row}', and their
@@ -337,19 +343,7 @@ def read_annotations(path: str | os.PathLike[str]) -> tuple[list[Example], list[
         UTF-8, or it has no lines.
     """
     path = pathlib.Path(path)
-    read, faults = [], []
-    for number, line in enumerate(read_text(path).split('\n'), 1):
-        if not line.strip():
-            continue
-        try:
-            read.append(_read_line(line, id=f'{path.stem}/{len(read)}'))
-        except ValueError as fault:
-            faults.append(f'line {number}: {fault}')
-    if faults:
-        shown = '; '.join(faults[:5]) + (f' and {len(faults) - 5} more' if faults[5:] else '')
-        raise ValueError(f'{path}: {shown}.')
-    if not read:
-        raise ValueError(f'{path} has no lines.')
+    read = list(good_rows(path, Lines(path).rows, _read_line, bad_rows))
     # In the order of the file; a set has none.
     features = list(dict.fromkeys(name for _, one in read for name in one.features))
     relations = list(dict.fromkeys(name for _, one in read for name in one.relations))
@@ -388,54 +382,48 @@ def write_annotations(
 
 
 def _record(example: Example, annotation: Annotation) -> dict[str, Any]:
-    texts = {'text_a': example.text_a}
-    if example.text_b is not None:
-        texts['text_b'] = example.text_b
-
     def spans(end):
         return [[s.start, s.end, s.text] if s.text else [s.start, s.end] for s in end]
 
-    record = texts | {
-        'features': {name: spans(found) for name, found in annotation.features.items()},
-        'relations': {
-            name: [{'source': spans(link.source), 'target': spans(link.target)} for link in links]
-            for name, links in annotation.relations.items()
-        },
+    def by_name(found):
+        return {name: spans(end) for name, end in found.items()}
+
+    record: dict[str, Any] = {'text_a': example.text_a}
+    if example.text_b is not None:
+        record['text_b'] = example.text_b
+    record['features'] = by_name(annotation.features)
+    record['relations'] = {
+        name: [{end: spans(getattr(link, end)) for end in _ENDS} for link in links]
+        for name, links in annotation.relations.items()
     }
     if annotation.classes:
-        record['classes'] = {name: spans(found) for name, found in annotation.classes.items()}
+        record['classes'] = by_name(annotation.classes)
     return record
 
 
-def _read_line(line: str, *, id: str) -> tuple[Example, Annotation]:
-    try:
-        record = parse_json(line)
-    except json.JSONDecodeError as error:
-        raise ValueError(f'malformed JSON at column {error.colno}: {error.msg}') from error
-    _check_keys(_object(record, 'the line'), _KEYS)
-    texts = [record.get(name) for name in _TEXTS]
-    if texts[0] is None:
-        raise ValueError("no 'text_a'")
-    for name, text in zip(_TEXTS, texts, strict=True):
+def _read_line(line: str, identity: str, where: str) -> tuple[Example, Annotation]:
+    record = object_of(line)
+    _check_keys(record, _KEYS)
+    for name in _TEXTS:
+        text = record.get(name)
         if text is not None and not (isinstance(text, str) and text.strip()):
             raise ValueError(f'{name!r} is not a text')
-    example = Example(*texts, id=id)
+    if record.get('text_a') is None:
+        raise ValueError("no 'text_a'")
+    example = Example(record['text_a'], record.get('text_b'), id=identity, where=where)
     annotation = Annotation(
-        features={
-            name: _spans(spans, f'feature {name!r}')
-            for name, spans in _object(record.get('features', {}), "'features'").items()
-        },
-        relations={
-            name: tuple(_link(link, f'relation {name!r}') for link in _list(links, name))
-            for name, links in _object(record.get('relations', {}), "'relations'").items()
-        },
-        classes={
-            name: _spans(spans, f'class {name!r}')
-            for name, spans in _object(record.get('classes', {}), "'classes'").items()
-        },
+        features=_named(record, 'features', 'feature', _spans),
+        relations=_named(record, 'relations', 'relation', _links),
+        classes=_named(record, 'classes', 'class', _spans),
     )
     check_spans(example, annotation)
     return example, annotation
+
+
+def _named(record: dict, key: str, kind: str, read: Callable[[Any, str], tuple]) -> dict:
+    """Return what is read of each value in an object of a record, by its name."""
+    found = _object(record.get(key, {}), repr(key))
+    return {name: read(value, f'{kind} {name!r}') for name, value in found.items()}
 
 
 def _check_keys(record: dict, known: Sequence[str]) -> None:
@@ -456,10 +444,12 @@ def _list(value: Any, what: str) -> list:
     return value
 
 
-def _link(value: Any, what: str) -> Link:
-    ends = ('source', 'target')
-    _check_keys(_object(value, f'{what}: a link'), ends)
-    return Link(*(_spans(value.get(end, []), f'{what}, {end}') for end in ends))
+def _links(values: Any, what: str) -> tuple[Link, ...]:
+    links = []
+    for value in _list(values, what):
+        _check_keys(_object(value, f'{what}: a link'), _ENDS)
+        links.append(Link(*(_spans(value.get(end, []), f'{what}, {end}') for end in _ENDS)))
+    return tuple(links)
 
 
 def _spans(values: Any, what: str) -> tuple[Span, ...]:

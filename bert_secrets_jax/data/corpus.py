@@ -11,7 +11,7 @@ With this corpus every experiment runs offline, on a task that a small BERT lear
 hundred examples. Apache-2.0, like the rest of the project.
 """
 
-from importlib import resources
+import pathlib
 
 from bert_secrets_jax.data.tables import read_table
 from bert_secrets_jax.data.tasks import Example
@@ -30,11 +30,10 @@ def read_corpus(split: str = 'dev') -> list[Example]:
     """
     if split not in ('train', 'dev'):
         raise ValueError(f"The embedded corpus has the splits 'train' and 'dev', not {split!r}.")
-    with resources.as_file(resources.files(__package__) / 'comments' / f'{split}.tsv') as path:
-        return read_table(
-            path,
-            text_a='sentence1',
-            text_b='sentence2',
-            label='label',
-            name=f'comments/{split}',
-        )
+    return read_table(
+        pathlib.Path(__file__).parent / 'comments' / f'{split}.tsv',
+        text_a='sentence1',
+        text_b='sentence2',
+        label='label',
+        name=f'comments/{split}',
+    )

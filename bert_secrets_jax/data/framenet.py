@@ -16,7 +16,6 @@ import json
 import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from importlib import resources
 from typing import Any, Literal
 
 import numpy as np
@@ -29,8 +28,8 @@ from bert_secrets_jax.data.annotation import (
     check_spans,
     read_annotations,
 )
+from bert_secrets_jax.data.rows import Lines, good_rows, object_of
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.files import parse_json, read_text
 from bert_secrets_jax.progress import progress
 
 RELATION = 'frame element-target'
@@ -105,14 +104,14 @@ def framenet_sample() -> tuple[list[Example], list[Annotation]]:
     Returns:
       The sentences and their annotations.
     """
-    with resources.as_file(resources.files(__package__) / 'frames' / 'sentences.jsonl') as path:
-        examples, annotations = read_annotations(path)
+    path = pathlib.Path(__file__).parent / 'frames' / 'sentences.jsonl'
+    examples, annotations = read_annotations(path)
     named = [dataclasses.replace(example, id=f'frames/{i}') for i, example in enumerate(examples)]
     return named, annotations
 
 
 def read_framenet_sample(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str], *, bad_rows: str = 'error'
 ) -> tuple[list[Example], list[Annotation]]:
     """Read a prepared sample from JSON lines.
 
@@ -123,47 +122,42 @@ def read_framenet_sample(
 
             {"sentence": "He was agitated .", "target_span": [7, 15], "link_spans": [[0, 2]]}
 
+      bad_rows: The treatment of bad lines: 'error' refuses the file, 'skip' leaves them out and
+        warns.
+
     Returns:
       Examples, whose ids are '{file name without its extension}/{row}', and their annotations.
 
     Raises:
       FileNotFoundError: There is no such file.
-      ValueError: A line is bad (the error names it and its fault), or the file has no links.
+      ValueError: Some lines are bad (one error names them all), or the file has no links.
     """
     path = pathlib.Path(path)
-    lines = read_text(path).split('\n')
-    numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
-    if not any(_is_prepared(line) for _, line in numbered[:1]):
-        examples, annotations = read_annotations(path)
-        if not any(links for each in annotations for links in each.relations.values()):
-            raise ValueError(f'{path} has no links: there is nothing to measure along.')
-        return examples, annotations
-    read = []
-    for number, line in numbered:
-        try:
-            read.append(_read_prepared(line, f'{path.stem}/{len(read)}'))
-        except ValueError as fault:
-            raise ValueError(f'{path}, line {number}: {fault}.') from fault
-    return [example for example, _ in read], [annotation for _, annotation in read]
+    if _is_prepared(path):
+        read = list(good_rows(path, Lines(path).rows, _read_prepared, bad_rows))
+        return [example for example, _ in read], [annotation for _, annotation in read]
+    examples, annotations = read_annotations(path, bad_rows=bad_rows)
+    if not any(links for each in annotations for links in each.relations.values()):
+        raise ValueError(f'{path} has no links: there is nothing to measure along.')
+    return examples, annotations
 
 
-def _is_prepared(line: str) -> bool:
+def _is_prepared(path: pathlib.Path) -> bool:
+    """Return whether the first line has a sentence and spans; bad ones are told later."""
     try:
-        return 'sentence' in parse_json(line)
-    except (ValueError, TypeError):  # for `read_annotations` to complain about
+        return 'sentence' in object_of(next(row.value for row in Lines(path).rows))
+    except (ValueError, StopIteration):
         return False
 
 
-def _read_prepared(line: str, id: str) -> tuple[Example, Annotation]:
-    try:
-        record = parse_json(line)
-    except json.JSONDecodeError as error:
-        raise ValueError(f'malformed JSON at column {error.colno}') from error
-    for key, kind in (('sentence', str), ('target_span', list), ('link_spans', list)):
-        if not isinstance(record, dict) or not isinstance(record.get(key), kind):
-            what = 'text' if kind is str else 'list'
-            raise ValueError(f'{key!r} is missing or not a {what}')
-    example = Example(record['sentence'], id=id)
+def _read_prepared(line: str, identity: str, where: str) -> tuple[Example, Annotation]:
+    record = object_of(line)
+    for key, kind, name in (
+        ('sentence', str, 'text'), ('target_span', list, 'list'), ('link_spans', list, 'list')
+    ):  # fmt: skip
+        if not isinstance(record.get(key), kind):
+            raise ValueError(f'{key!r} is missing or not a {name}')
+    example = Example(record['sentence'], id=identity, where=where)
     annotation = _annotate(
         _span(record['target_span']), [_span(value) for value in record['link_spans']]
     )

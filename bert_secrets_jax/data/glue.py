@@ -138,16 +138,16 @@ def prepare_tfds(
     from tensorflow_datasets.text.glue import Glue
 
     task = get_task(task)
-    splits = [split for split in ('train', 'dev') if _tsv_path(glue_dir, task, split).is_file()]
-    if not splits:
-        train, dev = (_tsv_path(glue_dir, task, split) for split in ('train', 'dev'))
-        raise FileNotFoundError(f'Neither {train} nor {dev.name} found.')
+    files = {split: _tsv_path(glue_dir, task, split) for split in ('train', 'dev')}
     examples = {
         _by_split(split, train='train', dev=task.tfds_dev_split): read_glue(
             glue_dir, task, split, bad_rows=bad_rows
         )
-        for split in splits
+        for split, file in files.items()
+        if file.is_file()
     }
+    if not examples:
+        raise FileNotFoundError(f'Neither {files["train"]} nor {files["dev"].name} found.')
 
     # Features, version and paths stay those of tensorflow-datasets; only the source of
     # the rows is ours, where the original would download.
@@ -168,21 +168,18 @@ def prepare_tfds(
     return folder
 
 
-def _by_split(split: str, *, train: str, dev: str) -> str:
-    match split:
-        case 'train':
-            return train
-        case 'dev':
-            return dev
-        case _:
-            raise ValueError(f'Unknown split {split!r}; known: train, dev.')
+def _by_split(split: str, **names: str) -> str:
+    if split not in names:
+        raise ValueError(f'Unknown split {split!r}; known: {", ".join(names)}.')
+    return names[split]
 
 
 def _tsv_path(glue_dir: str | os.PathLike[str], task: Task, split: str) -> pathlib.Path:
     stem = _by_split(split, train=task.train_file, dev=task.dev_file)
-    for folder in (task.title, task.title.lower()):
-        if (pathlib.Path(glue_dir) / folder).is_dir():
-            return pathlib.Path(glue_dir) / folder / f'{stem}.tsv'
+    for name in (task.title, task.title.lower()):
+        folder = pathlib.Path(glue_dir) / name
+        if folder.is_dir():
+            return folder / f'{stem}.tsv'
     raise FileNotFoundError(
         f'{glue_dir} has no folder {task.title}. It should be laid out like the '
         f'original GLUE: {task.title}/{task.train_file}.tsv, '

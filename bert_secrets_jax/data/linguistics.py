@@ -78,8 +78,7 @@ class _Parsed:
 
     features: Mapping[str, list[_Characters]]
     classes: Mapping[str, list[_Characters]]
-    verb_subject: list[tuple[_Characters, _Characters]]
-    verb_nsubj: list[tuple[_Characters, _Characters]]
+    relations: Mapping[str, list[tuple[_Characters, _Characters]]]
 
 
 def annotate(
@@ -188,28 +187,20 @@ def _installed(pipeline: str) -> str:
 
 
 def _fingerprint(examples: Sequence[Example], pipeline: str) -> str:
-    texts = [(example.text_a, example.text_b) for example in examples]
+    texts = [example.texts for example in examples]
     versions = [importlib.metadata.version(name) for name in (pipeline, 'spacy')]
-    content = json.dumps([texts, pipeline, *versions, _RULES])
-    return hashlib.sha256(content.encode()).hexdigest()[:32]
+    return _digest(json.dumps([texts, pipeline, *versions, _RULES]))[:32]
 
 
 def _read_cache(path: pathlib.Path, examples: Sequence[Example]) -> list[Annotation]:
     read, annotations = read_annotations(path)
-
-    def texts(examples):
-        return [(example.text_a, example.text_b) for example in examples]
-
-    if texts(read) != texts(examples):
+    if [example.texts for example in read] != [example.texts for example in examples]:
         raise ValueError(f'{path} does not have the texts that it is named after')
     return annotations
 
 
 def _annotate(examples: Sequence[Example], pipeline: str) -> list[Annotation]:
-    texts_of = [
-        [text for text in (example.text_a, example.text_b) if text is not None]
-        for example in examples
-    ]
+    texts_of = [[text for text in example.texts if text is not None] for example in examples]
     # Each text once: the three hypotheses of MNLI share a premise.
     parsed = _parse(list(dict.fromkeys(text for texts in texts_of for text in texts)), pipeline)
     return [_annotation([parsed[text] for text in texts]) for texts in texts_of]
@@ -218,55 +209,35 @@ def _annotate(examples: Sequence[Example], pipeline: str) -> list[Annotation]:
 def _annotation(texts: Sequence[_Parsed]) -> Annotation:
     """Put together what is found in the one or two texts of an example."""
 
-    def span(characters, text):
-        return Span(*characters, text)
-
-    features = {
-        name: tuple(
-            span(characters, text)
-            for text, parsed in enumerate(texts)
-            for characters in parsed.features[name]
-        )
-        for name in texts[0].features
-    }
-
-    def linked(name):
+    def spans(kind: str, name: str) -> tuple[Span, ...]:
         return tuple(
-            Link((span(verb, text),), (span(subject, text),))
-            for text, parsed in enumerate(texts)
-            for verb, subject in getattr(parsed, name)
-        )
-
-    def place(span):
-        return (span.text, span.start)
-
-    noun_pronoun = tuple(
-        Link(nouns, (pronoun,))
-        for pronoun in features['pronoun']
-        if (nouns := tuple(noun for noun in features['noun'] if place(noun) < place(pronoun)))
-    )
-    return Annotation(
-        features,
-        {
-            'verb-subject': linked('verb_subject'),
-            'verb-nsubj': linked('verb_nsubj'),
-            'noun-pronoun': noun_pronoun,
-        },
-        _classes(texts),
-    )
-
-
-def _classes(texts: Sequence[_Parsed]) -> dict[str, tuple[Span, ...]]:
-    """Return the words of each class in the one or two texts of an example."""
-    names = sorted({name for parsed in texts for name in parsed.classes})
-    return {
-        name: tuple(
             Span(*characters, text)
             for text, parsed in enumerate(texts)
-            for characters in parsed.classes.get(name, ())
+            for characters in getattr(parsed, kind).get(name, ())
         )
-        for name in names
+
+    def linked(name: str) -> tuple[Link, ...]:
+        return tuple(
+            Link((Span(*verb, text),), (Span(*subject, text),))
+            for text, parsed in enumerate(texts)
+            for verb, subject in parsed.relations[name]
+        )
+
+    features = {name: spans('features', name) for name in texts[0].features}
+    nouns = {
+        pronoun: tuple(
+            noun
+            for noun in features['noun']
+            if (noun.text, noun.start) < (pronoun.text, pronoun.start)
+        )
+        for pronoun in features['pronoun']
     }
+    relations = {name: linked(name) for name in texts[0].relations}
+    relations['noun-pronoun'] = tuple(
+        Link(before, (pronoun,)) for pronoun, before in nouns.items() if before
+    )
+    classes = sorted({name for parsed in texts for name in parsed.classes})
+    return Annotation(features, relations, {name: spans('classes', name) for name in classes})
 
 
 def with_word_classes(
@@ -331,18 +302,16 @@ def _find(text: str, tokens: Iterable[Any]) -> _Parsed:
     def where(token):
         return (token.idx, token.idx + len(token))
 
-    by_tag = {
-        name: [where(token) for token in tokens if token.tag_ in tags]
-        for name, tags in TAGS.items()
-    }
+    def having(attribute, names):
+        return {
+            name: [where(token) for token in tokens if getattr(token, attribute) in values]
+            for name, values in names.items()
+        }
+
     classes: dict[str, list[_Characters]] = {}
     for token in tokens:
         if not token.is_space:
             classes.setdefault(token.pos_ or token.tag_, []).append(where(token))
-    by_dependency = {
-        name: [where(token) for token in tokens if token.dep_ in dependencies]
-        for name, dependencies in DEPENDENCIES.items()
-    }
     words = [match.span() for match in _NEGATION_WORD.finditer(text)]
     # The "n't" that spaCy splits off is part of the list's "don't".
     others = [
@@ -359,8 +328,8 @@ def _find(text: str, tokens: Iterable[Any]) -> _Parsed:
         ]
 
     return _Parsed(
-        features=by_tag
-        | by_dependency
+        features=having('tag_', TAGS)
+        | having('dep_', DEPENDENCIES)
         | {
             'negation': sorted(words + others),
             'negation_word': words,
@@ -368,6 +337,5 @@ def _find(text: str, tokens: Iterable[Any]) -> _Parsed:
             'punctuation': [where(token) for token in tokens if token.is_punct],
         },
         classes=classes,
-        verb_subject=pairs('nsubj', 'nsubjpass'),
-        verb_nsubj=pairs('nsubj'),
+        relations={'verb-subject': pairs('nsubj', 'nsubjpass'), 'verb-nsubj': pairs('nsubj')},
     )

@@ -1,6 +1,7 @@
 """Hide wordpieces from a masked LM, and keep what they were.
 
-Shapes: B rows of a batch, R rows of all batches, K hidden wordpieces of a row, T positions.
+Shapes: E texts, B rows of a batch, R rows of all batches, K hidden wordpieces of a row, T
+positions.
 """
 
 import dataclasses
@@ -10,7 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.data.encoding import Batch, bucket, tokenize
@@ -113,16 +114,7 @@ def mask_words(
             f'{example.place or repr(example.text_a)} has no wordpiece that can be hidden, only '
             'special ones and [UNK]: leave it out, or look at the tokenizer.'
         )
-    if masking.one_at_a_time:
-        text, places = np.nonzero(kept)
-        places, hidden = places[:, None], np.ones(len(text), int)
-    else:
-        text = np.arange(len(kept))
-        drawn = [_draw(masking, number, row) for number, row in enumerate(kept)]
-        hidden = np.array([len(each) for each in drawn])
-        places = np.full((len(drawn), hidden.max()), -1)
-        for row, each in enumerate(drawn):
-            places[row, : len(each)] = each
+    text, places = _hidden(masking, kept)
     words = np.where(places >= 0, np.take_along_axis(encoded.input_ids[text], places, axis=1), -1)
     input_ids = encoded.input_ids[text].copy()
     rows, columns = np.nonzero(places >= 0)
@@ -134,9 +126,24 @@ def mask_words(
         buckets=buckets,
         batch_multiple=batch_multiple,
     )
+    hidden = (places >= 0).sum(axis=1)
     return MaskedTexts(
         [_with_words(batch, places, words, masking.share) for batch in batches], text, hidden
     )
+
+
+def _hidden(
+    masking: Masking, kept: Bool[np.ndarray, 'E T']
+) -> tuple[Int[np.ndarray, ' R'], Int[np.ndarray, 'R K']]:
+    """Return the number of the text of each row, and the hidden positions; -1 fills them up."""
+    if masking.one_at_a_time:
+        text, places = np.nonzero(kept)
+        return text, places[:, None]
+    drawn = [_draw(masking, number, row) for number, row in enumerate(kept)]
+    places = np.full((len(drawn), max(map(len, drawn))), -1)
+    for row, each in enumerate(drawn):
+        places[row, : len(each)] = each
+    return np.arange(len(kept)), places
 
 
 def _draw(masking: Masking, number: int, kept: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Int32
 
 from bert_secrets_jax.data.encoding import Encoded
-from bert_secrets_jax.data.rows import good_rows, numbered_lines, object_of
+from bert_secrets_jax.data.rows import Lines, Row, good_rows, object_of
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.files import read_json
 
@@ -81,7 +81,7 @@ def read_questions(path: str | os.PathLike[str], *, bad_rows: str = 'error') -> 
         case '.json':
             rows = _of_squad(path)
         case '.jsonl':
-            rows = numbered_lines(path)
+            rows = Lines(path).rows
         case _:
             raise ValueError(f'{path} is no .json of SQuAD and no .jsonl.')
 
@@ -90,14 +90,14 @@ def read_questions(path: str | os.PathLike[str], *, bad_rows: str = 'error') -> 
         answers = tuple(_answers(row['answers']))
         return Question(row['question'], row['context'], answers, identity, where)
 
-    return good_rows(path, rows, read, bad_rows)
+    return list(good_rows(path, rows, read, bad_rows))
 
 
-def _of_squad(path: pathlib.Path) -> list[tuple[str, dict[str, Any]]]:
+def _of_squad(path: pathlib.Path) -> list[Row]:
     try:
         articles = read_json(path)['data']
         return [
-            (f'question {asked.get("id", number)}', asked | {'context': paragraph['context']})
+            Row(f'question {asked.get("id", number)}', asked | {'context': paragraph['context']})
             for article in articles
             for paragraph in article['paragraphs']
             for number, asked in enumerate(paragraph['qas'])

@@ -1,21 +1,38 @@
-"""Lines of a file, and rows of which some may be bad: all faults are told at once."""
+"""Rows of files: where each stands, and all bad ones told at once."""
 
+import dataclasses
+import json
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from absl import logging
 
 from bert_secrets_jax.brief import shortened
-from bert_secrets_jax.files import open_decompressed, parse_json, read_text
+from bert_secrets_jax.files import open_decompressed, parse_json, without_compression
 
 Read = TypeVar('Read')
 # So many faults are named; of more, their number is told.
-NAMED = 5
+_NAMED = 5
 # A line of more bytes, or a field of more characters, is no text of a row: a file of one line, or a
 # quote that is never closed, would fill the memory.
 LONGEST = 2**26
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One row of a file, or its fault.
+
+    Attributes:
+      where: The place in the file, such as 'line 3'.
+      value: The content of the row; None for a faulty one.
+      fault: The reason why there is no value; empty for a good row.
+    """
+
+    where: str
+    value: Any = None
+    fault: str = ''
 
 
 class Lines:
@@ -28,9 +45,13 @@ class Lines:
     Attributes:
       path: The file.
       share: The share of the file that has been read, for what shows progress.
+
+    Raises:
+      FileNotFoundError: There is no such file; the error says what the folder holds instead.
     """
 
     def __init__(self, path: pathlib.Path):
+        check_there(path)
         self.path = path
         self.share = 0.0
 
@@ -38,47 +59,85 @@ class Lines:
         """Yield the number and the text of each line.
 
         Raises:
-          FileNotFoundError: There is no such file.
           ValueError: It is no regular file, is damaged, is not UTF-8 or has a line without end.
         """
-        number = start = 0
+        start = 0
+        for number, line in self.encoded():
+            try:
+                text = line.decode('utf-8')
+            except UnicodeDecodeError as error:
+                raise ValueError(
+                    f'{self.path}: not UTF-8 at line {number}, byte {start + error.start} '
+                    'of the file. Save it as UTF-8.'
+                ) from error
+            yield number, text.removeprefix('\ufeff') if number == 1 else text
+            start += len(line)
+
+    def encoded(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the number and the bytes of each line."""
         with open_decompressed(self.path) as (file, raw):
             size = max(os.fstat(raw.fileno()).st_size, 1)
-            while line := file.readline(LONGEST):
-                number += 1
+            for number, line in enumerate(iter(lambda: file.readline(LONGEST), b''), 1):
                 if len(line) == LONGEST:
                     raise ValueError(
                         f'{self.path}: line {number} has more than {LONGEST:,} bytes: is this a '
                         'file of lines?'
                     )
-                try:
-                    text = line.decode('utf-8')
-                except UnicodeDecodeError as error:
-                    raise ValueError(
-                        f'{self.path}: not UTF-8 at line {number}, byte {start + error.start} '
-                        'of the file. Save it as UTF-8.'
-                    ) from error
                 self.share = raw.tell() / size
-                yield number, text.removeprefix('\ufeff') if number == 1 else text
-                start += len(line)
+                yield number, line
+
+    @property
+    def rows(self) -> Iterator[Row]:
+        """The lines that are not blank, without their ends."""
+        for number, line in self:
+            if line.strip():
+                yield Row(f'line {number}', line.removesuffix('\n').removesuffix('\r'))
 
 
-def numbered_lines(path: pathlib.Path) -> list[tuple[str, str]]:
-    """Return the lines of a file that are not blank, and where each stands.
+def check_there(path: pathlib.Path) -> None:
+    """Refuse the path of a file that does not exist, and say what its folder holds instead.
 
     Raises:
       FileNotFoundError: There is no such file.
-      ValueError: It is not UTF-8.
     """
-    lines = enumerate(read_text(path).split('\n'), 1)
-    return [(f'line {number}', line) for number, line in lines if line.strip()]
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f'{path} not found: there is no folder {path.parent}.')
+    if not path.exists():
+        folder = path.parent.resolve()
+        names = sorted(each.name for each in folder.iterdir() if not each.name.startswith('.'))
+        raise FileNotFoundError(
+            f'{path} not found. {folder} holds: {some_of(names, 20) or "nothing"}.'
+        )
+
+
+def some_of(items: Sequence[str], most: int, *, count: int = 0, separator: str = ', ') -> str:
+    """Return the first items with separators between them, and how many more there are.
+
+    >>> some_of('abcd', 2)
+    'a, b and 2 more'
+
+    Args:
+      items: The items.
+      most: The number of items to show at most.
+      count: The number of all items, if `items` has the first ones only.
+      separator: The text between two items.
+    """
+    hidden = max(count, len(items)) - most
+    return separator.join(items[:most]) + (f' and {hidden} more' if hidden > 0 else '')
 
 
 def object_of(line: str) -> dict[str, Any]:
-    """Return the JSON object of a line."""
-    found = parse_json(line)
+    """Return the JSON object of a line.
+
+    Raises:
+      ValueError: The line is no JSON, or something else than an object.
+    """
+    try:
+        found = parse_json(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f'malformed JSON at column {error.colno}: {error.msg}') from error
     if not isinstance(found, dict):
-        raise ValueError(f'{shortened(found)} is no object')
+        raise ValueError(f'{shortened(found)} is not a JSON object')
     return found
 
 
@@ -90,36 +149,55 @@ def check_bad_rows(bad_rows: str) -> None:
 
 def good_rows(
     path: pathlib.Path,
-    rows: Iterable[tuple[str, Any]],
+    rows: Iterable[Row],
     read: Callable[[Any, str, str], Read],
     bad_rows: str,
-) -> list[Read]:
-    """Return what is read from the good rows of a file.
+    *,
+    name: str | None = None,
+    stop: bool = False,
+) -> Iterator[Read]:
+    """Yield what is read from the good rows of a file.
 
     Args:
       path: The file.
-      rows: The rows, each behind words for where it stands.
-      read: A function of a row, its id and its place, which raises ValueError, TypeError or
-        KeyError for a bad one.
+      rows: The rows.
+      read: A function of the value of a row, its id and its place, which raises ValueError,
+        TypeError or KeyError for a bad one.
       bad_rows: 'error' refuses a file with bad rows, 'skip' leaves them out and warns.
+      name: The first part of the ids, by default the file's name without its extensions. The ids
+        are `{name}/{row}`, where rows count from 0 and include the bad ones.
+      stop: Whether the first bad row is refused at once, and not all of them at the end.
 
     Raises:
-      ValueError: Some rows are bad, none is left, or `bad_rows` is something else.
+      ValueError: Some rows are bad, none is good, or `bad_rows` is something else.
     """
     check_bad_rows(bad_rows)
-    found, faults = [], []
-    for position, (where, row) in enumerate(rows):
+    name = without_compression(path).stem if name is None else name
+    count, bad, faults = 0, 0, []
+    for count, row in enumerate(rows, 1):
         try:
-            found.append(read(row, f'{path.stem}/{position}', f'{path}, {where}'))
-        except (ValueError, TypeError, KeyError) as fault:
-            what = f'there is no {fault}' if isinstance(fault, KeyError) else str(fault)
-            faults.append(f'{where}: {what.rstrip(".")}')
-    if faults:
-        more = f'; and {len(faults) - NAMED} more' if len(faults) > NAMED else ''
-        report = f'{path}: {len(faults)} bad: {"; ".join(faults[:NAMED])}{more}.'
-        if bad_rows == 'error':
-            raise ValueError(f"{report} Mend them, or leave them out: bad_rows='skip'.")
-        logging.warning('%s Left out.', report)
-    if not found:
+            if row.fault:
+                raise ValueError(row.fault)
+            found = read(row.value, f'{name}/{count - 1}', f'{path}, {row.where}')
+        except (ValueError, TypeError, KeyError) as error:
+            what = f'there is no {error}' if isinstance(error, KeyError) else str(error)
+            fault = f'{row.where}: {what.rstrip(".")}'
+            if stop and bad_rows == 'error':
+                raise ValueError(
+                    f"{path}: {fault}. Correct it, or leave bad rows out: bad_rows='skip'."
+                ) from error
+            bad += 1
+            if bad <= _NAMED:
+                faults.append(fault)
+        else:
+            yield found
+    if not count:
         raise ValueError(f'{path} has nothing to read.')
-    return found
+    if bad:
+        shown = some_of(faults, _NAMED, count=bad, separator='; ')
+        report = f'{path}: {bad} of {count} rows are bad: {shown}.'
+        if bad_rows == 'error':
+            raise ValueError(f"{report} Correct them, or leave them out: bad_rows='skip'.")
+        if bad == count:
+            raise ValueError(f'{report} No good row is left.')
+        logging.warning('%s Left out.', report)

@@ -18,7 +18,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import numpy as np
-from absl import logging
 
 from bert_secrets_jax.data.encoding import (
     BUCKETS,
@@ -29,8 +28,8 @@ from bert_secrets_jax.data.encoding import (
     padded_lengths,
     tokenize_part,
 )
-from bert_secrets_jax.data.rows import NAMED, Lines, check_bad_rows
-from bert_secrets_jax.data.tables import Row, check_row, check_there, table_rows
+from bert_secrets_jax.data.rows import Lines, Row, check_bad_rows, check_there, good_rows
+from bert_secrets_jax.data.tables import filled, table_rows
 from bert_secrets_jax.data.tasks import Example, Text, as_example
 from bert_secrets_jax.files import open_regular, without_compression
 from bert_secrets_jax.progress import progress
@@ -52,15 +51,14 @@ class Texts:
       path: The file.
       columns: The wanted columns, one or two; none if each line or record is a text.
       header: The names of all columns of a table without header; None if it has one.
-      skips: Whether bad rows are left out.
-      name: The first part of the ids.
+      bad_rows, name: As in `stream_texts`.
     """
 
     path: pathlib.Path
     columns: tuple[str, ...]
     header: tuple[str, ...] | None
-    skips: bool
-    name: str
+    bad_rows: str
+    name: str | None
 
     def __iter__(self) -> Iterator[Example]:
         return (example for example, _ in self.read())
@@ -72,41 +70,19 @@ class Texts:
           FileNotFoundError, ValueError: As `stream_texts` says.
         """
         if _is_records(self.path):
-            source, place = _Records(self.path, self.columns), 'record'
-            rows = iter(source)
+            source = _Records(self.path, self.columns)
+            rows = source.rows
         else:
-            source, place = Lines(self.path), 'line'
-            rows = (
-                table_rows(source, self.columns, self.header)
-                if self.columns
-                else _plain_rows(source)
-            )
-        position, bad, faults = -1, 0, []
-        for position, row in enumerate(rows):
-            try:
-                check_row(row, self.columns or ('text',))
-            except ValueError as fault:
-                if not self.skips:
-                    raise ValueError(
-                        f'{self.path}: {place} {row.line}: {fault}. Correct it, or leave bad rows '
-                        "out: bad_rows='skip'."
-                    ) from None
-                bad += 1
-                if bad <= NAMED:
-                    faults.append(f'{place} {row.line}: {fault}')
-                continue
-            example = Example(
-                *row.values, id=f'{self.name}/{position}', where=f'{self.path}, {place} {row.line}'
-            )
+            source = Lines(self.path)
+            rows = table_rows(source, self.columns, self.header) if self.columns else source.rows
+
+        def read(texts: str | tuple[str, ...], identity: str, where: str) -> Example:
+            texts = (texts,) if isinstance(texts, str) else texts
+            return Example(*texts, id=identity, where=where)
+
+        examples = good_rows(self.path, rows, read, self.bad_rows, name=self.name, stop=True)
+        for example in examples:
             yield example, source.share
-        if position < 0:
-            raise ValueError(f'{self.path} has no texts.')
-        if bad:
-            more = f' and {bad - NAMED} more' if bad > NAMED else ''
-            report = f'{self.path}: {bad} of {position + 1} rows are bad: {"; ".join(faults)}{more}'
-            if bad > position:
-                raise ValueError(f'{report}. No good row is left.')
-            logging.warning('%s. Left out.', report)
 
 
 def stream_texts(
@@ -148,11 +124,10 @@ def stream_texts(
     """
     check_bad_rows(bad_rows)
     path = pathlib.Path(path)
-    plain = without_compression(path)
     wanted = tuple(column for column in (text_a, text_b) if column is not None)
     if text_a is None and text_b is not None:
         raise ValueError(f'{text_b=} is the second text: name the first one, text_a=...')
-    is_table = plain.suffix.lower() in _TABLES
+    is_table = without_compression(path).suffix.lower() in _TABLES
     if not wanted and is_table:
         raise ValueError(f'{path} is a table: name the column of its texts, text_a=...')
     if wanted and not (is_table or _is_records(path)):
@@ -165,8 +140,8 @@ def stream_texts(
         path=path,
         columns=wanted,
         header=None if columns is None else tuple(columns),
-        skips=bad_rows == 'skip',
-        name=plain.stem if name is None else name,
+        bad_rows=bad_rows,
+        name=name,
     )
     # A fault of the file as a whole shows in its first text.
     next(iter(texts))
@@ -176,12 +151,6 @@ def stream_texts(
 def _is_records(path: pathlib.Path) -> bool:
     # tensorflow-datasets numbers its files: x.array_record-00000-of-00002.
     return _RECORDS in path.name.lower()
-
-
-def _plain_rows(lines: Lines) -> Iterator[Row]:
-    for number, line in lines:
-        if line.strip():
-            yield Row(number, (line.removesuffix('\n').removesuffix('\r'),))
 
 
 class _Records:
@@ -198,7 +167,9 @@ class _Records:
         self.features = features
         self.share = 0.0
 
-    def __iter__(self) -> Iterator[Row]:
+    @property
+    def rows(self) -> Iterator[Row]:
+        """The records, read while they are iterated."""
         from array_record.python.array_record_module import ArrayRecordReader
 
         # Its reader says neither that there is no file nor that it is a folder.
@@ -216,13 +187,15 @@ class _Records:
             raise ValueError(f'{self.path} is damaged, or no {_RECORDS} file: {fault}') from None
 
     def _row(self, number: int, record: bytes) -> Row:
+        where = f'record {number}'
         try:
             values = _of_example(record, self.features) if self.features else (record,)
-            return Row(number, tuple(value.decode('utf-8') for value in values))
+            texts = [value.decode('utf-8') for value in values]
         except UnicodeDecodeError:
-            return Row(number, fault='not UTF-8')
+            return Row(where, fault='not UTF-8')
         except ValueError as fault:
-            return Row(number, fault=str(fault))
+            return Row(where, fault=str(fault))
+        return filled(where, self.features or ('text',), texts)
 
 
 def _of_example(record: bytes, features: Sequence[str]) -> tuple[bytes, ...]:
@@ -270,9 +243,9 @@ class Batches:
     def _made(self) -> Iterator[Batch]:
         edges = padded_lengths(self.buckets, self.max_length)
         losses = Losses(self.tokenizer, self.max_length)
-        # The examples of each padded length that do not fill a batch yet, with their numbers.
-        left: dict[int, tuple[np.ndarray, Encoded]] = {}
-        whole = set()
+        # The examples of each padded length that do not fill a batch yet, and lengths with batches.
+        left: dict[int, _Waiting] = {}
+        whole: set[int] = set()
         shown = progress(
             _parts(self.texts),
             'Texts',
@@ -288,29 +261,49 @@ class Batches:
             padded = edges[np.searchsorted(edges, encoded.lengths)]
             for length in np.unique(padded).tolist():
                 members = np.flatnonzero(padded == length)
-                numbers, waiting = _joined(left, length, members + first, encoded.take(members))
-                rows = self._rows(length)
-                full = len(numbers) // rows * rows
-                for start in range(0, full, rows):
+                waiting = _Waiting(members + first, encoded.take(members)).after(left.get(length))
+                full = len(waiting.numbers) // self._rows(length) * self._rows(length)
+                for batch in self._batches(waiting.take(np.arange(full)), length):
                     whole.add(length)
-                    yield _batch(numbers, waiting, np.arange(start, start + rows), length)
-                left[length] = numbers[full:], waiting.take(np.arange(full, len(numbers)))
+                    yield batch
+                left[length] = waiting.take(np.arange(full, len(waiting.numbers)))
         if not losses.examples:
             raise ValueError('There are no texts to encode.')
         # A few examples of a length that nothing was compiled for go with longer ones.
         for length, longer in itertools.pairwise(sorted(whole | left.keys())):
-            if length not in whole and len(left[length][0]) < self.fewest:
-                left[longer] = _joined(left, longer, *left.pop(length))
-        for length, (numbers, waiting) in sorted(left.items()):
-            if len(numbers):
-                rows = self._rows(length)
-                filled = -(-len(numbers) // rows) * rows
-                places = np.pad(
-                    np.arange(len(numbers)), (0, filled - len(numbers)), constant_values=-1
-                )
-                for start in range(0, filled, rows):
-                    yield _batch(numbers, waiting, places[start : start + rows], length)
+            if length not in whole and len(left[length].numbers) < self.fewest:
+                left[longer] = left.pop(length).after(left.get(longer))
+        for length, waiting in sorted(left.items()):
+            yield from self._batches(waiting, length)
         losses.tell()
+
+    def _batches(self, waiting: '_Waiting', length: int) -> Iterator[Batch]:
+        """Yield batches of examples of one padded length; empty rows fill up the last one."""
+        rows, count = self._rows(length), len(waiting.numbers)
+        places = np.pad(np.arange(count), (0, -count % rows), constant_values=-1)
+        for start in range(0, count, rows):
+            batch = waiting.encoded.batch(places[start : start + rows], length)
+            example = np.where(batch.example < 0, -1, waiting.numbers[batch.example])
+            yield dataclasses.replace(batch, example=example.astype(np.int32))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Waiting:
+    """Examples that wait for a batch, and their numbers [E] among all texts."""
+
+    numbers: np.ndarray
+    encoded: Encoded
+
+    def take(self, places: np.ndarray) -> '_Waiting':
+        """Return some of the examples."""
+        return _Waiting(self.numbers[places], self.encoded.take(places))
+
+    def after(self, others: '_Waiting | None') -> '_Waiting':
+        """Return these examples behind others, if there are any."""
+        if others is None:
+            return self
+        numbers = np.concatenate([others.numbers, self.numbers])
+        return _Waiting(numbers, others.encoded.followed_by(self.encoded))
 
 
 def stream_batches(
@@ -363,23 +356,6 @@ def stream_batches(
         fewest=fewest,
         batch_multiple=batch_multiple,
     )
-
-
-def _joined(
-    left: dict[int, tuple[np.ndarray, Encoded]], length: int, numbers: np.ndarray, encoded: Encoded
-) -> tuple[np.ndarray, Encoded]:
-    """Return what is left of a length with further examples behind it."""
-    if length not in left:
-        return numbers, encoded
-    before, waiting = left[length]
-    return np.concatenate([before, numbers]), waiting.followed_by(encoded)
-
-
-def _batch(numbers: np.ndarray, encoded: Encoded, places: np.ndarray, length: int) -> Batch:
-    """Return a batch of examples [E] at some places, with the numbers that they have in all."""
-    batch = encoded.batch(places, length)
-    example = np.where(places < 0, -1, numbers[places]).astype(np.int32)
-    return dataclasses.replace(batch, example=example)
 
 
 @dataclasses.dataclass(frozen=True)

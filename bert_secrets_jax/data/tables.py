@@ -1,7 +1,6 @@
 """Sentences and labels from TSV, CSV and JSON lines, with every bad row named."""
 
 import csv
-import dataclasses
 import functools
 import json
 import math
@@ -10,27 +9,15 @@ import pathlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from absl import logging
-
 from bert_secrets_jax.brief import shortened
-from bert_secrets_jax.data.rows import LONGEST, NAMED, Lines, check_bad_rows
+from bert_secrets_jax.data.rows import LONGEST, Lines, Row, good_rows, object_of, some_of
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.files import long_fields, parse_json, without_compression
+from bert_secrets_jax.files import long_fields, without_compression
 
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """The wanted columns of one row, or its fault.
-
-    Attributes:
-      line: The physical line on which the row starts; the first line of a file is 1.
-      values: The wanted columns, in the order asked for; empty for a faulty row.
-      fault: The reason why there are no values; empty for a good row.
-    """
-
-    line: int
-    values: tuple[str, ...] = ()
-    fault: str = ''
+_NO_HEADER = (
+    'If that is its first row, because it has no header, name all its columns: columns=(...), in '
+    'the programs data.columns.'
+)
 
 
 def read_table(
@@ -73,76 +60,24 @@ def read_table(
         `labels`, or the quotes of a CSV do not match (whatever `bad_rows` says, since the rows
         after them cannot be told apart).
     """
-    check_bad_rows(bad_rows)
     if not isinstance(text_a, str):
         raise ValueError(f'{text_a=} must be the name of a column.')
-    if labels is not None:
-        if isinstance(labels, str):
-            raise ValueError(f"{labels=} is one text: give a sequence of names, ('no', 'yes').")
-        twice = [name for name in labels if list(labels).count(name) > 1]
-        if twice:
-            raise ValueError(f'labels has the name {twice[0]!r} twice: each is one class.')
     path = pathlib.Path(path)
     wanted = [column for column in (text_a, text_b, label) if column is not None]
     rows = list(table_rows(Lines(path), wanted, columns))
-    if not rows:
-        raise ValueError(f'{path} has no rows.')
-    to_label = _label_reader(path, rows, labels) if label is not None else None
-    prefix = without_compression(path).stem if name is None else name
+    if label is not None:
+        to_label = _label_reader(path, [row.value[-1] for row in rows if row.value], labels)
 
-    examples, faults = [], []
-    for position, row in enumerate(rows):
-        try:
-            check_row(row, wanted)
-            examples.append(
-                Example(
-                    text_a=row.values[0],
-                    text_b=row.values[1] if text_b is not None else None,
-                    label=to_label(row.values[-1]) if to_label else None,
-                    id=f'{prefix}/{position}',
-                    where=f'{path}, line {row.line}',
-                )
-            )
-        except ValueError as fault:
-            faults.append(f'line {row.line}: {fault}')
+    def read(values: Sequence[str], identity: str, where: str) -> Example:
+        return Example(
+            text_a=values[0],
+            text_b=values[1] if text_b is not None else None,
+            label=to_label(values[-1]) if label is not None else None,
+            id=identity,
+            where=where,
+        )
 
-    if faults:
-        noun = 'bad row' if len(faults) == 1 else 'bad rows'
-        report = f'{path}: {len(faults)} {noun}: {_shorten(faults, NAMED, "; ")}'
-        if bad_rows == 'error':
-            raise ValueError(f"{report}. Fix them, or leave them out: bad_rows='skip'.")
-        if not examples:
-            raise ValueError(f'{report}. No good row is left.')
-        logging.warning('%s. Skipped.', report)
-    return examples
-
-
-def _checked_header(path: pathlib.Path, columns: Sequence[str] | None) -> list[str] | None:
-    """Return the header that a user gives for a file that has none; None if it is in the file."""
-    if columns is None:
-        return None
-    if isinstance(columns, str):
-        raise ValueError(f"{columns=} is one text: give a sequence of names, ('text', 'label').")
-    if without_compression(path).suffix.lower() == '.jsonl':
-        raise ValueError(f'{path}: JSON lines name their columns themselves; leave {columns=} out.')
-    return list(columns)
-
-
-def check_row(row: Row, columns: Sequence[str]) -> None:
-    """Refuse a row that has a fault, or is empty in a column.
-
-    Args:
-      row: The row.
-      columns: The wanted columns, which it has the values of.
-
-    Raises:
-      ValueError: It is bad; the error says why.
-    """
-    if row.fault:
-        raise ValueError(row.fault)
-    for column, value in zip(columns, row.values, strict=True):
-        if not value.strip():
-            raise ValueError(f'{column!r} is empty')
+    return list(good_rows(path, rows, read, bad_rows, name=name))
 
 
 def table_rows(
@@ -152,59 +87,55 @@ def table_rows(
 
     Args:
       lines: The lines of the file. Its extension decides how they are read, see `read_table`.
-      columns: The wanted columns.
+      columns: The wanted columns, whose texts are the value of each row.
       header: The names of all columns of a file without header; None if it has one.
 
     Raises:
-      FileNotFoundError: There is no such file.
       ValueError: The extension is unknown, or while rows are read: a column is missing, the file is
         not UTF-8, or the quotes of a CSV do not match.
     """
-    path = lines.path
-    header = _checked_header(path, header)
-    match without_compression(path).suffix.lower():
+    if isinstance(header, str):
+        raise ValueError(f"columns={header!r} is one text: give several, ('text', 'label').")
+    match without_compression(lines.path).suffix.lower():
         case '.tsv':
-            read = functools.partial(_read_tsv, header=header)
+            records = _split_at_tabs(lines)
         case '.csv':
-            read = functools.partial(_read_csv, header=header)
+            records = _split_with_quotes(lines)
+        case '.jsonl' if header is None:
+            return _of_json(lines, columns)
         case '.jsonl':
-            read = _read_jsonl
+            raise ValueError(
+                f'{lines.path}: JSON lines name their columns themselves; leave columns={header!r} '
+                'out.'
+            )
         case suffix:
-            raise ValueError(f'{path}: unknown extension {suffix!r}; known: .tsv, .csv, .jsonl.')
-    check_there(path)
-    return read(lines, columns)
+            raise ValueError(
+                f'{lines.path}: unknown extension {suffix!r}; known: .tsv, .csv, .jsonl.'
+            )
+    return _of_fields(lines.path, records, columns, header)
 
 
-def check_there(path: pathlib.Path) -> None:
-    """Refuse the path of a file that does not exist, and say what its folder holds instead.
+def filled(where: str, columns: Sequence[str], values: Sequence[str]) -> Row:
+    """Return a row of texts, which is bad if one of them is empty.
 
-    Raises:
-      FileNotFoundError: There is no such file.
+    Args:
+      where: The place of the row in its file.
+      columns: The names of the texts.
+      values: The texts.
     """
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f'{path} not found: there is no folder {path.parent}.')
-    if not path.exists():
-        folder = path.parent.resolve()
-        names = sorted(each.name for each in folder.iterdir() if not each.name.startswith('.'))
-        raise FileNotFoundError(
-            f'{path} not found. {folder} holds: {_shorten(names, 20, ", ") or "nothing"}.'
-        )
+    for column, value in zip(columns, values, strict=True):
+        if not value.strip():
+            return Row(where, fault=f'{column!r} is empty')
+    return Row(where, tuple(values))
 
 
-def _read_tsv(lines: Lines, columns: Sequence[str], *, header: list[str] | None) -> Iterator[Row]:
-    records = (
-        (number, line.removesuffix('\n').removesuffix('\r').split('\t'))
-        for number, line in lines
-        if line.strip('\r\n')
-    )
-    return _pick_columns(lines.path, records, columns, header)
+def _split_at_tabs(lines: Lines) -> Iterator[tuple[int, list[str]]]:
+    for number, line in lines:
+        if line.strip('\r\n'):
+            yield number, line.removesuffix('\n').removesuffix('\r').split('\t')
 
 
-def _read_csv(lines: Lines, columns: Sequence[str], *, header: list[str] | None) -> Iterator[Row]:
-    return _pick_columns(lines.path, _split_csv(lines), columns, header)
-
-
-def _split_csv(lines: Lines) -> Iterator[tuple[int, list[str]]]:
+def _split_with_quotes(lines: Lines) -> Iterator[tuple[int, list[str]]]:
     """Yield the line on which each record starts, and its fields."""
     # Strict: otherwise a quote that is never closed swallows rows without a word.
     reader = csv.reader((line for _, line in lines), strict=True)
@@ -224,45 +155,37 @@ def _split_csv(lines: Lines) -> Iterator[tuple[int, list[str]]]:
             yield first_line, fields
 
 
-def _pick_columns(
+def _of_fields(
     path: pathlib.Path,
     records: Iterator[tuple[int, list[str]]],
     columns: Sequence[str],
-    header: list[str] | None,
+    header: Sequence[str] | None,
 ) -> Iterator[Row]:
     """Keep the wanted columns; without a header, the first record is it."""
-    given = header is not None
-    if header is None:
-        _, header = next(records, (0, []))
+    hint = _NO_HEADER if header is None else 'These are the given columns.'
+    header = next(records, (0, []))[1] if header is None else list(header)
     if not header:
         raise ValueError(f'{path} is empty.')
-    hint = 'These are the given columns.' if given else _NO_HEADER
     _check_columns(path, header, columns, hint)
     places = [header.index(column) for column in columns]
-    for line, fields in records:
+    for number, fields in records:
+        where = f'line {number}'
         if len(fields) == len(header):
-            yield Row(line, tuple(fields[place] for place in places))
+            yield filled(where, columns, [fields[place] for place in places])
         else:
             noun = 'field' if len(fields) == 1 else 'fields'
-            fault = f'{len(fields)} {noun}, expected {len(header)}'
-            yield Row(line, fault=fault)
+            yield Row(where, fault=f'{len(fields)} {noun}, expected {len(header)}')
 
 
-def _read_jsonl(lines: Lines, columns: Sequence[str]) -> Iterator[Row]:
+def _of_json(lines: Lines, columns: Sequence[str]) -> Iterator[Row]:
     found: dict[str, None] = {}  # in the order of the file
-    for number, line in lines:
-        if not line.strip():
-            continue
+    for row in lines.rows:
         try:
-            record = parse_json(line)
-            if not isinstance(record, dict):
-                raise ValueError('not a JSON object')
+            record = object_of(row.value)
             found |= dict.fromkeys(record)
-            yield Row(number, tuple(_json_text(record, column) for column in columns))
-        except json.JSONDecodeError as error:
-            yield Row(number, fault=f'malformed JSON at column {error.colno}')
+            yield filled(row.where, columns, [_json_text(record, column) for column in columns])
         except ValueError as fault:
-            yield Row(number, fault=str(fault))
+            yield Row(row.where, fault=str(fault))
     # A column that no row has is a wrong name, not as many bad rows.
     if found:
         _check_columns(lines.path, list(found), columns)
@@ -282,12 +205,6 @@ def _json_text(record: dict, column: str) -> str:
     return text
 
 
-_NO_HEADER = (
-    'If that is its first row, because it has no header, name all its columns: columns=(...), in '
-    'the programs data.columns.'
-)
-
-
 def _check_columns(
     path: pathlib.Path, header: Sequence[str], columns: Sequence[str], hint: str = ''
 ) -> None:
@@ -300,32 +217,40 @@ def _check_columns(
 
 
 def _label_reader(
-    path: pathlib.Path, rows: Iterable[Row], labels: Sequence[str] | None
+    path: pathlib.Path, texts: Iterable[str], labels: Sequence[str] | None
 ) -> Callable[[str], int | float]:
-    """Return what turns the text of a label into a class id or a score."""
+    """Return a function from the text of a label to a class id or a score.
+
+    Args:
+      path: The file, for errors.
+      texts: The labels of the good rows.
+      labels: As in `read_table`.
+    """
+    kinds = {text.strip() for text in texts}
     if labels is None:
-        texts = [row.values[-1] for row in rows if row.values and row.values[-1].strip()]
-        return _number_reader(path, texts)
+        return _number_reader(path, kinds)
+    if isinstance(labels, str):
+        raise ValueError(f"{labels=} is one text: give a sequence of names, ('no', 'yes').")
     if not labels:
         return _score
-    texts = {row.values[-1].strip() for row in rows if row.values}
+    ids = {label: index for index, label in enumerate(labels)}
+    if len(ids) < len(labels):
+        twice = next(name for name in labels if list(labels).count(name) > 1)
+        raise ValueError(f'labels has the name {twice!r} twice: each is one class.')
     numbers = {str(index): index for index in range(len(labels))}
-    if texts & numbers.keys() and not texts & set(labels):
+    if kinds & numbers.keys() and not kinds & ids.keys():
         # The file has numbers, and these are their names.
         return functools.partial(_class_id, numbers, f'{", ".join(labels)}, or a number from 0')
-    return functools.partial(
-        _class_id, {label: index for index, label in enumerate(labels)}, ', '.join(labels)
-    )
+    return functools.partial(_class_id, ids, ', '.join(labels))
 
 
-def _number_reader(path: pathlib.Path, texts: Iterable[str]) -> Callable[[str], int | float]:
+def _number_reader(path: pathlib.Path, kinds: set[str]) -> Callable[[str], int | float]:
     """Return `int` if all labels are whole numbers, otherwise `_score` if all are numbers."""
-    kinds = set(texts)
     if all(_WHOLE.fullmatch(text) for text in kinds):
         return int
     if all(_NUMBER.fullmatch(text) for text in kinds):
         return _score
-    found = _shorten([repr(text) for text in sorted(kinds)], 10, ', ')
+    found = some_of([repr(text) for text in sorted(kinds)], 10)
     raise ValueError(
         f'{path}: labels are not all numbers: {found}. Name them in the order of their '
         'class ids: labels=(...).'
@@ -350,9 +275,3 @@ def _class_id(ids: dict[str, int], expected: str, text: str) -> int:
     if found is None:
         raise ValueError(f'unknown label {text!r}, expected one of {expected}')
     return found
-
-
-def _shorten(items: Sequence[str], limit: int, separator: str) -> str:
-    shown = separator.join(items[:limit])
-    hidden = len(items) - limit
-    return f'{shown} and {hidden} more' if hidden > 0 else shown

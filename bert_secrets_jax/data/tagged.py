@@ -11,7 +11,7 @@ from jaxtyping import Int32
 
 from bert_secrets_jax.brief import shortened
 from bert_secrets_jax.data.encoding import Encoded
-from bert_secrets_jax.data.rows import good_rows, numbered_lines, object_of
+from bert_secrets_jax.data.rows import Lines, good_rows, object_of
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.data.treebank import sentences_of, words_of
 
@@ -93,7 +93,7 @@ def read_conllu(
         tags = [_in_column(word, field, item) for word in words]
         return Tagged(tuple(word['form'] for word in words), tuple(tags), identity, where)
 
-    return good_rows(pathlib.Path(path), sentences_of(path), read, bad_rows)
+    return list(good_rows(pathlib.Path(path), sentences_of(path), read, bad_rows))
 
 
 def _in_column(word, field: str, item: str) -> str:
@@ -140,7 +140,7 @@ def read_tagged(
         named = tuple(_named(tag, names) for tag in row[tags])
         return Tagged(tuple(row[words]), named, identity, where)
 
-    return good_rows(path, numbered_lines(path), read, bad_rows)
+    return list(good_rows(path, Lines(path).rows, read, bad_rows))
 
 
 def _named(tag: Any, names: Sequence[str] | None) -> str:

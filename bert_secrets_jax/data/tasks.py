@@ -140,15 +140,15 @@ class Task:
     Attributes:
       name: The short name, such as 'sst-2'.
       title: The name as it is printed, which is also the folder in GLUE's original layout.
+      tfds_config: The name after 'glue/' in tensorflow-datasets.
       text_columns: One or two column names in the header of the TSV file.
+      tfds_text_features: The names of the texts in tensorflow-datasets.
       label_column: The column of the label in the same header.
       labels: The labels as the TSV file spells them. The position of a label is its class id, the
         same as in tensorflow-datasets and Hugging Face. Empty for regression.
       metrics: The metrics that GLUE reports, in its order.
       train_file: The training file's name without its extension.
       dev_file: The development file's name without its extension.
-      tfds_config: The name after 'glue/' in tensorflow-datasets.
-      tfds_text_features: The names of the texts in tensorflow-datasets.
       tfds_dev_split: The name of the development split in tensorflow-datasets.
       columns: All columns of the TSV file, if it has no header.
       in_paper: Whether the task is in the paper, which left out CoLA and WNLI.
@@ -156,14 +156,14 @@ class Task:
 
     name: str
     title: str
-    text_columns: tuple[str, ...]
-    label_column: str
-    labels: tuple[str, ...]
-    metrics: tuple[str, ...]
+    tfds_config: str
+    text_columns: tuple[str, ...] = ('sentence1', 'sentence2')
+    tfds_text_features: tuple[str, ...] = ('sentence1', 'sentence2')
+    label_column: str = 'label'
+    labels: tuple[str, ...] = ('0', '1')
+    metrics: tuple[str, ...] = ('accuracy',)
     train_file: str = 'train'
     dev_file: str = 'dev'
-    tfds_config: str
-    tfds_text_features: tuple[str, ...]
     tfds_dev_split: str = 'validation'
     columns: tuple[str, ...] = ()
     in_paper: bool = True
@@ -184,109 +184,78 @@ class Task:
         return len(self.labels) or 1
 
 
-GLUE: Mapping[str, Task] = types.MappingProxyType(
-    {
-        task.name: task
-        for task in (
-            Task(
-                name='mrpc',
-                title='MRPC',
-                text_columns=('#1 String', '#2 String'),
-                label_column='Quality',
-                labels=('0', '1'),
-                metrics=('f1', 'accuracy'),
-                tfds_config='mrpc',
-                tfds_text_features=('sentence1', 'sentence2'),
-            ),
-            Task(
-                name='sts-b',
-                title='STS-B',
-                text_columns=('sentence1', 'sentence2'),
-                label_column='score',
-                labels=(),
-                metrics=('pearson', 'spearman'),
-                tfds_config='stsb',
-                tfds_text_features=('sentence1', 'sentence2'),
-            ),
-            Task(
-                name='sst-2',
-                title='SST-2',
-                text_columns=('sentence',),
-                label_column='label',
-                labels=('0', '1'),
-                metrics=('accuracy',),
-                tfds_config='sst2',
-                tfds_text_features=('sentence',),
-            ),
-            Task(
-                name='qqp',
-                title='QQP',
-                text_columns=('question1', 'question2'),
-                label_column='is_duplicate',
-                labels=('0', '1'),
-                metrics=('f1', 'accuracy'),
-                tfds_config='qqp',
-                tfds_text_features=('question1', 'question2'),
-            ),
-            Task(
-                name='rte',
-                title='RTE',
-                text_columns=('sentence1', 'sentence2'),
-                label_column='label',
-                labels=('entailment', 'not_entailment'),
-                metrics=('accuracy',),
-                tfds_config='rte',
-                tfds_text_features=('sentence1', 'sentence2'),
-            ),
-            Task(
-                name='qnli',
-                title='QNLI',
-                text_columns=('question', 'sentence'),
-                label_column='label',
-                labels=('entailment', 'not_entailment'),
-                metrics=('accuracy',),
-                tfds_config='qnli',
-                tfds_text_features=('question', 'sentence'),
-            ),
-            # MNLI-matched: the paper evaluates on the genres seen in training.
-            Task(
-                name='mnli',
-                title='MNLI',
-                text_columns=('sentence1', 'sentence2'),
-                label_column='gold_label',
-                labels=('entailment', 'neutral', 'contradiction'),
-                metrics=('accuracy',),
-                dev_file='dev_matched',
-                tfds_config='mnli',
-                tfds_text_features=('premise', 'hypothesis'),
-                tfds_dev_split='validation_matched',
-            ),
-            Task(
-                name='cola',
-                title='CoLA',
-                text_columns=('sentence',),
-                label_column='is_acceptable',
-                labels=('0', '1'),
-                metrics=('matthews',),
-                tfds_config='cola',
-                tfds_text_features=('sentence',),
-                columns=('source', 'is_acceptable', 'star', 'sentence'),
-                in_paper=False,
-            ),
-            Task(
-                name='wnli',
-                title='WNLI',
-                text_columns=('sentence1', 'sentence2'),
-                label_column='label',
-                labels=('0', '1'),
-                metrics=('accuracy',),
-                tfds_config='wnli',
-                tfds_text_features=('sentence1', 'sentence2'),
-                in_paper=False,
-            ),
-        )
-    }
+_TASKS = (
+    Task(
+        name='mrpc',
+        title='MRPC',
+        tfds_config='mrpc',
+        text_columns=('#1 String', '#2 String'),
+        label_column='Quality',
+        metrics=('f1', 'accuracy'),
+    ),
+    Task(
+        name='sts-b',
+        title='STS-B',
+        tfds_config='stsb',
+        label_column='score',
+        labels=(),
+        metrics=('pearson', 'spearman'),
+    ),
+    Task(
+        name='sst-2',
+        title='SST-2',
+        tfds_config='sst2',
+        text_columns=('sentence',),
+        tfds_text_features=('sentence',),
+    ),
+    Task(
+        name='qqp',
+        title='QQP',
+        tfds_config='qqp',
+        text_columns=('question1', 'question2'),
+        tfds_text_features=('question1', 'question2'),
+        label_column='is_duplicate',
+        metrics=('f1', 'accuracy'),
+    ),
+    Task(
+        name='rte',
+        title='RTE',
+        tfds_config='rte',
+        labels=('entailment', 'not_entailment'),
+    ),
+    Task(
+        name='qnli',
+        title='QNLI',
+        tfds_config='qnli',
+        text_columns=('question', 'sentence'),
+        tfds_text_features=('question', 'sentence'),
+        labels=('entailment', 'not_entailment'),
+    ),
+    # MNLI-matched: the paper evaluates on the genres seen in training.
+    Task(
+        name='mnli',
+        title='MNLI',
+        tfds_config='mnli',
+        tfds_text_features=('premise', 'hypothesis'),
+        label_column='gold_label',
+        labels=('entailment', 'neutral', 'contradiction'),
+        dev_file='dev_matched',
+        tfds_dev_split='validation_matched',
+    ),
+    Task(
+        name='cola',
+        title='CoLA',
+        tfds_config='cola',
+        text_columns=('sentence',),
+        tfds_text_features=('sentence',),
+        label_column='is_acceptable',
+        metrics=('matthews',),
+        columns=('source', 'is_acceptable', 'star', 'sentence'),
+        in_paper=False,
+    ),
+    Task(name='wnli', title='WNLI', tfds_config='wnli', in_paper=False),
 )
+GLUE: Mapping[str, Task] = types.MappingProxyType({task.name: task for task in _TASKS})
 
 
 def get_task(name: str | Task) -> Task:

@@ -8,7 +8,6 @@ import os
 import pathlib
 import re
 from collections.abc import Iterable, Sequence
-from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,8 @@ from jaxtyping import Int32
 
 from bert_secrets_jax.data.annotation import Annotation, Link, Span
 from bert_secrets_jax.data.encoding import WORD, Encoded, tokenize
-from bert_secrets_jax.data.rows import good_rows
+from bert_secrets_jax.data.rows import Lines, Row, good_rows
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.files import read_text
 
 # The relations that Clark et al. leave out: the root has no head, and punctuation hangs anywhere.
 LEFT_OUT = ('root', 'punct')
@@ -76,20 +74,18 @@ class Parse:
         )
 
 
-def sentences_of(path: str | os.PathLike[str]) -> list[tuple[str, str]]:
-    """Return the lines of each sentence of a CoNLL-U file, behind words for where it stands.
+def sentences_of(path: str | os.PathLike[str]) -> list[Row]:
+    """Return the lines of each sentence of a CoNLL-U file.
 
     Raises:
       FileNotFoundError: There is no such file.
       ValueError: It is not UTF-8.
     """
-    text = read_text(pathlib.Path(path))
-    parts = [part for part in re.split(r'\n\s*\n', text) if part.strip()]
-    first = text.partition('\n')[0]
-    if first.startswith(_NAMES):
-        parts = [f'{first}\n{part.removeprefix(first).lstrip()}' for part in parts]
-        parts = [part for part in parts if part.removeprefix(first).strip()]
-    return [(f'sentence {number}', part) for number, part in enumerate(parts, 1)]
+    text = ''.join(line for _, line in Lines(pathlib.Path(path)))
+    names = text.partition('\n')[0] if text.startswith(_NAMES) else ''
+    parts = re.split(r'\n\s*\n', text.removeprefix(names))
+    sentences = [f'{names}\n{part.strip()}'.lstrip() for part in parts if part.strip()]
+    return [Row(f'sentence {number}', each) for number, each in enumerate(sentences, 1)]
 
 
 def words_of(sentence: str) -> Any:
@@ -127,7 +123,7 @@ def read_treebank(path: str | os.PathLike[str], *, bad_rows: str = 'error') -> l
       ValueError: A word has no head or no relation, heads go round in a circle, or the file is no
         CoNLL-U.
     """
-    return good_rows(pathlib.Path(path), sentences_of(path), _parse, bad_rows)
+    return list(good_rows(pathlib.Path(path), sentences_of(path), _parse, bad_rows))
 
 
 def treebank_sample(split: str = 'dev') -> list[Parse]:
@@ -144,8 +140,7 @@ def treebank_sample(split: str = 'dev') -> list[Parse]:
     """
     if split not in ('train', 'dev'):
         raise ValueError(f"The embedded treebank has the splits 'train' and 'dev', not {split!r}.")
-    with resources.as_file(resources.files(__package__) / 'trees' / f'{split}.conllu') as path:
-        return read_treebank(path)
+    return read_treebank(pathlib.Path(__file__).parent / 'trees' / f'{split}.conllu')
 
 
 def _parse(lines: str, identity: str, where: str) -> Parse:

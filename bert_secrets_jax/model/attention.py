@@ -29,7 +29,7 @@ _Leaf = Any
 
 @flax.struct.dataclass
 class Scope:
-    """The information for a layer besides its input: which tokens it may see, and where they stand.
+    """The information for attention besides its input: which tokens it may see, where they stand.
 
     Attributes:
       visible: [B, 1, T, S] Whether a query may attend to a key: keys are real tokens, and in a
@@ -37,14 +37,11 @@ class Scope:
       bias: [1, N, T, S] The number that is added to each score for the distance of the two (MPNet);
         None without.
       angles: [T, H/2] The angles by which queries and keys are rotated (RoPE); None without.
-      normed: [] Whether the input of the attention is normalised where LayerNorm comes first; in
-        ModernBERT's first layer it is not.
     """
 
     visible: _Leaf
     bias: _Leaf = None
     angles: _Leaf = None
-    normed: _Leaf = None
 
 
 def visible_keys(attention_mask: Mask, reach: int | None = None) -> Bool[Array, 'B 1 T S']:

@@ -3,8 +3,6 @@
 The arithmetic of attention and the legend of shapes are in `attention.py`.
 """
 
-import functools
-
 import flax.linen as nn
 import flax.struct
 import jax
@@ -14,24 +12,11 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from bert_secrets_jax.brief import brief
-from bert_secrets_jax.model import attention
-from bert_secrets_jax.model.config import MASKED_LM, QUESTIONS, SEQUENCES, BertConfig
-from bert_secrets_jax.model.encoder import (
-    Embeddings,
-    Layer,
-    LayersApart,
-    encoded,
-    kinds_of_layers,
-)
-from bert_secrets_jax.model.heads import (
-    MaskedLM,
-    classify,
-    of_tokens,
-    pool,
-    pooled_tokens,
-    predict_contacts,
-)
-from bert_secrets_jax.model.parts import Dropout
+from bert_secrets_jax.model.config import MASKED_LM, BertConfig
+from bert_secrets_jax.model.encoder import Embeddings, Layer, LayersApart, kinds_of_layers
+from bert_secrets_jax.model.heads import Contacts, Head
+from bert_secrets_jax.model.intervention import intervention_on
+from bert_secrets_jax.model.parts import within
 
 
 @flax.struct.dataclass
@@ -130,24 +115,19 @@ class Bert(nn.Module):
         input_ids, token_type_ids, attention_mask = map(
             jnp.asarray, (input_ids, token_type_ids, attention_mask)
         )
-        _check_inputs(config, input_ids, token_type_ids, attention_mask, head_mask)
-        _check_replacement(config, input_ids, head_mask, baseline, replacement)
-        _check_map_change(config, input_ids, map_change)
-        _check_embeds(config, input_ids, inputs_embeds)
-        if not (head_mask is None and replacement is None and map_change is None):
+        _check_inputs(config, input_ids, token_type_ids, attention_mask, inputs_embeds)
+        intervention = intervention_on(
+            config,
+            *input_ids.shape,
+            head_mask=head_mask,
+            baseline=baseline,
+            replacement=replacement,
+            map_change=map_change,
+        )
+        if jax.tree.leaves(intervention):
             check_has_all_heads(config)
         if example_ids is None:
             example_ids = jnp.arange(len(input_ids))
-        if head_mask is not None:
-            # The scan over layers wants the layer first.
-            head_mask = jnp.moveaxis(jnp.asarray(head_mask, jnp.float32), -2, 0)
-        if replacement is not None:
-            replacement = jnp.asarray(replacement)
-            if replacement.ndim == 3:
-                replacement = replacement[None, :, None]
-            replacement = jnp.moveaxis(replacement, 1, 0)
-        if map_change is not None:
-            map_change = jnp.moveaxis(jnp.asarray(map_change, jnp.float32), 1, 0)
         embeddings = Embeddings(config, name='embeddings')
         embedded, scopes = embeddings(
             input_ids,
@@ -167,39 +147,22 @@ class Bert(nn.Module):
                 layer,
                 variable_axes={'params': 0},
                 split_rngs={'params': True, 'dropout': True},
-                in_axes=(0, 0, nn.broadcast, nn.broadcast, 0, 0),
+                in_axes=(0, 0, nn.broadcast, nn.broadcast),
                 length=config.num_hidden_layers,
-            )(config, baseline, deterministic, name='layers')
+            )(config, deterministic, name='layers')
             kinds = jnp.array(kinds_of_layers(config))
             hidden, (states, maps, contexts) = layers(
-                embedded, kinds, head_mask, scopes, example_ids, replacement, map_change
+                embedded, kinds, intervention, scopes, example_ids
             )
-        hidden = encoded(config, hidden)
-        pooled = logits = None
-        rate = config.classifier_dropout
-        rate = config.hidden_dropout_prob if rate is None else rate
-        dropout = functools.partial(
-            Dropout(rate), example_ids=example_ids, deterministic=deterministic
-        )
-        # Where it pools each token, the heads of tokens call it.
-        if config.add_pooler and (config.head == SEQUENCES or not config.family.pools_tokens):
-            tokens = pooled_tokens(config, hidden, attention_mask)
-            if config.family.dropout_before_pooler:
-                tokens = dropout(tokens)
-            pooled = pool(config, tokens)
+        words = None
         if config.head == MASKED_LM:
             words = embeddings.variables['params']['word']['embedding']
-            logits = MaskedLM(config, name='lm')(of_tokens(config, hidden), words)
-        elif config.head != SEQUENCES:
-            tokens = of_tokens(config, hidden)
-            # The heads for answers have no dropout of their own.
-            logits = classify(config, tokens if config.head == QUESTIONS else dropout(tokens))
-        elif config.num_labels:
-            logits = classify(config, dropout(pooled))
+        head = within(self, Head(config, deterministic))
+        encoded, pooled, logits = head(hidden, attention_mask, words, example_ids)
         contacts = None
         if config.add_contact_head:
-            contacts = predict_contacts(config, maps, input_ids, attention_mask)
-        states = jnp.concatenate([embedded[None], states[:-1], hidden[None]])
+            contacts = within(self, Contacts(config))(maps, input_ids, attention_mask)
+        states = jnp.concatenate([embedded[None], states[:-1], encoded[None]])
         return BertOutput(
             logits=logits,
             pooled=pooled,
@@ -220,7 +183,7 @@ def check_has_all_heads(config: BertConfig) -> None:
         )
 
 
-def _check_inputs(config, input_ids, token_type_ids, attention_mask, head_mask) -> None:
+def _check_inputs(config, input_ids, token_type_ids, attention_mask, inputs_embeds) -> None:
     if input_ids.ndim != 2:
         raise ValueError(f'input_ids must be [batch, length], got {input_ids.shape}.')
     for name, array in (
@@ -231,59 +194,12 @@ def _check_inputs(config, input_ids, token_type_ids, attention_mask, head_mask) 
             raise ValueError(
                 f'{name} must have the shape of input_ids, {input_ids.shape}, got {array.shape}.'
             )
-    batch, length = input_ids.shape
+    length = input_ids.shape[1]
     if length > config.max_length:
         raise ValueError(
             f'Sequences of {length} tokens, but the model has {config.max_length} positions: '
             'encode with a smaller max_length.'
         )
-    if head_mask is not None:
-        heads = (config.num_hidden_layers, config.num_attention_heads)
-        if jnp.shape(head_mask) not in (heads, (batch, *heads)):
-            raise ValueError(
-                f'head_mask must be [layers, heads] = {list(heads)} or '
-                f'[batch, layers, heads] = {[batch, *heads]}, '
-                f'got {list(jnp.shape(head_mask))}.'
-            )
-
-
-def _check_replacement(config, input_ids, head_mask, baseline, replacement) -> None:
-    attention.check_baseline(baseline)
-    if baseline in attention.MAP_BASELINES:
-        if replacement is not None:
-            raise ValueError(
-                f'{baseline=} takes no replacement: give one with {attention.OUTPUT_BASELINES}.'
-            )
-        return
-    if replacement is None:
-        if head_mask is not None:
-            raise ValueError(
-                f'{baseline=} needs a replacement, the outputs that disabled heads get: contexts '
-                'of another pass, or bs.mean_contexts(pretrained, batches).'
-            )
-        return
-    heads = (config.num_attention_heads, config.head_size)
-    one = (config.num_hidden_layers, *heads)
-    each = (input_ids.shape[0], config.num_hidden_layers, input_ids.shape[1], *heads)
-    if jnp.shape(replacement) not in (one, each):
-        raise ValueError(
-            f'replacement must be [layers, heads, width] = {list(one)} or '
-            f'[batch, layers, length, heads, width] = {list(each)}, '
-            f'got {list(jnp.shape(replacement))}.'
-        )
-
-
-def _check_map_change(config, input_ids, map_change) -> None:
-    batch, length = input_ids.shape
-    maps = (batch, config.num_hidden_layers, config.num_attention_heads, length, length)
-    if map_change is not None and jnp.shape(map_change) != maps:
-        raise ValueError(
-            f'map_change must be [batch, layers, heads, length, length] = {list(maps)}, '
-            f'got {list(jnp.shape(map_change))}.'
-        )
-
-
-def _check_embeds(config, input_ids, inputs_embeds) -> None:
     expected = (*input_ids.shape, config.embedding_size or config.hidden_size)
     if inputs_embeds is not None and jnp.shape(inputs_embeds) != expected:
         raise ValueError(

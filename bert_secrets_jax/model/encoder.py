@@ -6,23 +6,41 @@ arithmetic of attention and the legend of shapes are in `attention.py`.
 
 import functools
 import operator
+from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
+import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float, Int
 
 from bert_secrets_jax.model import attention
 from bert_secrets_jax.model.config import BertConfig, LayerKind
+from bert_secrets_jax.model.intervention import Intervention
 from bert_secrets_jax.model.parts import (
     ACTIVATIONS,
     Dropout,
     dense,
     layer_norm,
     matmul_precision,
+    within,
 )
 
 PROJECTIONS = ('query', 'key', 'value')
+
+
+@flax.struct.dataclass
+class LayerScope(attention.Scope):
+    """The information for a layer besides its input.
+
+    Attributes:
+      normed: [] Whether the input of the attention is normalised where LayerNorm comes first; None
+        if it is so in all layers. In ModernBERT's first layer it is not.
+    """
+
+    normed: Any = None
 
 
 def _positions(config: BertConfig, input_ids):
@@ -102,7 +120,7 @@ def _without_masked(config: BertConfig, embedded, input_ids, attention_mask):
     return jnp.where(masked[..., None], 0, embedded) * scale[:, None, None]
 
 
-def _scopes(config: BertConfig, attention_mask, bias) -> attention.Scope:
+def _scopes(config: BertConfig, attention_mask, bias) -> LayerScope:
     """Return the scopes of the kinds of layers, stacked on a leading axis."""
     length = attention_mask.shape[-1]
     scopes = []
@@ -112,7 +130,7 @@ def _scopes(config: BertConfig, attention_mask, bias) -> attention.Scope:
             angles = attention.rotation_angles(length, frequencies_of(config, kind.rope_theta))
         visible = attention.visible_keys(attention_mask, kind.reach)
         normed = jnp.array(kind.normed) if config.family.first_layer_unnormed else None
-        scopes.append(attention.Scope(visible, bias, angles, normed))
+        scopes.append(LayerScope(visible, bias, angles, normed))
     if len({scope.visible.shape for scope in scopes}) > 1:
         size = (len(attention_mask), 1, length, length)
         scopes = [scope.replace(visible=jnp.broadcast_to(scope.visible, size)) for scope in scopes]
@@ -137,7 +155,7 @@ def kinds_of_layers(config: BertConfig) -> list[int]:
     return [distinct.index(kind) for kind in config.layer_kinds]
 
 
-def scope_of(scopes: attention.Scope, kind) -> attention.Scope:
+def scope_of(scopes: LayerScope, kind: int | Int[Array, '']) -> LayerScope:
     """Return the scope of one kind of layers."""
     # With a single kind, the index is known before the device runs.
     place = 0 if len(scopes.visible) == 1 else kind
@@ -147,8 +165,8 @@ def scope_of(scopes: attention.Scope, kind) -> attention.Scope:
 class SelfAttention(nn.Module):
     """Multi-head self-attention.
 
-    It returns its output [B, T, D], the learned maps [B, N, T, S] and the outputs of the heads [B,
-    T, N, H], after the mask, that its output is made from.
+    It returns its output, the learned maps, and the outputs of the heads, after the intervention,
+    that its output is made from.
 
     Attributes:
       config: Hyperparameters of the model.
@@ -161,32 +179,23 @@ class SelfAttention(nn.Module):
     @nn.compact
     def __call__(
         self,
-        hidden,
-        head_mask,
-        scope,
-        example_ids,
-        replacement,
-        map_change,
+        hidden: Float[Array, 'B T D'],
+        scope: attention.Scope,
+        intervention: Intervention,
+        example_ids: Int[Array, ' B'] | None,
         *,
-        baseline,
-        deterministic,
-    ):
+        deterministic: bool,
+    ) -> tuple[Float[Array, 'B T D'], Float[Array, 'B N T T'], Float[Array, 'B T N H']]:
         config = self.config
         precision = matmul_precision(config)
         query, key, value = (project(config, name, self.heads)(hidden) for name in PROJECTIONS)
         learned = attention.attention_probabilities(query, key, scope, precision=precision)
-        used = learned
-        if head_mask is not None and replacement is None:
-            used = attention.disable_heads(learned, head_mask, scope, baseline=baseline)
-        if map_change is not None:
-            used = used + map_change
         used = Dropout(config.attention_probs_dropout_prob, axes='maps')(
-            used, example_ids, deterministic=deterministic
+            intervention.on_maps(learned, scope), example_ids, deterministic=deterministic
         )
-        context = attention.attend(used.astype(value.dtype), value, precision=precision)
-        if head_mask is not None and replacement is not None:
-            context = attention.replace_contexts(context, head_mask, replacement)
-        return project_back(config, 'output')(context), learned, context
+        contexts = attention.attend(used.astype(value.dtype), value, precision=precision)
+        contexts = intervention.on_contexts(contexts)
+        return project_back(config, 'output')(contexts), learned, contexts
 
 
 def project(
@@ -208,35 +217,51 @@ def project_back(config: BertConfig, name: str | None = None) -> nn.DenseGeneral
     return dense(config, config.hidden_size, name, axis=(-2, -1), bias=config.attention_bias)
 
 
-def attention_input(config: BertConfig, hidden, scope: attention.Scope):
-    """Return what the attention of a layer reads of the hidden states [..., D].
+class AttentionInput(nn.Module):
+    """The part of a layer before its attention; it takes the parameters of a whole layer."""
 
-    For use inside a compact method, whose module then owns the parameters.
-    """
-    if not config.family.norm_first:
-        return hidden
-    normed = layer_norm(config, 'attention_norm')(hidden).astype(config.array_dtype)
-    return normed if scope.normed is None else jnp.where(scope.normed, normed, hidden)
+    config: BertConfig
+
+    @nn.compact
+    def __call__(
+        self, hidden: Float[Array, '*rows D'], normed: Bool[Array, ''] | None = None
+    ) -> Float[Array, '*rows D']:
+        """Return what attention reads of the hidden states.
+
+        Args:
+          hidden: The input of the layer.
+          normed: Whether it is normalised, where LayerNorm comes first; None is yes.
+        """
+        if not self.config.family.norm_first:
+            return hidden
+        read = layer_norm(self.config, 'attention_norm')(hidden).astype(self.config.array_dtype)
+        return read if normed is None else jnp.where(normed, read, hidden)
 
 
-def rest_of_layer(config: BertConfig, residual, dropout=lambda x: x):
-    """Return the output of a layer, all that follows its attention.
+class RestOfLayer(nn.Module):
+    """All of a layer that follows its attention; it takes the parameters of a whole layer."""
 
-    For use inside a compact method, whose module then owns the parameters.
+    config: BertConfig
 
-    Args:
-      config: Hyperparameters of the model.
-      residual: [..., D] input of the layer plus output of its attention, before any LayerNorm.
-      dropout: Function that drops elements of the feed-forward output.
-    """
-    if not config.family.dropout_after_feed_forward:
-        dropout = _unchanged
-    if config.family.norm_first:
-        normed = layer_norm(config, 'output_norm')(residual).astype(config.array_dtype)
-        return residual + dropout(_feed_forward(config, normed))
-    hidden = layer_norm(config, 'attention_norm')(residual).astype(config.array_dtype)
-    fed = dropout(_feed_forward(config, hidden))
-    return layer_norm(config, 'output_norm')(hidden + fed).astype(config.array_dtype)
+    @nn.compact
+    def __call__(
+        self, residual: Float[Array, '*rows D'], dropout: Callable[[Any], Any] | None = None
+    ) -> Float[Array, '*rows D']:
+        """Return the output of the layer.
+
+        Args:
+          residual: Input of the layer plus output of its attention, before any LayerNorm.
+          dropout: Function that drops elements of the feed-forward output; None drops nothing.
+        """
+        config = self.config
+        if dropout is None or not config.family.dropout_after_feed_forward:
+            dropout = _unchanged
+        if config.family.norm_first:
+            normed = layer_norm(config, 'output_norm')(residual).astype(config.array_dtype)
+            return residual + dropout(_feed_forward(config, normed))
+        hidden = layer_norm(config, 'attention_norm')(residual).astype(config.array_dtype)
+        fed = dropout(_feed_forward(config, hidden))
+        return layer_norm(config, 'output_norm')(hidden + fed).astype(config.array_dtype)
 
 
 def _unchanged(x):
@@ -254,24 +279,8 @@ def _feed_forward(config: BertConfig, hidden):
     return layer(config.hidden_size, 'output')(wide)
 
 
-class AttentionInput(nn.Module):
-    """The function `attention_input` as a module, which takes the parameters of a whole layer."""
-
-    config: BertConfig
-
-    @nn.compact
-    def __call__(self, hidden, scope):
-        return attention_input(self.config, hidden, scope)
-
-
-class RestOfLayer(nn.Module):
-    """The function `rest_of_layer` as a module, which takes the parameters of a whole layer."""
-
-    config: BertConfig
-
-    @nn.compact
-    def __call__(self, residual):
-        return rest_of_layer(self.config, residual)
+# The output of a layer, its learned maps, and the outputs of its heads.
+Emitted = tuple[Float[Array, 'B T D'], Float[Array, 'B N T T'], Float[Array, 'B T N H']]
 
 
 class Layer(nn.Module):
@@ -281,20 +290,23 @@ class Layer(nn.Module):
 
     Attributes:
       config: Hyperparameters of the model.
-      baseline: The behaviour of a disabled head.
       deterministic: Whether dropout is off.
       heads: The number of heads that are left; None is all.
     """
 
     config: BertConfig
-    baseline: str = 'uniform'
     deterministic: bool = True
     heads: int | None = None
 
     @nn.compact
     def __call__(
-        self, hidden, kind, head_mask, scopes, example_ids, replacement=None, map_change=None
-    ):
+        self,
+        hidden: Float[Array, 'B T D'],
+        kind: int | Int[Array, ''],
+        intervention: Intervention,
+        scopes: LayerScope,
+        example_ids: Int[Array, ' B'] | None,
+    ) -> tuple[Float[Array, 'B T D'], Emitted]:
         config = self.config
         scope = scope_of(scopes, kind)
         dropout = functools.partial(
@@ -303,18 +315,15 @@ class Layer(nn.Module):
             deterministic=self.deterministic,
         )
         attended, maps, contexts = SelfAttention(config, self.heads, name='attention')(
-            attention_input(config, hidden, scope),
-            head_mask,
+            within(self, AttentionInput(config))(hidden, scope.normed),
             scope,
+            intervention,
             example_ids,
-            replacement,
-            map_change,
-            baseline=self.baseline,
             deterministic=self.deterministic,
         )
         if config.family.dropout_after_attention:
             attended = dropout(attended)
-        hidden = rest_of_layer(config, hidden + attended, dropout)
+        hidden = within(self, RestOfLayer(config))(hidden + attended, dropout)
         return hidden, (hidden, maps, contexts)
 
 
@@ -340,7 +349,7 @@ class LayersApart(nn.Module):
             seen = scopes
             if scopes.bias is not None:
                 seen = scopes.replace(bias=scopes.bias[:, :, heads])
-            hidden, (state, maps, contexts) = layer(hidden, kind, None, seen, example_ids)
+            hidden, (state, maps, contexts) = layer(hidden, kind, Intervention(), seen, example_ids)
             count = config.num_attention_heads
             each.append(
                 (
@@ -358,13 +367,3 @@ def _spread(x, heads: np.ndarray, count: int, *, axis: int):
         return x
     shape = [*x.shape[:axis], count, *x.shape[axis + 1 :]]
     return jnp.zeros(shape, x.dtype).at[(slice(None),) * axis + (heads,)].set(x)
-
-
-def encoded(config: BertConfig, hidden):
-    """Return the output of the encoder [..., D] from that of its last layer.
-
-    For use inside a compact method, whose module then owns the parameters.
-    """
-    if not config.family.norm_first:
-        return hidden
-    return layer_norm(config, 'final_norm')(hidden).astype(config.array_dtype)

@@ -1,69 +1,84 @@
 """Heads on an encoder, up to the logits; and ESM's prediction of contacts."""
 
+import functools
+from typing import NamedTuple
+
 import flax.linen as nn
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
 
-from bert_secrets_jax.model.config import MASKED_LM, SEQUENCES, BertConfig
-from bert_secrets_jax.model.encoder import encoded
-from bert_secrets_jax.model.parts import ACTIVATIONS, dense, layer_norm, matmul_precision
+from bert_secrets_jax.model.config import MASKED_LM, QUESTIONS, SEQUENCES, BertConfig
+from bert_secrets_jax.model.parts import (
+    ACTIVATIONS,
+    Dropout,
+    dense,
+    layer_norm,
+    matmul_precision,
+    within,
+)
+
+Mask = Bool[Array, 'B T'] | Int[Array, 'B T']
 
 
-def pooled_tokens(config: BertConfig, hidden, attention_mask):
-    """Return what the pooler reads [B, D] of the encoder's output [B, T, D]."""
+def pooled_tokens(
+    config: BertConfig, hidden: Float[Array, 'B T D'], attention_mask: Mask
+) -> Float[Array, 'B D']:
+    """Return what the pooler reads of the encoder's output."""
     if config.classifier_pooling == 'cls':
         return hidden[:, 0]
     length = jnp.maximum(attention_mask.sum(axis=-1, keepdims=True), 1)
     return (hidden * attention_mask[..., None]).sum(axis=1) / length
 
 
-def pool(config: BertConfig, tokens):
-    """Return the input of the classifier [..., D]: a dense layer and its activation.
+class Pooler(nn.Module):
+    """The dense layer under the classifier, and its activation (in BERT, tanh)."""
 
-    For use inside a compact method, whose module then owns the parameters.
-    """
-    layer = dense(config, config.hidden_size, 'pooler', bias=config.classifier_bias)
-    pooled = ACTIVATIONS[config.family.pooler_act](layer(tokens))
-    if config.family.pooler_norm:
-        pooled = layer_norm(config, 'pooler_norm')(pooled).astype(config.array_dtype)
-    return pooled
+    config: BertConfig
 
-
-def classify(config: BertConfig, pooled):
-    """Return the logits [..., C] in float32, inside a compact method."""
-    return dense(config, config.num_labels, 'classifier')(pooled).astype(jnp.float32)
+    @nn.compact
+    def __call__(self, tokens: Float[Array, '*rows D']) -> Float[Array, '*rows D']:
+        config = self.config
+        layer = dense(config, config.hidden_size, 'pooler', bias=config.classifier_bias)
+        pooled = ACTIVATIONS[config.family.pooler_act](layer(tokens))
+        if config.family.pooler_norm:
+            pooled = layer_norm(config, 'pooler_norm')(pooled).astype(config.array_dtype)
+        return pooled
 
 
-def predict_contacts(config: BertConfig, maps, input_ids, attention_mask):
-    """Return the probability that two residues touch, from all maps, inside a compact method.
+class Contacts(nn.Module):
+    """Predicts whether two residues of a protein touch, from all maps.
 
     Source: Rao et al. 2021, "Transformer protein language models are unsupervised structure
     learners", section 3: logistic regression over the maps of all heads, each made symmetric and
     corrected for the mean of its rows and columns (average product correction).
-
-    Args:
-      config: Hyperparameters of the model.
-      maps: [L, B, N, T, S] learned probabilities.
-      input_ids: [B, T] tokens. The first and <eos> are no residues.
-      attention_mask: [B, T] 1 on real tokens, 0 on padding.
-
-    Returns:
-      [B, T, S] probabilities; 0 where one of the two is no residue.
     """
-    residue = attention_mask * (input_ids != config.family.eos_token_id)
-    residue = residue.at[:, 0].set(0).astype(jnp.float32)
-    pairs = residue[:, :, None] * residue[:, None, :]
-    maps = jnp.moveaxis(maps, 0, 1)
-    maps = maps.reshape(len(residue), -1, *maps.shape[-2:]) * pairs[:, None]
-    both = maps + jnp.swapaxes(maps, -1, -2)
-    of_row, of_column = both.sum(axis=-1, keepdims=True), both.sum(axis=-2, keepdims=True)
-    total = jnp.maximum(both.sum(axis=(-1, -2), keepdims=True), jnp.finfo(jnp.float32).tiny)
-    features = jnp.moveaxis(both - of_row * of_column / total, 1, -1)
-    return nn.sigmoid(dense(config, 1, 'contact_head')(features)[..., 0]) * pairs
 
+    config: BertConfig
 
-def of_tokens(config: BertConfig, hidden):
-    """Return what the heads of single tokens read [..., D], inside a compact method."""
-    return pool(config, hidden) if config.family.pools_tokens else hidden
+    @nn.compact
+    def __call__(
+        self,
+        maps: Float[Array, 'L B N T T'],
+        input_ids: Int[Array, 'B T'],
+        attention_mask: Mask,
+    ) -> Float[Array, 'B T T']:
+        """Return the probabilities; 0 where one of the two is no residue.
+
+        Args:
+          maps: Learned probabilities.
+          input_ids: Tokens. The first and <eos> are no residues.
+          attention_mask: 1 on real tokens, 0 on padding.
+        """
+        residue = attention_mask * (input_ids != self.config.family.eos_token_id)
+        residue = residue.at[:, 0].set(0).astype(jnp.float32)
+        pairs = residue[:, :, None] * residue[:, None, :]
+        maps = jnp.moveaxis(maps, 0, 1)
+        maps = maps.reshape(len(residue), -1, *maps.shape[-2:]) * pairs[:, None]
+        both = maps + jnp.swapaxes(maps, -1, -2)
+        of_row, of_column = both.sum(axis=-1, keepdims=True), both.sum(axis=-2, keepdims=True)
+        total = jnp.maximum(both.sum(axis=(-1, -2), keepdims=True), jnp.finfo(jnp.float32).tiny)
+        features = jnp.moveaxis(both - of_row * of_column / total, 1, -1)
+        return nn.sigmoid(dense(self.config, 1, 'contact_head')(features)[..., 0]) * pairs
 
 
 class MaskedLM(nn.Module):
@@ -76,12 +91,14 @@ class MaskedLM(nn.Module):
     config: BertConfig
 
     @nn.compact
-    def __call__(self, tokens, embedding):
-        """Return the logits [..., V] in float32.
+    def __call__(
+        self, tokens: Float[Array, '*rows D'], embedding: Float[Array, 'V E']
+    ) -> Float[Array, '*rows V']:
+        """Return the logits in float32.
 
         Args:
-          tokens: [..., D] what `of_tokens` gives.
-          embedding: [V, E] embeddings of the wordpieces, which tied weights are.
+          tokens: The output of the encoder, or of the layer that such heads stand on.
+          embedding: Embeddings of the wordpieces, which tied weights are.
         """
         config = self.config
         if not config.family.pools_tokens:
@@ -101,25 +118,72 @@ class MaskedLM(nn.Module):
         return logits + jnp.expand_dims(bias, range(logits.ndim - 1))
 
 
+class Headed(NamedTuple):
+    """The results of all that follows the last layer.
+
+    Attributes:
+      encoded: [..., D] The output of the encoder, after its final LayerNorm where it has one.
+      pooled: [..., D] The input of the classifier of whole inputs; None without pooler.
+      logits: [..., C] The scores, in float32; None without head.
+    """
+
+    encoded: Float[Array, '*rows D']
+    pooled: Float[Array, '*inputs D'] | None = None
+    logits: Float[Array, '*predicted C'] | None = None
+
+
 class Head(nn.Module):
-    """The part after the last layer, up to the logits; it takes the parameters of a whole model."""
+    """The part after the last layer; it takes the parameters of a whole model.
+
+    Attributes:
+      config: Hyperparameters of the model.
+      deterministic: Whether dropout is off.
+    """
 
     config: BertConfig
+    deterministic: bool = True
 
     @nn.compact
-    def __call__(self, hidden, attention_mask=None, embedding=None):
-        """Return the logits: [..., C], of single tokens [B, T, C].
+    def __call__(
+        self,
+        hidden: Float[Array, '*rows D'],
+        attention_mask: Mask | None = None,
+        embedding: Float[Array, 'V E'] | None = None,
+        example_ids: Int[Array, ' B'] | None = None,
+    ) -> Headed:
+        """Return the logits, and what they are made from.
 
         Args:
-          hidden: [B, T, D] output of the last layer; without a mask, [..., D] at [CLS] alone.
-          attention_mask: [B, T] 1 on real tokens, 0 on padding.
-          embedding: [V, E] embeddings of the wordpieces, which a masked LM needs.
+          hidden: Output of the last layer, [B, T, D]; without a mask, that at [CLS] or at the
+            tokens that a masked LM is asked about.
+          attention_mask: 1 on real tokens, 0 on padding.
+          embedding: Embeddings of the wordpieces, which a masked LM needs.
+          example_ids: As in `Bert`.
         """
-        tokens = encoded(self.config, hidden)
-        if self.config.head == MASKED_LM:
-            return MaskedLM(self.config, name='lm')(of_tokens(self.config, tokens), embedding)
-        if self.config.head != SEQUENCES:
-            return classify(self.config, of_tokens(self.config, tokens))
-        if attention_mask is not None:
-            tokens = pooled_tokens(self.config, tokens, attention_mask)
-        return classify(self.config, pool(self.config, tokens))
+        config, family = self.config, self.config.family
+        rate = config.classifier_dropout
+        rate = config.hidden_dropout_prob if rate is None else rate
+        dropout = functools.partial(
+            Dropout(rate), example_ids=example_ids, deterministic=self.deterministic
+        )
+        pool = within(self, Pooler(config))
+        encoded, pooled, logits = hidden, None, None
+        if family.norm_first:
+            encoded = layer_norm(config, 'final_norm')(hidden).astype(config.array_dtype)
+        # A pooler of each token reads no whole input.
+        if config.add_pooler and (config.head == SEQUENCES or not family.pools_tokens):
+            read = encoded
+            if attention_mask is not None:
+                read = pooled_tokens(config, encoded, attention_mask)
+            pooled = pool(dropout(read) if family.dropout_before_pooler else read)
+        if config.head == SEQUENCES:
+            read = pooled
+        else:
+            read = pool(encoded) if family.pools_tokens else encoded
+        if config.head == MASKED_LM:
+            logits = MaskedLM(config, name='lm')(read, embedding)
+        elif config.num_labels:
+            # The heads for answers have no dropout of their own.
+            read = read if config.head == QUESTIONS else dropout(read)
+            logits = dense(config, config.num_labels, 'classifier')(read).astype(jnp.float32)
+        return Headed(encoded, pooled, logits)

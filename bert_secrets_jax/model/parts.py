@@ -82,6 +82,12 @@ def layer_norm(config: BertConfig, name: str) -> nn.LayerNorm:
     )
 
 
+def within(whole: nn.Module, part: nn.Module) -> nn.Module:
+    """Return a part whose parameters are those of the whole, with no name of its own between."""
+    nn.share_scope(whole, part)
+    return part
+
+
 class Dropout(nn.Module):
     """Dropout per element, as in BERT, that does not depend on how examples are batched.
 

@@ -1,4 +1,4 @@
-# ruff: noqa: F401  (editors read the imports under TYPE_CHECKING; nothing runs them)
+# ruff: noqa: F401  (the imports under TYPE_CHECKING are the public names; see lazy.py)
 """The five patterns of attention: a classifier of maps, and their shares (section 4.1)."""
 
 from typing import TYPE_CHECKING
@@ -17,18 +17,4 @@ if TYPE_CHECKING:
     )
     from bert_secrets_jax.patterns.fit import fit
 
-__getattr__, __dir__, __all__ = lazy.attach(
-    __name__,
-    members={
-        'classifier': (
-            'load_classifier',
-            'pattern',
-            'pattern_change',
-            'pattern_comparisons',
-            'pattern_statistics',
-            'save_classifier',
-        ),
-        'classes': ('CLASSES', 'TITLES'),
-        'fit': ('fit',),
-    },
-)
+__getattr__, __dir__, __all__ = lazy.attach(__name__, __file__)

@@ -1,4 +1,4 @@
-# ruff: noqa: F401  (editors read the imports under TYPE_CHECKING; nothing runs them)
+# ruff: noqa: F401  (the imports under TYPE_CHECKING are the public names; see lazy.py)
 """Figures in the style of the paper. Every function draws the arrays that it is given.
 
     figure = plots.head_grids({'[SEP]': grid}, label='share of attention')
@@ -39,33 +39,4 @@ if TYPE_CHECKING:
         training_curves,
     )
 
-__getattr__, __dir__, __all__ = lazy.attach(
-    __name__,
-    members={
-        'classes': ('class_examples', 'class_grids', 'class_shares'),
-        'dimensions': ('beside_random', 'dimensions_by_layer'),
-        'figure': ('Figure', 'save', 'svg'),
-        'grids': (
-            'effect_grid',
-            'effects_over_seeds',
-            'feature_matrices',
-            'head_grids',
-            'interaction_matrix',
-        ),
-        'maps': ('head_maps', 'map_grid'),
-        'methods': ('interval_panels', 'share_curves'),
-        'numbers': ('Classes', 'Features', 'Grids', 'Layers', 'Points'),
-        'points': ('head_scatter', 'planes', 'points_by_row', 'scores_by_heads'),
-        'profiles': (
-            'depth_profiles',
-            'distance_histograms',
-            'head_points',
-            'layer_curves',
-            'layer_effects',
-            'layer_profiles',
-            'learning_curves',
-            'pruning_curves',
-            'training_curves',
-        ),
-    },
-)
+__getattr__, __dir__, __all__ = lazy.attach(__name__, __file__)

@@ -7,18 +7,16 @@ import dataclasses
 import functools
 import os
 import pathlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from absl import logging
 from jaxtyping import Float32, Int32
 
 from bert_secrets_jax.brief import brief, shortened
-from bert_secrets_jax.data.rows import good_rows
-from bert_secrets_jax.files import open_decompressed
+from bert_secrets_jax.data.rows import Lines, Row, good_rows
 
-# More than any word and its vector take.
-_LONGEST_LINE = 2**20
+Numbers = Float32[np.ndarray, ' V']
 # From this share of unknown words on, a warning says that the vectors are hardly made for them.
 _MANY_UNKNOWN = 0.2
 
@@ -94,27 +92,17 @@ def read_vectors(
     path = pathlib.Path(path)
     asked = None if words is None else [word.lower() for word in words]
     wanted = None if asked is None else set(asked)
-    width = None
+    first, width = _layout(path)
+    rows = (
+        Row(f'line {number}', line)
+        for number, line in Lines(path).encoded()
+        if number >= first and line.strip()
+    )
 
-    def read(
-        line: bytes, identity: str, where: str
-    ) -> tuple[str, Float32[np.ndarray, ' V']] | None:
-        nonlocal width
-        if len(line) >= _LONGEST_LINE:
-            raise ValueError('the line has no end: is this a text of word vectors?')
+    def read(line: bytes, identity: str, where: str) -> tuple[str, Numbers] | None:
         fields = line.decode().rstrip().split(' ')
-        if width is None:
-            if len(fields) == 2 and all(field.isdecimal() for field in fields):
-                width = int(fields[1])
-                return None
-            width = len(fields) - 1
-            if not width:
-                raise ValueError(
-                    f'{shortened(fields[0])} has no numbers behind spaces: is this a text of word '
-                    'vectors?'
-                )
         # Some words of GloVe have spaces in them.
-        word = ' '.join(fields[:-width]) if width > 0 else ''
+        word = ' '.join(fields[:-width])
         if not word:
             raise ValueError(f'{shortened(fields[0])} has {len(fields) - 1} numbers, not {width}')
         if wanted is not None and word not in wanted:
@@ -125,7 +113,7 @@ def read_vectors(
         return word, vector
 
     found: dict[str, np.ndarray] = {}
-    for each in good_rows(path, _lines(path), read, bad_rows):
+    for each in good_rows(path, rows, read, bad_rows):
         if each is not None:
             found.setdefault(*each)
     if not found:
@@ -147,10 +135,15 @@ def read_vectors(
     return vectors
 
 
-def _lines(path: pathlib.Path) -> Iterator[tuple[str, bytes]]:
-    with open_decompressed(path) as (file, _):
-        number = 0
-        while line := file.readline(_LONGEST_LINE):
-            number += 1
-            if line.strip():
-                yield f'line {number}', line
+def _layout(path: pathlib.Path) -> tuple[int, int]:
+    """Return the number of the first line with a vector, and the number of its numbers."""
+    number, line = next(((n, line) for n, line in Lines(path).encoded() if line.strip()), (1, b''))
+    first, *others = line.decode(errors='replace').rstrip().split(' ')
+    if len(others) == 1 and first.isdecimal() and others[0].isdecimal():
+        return number + 1, int(others[0])
+    if line and not others:
+        raise ValueError(
+            f'{path}: line {number}: {shortened(first)} has no numbers behind spaces: is this a '
+            'text of word vectors?'
+        )
+    return number, len(others)

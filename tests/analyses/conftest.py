@@ -62,13 +62,6 @@ def settings(annotations):
 
 
 @pytest.fixture(scope='package')
-def model(bert, tokenizer):
-    """Three layers of four heads, without a classifier."""
-    plain = bs.Bert(dataclasses.replace(bert.config, label_names=()))
-    return bs.Pretrained(plain, random_params(plain), tokenizer)
-
-
-@pytest.fixture(scope='package')
 def masked_lm(model):
     """The same model with a head that predicts wordpieces."""
     bert = bs.Bert(dataclasses.replace(model.config, head='masked_lm'))
@@ -98,119 +91,57 @@ def tuned(model, texts):
 @pytest.fixture(scope='package')
 def results(model, masked_lm, tuned, texts, settings):
     """Name of an analysis to its result."""
-    analyses = bs.analyses
-    common = {'settings': settings, 'subject': analyses.Subject('tiny', 'own texts', 'mrpc')}
-    subject = {'subject': common['subject']}
+    of, compute, few = bs.analyses, bs.Compute(max_length=32), texts[:12]
+    subject = {'subject': of.Subject('tiny', 'own texts', 'mrpc')}
+    common, swept = subject | {'settings': settings}, subject | {'compute': compute}
+    annotated, masks = (texts, settings.annotations), ('heads', 'layers', 'one_head_left')
     found = {
-        'special_tokens': analyses.special_tokens(model, texts, **common),
-        'features': analyses.features(model, texts, tuned=tuned, **common),
-        'cls_tokens': analyses.cls_tokens(model, texts, tuned=tuned, **common),
-        'relations': analyses.relations(model, texts, draws=99, **common),
-        'frames': analyses.frames(
-            model, (texts, settings.annotations), draws=99, shown=2, **common
-        ),
-        'patterns': analyses.patterns(model, texts, tuned=tuned, **common),
-        'attention_change': analyses.attention_change(model, tuned, texts, **common),
-        'finetuning': analyses.finetuning(tuned, **subject),
-        'ablation': analyses.ablation(
-            tuned,
-            texts,
-            masks=('heads', 'layers', 'one_head_left'),
-            compute=bs.Compute(max_length=32),
-            **subject,
-        ),
-        'ablation_over_seeds': analyses.ablation_over_seeds(
-            tuned,
-            texts,
-            masks=('heads', 'layers', 'one_head_left'),
-            compute=bs.Compute(max_length=32),
-            **subject,
-        ),
-        'interactions': analyses.interactions(
-            tuned,
-            texts,
-            heads=[(0, 0), (1, 2), (2, 3)],
-            compute=bs.Compute(max_length=32),
-            **subject,
-        ),
+        'special_tokens': of.special_tokens(model, texts, **common),
+        'features': of.features(model, texts, tuned=tuned, **common),
+        'cls_tokens': of.cls_tokens(model, texts, tuned=tuned, **common),
+        'relations': of.relations(model, texts, draws=99, **common),
+        'frames': of.frames(model, annotated, draws=99, shown=2, **common),
+        'patterns': of.patterns(model, texts, tuned=tuned, **common),
+        'attention_change': of.attention_change(model, tuned, texts, **common),
+        'finetuning': of.finetuning(tuned, **subject),
+        'ablation': of.ablation(tuned, texts, masks=masks, **swept),
+        'ablation_over_seeds': of.ablation_over_seeds(tuned, texts, masks=masks, **swept),
+        'interactions': of.interactions(tuned, texts, heads=[(0, 0), (1, 2), (2, 3)], **swept),
     }
-    found['gates'] = analyses.gates(
+    found['gates'] = of.gates(
         tuned, texts, texts, coefficients=(0.0, 0.05), seeds=2, epochs=2, batch_size=8,
         gate_learning_rate=1.0, max_length=32, **subject,
     )  # fmt: skip
-    found['example_maps'] = analyses.example_maps(
+    found['example_maps'] = of.example_maps(
         model, texts, tuned=tuned, count=2, max_length=32,
         tables=found['special_tokens'].tables, **subject,
     )  # fmt: skip
-    found['masked_lm_ablation'] = analyses.masked_lm_ablation(
-        masked_lm, texts, tuned=tuned, compute=bs.Compute(max_length=32), **subject
-    )
-    annotated = (texts, settings.annotations)
-    found['syntax_heads'] = analyses.syntax_heads(model, annotated, annotated, draws=9, **common)
-    found['clusters'] = analyses.clusters(model, texts, **common)
-    found['look_at'] = analyses.look_at(masked_lm, texts, **common)
-    found['probing'] = analyses.probing(
+    found['masked_lm_ablation'] = of.masked_lm_ablation(masked_lm, texts, tuned=tuned, **swept)
+    found['syntax_heads'] = of.syntax_heads(model, annotated, annotated, draws=9, **common)
+    found['clusters'] = of.clusters(model, texts, **common)
+    found['look_at'] = of.look_at(masked_lm, texts, **common)
+    found['probing'] = of.probing(
         model, random_parses(0, 20), random_parses(1, 24), seeds=2, max_length=32, **subject
     )
-    found['outliers'] = analyses.outliers(
-        with_outliers(masked_lm, [5]),
-        texts,
-        tuned=tuned,
-        draws=19,
-        compute=bs.Compute(max_length=32),
-        **subject,
+    planted = with_outliers(masked_lm, [5])
+    found['outliers'] = of.outliers(planted, texts, tuned=tuned, draws=19, **swept)
+    found['importance'] = of.importance(tuned, texts, measured_on=few, permutations=4, **swept)
+    found['pruning'] = of.pruning(
+        tuned, texts, measured_on=few, draws=2, shares=(0, 0.5, 0.75), **swept
     )
-    few = texts[:12]
-    found['importance'] = analyses.importance(
-        tuned, texts, measured_on=few, permutations=4, compute=bs.Compute(max_length=32), **subject
-    )
-    found['pruning'] = analyses.pruning(
-        tuned,
-        texts,
-        measured_on=few,
-        draws=2,
-        shares=(0, 0.5, 0.75),
-        compute=bs.Compute(max_length=32),
-        **subject,
-    )
-    found['replacements'] = analyses.replacements(
-        tuned,
-        texts[12:],
-        fit_on=few,
-        passes=2,
-        compute=bs.Compute(max_length=32),
-        **subject,
-    )
-    found['subnetworks'] = analyses.subnetworks(
-        model,
-        tuned,
-        texts,
-        texts,
-        measured_on=few,
-        compute=bs.Compute(max_length=32),
-        training={'epochs': 1, 'batch_size': 8, 'learning_rate': 1e-3},
-        **subject,
-    )
-    found['contributions'] = analyses.contributions(
-        model, texts, ablation=found['ablation'], **common
-    )
-    found['attribution'] = analyses.attribution(
-        tuned, texts, methods=('random', 'rollout', 'DecompX', 'gradient x input'),
-        compute=bs.Compute(max_length=32), **subject,
+    found['replacements'] = of.replacements(tuned, texts[12:], fit_on=few, passes=2, **swept)
+    found['subnetworks'] = of.subnetworks(
+        model, tuned, texts, texts, measured_on=few,
+        training={'epochs': 1, 'batch_size': 8, 'learning_rate': 1e-3}, **swept,
     )  # fmt: skip
-    found['roles'] = analyses.roles(
-        model,
-        texts,
-        results=[found[name] for name in ('syntax_heads', 'patterns', 'pruning')],
-        **common,
-    )
-    found['claims'] = analyses.claims(*found.values(), **subject)
-    of_claims = list(found.values())
-    found['comparison'] = analyses.comparison(
-        {
-            'MRPC': of_claims,
-            'own': [analyses.special_tokens(model, few, settings=_PLAIN, **subject)],
-        },
-        missing={'own': ['patterns']},
+    found['contributions'] = of.contributions(model, texts, ablation=found['ablation'], **common)
+    methods = ('random', 'rollout', 'DecompX', 'gradient x input')
+    found['attribution'] = of.attribution(tuned, texts, methods=methods, **swept)
+    others = [found[name] for name in ('syntax_heads', 'patterns', 'pruning')]
+    found['roles'] = of.roles(model, texts, results=others, **common)
+    found['claims'] = of.claims(*found.values(), **subject)
+    own = of.special_tokens(model, few, settings=_PLAIN, **subject)
+    found['comparison'] = of.comparison(
+        {'MRPC': list(found.values()), 'own': [own]}, missing={'own': ['patterns']}
     )
     return found

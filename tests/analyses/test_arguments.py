@@ -3,7 +3,6 @@
 import dataclasses
 import sys
 
-import jax
 import numpy as np
 import pytest
 
@@ -67,8 +66,7 @@ def test_a_sample_of_ones_own_is_not_called_the_embedded_one(model, texts, setti
     assert found.subject.texts == 'the sample'
 
 
-def test_devices_do_not_change_statistics(model, texts, settings):
-    mesh = jax.make_mesh((8,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))
+def test_devices_do_not_change_statistics(model, texts, settings, mesh):
     alone = bs.analyses.special_tokens(model, texts, settings=settings)
     divided = bs.analyses.special_tokens(
         model, texts, settings=dataclasses.replace(settings, mesh=mesh)

@@ -91,7 +91,7 @@ def test_models_of_other_shapes_are_compared_by_depth():
     (found,) = compared.agreements
     assert found.heads == 0 and np.isnan(found.overall.rank) and found.profile == 1
     (finding,) = compared.findings()
-    assert finding.sentence.startswith('a (3 x 8) and b (5 x 4) have different layers or heads')
+    assert 'a (3 x 8) and b (5 x 4)' in finding.sentence
     assert list(compared.figures()) == ['profiles']
     profiles = compared.frames()['profiles']
     assert profiles.query('run == "b"')['relative_depth'].tolist() == [0, 0.25, 0.5, 0.75, 1]
@@ -110,13 +110,11 @@ def test_the_clearest_agreement_and_disagreement_are_told():
     compared = bs.analyses.comparison(runs, missing={'a': ['prune']})
     frame = compared.frames()['agreement'].set_index('statistic')
     assert list(frame.index) == ['Measured, heads: alike', 'Measured, heads: apart']
-    *_, most, least = (each.sentence for each in compared.findings())
-    assert most.startswith('Within layers heads agree most in Measured, heads: alike (a; b): ')
-    assert least.startswith('Within layers heads agree least in Measured, heads: apart (a; b): ')
+    first, *_, most, least = (each.sentence for each in compared.findings())
+    assert 'most' in most and 'Measured, heads: alike (a; b)' in most
+    assert 'least' in least and 'Measured, heads: apart (a; b)' in least
     assert f'{frame["within_layers"].iloc[0]:.2f} (95 % interval' in most
-    assert compared.findings()[0].sentence.startswith(
-        'Of 3 statistics of heads that a and b have, 1 '
-    )
+    assert 'Of 3 statistics' in first and ' 1 ' in first
     assert 'prune of a' in compared.notes()[-1]
 
 

@@ -14,9 +14,13 @@ from bert_secrets_jax.analyses.contributions import (
     KINDS,
     lost_in,
 )
-from bert_secrets_jax.contributions.norms import MIXING
+from bert_secrets_jax.contributions.norms import (
+    MIXING,
+    mixing_ratios,
+    output_norms,
+    shares_of_norms,
+)
 from bert_secrets_jax.measure.tables import HeadTable
-from tests.conftest import forward
 
 
 @pytest.fixture(scope='module')
@@ -41,52 +45,30 @@ def made(found, **changes):
     return dataclasses.replace(found, weights=parts['weights'], moved=moved)
 
 
-def by_hand(model, example):
-    """The numbers of one text, without batches or padding, in float64."""
+def alone(model, example):
+    """The numbers of one text, from its norms, which tests/contributions has beside NumPy's."""
     (batch,) = bs.encode(model.tokenizer, [example], max_length=32)
     real = int(batch.lengths[0])
-    output = forward(model.bert, model.params, batch.inputs)
-    maps = np.asarray(output.attentions, np.float64)[0, :, :, :real, :real]
-    states = np.asarray(output.hidden_states, np.float64)[0, :, :real]
-    pieces = model.tokenizer.convert_ids_to_tokens(batch.input_ids[0, :real].tolist())
-    kinds = {'[CLS]': [0], 'all [SEP]': [i for i, each in enumerate(pieces) if each == '[SEP]']}
-    kinds['period or comma'] = [i for i, each in enumerate(pieces) if each in '.,']
-    layers = model.params['layers']
-    rows = {name: [] for name in ('mixing', 'outputs', *KINDS)}
-    for layer, x in enumerate(states[:-1]):
-        value, back = (
-            np.asarray(layers['attention'][name]['kernel'][layer], np.float64)
-            for name in ('value', 'output')
-        )
-        bias = np.asarray(layers['attention']['value']['bias'][layer], np.float64)
-        scale = np.asarray(layers['attention_norm']['scale'][layer], np.float64)
-        moved = np.einsum('snh,nhd->nsd', np.einsum('sd,dnh->snh', x, value) + bias, back)
-        vectors = maps[layer, :, :, :, None] * moved[:, None]
-        norms = np.linalg.norm(vectors, axis=-1)
-        shares = norms / norms.sum(axis=-1, keepdims=True)
-        for name, places in kinds.items():
-            rows[name].append(shares[..., places].sum(axis=-1).mean(axis=-1))
-        for name, offset in (('self', 0), ('previous token', -1), ('next token', 1)):
-            rows[name].append(np.trace(shares, offset, axis1=1, axis2=2) / real)
-        outputs = np.linalg.norm(vectors.sum(axis=2), axis=-1).mean(axis=-1)
-        rows['outputs'].append(outputs / outputs.mean())
-        pairs = vectors.sum(axis=0)
-        with_own = pairs + np.eye(real)[:, :, None] * x
-        normed = (with_own - with_own.mean(axis=-1, keepdims=True)) * scale
-        weights = 1 - np.diagonal(maps[layer].mean(axis=0)).mean()
-        ratios = [ratio(each) for each in (pairs, with_own, normed)]
-        rows['mixing'].append([weights, ratios[0], weights / 2, *ratios[1:]])
-    return {name: np.array(each) for name, each in rows.items()}
-
-
-def ratio(pairs):
-    own = np.diagonal(pairs).T
-    context = np.linalg.norm(pairs.sum(axis=1) - own, axis=-1)
-    return (context / (context + np.linalg.norm(own, axis=-1))).mean()
+    shares, outputs, mixing = (
+        np.asarray(measured(model.bert, model.params, batch)[0])
+        for measured in (shares_of_norms, output_norms, mixing_ratios)
+    )
+    shares = shares[..., :real, :real]
+    pieces = np.array(model.tokenizer.convert_ids_to_tokens(batch.input_ids[0, :real].tolist()))
+    places = {'[CLS]': ['[CLS]'], 'all [SEP]': ['[SEP]'], 'period or comma': ['.', ',']}
+    found = {
+        name: shares[..., np.isin(pieces, tokens)].sum(axis=-1).mean(axis=-1)
+        for name, tokens in places.items()
+    }
+    for name, offset in (('self', 0), ('previous token', -1), ('next token', 1)):
+        found[name] = np.trace(shares, offset, axis1=-2, axis2=-1) / real
+    outputs = outputs[..., :real, 0].mean(axis=-1)
+    found['outputs'] = outputs / outputs.mean(axis=-1, keepdims=True)
+    return found | {'mixing': mixing[..., :real, 0].mean(axis=-1)}
 
 
 def test_the_numbers_are_those_of_each_text(found, model, texts):
-    each = [by_hand(model, example) for example in texts[:4]]
+    each = [alone(model, example) for example in texts[:4]]
     few = bs.analyses.contributions(
         model, texts[:4], settings=bs.analyses.TextSettings(max_length=32)
     )
@@ -139,13 +121,12 @@ def test_sinks_by_weights_and_by_norms(found):
     )
     heads = {group: np.argwhere(where).tolist() for group, where in mine.inactive.items()}
     assert heads == {BY_WEIGHTS: [[0, 1], [2, 3]], BY_NORMS: [[1, 0]], BY_OUTPUT: [[1, 1]]}
-    said = {each.name: each.sentence for each in mine.findings()}
-    assert said[BY_WEIGHTS] == (
-        'Of 12 heads, 2 give at least half of their attention to one of [CLS], [SEP], or full '
-        'stops and commas (all [SEP]: 2). Of what they move, 0.15 comes from there on average.'
-    )
-    assert said[BY_NORMS].endswith('full stops and commas (full stops and commas: 1).')
-    assert 'Least is L2-H2, with 0.05 (0.05 to 0.05).' in said['least output of a head']
+    said = {each.name: each for each in mine.findings()}
+    by_weights, least = said[BY_WEIGHTS], said['least output of a head']
+    assert by_weights.estimate == 2 and by_weights.numbers['heads'] == 12
+    assert 'all [SEP]: 2' in by_weights.sentence and '0.15' in by_weights.sentence
+    assert 'full stops and commas: 1' in said[BY_NORMS].sentence
+    assert least.numbers['head'] == 'L2-H2' and least.estimate == pytest.approx(0.05)
     frame = mine.frames()['inactive'].set_index('inactive')
     assert frame['which'].tolist() == ['L1-H2, L3-H4', 'L2-H1', 'L2-H2']
     activity = mine.frames()['activity'].query('layer == 2 and head == 1').iloc[0]
@@ -167,11 +148,8 @@ def test_what_losing_them_does(found, results, model, texts):
         ),
     )
     said = {each.name: each for each in mine.findings()}[f'losing {BY_WEIGHTS}']
-    assert said.estimate == 1 and said.sentence.endswith(
-        'the loss of 1 changes it significantly and perhaps by more, and for 1 these examples '
-        'cannot tell. On average, '
-        'the loss of one of them changes it by 2.00 points, and that of another head by 1.00.'
-    )
+    assert (said.estimate, said.numbers['changes'], said.numbers['open']) == (1, 1, 1)
+    assert said.numbers['mean'] == pytest.approx(2.0) and '1.00' in said.numbers['others']
     without = dataclasses.replace(mine, lost=None)
     assert not any(each.name.startswith('losing') for each in without.findings())
     assert any('was not measured' in note for note in without.notes())
@@ -208,7 +186,7 @@ def test_the_claim_is_made_beside_its_result(results, found):
 def test_no_head_attends_to_sep():
     found = verdicts.sep_moves_little(table(np.full((3, 4), 0.4)), table(np.full((3, 4), 0.4)))
     assert found.verdict == verdicts.UNDECIDED
-    assert found.evidence == 'None of 12 heads gives [SEP] more than half of its attention.'
+    assert found.numbers['heads'] == 12
     few = verdicts.sep_moves_little(
         table(np.full((3, 4), 0.9), count=5.0), table(np.full((3, 4), 0.1), count=5.0)
     )

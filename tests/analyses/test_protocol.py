@@ -162,10 +162,10 @@ def test_frames_hold_what_findings_say(results):
 
 def test_a_model_that_learnt_nothing_is_said_first(results):
     first, *_ = results['finetuning'].findings()
-    assert first.warning and first.sentence.startswith('Not learnt: with seed 0')
-    assert 'Not learnt: the models fine-tuned with seeds 0 and 1.' in str(results['claims'])
+    assert first.warning and re.search('Not learnt.*seed 0', first.sentence)
+    assert re.search('Not learnt.*seeds 0 and 1', str(results['claims']))
     first, *_ = results['ablation'].findings()
-    assert first.warning and first.sentence.startswith('Not learnt: the intact model has accuracy ')
+    assert first.warning and re.search('Not learnt.*accuracy', first.sentence)
     # Also where nobody reported on the fine-tuning.
     alone = bs.analyses.claims(results['ablation'])
     assert 'whose heads were disabled has not learnt its task' in str(alone)

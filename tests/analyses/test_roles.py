@@ -63,19 +63,11 @@ def test_published_thresholds():
     }  # fmt: skip
     heads = found.frames()['heads']
     assert heads['roles'].tolist() == [
-        'positional, rare token',
-        '–',
-        'syntactic',
-        '–',
-        'positional',
-        '–',
-    ]
-    assert heads['relation'][2] == 'relation 1' and heads['points_above_offset'][
-        2
-    ] == pytest.approx(12)
-    assert str(found).startswith(
-        'Roles of heads\n3 of 6 heads of the model have a role (2 positional'
-    )
+        'positional, rare token', '–', 'syntactic', '–', 'positional', '–',
+    ]  # fmt: skip
+    assert heads['relation'][2] == 'relation 1'
+    assert heads['points_above_offset'][2] == pytest.approx(12)
+    assert '3 of 6 heads' in str(found) and '2 positional' in str(found)
 
 
 def test_what_chance_does_is_no_role():
@@ -99,12 +91,11 @@ def test_sentences_tell_which_model_was_pruned():
         stays={'gradient': rng.random((2, 3))}, heterogeneous=rng.random((2, 3)),
         maps_of='fine-tuned',
     )  # fmt: skip
-    said = str(found)
-    assert 'Where fine-tunings are pruned by gradient of the mask, heads with a role in the' in said
-    assert 'how long a head stays in fine-tunings (order:' in said
-    assert 'of its maps in the fine-tuned model that are' in said
+    assert 'fine-tunings are pruned' in str(found) and 'in the fine-tuned model' in str(found)
+    (survivors,) = (each for each in found.findings() if each.name.startswith('survivors'))
+    assert survivors.numbers['maps_of'] == 'fine-tuned'
     said = str(dataclasses.replace(found, pruned_finetuned=False))
-    assert 'Pruned by gradient of the mask, heads with a role are left' in said
+    assert 'gradient of the mask' in said and 'fine-tunings are pruned' not in said
 
 
 def test_rare_words_of_texts(tokenizer):
@@ -163,10 +154,9 @@ def test_gates_have_runs_where_orders_have_steps():
     stays = np.array([[1, 0.5, 0.5], [0.5, 0, 0]])
     found = dataclasses.replace(found, stays={'gates': stays, 'gradient': stays})
     gates, steps = (each for each in found.findings() if 'with a role stay' in each.name)
-    assert 'pruned by gates, heads with a role in the pre-trained model are left in 100 % of the ' \
-        'runs and others in 30 %' in gates.sentence  # fmt: skip
-    assert 'are left in 100 % of the steps and others in 30 %' in steps.sentence
-    assert gates.unit == 'points of the share of runs'
+    for each, unit in ((gates, 'runs'), (steps, 'steps')):
+        assert each.unit == f'points of the share of {unit}' and unit in each.sentence
+        assert (each.numbers['share'], each.numbers['others']) == pytest.approx((100, 30))
 
 
 def test_statistics_read_the_texts(model, texts, settings):
@@ -203,11 +193,8 @@ def test_error_rate_and_power_within_layers():
             layers = rng.normal(size=(5, 1)) * 3
             chosen = rng.random((5, 8)) < rng.random((5, 1))
             values = layers + rng.normal(size=(5, 8)) + lead * chosen
-            other = (
-                chosen
-                if test is compare_within_layers
-                else layers + chosen + rng.normal(size=(5, 8))
-            )
+            other = layers + chosen + rng.normal(size=(5, 8))
+            other = chosen if test is compare_within_layers else other
             found.append(test(values, other, seed=run)[1] <= 0.05)
         return np.mean(found)
 

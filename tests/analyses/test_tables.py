@@ -53,17 +53,6 @@ def test_means_over_models_have_intervals_that_cover(models, of_models):
     assert of_models < 0.5 or np.mean(covered) <= 0.97 + 2 * np.sqrt(0.05 * 0.95 / len(covered))
 
 
-def test_intervals_over_examples_alone_would_not_cover():
-    rng = np.random.default_rng(2)
-    covered = []
-    for _ in range(200):
-        runs = drawn(rng, models=5, examples=100, of_models=0.5, of_examples=1.0)
-        error = np.mean([run['it'].standard_error for run in runs], axis=0)
-        mean = np.mean([run['it'].mean for run in runs], axis=0)
-        covered += (np.abs(mean) <= 1.98 * error).ravel().tolist()
-    assert np.mean(covered) < 0.9
-
-
 def test_one_model_has_the_interval_over_examples():
     rng = np.random.default_rng(3)
     values = rng.normal(size=(40, 2, 3))

@@ -1,6 +1,7 @@
 """Claims: known effects, their opposites, too few examples, and how often a verdict is wrong.
 
-And the law of their sentences: no number that is not a field.
+Each claim is tested in worlds where it is just true, just false, and clearly so. And the law of
+their sentences: no number that is not a field.
 """
 
 import dataclasses
@@ -33,31 +34,32 @@ from bert_secrets_jax.analyses.verdicts import (
     verdict,
 )
 from bert_secrets_jax.measure.collect import HeadTable
-from bert_secrets_jax.measure.links import LinkTest, NullTest
-
-
-def table(values) -> HeadTable:
-    """Return the table of values [E, L, N]."""
-    return HeadTable(values.mean(axis=0), values.var(axis=0, ddof=1), float(len(values)))
+from bert_secrets_jax.measure.links import LinkTest
+from tests.analyses import worlds
+from tests.analyses.worlds import WORLDS, effects_of, link_test, null, of_layers, table
 
 
 def by_layer(means, *, examples=200, scatter=0.05, heads=4, seed=0) -> HeadTable:
     """Return a table of layers with these means; heads of an example vary together."""
     rng = np.random.default_rng(seed)
-    means = np.asarray(means)[None, :, None]
-    shared, own = (rng.normal(size=(examples, len(means[0]), n)) for n in (1, heads))
-    return table(means + scatter * (shared + own))
+    return of_layers(rng, means, heads=heads, scatter=1.4 * scatter, examples=examples)
 
 
 def everywhere(mean, **settings) -> HeadTable:
     return by_layer(np.full(3, mean), **settings)
 
 
+def read(means, error, shape=(12, 12)) -> HeadTable:
+    """Return published means as a table, with the error of a number that was read."""
+    return HeadTable(np.broadcast_to(means, shape), np.full(shape, 1000 * error**2), 1000.0)
+
+
 def digitised(grid, figure, task=None) -> HeadTable:
     """Return a published grid as a table, for averages over heads."""
-    error = paper.digitisation_error(figure, task).mean
-    return HeadTable(grid, np.full(grid.shape, 1000 * error**2), 1000.0)
+    return read(grid, paper.digitisation_error(figure, task).mean)
 
+
+SINGLE = HeadTable(np.eye(4), np.full((4, 4), np.nan), 1.0)
 
 # The paper's own figures
 
@@ -71,10 +73,7 @@ def test_the_published_figures_bear_the_paper_out(task):
     found = claims.attention_moves_from_cls_to_sep(*(digitised(each, 6) for each in grids.values()))
     assert found.verdict == HOLDS
     shares, error = paper.pattern_shares(task), paper.digitisation_error(2).most
-    classes = {
-        name: HeadTable(np.full((12, 12), shares[name]), np.full((12, 12), 1000 * error**2), 1000.0)
-        for name in ('block', 'heterogeneous')
-    }
+    classes = {name: read(shares[name], error) for name in ('block', 'heterogeneous')}
     found = claims.few_are_heterogeneous(classes, published=sum(shares[name] for name in classes))
     assert found.verdict == HOLDS
     assert found.estimate == pytest.approx(shares['block'] + shares['heterogeneous'])
@@ -84,17 +83,11 @@ def test_the_published_figures_bear_the_paper_out(task):
 def test_the_published_means_bear_the_paper_out(task):
     """Figure 7 for all tasks but three; a random head of MRPC and RTE, and of no other."""
     types, error = paper.cls_tokens(task), paper.digitisation_error(7).most
-    tables = {
-        name: HeadTable(np.full((1, 12), mean), np.full((1, 12), 1000 * error**2 / 4), 1000.0)
-        for name, mean in types.items()
-    }
+    tables = {name: read(mean, error / 2, (1, 12)) for name, mean in types.items()}
     found = claims.cls_attends_most_to_sep(tables)
     assert found.verdict == (DOES_NOT_HOLD if task in ('STS-B', 'RTE', 'QNLI') else HOLDS)
-    effects, error = (
-        paper.disable_one_head(task).differences,
-        paper.digitisation_error(8, task).mean,
-    )
-    mean = float(effects.mean())
+    error = paper.digitisation_error(8, task).mean
+    mean = float(paper.disable_one_head(task).differences.mean())
     average = MeanEffect(mean, error, mean - 2 * error, mean + 2 * error, 1000, 1000)
     found = claims.a_random_head_helps(average, heads=144)
     assert found.verdict == (HOLDS if task in ('MRPC', 'RTE') else DOES_NOT_HOLD)
@@ -103,29 +96,28 @@ def test_the_published_means_bear_the_paper_out(task):
 def test_the_published_effects_bear_the_paper_out():
     """STS-B and RTE need the same two heads; two other tasks do not."""
 
-    def read(task):
+    def task_effects(task):
         error = paper.digitisation_error(8, task).mean
         difference = paper.disable_one_head(task).differences.ravel()
-        names = [f'L{index // 12 + 1}-H{index % 12 + 1}' for index in range(144)]
-        return effects_of(difference, difference - 2 * error, difference + 2 * error, names=names)
+        return effects_of(difference, difference - 2 * error, difference + 2 * error)
 
-    found = claims.same_heads_are_needed({task: read(task) for task in ('STS-B', 'RTE')})
+    found = claims.same_heads_are_needed({each: task_effects(each) for each in ('STS-B', 'RTE')})
     assert found.verdict == HOLDS and found.numbers['shared'] == 2
     assert {found.numbers['first_1'], found.numbers['second_1']} == {'L2-H12', 'L4-H1'}
-    assert claims.same_heads_are_needed({t: read(t) for t in ('STS-B', 'QNLI')}).verdict != HOLDS
+    others = {each: task_effects(each) for each in ('STS-B', 'QNLI')}
+    assert claims.same_heads_are_needed(others).verdict != HOLDS
 
 
 def test_what_clark_et_al_published_bears_them_out():
     published = paper.what_bert_looks_at()
-    tables = {}
-    for name in ('all [SEP]', '[SEP] to [SEP]'):
-        means = np.repeat(published.layers[name][:, None], 12, axis=1)
-        tables[name] = HeadTable(means, np.full((12, 12), 1000 * 0.001**2), 1000.0)
+    tables = {
+        name: read(published.layers[name][:, None], 0.001)
+        for name in ('all [SEP]', '[SEP] to [SEP]')
+    }
     assert claims.heads_look_at_sep(tables['all [SEP]']).verdict == HOLDS
     # Their means of [SEP] are read as 0.9 up to layer 9, which is no more than claimed.
     assert claims.sep_looks_at_sep(tables['[SEP] to [SEP]']).verdict == UNDECIDED
-    cls = HeadTable(np.full((12, 12), published.entropy_of_last_cls), np.ones((12, 12)), 1000.0)
-    even = HeadTable(np.full((12, 12), np.log(128)), np.zeros((12, 12)), 1000.0)
+    cls, even = read(published.entropy_of_last_cls, 0.03), read(np.log(128), 0.0)
     assert claims.cls_looks_broadly(cls, even).numbers['share'] == pytest.approx(0.80, abs=0.005)
 
 
@@ -194,22 +186,23 @@ def test_last_layers(means, examples, verdict):
         assert above if verdict == HOLDS else found.high < found.threshold
 
 
-def test_the_evidence_names_layers_from_one():
+def test_layers_are_named_from_one():
     found = claims.last_layers_change_most(by_layer((0.9, 0.7, 0.9, 0.5, 0.6), scatter=1e-4))
-    assert found.evidence.startswith(
-        'Similarity is 0.500 in layer 4 and 0.600 in layer 5; among the other layers it is lowest '
-        'in layer 2, 0.700. Least in favour of the claim is the similarity of layer 2 minus that '
-        'of layer 5: 0.100 (0.100 to 0.100), where more than 0.02 is claimed, in 200 examples.'
-    )
+    assert found.what == 'similarity of layer 2 minus that of layer 5'
     assert found.estimate == pytest.approx(0.1, abs=1e-4)
+    named = {'next_to_last_layer': 4, 'last_layer': 5, 'lowest_layer': 2}
+    assert found.numbers.items() >= named.items()
+    assert found.numbers['lowest'] == pytest.approx(0.7, abs=1e-4)
+    # Of five layers, the middle one is in neither half.
+    found = claims.attention_moves_from_cls_to_sep(*[by_layer((0.3, 0.4, 0.2, 0.1, 0.0))] * 2)
+    assert (found.numbers['early'], found.numbers['late']) == ('layers 1 to 2', 'layers 4 to 5')
 
 
 def test_what_says_nothing_is_undecided():
     """Two layers, and one example."""
     assert claims.last_layers_change_most(by_layer((0.9, 0.5))).verdict == UNDECIDED
-    single = HeadTable(np.eye(4), np.full((4, 4), np.nan), 1.0)
-    assert claims.last_layers_change_most(single).verdict == UNDECIDED
-    assert claims.attention_moves_from_cls_to_sep(single, single).verdict == UNDECIDED
+    assert claims.last_layers_change_most(SINGLE).verdict == UNDECIDED
+    assert claims.attention_moves_from_cls_to_sep(SINGLE, SINGLE).verdict == UNDECIDED
     same = by_layer((1.0, 1.0, 1 - 2e-7, 1 - 2e-7), scatter=1e-9)
     # Attention that stays the same changes least everywhere.
     assert claims.last_layers_change_most(same).verdict == DOES_NOT_HOLD
@@ -237,15 +230,6 @@ def test_from_cls_to_sep(cls, sep, verdict):
     assert found.estimate == pytest.approx(min(changes), abs=0.01)
     names = ('loss of [CLS]', 'gain of [SEP]', 'lead of [SEP]')
     assert found.what.startswith(names[int(np.argmin(changes))])
-
-
-def test_halves_leave_the_middle_layer_out():
-    cls, sep = by_layer((0.3, 0.4, 0.2, 0.1, 0.0), scatter=1e-4), by_layer(np.arange(5) / 10)
-    found = claims.attention_moves_from_cls_to_sep(cls, sep)
-    assert found.evidence.startswith(
-        'From layers 1 to 2 to layers 4 to 5, attention to [CLS] goes from 0.350 to 0.050 and '
-        'attention to [SEP] from 0.0'
-    )
 
 
 @hypothesis.settings(max_examples=50)
@@ -292,8 +276,8 @@ def test_vertical_patterns():
     assert found(0.8).verdict == HOLDS
     assert found(0.8).estimate == pytest.approx(0.8, abs=0.01)
     assert found(0.8).threshold == claims.HALF == 0.5
-    assert 'Of 20 heads, 12 have mostly vertical maps' in found(0.8).evidence
-    assert 'given by 12 of them, where at least 11 are claimed' in found(0.8).evidence
+    counts = {'heads': 20, 'vertical_heads': 12, 'above': 12, 'needed': 11}
+    assert found(0.8).numbers.items() >= counts.items()
     assert found(0.8).numbers['others'] == pytest.approx(0.05, abs=0.005)
     assert found(0.1).verdict == DOES_NOT_HOLD
     assert found(0.5).verdict == UNDECIDED
@@ -321,7 +305,6 @@ def test_features(noun, negation, examples, verdict):
     found = claims.features_are_negligible(everywhere(0.2), everywhere(0.2, seed=1), features)
     assert found.verdict == verdict
     assert found.sample == examples
-    assert f'rarest feature is in {examples} examples' in found.evidence
     assert found.estimate == pytest.approx(negation / 0.4 if negation > noun else 0.1, abs=0.03)
     assert found.threshold == claims.NEGLIGIBLE
 
@@ -331,7 +314,7 @@ def test_what_is_too_rare_is_left_out_and_named():
     features = {'noun': everywhere(0.04), 'negation': rare}
     found = claims.features_are_negligible(everywhere(0.2), everywhere(0.2, seed=1), features)
     assert found.verdict == HOLDS
-    assert found.evidence.endswith('in 200 examples. Left out as too rare: negation (3).')
+    assert found.sample == 200 and 'too rare: negation (3)' in found.evidence
     from_cls = {'[SEP]': everywhere(0.4), 'noun': everywhere(0.2), 'negation': rare}
     assert claims.cls_attends_most_to_sep(from_cls).verdict == HOLDS
     # Nothing would be left.
@@ -378,65 +361,40 @@ def test_cls_of_the_last_layer(sep, verdict):
         '[SEP]': by_layer((0.6 - sep, sep), scatter=0.01, seed=1),
     }
     found = claims.cls_attends_most_to_sep(from_cls)
-    assert found.verdict == verdict and 'noun: it receives 0.2' in found.evidence
+    assert found.verdict == verdict
     assert found.what == 'attention of [CLS] to [SEP] minus that to noun'
+    assert found.numbers['received'] == pytest.approx(0.2, abs=0.01)
     assert found.estimate == pytest.approx(sep - 0.2, abs=0.01)
-
-
-def null(score, mean, familywise, *, excess=None) -> NullTest:
-    """Return a comparison with places at which a head has this mean; NaN means that none exist."""
-    mean = np.broadcast_to(np.float32(mean), score.mean.shape)
-    if excess is None:
-        excess = HeadTable(score.mean - mean, score.variance, score.count)
-    p = np.broadcast_to(np.float64(familywise), score.mean.shape)
-    p = np.where(np.isnan(mean), np.nan, p)
-    return NullTest(
-        score=score.mean, mean=mean, percentile_99=mean, excess=excess, p=p, familywise=p,
-        links=int(score.count), possible=9.0,
-    )  # fmt: skip
-
-
-def test_of(score, **nulls) -> LinkTest:
-    return LinkTest(score, np.zeros((1, 1, 3), np.int32), nulls)
-
-
-test_of.__test__ = False
-
-
-def everywhere_but(value, place, other) -> np.ndarray:
-    grid = np.full((3, 4), value)
-    grid[place] = other
-    return grid
 
 
 def test_frames():
     score = by_layer((0.1, 0.2, 0.1), scatter=0.01)
-    real = everywhere_but(0.5, (1, 2), 0.01)
+    real = np.full((3, 4), 0.5)
+    real[1, 2] = 0.01
     others = {'elsewhere': null(score, 0.08, real), 'positions': null(score, 0.07, real)}
-    found = claims.heads_follow_links(test_of(score, moved=null(score, 0.1, real), **others))
-    assert found.verdict == HOLDS and 'farthest above them is L2-H3: 0.' in found.evidence
-    assert found.numbers['score'] == score.mean[1, 2]
-    assert 'Of 12 heads, 1 attends more' in found.evidence
+    found = claims.heads_follow_links(link_test(score, moved=null(score, 0.1, real), **others))
+    assert found.verdict == HOLDS and found.numbers['score'] == score.mean[1, 2]
+    assert found.numbers.items() >= {'head': 'L2-H3', 'heads': 12, 'real_heads': 1}.items()
     assert found.threshold == claims.PRACTICAL_SHARE
     # Significantly above all kinds, by too little to count.
     little = {name: null(score, 0.17, real) for name in ('moved', 'elsewhere', 'positions')}
-    found = claims.heads_follow_links(test_of(score, **little))
-    assert found.verdict == DOES_NOT_HOLD and '1 attends more' in found.evidence
-    found = claims.heads_follow_links(test_of(score, moved=null(score, 0.1, real), **others))
+    found = claims.heads_follow_links(link_test(score, **little))
+    assert found.verdict == DOES_NOT_HOLD and found.numbers['real_heads'] == 1
+    found = claims.heads_follow_links(link_test(score, moved=null(score, 0.1, real), **others))
     assert found.estimate == pytest.approx(score.mean[1, 2] - 0.1)
     assert found.what.endswith('minus that at the same distances elsewhere')
     # Above all kinds but one; and far above all, which is not significant.
-    found = claims.heads_follow_links(test_of(score, moved=null(score, 0.1, 0.5), **others))
+    found = claims.heads_follow_links(link_test(score, moved=null(score, 0.1, 0.5), **others))
     assert found.verdict == UNDECIDED
-    denied = claims.heads_follow_links(test_of(score, moved=null(score, 0.19, 0.5), **others))
+    denied = claims.heads_follow_links(link_test(score, moved=null(score, 0.19, 0.5), **others))
     assert denied.verdict == DOES_NOT_HOLD
-    assert 'No head is 0.05 or more above one of these' in denied.evidence
+    assert denied.numbers['practical'] == claims.PRACTICAL_SHARE
     few = by_layer((0.1, 0.2, 0.1), scatter=0.3, examples=25)
-    found = claims.heads_follow_links(test_of(few, moved=null(few, 0.19, 0.5)))
+    found = claims.heads_follow_links(link_test(few, moved=null(few, 0.19, 0.5)))
     assert found.verdict == UNDECIDED
     # Nothing is known of a kind that no link has places of.
-    nothing = null(score, np.nan, np.nan)
-    found = claims.heads_follow_links(test_of(score, moved=nothing, **others))
+    nothing = null(score)
+    found = claims.heads_follow_links(link_test(score, moved=nothing, **others))
     assert found.verdict == UNDECIDED and 'nan' not in found.evidence
     assert 'at the same distances elsewhere (there are none)' in found.evidence
 
@@ -446,18 +404,18 @@ def test_a_head_that_follows_links_is_hardly_ever_denied():
     that it is less above is tested as if it had been chosen beforehand)."""
     rng = np.random.default_rng(0)
     score = by_layer((0.3,), scatter=0.1, examples=60, heads=1)
-    denied, runs = 0, 2000
+    denied, runs = 0, 1000
     for _ in range(runs):
         nulls = {}
         for kind in ('moved', 'elsewhere'):
             values = claims.PRACTICAL_SHARE + 0.1 * rng.normal(size=(60, 1, 1))
-            nulls[kind] = null(score, 0.1, 1.0, excess=table(values))
-        denied += claims.heads_follow_links(test_of(score, **nulls)).verdict == DOES_NOT_HOLD
-    assert denied / runs <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / runs)
+            nulls[kind] = null(score, p=1.0, excess=table(values))
+        denied += claims.heads_follow_links(link_test(score, **nulls)).verdict == DOES_NOT_HOLD
+    assert denied / runs <= most(runs)
 
 
 def positions(score, moved, other=0.0) -> LinkTest:
-    return test_of(score, moved=null(score, moved, 1.0), positions=null(score, other, 1.0))
+    return link_test(score, moved=null(score, moved, 1.0), positions=null(score, other, 1.0))
 
 
 @pytest.mark.parametrize(
@@ -483,24 +441,6 @@ def test_position(elsewhere, examples, verdict):
     assert found.verdict == (DOES_NOT_HOLD if verdict == DOES_NOT_HOLD else UNDECIDED)
     assert 'at the same distances elsewhere (there are none)' in found.evidence
     assert found.estimate == pytest.approx(score.mean.max() - elsewhere, abs=1e-6)
-
-
-def test_a_head_of_positions_is_hardly_ever_taken_for_one_of_the_relation():
-    """Just true and just false: either wrong verdict in at most 5 % of the worlds."""
-    rng = np.random.default_rng(0)
-    score = by_layer((0.3,), scatter=0.1, examples=60, heads=1)
-    runs, wrong = 1000, {HOLDS: 0, DOES_NOT_HOLD: 0}
-    for _ in range(runs):
-        # Exactly as far above the kind that counts: neither verdict is right.
-        nulls = {
-            kind: null(score, 0.1, 1.0, excess=table(excess + 0.1 * rng.normal(size=(60, 1, 1))))
-            for kind, excess in (('moved', claims.PRACTICAL_SHARE), ('positions', 0.05))
-        }
-        verdict = claims.position_explains(claims.VERB_SUBJECT, {'a': test_of(score, **nulls)})
-        if verdict.verdict in wrong:
-            wrong[verdict.verdict] += 1
-    most = 0.05 + 3 * np.sqrt(0.05 * 0.95 / runs)
-    assert all(count / runs <= most for count in wrong.values()), wrong
 
 
 # Verdicts on runs
@@ -534,7 +474,6 @@ def test_pretraining_is_welchs_test():
     scores = np.random.default_rng(0).normal((0.8, 0.83), (0.02, 0.05), (6, 2)).T.tolist()
     expected = scipy.stats.ttest_ind(*scores, equal_var=False)
     found = claims.pretraining_helps(*scores)
-    assert f'p = {expected.pvalue:.2g})' in found.evidence
     assert found.numbers['p_value'] == pytest.approx(expected.pvalue, rel=1e-6)
     interval = [100 * end for end in expected.confidence_interval(0.95)]
     assert [found.low, found.high] == pytest.approx(interval, rel=1e-6)
@@ -546,9 +485,8 @@ def test_several_runs():
     assert claims.in_all_runs(one, {'seed 0': one}).evidence == 'seed 0: It holds.'
     found = claims.in_all_runs(one, {'seed 0': one, 'seed 1': other, 'seed 2': one})
     assert found.verdict == HOLDS
-    assert found.evidence == (
-        'It holds. Taken alone, the claim holds in 2 and does not hold in 1 of 3 runs.'
-    )
+    assert found.evidence.startswith('It holds.') and found.numbers['alone'] == 3
+    assert 'holds in 2 and does not hold in 1 of 3 runs' in found.evidence
 
 
 @pytest.mark.parametrize(
@@ -565,8 +503,6 @@ def test_what_the_classifier_mistakes_decides(corrected, verdict):
     shares = {'block': everywhere(0.1), 'heterogeneous': everywhere(0.2)}
     found = claims.few_are_heterogeneous(shares, corrected=corrected)
     assert found.verdict == verdict
-    share = 100 * sum(each.mean.mean() for each in shares.values())
-    assert f'Of all maps {share:.1f} %' in found.evidence
     assert ('what the classifier mistakes' in found.evidence) == (corrected is not None)
     if corrected is not None:
         assert (found.estimate, found.low, found.high) == corrected
@@ -642,40 +578,35 @@ def helps(predictions, baseline, labels, metric='accuracy'):
     effects = claims.effects_on_examples(found, names, unseen=unseen, examples=len(labels))
     return (
         claims.some_mask_helps(claims.HEAD_HELPS, effects),
-        claims.heads_are_not_needed(effects, [0, 1]),
+        claims.heads_are_not_needed(effects, range(len(names))),
     )
 
 
 @pytest.mark.parametrize('metric', ['accuracy', 'f1'])
-def test_heads_that_help(metric):
+@pytest.mark.parametrize(
+    ('gain', 'loss', 'examples', 'expected'),
+    [
+        (0.03, 0, 4000, (HOLDS, HOLDS)),
+        (0, 0.03, 4000, (DOES_NOT_HOLD, DOES_NOT_HOLD)),
+        (0.001, 0.001, 4000, (DOES_NOT_HOLD, HOLDS)),
+        (0.03, 0, 60, (TOO_FEW, TOO_FEW)),
+        (0, 0.03, 60, (TOO_FEW, TOO_FEW)),
+    ],
+)
+def test_heads_that_help_and_heads_that_are_needed(metric, gain, loss, examples, expected):
     """The third of three heads costs three points, gains as much, or nothing happens at all."""
-    verdicts = {}
-    for gain, loss in ((0.03, 0), (0, 0.03), (0.001, 0.001)):
-        for examples in (60, 4000):
-            data = ablated((0.001, 0.001, gain), (0.001, 0.001, loss), examples=examples)
-            found = helps(*data, metric)[0]
-            verdicts[gain, examples] = found.verdict
-            assert (found.sample, found.unit) == (examples, 'points')
-            assert found.low <= found.estimate <= found.high
-    assert verdicts[0.03, 4000] == HOLDS
-    assert verdicts[0, 4000] == verdicts[0.001, 4000] == DOES_NOT_HOLD
-    assert {verdicts[gain, 60] for gain in (0.03, 0, 0.001)} == {TOO_FEW}
-
-
-def test_heads_that_are_needed():
-    for losses, examples, expected in (
-        ((0.001, 0.001), 4000, HOLDS),
-        ((0.001, 0.03), 4000, DOES_NOT_HOLD),
-        ((0.001, 0.001), 60, TOO_FEW),
-    ):
-        data = ablated((0.001, 0.001), losses, examples=examples)
-        found = helps(*data)[1]
-        assert found.verdict == expected and found.threshold == -100 * claims.PRACTICAL_GAIN
-        # It is the interval that decides.
-        if expected == HOLDS:
-            assert found.low > found.threshold
-        if expected == DOES_NOT_HOLD:
-            assert found.high < found.threshold and found.what.startswith('score without L1-H2')
+    data = ablated((0.001, 0.001, gain), (0.001, 0.001, loss), examples=examples)
+    found = helped, needed = helps(*data, metric)
+    assert (helped.verdict, needed.verdict) == expected
+    assert needed.threshold == -100 * claims.PRACTICAL_GAIN
+    for each in found:
+        assert (each.sample, each.unit) == (examples, 'points')
+        assert each.low <= each.estimate <= each.high
+    # It is the interval that decides.
+    if needed.verdict == HOLDS:
+        assert needed.low > needed.threshold
+    if needed.verdict == DOES_NOT_HOLD:
+        assert needed.high < needed.threshold and needed.what.startswith('score without L1-H3')
 
 
 def test_predictions_that_never_change_prove_little_in_few_examples():
@@ -690,13 +621,11 @@ def test_predictions_that_never_change_prove_little_in_few_examples():
     assert verdict.verdict == TOO_FEW
     needed = claims.heads_are_not_needed(effects, [0])
     assert needed.verdict == TOO_FEW
-    assert verdict.evidence == (
-        'Of 1 head disabled one at a time, 0 raise the score significantly (Holm). The least harm '
-        'is done by losing L1-H1: +0.00 points (-3.70 to +3.70, p = 1, 1 after correction). A '
-        'gain of up to 3.70 points is not excluded. Where no prediction changes, so many examples '
-        'leave 3.70 points open. For a bound of 0.5 points that alone is too much: it would take '
-        'about 769 examples.'
-    )
+    reach = 100 * squared / (100 + squared)
+    numbers = {'masks': 1, 'helpful': 0, 'enough': 769, 'practical': 0.5}
+    assert verdict.numbers.items() >= numbers.items() and '769 examples' in verdict.evidence
+    assert (verdict.numbers['unseen'], verdict.numbers['reach']) == pytest.approx((reach, reach))
+    assert (verdict.low, verdict.high) == pytest.approx((-reach, reach))
     # As many suffice indeed, and fewer do not.
     for examples, enough in ((755, False), (775, True)):
         more = np.resize(baseline, examples), np.resize(labels, examples)
@@ -706,8 +635,6 @@ def test_predictions_that_never_change_prove_little_in_few_examples():
         expected = (DOES_NOT_HOLD, HOLDS) if enough else (TOO_FEW, TOO_FEW)
         found = claims.some_mask_helps(claims.HEAD_HELPS, large)
         assert (found.verdict, claims.heads_are_not_needed(large, [0]).verdict) == expected
-    ends = 100 * squared / (100 + squared)
-    assert (verdict.low, verdict.high) == pytest.approx((-ends, ends))
     # F1 changes by more than accuracy: right answers of class 0 do not count.
     assert claims.unseen_change('f1', baseline, labels) > claims.unseen_change(
         'accuracy', baseline, labels
@@ -741,33 +668,11 @@ def test_undefined_scores_decide_nothing():
         return claims.effects_on_examples(found, names, unseen=0.0, examples=50)
 
     verdict = claims.heads_are_not_needed(effects(found, names), [0, 1])
-    assert (
-        verdict.verdict == UNDECIDED and 'Without L1-H2 the score is undefined' in verdict.evidence
-    )
-    assert math.isnan(verdict.estimate)
+    assert verdict.verdict == UNDECIDED and math.isnan(verdict.estimate)
+    assert re.search('L1-H2 .*undefined', verdict.evidence)
     undefined = significance.assess('pearson', predictions[1:], baseline, labels, rounds=200)
     verdict = claims.some_mask_helps(claims.HEAD_HELPS, effects(undefined, names[1:]))
     assert verdict.verdict == UNDECIDED and 'nan' not in verdict.evidence
-    assert 'A gain of any size is not excluded' in verdict.evidence
-
-
-NAMES = ('L1-H1', 'L1-H2')
-
-
-def effects_of(
-    difference, low, high, p_value=None, corrected=None, *, names=NAMES, unseen=0.0, examples=500
-) -> claims.Effects:
-    p_value = np.ones(len(names)) if p_value is None else p_value
-    return claims.Effects(
-        names=names,
-        difference=np.array(difference),
-        low=np.array(low) - unseen,
-        high=np.array(high) + unseen,
-        p_value=np.array(p_value),
-        corrected=np.array(p_value if corrected is None else corrected),
-        unseen=unseen,
-        sample=examples,
-    )
 
 
 def test_the_evidence_is_a_head_that_helps():
@@ -775,13 +680,11 @@ def test_the_evidence_is_a_head_that_helps():
     effects = effects_of((0.01, 0.003), (-0.01, 0.002), (0.03, 0.004), (0.3, 1e-4), (0.3, 2e-4))
     verdict = claims.some_mask_helps(claims.HEAD_HELPS, effects)
     assert verdict.verdict == HOLDS
-    assert verdict.evidence == (
-        'Of 2 heads disabled one at a time, 1 raises the score significantly (Holm). Best of these '
-        'to lose is L1-H2: +0.30 points (+0.20 to +0.40, p = 0.0001, 0.0002 after correction).'
-    )
+    numbers = {'masks': 2, 'helpful': 1, 'name': 'L1-H2', 'p_value': 1e-4, 'corrected': 2e-4}
+    assert verdict.numbers == numbers and ' heads ' in verdict.evidence
     assert (verdict.estimate, verdict.low, verdict.high) == pytest.approx((0.3, 0.2, 0.4))
     layers = claims.some_mask_helps(claims.LAYER_HELPS, effects)
-    assert layers.evidence.startswith('Of 2 layers disabled')
+    assert ' layers ' in layers.evidence
 
 
 @pytest.mark.parametrize(('high', 'verdict'), [(-0.0018, UNDECIDED), (-0.006, DOES_NOT_HOLD)])
@@ -789,25 +692,26 @@ def test_a_real_loss_may_still_be_a_small_one(high, verdict):
     effects = effects_of((high - 0.003, 0), (high - 0.006, 0), (high, 0), (1e-4, 1), (2e-4, 1))
     decided = claims.heads_are_not_needed(effects, [0, 1])
     assert decided.verdict == verdict and decided.what.startswith('score without L1-H1')
-    assert decided.evidence.startswith('Disabling L1-H1 changes the score by -')
+    assert decided.evidence.startswith('Disabling L1-H1 ')
 
 
 # Sentences
 
 
 def every_verdict():
-    """Every sentence that there is, with its variants."""
+    """Every sentence that there is, with its variants: of worlds, and of what these lack."""
     rng = np.random.default_rng(0)
-    single = HeadTable(np.eye(4), np.full((4, 4), np.nan), 1.0)
+    for world in WORLDS.values():
+        for margin in (world.clear, 0.0, -world.clear):
+            yield world.draw(rng, margin)
     rare = everywhere(0.3, examples=3)
     clear, vague = everywhere(0.2, scatter=0.01), everywhere(0.2, scatter=1.0, examples=25)
     yield claims.not_measured(claims.FRAMES, 'an analysis of frames')
-    for similarity in (by_layer((0.9, 0.8, 0.5)), by_layer((0.9,)), by_layer((0.9, 0.8)), single):
+    for similarity in (by_layer((0.9,)), by_layer((0.9, 0.8)), SINGLE):
         yield claims.last_layers_change_most(similarity)
         yield claims.attention_moves_from_cls_to_sep(similarity, similarity)
-    for share in (0.0, 0.5, 0.9, 1.0):
-        vertical = np.maximum(0, share - np.eye(3, 4) / 5)
-        yield claims.vertical_patterns_are_special(vertical, clear)
+    for share in (0.0, 1.0):
+        yield claims.vertical_patterns_are_special(np.full((3, 4), share), clear)
     for features in (
         {'noun': clear},
         {'noun': clear, 'negation': rare, 'verb': vague, 'object': rare},
@@ -818,85 +722,69 @@ def every_verdict():
         yield claims.cls_attends_most_to_sep({'[SEP]': clear, **features})
     for real, along in ((0.01, 0.1), (0.5, 0.1), (0.5, 0.2), (0.5, np.nan)):
         nulls = {'elsewhere': null(clear, 0.1, real), 'moved': null(clear, 0.1 + along, real)}
-        yield claims.heads_follow_links(test_of(clear, **nulls))
-        links = {'noun to verb': test_of(clear, **nulls), 'verb to noun': positions(clear, 0.0)}
+        yield claims.heads_follow_links(link_test(clear, **nulls))
+        links = {'noun to verb': link_test(clear, **nulls), 'verb to noun': positions(clear, 0.0)}
         yield claims.position_explains(claims.VERB_SUBJECT, links)
         yield claims.position_explains(claims.NOUN_PRONOUN, dict([links.popitem(), *links.items()]))
         yield claims.position_explains(claims.NOUN_PRONOUN, links)
-    for looked in (clear, vague, single, by_layer((0.95,) * 12), [clear] * 3):
+    for looked in (clear, vague, SINGLE, by_layer((0.95,) * 12), [clear] * 3):
         yield claims.heads_look_at_sep(looked)
         yield claims.sep_looks_at_sep(looked)
         yield claims.cls_looks_broadly(looked, looked)
-    for at_sep in (clear, vague, rare, by_layer((0.3, 0.3, 0.01), scatter=0.01)):
+    for at_sep in (vague, rare):
         gradients = {'[SEP]': at_sep, 'other tokens': clear}
         yield claims.sep_is_a_no_op(gradients, loss='the loss of the masked LM')
-    yield claims.sep_moves_little(single, single)
-    for looked in (clear, vague, by_layer((0.95, 0.6, 0.1))):
-        yield claims.sep_moves_little(looked, clear)
-        yield claims.sep_moves_little(by_layer((0.1, 0.9, 0.1)), looked)
-    for runs in (1, 2, 3, 8):
+    for shares, moved in ((SINGLE, SINGLE), (clear, clear), (everywhere(0.9), vague)):
+        yield claims.sep_moves_little(shares, moved)
+    for runs in (1, 2, 3):
         scores = 0.01 * rng.random((2, runs)) + [[0.9], [0.8]]
         yield claims.pretraining_helps(*scores.tolist())
-    for unseen in (0.0, 0.001, math.inf):
-        for difference in (0.02, 0.0, -0.02, math.nan):
-            p_value = math.nan if math.isnan(difference) else 1e-6 if difference else 1.0
-            differences = np.array([difference, 0.001])
-            effects = effects_of(
-                differences,
-                differences - 0.001,
-                differences + 0.001,
-                (p_value, 1.0),
-                unseen=unseen,
-                examples=300,
-            )
-            for claim in (claims.HEAD_HELPS, claims.LAYER_HELPS):
-                yield claims.some_mask_helps(claim, effects)
-            yield claims.heads_are_not_needed(effects, [1, 0])
+        gain = claims.Gain(list(scores[0]), list(scores[1] - 0.1), 300, False, 0.4)
+        yield claims.finetuning_gains({'MRPC': gain, 'RTE': gain})
+    for unseen, difference in itertools.product(
+        (0.0, 0.001, math.inf), (0.02, 0.0, -0.02, math.nan)
+    ):
+        p_value = math.nan if math.isnan(difference) else 1e-6 if difference else 1.0
+        middle = np.array([difference, 0.001])
+        effects = effects_of(
+            middle, middle - 0.001, middle + 0.001, (p_value, 1.0), unseen=unseen, examples=300
+        )
+        for claim in (claims.HEAD_HELPS, claims.LAYER_HELPS):
+            yield claims.some_mask_helps(claim, effects)
+        yield claims.heads_are_not_needed(effects, [1, 0])
     nothing = effects_of(*([np.nan] * 2 for _ in range(4)), examples=9)
     yield claims.some_mask_helps(claims.HEAD_HELPS, nothing)
     yield claims.heads_are_not_needed(nothing, [0, 1])
-    for difference, changed in ((0.001, 30), (-0.02, 30), (0.0, 3), (math.nan, 0)):
-        ends = difference - 0.01, difference + 0.01
-        average = MeanEffect(difference, 0.005, *ends, changed, 100)
+    for difference, changed in ((-0.02, 30), (0.0, 3), (math.nan, 0)):
+        average = MeanEffect(difference, 0.005, difference - 0.01, difference + 0.01, changed, 100)
         yield claims.a_random_head_helps(average, heads=144)
-    three = [f'L1-H{head}' for head in (1, 2, 3)]
-    for error in (1e-4, 0.1):
-        grid = np.array([-0.03, -0.02, 0.0])
-        one, other = (
-            effects_of(each, each - error, each + error, names=three) for each in (grid, grid[::-1])
+    grid = np.array([-0.03, -0.02, 0.0])
+    for error, other in itertools.product((1e-4, 0.1), (grid, grid[::-1])):
+        yield claims.same_heads_are_needed(
+            {
+                task: effects_of(each, each - error, each + error)
+                for task, each in (('STS-B', grid), ('RTE', other))
+            }
         )
-        yield claims.same_heads_are_needed({'STS-B': one, 'RTE': other})
-        yield claims.same_heads_are_needed({'STS-B': one, 'RTE': one})
-    for runs in (1, 2, 4):
-        scores = 0.5 + 0.01 * rng.random((2, runs))
-        gain = claims.Gain(list(scores[0]), list(0.3 + scores[1]), 300, False, 0.4)
-        yield claims.finetuning_gains({'MRPC': gain, 'RTE': gain})
-    for share in (0.05, 0.33, 0.5):
-        shares = everywhere(share, scatter=0.01)
-        yield claims.few_are_heterogeneous({'block': shares, 'heterogeneous': shares})
-        yield claims.few_are_heterogeneous({'block': [shares] * 3}, published=0.32)
-    for seeds, sentences, lead in itertools.product((1, 2, 4), (9, 60), (0, 1, 4)):
-        found = rng.integers(2, 4, (seeds, sentences)).astype(np.float32)
+    yield claims.few_are_heterogeneous({'block': [clear] * 3}, published=0.32)
+    for seeds, sentences, lead in itertools.product((1, 2, 4), (9, 60), (0, 4)):
+        right = rng.integers(2, 4, (seeds, sentences)).astype(np.float32)
         words = np.full(sentences, 9, np.float32)
         for claim in (claims.PROBE_BEYOND_WORDS, claims.ATTENTION_BEYOND_RANDOM):
-            yield claims.probe_leads(claim, words, found + lead, found[:1])
-    for together, reach, draws, texts in itertools.product(
-        (-0.2, 0.1, 0.8), (0.0, 0.01, 2.0), (2, 39), (2, 60)
-    ):
+            yield claims.probe_leads(claim, words, right + lead, right[:1])
+    for together, draws, texts in itertools.product((-0.2, 0.1, 0.8), (2, 39), (2, 60)):
         random = np.linspace(-0.01, 0.01, draws)
-        beyond = together, together - reach, together + reach
+        beyond = together, together - 0.01, together + 0.01
         yield claims.outliers_are_needed(together, random, beyond, outliers=draws - 1, texts=texts)
-    for middle, reach, runs, examples in itertools.product(
-        (-0.05, -0.01, 0.02), (0.001, 0.05), (1, 2, 5), (9, 400)
-    ):
-        change = middle, middle - reach, middle + reach
+    for middle, runs, examples in itertools.product((-0.05, 0.02), (1, 2, 5), (9, 400)):
+        change = middle, middle - 0.05, middle + 0.05
         sample = {'runs': runs, 'examples': examples}
         yield claims.heads_can_go(change, kept=86, heads=144, **sample)
         for random in (np.linspace(-0.02, 0.02, 20), np.zeros(5)):
             yield claims.order_tells(change, middle, random, **sample)
-    for gain, error, texts in itertools.product((-0.1, 0.1, 0.4), (1e-3, 0.3), (9, 60)):
-        yield claims.no_head_for_all(gain, error, texts)
-        one, other = (gain, error, texts), (gain + 0.2, error, texts)
+    for gain, texts in itertools.product((-0.1, 0.4), (9, 60)):
+        yield claims.no_head_for_all(gain, 0.3, texts)
+        one, other = (gain, 0.3, texts), (gain + 0.2, 0.3, texts)
         yield claims.relations_have_heads({'det': one, 'obj': other, 'nmod:poss': one})
 
 
@@ -921,7 +809,10 @@ def test_there_are_verdicts_of_every_kind(verdicts):
     outcomes = {HOLDS, DOES_NOT_HOLD, UNDECIDED, TOO_FEW, NOT_MEASURED}
     assert {found.verdict for found in verdicts} == outcomes
     found = [value for value in vars(claims).values() if isinstance(value, claims.Claim)]
-    assert {found.claim for found in verdicts} == set(found) and len(found) == 28
+    assert len(found) == 28
+    # The worlds come first, and every claim has its own, or one whose test is the same.
+    of_worlds = {each.claim for each in verdicts[: 3 * len(WORLDS)]}
+    assert of_worlds | {claims.LAYER_HELPS, claims.NOUN_PRONOUN} == set(found)
     for claim in found:
         assert claim.text.endswith('.') and claim.bound.endswith('.')
         assert claim.limits.endswith('.')
@@ -1013,10 +904,10 @@ def test_what_is_not_measured_says_what_it_needs():
 def test_intervals_of_pruning_are_in_the_unit_of_their_estimate():
     change = (-0.02, -0.06, 0.02)
     found = claims.heads_can_go(change, kept=6, heads=10, runs=1, examples=400)
-    assert '-2.00 points (-6.00 to +2.00)' in found.evidence
+    assert (found.estimate, found.low, found.high) == pytest.approx((-2, -6, 2))
     assert (found.unit, found.threshold) == ('points', -1)
     found = claims.order_tells(change, -0.05, np.full(20, -0.03), runs=1, examples=400)
-    assert '-2.00 points above that in 20 random orders (-6.00 to +2.00)' in found.evidence
+    assert (found.estimate, found.low, found.high) == pytest.approx((-2, -6, 2))
 
 
 @pytest.mark.parametrize('runs', [1, 2, 5])
@@ -1028,4 +919,54 @@ def test_verdicts_on_pruning_are_for_whom_its_intervals_are(runs):
 
 def test_of_few_random_orders_the_rank_decides_nothing():
     found = claims.order_tells((0.1, 0.09, 0.11), 0.1, np.zeros(18), runs=1, examples=400)
-    assert found.evidence == 'Needs pruning in at least 19 random orders.'
+    assert found.verdict not in (HOLDS, DOES_NOT_HOLD) and '19 random orders' in found.evidence
+
+
+# Worlds
+
+
+def most(draws) -> float:
+    """How often a wrong verdict may come out, beyond 5 % by the error of the simulation."""
+    return 0.05 + 3 * np.sqrt(0.05 * 0.95 / draws)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('world', WORLDS.values(), ids=WORLDS)
+def test_just_true_and_just_false(world):
+    """The wrong verdict comes out in one of twenty draws at most."""
+    assert world.rate(DOES_NOT_HOLD, 0.01 * world.clear, world.draws) <= most(world.draws)
+    assert world.rate(HOLDS, -0.01 * world.clear, world.draws) <= most(world.draws)
+
+
+@pytest.mark.parametrize('world', WORLDS.values(), ids=WORLDS)
+def test_clearly_true_and_clearly_false(world):
+    """Either verdict can come out."""
+    assert world.rate(HOLDS, world.clear, 30) >= 0.9
+    assert world.rate(DOES_NOT_HOLD, -world.clear, 30) >= 0.9
+
+
+@pytest.mark.slow
+def test_outliers_that_are_like_others_are_not_needed():
+    """Drawn as random sets are, whose effects are large and skewed: needed once in twenty times.
+
+    They are above the threshold in many of the worlds, and beyond the mean of random sets.
+    """
+    rng, holds, large = np.random.default_rng(0), 0, 0
+    for _ in range(200):
+        own, *random = rng.exponential(size=40)
+        found = worlds.outlier_losses(rng, own, random)
+        holds += found.verdict == HOLDS
+        large += found.estimate > claims.LOSS_OF_OUTLIERS
+    assert holds / 200 <= most(200)
+    assert large > 200 / 4
+
+
+@pytest.mark.parametrize('seeds', [1, 3])
+def test_an_order_that_is_like_random_ones_tells_nothing(seeds):
+    """Drawn as random orders are, it is above or below their mean, and mostly neither verdict."""
+    rng, found = np.random.default_rng(0), []
+    for _ in range(200):
+        right, _ = worlds.of_seeds(rng, seeds)
+        loss = 0.05 + 0.02 * rng.normal()
+        found.append(worlds.order_among_random(rng, right, loss).verdict)
+    assert max(found.count(HOLDS), found.count(DOES_NOT_HOLD)) / 200 <= most(200)

@@ -13,10 +13,17 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.contributions import faithfulness as module
 from bert_secrets_jax.contributions.decomposition import decompose
 from bert_secrets_jax.contributions.faithfulness import compare, faithfulness, kept_tokens
-from bert_secrets_jax.contributions.scores import METHODS, SIGNED, of_prediction, token_scores
+from bert_secrets_jax.contributions.rollout import attention_graph, rollout
+from bert_secrets_jax.contributions.scores import (
+    METHODS,
+    SIGNED,
+    _gradients,
+    of_prediction,
+    token_scores,
+)
 from bert_secrets_jax.data.encoding import tokenize
-from tests.conftest import rarely
-from tests.contributions.test_norms import PAIRS, random_model
+from tests.conftest import PAIRS, rarely
+from tests.contributions.reference import random_model
 
 TEXTS = [*PAIRS, ('a dog', 'small'), ('big', 'red')]
 
@@ -69,9 +76,7 @@ def test_scores_are_those_of_each_text_alone(model, scores):
         np.testing.assert_allclose(
             scores.scores['attention'][text], attention[-1].mean(axis=0)[0], atol=1e-5
         )
-        product = np.eye(len(ids))
-        for layer in attention:
-            product = (layer.mean(axis=0) + np.eye(len(ids))) / 2 @ product
+        product = np.asarray(rollout(attention_graph(output.attentions)))[0, -1]
         np.testing.assert_allclose(scores.scores['rollout'][text], product[0], atol=1e-5)
         for name in ('value zeroing', 'ALTI', 'GlobEnc'):
             np.testing.assert_allclose(scores.scores[name][text].sum(), 1, atol=1e-5)
@@ -92,7 +97,6 @@ def test_gradients_are_those_of_the_model(model):
     """A bias of the embeddings moves all of them: its gradient is the sum of those of tokens."""
     encoded = tokenize(model.tokenizer, TEXTS[:1], max_length=24)
     batch = encoded.batch(np.array([0]), 24)
-    from bert_secrets_jax.contributions.scores import _gradients
 
     @jax.jit
     def both(params, batch):
@@ -196,9 +200,6 @@ def test_what_was_computed_is_read(model, scores, tested, monkeypatch):
         compute=bs.Compute(max_length=24, folder=folder),
     )
     np.testing.assert_array_equal(again.comprehensiveness, found.comprehensiveness)
-    for share in (0.0, 1.0):
-        with pytest.raises(ValueError, match='Shares are a list'):
-            faithfulness(model, encoded, scores, shares=(share,))
 
 
 def test_kept_tokens_move_up_and_keep_their_segment(tokenizer):
@@ -228,18 +229,22 @@ def test_regressions_and_models_without_classifier(model, untyped):
         token_scores(model, ['the cat'], methods=['alti'])
 
 
-@pytest.mark.parametrize('shares', [(), (0.5, 0.1, 0.1), (0.0, 0.5), (1.0,)])
-def test_shares_are_checked_before_anything_is_computed(model, shares):
-    with pytest.raises(ValueError, match='Shares are a list of numbers between 0 and 1'):
-        bs.analyses.attribution(model, ['the cat'], shares=shares)
-    with pytest.raises(ValueError, match='shown is the number of texts'):
-        bs.analyses.attribution(model, ['the cat'], shown=-1)
-
-
-@pytest.mark.parametrize('shares', [0.5, '0.5', ('a',), None])
+@pytest.mark.parametrize(
+    'shares', [(), (0.5, 0.1, 0.1), (0.0, 0.5), (1.0,), 0.5, '0.5', ('a',), None]
+)
 def test_shares_are_a_list_of_numbers(shares):
     with pytest.raises(ValueError, match='Shares are a list of numbers between 0 and 1'):
         module.check_shares(shares)
+
+
+def test_arguments_are_checked_before_anything_is_computed(model, scores):
+    encoded = tokenize(model.tokenizer, TEXTS, max_length=24)
+    with pytest.raises(ValueError, match='Shares are a list'):
+        faithfulness(model, encoded, scores, shares=(1.0,))
+    with pytest.raises(ValueError, match='Shares are a list'):
+        bs.analyses.attribution(model, ['the cat'], shares=(1.0,))
+    with pytest.raises(ValueError, match='shown is the number of texts'):
+        bs.analyses.attribution(model, ['the cat'], shown=-1)
 
 
 def test_what_is_the_same_in_all_texts_is_not_told_apart():

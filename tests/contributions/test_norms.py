@@ -9,60 +9,25 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.contributions import norms
 from bert_secrets_jax.contributions.layers import Attended, each_layer
 from bert_secrets_jax.measure import stream
-from tests.conftest import forward, random_params, relative
+from tests.conftest import PAIRS, forward, relative
+from tests.contributions.reference import Reference, batch_of, random_model
 
-PAIRS = [
-    ('the cat saw a dog , and it ran .', 'she liked the small bird .'),
-    ('he ran', 'the old teacher never slept'),
-    ('a red house .', 'the bird saw it , and he ran , too .'),
-]
 # One of each kind of attention: LayerNorm after and before, no biases, shared layers, rotations,
 # biases of distances.
 KINDS = ('bert', 'modernbert', 'albert', 'esm', 'mpnet')
 
 
-def random_model(config, tokenizer, scale=0.2):
-    """A model all of whose parameters are random, biases and scales of LayerNorm included."""
-    bert = bs.Bert(config)
-    rng = np.random.default_rng(5)
-    params = jax.tree.map(
-        lambda leaf: leaf * (scale / 0.2) + rng.normal(0, scale / 2, leaf.shape).astype(np.float32),
-        random_params(bert),
-    )
-    return bs.Pretrained(bert, params, tokenizer)
-
-
-def batch_of(model):
-    (batch,) = bs.encode(model.tokenizer, PAIRS, max_length=24, buckets=())
-    return batch
-
-
-def reference(model, output, example, length):
+def expected_of(model, output, example, length):
     """Yield the measurements of one example, layer by layer, from the vectors of all pairs."""
-    config = model.config
-    before = config.family.norm_first
-    params = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), model.params['layers'])
-    for layer, kind in enumerate(config.layer_kinds):
-        of = jax.tree.map(lambda leaf, layer=layer: leaf[layer], params)
-        x = np.asarray(output.hidden_states[example, layer, :length], np.float64)
-        maps = np.asarray(output.attentions[example, layer, :, :length, :length], np.float64)
-        norm, value = of['attention_norm'], of['attention']['value']
-        read = x
-        if before and kind.normed:
-            centred = x - x.mean(axis=1, keepdims=True)
-            deviation = np.sqrt(np.square(centred).mean(axis=1, keepdims=True) + 1e-12)
-            read = centred / deviation * norm['scale'] + norm.get('bias', 0)
-        bias = value.get('bias', np.zeros(value['kernel'].shape[1:]))
-        vectors = np.zeros((*maps.shape, x.shape[1]))
-        for head, query, key in np.ndindex(maps.shape):
-            moved = read[key] @ value['kernel'][:, head] + bias[head]
-            moved = moved @ of['attention']['output']['kernel'][head]
-            vectors[head, query, key] = maps[head, query, key] * moved
+    reference, before = Reference(model, output, example, length), model.config.family.norm_first
+    for layer in range(model.config.num_hidden_layers):
+        maps, vectors = reference.maps[layer], reference.vectors(layer)
         summed = vectors.sum(axis=0)
-        with_own = summed + np.eye(length)[:, :, None] * x[None]
+        with_own = summed + np.eye(length)[:, :, None] * reference.states[layer][None]
         normed = with_own
         if not before:
-            normed = (with_own - with_own.mean(axis=-1, keepdims=True)) * norm['scale']
+            scale = reference.layer(layer)['attention_norm']['scale']
+            normed = (with_own - with_own.mean(axis=-1, keepdims=True)) * scale
         weights = 1 - np.diagonal(maps, axis1=1, axis2=2).mean(axis=0)
         ratios = [weights, ratio(summed), weights / 2, ratio(with_own), ratio(normed)]
         yield {
@@ -111,7 +76,7 @@ def test_all_are_those_of_vectors_written_out(config, tokenizer, model_type, sca
 
     output, found, shares = measured(model.params)
     for row, length in enumerate(np.asarray(batch.lengths)[: len(PAIRS)]):
-        for layer, expected in enumerate(reference(model, output, row, length)):
+        for layer, expected in enumerate(expected_of(model, output, row, length)):
             for name, each in expected.items():
                 # Axes of tokens come last.
                 real = tuple(slice(size) for size in each.shape)

@@ -5,6 +5,7 @@ import pytest
 import bert_secrets_jax as bs
 from bert_secrets_jax.contributions.norms import MIXING, mixing_ratios, over_tokens
 from bert_secrets_jax.measure.stream import stream
+from tests.conftest import published_model
 
 
 @pytest.mark.network
@@ -12,10 +13,7 @@ from bert_secrets_jax.measure.stream import stream
 @pytest.mark.parametrize('name', ['bert-base-uncased', 'roberta-base'])
 def test_how_much_of_a_token_comes_from_others(name):
     """Kobayashi et al. 2021: on other running text than theirs, to within three points."""
-    try:
-        model = bs.from_pretrained(name, label_names=())
-    except OSError as error:
-        pytest.skip(f'no {name} here: {error}')
+    model = published_model(name)
     texts = bs.read_segments(None, model.tokenizer)[:60]
     batches = bs.encode(model.tokenizer, texts, max_length=128)
     table = stream((model,), batches, {'mixing': over_tokens}, maps_of=mixing_ratios)['mixing']

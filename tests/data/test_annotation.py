@@ -1,6 +1,5 @@
 """Characters become the right wordpieces in both readings; a file is read as it was written."""
 
-import functools
 import json
 import re
 
@@ -23,90 +22,57 @@ def example(a, b=None, index=0):
     return Example(a, b, id=f'test/{index}')
 
 
-def marks_of(
-    tokenizer, text_a, text_b=None, *, max_length=32, features=(), relations=(), reading='paper'
-):
-    """Return the marks of one example."""
-    annotation = Annotation(dict(features), dict(relations))
-    encoded = tokenize(tokenizer, [example(text_a, text_b)], max_length=max_length)
+def marks_of(tokenizer, texts, annotation, *, max_length=32):
+    """Return the marks of one example in the paper's reading and in the notebook's."""
+    encoded = tokenize(tokenizer, [example(*texts)], max_length=max_length)
     marks = mark(encoded, [annotation]).marks
     notebook = marks.pop('notebook')
     assert {*notebook, 'word'} == marks.keys()
-    found = notebook if reading == 'notebook' else marks
-    return {name: array[0] for name, array in found.items()}
+    return [{name: array[0] for name, array in each.items()} for each in (marks, notebook)]
 
 
-def marked(tokenizer, spans, text_a, text_b=None, **options):
-    """Return the positions that a feature marks."""
-    marks = marks_of(tokenizer, text_a, text_b, features={'f': spans}, **options)
-    return np.flatnonzero(marks['f']).tolist()
-
-
-def linked(tokenizer, links, text_a, text_b=None, **options):
-    """Return the pairs of a relation."""
-    marks = marks_of(tokenizer, text_a, text_b, relations={'r': links}, **options)
-    return marks['r'].tolist()
-
-
-by_notebook = functools.partial(marked, reading='notebook')
-linked_by_notebook = functools.partial(linked, reading='notebook')
-
-
-# [CLS] the cat ##s . [SEP]
+# The places that a feature marks in the paper's reading, and in the notebook's. The pieces of the
+# first texts are [CLS] the cat ##s . [SEP].
 @pytest.mark.parametrize(
-    'span, expected',
+    ('texts', 'spans', 'paper', 'notebook'),
     [
-        pytest.param(Span(0, 3), [1], id='whole word'),
-        pytest.param(Span(4, 8), [2, 3], id='word in two pieces'),
-        pytest.param(Span(5, 6), [2], id='within a piece'),
-        pytest.param(Span(6, 8), [2, 3], id='half a piece and one more'),
-        pytest.param(Span(3, 4), [], id='the space between'),
-        pytest.param(Span(3, 5), [2], id='space and first letter'),
-        pytest.param(Span(0, 9), [1, 2, 3, 4], id='all, but not the special tokens'),
+        pytest.param(['The cats.'], [(0, 3)], [1], [1], id='whole word'),
+        # The notebook never finds a word in several pieces.
+        pytest.param(['The cats.'], [(4, 8)], [2, 3], [], id='word in two pieces'),
+        pytest.param(['The cats.'], [(5, 6)], [2], [], id='within a piece'),
+        pytest.param(['The cats.'], [(6, 8)], [2, 3], [], id='half a piece and one more'),
+        pytest.param(['The cats.'], [(3, 4)], [], [], id='the space between'),
+        pytest.param(['The cats.'], [(3, 5)], [2], [], id='space and first letter'),
+        pytest.param(['The cats.'], [(0, 9)], [1, 2, 3, 4], [], id='no special tokens'),
+        pytest.param(['the cat'], [], [], [], id='no spans'),
+        # [CLS] the cat [SEP] the cat [SEP]
+        pytest.param(['the cat'] * 2, [(4, 7)], [2], [2, 5], id='first text'),
+        pytest.param(['the cat'] * 2, [(4, 7, 1)], [5], [2, 5], id='second text'),
+        # The accents are stripped: [CLS] the cat ran [SEP], and "cát" has four code points.
+        pytest.param(['Thé ca\u0301t ran'], [(9, 12)], [3], [3], id='letters that are changed'),
+        pytest.param(
+            ['the cat saw the dog', 'the dog'], [(0, 3)], [1], [1, 4, 7], id='anywhere in the pair'
+        ),
+        pytest.param(['cats cat'], [(0, 4)], [1, 2], [], id='not one of its pieces'),
+        # spaCy's "do" of "don't", as "ca" of "cat".
+        pytest.param(['cat cat'], [(0, 2)], [1], [], id='a part of a word'),
+        # The first is [UNK], and no word is spelled like that.
+        pytest.param(['horse and cat'], [(0, 5)], [1], [], id='an unknown word'),
+        # [CLS] the [SEP] cat [SEP]
+        pytest.param(['the [SEP] cat'], [(4, 9)], [2], [2], id='a separator in a text'),
     ],
 )
-def test_a_feature_marks_the_wordpieces_that_overlap_its_span(tokenizer, span, expected):
-    assert marked(tokenizer, (span,), 'The cats.') == expected
-
-
-def test_the_same_characters_of_the_other_text_are_not_marked(tokenizer):
-    # [CLS] the cat [SEP] the cat [SEP]
-    assert marked(tokenizer, (Span(4, 7),), 'the cat', 'the cat') == [2]
-    assert marked(tokenizer, (Span(4, 7, 1),), 'the cat', 'the cat') == [5]
-
-
-def test_no_spans_mark_nothing(tokenizer):
-    for reading in ('paper', 'notebook'):
-        marks = marks_of(tokenizer, 'the cat', features={'f': ()}, reading=reading)
-        assert marks['f'].shape == (4,) and not marks['f'].any()
+def test_a_feature_marks_the_wordpieces_of_its_spans(tokenizer, texts, spans, paper, notebook):
+    annotation = Annotation({'f': tuple(Span(*span) for span in spans)}, {})
+    found = marks_of(tokenizer, texts, annotation)
+    assert [np.flatnonzero(marks['f']).tolist() for marks in found] == [paper, notebook]
 
 
 def test_pieces_cut_off_are_not_marked(tokenizer):
     # [CLS] the cat ran [SEP]
-    spans = (Span(4, 7), Span(12, 15))
-    assert marked(tokenizer, spans, 'the cat ran dog .', max_length=5) == [2]
-
-
-def test_letters_that_the_tokenizer_changes_keep_their_place(tokenizer):
-    # The accents are stripped: [CLS] the cat ran [SEP], and "cát" has four code points.
-    assert marked(tokenizer, (Span(9, 12),), 'Thé ca\u0301t ran') == [3]
-
-
-def test_notebook_finds_the_word_anywhere_in_the_pair(tokenizer):
-    # [CLS] the cat saw the dog [SEP] the dog [SEP]
-    spans = (Span(0, 3),)
-    assert by_notebook(tokenizer, spans, 'the cat saw the dog', 'the dog') == [1, 4, 7]
-    assert marked(tokenizer, spans, 'the cat saw the dog', 'the dog') == [1]
-
-
-def test_notebook_never_finds_a_word_in_several_pieces(tokenizer):
-    # [CLS] cat ##s cat [SEP]: the span is "cats".
-    assert by_notebook(tokenizer, (Span(0, 4),), 'cats cat') == []
-
-
-def test_notebook_never_finds_a_part_of_a_wordpiece(tokenizer):
-    # spaCy's "do" of "don't", as "ca" of "cat".
-    assert by_notebook(tokenizer, (Span(0, 2),), 'cat cat') == []
+    annotation = Annotation({'f': (Span(4, 7), Span(12, 15))}, {})
+    for marks in marks_of(tokenizer, ['the cat ran dog .'], annotation, max_length=5):
+        assert np.flatnonzero(marks['f']).tolist() == [2]
 
 
 def test_notebook_never_finds_a_character_in_several_pieces():
@@ -122,75 +88,81 @@ def test_notebook_never_finds_a_character_in_several_pieces():
     assert not marks['notebook']['f'].any()
 
 
-def test_notebook_finds_no_unknown_words(tokenizer):
-    # The first is [UNK], and no word is spelled like that.
-    assert by_notebook(tokenizer, (Span(0, 5),), 'horse and cat') == []
-    assert marked(tokenizer, (Span(0, 5),), 'horse and cat') == [1]
-
-
-def test_a_separator_in_a_text_does_not_mark_those_of_the_template(tokenizer):
-    # [CLS] the [SEP] cat [SEP]
-    assert by_notebook(tokenizer, (Span(4, 9),), 'the [SEP] cat') == [2]
-
-
-def test_a_link_pairs_all_pieces_of_source_and_target(tokenizer):
-    # [CLS] the cat ##s chased un ##like ##ly dog ##s [SEP]
-    links = (Link((Span(4, 8),), (Span(16, 24),)),)
-    assert linked(tokenizer, links, 'the cats chased unlikely dogs') == [
-        [2, 5, 0], [2, 6, 0], [2, 7, 0], [3, 5, 0], [3, 6, 0], [3, 7, 0],
-    ]  # fmt: skip
-
-
-def test_notebook_pairs_first_with_first_and_second_with_second(tokenizer):
-    links = (Link((Span(4, 8),), (Span(16, 24),)),)
-    pairs = linked_by_notebook(tokenizer, links, 'the cats chased unlikely dogs')
-    assert pairs == [[2, 5, 0], [3, 6, 0]]
-
-
-def test_notebook_takes_the_first_place_of_each_wordpiece(tokenizer):
-    # [CLS] dog ##s saw cat ##s . [SEP]: the "##s" of "cats" is looked up, and found in "dogs".
-    links = (Link((Span(9, 13),), (Span(5, 8), Span(13, 14))),)
-    assert linked_by_notebook(tokenizer, links, 'dogs saw cats.') == [[4, 3, 0], [2, 6, 0]]
-
-
-def test_notebook_looks_for_the_second_text_in_the_first(tokenizer):
-    # [CLS] the cat [SEP] cat ran [SEP]
-    links = (Link((Span(0, 3, 1),), (Span(4, 7, 1),)),)
-    assert linked_by_notebook(tokenizer, links, 'the cat', 'cat ran') == [[2, 5, 0]]
-    assert linked(tokenizer, links, 'the cat', 'cat ran') == [[4, 5, 0]]
-
-
-def test_notebook_looks_nothing_up_among_the_special_tokens(tokenizer):
-    # [CLS] the [CLS] cat [SEP]
-    links = (Link((Span(4, 9),), (Span(10, 13),)),)
-    assert linked_by_notebook(tokenizer, links, 'the [CLS] cat') == [[2, 3, 0]]
-
-
-def test_an_end_of_several_spans_is_one_link(tokenizer):
-    # [CLS] the cat saw it [SEP]
-    links = (Link((Span(0, 3), Span(8, 11)), (Span(12, 14),)), Link((Span(4, 7),), (Span(0, 3),)))
-    assert linked(tokenizer, links, 'the cat saw it') == [[1, 4, 0], [3, 4, 0], [2, 1, 1]]
-
-
-def test_a_link_across_the_texts(tokenizer):
-    # [CLS] the cat [SEP] it ran [SEP]
-    links = (Link((Span(0, 2, 1),), (Span(4, 7),)),)
-    assert linked(tokenizer, links, 'the cat', 'it ran') == [[4, 2, 0]]
+# The pairs of a relation in both readings: the paper's pairs all pieces of source and target, the
+# notebook's the first with the first, the second with the second.
+@pytest.mark.parametrize(
+    ('texts', 'links', 'paper', 'notebook'),
+    [
+        # [CLS] the cat ##s chased un ##like ##ly dog ##s [SEP]
+        pytest.param(
+            ['the cats chased unlikely dogs'],
+            [([(4, 8)], [(16, 24)])],
+            [[2, 5, 0], [2, 6, 0], [2, 7, 0], [3, 5, 0], [3, 6, 0], [3, 7, 0]],
+            [[2, 5, 0], [3, 6, 0]],
+            id='all pieces',
+        ),
+        # [CLS] dog ##s saw cat ##s . [SEP]: the "##s" of "cats" is looked up, and found in "dogs".
+        pytest.param(
+            ['dogs saw cats.'],
+            [([(9, 13)], [(5, 8), (13, 14)])],
+            [[4, 3, 0], [4, 6, 0], [5, 3, 0], [5, 6, 0]],
+            [[4, 3, 0], [2, 6, 0]],
+            id='first place of each piece',
+        ),
+        # [CLS] the cat [SEP] cat ran [SEP]
+        pytest.param(
+            ['the cat', 'cat ran'],
+            [([(0, 3, 1)], [(4, 7, 1)])],
+            [[4, 5, 0]],
+            [[2, 5, 0]],
+            id='words of the second text in the first',
+        ),
+        # [CLS] the [CLS] cat [SEP]
+        pytest.param(
+            ['the [CLS] cat'],
+            [([(4, 9)], [(10, 13)])],
+            [[2, 3, 0]],
+            [[2, 3, 0]],
+            id='nothing among the special tokens',
+        ),
+        # [CLS] the cat saw it [SEP]
+        pytest.param(
+            ['the cat saw it'],
+            [([(0, 3), (8, 11)], [(12, 14)]), ([(4, 7)], [(0, 3)])],
+            [[1, 4, 0], [3, 4, 0], [2, 1, 1]],
+            [[1, 4, 0], [2, 1, 1]],
+            id='several spans are one link',
+        ),
+        # [CLS] the cat [SEP] it ran [SEP]
+        pytest.param(
+            ['the cat', 'it ran'],
+            [([(0, 2, 1)], [(4, 7)])],
+            [[4, 2, 0]],
+            [[4, 2, 0]],
+            id='across the texts',
+        ),
+        pytest.param(['the cat'], [], [[0, 0, -1]], [[0, 0, -1]], id='no links'),
+    ],
+)
+def test_a_link_pairs_pieces_of_source_and_target(tokenizer, texts, links, paper, notebook):
+    ends = [[tuple(Span(*span) for span in end) for end in link] for link in links]
+    annotation = Annotation({}, {'r': tuple(Link(*link) for link in ends)})
+    found = marks_of(tokenizer, texts, annotation)
+    assert [marks['r'].tolist() for marks in found] == [paper, notebook]
 
 
 def test_a_link_that_truncation_cuts_is_left_out_and_logged(tokenizer, caplog):
-    # [CLS] the cat ran [SEP]: of the first link no target is left.
-    links = (Link((Span(4, 7),), (Span(12, 15),)), Link((Span(8, 11),), (Span(4, 7),)))
+    # [CLS] the cat ran [SEP]: the first link keeps no target, the third a part of its source.
+    links = (
+        Link((Span(4, 7),), (Span(12, 15),)),
+        Link((Span(8, 11),), (Span(4, 7),)),
+        Link((Span(4, 7), Span(12, 15)), (Span(0, 3),)),
+    )
     caplog.set_level('INFO')
-    pairs = linked(tokenizer, links, 'the cat ran dog .', max_length=5)
-    assert pairs == [[3, 2, 0]]
-    assert '1 of 2 links are left out' in caplog.text
-
-
-def test_a_link_keeps_the_pieces_that_are_left(tokenizer):
-    # [CLS] the cat ran [SEP]: "dogs" is cut off the source.
-    links = (Link((Span(4, 7), Span(12, 16)), (Span(0, 3),)),)
-    assert linked(tokenizer, links, 'the cat ran dogs', max_length=5) == [[2, 1, 0]]
+    annotation = Annotation({}, {'r': links})
+    marks, _ = marks_of(tokenizer, ['the cat ran dog .'], annotation, max_length=5)
+    assert marks['r'].tolist() == [[3, 2, 0], [2, 1, 1]]
+    assert '1 of 3 links are left out' in caplog.text
 
 
 def test_links_are_filled_up_to_the_most_of_the_corpus(tokenizer):
@@ -204,10 +176,6 @@ def test_links_are_filled_up_to_the_most_of_the_corpus(tokenizer):
         [nothing, nothing],
         [[1, 2, 0], [1, 2, 1]],
     ]
-
-
-def test_a_relation_without_links_has_one_empty_pair(tokenizer):
-    assert linked(tokenizer, (), 'the cat') == [[0, 0, -1]]
 
 
 def test_annotations_of_other_examples_are_an_error(tokenizer):
@@ -232,7 +200,8 @@ def test_names_with_a_meaning_are_taken(name):
 
 
 def test_any_other_name_is_free(tokenizer):
-    assert marks_of(tokenizer, 'the cat', features={'noun@mine': (Span(0, 3),)})['noun@mine'][1]
+    marks, _ = marks_of(tokenizer, ['the cat'], Annotation({'noun@mine': (Span(0, 3),)}, {}))
+    assert marks['noun@mine'][1]
 
 
 def test_a_file_is_read_as_it_was_written(tmp_path):
@@ -254,8 +223,9 @@ def test_a_file_is_read_as_it_was_written(tmp_path):
 
 def test_the_format_in_the_documentation_is_read(tmp_path):
     path = tmp_path / 'own.jsonl'
+    # A byte order mark is not text.
     path.write_text(
-        '{"text_a": "The cat saw itself.",\n'.replace('\n', ' ')
+        '\ufeff{"text_a": "The cat saw itself.",\n'.replace('\n', ' ')
         + '"features": {"noun": [[4, 7]]}, "note": {"by": "me"},'
         + '"relations": {"coreference": [{"source": [[12, 18]], "target": [[4, 7]]}]}}\n\n'
         + '{"text_a": "A", "text_b": "B", "features": {"end": [[0, 1, 1]]}}'
@@ -282,7 +252,7 @@ def record(**changes):
     'line, fault',
     [
         ('{"text_a": ', 'malformed JSON at column 12'),
-        ([], 'the line is not a JSON object'),
+        ([], '[] is not a JSON object'),
         ({'text_b': 'a'}, "no 'text_a'"),
         (record(text_a=3), "'text_a' is not a text"),
         (record(text_b=' '), "'text_b' is not a text"),
@@ -314,9 +284,10 @@ def test_a_bad_line_is_named(tmp_path, line, fault):
     bad = line if isinstance(line, str) else json.dumps(line)
     path.write_text(json.dumps(record()) + '\n' + bad + '\n')
     with pytest.raises(
-        ValueError, match=re.escape('bad.jsonl: line 2: ') + '.*' + re.escape(fault)
+        ValueError, match='bad.jsonl: 1 of 2 rows are bad: line 2: .*' + re.escape(fault)
     ):
         read_annotations(path)
+    assert len(read_annotations(path, bad_rows='skip')[0]) == 1
 
 
 def test_all_bad_lines_are_counted(tmp_path):
@@ -326,20 +297,13 @@ def test_all_bad_lines_are_counted(tmp_path):
         read_annotations(path)
 
 
-def test_a_byte_order_mark_is_not_text(tmp_path):
-    path = tmp_path / 'windows.jsonl'
-    path.write_bytes(b'\xef\xbb\xbf{"text_a": "the cat"}\r\n')
-    ((read,), _) = read_annotations(path)
-    assert read.text_a == 'the cat'
-
-
 def test_files_without_text(tmp_path):
     path = tmp_path / 'bad.jsonl'
     path.write_bytes(b'{}\n"\xff"\n')
     with pytest.raises(ValueError, match='not UTF-8 at line 2'):
         read_annotations(path)
     path.write_bytes(b'\n')
-    with pytest.raises(ValueError, match='has no lines'):
+    with pytest.raises(ValueError, match='has nothing to read'):
         read_annotations(path)
 
 

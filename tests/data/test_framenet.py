@@ -457,7 +457,7 @@ def test_any_relation_is_welcome_but_there_must_be_links(tmp_path):
 )
 def test_bad_lines_are_named(change, fault, tmp_path):
     path = write_lines(tmp_path / 'a.jsonl', PREPARED, PREPARED | change)
-    with pytest.raises(ValueError, match=f'a.jsonl, line 2: .*{fault}'):
+    with pytest.raises(ValueError, match=f'a.jsonl: 1 of 2 rows are bad: line 2: .*{fault}'):
         framenet.read_framenet_sample(path)
 
 

@@ -147,7 +147,7 @@ def test_reads_train_and_a_lower_case_folder(tmp_path):
 
 def test_skipped_rows_keep_their_numbers(tmp_path):
     write(tmp_path / 'SST-2/dev.tsv', 'sentence\tlabel\ngood\t1\nbad\nfine\t1\n')
-    with pytest.raises(ValueError, match='1 bad row: line 3: 1 field, expected 2'):
+    with pytest.raises(ValueError, match='1 of 3 rows are bad: line 3: 1 field, expected 2'):
         glue.read_glue(tmp_path, GLUE['sst-2'])
     examples = glue.read_glue(tmp_path, GLUE['sst-2'], bad_rows='skip')
     assert [example.id for example in examples] == ['sst-2/dev/0', 'sst-2/dev/2']
@@ -218,7 +218,7 @@ def test_plain_tensorflow_datasets_reads_what_was_prepared(tmp_path):
 def test_preparing_skips_bad_rows_on_request(tmp_path):
     write(tmp_path / 'SST-2/dev.tsv', 'sentence\tlabel\ngood\t1\nbad\nfine\t1\n')
     task = GLUE['sst-2']
-    with pytest.raises(ValueError, match='1 bad row'):
+    with pytest.raises(ValueError, match='1 of 3 rows are bad'):
         glue.prepare_tfds(tmp_path, task, data_dir=tmp_path)
     glue.prepare_tfds(tmp_path, task, data_dir=tmp_path, bad_rows='skip')
     ids = [example.id for example in glue.read_tfds(task, data_dir=tmp_path)]

@@ -126,8 +126,8 @@ def test_faults_name_the_file_and_the_line(tmp_path):
         with pytest.raises(ValueError, match=message):
             list(bs.stream_texts(path, **options))
 
-    refused('empty.txt', b'', 'empty.txt has no texts')
-    refused('blank.txt', b'\n \n', 'blank.txt has no texts')
+    refused('empty.txt', b'', 'empty.txt has nothing to read')
+    refused('blank.txt', b'\n \n', 'blank.txt has nothing to read')
     refused('latin.txt', b'fine\ncaf\xe9\n', 'latin.txt: not UTF-8 at line 2, byte 8')
     refused('x.txt.gz', b'plain', 'x.txt.gz is damaged, or no .gz file')
     refused('x.txt.xz', lzma.compress(b'the cat\n' * 9)[:-9], 'is damaged, or no .xz file')

@@ -52,7 +52,7 @@ def test_columns_that_are_none(conllu):
 
 def test_a_word_without_a_tag_is_named_or_left_out(conllu):
     conllu.write_text(CONLLU.replace('INTJ', '_'))
-    with pytest.raises(ValueError, match=r"1 bad: sentence 2: 'Yes' has no upos.*bad_rows='skip'"):
+    with pytest.raises(ValueError, match=r"sentence 2: 'Yes' has no upos.*bad_rows='skip'"):
         tagged.read_conllu(conllu)
     assert len(tagged.read_conllu(conllu, bad_rows='skip')) == 1
 
@@ -74,7 +74,7 @@ def test_names_of_tags_that_are_texts(tmp_path):
 def test_other_files_are_no_conllu(tmp_path):
     path = tmp_path / 'wrong.conllu'
     path.write_text('The cat\n')
-    with pytest.raises(ValueError, match=r'wrong\.conllu: 1 bad: sentence 1: it is no CoNLL-U'):
+    with pytest.raises(ValueError, match=r'wrong\.conllu: 1 of 1 .*sentence 1: it is no CoNLL-U'):
         tagged.read_conllu(path)
     path.write_text('')
     with pytest.raises(ValueError, match='nothing to read'):
@@ -113,7 +113,7 @@ def test_json_lines(tmp_path):
         ),
         ({'tokens': [], 'tags': []}, 'line 2: There are no words'),
         ({'tokens': [1], 'tags': ['X']}, 'line 2: words=.* must be a sequence of texts'),
-        ([1], 'line 2: .* is no object'),
+        ([1], 'line 2: .* is not a JSON object'),
     ],
 )
 def test_bad_lines_are_named(tmp_path, row, fault, untyped):

@@ -287,7 +287,7 @@ def test_killed_and_resumed_it_is_the_same_to_the_bit(
     def step(*arguments):
         if len(taken) == kill_at and errors:
             raise errors.pop()
-        taken.append(arguments[6])
+        taken.append(arguments[-1])
         return take(*arguments)
 
     monkeypatch.setattr(loop, '_step', step)

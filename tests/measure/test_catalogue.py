@@ -20,7 +20,6 @@ from bert_secrets_jax.measure.catalogue import (
 )
 from bert_secrets_jax.measure.collect import collect
 from bert_secrets_jax.measure.stream import stream
-from bert_secrets_jax.model.weights import Pretrained
 
 # Names of heads.csv: published results are compared by them.
 CLARK = [
@@ -105,7 +104,7 @@ def test_ones_own():
             "test_catalogue has no 'first_colum'. Similar ones: first_column",
         ),
         ('tests.measure.test_catalogue:NO_FUNCTION', 'is a int and no function of maps and marks'),
-        ('tests.measure.test_catalogue:Pretrained', 'is a type and no function'),
+        ('tests.measure.test_catalogue:Described', 'is a type and no function'),
         ('tests.measure.test_catalogue:takes_too_much', 'takes 4 arguments: it should take'),
         ('bert_secrets_jax.measure.statistics:attention_to', 'takes 1 arguments'),
     ],
@@ -130,11 +129,6 @@ def test_relations_of_ones_own():
     assert theirs.name == 'cause to effect (notebook)' and theirs.reading == 'notebook'
     assert forward.family == relation('other-one').family != back.family != theirs.family
     assert relation('verb-subject') == CATALOGUE['verb to subject']
-
-
-@pytest.fixture(scope='module')
-def pretrained(bert, params, tokenizer):
-    return Pretrained(bert, params, tokenizer)
 
 
 @pytest.fixture(scope='module')

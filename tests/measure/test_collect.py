@@ -1,7 +1,6 @@
 """Law 4: the same for batches of any size and order and on any number of devices."""
 
 import dataclasses
-import functools
 import gc
 
 import hypothesis
@@ -11,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_secrets_jax.data.encoding import Batch, encode, tokenize
+from bert_secrets_jax.data.encoding import encode, tokenize
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.measure import statistics, stream
+from bert_secrets_jax.measure.catalogue import measure_change, named
 from bert_secrets_jax.measure.collect import collect, compare
-from bert_secrets_jax.model.weights import Pretrained
 from tests.conftest import WORDS, forward
 from tests.model import numpy_bert
 
@@ -40,11 +39,6 @@ def examples():
     words = [word for word in WORDS if word.isalpha()]
     text = lambda: ' '.join(rng.choice(words, rng.integers(1, 9)))
     return [Example(text(), text(), id=f'random/{index}') for index in range(23)]
-
-
-@pytest.fixture(scope='module')
-def pretrained(bert, params, tokenizer):
-    return Pretrained(bert, params, tokenizer)
 
 
 def encode_all(tokenizer, examples, **kwargs):
@@ -106,8 +100,7 @@ def test_batches_of_any_size_and_order(pretrained, tokenizer, examples, tokens, 
     assert_same(collect(pretrained, batches, STATISTICS), expected)
 
 
-def test_eight_devices(pretrained, tokenizer, examples):
-    mesh = jax.make_mesh((8,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))
+def test_eight_devices(pretrained, tokenizer, examples, mesh):
     batches = encode_all(tokenizer, examples, batch_multiple=8)
     assert all(len(batch.example) % 8 == 0 for batch in batches)
     shared = collect(pretrained, batches, STATISTICS, mesh=mesh, keep_values=True)
@@ -154,21 +147,6 @@ def test_a_statistic_of_the_wrong_shape_is_named(pretrained, tokenizer, examples
         collect(pretrained, batches, {'wrong': wrong})
 
 
-def with_links(batches, links, places):
-    """Batches with marks 'link' [B, P, 3] and the places [B, P, 3] of their examples."""
-    return [
-        dataclasses.replace(
-            batch,
-            marks=batch.marks
-            | {
-                'link': links[batch.example],
-                'random': places[batch.example],
-            },
-        )
-        for batch in batches
-    ]
-
-
 def greatest_of(maps, pairs, number):
     query, key, _ = pairs[pairs[:, 2] == number].T
     return maps[:, :, query, key].max(-1)
@@ -189,52 +167,29 @@ class Listed:
         return self.values
 
 
-def test_links_and_places_in_one_pass(pretrained, tokenizer, examples):
+def test_a_reduction_sees_every_example_once(pretrained, tokenizer, examples):
     """Batches of several lengths with filler rows equal examples measured one by one."""
     rng = np.random.default_rng(0)
     encoded = tokenize(tokenizer, examples, max_length=24)
-    # Three pairs of up to two links each; the first example has none.
-    links = rng.integers(1, encoded.lengths[:, None, None] - 1, (23, 3, 3))
-    links[..., 2] = rng.integers(-1, 2, (23, 3))
-    links[0, ..., 2] = -1
     # All numbers occur among the places.
     places = rng.integers(1, encoded.lengths[:, None, None] - 1, (23, 5, 3))
     places[..., 2] = (0, 1, 1, 2, -1)
-    measures = {
-        'link': statistics.attention_of_links('link'),
-        'counted': statistics.attention_of_links('link', among='token'),
-        'places': stream.Reduction(statistics.attention_at_places(), Listed),
-    }
     batches = encode_all(tokenizer, examples, tokens_per_batch=120, buckets=(8, 16))
     assert len({batch.example.shape for batch in batches}) > 1
     assert any((batch.example < 0).any() for batch in batches)
-    marked = with_links(batches, links, places)
-    found = stream.stream((pretrained,), marked, measures, keep_values=True)
-
+    marked = [
+        dataclasses.replace(batch, marks=batch.marks | {'random': places[batch.example]})
+        for batch in batches
+    ]
+    reduction = stream.Reduction(statistics.attention_at_places(), Listed)
+    found = stream.stream((pretrained,), marked, {'places': reduction})['places']
     (whole,) = encode_all(tokenizer, examples, tokens_per_batch=10**6, buckets=())
-    maps = forward(pretrained.bert, pretrained.params, whole.inputs).attentions
-    has_links = (links[..., 2] >= 0).any(axis=1)
-    expected = np.full((23, 3, 4), np.nan, np.float32)
-    assert sorted(found['places']) == list(range(23))
+    maps = np.asarray(forward(pretrained.bert, pretrained.params, whole.inputs).attentions)
+    assert sorted(found) == list(range(23))
     for row, example in enumerate(whole.example):
-        greatest = functools.partial(greatest_of, np.asarray(maps[row]))
-        of_example = links[example]
-        if has_links[example]:
-            numbers = set(of_example[:, 2]) - {-1}
-            expected[example] = np.mean([greatest(of_example, n) for n in numbers], axis=0)
-        at_places = [greatest(places[example], number) for number in range(3)]
-        np.testing.assert_allclose(
-            found['places'][example][..., :3], np.stack(at_places, axis=-1), atol=2e-6
-        )
-        assert (found['places'][example][..., 3:] == 0).all()
-    assert 0 < has_links.sum() < 23
-    assert found['link'].count == has_links.sum()
-    np.testing.assert_allclose(found['link'].values, expected, atol=2e-6)
-    variance = np.nanvar(expected, axis=0, ddof=1)
-    np.testing.assert_allclose(found['link'].mean, np.nanmean(expected, axis=0), atol=2e-6)
-    np.testing.assert_allclose(found['link'].variance, variance, atol=2e-6)
-    share = has_links.mean()
-    np.testing.assert_allclose(found['counted'].mean, found['link'].mean * share, atol=2e-6)
+        at_places = [greatest_of(maps[row], places[example], number) for number in range(3)]
+        np.testing.assert_allclose(found[example][..., :3], np.stack(at_places, -1), atol=2e-6)
+        assert (found[example][..., 3:] == 0).all()
 
 
 def test_values_of_two_encodings_are_not_mixed_up(pretrained, tokenizer, examples):
@@ -242,11 +197,6 @@ def test_values_of_two_encodings_are_not_mixed_up(pretrained, tokenizer, example
     assert collect(pretrained, batches, STATISTICS)['cls'].count == 4
     with pytest.raises(ValueError, match='An example occurs twice'):
         collect(pretrained, batches, STATISTICS, keep_values=True)
-
-
-def test_no_batches_is_an_error(pretrained):
-    with pytest.raises(ValueError, match='no batches'):
-        collect(pretrained, [], STATISTICS)
 
 
 def test_memory_does_not_grow_with_the_corpus(pretrained, tokenizer, examples):
@@ -284,11 +234,6 @@ def test_repeated_calls_compile_once(pretrained, tokenizer, examples):
     assert stream._measured._cache_size() == before
 
 
-def test_a_batch_is_a_pytree(tokenizer, examples):
-    (batch,) = encode_all(tokenizer, examples[:2], buckets=())
-    assert isinstance(jax.tree.map(np.asarray, batch), Batch)
-
-
 def test_names_of_the_catalogue_are_statistics(pretrained, tokenizer, examples):
     batches = encode_all(tokenizer, examples)
     names = ['[SEP]', 'entropy (nats)', 'tests.measure.test_collect:first_of_four']
@@ -303,29 +248,23 @@ def test_names_of_the_catalogue_are_statistics(pretrained, tokenizer, examples):
 
 
 def test_names_compared(pretrained, tokenizer, examples):
-    """The second model's value, the difference, and what compares both."""
-    other = jax.tree_util.tree_map_with_path(
-        lambda path, leaf: leaf * 1.5 if path[-1].key == 'kernel' else leaf, pretrained.params
-    )
-    after = dataclasses.replace(pretrained, params=other)
-    batches = encode_all(tokenizer, examples)
-    found = compare(pretrained, after, batches, ['[SEP]', 'cosine'], keep_values=True)
+    """As `measure_change` has them, whose numbers tests/measure/test_catalogue.py tests."""
+    params = jax.tree.map(lambda leaf: leaf * 1.5, pretrained.params)
+    after = dataclasses.replace(pretrained, params=params)
+    batches, names = encode_all(tokenizer, examples), ['[SEP]', 'cosine']
+    found = compare(pretrained, after, batches, names)
     assert list(found) == ['[SEP]', 'change of [SEP]', 'cosine']
-    before, now = (
-        collect(model, batches, ['[SEP]'], keep_values=True)['[SEP]'].values
-        for model in (pretrained, after)
-    )
-    np.testing.assert_allclose(found['[SEP]'].values, now, atol=2e-6)
-    np.testing.assert_allclose(found['change of [SEP]'].values, now - before, atol=2e-6)
-    assert np.abs(now - before).max() > 1e-3 and found['cosine'].mean.max() < 1
-    named = compare(pretrained, after, batches, {'mine': statistics.cosine})
-    np.testing.assert_array_equal(named['mine'].mean, found['cosine'].mean)
+    expected = measure_change(pretrained, after, batches, [named(name) for name in names])
+    assert_same(found, expected, atol=0)
+    mine = compare(pretrained, after, batches, {'mine': statistics.cosine})
+    np.testing.assert_array_equal(mine['mine'].mean, found['cosine'].mean)
 
 
 @pytest.mark.parametrize(
     ('wrong', 'error', 'message'),
     [
         ({'pretrained': 'bert'}, TypeError, 'Bert is not a model with weights and tokenizer'),
+        ({'batches': []}, ValueError, 'no batches'),
         ({'batches': 'one'}, TypeError, 'Batches are several'),
         ({'batches': 'the cat'}, TypeError, 'str is no list of batches: bs.encode'),
         ({'statistics': '[SEP]'}, TypeError, 'this is a single one: give names'),

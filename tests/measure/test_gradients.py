@@ -19,17 +19,8 @@ from bert_secrets_jax.measure.gradients import (
     masked_lm_loss,
     with_labels,
 )
-from tests.conftest import forward, random_params, relative
-
-PAIRS = [
-    ('the cat saw a dog , and it ran .', 'she liked the small bird .'),
-    ('he ran', 'the old teacher never slept'),
-    ('a red house .', 'the bird saw it , and he ran , too .'),
-]
-
-
-def task_loss(output, batch):
-    return loss_per_example(output.logits, batch.labels)
+from tests.conftest import PAIRS, forward, random_params, relative
+from tests.together import task_loss
 
 
 @pytest.fixture(scope='module')

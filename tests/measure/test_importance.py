@@ -8,21 +8,12 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.data.encoding import encode
-from bert_secrets_jax.finetune.losses import loss_per_example
 from bert_secrets_jax.measure.gradients import with_labels
 from bert_secrets_jax.measure.importance import head_importance, normalised, token_gradients
-from tests.conftest import forward, random_params, relative
+from tests.conftest import PAIRS, forward, random_params, relative
+from tests.together import task_loss
 
-PAIRS = [
-    ('the cat saw a dog , and it ran .', 'she liked the small bird .'),
-    ('he ran', 'the old teacher never slept'),
-    ('a red house .', 'the bird saw it , and he ran , too .'),
-]
 LABELS = np.array([1, 0, 2])
-
-
-def task_loss(output, batch):
-    return loss_per_example(output.logits, batch.labels)
 
 
 @pytest.fixture(scope='module', params=['bert', 'modernbert'])
@@ -86,34 +77,20 @@ def test_tokens_add_up_to_the_gradient(model):
     np.testing.assert_allclose(found.values.mean(axis=0), expected, rtol=1e-5)
 
 
-def test_in_the_last_layer_only_the_classified_token_counts(config, tokenizer):
-    bert = bs.Bert(dataclasses.replace(config, label_names=('no', 'yes', 'perhaps')))
-    model = bs.Pretrained(bert, random_params(bert), tokenizer)
-    (batch,) = batches_of(tokenizer, buckets=())
-    added = np.asarray(token_gradients(task_loss)(model.bert, model.params, batch)[..., 0])
-    assert (np.abs(added[:, -1, :, 0]) > 0).all() and not added[:, -1, :, 1:].any()
-    assert (np.abs(added[:, 0]) > 0).mean() > 0.3
-
-
 @pytest.mark.parametrize('reading', ['paper', 'notebook'])
-def test_batches_padding_and_devices_do_not_matter(model, reading):
-    options = [{'buckets': ()}, {'tokens_per_batch': 24, 'buckets': ()}, {'max_length': 31}]
-    tables = [
+def test_batches_padding_and_devices_do_not_matter(model, reading, mesh):
+    first, *others = (
         head_importance(
-            model, batches_of(model.tokenizer, **each), task_loss, reading=reading,
-            keep_values=True,
-        )
-        for each in options
-    ]  # fmt: skip
-    mesh = jax.make_mesh((8,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))
-    batches = batches_of(model.tokenizer, batch_multiple=8)
-    tables.append(
-        head_importance(
-            model, batches, task_loss, reading=reading, keep_values=True, mesh=mesh
+            model, batches_of(model.tokenizer, **options), task_loss, reading=reading,
+            keep_values=True, mesh=mesh if 'batch_multiple' in options else None,
+        ).values
+        for options in (
+            {'buckets': ()}, {'tokens_per_batch': 24, 'buckets': ()}, {'max_length': 31},
+            {'batch_multiple': 8},
         )
     )  # fmt: skip
-    for table in tables[1:]:
-        np.testing.assert_allclose(table.values, tables[0].values, rtol=2e-3, atol=1e-6)
+    for values in others:
+        np.testing.assert_allclose(values, first, rtol=2e-3, atol=1e-6)
 
 
 def test_norms():

@@ -20,7 +20,7 @@ from bert_secrets_jax.measure.links import (
     with_random_links,
 )
 from bert_secrets_jax.measure.places import draw_places
-from bert_secrets_jax.model.weights import Pretrained
+from tests.conftest import forward as forward_of
 
 FILLER = (0, 0, -1)
 # Example 0 has two links, the first of them of two pairs; example 1 has one, example 2 none.
@@ -41,32 +41,27 @@ def scores(statistic, maps, **marks):
     return np.asarray(jnp.einsum('B...,B->...', values, weights) / weights.sum())
 
 
-def test_offset_of_the_closest_pair_of_each_link():
-    offsets, counts = offset_histogram(LINKS)
-    # 3 -> 2 rather than 3 -> 1; 1 -> 2; 4 -> 2.
-    assert offsets.tolist() == [-2, -1, 1]
-    assert counts.tolist() == [1, 1, 1]
-
-
-def test_offsets_on_both_sides_and_as_close_count_once():
-    offsets, counts = offset_histogram(np.array([[(3, 5, 0), (3, 1, 0), (3, 8, 0)]]))
-    assert (offsets.tolist(), counts.tolist()) == ([-2], [1])
+@pytest.mark.parametrize(
+    ('links', 'offsets', 'counts'),
+    [
+        # 3 -> 2 rather than 3 -> 1; 1 -> 2; 4 -> 2.
+        (LINKS, [-2, -1, 1], [1, 1, 1]),
+        # Offsets on both sides that are as close count once.
+        (np.array([[(3, 5, 0), (3, 1, 0), (3, 8, 0)]]), [-2], [1]),
+        (LINKS[2:], [], []),
+    ],
+)
+def test_offset_of_the_closest_pair_of_each_link(links, offsets, counts):
+    assert [part.tolist() for part in offset_histogram(links)] == [offsets, counts]
 
 
 def test_ideal_offset_heads_by_hand():
     scores = offset_baseline(LINKS, (-2, -1, 1, 2))
     # Example 0: one link of two has a pair at -2, one at -1, one at 1; example 1: its only one -2.
-    assert scores == {-2: 0.75, -1: 0.25, 1: 0.25, 2: 0.0}
-    assert next(iter(scores)) == -2
-
-
-def test_ideal_offset_heads_with_absent_links_as_zero():
+    assert list(scores.items()) == [(-2, 0.75), (-1, 0.25), (1, 0.25), (2, 0.0)]
     assert offset_baseline(LINKS, (-2,), count_absent=True) == {-2: 0.5}
-
-
-def test_links_that_nobody_has_have_no_baseline():
+    # Links that nobody has.
     assert np.isnan(offset_baseline(LINKS[2:], (-1,))[-1])
-    assert [part.tolist() for part in offset_histogram(LINKS[2:])] == [[], []]
 
 
 @pytest.mark.parametrize('offset', [-2, -1, 1])
@@ -103,8 +98,7 @@ def encoded(tokenizer):
     return mark(tokenize(tokenizer, [text] * 4, max_length=32), annotations)
 
 
-def test_links_and_their_tests_in_one_pass(bert, params, tokenizer, encoded):
-    pretrained = Pretrained(bert, params, tokenizer)
+def test_links_and_their_tests_in_one_pass(pretrained, encoded):
     with_random, random = with_random_links(encoded, RELATIONS, draws=99, seed=0)
     described = [relation(*direction) for direction in directions(RELATIONS).values()]
     batches = bucket(with_random, max_length=32, tokens_per_batch=48)
@@ -131,7 +125,7 @@ def test_links_and_their_tests_in_one_pass(bert, params, tokenizer, encoded):
     assert forward.nulls['positions'].links == 0
     assert np.isnan(forward.nulls['positions'].excess.mean).all() and not forward.real.any()
     (whole,) = bucket(encoded, max_length=32)
-    maps = np.asarray(bert.apply({'params': params}, **whole.inputs).attentions)
+    maps = np.asarray(forward_of(pretrained.bert, pretrained.params, whole.inputs).attentions)
     for kind in ('moved', 'elsewhere'):
         places = draw_places(encoded.marks['file'], encoded, kind=kind, draws=99, seed=0)
         for title, reverse in (('file to target', False), ('target to file', True)):

@@ -5,7 +5,6 @@ import json
 import re
 import sys
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -14,12 +13,9 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.analyses import example_maps
 from bert_secrets_jax.contributions.layerwise import alti, globenc, value_zeroing
 from bert_secrets_jax.contributions.maps import KINDS
+from bert_secrets_jax.contributions.norms import shares_of_norms
+from bert_secrets_jax.contributions.rollout import attention_graph, rollout
 from bert_secrets_jax.contributions.scores import token_scores
-
-
-@pytest.fixture
-def pretrained(bert, params, tokenizer):
-    return bs.Pretrained(bert, params, tokenizer)
 
 
 def example(text_a, text_b=None):
@@ -72,54 +68,26 @@ def test_maps_between_words_have_them_as_they_are_written(pretrained):
     np.testing.assert_allclose(whole.attentions[..., 2, 1], back, atol=1e-6)
 
 
-def test_words_and_their_numbers_come_together():
-    square = np.ones((1, 1, 2, 2))
-    with pytest.raises(ValueError, match='is not known: bs.attention_maps'):
-        bs.TokenMaps(['a', 'b'], square).of_words()
-    with pytest.raises(ValueError, match='give word and words, or neither'):
-        bs.TokenMaps(['a', 'b'], square, word=np.array([0, 0]))
-    for word in ([0], [0, 1]):
-        with pytest.raises(ValueError, match='2 tokens need as many numbers of the 1 words'):
-            bs.TokenMaps(['a', 'b'], square, word=np.array(word), words=['ab'])
-
-
-def test_norms_and_rollout_are_theirs(pretrained, bert, params):
-    """Kobayashi et al. 2020 and Abnar and Zuidema 2020, written out, without padding."""
-    (plain,) = bs.attention_maps(pretrained, [example('the unlike cat', 'a dog ran .')])
-    (maps,) = bs.attention_maps(
-        pretrained, [example('the unlike cat', 'a dog ran .')], kinds=['rollout', 'norms']
-    )
-    np.testing.assert_allclose(maps.attentions, plain.attentions, atol=1e-6)
-    assert set(maps.further) == {'norms', 'rollout'} and plain.further == {}
-    encoded = pretrained.tokenizer('the unlike cat', 'a dog ran .', return_tensors='np')
-    output = bert.apply({'params': params}, **encoded)
-    states = np.asarray(output.hidden_states[0], np.float64)
-    attention = jax.tree.map(np.asarray, params['layers']['attention'])
-    value, out = attention['value'], attention['output']
-    reached = np.eye(len(maps.tokens))
-    for layer, alpha in enumerate(np.asarray(output.attentions[0], np.float64)):
-        values = np.einsum('td,dnh->tnh', states[layer], value['kernel'][layer])
-        given = np.einsum('tnh,nhd->ntd', values + value['bias'][layer], out['kernel'][layer])
-        norms = alpha * np.linalg.norm(given, axis=-1)[:, None]
-        shares = norms / norms.sum(axis=-1, keepdims=True)
-        np.testing.assert_allclose(maps.further['norms'][layer], shares, atol=1e-5)
-        reached = (alpha.mean(axis=0) + np.eye(len(alpha[0]))) / 2 @ reached
-        np.testing.assert_allclose(maps.further['rollout'][layer], reached[None], atol=1e-5)
-
-
-def test_maps_of_layers_have_no_padding(pretrained):
-    """One map for all heads of a layer, the same as of the text by itself."""
+def test_further_maps_are_those_of_the_text_by_itself(pretrained):
+    """Without padding: of norms a map for each head, of the others one for all heads of a layer."""
     methods = {'value zeroing': value_zeroing, 'ALTI': alti, 'GlobEnc': globenc}
-    text = 'the cat saw a dog'
-    (maps,) = bs.attention_maps(pretrained, [text], kinds=list(methods))
+    text, kinds = 'the cat saw a dog', ['norms', 'rollout', *methods]
+    (plain,) = bs.attention_maps(pretrained, [text])
+    (maps,) = bs.attention_maps(pretrained, [text], kinds=kinds)
+    np.testing.assert_allclose(maps.attentions, plain.attentions, atol=1e-6)
+    assert plain.further == {} and set(maps.further) == set(kinds)
     bert, params = pretrained.bert, pretrained.params
     encoded = pretrained.tokenizer(text, return_tensors='np')
     output, mask = bert.apply({'params': params}, **encoded), jnp.asarray(encoded['attention_mask'])
-    for kind, method in methods.items():
-        expected = np.asarray(method(bert, params, output, mask))
+    expected = {kind: method(bert, params, output, mask)[0] for kind, method in methods.items()}
+    expected['rollout'] = rollout(attention_graph(output.attentions))[0]
+    (batch,) = bs.encode(pretrained.tokenizer, [text])
+    for kind, each in expected.items():
         assert maps.further[kind].shape == (bert.config.num_hidden_layers, 1, 7, 7)
-        np.testing.assert_allclose(maps.further[kind][:, 0], expected[0], atol=2e-5)
+        np.testing.assert_allclose(maps.further[kind][:, 0], each, atol=2e-5)
         np.testing.assert_allclose(maps.further[kind].sum(axis=-1), 1, rtol=1e-4)
+    norms = shares_of_norms(bert, params, batch)[int(batch.example.argmax()), :, :, :7, :7]
+    np.testing.assert_allclose(maps.further['norms'], norms, atol=1e-5)
 
 
 def test_tokens_are_scored_for_what_is_predicted(pretrained):
@@ -152,21 +120,42 @@ def test_what_a_model_cannot_show_is_named(pretrained):
     assert {*maps.further, 'weights'} == set(KINDS) and maps.scores == {}
 
 
-def test_further_maps_of_other_tokens_are_refused():
-    square = np.ones((2, 3, 2, 2))
-    with pytest.raises(
-        ValueError, match=r"'norms' must be .* or with one head, got \[2, 2, 2, 2\]"
-    ):
-        bs.TokenMaps(['a', 'b'], square, further={'norms': square[:, :2]})
-    with pytest.raises(ValueError, match=r"'ALTI' must be one for each of 2 tokens, got \[3\]"):
-        bs.TokenMaps(['a', 'b'], square, scores={'ALTI': np.zeros(3)})
+@pytest.mark.parametrize(
+    ('shape', 'further', 'message'),
+    [
+        ((1, 2, 3, 3), {}, r'must be \[layers, heads, 2, 2\], got \[1, 2, 3, 3\]'),
+        ((1, 1, 2, 2, 2), {}, 'leave the batch and padding out'),
+        (
+            (2, 3, 2, 2),
+            {'further': {'norms': np.ones((2, 2, 2, 2))}},
+            r"'norms' must be .* or with one head, got \[2, 2, 2, 2\]",
+        ),
+        (
+            (2, 3, 2, 2),
+            {'scores': {'ALTI': np.zeros(3)}},
+            r"'ALTI' must be one for each of 2 tokens, got \[3\]",
+        ),
+        ((1, 1, 2, 2), {'word': np.array([0, 0])}, 'give word and words, or neither'),
+        (
+            (1, 1, 2, 2),
+            {'word': np.array([0]), 'words': ['ab']},
+            '2 tokens need as many numbers of the 1 words',
+        ),
+        (
+            (1, 1, 2, 2),
+            {'word': np.array([0, 1]), 'words': ['ab']},
+            '2 tokens need as many numbers of the 1 words',
+        ),
+    ],
+)
+def test_maps_of_other_tokens_are_refused(shape, further, message):
+    with pytest.raises(ValueError, match=message):
+        bs.TokenMaps(['a', 'b'], np.ones(shape), **further)
 
 
-def test_maps_of_other_tokens_are_refused():
-    with pytest.raises(ValueError, match=r'must be \[layers, heads, 2, 2\], got \[1, 2, 3, 3\]'):
-        bs.TokenMaps(['a', 'b'], np.ones((1, 2, 3, 3)))
-    with pytest.raises(ValueError, match='leave the batch and padding out'):
-        bs.TokenMaps(['a', 'b'], np.ones((1, 1, 2, 2, 2)))
+def test_words_that_are_not_known_have_no_maps():
+    with pytest.raises(ValueError, match='is not known: bs.attention_maps'):
+        bs.TokenMaps(['a', 'b'], np.ones((1, 1, 2, 2))).of_words()
 
 
 def test_bertviz_gets_a_tensor_for_each_layer(pretrained):

@@ -134,53 +134,35 @@ def test_a_link_that_fits_nowhere_has_no_places():
     assert places.possible.tolist() == [0] and (places.drawn == -1).all()
 
 
-def linked_pairs(links):
-    """Return the (example, query, key) of all links."""
-    return {
-        (example, *pair)
-        for example, row in enumerate(links)
-        for pair in row[row[:, 2] >= 0, :2].tolist()
-    }
-
-
-def test_the_same_positions_of_other_inputs_of_like_length():
-    rng = np.random.default_rng(3)
-    encoded, links = texts_with_links(rng, 90, 8, 40)
-    places = draw_places(links, encoded, kind=POSITIONS, draws=200, seed=0)
-    linked = linked_pairs(links)
-    longer = {}
-    for link, example, pairs in all_drawn(places):
-        own, (pair,) = stands(places, places.own[link])
-        assert example != own and pairs.tolist() == [pair.tolist()]
-        assert (example, *pair.tolist()) not in linked
-        lengths = encoded.lengths[[example, own]].astype(float)
-        assert abs(lengths[0] - lengths[1]) <= 0.2 * lengths[1]
-        assert pair.max() < lengths[0] - 1
-        longer.setdefault(link, []).append(lengths[0] / lengths[1] - 1)
-    # On average they are just as long, also at ends of texts, which longer inputs have more often.
-    assert len(longer) > 50
-    for link, values in longer.items():
-        assert abs(np.mean(values)) < 5 * np.std(values) / np.sqrt(len(values)) + 1e-3, link
-
-
-def test_the_same_parts_of_speech_at_the_same_distance():
-    rng = np.random.default_rng(4)
-    encoded, links = texts_with_links(rng, 90, 8, 30)
-    places = draw_places(links, encoded, kind=CLASSES, draws=60, seed=0)
-    linked = linked_pairs(links)
-    later = {}
+@pytest.mark.parametrize(
+    ('kind', 'seed', 'longest', 'draws', 'fewest', 'slack'),
+    [(POSITIONS, 3, 40, 200, 50, 1e-3), (CLASSES, 4, 30, 60, 20, 0.1)],
+)
+def test_the_same_in_other_inputs_of_like_length(kind, seed, longest, draws, fewest, slack):
+    """The same positions, or the same parts of speech at the same distance."""
+    encoded, links = texts_with_links(np.random.default_rng(seed), 90, 8, longest)
+    places = draw_places(links, encoded, kind=kind, draws=draws, seed=0)
+    example, row = np.nonzero(links[..., 2] >= 0)
+    linked = set(zip(example.tolist(), *links[example, row, :2].T.tolist(), strict=True))
+    beyond = {}
     for link, example, pairs in all_drawn(places):
         own, (pair,) = stands(places, places.own[link])
         ((query, key),) = pairs.tolist()
-        assert key - query == pair[1] - pair[0]
-        assert (encoded.classes[example, [query, key]] == encoded.classes[own, pair]).all()
+        length, of_own = encoded.lengths[[example, own]].astype(float)
         assert (example, query, key) not in linked
-        assert abs(encoded.lengths[example] - encoded.lengths[own]) <= 0.2 * encoded.lengths[own]
-        later.setdefault(link, []).append(query - pair[0])
-    # On average they stand at the same positions.
-    assert len(later) > 20 and np.std(list(later.values())) > 1
-    for link, values in later.items():
-        assert abs(np.mean(values)) < 5 * np.std(values) / np.sqrt(len(values)) + 0.1, link
+        assert abs(length - of_own) <= 0.2 * of_own and max(query, key) < length - 1
+        assert key - query == pair[1] - pair[0]
+        if kind == POSITIONS:
+            assert example != own and query == pair[0]
+        else:
+            assert (encoded.classes[example, [query, key]] == encoded.classes[own, pair]).all()
+        more = length / of_own - 1 if kind == POSITIONS else query - pair[0]
+        beyond.setdefault(link, []).append(more)
+    # On average they are just as long, also at ends of texts, which longer inputs have more often,
+    # or stand at the same positions.
+    assert len(beyond) > fewest and np.std([more for each in beyond.values() for more in each]) > 0
+    for link, values in beyond.items():
+        assert abs(np.mean(values)) < 5 * np.std(values) / np.sqrt(len(values)) + slack, link
 
 
 def test_of_a_link_of_several_wordpieces_the_closest_two_have_classes():

@@ -3,7 +3,7 @@
 import pytest
 
 import bert_secrets_jax as bs
-from tests.conftest import REAL_DATA
+from tests.conftest import REAL_DATA, published_model
 
 SAMPLE = REAL_DATA / 'framenet' / 'framenet_473.jsonl'
 
@@ -12,10 +12,7 @@ SAMPLE = REAL_DATA / 'framenet' / 'framenet_473.jsonl'
 @pytest.mark.skipif(not SAMPLE.exists(), reason=f'{SAMPLE} is not there')
 def test_bert_base_has_the_two_heads_of_figure_3():
     """Section 4.2: L1-H2 0.201 and L7-H6 0.209, in the reading of the authors' notebook."""
-    try:
-        model = bs.from_pretrained('bert-base-uncased', label_names=())
-    except OSError as error:
-        pytest.skip(f'no bert-base-uncased here: {error}')
+    model = published_model('bert-base-uncased')
     examples, annotations = bs.read_framenet_sample(SAMPLE)
     batches = bs.encode(model.tokenizer, examples, annotations=annotations, max_length=32)
     along = bs.catalogue.relation('frame element-target', reading='notebook')
@@ -30,10 +27,7 @@ def test_bert_base_has_the_two_heads_of_figure_3():
 @pytest.mark.parametrize('name', ['bert-base-uncased', 'roberta-base'])
 def test_published_outlier_dimensions_are_found(name):
     """Kovaleva et al. 2021: among the dimensions that stand out in most layers."""
-    try:
-        model = bs.from_pretrained(name, label_names=())
-    except OSError as error:
-        pytest.skip(f'no {name} here: {error}')
+    model = published_model(name)
     found = bs.find_outliers(model)
     assert set(bs.paper.outlier_dimensions(name)) <= set(found.dimensions.tolist())
     # They are a handful of 768.

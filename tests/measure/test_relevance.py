@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import math
 
 import hypothesis
 import hypothesis.extra.numpy as arrays
@@ -16,13 +15,8 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.measure import relevance as module
 from bert_secrets_jax.measure.relevance import PUBLISHED, Rule, head_relevance, linear
-from tests.conftest import RELATIVES, random_params, relative
-
-PAIRS = [
-    ('the cat saw a dog , and it ran .', 'she liked the small bird .'),
-    ('he ran', 'the old teacher never slept'),
-    ('a red house .', 'the bird saw it , and he ran , too .'),
-]
+from tests.conftest import PAIRS, RELATIVES, random_params, relative
+from tests.contributions.reference import ACTS, Reference, Summands
 
 
 def distributed(contributions, relevance, rule):
@@ -34,15 +28,12 @@ def distributed(contributions, relevance, rule):
     return (shares / np.where(given, given, 1)) @ relevance
 
 
-class Reference:
+class Walk(Reference):
     """The walk down a model, in float64, of one example without padding, token by token."""
 
     def __init__(self, model, rule, output, example, length):
-        as_float = lambda each: np.asarray(each, np.float64)
-        self.config, self.rule, self.length = model.config, rule, length
-        self.params = jax.tree.map(as_float, model.params)
-        self.states = as_float(output.hidden_states[example, :, :length])
-        self.maps = as_float(output.attentions[example, :, :, :length, :length])
+        super().__init__(model, output, example, length)
+        self.rule = rule
 
     def relevance(self):
         """The relevance of all heads [L, N]."""
@@ -56,41 +47,30 @@ class Reference:
 
     # Forward.
 
-    def layer(self, number):
-        return jax.tree.map(lambda each: each[number], self.params['layers'])
-
     def run_layer(self, number):
-        config, weights, hidden = self.config, self.layer(number), self.states[number]
-        run = {'entered': hidden, 'read': hidden}
-        if config.family.norm_first and config.layer_kinds[number].normed:
-            run['read'] = self.normed(weights['attention_norm'], hidden)
-        value = weights['attention']['value']
-        run['values'] = np.einsum('sd,dnh->snh', run['read'], value['kernel']) + bias(value)
-        run['contexts'] = np.einsum('nts,snh->tnh', self.maps[number], run['values'])
-        output = weights['attention']['output']
-        run['attended'] = np.einsum('tnh,nhd->td', run['contexts'], output['kernel']) + bias(output)
-        run['residual'] = hidden + run['attended']
-        first = 'output_norm' if config.family.norm_first else 'attention_norm'
-        run['fed from'] = self.normed(weights[first], run['residual'])
-        run['wide'] = self.wide(weights, run['fed from'])
-        run['fed'] = run['wide'] @ weights['output']['kernel'] + bias(weights['output'])
-        if config.family.norm_first:
-            run['left'] = run['residual'] + run['fed']
-        else:
-            run['second'] = run['fed from'] + run['fed']
-            run['left'] = self.normed(weights['output_norm'], run['second'])
-        return run
-
-    def wide(self, weights, hidden):
-        layer = weights['intermediate']
-        both = np.tensordot(hidden, layer['kernel'], 1) + bias(layer)
-        gelu = lambda x: x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
-        return gelu(both[:, 0]) * both[:, 1] if self.config.family.gated else gelu(both)
+        """The states within a layer, by their names."""
+        weights, norm_first = self.layer(number), self.config.family.norm_first
+        found = {'entered': Summands(self.states[number][None].copy())}
+        found['read'] = self.read(number, found['entered'])
+        found['values'] = found['read'].dense(weights['attention']['value'])
+        contexts = np.einsum('nts,psnh->ptnh', self.maps[number], found['values'].parts)
+        found['contexts'] = Summands(contexts)
+        found['attended'] = found['contexts'].dense(weights['attention']['output'], 2)
+        found['residual'] = found['entered'] + found['attended']
+        first = weights['output_norm' if norm_first else 'attention_norm']
+        found['fed from'] = self.norm(found['residual'], first)
+        found['wide'] = self.wide(weights, found['fed from'])
+        found['fed'] = found['wide'].dense(weights['output'])
+        found['second'] = found['fed from'] + found['fed']
+        found['left'] = (
+            found['residual'] + found['fed']
+            if norm_first
+            else self.norm(found['second'], weights['output_norm'])
+        )
+        return {name: each.whole for name, each in found.items()}
 
     def normed(self, weights, x):
-        return (x - x.mean(axis=-1, keepdims=True)) / self.deviation(x) * weights['scale'] + bias(
-            weights
-        )
+        return self.norm(Summands(x[None].copy()), weights).whole
 
     def deviation(self, x):
         return np.sqrt(x.var(axis=-1, keepdims=True) + self.config.layer_norm_eps)
@@ -117,7 +97,7 @@ class Reference:
                 each[:, None], contexts[query, head, place, None], self.rule
             )
         read = self.of_dense(weights['attention']['value'], run['read'], values)
-        if run['read'] is not run['entered']:
+        if self.config.family.norm_first and self.config.layer_kinds[number].normed:
             read = self.of_norm(weights['attention_norm'], run['entered'], read)
         return entered + read, contexts.sum(axis=(0, 2))
 
@@ -129,10 +109,7 @@ class Reference:
             tokens = self.normed(params['final_norm'], hidden)
         mean = config.classifier_pooling == 'mean'
         token = tokens.mean(axis=0) if mean else tokens[0]
-        act = {
-            'tanh': np.tanh,
-            'gelu': lambda x: x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2))),
-        }[config.family.pooler_act]
+        act = ACTS[config.family.pooler_act]
         active = act(token @ params['pooler']['kernel'] + bias(params['pooler']))
         pooled = active
         if config.family.pooler_norm:
@@ -240,7 +217,7 @@ def test_relevance_is_that_of_contributions_written_out(config, tokenizer, scale
     found = head_relevance(model, [batch], rule=rule, keep_values=True)
     for row, example in enumerate(batch.example):
         if example >= 0:
-            reference = Reference(model, rule, output, row, int(batch.lengths[row]))
+            reference = Walk(model, rule, output, row, int(batch.lengths[row]))
             np.testing.assert_allclose(found.values[example], reference.relevance(), rtol=2e-5)
     np.testing.assert_allclose(found.mean, found.values.mean(axis=0), rtol=1e-5)
     assert found.count == len(PAIRS) and found.mean.std() > 1e-4
@@ -352,8 +329,7 @@ def test_batches_and_padding_do_not_matter(config, tokenizer):
         np.testing.assert_allclose(again, first, rtol=1e-4)
 
 
-def test_devices_do_not_matter(plain):
-    mesh = jax.make_mesh((8,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))
+def test_devices_do_not_matter(plain, mesh):
     first = head_relevance(plain, batches_of(plain.tokenizer)).mean
     spread = batches_of(plain.tokenizer, batch_multiple=8)
     np.testing.assert_allclose(head_relevance(plain, spread, mesh=mesh).mean, first, rtol=1e-4)

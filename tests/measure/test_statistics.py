@@ -1,4 +1,4 @@
-"""Each statistic on maps of four tokens, worked out by hand, and where it does not apply."""
+"""Each statistic on maps of few tokens, by hand or written out, and where it does not apply."""
 
 import jax
 import jax.numpy as jnp
@@ -6,90 +6,6 @@ import numpy as np
 import pytest
 
 from bert_secrets_jax.measure import statistics
-
-# One layer, one head, three real tokens and one padded position (its column is 0 by law 2; its
-# row is whatever the model makes of it and must not count). [CLS] a [SEP] [PAD]
-MAP = np.array(
-    [
-        [0.1, 0.2, 0.7, 0.0],
-        [0.5, 0.0, 0.5, 0.0],
-        [0.3, 0.3, 0.4, 0.0],
-        [0.9, 0.1, 0.0, 0.0],
-    ],
-    np.float32,
-)
-MARKS = {
-    'token': np.array([True, True, True, False]),
-    'cls': np.array([True, False, False, False]),
-    'sep': np.array([False, False, True, False]),
-    'noun': np.array([True, True, False, False]),
-    'verb': np.array([False, False, False, False]),
-}
-
-
-def measure(statistic):
-    maps = jnp.asarray(np.stack([MAP, MAP[::-1, ::-1]])[None])
-    value, weight = statistic(maps, {name: jnp.asarray(mark) for name, mark in MARKS.items()})
-    assert value.shape == (1, 2)
-    return float(value[0, 0]), float(weight)
-
-
-@pytest.mark.parametrize(
-    ('statistic', 'expected'),
-    [
-        (statistics.to_cls, (0.1 + 0.5 + 0.3) / 3),
-        (statistics.to_sep, (0.7 + 0.5 + 0.4) / 3),
-        (statistics.to_special, (0.1 + 0.5 + 0.3 + 0.7 + 0.5 + 0.4) / 3),
-        # Two tokens of the type: the greater column mean, 0.9/3 and not 0.5/3.
-        (statistics.attention_to('noun'), 0.9 / 3),
-        (statistics.to_self, (0.1 + 0.0 + 0.4) / 3),
-        (statistics.to_previous, (0.5 + 0.3) / 3),
-        (statistics.to_next, (0.2 + 0.5) / 3),
-        (
-            statistics.entropy,
-            -(
-                0.1 * np.log(0.1) + 0.2 * np.log(0.2) + 0.7 * np.log(0.7)
-                + 2 * 0.5 * np.log(0.5)
-                + 2 * 0.3 * np.log(0.3) + 0.4 * np.log(0.4)
-            ) / 3,
-        ),
-    ],
-    ids=lambda value: getattr(value, '__name__', ''),
-)  # fmt: skip
-def test_by_hand(statistic, expected):
-    value, weight = measure(statistic)
-    assert value == pytest.approx(expected, abs=1e-7)
-    assert weight == 1
-
-
-def test_an_example_without_the_feature_has_no_weight():
-    value, weight = measure(statistics.attention_to('verb'))
-    assert weight == 0 and np.isfinite(value)
-
-
-def test_two_separators_count_with_the_greater_column():
-    marks = {name: jnp.asarray(mark) for name, mark in MARKS.items()}
-    marks['sep'] = jnp.asarray([False, True, True, False])
-    value, _ = statistics.to_sep(jnp.asarray(MAP[None, None]), marks)
-    assert float(value[0, 0]) == pytest.approx(1.6 / 3, abs=1e-7)
-    together, _ = statistics.to_special(jnp.asarray(MAP[None, None]), marks)
-    assert float(together[0, 0]) == pytest.approx(1, abs=1e-7)
-
-
-def test_uniform_attention_has_the_known_values():
-    length = 5
-    maps = jnp.full((2, 3, length, length), 1 / length)
-    marks = {'token': jnp.ones(length, bool), 'cls': jnp.arange(length) == 0}
-    expected = {
-        statistics.to_cls: 1 / 5,
-        statistics.to_self: 1 / 5,
-        statistics.to_previous: 4 / 25,
-        statistics.to_next: 4 / 25,
-        statistics.entropy: np.log(5),
-    }
-    for statistic, value in expected.items():
-        np.testing.assert_allclose(statistic(maps, marks)[0], value, rtol=1e-6)
-
 
 # Four tokens, [CLS] x y [SEP], and two heads whose probabilities float32 holds exactly.
 FOUR = np.array(
@@ -233,25 +149,18 @@ def test_each_place_is_measured_as_a_link_is(reverse):
 
 
 @pytest.mark.parametrize(
-    'factory',
-    [statistics.attention_to, statistics.cls_to, statistics.attention_of_links],
+    'factory', [statistics.attention_to, statistics.cls_to, statistics.attention_of_links]
 )
-def test_one_statistic_for_one_name(factory):
+def test_one_statistic_for_one_name_and_reading(factory, unchecked):
     """jit compiles anew for another function, even if it does the same."""
     assert factory('noun') is factory('noun')
     assert factory('noun') is not factory('verb')
-
-
-@pytest.mark.parametrize(
-    'factory', [statistics.attention_to, statistics.cls_to, statistics.attention_of_links]
-)
-def test_there_are_two_readings(factory, unchecked):
     assert factory('noun', reading='notebook') is not factory('noun')
     with pytest.raises(ValueError, match="reading is 'paper' or 'notebook', not 'mine'"):
         factory('noun', reading='mine')
 
 
-# --- what Clark et al. (2019) count: two separators, and a padded position ----------------------
+# Two separators, and a padded position whose own row is whatever the model makes of it.
 
 # [CLS] x [SEP] y . [SEP] [PAD]
 PAIR = {
@@ -261,6 +170,7 @@ PAIR = {
     'period_comma': [False, True, False, False, True, False, False],
     'nowhere': [False] * 7,
 }
+REAL = slice(6)
 
 
 def pair_maps():
@@ -268,6 +178,10 @@ def pair_maps():
     maps = rng.dirichlet(np.full(6, 0.4), (2, 3, 7)).astype(np.float32)
     # The attention of [PAD] counts nowhere.
     return np.pad(maps, [(0, 0)] * 3 + [(0, 1)])
+
+
+def along(maps, offset):
+    return np.trace(maps[:, :, REAL, REAL], offset, axis1=2, axis2=3) / 6
 
 
 def plain_entropy(rows):
@@ -281,24 +195,37 @@ def smooth(rows):
 @pytest.mark.parametrize(
     ('statistic', 'expected'),
     [
-        (statistics.to_all_sep, lambda a: a[:, :, :6, [2, 5]].sum(axis=-1).mean(axis=-1)),
-        (statistics.to_period_or_comma, lambda a: a[:, :, :6, [1, 4]].sum(axis=-1).mean(axis=-1)),
+        (statistics.to_cls, lambda a: a[:, :, REAL, 0].mean(axis=-1)),
+        # Of several tokens, the greatest column.
+        (statistics.to_sep, lambda a: a[:, :, REAL, [2, 5]].mean(axis=2).max(axis=-1)),
+        (
+            statistics.attention_to('period_comma'),
+            lambda a: a[:, :, REAL, [1, 4]].mean(axis=2).max(axis=-1),
+        ),
+        (statistics.to_special, lambda a: a[:, :, REAL, [0, 2, 5]].sum(axis=-1).mean(axis=-1)),
+        (statistics.to_self, lambda a: along(a, 0)),
+        (statistics.to_previous, lambda a: along(a, -1)),
+        (statistics.to_next, lambda a: along(a, 1)),
+        (statistics.entropy, lambda a: plain_entropy(a[:, :, REAL, REAL]).mean(axis=-1)),
+        # What Clark et al. (2019) count.
+        (statistics.to_all_sep, lambda a: a[:, :, REAL, [2, 5]].sum(axis=-1).mean(axis=-1)),
+        (statistics.to_period_or_comma, lambda a: a[:, :, REAL, [1, 4]].sum(axis=-1).mean(axis=-1)),
         (statistics.sep_to_sep, lambda a: a[:, :, [2, 5]][..., [2, 5]].sum(axis=(2, 3)) / 2),
         (
             statistics.others_to_sep,
             lambda a: a[:, :, [0, 1, 3, 4]][..., [2, 5]].sum(axis=(2, 3)) / 4,
         ),
-        (statistics.entropy_of_cls, lambda a: plain_entropy(a[:, :, 0, :6])),
+        (statistics.entropy_of_cls, lambda a: plain_entropy(a[:, :, 0, REAL])),
         (
             statistics.smoothed_entropy,
-            lambda a: plain_entropy(smooth(a[:, :, :6, :6])).mean(axis=-1),
+            lambda a: plain_entropy(smooth(a[:, :, REAL, REAL])).mean(axis=-1),
         ),
-        (statistics.smoothed_entropy_of_cls, lambda a: plain_entropy(smooth(a[:, :, 0, :6]))),
+        (statistics.smoothed_entropy_of_cls, lambda a: plain_entropy(smooth(a[:, :, 0, REAL]))),
         (statistics.uniform_entropy, lambda a: np.full((2, 3), np.log(6))),
     ],
     ids=lambda value: getattr(value, '__name__', ''),
 )
-def test_what_clark_et_al_count(statistic, expected):
+def test_formulas_written_out(statistic, expected):
     maps = pair_maps()
     value, weight = statistic(jnp.asarray(maps), arrays(PAIR))
     np.testing.assert_allclose(value, expected(maps), atol=2e-6)

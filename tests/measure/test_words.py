@@ -48,11 +48,6 @@ def test_rows_still_sum_to_one(sizes, seed):
     np.testing.assert_allclose(padded, found, atol=1e-6)
 
 
-def test_words_that_are_not_split_are_their_wordpieces():
-    maps = np.random.default_rng(0).dirichlet(np.ones(5), 5)
-    np.testing.assert_allclose(bs.word_maps(maps, np.arange(5)), maps, atol=1e-6)
-
-
 def test_words_are_those_of_the_tokenizer(tokenizer):
     texts = [('unlikely cats ran .', 'she liked it'), ('the dog', "don't")]
     encoded = bs.tokenize(tokenizer, texts)
@@ -86,11 +81,13 @@ def test_a_word_without_wordpieces_has_no_letters(tokenizer, tmp_path):
     assert bs.named_words(encoded, 0, (parses[0].example.text_a, None)) == ['dog', '', 'cat']
 
 
-def test_maps_of_a_model_between_words(model_and_texts):
-    model, texts = model_and_texts
-    encoded = bs.tokenize(model.tokenizer, texts)
-    (batch,) = bs.encode(model.tokenizer, texts, fewest=9)
-    output = forward(model.bert, model.params, batch.inputs)
+TEXTS = ['unlikely cats ran .', 'she liked it']
+
+
+def test_maps_of_a_model_between_words(pretrained):
+    encoded = bs.tokenize(pretrained.tokenizer, TEXTS)
+    (batch,) = bs.encode(pretrained.tokenizer, TEXTS, fewest=9)
+    output = forward(pretrained.bert, pretrained.params, batch.inputs)
     for row, example in enumerate(batch.example):
         if example >= 0:
             length = batch.input_ids.shape[1]
@@ -99,14 +96,9 @@ def test_maps_of_a_model_between_words(model_and_texts):
             words[: len(of_example)] = of_example
             found = bs.word_maps(output.attentions[row], words)
             assert found.shape[-1] == len(
-                bs.named_words(encoded, int(example), (texts[example], None))
+                bs.named_words(encoded, int(example), (TEXTS[example], None))
             )
             np.testing.assert_allclose(found.sum(axis=-1), 1, atol=1e-5)
-
-
-@pytest.fixture
-def model_and_texts(bert, params, tokenizer):
-    return bs.Pretrained(bert, params, tokenizer), ['unlikely cats ran .', 'she liked it']
 
 
 def test_what_does_not_fit_is_named(untyped):
@@ -114,23 +106,22 @@ def test_what_does_not_fit_is_named(untyped):
         bs.word_maps(np.zeros((2, 4, 4)), np.arange(3))
 
 
-def test_statistics_can_be_of_words(model_and_texts):
+def test_statistics_can_be_of_words(pretrained):
     """Links, features and neighbours, too, can be of the maps between words."""
-    model, texts = model_and_texts
     annotations = [
         Annotation({'noun': (Span(0, 8),)}, {'pair': (Link((Span(0, 8),), (Span(9, 12),)),)})
-        for _ in texts
+        for _ in TEXTS
     ]
-    batches = bs.encode(model.tokenizer, texts, annotations=annotations, fewest=9)
+    batches = bs.encode(pretrained.tokenizer, TEXTS, annotations=annotations, fewest=9)
     described = [named('previous token'), named('noun'), relation('pair')]
-    found = bs.collect(model, batches, [catalogue.of_words(each) for each in described])
+    found = bs.collect(pretrained, batches, [catalogue.of_words(each) for each in described])
     assert list(found) == [
         f'{name} (words)' for name in ('previous token', 'noun', 'pair to target')
     ]
     total = np.zeros((3, 3, 4))
     # The words that the spans are of, after [CLS].
-    for text, nouns, target in zip(texts, ([1], [1, 2]), (2, 3), strict=True):
-        (maps,) = bs.attention_maps(model, [text])
+    for text, nouns, target in zip(TEXTS, ([1], [1, 2]), (2, 3), strict=True):
+        (maps,) = bs.attention_maps(pretrained, [text])
         whole, size = maps.of_words().attentions, len(maps.words)
         total += [
             np.diagonal(whole, -1, 2, 3).sum(axis=-1) / size,
@@ -138,7 +129,7 @@ def test_statistics_can_be_of_words(model_and_texts):
             whole[:, :, nouns, target].max(axis=-1),
         ]
     for table, expected in zip(found.values(), total, strict=True):
-        np.testing.assert_allclose(table.mean, expected / len(texts), atol=1e-5)
+        np.testing.assert_allclose(table.mean, expected / len(TEXTS), atol=1e-5)
 
 
 def test_a_name_says_that_words_are_meant():

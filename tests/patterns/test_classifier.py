@@ -10,7 +10,6 @@ import pytest
 import safetensors.numpy
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.patterns import fit
 from bert_secrets_jax.patterns.classes import CLASSES
 from bert_secrets_jax.patterns.classifier import (
     Classifier,
@@ -22,7 +21,7 @@ from bert_secrets_jax.patterns.classifier import (
     save_classifier,
 )
 from bert_secrets_jax.patterns.features import NUMBER, features
-from bert_secrets_jax.patterns.fit import MapSample
+from bert_secrets_jax.patterns.fit import MapSample, predict
 from tests.conftest import random_params, rarely, relative
 
 
@@ -60,7 +59,7 @@ def test_features_hardly_see_padding_contrast_or_direction():
     ('model_type', 'pairs'),
     rarely([('bert', True), ('bert', False), ('roberta', True)], often=[('bert', False)]),
 )
-def test_all_heads_in_one_pass(config, tokenizer_of, model_type, pairs):
+def test_all_heads_in_one_pass(config, tokenizer_of, model_type, pairs, mesh):
     """On eight devices, filled up, the network says of each map what it says of it alone."""
     classifier = _random_classifier()
     bert = bs.Bert(relative(config, model_type))
@@ -71,7 +70,6 @@ def test_all_heads_in_one_pass(config, tokenizer_of, model_type, pairs):
         for index, (first, second) in enumerate(texts)
     ]
     batches = bs.encode(tokenizer, examples, buckets=(16,), max_length=24, batch_multiple=8)
-    mesh = jax.make_mesh((8,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))
 
     def logits(attentions, marks):
         return classify(classifier, attentions, marks), jnp.ones(())
@@ -87,9 +85,7 @@ def test_all_heads_in_one_pass(config, tokenizer_of, model_type, pairs):
             np.full(len(heads), first), *[np.zeros(len(heads), int)] * 5,
         )  # fmt: skip
         here = found['logits'].values[examples.index(example)]
-        np.testing.assert_allclose(
-            here, fit.predict(classifier, alone).reshape(here.shape), atol=1e-4
-        )
+        np.testing.assert_allclose(here, predict(classifier, alone).reshape(here.shape), atol=1e-4)
     np.testing.assert_array_equal(
         found['pattern'].values, np.eye(len(CLASSES))[found['logits'].values.argmax(axis=-1)]
     )

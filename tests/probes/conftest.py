@@ -1,16 +1,13 @@
 """Sentences of random words with random trees, and models whose maps are what a test wants."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
-import bert_secrets_jax as bs
 from bert_secrets_jax.data.annotation import Span
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.data.treebank import Parse
 from bert_secrets_jax.probes.vectors import Vectors
-from tests.conftest import WORDS, random_params
+from tests.conftest import WORDS
 
 LETTERS = tuple(word for word in WORDS if word.isalpha())
 
@@ -42,13 +39,6 @@ def random_parses(seed: int, count: int, *, longest: int = 12) -> list[Parse]:
         classes = rng.choice(['NOUN', 'VERB', 'PUNCT'], length, p=[0.5, 0.3, 0.2]).tolist()
         found.append(parse_of(rng.choice(LETTERS, length).tolist(), heads, classes))
     return found
-
-
-@pytest.fixture(scope='package')
-def model(bert, tokenizer):
-    """Three layers of four heads."""
-    plain = bs.Bert(dataclasses.replace(bert.config, label_names=()))
-    return bs.Pretrained(plain, random_params(plain), tokenizer)
 
 
 @pytest.fixture(scope='package')

@@ -158,23 +158,8 @@ def test_seeds_together_are_seeds_alone(model, vectors):
         single = train_probes(model, parses, vectors=vectors, seeds=(seed,), max_length=32)
         for name, curve in single.curves.items():
             np.testing.assert_allclose(together.curves[name][row], curve[0], rtol=1e-4)
-    assert (
-        np.abs(
-            together.params['attention']['maps'][0] - together.params['attention']['maps'][1]
-        ).max()
-        > 0.1
-    )
-
-
-def test_the_same_seed_gives_the_same_bits(model, vectors):
-    parses = random_parses(0, 20)
-    first, again = (train_probes(model, parses, vectors=vectors, **FEW) for _ in range(2))
-    for ours, theirs in zip(
-        jax.tree.leaves(dict(first.params)), jax.tree.leaves(dict(again.params)), strict=True
-    ):
-        np.testing.assert_array_equal(ours, theirs)
-    other = train_probes(model, parses, vectors=vectors, order=1, **FEW)
-    assert np.abs(first.params['attention']['maps'] - other.params['attention']['maps']).max() > 0
+    one, other = together.params['attention']['maps']
+    assert np.abs(one - other).max() > 0.1
 
 
 def stop_at(monkeypatch, batch):
@@ -228,9 +213,13 @@ def test_a_killed_training_goes_on_with_the_same_bits(
     file.write_bytes(file.read_bytes()[:-200])
     mended = train_probes(model, parses, **settings, folder=tmp_path)
     assert 'is damaged: the probes are trained from the beginning' in caplog.text
-    np.testing.assert_array_equal(
-        mended.params['attention']['maps'], whole.params['attention']['maps']
-    )
+    for ours, theirs in zip(
+        jax.tree.leaves(dict(mended.params)), jax.tree.leaves(dict(whole.params)), strict=True
+    ):
+        np.testing.assert_array_equal(ours, theirs)
+    # Another order of the sentences gives others.
+    other = train_probes(model, parses, **settings, order=1)
+    assert np.abs(other.params['attention']['maps'] - whole.params['attention']['maps']).max() > 0
 
 
 def test_a_folder_keeps_published_probes_only(model, tmp_path):
@@ -277,22 +266,18 @@ def test_several_sentences_of_an_update(model):
     np.testing.assert_allclose(moved, 2e-3, rtol=1e-2)
 
 
-def test_kept_maps_are_maps(model):
+def test_kept_maps_are_maps(model, caplog):
     """Maps of several epochs are kept, or computed anew where they do not fit, to the rounding."""
     parses = random_parses(0, 16)
     kept = train_probes(model, parses, epochs=3, **FEW)
-    anew = train_probes(model, parses, epochs=3, cache_mb=0, **FEW)
+    with caplog.at_level('INFO'):
+        anew = train_probes(model, parses, epochs=3, cache_mb=0.001, **FEW)
+    assert 'they are computed in each epoch' in caplog.text
     assert kept.steps == anew.steps == 48
     np.testing.assert_allclose(
         kept.params['attention']['maps'], anew.params['attention']['maps'], atol=1e-3
     )
     assert kept.seen[-1] == 48
-
-
-def test_maps_that_do_not_fit_are_not_kept(model, caplog):
-    with caplog.at_level('INFO'):
-        train_probes(model, random_parses(0, 8), epochs=2, cache_mb=0.001, **FEW)
-    assert 'they are computed in each epoch' in caplog.text
 
 
 def test_words_without_wordpieces(model):
@@ -358,13 +343,9 @@ def test_cross_entropy_is_optaxs():
         ({'forms': ()}, 'one probe or more'),
         ({'forms': (ATTENTION, ATTENTION)}, 'a name of its own'),
         ({'forms': (ATTENTION_WORDS,)}, '"attention and words" reads word vectors'),
-        ({'learning_rate': 10.0, 'epochs': 2}, None),
     ],
 )
 def test_settings_out_of_range(model, settings, what):
-    if what is None:
-        assert np.isfinite(train_probes(model, random_parses(0, 4), **FEW | settings).steps)
-        return
     with pytest.raises(ValueError, match=what):
         train_probes(model, random_parses(0, 4), **FEW | settings)
 
@@ -384,27 +365,22 @@ def test_nothing_to_learn_from(model, vectors, untyped):
 
 def test_standard_errors_are_those_of_sentences():
     """Words of a sentence are right or wrong together: the error covers, and that of words not."""
-    rng = np.random.default_rng(0)
-    inside, of_words = 0, 0
+
+    def sentences(rng, count):
+        words = rng.integers(1, 20, count)
+        return words, np.clip(0.6 + 0.25 * rng.normal(size=count) - 0.005 * words, 0, 1)
+
+    # The score in the limit of many sentences.
+    words, chance = sentences(np.random.default_rng(1), 2_000_000)
+    truth = (words * chance).sum() / words.sum()
+    rng, inside, of_words = np.random.default_rng(0), 0, 0
     for _ in range(600):
-        words = rng.integers(1, 20, 80)
-        chance = np.clip(0.6 + 0.25 * rng.normal(size=80) - 0.005 * words, 0, 1)
+        words, chance = sentences(rng, 80)
         right = rng.binomial(words, chance)[None]
         (score,), (error,) = scores(right.astype(np.float32), words.astype(np.float32))
         assert score == pytest.approx(right.sum() / words.sum())
         of_word = np.sqrt(score * (1 - score) / words.sum())
-        inside += abs(score - TRUE) <= 1.96 * error
-        of_words += abs(score - TRUE) <= 1.96 * of_word
+        inside += abs(score - truth) <= 1.96 * error
+        of_words += abs(score - truth) <= 1.96 * of_word
     assert 0.92 < inside / 600 < 0.975
     assert of_words / 600 < 0.9
-
-
-def _true() -> float:
-    """The score of the world above in the limit of many sentences."""
-    rng = np.random.default_rng(1)
-    words = rng.integers(1, 20, 2_000_000)
-    chance = np.clip(0.6 + 0.25 * rng.normal(size=len(words)) - 0.005 * words, 0, 1)
-    return float((words * chance).sum() / words.sum())
-
-
-TRUE = _true()

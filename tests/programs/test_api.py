@@ -1,22 +1,14 @@
 """`bs.report`: the whole report from Python."""
 
-import dataclasses
 import json
 
 import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from tests.conftest import random_params
 
 TEXTS = ['the cat saw a dog .', 'she ran and he ran .', 'a big red house']
 SETTINGS = {'encoding.max_length': 24, 'linguistics.pipeline': ''}
-
-
-@pytest.fixture(scope='module')
-def model(bert, tokenizer):
-    plain = bs.Bert(dataclasses.replace(bert.config, label_names=()))
-    return bs.Pretrained(plain, random_params(plain), tokenizer)
 
 
 @pytest.fixture(scope='module')

@@ -60,39 +60,43 @@ def test_errors_are_one_line(fails, name, value, message):
 
 
 @pytest.mark.parametrize(
-    ('setting', 'value', 'message'),
+    ('section', 'settings', 'message'),
     [
-        ('checkpoint', 'model', 'has 3 classes and MRPC dev 2'),
-        ('checkpoint', 'tuned', "ablation.checkpoint is 'finetuned' or 'model', not 'tuned'."),
-        ('together', 'L9-H1', 'L9-H1 does not exist: the model has 3 layers of 4 heads'),
-        ('sets', (), 'Nothing to ablate: give ablation.sets'),
-        ('sets', ('head',), "ablation.sets is 'heads', 'layers' or 'one_head_left', not 'head'"),
+        ('ablate', {'ablation.checkpoint': 'model'}, 'has 3 classes and MRPC dev 2'),
         (
-            'baseline',
-            'median',
+            'ablate',
+            {'ablation.checkpoint': 'tuned'},
+            "ablation.checkpoint is 'finetuned' or 'model', not 'tuned'.",
+        ),
+        ('ablate', {'ablation.together': 'L9-H1'}, 'L9-H1 does not exist: the model has 3 layers'),
+        ('ablate', {'ablation.sets': ()}, 'Nothing to ablate: give ablation.sets'),
+        (
+            'ablate',
+            {'ablation.sets': ('head',)},
+            "ablation.sets is 'heads', 'layers' or 'one_head_left', not 'head'",
+        ),
+        (
+            'ablate',
+            {'ablation.baseline': 'median'},
             "ablation.baseline is 'uniform', 'zero', 'mean' or 'resample', not 'median'",
         ),
+        (
+            'ablate',
+            {'ablation.baseline': 'resample', 'ablation.max_examples': 1},
+            'there are 1 in all: give at least two',
+        ),
+        ('maps', {'maps.examples': 0}, 'maps.examples must be at least 1'),
     ],
 )
-def test_ablation_is_checked_before_anything_is_trained(fails, setting, value, message):
-    assert message in fails((f'ablation.{setting}', value), sections=['ablate'])
+def test_sections_are_checked_before_anything_is_trained(fails, section, settings, message):
+    assert message in fails(*settings.items(), sections=[section])
 
 
-def test_a_single_example_has_no_other_to_take_from(fails):
-    few = (('ablation.baseline', 'resample'), ('ablation.max_examples', 1))
-    assert 'there are 1 in all: give at least two' in fails(*few, sections=['ablate'])
-
-
-@pytest.mark.parametrize(
-    ('chosen', 'message'),
-    [
-        (['ablate', 'fames'], 'claims, or all, not fames.'),
-        ([], 'claims, or all, not none.'),
-    ],
-)
-def test_unknown_sections_are_one_line(fails, chosen, message):
+@pytest.mark.parametrize(('chosen', 'wrong'), [(['ablate', 'fames'], 'fames'), ([], 'none')])
+def test_unknown_sections_are_one_line(fails, chosen, wrong):
     line = fails(sections=chosen)
-    assert line.startswith('error: Sections are special_tokens,') and line.endswith(message)
+    assert line.startswith('error: Sections are special_tokens,')
+    assert line.endswith(f'claims, or all, not {wrong}.')
 
 
 def test_sections_say_what_they_need(fails, tmp_path):
@@ -106,10 +110,6 @@ def test_sections_say_what_they_need(fails, tmp_path):
     assert line.startswith('error: relations needs a spaCy pipeline')
     line = fails(*own, ('ablation.checkpoint', 'model'), sections=['ablate'])
     assert line.startswith('error: ablate needs labels')
-
-
-def test_no_example_sentences_are_refused(fails):
-    assert 'maps.examples must be at least 1' in fails(('maps.examples', 0), sections=['maps'])
 
 
 def test_a_damaged_checkpoint_is_named(fails, checkpoint, tmp_path):

@@ -4,21 +4,13 @@ import math
 import re
 
 import pytest
+from flax.traverse_util import flatten_dict
 
 from bert_secrets_jax.configs import base, paper, quickstart, ranges
 from bert_secrets_jax.programs import cli
 from bert_secrets_jax.programs.settings import assign
 
-
-def flat(tree, prefix=''):
-    for name, value in tree.items():
-        if isinstance(value, dict):
-            yield from flat(value, f'{prefix}{name}.')
-        else:
-            yield prefix + name, value
-
-
-SETTINGS = dict(flat(base.get_config().to_dict()))
+SETTINGS = flatten_dict(base.get_config().to_dict(), sep='.')
 
 
 def test_every_number_has_a_range():

@@ -9,13 +9,6 @@ import bert_secrets_jax as bs
 from bert_secrets_jax import local
 from bert_secrets_jax.measure import maps
 from bert_secrets_jax.programs import serving
-from tests.conftest import random_params
-
-
-@pytest.fixture
-def model(config, tokenizer):
-    plain = bs.Bert(dataclasses.replace(config, label_names=()))
-    return bs.Pretrained(plain, random_params(plain), tokenizer)
 
 
 def test_all_lengths_are_compiled_before_a_sentence_comes(model):

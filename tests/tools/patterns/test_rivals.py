@@ -10,14 +10,21 @@ import pytest
 import sklearn.metrics
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.patterns import fit
 from bert_secrets_jax.patterns.classes import CLASSES
 from bert_secrets_jax.patterns.classifier import (
     judge,
     load_classifier,
     standardised,
 )
-from bert_secrets_jax.patterns.fit import MapSample
+from bert_secrets_jax.patterns.fit import (
+    MapSample,
+    confusion,
+    features_of,
+    fit,
+    predict,
+    temperature,
+    unlike,
+)
 from tools.patterns import rivals
 from tools.patterns.cnn import image
 from tools.patterns.sample import (
@@ -109,8 +116,8 @@ def test_it_learns_what_the_classes_look_like(drawn):
     # A third of each class.
     held_out = np.arange(len(maps)) % 9 < 3
     known, other = maps.take(np.flatnonzero(~held_out)), maps.take(np.flatnonzero(held_out))
-    classifier = fit.fit(known, labels[~held_out])
-    found = fit.predict(classifier, other).argmax(axis=1)
+    classifier = fit(known, labels[~held_out])
+    found = predict(classifier, other).argmax(axis=1)
     assert (found == labels[held_out]).mean() > 0.9
     network = rivals.fit_network(known, labels[~held_out], rivals.TrainConfig(epochs=12))
     found = rivals.predict_network(network, other).argmax(axis=1)
@@ -159,7 +166,7 @@ def inputs(drawn):
     number = np.arange(len(drawn[0]))
     source = np.array([f'model {each % 4}, texts {each % 2}' for each in number])
     maps = dataclasses.replace(drawn[0], source=source, head=number // 4 % 3)
-    return rivals.Inputs(maps, fit.features_of(maps))
+    return rivals.Inputs(maps, features_of(maps))
 
 
 @pytest.mark.parametrize('leave_out', rivals.LEAVE_OUT)
@@ -237,7 +244,7 @@ def test_temperature_and_calibration():
     labels = (odds.cumsum(axis=1) > rng.uniform(size=(4000, 1)) * odds.sum(axis=1)[:, None]).argmax(
         axis=1
     )
-    assert abs(fit.temperature(3 * logits, labels) - 3) < 0.25
+    assert abs(temperature(3 * logits, labels) - 3) < 0.25
     groups = np.arange(4000) % 7
     calm = rivals.probabilities(3 * logits, labels, groups)
     np.testing.assert_allclose(calm.sum(axis=1), 1)
@@ -258,7 +265,7 @@ def test_scores_are_those_of_scikit_learn():
     np.testing.assert_allclose(found.accuracy, (labels == predicted).mean())
     np.testing.assert_allclose(found.f1[:4], f1(labels, predicted, average=None))
     np.testing.assert_array_equal(
-        fit.confusion(labels, predicted)[:4, :4],
+        confusion(labels, predicted)[:4, :4],
         sklearn.metrics.confusion_matrix(labels, predicted),
     )
     # The class that never occurs is not 0.
@@ -291,7 +298,7 @@ def test_the_shipped_classifier_fits_the_shipped_labels():
     classifier = load_classifier()
     maps, labels = read_annotated()
     chosen = np.arange(0, len(maps), 4)
-    found = fit.predict(classifier, maps.take(chosen)).argmax(axis=1)
+    found = predict(classifier, maps.take(chosen)).argmax(axis=1)
     assert (found == labels[chosen]).mean() > 0.9
     np.testing.assert_array_equal(
         classifier.confusions.sum(axis=(0, 2)), np.bincount(labels, minlength=len(CLASSES))
@@ -304,7 +311,7 @@ def test_the_features_are_those_that_the_shipped_weights_were_fitted_to():
     classifier = load_classifier()
     maps, _ = read_annotated()
     chosen = np.arange(0, len(maps), 8)
-    seen = fit.features_of(maps.take(chosen))
+    seen = features_of(maps.take(chosen))
     found = standardised(seen, classifier.center, classifier.scale)
     known = classifier.known[chosen]
     # Where columns explain nearly all of a map, what is left of it is a difference of two sums.
@@ -328,15 +335,15 @@ def test_maps_unlike_all_labelled_ones_are_said_to_be_so():
 
     def share(values):
         values = [each / each.sum(axis=1, keepdims=True) for each in values]
-        return fit.unlike(classifier, dataclasses.replace(some, values=values)).mean()
+        return unlike(classifier, dataclasses.replace(some, values=values)).mean()
 
     assert share([rng.uniform(size=each.shape) for each in some.values]) > 0.9
     assert share([np.eye(len(each))[::-1] + 0.01 for each in some.values]) > 0.9
     # A classifier that does not know these maps nor others of their texts.
     known = np.flatnonzero(~np.isin(maps.text, some.text))
-    other = fit.fit(maps.take(known), labels[known])
-    assert fit.unlike(other, some).mean() < 0.2
-    assert (fit.predict(other, some).argmax(axis=1) == labels[chosen]).mean() > 0.8
+    other = fit(maps.take(known), labels[known])
+    assert unlike(other, some).mean() < 0.2
+    assert (predict(other, some).argmax(axis=1) == labels[chosen]).mean() > 0.8
 
 
 def test_annotated_maps_are_maps():

@@ -1,0 +1,121 @@
+"""A change of a model's heads while it runs: disabled heads, other outputs, other maps."""
+
+from typing import Any
+
+import flax.struct
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from bert_secrets_jax.model import attention
+from bert_secrets_jax.model.config import BertConfig
+
+# An array, or whatever JAX puts in its place; None where there is none.
+_Leaf = Any
+
+
+@flax.struct.dataclass
+class Intervention:
+    """A change of the heads, with one entry for each layer on the first axis.
+
+    A scan over layers hands each layer its own entry, without that axis. The two methods are for
+    one layer.
+
+    Attributes:
+      mask: [L, N] or [L, B, N] 1 keeps a head, 0 replaces what it does by the baseline; None keeps
+        all.
+      replacement: [L, #B, #T, N, H] The outputs of disabled heads; None where the baseline is
+        another map.
+      map_change: [L, B, N, T, S] The change that is added to the maps; None adds nothing.
+      baseline: The behaviour of a disabled head.
+    """
+
+    mask: _Leaf = None
+    replacement: _Leaf = None
+    map_change: _Leaf = None
+    baseline: str = flax.struct.field(default='uniform', pytree_node=False)
+
+    def on_maps(
+        self, learned: Float[Array, 'B N T S'], scope: attention.Scope
+    ) -> Float[Array, 'B N T S']:
+        """Return the maps that the heads of a layer use instead of those they have learned."""
+        used = learned
+        if self.mask is not None and self.replacement is None:
+            used = attention.disable_heads(learned, self.mask, scope, baseline=self.baseline)
+        return used if self.map_change is None else used + self.map_change
+
+    def on_contexts(self, contexts: Float[Array, 'B T N H']) -> Float[Array, 'B T N H']:
+        """Return the outputs of the heads of a layer after those of disabled heads are replaced."""
+        if self.mask is None or self.replacement is None:
+            return contexts
+        return attention.replace_contexts(contexts, self.mask, self.replacement)
+
+
+def intervention_on(
+    config: BertConfig,
+    batch: int,
+    length: int,
+    *,
+    head_mask: ArrayLike | None,
+    baseline: str,
+    replacement: ArrayLike | None,
+    map_change: ArrayLike | None,
+) -> Intervention:
+    """Check the arguments of `Bert` that change heads, and move layers to the first axis.
+
+    Args:
+      config: Hyperparameters of the model.
+      batch, length: The number of examples and of tokens.
+      head_mask, baseline, replacement, map_change: As in `Bert`, with the examples first.
+
+    Raises:
+      ValueError: An array does not fit the model or the inputs, or the replacement does not go
+        with the baseline.
+    """
+    layers, heads, width = config.num_hidden_layers, config.num_attention_heads, config.head_size
+    attention.check_baseline(baseline)
+    _check_shape(
+        'head_mask',
+        head_mask,
+        {'layers, heads': (layers, heads), 'batch, layers, heads': (batch, layers, heads)},
+    )
+    if baseline in attention.MAP_BASELINES and replacement is not None:
+        raise ValueError(
+            f'{baseline=} takes no replacement: give one with {attention.OUTPUT_BASELINES}.'
+        )
+    lacks = replacement is None and head_mask is not None
+    if baseline in attention.OUTPUT_BASELINES and lacks:
+        raise ValueError(
+            f'{baseline=} needs a replacement, the outputs that disabled heads get: contexts '
+            'of another pass, or bs.mean_contexts(pretrained, batches).'
+        )
+    _check_shape(
+        'replacement',
+        replacement,
+        {
+            'layers, heads, width': (layers, heads, width),
+            'batch, layers, length, heads, width': (batch, layers, length, heads, width),
+        },
+    )
+    _check_shape(
+        'map_change',
+        map_change,
+        {'batch, layers, heads, length, length': (batch, layers, heads, length, length)},
+    )
+    if head_mask is not None:
+        head_mask = jnp.moveaxis(jnp.asarray(head_mask, jnp.float32), -2, 0)
+    if replacement is not None:
+        replacement = jnp.asarray(replacement)
+        if replacement.ndim == 3:
+            replacement = replacement[None, :, None]
+        replacement = jnp.moveaxis(replacement, 1, 0)
+    if map_change is not None:
+        map_change = jnp.moveaxis(jnp.asarray(map_change, jnp.float32), 1, 0)
+    return Intervention(head_mask, replacement, map_change, baseline)
+
+
+def _check_shape(name: str, array: ArrayLike | None, shapes: dict[str, tuple[int, ...]]) -> None:
+    """Refuse an array that has none of the shapes, which are given by the names of their axes."""
+    if array is not None and jnp.shape(array) not in shapes.values():
+        allowed = ' or '.join(f'[{axes}] = {list(shape)}' for axes, shape in shapes.items())
+        raise ValueError(f'{name} must be {allowed}, got {list(jnp.shape(array))}.')
