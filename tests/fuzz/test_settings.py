@@ -1,6 +1,7 @@
 """Settings: any value for any of them is taken as it is meant, or refused by name."""
 
 import math
+from typing import Any
 
 from hypothesis import strategies as st
 
