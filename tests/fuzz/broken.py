@@ -91,7 +91,7 @@ class Format:
 
     def _outcome(self, changed: Files) -> str:
         pristine = _pristine(self)
-        with _folder(sample(self.make) | dict(changed)), logged() as lines:
+        with folder_of(sample(self.make) | dict(changed)), logged() as lines:
             names = [FOLDER.name, *(path.name for path in FOLDER.rglob('*')), *self.names]
             try:
                 with within_limits():
@@ -104,8 +104,6 @@ class Format:
                 if type(error) is KeyboardInterrupt:
                     raise
                 raise AssertionError(f'neither read nor refused: {error!r:.300}') from error
-            finally:
-                assert not pathlib.Path(MARKER).exists(), 'something was executed'
             if value == pristine:
                 return 'read as it was'
             if self.told and any(name in line for name in names for line in lines):
@@ -115,7 +113,8 @@ class Format:
 
     def _expected(self) -> Any:
         assert self.oracle is not None, 'only the pristine value is right'
-        odd = [path for path in FOLDER.rglob('*') if path.is_symlink() or not path.exists()]
+        paths = FOLDER.rglob('*')
+        odd = [at for at in paths if at.is_symlink() or not (at.is_file() or at.is_dir())]
         assert not odd, f'silently read: {odd}'
         with within_limits():
             return canonical(self.oracle(FOLDER))
@@ -124,7 +123,7 @@ class Format:
 @functools.cache
 def sample(make: Callable[[pathlib.Path], Any]) -> dict[str, bytes]:
     """Return the files of a valid sample."""
-    with _folder({}):
+    with folder_of({}):
         make(FOLDER)
         files = sorted(path for path in FOLDER.rglob('*') if path.is_file())
         return {str(path.relative_to(FOLDER)): path.read_bytes() for path in files}
@@ -133,15 +132,19 @@ def sample(make: Callable[[pathlib.Path], Any]) -> dict[str, bytes]:
 @functools.cache
 def _pristine(kind: Format) -> Any:
     """Return what is read of the sample, which the plain reader must agree with."""
-    with _folder(sample(kind.make)):
+    with folder_of(sample(kind.make)):
         value = canonical(kind.read(FOLDER))
         assert kind.oracle is None or value == canonical(kind.oracle(FOLDER))
         return value
 
 
 @contextlib.contextmanager
-def _folder(files: Files) -> Iterator[None]:
-    """Stand above a folder of these files; whoever asks to execute something is told yes."""
+def folder_of(files: Files) -> Iterator[None]:
+    """Stand above a folder of these files; whoever asks to execute something is told yes.
+
+    Raises:
+      AssertionError: Something was executed.
+    """
     with (
         tempfile.TemporaryDirectory(prefix='fuzz-') as home,
         contextlib.chdir(home),
@@ -163,6 +166,7 @@ def _folder(files: Files) -> Iterator[None]:
             yield
         finally:
             jaxtyping.config.update('jaxtyping_disable', before)
+            assert not pathlib.Path(MARKER).exists(), 'something was executed'
 
 
 class _Lines(logging.Handler):
@@ -186,20 +190,20 @@ def logged() -> Iterator[list[str]]:
 
 
 @contextlib.contextmanager
-def within_limits(seconds: float = SECONDS) -> Iterator[None]:
+def within_limits() -> Iterator[None]:
     """Raise Hang, or MemoryError, where too much is taken."""
 
     def stop(*_):
-        raise Hang(f'over {seconds} s')
+        raise Hang(f'over {SECONDS} s')
 
     before = signal.signal(signal.SIGALRM, stop)
     limits = resource.getrlimit(resource.RLIMIT_AS)
     pages = int(pathlib.Path('/proc/self/statm').read_text().split()[0])
     most = pages * os.sysconf('SC_PAGE_SIZE') + MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (most, limits[1]))
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
     # What is not written in Python hears no signal: then the process ends.
-    faulthandler.dump_traceback_later(2 * seconds, exit=True, file=sys.__stderr__)
+    faulthandler.dump_traceback_later(2 * SECONDS, exit=True, file=sys.__stderr__)
     try:
         yield
     finally:

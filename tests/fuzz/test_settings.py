@@ -1,9 +1,17 @@
 """Settings: any value for any of them is taken as it is meant, or refused by name."""
 
+import ast
 import math
 from typing import Any
 
+import pytest
+from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
+
+from bert_secrets_jax.configs import base, ranges
+from bert_secrets_jax.configs.schema import SETTINGS, Listed, Numbers
+from bert_secrets_jax.programs.settings import assign
+from tests.fuzz.broken import canonical, folder_of, require, within_limits
 
 # Texts, as after `--set name=`.
 _LITERALS = (
@@ -68,7 +76,7 @@ def meant(name: str, value: Any) -> Any:
     return value
 
 
-@settings(max_examples=4 * settings.default.max_examples)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(
     name=st.sampled_from(sorted(SETTINGS)),
     value=st.sampled_from(_LITERALS) | st.sampled_from(_VALUES) | _JSON,
@@ -79,7 +87,7 @@ def meant(name: str, value: Any) -> Any:
 @example('statistics', ())
 def test_any_value(name, value):
     try:
-        with within_limits():
+        with folder_of({}), within_limits():
             found = taken(name, value)
     except ValueError as error:
         assert name in str(error) and '\n' not in str(error).replace(str(value), '')

@@ -58,7 +58,7 @@ _EDITS = (
 
 @st.composite
 def other_tables(draw, suffix: str) -> bytes:
-    """A table with another cell, or a column of such cells, or rows that are missing or there twice."""
+    """A table with another cell, a column of such cells, or rows missing or there twice."""
     rows = [list(row) for row in _ROWS]
     numbers = st.integers().map(str) | st.floats().map(str)
     odd = draw(st.sampled_from(_ODD) | st.text(max_size=20) | numbers)
