@@ -34,7 +34,7 @@ def broken(strategy: Strategy[dict[str, bytes | str]], share: float = 1.0) -> Ca
       strategy: Those files.
       share: How many of them are tried, compared with other formats.
     """
-    tried = max(2, round(share * settings.default.max_examples / 4))
+    tried = max(2, round(share * settings.default.max_examples / 2))
     limited = settings(max_examples=tried, suppress_health_check=list(HealthCheck))
     return lambda test: limited(given(changed=strategy)(test))
 

@@ -320,7 +320,10 @@ def _plain_tokenizer(folder: pathlib.Path) -> Any:
 
 WEIGHTS = Format(make_checkpoint, read_tensors, _plain_tensors)
 CONFIG = Format(make_checkpoint, read_settings, _plain_settings, names=tuple(SETTINGS))
-VOCABULARIES = Format(make_checkpoint, read_tokens, _plain_vocabulary, told=True)
+# Without a vocabulary it is a model of ids: what asks it to read texts says that.
+VOCABULARIES = Format(
+    make_checkpoint, read_tokens, _plain_vocabulary, names=('came without a tokenizer',), told=True
+)
 TOKENIZER = Format(make_with_tokenizer_json, read_tokens, _plain_tokenizer, told=True)
 
 
