@@ -308,7 +308,7 @@ def _with_tensor(tensors, name, place, value) -> list[dict[str, np.ndarray]]:
     odd = tensor.astype(np.float64)
     odd.ravel()[place % odd.size] = value
     others = [
-        odd, odd.astype(np.float32), (tensor * 9).astype(np.int32), tensor > 0, tensor[None],
+        odd, *[odd.astype(np.float32)] * 3, (tensor * 9).astype(np.int32), tensor > 0, tensor[None],
         np.ascontiguousarray(tensor.T), tensor.ravel(), tensor[:-1], tensor[:0],
         *(tensor.astype(kind) for kind in FLOATS),
     ]  # fmt: skip

@@ -1,5 +1,6 @@
 """Checkpoints in Hugging Face's layout, and the classifier: files that are broken or hostile."""
 
+import hashlib
 import json
 import math
 import pathlib
@@ -17,7 +18,16 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.model import weights
-from tests.fuzz.broken import MARKER, Format, integer, number, plain_json, require, visible
+from tests.fuzz.broken import (
+    MARKER,
+    Format,
+    integer,
+    number,
+    plain_json,
+    require,
+    sample,
+    visible,
+)
 from tests.fuzz.damage import (
     FLOATS,
     broken,
@@ -344,7 +354,16 @@ def changed_weights(data: bytes) -> st.SearchStrategy[bytes]:
     return changed_tensors(tensors).map(lambda found: safetensors.numpy.save(found, metadata))
 
 
-@broken(changes(WEIGHTS, 'model.safetensors', changed_header, changed_weights), share=1.5)
+def with_nan() -> dict[str, bytes]:
+    tensors = state_dict() | {'classifier.bias': np.full(3, np.nan, np.float32)}
+    return {'model.safetensors': safetensors.numpy.save(tensors, {'format': 'pt'})}
+
+
+@broken(
+    changes(WEIGHTS, 'model.safetensors', changed_header, changed_weights, changed_weights),
+    share=1.5,
+)
+@example(with_nan())
 def test_safetensors(changed):
     WEIGHTS.check(changed)
 
@@ -369,6 +388,7 @@ def with_code(**values: Any) -> dict[str, bytes]:
 
 
 @broken(changes(CONFIG, 'config.json', changed_json, changed_json), share=2)
+@example({'config.json': json.dumps(SETTINGS)[:-1].encode() + b', "hidden_dropout_prob": 0.2}'})
 @example(with_code())
 @example(with_code(model_type=None))
 @example(with_code(model_type='evil', tokenizer_class='Evil'))
@@ -434,8 +454,12 @@ def _plain_classifier(folder: pathlib.Path) -> Any:
     tensors, metadata = unpack((folder / 'classifier.safetensors').read_bytes())
     for name, tensor in tensors.items():
         require(tensor.dtype == np.float32 and np.isfinite(tensor).all(), name)
-    # A checksum is the package's own, and no JSON.
-    about = {name: plain_json(text) for name, text in metadata.items() if name != 'sha256'}
+    noted = metadata.pop('sha256', None)
+    content = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
+    for name, tensor in sorted(tensors.items()):
+        content.update(f'{name} {tensor.dtype} {tensor.shape}'.encode() + tensor.tobytes())
+    require(noted in (None, content.hexdigest()), 'the checksum')
+    about = {name: plain_json(text) for name, text in metadata.items()}
     confusions = about['confusions']
     for confusion in confusions:
         require(isinstance(confusion, list) and all(isinstance(row, list) for row in confusion))
@@ -475,3 +499,8 @@ def changed_metadata(data: bytes) -> st.SearchStrategy[bytes]:
 )
 def test_classifier(changed):
     CLASSIFIER.check(changed)
+
+
+def test_a_flipped_bit_of_the_classifier():
+    *data, last = sample(make_classifier)['classifier.safetensors']
+    CLASSIFIER.check({'classifier.safetensors': bytes([*data, last ^ 1])})

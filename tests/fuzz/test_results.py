@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import hashlib
 import io
 import json
 import math
@@ -274,8 +275,9 @@ def _read_outcome(folder: pathlib.Path) -> Any:
 
 def _plain_outcome(folder: pathlib.Path) -> Any:
     values = plain_json((folder / 'outcome.json').read_bytes())
-    # The checksum is the package's own.
-    values.pop('sha256', None)
+    noted = values.pop('sha256')
+    text = json.dumps(values, sort_keys=True)
+    require(noted == hashlib.sha256(text.encode()).hexdigest(), 'the checksum')
     # Files of the time before there were others.
     values.setdefault('head', _HEADS[0])
     require(set(values) == _OUTCOME, values)
