@@ -513,9 +513,8 @@ def contributions(
     # First, since it may be refused.
     config = pretrained.config
     lost = lost_in(ablation, (config.num_hidden_layers, config.num_attention_heads))
+    weights = settings.tables(pretrained, texts, statistics())
     batches = batches_of(pretrained, texts, settings, annotated=False)
-    shown = progress(batches, 'Weights', size=lambda batch: batch.size)
-    weights = measure(pretrained, shown, statistics(), mesh=settings.mesh)
     found = measure_moved(pretrained, batches, settings)
     return Contributions(subject or Subject(), weights, found, lost)
 

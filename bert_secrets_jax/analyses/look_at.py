@@ -21,17 +21,16 @@ from bert_secrets_jax.analyses.tables import (
     mean_over_runs,
     notes_of,
 )
-from bert_secrets_jax.analyses.texts import TextSettings, batches_of
+from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.analyses.verdicts.looking import BROADLY, MOSTLY_SEP, layers_between
 from bert_secrets_jax.analyses.verdicts.verdict import layers_named
 from bert_secrets_jax.data.masking import Masking
 from bert_secrets_jax.data.tasks import Text, as_examples
-from bert_secrets_jax.measure.catalogue import SHARE, UNIFORM, measure, named
+from bert_secrets_jax.measure.catalogue import SHARE, UNIFORM, named
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.measure.gradients import OTHERS
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import counted, head_name
-from bert_secrets_jax.progress import progress
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
 SOURCE = 'Clark et al. 2019, section 3'
@@ -380,9 +379,7 @@ def look_at(
         if found is None and gradients:
             raise ValueError(why)
     statistics = [named(name) for name in STATISTICS]
-    batches = batches_of(pretrained, examples, settings, annotated=False)
-    shown = progress(batches, 'Looking', size=lambda batch: batch.size)
-    tables = measure(pretrained, shown, statistics, mesh=settings.mesh)
+    tables = settings.tables(pretrained, examples, statistics)
     return LookAt(subject or Subject(), describe(statistics), tables, found, why)
 
 

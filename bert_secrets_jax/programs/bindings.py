@@ -1,7 +1,6 @@
 """The calls of the sections: which analysis, on which inputs, with which settings as values."""
 
 import inspect
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,11 +9,12 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.ablation.masks import disable, parse_heads
 from bert_secrets_jax.ablation.seeds import METRICS as METRICS_OVER_SEEDS
 from bert_secrets_jax.analyses.ablation import SETS
+from bert_secrets_jax.analyses.special_tokens import STATISTICS
 from bert_secrets_jax.configs.ranges import numbers_in
 from bert_secrets_jax.data.framenet import read_framenet, read_framenet_sample
-from bert_secrets_jax.patterns.classifier import load_classifier
-from bert_secrets_jax.programs import inputs
-from bert_secrets_jax.programs.calls import OF_NO_MATTER, Arguments, Call, Expression, written
+from bert_secrets_jax.measure.catalogue import named
+from bert_secrets_jax.programs import inputs, needs
+from bert_secrets_jax.programs.calls import OF_NO_MATTER, Arguments, Binding, Call, Expression, kept
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.result import Subject
 
@@ -92,14 +92,14 @@ def finetune(a: Arguments) -> Call:
 
 
 def patterns(a: Arguments) -> Call:
-    path, own = a['patterns.classifier'], {}
-    if path:
-        own['classifier'] = Expression(
-            f'bs.patterns.load_classifier({path!r})',
-            lambda study: load_classifier(path),
-            lambda study: study.input('classifier'),
-        )
-    return a.analysis('patterns', 'pretrained', 'texts', computing='settings', **a.tuned, **own)
+    path = a['patterns.classifier']
+    classifier = Expression(
+        f'bs.patterns.load_classifier({path!r})' if path else '',
+        lambda study: study.classifier,
+        lambda study: study.input('classifier'),
+    )
+    given = {'classifier': classifier, **a.tuned}
+    return a.analysis('patterns', 'pretrained', 'texts', computing='settings', **given)
 
 
 def attention_change(a: Arguments) -> Call:
@@ -127,8 +127,8 @@ def cls_tokens(a: Arguments) -> Call:
 
 
 def look_at(a: Arguments) -> Call:
-    given = a.masking | a.tuned_already
-    return a.analysis('look_at', 'pretrained', 'texts', computing='settings', **given)
+    given = a.masking if a.study.has_own_loss else a.masking | a.tuned_already
+    return a.analysis('look_at', a.with_own_head, 'texts', computing='settings', **given)
 
 
 def cluster(a: Arguments) -> Call:
@@ -188,18 +188,20 @@ def probe(a: Arguments) -> Call:
 
 def masked_lm(a: Arguments) -> Call:
     given = {'baseline': a['ablation.baseline'], **a.masking, **a.tuned_already, **a.seed}
-    return a.analysis('masked_lm_ablation', 'pretrained', 'texts', **given)
+    return a.analysis('masked_lm_ablation', a.with_own_head, 'texts', **given)
 
 
 def outliers(a: Arguments) -> Call:
-    of_model = a['ablation.checkpoint'] == 'model' and a.study.config.data.label is not None
-    tuned = {'tuned': a.input('pretrained')} if of_model else a.tuned_already
-    # The score is that on what is ablated, the loss that on what is analysed.
+    tuned = {}
+    if not needs.classifier(a.study):
+        as_it_is = a['ablation.checkpoint'] == 'model'
+        tuned = {'tuned': a.model} if as_it_is else a.tuned_already
+    # A score needs the labels of what is ablated.
     drawn = a.drawn('ablated' if tuned else 'texts', 'outliers.max_examples')
     given = {'draws': a['outliers.draws'], **tuned, **a.masking}
     if tuned:
         given['metrics'] = a.metrics
-    return a.analysis('outliers', 'pretrained', drawn, **given, **a.seed)
+    return a.analysis('outliers', a.with_own_head, drawn, **given, **a.seed)
 
 
 def ablate(a: Arguments) -> Call:
@@ -320,7 +322,7 @@ def gates(a: Arguments) -> Call:
 
 
 def contributions(a: Arguments) -> Call:
-    ablation = {'ablation': a.result('ablate')} if 'ablate' in a.answered else {}
+    ablation = {'ablation': a.result('ablate')} if 'ablate' in a.results else {}
     return a.analysis('contributions', 'pretrained', 'texts', computing='settings', **ablation)
 
 
@@ -331,22 +333,40 @@ def attribution(a: Arguments) -> Call:
 
 def roles(a: Arguments) -> Call:
     known = ('syntax_heads', 'patterns', 'prune', 'gates')
-    given = _results(a, [each for each in known if each in a.answered])
-    return a.analysis('roles', 'pretrained', 'texts', computing='settings', **given, **a.seed)
+    results = [a.result(each) for each in known if each in a.results]
+    if 'syntax_heads' not in a.results and not needs.trees(a.study):
+        results.append(_called(a, 'syntax heads', syntax_heads))
+    given = {'results': a.listed(results)} if results else {}
+    return a.analysis('roles', a.with_own_head, 'texts', computing='settings', **given, **a.seed)
 
 
-def _results(a: Arguments, sections: Sequence[str]) -> dict[str, Expression]:
-    others = [a.result(each).python for each in sections]
-    return {'results': written(f'[{", ".join(others)}]')} if others else {}
+def _called(a: Arguments, title: str, bind: Binding) -> Expression:
+    """Return the result of a section that was not asked for, by its call."""
+    call = bind(a)
+    return Expression(
+        call.python(a, call.subject(a.study)),
+        lambda study: kept(title, bind)(study, {}),
+        call.key,
+    )
 
 
 def maps(a: Arguments) -> Call:
-    given: dict[str, Any] = {'count': a['maps.examples'], **a.tuned_already}
-    if 'special_tokens' in a.answered:
-        given['tables'] = written(f'{a.result("special_tokens").python}.tables')
-    return a.analysis('example_maps', 'pretrained', 'texts', computing='max_length', **given)
+    asked = 'special_tokens' in a.results
+    found = a.result('special_tokens') if asked else _called(a, '', special_tokens)
+    tables = Expression(
+        f'{found.python}.tables',
+        lambda study: study.before([named(name) for name in STATISTICS]),
+        lambda study: STATISTICS,
+    )
+    given = {
+        'count': a['maps.examples'],
+        'max_length': a['encoding.max_length'],
+        'tables': tables,
+        **a.tuned_already,
+    }
+    return a.analysis('example_maps', 'pretrained', 'texts', computing='', **given)
 
 
 def claims(a: Arguments) -> Call:
-    others = [each for each in a.answered if each not in ('maps', 'claims')]
+    others = [each for each in a.results if each not in ('maps', 'claims')]
     return a.analysis('claims', *map(a.result, others), computing='')

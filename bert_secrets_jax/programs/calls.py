@@ -24,6 +24,7 @@ from bert_secrets_jax.finetune.metrics import metrics_for
 from bert_secrets_jax.programs import inputs
 from bert_secrets_jax.programs.settings import set_texts
 from bert_secrets_jax.programs.study import Study
+from bert_secrets_jax.runs import store
 from bert_secrets_jax.runs.result import Result, Subject
 
 # These say how something is computed, and change no result that a reader could tell.
@@ -46,7 +47,7 @@ class Expression:
     """An argument that is no plain value.
 
     Attributes:
-      python: How Python writes it.
+      python: How Python writes it; empty for the default of an argument.
       load: A function of the study that returns it.
       digest: A function of the study that returns JSON values which tell it from others.
     """
@@ -146,7 +147,8 @@ class Call:
         if subject == arguments.study.subject:
             given['subject'] = arguments.input('subject')
         else:
-            given['subject'] = written(f'bs.analyses.{subject!r}')
+            about = f'bs.analyses.{subject!r}'
+            given['subject'] = Expression(about, lambda study: subject, lambda study: about)
         return arguments.call(f'analyses.{self.analysis}', *self.given, like=self.like, **given)
 
 
@@ -176,8 +178,8 @@ def kept(
       second: A second axis of the devices, as in `Study.compute`.
     """
 
-    def answer(study: Study, results: Sequence[Result]) -> Result:
-        call = bind(Arguments(study, {}, ()))
+    def answer(study: Study, results: Mapping[str, Result]) -> Result:
+        call = bind(Arguments(study, results))
 
         def compute(folder: pathlib.Path) -> Result:
             check(study)
@@ -190,17 +192,13 @@ def kept(
     return answer
 
 
-def written(python: str) -> Expression:
-    """Return an expression that is only written.
+def made(bind: Binding) -> Callable[[Study, Mapping[str, Result]], Result]:
+    """Return what answers a section by one call that takes no time, so that nothing is kept.
 
     Args:
-      python: The expression.
+      bind: The function that binds the analysis of the section.
     """
-
-    def not_loaded(study: Study) -> Any:
-        raise NotImplementedError(f'{python} is written for the page, and never loaded.')
-
-    return Expression(python, not_loaded, lambda study: python)
+    return lambda study, results: bind(Arguments(study, results)).result(study, study.folder)
 
 
 _PYTHON = 'Python (first the names at the end of the page)'
@@ -236,8 +234,8 @@ def lines_of(
     study: Study,
     section: str,
     result: Result,
+    results: Mapping[str, Result],
     bindings: Mapping[str, Binding],
-    answered: Collection[str],
 ) -> Lines:
     """Return the lines that make the result of a section again.
 
@@ -245,10 +243,10 @@ def lines_of(
       study: The study, of which only names and settings are looked at.
       section: The name of the section.
       result: Its result.
+      results: The results of the other sections that are answered.
       bindings: The function that binds the analysis of each section to its arguments.
-      answered: The names of the sections that are answered, whose results others are made from.
     """
-    arguments = Arguments(study, bindings, answered)
+    arguments = Arguments(study, results, bindings)
     call = arguments.bound(section)
     python = ''
     if call is not None:
@@ -290,15 +288,20 @@ class Arguments:
 
     Attributes:
       study: The study, which loads nothing here.
-      answered: The names of the sections that are answered.
+      results: The results of the sections that are answered, by their names.
       read: The settings that were looked at, by their dotted names.
       names: Names to the expressions that make them, in the order in which they must be run.
       others: The names of the sections whose results are needed.
     """
 
-    def __init__(self, study: Study, bindings: Mapping[str, Binding], answered: Collection[str]):
-        self.study, self.answered = study, answered
-        self._bindings = bindings
+    def __init__(
+        self,
+        study: Study,
+        results: Mapping[str, Result],
+        bindings: Mapping[str, Binding] | None = None,
+    ):
+        self.study, self.results = study, results
+        self._bindings = bindings or {}
         self._settings = flatten_dict(study.config.to_dict(), sep='.')
         self.read: set[str] = {'model.name'}
         self.names: dict[str, str] = {}
@@ -332,7 +335,16 @@ class Arguments:
         call = self.bound(section)
         if call is not None:
             call.python(self, self.study.subject)
-        return written(section)
+        found = self.results[section]
+        return Expression(section, lambda study: found, lambda study: store.content(found))
+
+    def listed(self, expressions: Sequence[Expression]) -> Expression:
+        """Return a list of expressions."""
+        return Expression(
+            f'[{", ".join(each.python for each in expressions)}]',
+            lambda study: [each.load(study) for each in expressions],
+            lambda study: [each.digest(study) for each in expressions],
+        )
 
     def call(
         self,
@@ -361,7 +373,7 @@ class Arguments:
         words = [each.python if isinstance(each, Expression) else each for each in given]
         for name, value in named.items():
             if isinstance(value, Expression):
-                words.append(f'{name}={value.python}')
+                words += [f'{name}={value.python}'] * bool(value.python)
             elif _plain(value) != _plain(defaults[name]):
                 words.append(f'{name}={value!r}')
         return f'bs.{function}({", ".join(words)})'
@@ -415,7 +427,7 @@ class Arguments:
     @property
     def tuned_already(self) -> dict[str, Any]:
         """The same of sections for which nothing is fine-tuned, if another one has done that."""
-        if 'finetune' not in self.answered:
+        if 'finetune' not in self.results:
             return {}
         self.result('finetune')
         return self.tuned
@@ -427,8 +439,14 @@ class Arguments:
         return Expression(
             self.input('pretrained' if as_it_is else 'tuned').python,
             lambda study: study.ablated_model(),
-            lambda study: study.on_ablated()['model'],
+            lambda study: study.digest_of_ablated(),
         )
+
+    @property
+    def with_own_head(self) -> Expression:
+        """The model with the head that it came with, which has the same name in Python."""
+        whole = operator.attrgetter('with_own_head')
+        return dataclasses.replace(self.input('pretrained'), load=whole)
 
     @property
     def models(self) -> Expression:

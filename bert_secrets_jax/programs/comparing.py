@@ -173,7 +173,7 @@ def read_run(folder: pathlib.Path) -> FinishedRun:
         try:
             if section.needs(study):
                 raise NotKept(f'{name} lacks an input.')
-            others = [result for other, result in results.items() if other not in LAST]
+            others = {other: each for other, each in results.items() if other not in LAST}
             results[name] = section.answer(study, others)
         except Exception as error:
             logging.debug('%s of %s is not read: %s', name, folder, error)

@@ -79,7 +79,7 @@ def answer(studies: Sequence[Study], chosen: Sequence[str] | None) -> None:
                 continue
             lead = f'{answers.group}: ' if answers.group else ''
             # Warnings come before anything else, whatever was asked for.
-            found = [finding for result in answers.results for finding in result.findings()]
+            found = [each for result in answers.results.values() for each in result.findings()]
             warnings = {finding.name: finding for finding in reversed(found) if finding.warning}
             for finding in warnings.values():
                 print(f'{lead}{finding.sentence}')

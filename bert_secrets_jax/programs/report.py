@@ -62,9 +62,9 @@ class Answers:
     offers: Sequence[Offer] = ()
 
     @property
-    def results(self) -> list[Result]:
+    def results(self) -> dict[str, Result]:
         """The results in the order of the sections, without those about other results."""
-        return list(self.results_of(name for name in SECTIONS if name not in LAST).values())
+        return self.results_of(name for name in SECTIONS if name not in LAST)
 
     def results_of(self, names: Iterable[str]) -> dict[str, Result]:
         """Return the results that exist, by the names of their sections.
@@ -285,9 +285,9 @@ def _put(answers: Answers, name: str, result: Result) -> None:
     """Write the files of a result, if they are not written yet, and put it on the page."""
     answers.used[name] = set(answers.study.run.used)
     used = set.union(*answers.used.values()) if name in LAST else answers.used[name]
-    answered = [each for each in SECTIONS if each != name and each in answers.results_of(SECTIONS)]
+    others = {each: found for each, found in answers.results_of(SECTIONS).items() if each != name}
     bindings = {each: section.call for each, section in SECTIONS.items()}
-    answers.lines[name] = lines_of(answers.study, name, result, bindings, answered)
+    answers.lines[name] = lines_of(answers.study, name, result, others, bindings)
     part = Part(
         FILES.get(name, name),
         result,
@@ -345,7 +345,7 @@ def _write(path: pathlib.Path, every: Sequence[Answers], to_come: Sequence[str])
 def _side_by_side(every: Sequence[Answers]) -> Part | None:
     if len(every) < 2:
         return None
-    found = comparison({answers.group: answers.results for answers in every})
+    found = comparison({each.group: list(each.results.values()) for each in every})
     return Part('tasks', found)
 
 

@@ -19,11 +19,9 @@ from absl import logging
 from ml_collections import ConfigDict
 
 from bert_secrets_jax import processes
-from bert_secrets_jax.ablation.masked_lm import MaskedLosses, masked_lm_losses
-from bert_secrets_jax.ablation.masks import with_intact
-from bert_secrets_jax.analyses.ablation import SETS, assessed_metrics
+from bert_secrets_jax.analyses.ablation import assessed_metrics
 from bert_secrets_jax.analyses.attention_change import for_reading
-from bert_secrets_jax.analyses.gradients import Gradients, gradients_or_why
+from bert_secrets_jax.analyses.gradients import loss_of
 from bert_secrets_jax.analyses.models import labels_of, metrics_for
 from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.compute import Compute
@@ -36,7 +34,7 @@ from bert_secrets_jax.data.questions import Question
 from bert_secrets_jax.data.tagged import Tagged
 from bert_secrets_jax.data.tasks import Example, draw
 from bert_secrets_jax.data.treebank import Parse, read_treebank, treebank_sample
-from bert_secrets_jax.devices import MASKS, SEEDS, make_mesh, parse_axes
+from bert_secrets_jax.devices import SEEDS, make_mesh, parse_axes
 from bert_secrets_jax.files import read_record, write_record
 from bert_secrets_jax.finetune.metrics import check_metrics
 from bert_secrets_jax.finetune.outcome import OUTCOME
@@ -58,13 +56,11 @@ from bert_secrets_jax.measure.links import (
 )
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model import hub
-from bert_secrets_jax.model.attention import check_baseline
 from bert_secrets_jax.model.config import MASKED_LM, BertConfig
 from bert_secrets_jax.model.weights import (
     Pretrained,
     fingerprint,
     from_pretrained,
-    with_masked_lm,
     without_head,
 )
 from bert_secrets_jax.patterns.classifier import Classifier, load_classifier
@@ -96,19 +92,6 @@ class Measured:
 
     table: HeadTable | None = None
     scores: LinkScores | None = None
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Differentiated:
-    """How much a loss depends on attention, if it is known.
-
-    Attributes:
-      gradients: The gradients; None if the model has no loss on the texts.
-      why_not: Why it has none; empty if it has one.
-    """
-
-    gradients: Gradients | None
-    why_not: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -252,7 +235,21 @@ class Study:
 
         return self.holds('predicts wordpieces', find, unknown=False)
 
-    def holds(self, name: str, find: Callable[[], bool], *, unknown: bool) -> bool:
+    @property
+    def has_own_loss(self) -> bool:
+        """Whether the model has a loss on the texts with the head that it came with."""
+
+        def find() -> bool:
+            try:
+                return bool(loss_of(self.with_own_head, self.texts))
+            except ValueError:
+                return False
+
+        return self.holds('has a loss', find, unknown=False, beside=('texts',))
+
+    def holds(
+        self, name: str, find: Callable[[], bool], *, unknown: bool, beside: Sequence[str] = ()
+    ) -> bool:
         """Return whether something is so of the model, found or read.
 
         A finished run that is read need not load the model.
@@ -261,9 +258,11 @@ class Study:
           name: The name of the fact.
           find: A function that finds it.
           unknown: The answer where the model cannot be loaded: whoever needs it will say why.
+          beside: The names of the other inputs that it depends on.
         """
         try:
             depends_on = {'weights': self.input('weights'), 'model': self.config.model.to_dict()}
+            depends_on |= {other: self.input(other) for other in beside}
             return self.run.keep(name, Fact, depends_on, lambda: Fact(bool(find()))).holds
         except NotKept:
             return bool(find())
@@ -873,35 +872,19 @@ class Study:
         self._check_classes(model.config)
         return model
 
-    def on_ablated(self, seed: int | None = None) -> dict[str, Any]:
-        """Return everything that each sweep depends on.
-
-        Args:
-          seed: The seed of the model's fine-tuning; None takes the first.
+    def digest_of_ablated(self) -> list[Any]:
+        """Return what tells the model that is ablated from others.
 
         Raises:
-          ValueError: The setting `ablation.checkpoint` or `ablation.baseline` is unknown.
+          ValueError: The setting `ablation.checkpoint` is unknown.
         """
         match self.config.ablation.checkpoint:
             case 'finetuned':
-                model = [
-                    self.finetuning_digest('pretrained'),
-                    self.seeds[0] if seed is None else seed,
-                ]
+                return [self.finetuning_digest('pretrained'), self.seeds[0]]
             case 'model':
-                model = [self.input('weights'), 'as it is']
+                return [self.input('weights'), 'as it is']
             case other:
                 raise ValueError(f"ablation.checkpoint is 'finetuned' or 'model', not {other!r}.")
-        check_baseline(self.config.ablation.baseline)
-        depends_on = {
-            'model': model,
-            'texts': self.input('ablated texts'),
-            'max_length': self.config.encoding.max_length,
-            'baseline': self.config.ablation.baseline,
-        }
-        if self.config.ablation.baseline == 'resample':
-            depends_on['donor_seed'] = self.config.seed
-        return depends_on
 
     @property
     def gate_settings(self) -> dict[str, Any]:
@@ -920,8 +903,9 @@ class Study:
 
     def on_gated(self) -> dict[str, Any]:
         """Return everything that gates depend on: a removed head puts out nothing."""
-        ablated = self.on_ablated()
-        return {name: ablated[name] for name in ('model', 'texts')} | {
+        return {
+            'model': self.digest_of_ablated(),
+            'texts': self.input('ablated texts'),
             'train': self.input('train'),
             'settings': _plain(self.gate_settings),
         }
@@ -980,83 +964,10 @@ class Study:
         return found
 
     @property
-    def _replacing(self) -> dict[str, Any]:
-        """The behaviour of a disabled head, by the names of the arguments of sweeps."""
-        return {'baseline': self.config.ablation.baseline, 'donor_seed': self.config.seed}
-
-    def masked_lm_losses(self, when: str, name: str) -> MaskedLosses:
-        """Return the losses of the masked LM under a set of masks, computed or read.
-
-        Args:
-          when: 'before' or 'after' fine-tuning (of the first seed).
-          name: The name of the set of masks.
-        """
-        depends_on = self._on_masked_lm(when) | {'set': name}
-
-        def compute(folder: pathlib.Path) -> MaskedLosses:
-            model = self.with_own_head
-            if when == 'after':
-                model = with_masked_lm(self.finetuned('pretrained').models[0], model)
-            return masked_lm_losses(
-                model,
-                self.texts,
-                with_intact(SETS[name](model.config)),
-                masking=self.masking,
-                **self._replacing,
-                compute=self.compute(folder, second=MASKS),
-            )
-
-        title = f'masked LM, {name}, {when}'
-        return self.kept_whole(title, MaskedLosses, depends_on, compute)
-
-    def gradients(self, *, tuned: bool) -> tuple[Gradients | None, str]:
-        """Return how much a loss depends on attention, or why that is not known.
-
-        The loss is that of the head that the model came with, or else that of the task, of the
-        first fine-tuned model.
-
-        Args:
-          tuned: Whether there are fine-tuned models.
-        """
-        depends_on = self.on_texts() | {'masking': _plain(dataclasses.asdict(self.masking))}
-
-        def of_own() -> Differentiated:
-            return self._differentiated(self.with_own_head)
-
-        def of_tuned() -> Differentiated:
-            of = f'fine-tuned, seed {self.seeds[0]}'
-            return self._differentiated(self.finetuned('pretrained').models[0], of)
-
-        found = self.run.keep('gradients', Differentiated, depends_on, of_own)
-        if found.gradients is None and tuned and 'pretrained' in self.config.train.starts:
-            depends_on['finetuned'] = [self.finetuning_digest('pretrained'), self.seeds[0]]
-            title = 'gradients of the fine-tuned model'
-            found = self.run.keep(title, Differentiated, depends_on, of_tuned)
-        return found.gradients, found.why_not
-
-    def _differentiated(self, model: Pretrained, of: str = '') -> Differentiated:
-        found, why = gradients_or_why(
-            model, self.texts, masking=self.masking, settings=self.settings
-        )
-        return Differentiated(None if found is None else dataclasses.replace(found, of=of), why)
-
-    @property
     def masking(self) -> Masking:
         """Which wordpieces are hidden from a masked LM."""
         settings = self.config.masked_lm
         return Masking(settings.share, settings.one_at_a_time, self.config.seed)
-
-    def _on_masked_lm(self, when: str) -> dict[str, Any]:
-        check_baseline(self.config.ablation.baseline)
-        depends_on = self.on_texts() | {
-            'masking': _plain(dataclasses.asdict(self.masking)),
-            'baseline': self.config.ablation.baseline,
-        }
-        if when == 'after':
-            depends_on['finetuned'] = [self.finetuning_digest('pretrained'), self.seeds[0]]
-        if self.config.ablation.baseline == 'resample':
-            depends_on['donor_seed'] = self.config.seed
-        return depends_on
 
     def _check_classes(self, config: BertConfig) -> None:
         """Refuse a checkpoint whose classes are not those of the labels."""

@@ -40,12 +40,27 @@ def write(path: pathlib.Path, value: Any, *, key: str = '') -> None:
     Raises:
       TypeError: The dataclass has something else in it; the error says where.
     """
-    arrays: dict[str, np.ndarray] = {}
-    about = {'class': type(value).__name__, 'format': getattr(value, 'FORMAT', 1), 'key': key}
-    about['value'] = _encode(value, arrays, type(value).__name__)
+    about, arrays = _described(value, key)
     # As it will be read: floats and texts have one spelling in JSON.
     tree = json.dumps(about | {_SEAL: checksum(about, arrays)})
     write_arrays(path, arrays | {_TREE: np.array(tree)})
+
+
+def content(value: Any) -> str:
+    """Return a digest of a dataclass, the same for one that was written and read again.
+
+    Args:
+      value: The dataclass, as for `write`.
+    """
+    return checksum(*_described(value, ''))
+
+
+def _described(value: Any, key: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Return JSON values that describe a dataclass, and the arrays in it by name."""
+    arrays: dict[str, np.ndarray] = {}
+    about = {'class': type(value).__name__, 'format': getattr(value, 'FORMAT', 1), 'key': key}
+    about['value'] = _encode(value, arrays, type(value).__name__)
+    return about, arrays
 
 
 def read(path: pathlib.Path, kind: type[T], *, key: str = '') -> T:

@@ -410,7 +410,7 @@ def test_a_changed_setting_computes_its_dependents_alone(copied, checkpoint, glu
 
     # More random links: the pass measures these alone, and nothing of a fine-tuned model.
     new, log = again('reproduce', '--config.links.draws=120')
-    assert new - WITH_THE_PAGE == {'relations', 'frames', 'syntax_heads'} | {
+    assert new - WITH_THE_PAGE == {'relations', 'frames', 'syntax_heads', 'roles'} | {
         f'random_links_from_{title}' for title in (
             'verb_to_subject', 'subject_to_verb', 'noun_to_pronoun', 'pronoun_to_noun',
         )

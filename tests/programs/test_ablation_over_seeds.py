@@ -42,7 +42,7 @@ def swept(monkeypatch):
 
 
 def answer(study):
-    return SECTIONS['ablate_seeds'].answer(study, [])
+    return SECTIONS['ablate_seeds'].answer(study, {})
 
 
 @pytest.mark.slow
@@ -68,7 +68,7 @@ def test_every_seed_is_swept_once(three, swept):
     assert str(ours) == str(theirs) and ours.seeds == (0, 1, 2)
     # The first seed is the plain section's, which is kept.
     done = len(swept)
-    plain = SECTIONS['ablate'].answer(reading, [])
+    plain = SECTIONS['ablate'].answer(reading, {})
     np.testing.assert_array_equal(
         plain.sets['heads'].found.difference, ours.sets['heads'].first.effects[0]
     )

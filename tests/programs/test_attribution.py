@@ -28,7 +28,7 @@ def test_attribution_is_computed_once_and_needs_labels(study):
     assert '<h2>Which tokens a prediction comes from</h2>' in page
     # Unfinished work is removed.
     assert not list(study.folder.glob('unfinished/attribution*'))
-    ours = SECTIONS['attribution'].answer(Study(config, study.folder, read_only=True), [])
+    ours = SECTIONS['attribution'].answer(Study(config, study.folder, read_only=True), {})
     drawn = draw(study.ablated_texts, 6, study.config.seed)
     theirs = bs.token_scores(
         study.ablated_model(), drawn, methods=('DecompX',), compute=bs.Compute(max_length=24)

@@ -55,10 +55,12 @@ def study(request, tmp_path):
 
 
 BINDINGS = {name: section.call for name, section in SECTIONS.items()}
+# Lines are written without looking at a result.
+EVERY = dict.fromkeys(SECTIONS, Result())
 
 
 def written(study, section):
-    return calls.lines_of(study, section, Result(), BINDINGS, SECTIONS)
+    return calls.lines_of(study, section, Result(), EVERY, BINDINGS)
 
 
 def called(code):
@@ -98,7 +100,7 @@ def test_a_command_has_the_settings_of_the_run(study):
         program, *words = shlex.split(command)
         assert program == 'bert-secrets'
         config = flatten_dict(cli._config(cli._parser().parse_args(words)).to_dict(), sep='.')
-        arguments = calls.Arguments(study, BINDINGS, SECTIONS)
+        arguments = calls.Arguments(study, EVERY, BINDINGS)
         arguments.bound(section).python(arguments, study.subject)
         for name in arguments.read - set(calls.OF_NO_MATTER):
             assert calls._plain(config[name]) == calls._plain(own[name]), (section, name)

@@ -46,7 +46,7 @@ def test_gates_are_trained_once(small, trained):
     assert '<h2>Gates of heads</h2>' in (small.folder / 'report.html').read_text()
     # Unfinished work is removed.
     assert not list(small.folder.glob('unfinished/trained*'))
-    ours = SECTIONS['gates'].answer(Study(small.config, small.folder, read_only=True), [])
+    ours = SECTIONS['gates'].answer(Study(small.config, small.folder, read_only=True), {})
     # The same as the library's.
     theirs = bs.analyses.gates(
         small.finetuned('pretrained'), small.train, small.dev, coefficients=(0.01, 0.1), epochs=1,
@@ -56,10 +56,10 @@ def test_gates_are_trained_once(small, trained):
     assert ours.metric == 'f1' and len(trained) == 1
     # Other metrics score the same models; another price is another training.
     small.config.data.metrics = 'accuracy'
-    assert SECTIONS['gates'].answer(Study(small.config, small.folder), []).metric == 'accuracy'
+    assert SECTIONS['gates'].answer(Study(small.config, small.folder), {}).metric == 'accuracy'
     small.config.gates.coefficients = '0.1'
     small.config.data.metrics = ''
-    SECTIONS['gates'].answer(Study(small.config, small.folder), [])
+    SECTIONS['gates'].answer(Study(small.config, small.folder), {})
     assert trained[-1] == (0.1,)
 
 

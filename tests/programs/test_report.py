@@ -37,7 +37,7 @@ def fine(study, results):
 
 def about_others(study, results):
     """Answer with what the others have found, as the claims do."""
-    return Told(', '.join(result.what for result in results))
+    return Told(', '.join(result.what for result in results.values()))
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import shutil
 import sys
-import types
 
 import jax
 import numpy as np
@@ -16,9 +15,9 @@ from bert_secrets_jax.data.tasks import draw
 from bert_secrets_jax.files import read_arrays
 from bert_secrets_jax.measure.catalogue import named
 from bert_secrets_jax.model.attention import BASELINES
-from bert_secrets_jax.programs import inputs, sections
+from bert_secrets_jax.programs import inputs, needs, sections
 from bert_secrets_jax.programs.study import Study
-from bert_secrets_jax.runs.run import NotKept, digest
+from bert_secrets_jax.runs.run import NotKept
 from tests.conftest import random_params, relative
 
 
@@ -110,22 +109,6 @@ def test_what_a_finetuning_depends_on(study):
     assert study.finetuning_digest('random') != first
 
 
-def test_what_a_sweep_depends_on(study):
-    """The seed only where it draws donors; a run made before there were any is found again."""
-    study.config.ablation.checkpoint = 'model'
-    found = {}
-    for baseline in BASELINES:
-        for seed in (0, 1):
-            other = Study(study.config.copy_and_resolve_references(), study.folder)
-            other.config.update_from_flattened_dict({'ablation.baseline': baseline, 'seed': seed})
-            found[baseline, seed] = other.on_ablated()
-    for baseline in ('uniform', 'zero', 'mean'):
-        assert found[baseline, 0] == found[baseline, 1]
-        assert found[baseline, 0].keys() == {'model', 'texts', 'max_length', 'baseline'}
-    assert found['resample', 0] != found['resample', 1]
-    assert len({digest(each) for each in found.values()}) == 5
-
-
 @pytest.mark.slow
 def test_results_of_all_kinds_of_disabling_lie_side_by_side(study, monkeypatch):
     """Each is computed once, with the seed of the run, and says what it is."""
@@ -143,7 +126,7 @@ def test_results_of_all_kinds_of_disabling_lie_side_by_side(study, monkeypatch):
 
     def answer(baseline, study):
         study.config.ablation.baseline = baseline
-        found = sections.SECTIONS['ablate'].answer(study, ())
+        found = sections.SECTIONS['ablate'].answer(study, {})
         return found, found.frames()['layers']
 
     for baseline in BASELINES:
@@ -190,16 +173,16 @@ def test_the_best_is_chosen_on_texts_that_train_nothing(choosing, monkeypatch):
     assert len(chosen) == 4 and not set(chosen) & {*choosing.train, *choosing.dev}
     tuned = bs.with_classifier(choosing.pretrained, ('no', 'yes'), seed=3)
     monkeypatch.setattr(Study, 'ablated_model', lambda self, seed=None: tuned)
-    found = sections.SECTIONS['ablate'].answer(choosing, ())
+    found = sections.SECTIONS['ablate'].answer(choosing, {})
     parts = sorted((choosing.folder / 'parts').iterdir())
     assert found.sets['layers'].elsewhere.choosing == 4
     assert found.sets['one_head_left'].elsewhere is None
     again = Study(choosing.config, choosing.folder, read_only=True)
-    assert sections.SECTIONS['ablate'].answer(again, ()).sets['layers'].elsewhere.choosing == 4
+    assert sections.SECTIONS['ablate'].answer(again, {}).sets['layers'].elsewhere.choosing == 4
     # Without it, the sweep of the ablated texts is the same one.
     choosing.config.ablation.choose_examples = 0
     without = Study(choosing.config, choosing.folder)
-    assert sections.SECTIONS['ablate'].answer(without, ()).sets['layers'].elsewhere is None
+    assert sections.SECTIONS['ablate'].answer(without, {}).sets['layers'].elsewhere is None
     assert sorted((choosing.folder / 'parts').iterdir()) == parts
 
 
@@ -215,7 +198,7 @@ def test_the_best_is_chosen_on_texts_that_train_nothing(choosing, monkeypatch):
 def test_texts_that_were_trained_on_choose_nothing(choosing, name, value, message):
     choosing.config.update_from_flattened_dict({name: value})
     with pytest.raises(ValueError, match=message):
-        sections.SECTIONS['ablate'].answer(choosing, ())
+        sections.SECTIONS['ablate'].answer(choosing, {})
 
 
 def test_a_text_that_is_ablated_too_is_not_chosen_on(choosing, monkeypatch):
@@ -254,7 +237,7 @@ def test_a_model_without_such_a_head_is_not_asked_for_words(study):
 def test_the_masked_lm_is_asked_as_it_is(masked_lm):
     """As by the library, kept once, and without the head for everything else."""
     assert 'masked_lm' in sections.applicable(masked_lm)
-    found = sections.SECTIONS['masked_lm'].answer(masked_lm, [])
+    found = sections.SECTIONS['masked_lm'].answer(masked_lm, {})
     assert not masked_lm.pretrained.config.has_head and not found.after
     expected = bs.analyses.masked_lm_ablation(
         masked_lm.with_own_head,
@@ -267,15 +250,13 @@ def test_the_masked_lm_is_asked_as_it_is(masked_lm):
             np.testing.assert_allclose(
                 found.frames()[name][column], expected.frames()[name][column], atol=1e-6
             )
-    assert {name for name in kept(masked_lm) if 'masked' in name} == {
-        'masked_LM__heads__before', 'masked_LM__layers__before',
-    }  # fmt: skip
-    again = sections.SECTIONS['masked_lm'].answer(masked_lm.reading(), [])
+    assert {name for name in kept(masked_lm) if 'masked' in name} == {'masked_LM'}
+    again = sections.SECTIONS['masked_lm'].answer(masked_lm.reading(), {})
     assert str(again) == str(found) and 'nats' in str(found)
     # Other wordpieces are another question.
     masked_lm.config.masked_lm.share = 0.5
     with pytest.raises(NotKept):
-        sections.SECTIONS['masked_lm'].answer(masked_lm.reading(), [])
+        sections.SECTIONS['masked_lm'].answer(masked_lm.reading(), {})
 
 
 def test_a_fine_tuned_encoder_is_read_with_the_same_head(masked_lm, monkeypatch):
@@ -284,9 +265,8 @@ def test_a_fine_tuned_encoder_is_read_with_the_same_head(masked_lm, monkeypatch)
         tuned,
         params=tuned.params | {'layers': jax.tree.map(lambda x: 1.2 * x, tuned.params['layers'])},
     )
-    finetuned = types.SimpleNamespace(models=[tuned])
-    monkeypatch.setattr(Study, 'finetuned', lambda self, start: finetuned)
-    results = [object.__new__(bs.analyses.Finetuning)]
+    monkeypatch.setattr(Study, 'finetuned', lambda self, start: tuned)
+    results = {'finetune': object.__new__(bs.analyses.Finetuning)}
     found = sections.SECTIONS['masked_lm'].answer(masked_lm, results)
     model = bs.with_masked_lm(tuned, masked_lm.with_own_head)
     masks = with_intact(bs.masks.single_layers(model.config))
@@ -319,7 +299,7 @@ def with_outliers(masked_lm, tmp_path):
 def test_outliers_of_the_model_and_of_its_fine_tuning(with_outliers, monkeypatch):
     """As by the library, kept once; nothing is fine-tuned for it, and what is, is scored."""
     study, answer = with_outliers, sections.SECTIONS['outliers'].answer
-    found = answer(study, [])
+    found = answer(study, {})
     assert found.disabled == (5,) and not found.scores
     assert found.loss.effects.texts == 8 and len(found.loss.random) == 19
     texts = draw(study.texts, 8, study.config.seed)
@@ -331,25 +311,21 @@ def test_outliers_of_the_model_and_of_its_fine_tuning(with_outliers, monkeypatch
         subject=study.subject,
     )
     assert str(found) == str(expected)
-    assert kept(study) == {'outliers', 'predicts_wordpieces'}
+    assert kept(study) == {'outliers'}
     tuned = bs.with_classifier(study.pretrained, ('no', 'yes'))
-    monkeypatch.setattr(
-        Study, 'finetuned', lambda self, start: types.SimpleNamespace(models=[tuned])
-    )
-    results = [object.__new__(bs.analyses.Finetuning)]
+    monkeypatch.setattr(Study, 'finetuned', lambda self, start: tuned)
+    results = {'finetune': object.__new__(bs.analyses.Finetuning)}
     with pytest.raises(NotKept):
         answer(study.reading(), results)
     both = answer(study, results)
     assert both.examples == 8 and set(both.scores) == {'f1', 'accuracy'}
     assert both.loss.effects.intact == found.loss.effects.intact
-    assert kept(study) == {
-        'outliers', 'outliers_in_a_fine_tuned_model', 'predicts_wordpieces'
-    }  # fmt: skip
+    assert kept(study) == {'outliers'}
     assert str(answer(study.reading(), results)) == str(both)
     # Other draws are another question.
     study.config.outliers.draws = 20
     with pytest.raises(NotKept):
-        answer(study.reading(), [])
+        answer(study.reading(), {})
 
 
 def _forget(study):
@@ -360,7 +336,7 @@ def _forget(study):
 
 def test_outliers_need_layers_that_end_with_layer_norm(study, monkeypatch):
     assert 'outliers' in sections.applicable(study)
-    monkeypatch.setattr(sections, 'ends_with_norm', lambda config: False)
+    monkeypatch.setattr(needs, 'ends_with_norm', lambda config: False)
     _forget(study)
     assert 'outliers' not in sections.applicable(study)
     with pytest.raises(ValueError, match='outliers needs a model whose layers end with LayerNorm'):
@@ -432,7 +408,7 @@ def test_tags_are_learnt(study, tmp_path):
     data.train_file = data.file
     study.config.train.num_seeds, study.config.train.epochs = 1, 1
     assert study.has_training
-    result = sections.SECTIONS['finetune'].answer(study, [])
+    result = sections.SECTIONS['finetune'].answer(study, {})
     assert result.metrics == ('word_accuracy', 'f1_macro')
     assert study.finetuned('pretrained').label_names == ('DET', 'NOUN', 'VERB')
     for name in ('ablate', 'ablate_seeds', 'interactions', 'gates'):
@@ -451,7 +427,7 @@ def test_answers_are_learnt(study, tmp_path):
     data.train_file, data.metrics = data.file, 'answer_f1'
     study.config.train.num_seeds, study.config.train.epochs = 1, 1
     assert study.texts[0].texts == ('dog', 'the cat saw a dog')
-    result = sections.SECTIONS['finetune'].answer(study, [])
+    result = sections.SECTIONS['finetune'].answer(study, {})
     assert result.metrics == ('answer_f1',) and result.tested == 'answer_f1'
     # All answers stand at one place: nothing but the place need have been learnt.
     assert 'answers at the same places in other texts' in str(result)
@@ -465,7 +441,7 @@ def test_metrics_of_the_settings(study):
     assert study.metrics(2) == ('matthews', 'f1_macro')
     digest = study.finetuning_digest('pretrained')
     study.config.train.num_seeds, study.config.train.epochs = 1, 1
-    result = sections.SECTIONS['ablate'].answer(study, [])
+    result = sections.SECTIONS['ablate'].answer(study, {})
     assert list(result.sets['heads'].assessed) == ['matthews', 'f1_macro']
     assert result.sets['heads'].tested == 'matthews'
     assert study.finetuned('pretrained').metrics == ('matthews', 'f1_macro')
@@ -480,7 +456,7 @@ def test_metrics_of_the_settings(study):
 def test_spearman_alone_is_refused_over_seeds(study):
     study.config.data.metrics = 'spearman'
     with pytest.raises(ValueError, match='nothing that is offered over seeds: add one of accuracy'):
-        sections.SECTIONS['ablate_seeds'].answer(study, [])
+        sections.SECTIONS['ablate_seeds'].answer(study, {})
 
 
 def test_spearman_is_refused_for_pruning_before_models_are_trained(study, monkeypatch):
@@ -488,7 +464,7 @@ def test_spearman_is_refused_for_pruning_before_models_are_trained(study, monkey
     study.config.data.metrics, study.config.train.num_seeds = 'spearman', 1
     monkeypatch.setattr(type(study), 'ablated_model', None)
     with pytest.raises(ValueError, match="'spearman' is not offered for pruning: take one of acc"):
-        sections.SECTIONS['prune'].answer(study, [])
+        sections.SECTIONS['prune'].answer(study, {})
 
 
 def test_cola_is_marked_as_not_in_the_paper(study, tmp_path):

@@ -1,0 +1,78 @@
+"""Settings that are refused before any input is loaded or anything is trained."""
+
+from bert_secrets_jax.ablation.donors import check_enough
+from bert_secrets_jax.ablation.interactions import single_and_pair_masks
+from bert_secrets_jax.ablation.masks import disable, parse_heads
+from bert_secrets_jax.ablation.seeds import METRICS as METRICS_OVER_SEEDS
+from bert_secrets_jax.analyses.ablation import SETS
+from bert_secrets_jax.analyses.pruning import check_pruning
+from bert_secrets_jax.model.attention import check_baseline
+from bert_secrets_jax.programs import inputs
+from bert_secrets_jax.programs.study import Study
+from bert_secrets_jax.pruning.scores import check_permutations
+
+
+def disabling(study: Study) -> None:
+    """Refuse masks and too few texts before anything is trained."""
+    config = study.config.ablation
+    unknown = set(config.sets) - set(SETS)
+    if unknown:
+        raise ValueError(f'ablation.sets are {", ".join(SETS)}, not {", ".join(sorted(unknown))}.')
+    names = [*config.sets, *(['together'] if parse_heads(config.together) else [])]
+    if not names:
+        raise ValueError('Nothing to ablate: give ablation.sets, or heads in ablation.together.')
+    if 'together' in names:
+        disable(study.pretrained.config, [parse_heads(config.together)])
+    if config.choose_examples and set(names) <= {'one_head_left', 'together'}:
+        raise ValueError(
+            f'ablation.choose_examples={config.choose_examples} chooses the best head or layer to '
+            'lose, and neither is disabled here: set it to 0, or give ablation.sets more.'
+        )
+    donors(study)
+
+
+def donors(study: Study) -> None:
+    """Refuse an unknown baseline, and too few texts to draw others from."""
+    check_baseline(study.config.ablation.baseline)
+    if study.config.ablation.baseline == 'resample':
+        check_enough(len(study.ablated_texts))
+
+
+def over_seeds(study: Study) -> None:
+    """Refuse metrics that have no test over seeds, and what `disabling` refuses."""
+    chosen = inputs.metrics(study.config.data)
+    if len(study.ablated_seeds) > 1 and chosen and not set(chosen) & set(METRICS_OVER_SEEDS):
+        raise ValueError(
+            f'data.metrics={study.config.data.metrics} has nothing that is offered over seeds: add '
+            f'one of {", ".join(METRICS_OVER_SEEDS)}, or analyse one seed (train.num_seeds=1).'
+        )
+    disabling(study)
+
+
+def pairs(study: Study) -> None:
+    """Refuse heads that make no pairs."""
+    wanted = study.config.ablation.pairs_of
+    if wanted != 'all':
+        single_and_pair_masks(study.pretrained.config, sorted(set(parse_heads(wanted))))
+    donors(study)
+
+
+def pruned(study: Study) -> None:
+    """Refuse settings of pruning."""
+    settings = study.config.prune
+    for metric in inputs.metrics(study.config.data)[:1]:
+        check_pruning(metric, draws=settings.draws, tolerance=settings.tolerance)
+    check_permutations(study.config.importance.permutations)
+
+
+def scored(study: Study) -> None:
+    """Refuse a number of permutations."""
+    check_permutations(study.config.importance.permutations)
+
+
+def shown(study: Study) -> None:
+    """Refuse to show the maps of no sentence."""
+    if study.config.maps.examples < 1:
+        raise ValueError(
+            'maps.examples must be at least 1; to do without, leave out the section maps.'
+        )

@@ -1,0 +1,114 @@
+"""The inputs that sections need: each function names the one that a study lacks, or returns ''."""
+
+from collections.abc import Callable, Sequence
+
+from bert_secrets_jax.analyses.subnetworks import has_own_layers
+from bert_secrets_jax.data.encoding import knows_words
+from bert_secrets_jax.data.framenet import framenet_sample
+from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.data.treebank import treebank_sample
+from bert_secrets_jax.model.config import BertConfig
+from bert_secrets_jax.programs.study import Study
+from bert_secrets_jax.pruning.outliers import ends_with_norm
+
+
+def nothing(study: Study) -> str:
+    return ''
+
+
+def words(study: Study) -> str:
+    return '' if study.has_words else 'a spaCy pipeline (setting linguistics.pipeline)'
+
+
+def english(study: Study) -> str:
+    """The embedded sentences are English, and say nothing of a model of something else."""
+    if study.config.frames.sample or _knows(study, 'frames', lambda: framenet_sample()[0]):
+        return ''
+    return 'sentences that the tokenizer knows (setting frames.sample), or model.allow_unknown'
+
+
+def trees(study: Study) -> str:
+    treebank = study.config.treebank
+    if bool(treebank.train) != bool(treebank.dev):
+        return 'both parts of a treebank (settings treebank.train and treebank.dev)'
+    if treebank.dev or _knows(study, 'treebank', _treebank_texts):
+        return ''
+    return (
+        'a treebank that the tokenizer knows (settings treebank.train and treebank.dev), or '
+        'model.allow_unknown'
+    )
+
+
+def _treebank_texts() -> list[Example]:
+    return [parse.example for parse in treebank_sample('dev')]
+
+
+def _knows(study: Study, name: str, read: Callable[[], Sequence[Example]]) -> bool:
+    """Return whether the tokenizer knows the words of English examples."""
+
+    def find() -> bool:
+        texts = [each.text_a for each in read()]
+        return knows_words(study.pretrained.tokenizer, texts)
+
+    return study.holds(f'knows the words of the {name}', find, unknown=True)
+
+
+def training(study: Study) -> str:
+    if study.has_training:
+        return ''
+    return (
+        'a fine-tuned model: give labelled texts to train on (settings data.train_file and '
+        'data.label)'
+    )
+
+
+def classifier(study: Study) -> str:
+    if study.config.data.source in ('tags', 'questions'):
+        return 'one label of each text (settings data.source=file and data.label)'
+    if study.config.ablation.checkpoint != 'model':
+        return training(study)
+    data = study.config.data
+    if data.source in ('file', 'segments') and data.label is None:
+        return 'labels: name their column (setting data.label)'
+    return ''
+
+
+def seeds(study: Study) -> str:
+    if study.config.ablation.checkpoint == 'model':
+        return 'models that this run fine-tunes (setting ablation.checkpoint=finetuned)'
+    missing = classifier(study)
+    if missing or len(study.ablated_seeds) > 1:
+        return missing
+    return 'several fine-tuned models (settings train.num_seeds and ablation.seeds)'
+
+
+def both(study: Study) -> str:
+    return classifier(study) or training(study)
+
+
+def finetuning(study: Study) -> str:
+    if study.config.ablation.checkpoint == 'model':
+        return 'models that this run fine-tunes (setting ablation.checkpoint=finetuned)'
+    return both(study)
+
+
+def own_layers(study: Study) -> str:
+    if missing := finetuning(study):
+        return missing
+    own = _fits(study, 'uses layers once', has_own_layers)
+    return '' if own else 'a model that uses each of its layers once'
+
+
+def masked_lm(study: Study) -> str:
+    return '' if study.is_masked_lm else 'a model with the head of a masked LM'
+
+
+def output_norm(study: Study) -> str:
+    if _fits(study, 'ends with LayerNorm', ends_with_norm):
+        return ''
+    return 'a model whose layers end with LayerNorm, such as BERT or RoBERTa'
+
+
+def _fits(study: Study, name: str, rule: Callable[[BertConfig], bool]) -> bool:
+    """Return whether the config of the model is as a rule says."""
+    return study.holds(name, lambda: rule(study.pretrained.config), unknown=True)
