@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bert_secrets_jax.patterns.fit import MapSample
 from tests.fuzz.broken import Format, integer, require, sample
-from tests.fuzz.damage import broken, changed_npz, changes, encoded, respelled
+from tests.fuzz.damage import broken, changed_npz, changes, encoded, npy, respelled
 from tests.fuzz.test_texts import split_csv
 from tools.patterns.sample import (
     COLUMNS,
@@ -119,6 +119,10 @@ def other_decisions(data: bytes) -> st.SearchStrategy[bytes]:
 
 
 @broken(changes(LABELLED, LABELS_FILE, other_decisions) | changes(LABELLED, MAPS_FILE, changed_npz))
+@example({LABELS_FILE: 'pipe'})
+@example({MAPS_FILE: 'pipe'})
+@example({MAPS_FILE: npy(np.zeros(3))})
+@example({MAPS_FILE: npy(np.array([{'a': 1}], object))})
 @example({LABELS_FILE: b','.join(name.encode() for name in COLUMNS) + b'\n'})
 def test_labels(changed):
     LABELLED.check(changed)
