@@ -128,7 +128,10 @@ def test_a_table_with_a_wrong_byte(maps, tmp_path):
         *[(b'{header}\n%s,"a, b",own/0,1,4,block\n' % number, 'line 2: a label of another map')
           for number in (b'', b'4', b'-0', b'+0', b'00', b' 0', b'0.0', b'True', b'9' * 5000,
                          '²'.encode(), '٠'.encode())],
-        (b'{header}\n0,"a, b",own/0,1,5,block\n', 'line 2: a label of another map'),
+        # Another head, layer, example or source.
+        *[(b'{header}\n0,%s,block\n' % other, 'line 2: a label of another map')
+          for other in (b'"a, b",own/0,1,5', b'"a, b",own/0,2,4', b'"a, b",own/1,1,4',
+                        b'other,own/0,1,4')],
         (b'{header}\n0,"a, b",own/0,1,4,block\n1,"a, b",own/0,1,4,block',
          'line 3: a label of another map'),
     ],
