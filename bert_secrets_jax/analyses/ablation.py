@@ -42,6 +42,7 @@ from bert_secrets_jax.data.tasks import Example, Text
 from bert_secrets_jax.finetune.metrics import METRICS, TITLES, check_metrics, p_matthews, tested
 from bert_secrets_jax.finetune.outcome import p_learnt
 from bert_secrets_jax.finetune.train import Finetuned
+from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.model.attention import check_baseline
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.weights import Pretrained
@@ -645,7 +646,28 @@ def _frame(ablated: Ablated):
         f'one of detectable is found with a probability of {POWER:.0%}. The difference is shown to '
         f'be smaller than {MARGIN} where the p-value of two one-sided tests, after correction '
         f'(p_tost_holm), is at most {LEVEL}.',
+        colours=colours_of(ablated.masks, {'score': (), 'difference': _SURE}, by=('metric',)),
     )
+
+
+_SURE = ('low', 'high', 'p_value', 'p_holm', 'p_benjamini_hochberg', 'p_tost', 'p_tost_holm')
+
+
+def colours_of(
+    masks: np.ndarray, columns: Mapping[str, Sequence[str]], *, by: Sequence[str]
+) -> Colours | None:
+    """Return what a page may colour by in a frame with a row for each mask.
+
+    Args:
+      masks: The masks [M, L, N]; None is returned unless there is one for each head, or each layer.
+      columns: As in `Colours`.
+      by: As in `Colours`.
+    """
+    layers, heads = masks.shape[1:]
+    disabled = 1 - masks.reshape(len(masks), -1)
+    every = {'heads': np.eye(layers * heads), 'layers': np.eye(layers).repeat(heads, axis=1)}
+    axes = [axis for axis, each in every.items() if np.array_equal(disabled, each)]
+    return Colours(axes[0], columns, by) if axes else None
 
 
 _IN_POINTS = ('score', 'difference', 'low', 'high', 'detectable')
@@ -702,6 +724,7 @@ def _draw_heads(result: Ablation):
         real=grid(found.holm <= 0.05),
         likely=grid(found.benjamini_hochberg <= 0.05),
     )
+    figure.source = plots.Source('heads', 'difference', ablated.metric, times=100)
     figure.caption = (
         f'Score without each head less score with all ({result.subject.as_in("Figure 8")}). Filled '
         'circles: significant at 5 % after correction for all heads (Holm); of the filled and the '
@@ -722,6 +745,7 @@ def _draw_layers(result: Ablation):
         published=None if published is None else 100 * published,
         published_name='paper: BERT-base',
     )
+    figure.source = plots.Source('layers', 'difference', ablated.metric, times=100)
     figure.caption = (
         'Score without all heads of a layer less score with all '
         f'({result.subject.as_in("Figure 9")}); lines are 95 % intervals. {result.meaning}'

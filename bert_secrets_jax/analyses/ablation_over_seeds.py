@@ -27,6 +27,7 @@ from bert_secrets_jax.analyses import marks
 from bert_secrets_jax.analyses.ablation import (
     SOURCE,
     assessed_metrics,
+    colours_of,
     instead,
     named_masks,
     what_is_tested,
@@ -390,7 +391,8 @@ class AblationOverSeeds(Result):
         rows = [
             (metric, *row) for metric, each in found.found.items() for row in _rows(found, each)
         ]
-        return framed(('metric', *_COLUMNS), rows, self._caption())
+        colours = colours_of(found.masks, {'mean_points': _SURE}, by=('metric',))
+        return framed(('metric', *_COLUMNS), rows, self._caption(), colours=colours)
 
     def _extremes(self, found: SetOverSeeds):
         rows = _rows(found, found.first)
@@ -425,6 +427,7 @@ class AblationOverSeeds(Result):
             ('metric', 'disabled', 'seed', 'intact_points', 'difference_points'),
             rows,
             'The difference in every fine-tuning.',
+            colours=colours_of(found.masks, {'difference_points': ()}, by=('metric', 'seed')),
         )
 
     def _agreement(self):
@@ -572,6 +575,8 @@ _COLUMNS = (
     *(f'{"least_significant" if name == "detectable" else name}_points' for name in _POINTS),
     *map(column_of, _PLAIN),
 )
+# How sure a mean is, which a page shows beside it.
+_SURE = ('low_points', 'high_points', 'p_value', 'p_holm', 'p_max_t')
 
 
 def _rows(found: SetOverSeeds, each: OverSeeds) -> list[tuple]:
@@ -605,6 +610,7 @@ def _draw_heads(result: AblationOverSeeds):
         real=np.reshape(found.significant, shape),
         likely=np.reshape(either, shape),
     )
+    figure.source = plots.Source('heads', 'mean_points', found.metric)
     figure.caption = (
         f'Score without each head less score with all, mean {result._over}. '
         'Filled circles: significant at 5 % for '
@@ -623,6 +629,7 @@ def _draw_layers(result: AblationOverSeeds):
         100 * found.first.high,
         label=f'change of {TITLES[found.metric]} (points)',
     )
+    figure.source = plots.Source('layers', 'mean_points', found.metric)
     figure.caption = (
         f'Score without all heads of a layer less score with all, mean {result._over}; '
         f'lines are 95 % intervals for {result.population}. {instead(result.baseline)}'

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bert_secrets_jax import paper, plots
+from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.models import Models
 from bert_secrets_jax.analyses.populations import population
 from bert_secrets_jax.analyses.special_tokens import STATISTICS
@@ -23,6 +24,7 @@ from bert_secrets_jax.analyses.tables import (
 from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import Described, change, named
+from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
@@ -66,6 +68,14 @@ class AttentionChange(Result):
             reading: np.mean([_table(reading, run).mean for run in runs.values()], axis=0)
             for reading, runs in self.readings.items()
         }
+
+    def verdicts(self):
+        return verdicts.on_runs(
+            verdicts.named_runs(self.readings.get('paper', {})),
+            lambda runs: verdicts.last_layers_change_most(
+                verdicts.each_of(runs, READINGS['paper'])
+            ),
+        )
 
     def frames(self):
         frames = {'layers': self._layers()}
@@ -184,7 +194,10 @@ class AttentionChange(Result):
         means = [grid.mean(axis=1) for grid in columns.values()]
         rows = [(layer + 1, *values) for layer, values in enumerate(zip(*means, strict=True))]
         return framed(
-            ('layer', *columns), rows, 'Cosine similarity, mean over the heads of a layer.'
+            ('layer', *columns),
+            rows,
+            'Cosine similarity, mean over the heads of a layer.',
+            colours=Colours('layers', dict.fromkeys(columns, ())),
         )
 
 
@@ -263,11 +276,19 @@ def _table(reading: str, run: Tables):
     return run[READINGS[reading]]
 
 
+def _sources(result: AttentionChange) -> dict[str, plots.Source]:
+    return {
+        _TITLES[name]: plots.Source(f'heads_{name}', 'mean', READINGS[name])
+        for name in result.grids
+    }
+
+
 def _draw_heads(result: AttentionChange):
     grids = {_TITLES[name]: grid for name, grid in result.grids.items()}
     # Most heads change little: on a scale from 0, all of these would have one colour.
     lowest = float(np.floor(10 * min(grid.min() for grid in grids.values()))) / 10
     figure = plots.head_grids(grids, label=UNIT, limits=(lowest, 1.0))
+    figure.source = _sources(result)
     figure.caption = (
         'Cosine similarity of the maps before and after fine-tuning '
         f'({result.subject.as_in("Figure 5")}): low is much changed. Mean over examples and seeds.'
@@ -284,5 +305,6 @@ def _draw_layers(result: AttentionChange):
         published={} if published is None else dict.fromkeys(grids, published),
         published_name='paper: BERT-base',
     )
+    figure.source = _sources(result)
     figure.caption = 'The same by layer: mean over heads, and the range of the heads.'
     return figure

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bert_secrets_jax import paper, plots
+from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.models import Models
 from bert_secrets_jax.analyses.populations import population
 from bert_secrets_jax.analyses.tables import (
@@ -85,6 +86,17 @@ class ClsTokens(Result):
             `names`.
         """
         return np.stack([tables[from_cls(name)].mean[-1] for name in self.names], axis=1)
+
+    def verdicts(self):
+        titles = {from_cls(name): name for name in ('[SEP]', '[CLS]', *FEATURES)}
+        runs = {
+            name: run
+            for name, run in verdicts.named_runs(self.runs, self.before).items()
+            if len(verdicts.known(run, titles)) > 1
+        }
+        return verdicts.on_runs(
+            runs, lambda runs: verdicts.cls_attends_most_to_sep(verdicts.known_in_all(runs, titles))
+        )
 
     def frames(self):
         frames = {
@@ -210,6 +222,10 @@ def _draw(result: ClsTokens):
         layer=len(result.before[from_cls(result.names[0])].mean) - 1,
         highest=_HIGHEST,
     )
+    figure.source = {
+        'pre-trained': plots.Source('heads', 'mean', from_cls('{}')),
+        'fine-tuned': plots.Source('heads_finetuned', 'mean', from_cls('{}')),
+    }
     figure.caption = (
         'Attention of [CLS] in the last layer: the greatest of the tokens of a type, mean over '
         f'examples that have any ({result.subject.as_in("Figure 7")}, whose colours end at 0.5, '

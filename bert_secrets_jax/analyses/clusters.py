@@ -15,6 +15,7 @@ from bert_secrets_jax.analyses.tables import Tables
 from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import UNIFORM, Described, named
+from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.divergence import head_divergences
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
@@ -128,7 +129,12 @@ class Clusters(Result):
         pairs = np.triu_indices(len(names), 1)
         closest = sorted(zip(divergences[pairs], *pairs, strict=True))
         return {
-            'heads': framed(columns, rows, 'The place of each head on the plane, in nats.'),
+            'heads': framed(
+                columns,
+                rows,
+                'The place of each head on the plane, in nats.',
+                colours=Colours('heads', {'divergence_from_it': (), 'mostly': ()}),
+            ),
             'nearest': framed(
                 ('heads', 'divergence'),
                 [(f'{names[a]} and {names[b]}', value) for value, a, b in closest[:10]],

@@ -18,12 +18,12 @@ from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.ablation import Ablated, Ablation
 from bert_secrets_jax.analyses.attention_change import AttentionChange
-from bert_secrets_jax.analyses.claims import Claims, claims, claims_over_tasks, verdicts_frame
+from bert_secrets_jax.analyses.claims import Claims, claims, verdicts_frame
 from bert_secrets_jax.analyses.finetuning import Finetuning, shown, spread
 from bert_secrets_jax.analyses.verdicts import Verdict
+from bert_secrets_jax.analyses.verdicts.several import claims_over_tasks
 from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.pruning.agreement import Agreement, jackknifed
-from bert_secrets_jax.runs.grids import head_grids
 from bert_secrets_jax.runs.result import Figures, Finding, Result, framed
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class Comparison(Result):
         sources = {
             each.claim.text: each.claim.source
             for found in self.claims.values()
-            for each in found.verdicts
+            for each in found.decided
         }
         over_tasks = []
         for model, found in self.over_tasks.items():
@@ -330,13 +330,13 @@ class Comparison(Result):
         """
         # Those of Clark et al. are only tested where their measurements are.
         each_claim = dict.fromkeys(
-            verdict.claim for found in self.claims.values() for verdict in found.verdicts
+            verdict.claim for found in self.claims.values() for verdict in found.decided
         )
         tests = [
             (name, verdict)
             for claim in each_claim
             for name, found in self.claims.items()
-            for verdict in found.verdicts
+            for verdict in found.decided
             if verdict.claim == claim
         ]
         tests += [(name, each) for name, found in self.over_tasks.items() for each in found]
@@ -390,8 +390,7 @@ def comparison(
 ) -> Comparison:
     """Put the results of several models, or on several tasks, side by side.
 
-    All claims are corrected together. Statistics of heads are found in the frames of the results
-    (`runs.grids.head_grids`), so that every analysis takes part.
+    All claims are corrected together. Statistics of heads are those of `Result.head_tables`.
 
     Args:
       runs: The results of each run, by its name, such as 'MRPC', or 'MiniLM, MRPC' where models
@@ -427,12 +426,9 @@ def _statistics(results: Sequence[Result]) -> dict[str, np.ndarray]:
     grids: dict[str, np.ndarray] = {}
     for result in results:
         analysis = re.sub(r'(?<=[a-z])(?=[A-Z])', ' ', type(result).__name__).capitalize()
-        for name, grid in head_grids(result).items():
+        for name, grid in result.head_tables().items():
             grids.setdefault(f'{analysis}, {name}', grid)
-    # A table of a few heads, one in each layer, may look like all heads of another model.
-    shapes = collections.Counter(grid.shape for grid in grids.values())
-    (shape, _), *_ = shapes.most_common(1) or [(None, 0)]
-    return {name: grid for name, grid in grids.items() if grid.shape == shape}
+    return grids
 
 
 def _agreements(

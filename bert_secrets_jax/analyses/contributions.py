@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.ablation.significance import LEVEL, MARGIN
+from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.ablation import Ablation
 from bert_secrets_jax.analyses.tables import (
     OverRuns,
@@ -30,6 +31,7 @@ from bert_secrets_jax.data.encoding import Batch
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.measure.catalogue import SHARE, Described, measure, named
+from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.stream import stream
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.weights import Pretrained
@@ -142,6 +144,13 @@ class Contributions(Result):
             BY_NORMS: self._most(self.moved.norms)[1] >= HALF,
             BY_OUTPUT: self.moved.outputs.mean < NEXT_TO_NOTHING,
         }
+
+    def verdicts(self):
+        return [
+            verdicts.sep_moves_little(
+                *(each['all [SEP]'] for each in (self.weights, self.moved.norms))
+            )
+        ]
 
     def frames(self):
         tables = {f'{name}, weights': table for name, table in self.weights.items()}
@@ -412,6 +421,7 @@ class Contributions(Result):
             ('layer', 'way', 'percent', 'low', 'high'),
             rows,
             'The same of each layer, with 95 % intervals over examples.',
+            colours=Colours('layers', {'percent': ('low', 'high')}, by=('way',)),
         )
 
     def _kinds(self):
@@ -428,6 +438,7 @@ class Contributions(Result):
             rows,
             'Shares of attention and of what is moved by kind of token, means over the heads of a '
             'layer.',
+            colours=Colours('layers', {'weights': (), 'norms': ()}, by=('kind',)),
         )
 
     def _inactive(self):
@@ -463,16 +474,17 @@ class Contributions(Result):
             for head in np.ndindex(outputs.shape)
         ]  # fmt: skip
         columns = (
-            'layer', 'head', 'most_by_weights', 'share_of_attention', 'most_by_norms',
-            'share_of_norms', 'output_of_layer_mean',
+            'most_by_weights', 'share_of_attention', 'most_by_norms', 'share_of_norms',
+            'output_of_layer_mean',
         )  # fmt: skip
         if self.lost is not None:
             columns += ('points_without_it',)
         return framed(
-            columns,
+            ('layer', 'head', *columns),
             rows,
             'Each head: which of [CLS], [SEP], or full stops and commas has most of it, and the '
             'norm of its output, of the mean of its layer.',
+            colours=Colours('heads', dict.fromkeys(columns, ())),
         )
 
 
@@ -597,6 +609,10 @@ def _draw_profiles(result: Contributions):
         },
         label='share',
     )
+    figure.source = {
+        'by weights': plots.Source('heads', 'mean', '{}, weights'),
+        'by norms': plots.Source('heads', 'mean', '{}, norms'),
+    }
     figure.caption = (
         'Shares of attention (left) and of what is moved (right) by kind of token: each point is a '
         'head, a mean over examples, and each line the mean of a layer (in the manner of '
@@ -612,6 +628,7 @@ def _draw_heads(result: Contributions):
         grids[f'{name}, weights'] = result.weights[name].mean
         grids[f'{name}, norms'] = result.moved.norms[name].mean
     figure = plots.head_grids(grids, label='share', limits=(0.0, 1.0))
+    figure.source = plots.Source('heads', 'mean')
     figure.caption = 'The same of each head, for [CLS] and for all [SEP] together.'
     return figure
 
@@ -631,6 +648,7 @@ def _draw_mixing(result: Contributions):
         published={way: 100 * ratio for way, ratio in of_bert.items()},
         published_name='Kobayashi et al.: BERT-base',
     )
+    figure.source = plots.Source('mixing_layers', 'percent')
     figure.caption = (
         'How much of a token comes from other tokens in a layer, by what counts; vertical lines '
         'are 95 % intervals over examples. Dotted: the published mean over the layers of BERT-base '
@@ -645,6 +663,7 @@ def _draw_outputs(result: Contributions):
         label=f'norm, {_OF_LAYER}',
         marked={'output of each head': result.inactive[BY_OUTPUT]},
     )
+    figure.source = plots.Source('heads', 'mean', 'output')
     figure.caption = (
         'Norm of what each head puts out, divided by the mean of its layer; red circles are heads '
         f'below {NEXT_TO_NOTHING:g} of it.'

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bert_secrets_jax import paper, plots
+from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.models import Models
 from bert_secrets_jax.analyses.populations import population
 from bert_secrets_jax.analyses.tables import (
@@ -84,6 +85,20 @@ class Features(Result):
     def _over_seeds(self, names) -> Tables:
         return over_seeds(list(self.runs.values()), names) if self.runs else {}
 
+    def verdicts(self):
+        runs = verdicts.named_runs(self.runs, self.before)
+        # Punctuation is none of the features of the paper.
+        titles = {name: name for name in FEATURES if name != 'punctuation'}
+        measured = {name: run for name, run in runs.items() if verdicts.known(run, titles)}
+        negligible = verdicts.on_runs(
+            measured,
+            lambda runs: verdicts.features_are_negligible(
+                *(verdicts.each_of(runs, name) for name in SPECIAL),
+                verdicts.known_in_all(runs, titles),
+            ),
+        )
+        return [*verdicts.cls_then_sep(runs), *negligible]
+
     def frames(self):
         frames = {'features': self._summary(), 'readings': self._readings()}
         frames['heads'] = heads_frame(self.before, UNIT, 'Every head of the model as it is.')
@@ -99,11 +114,11 @@ class Features(Result):
             drawings['special_tokens_finetuned'] = functools.partial(_draw_special, self)
         if self.names:
             drawings['features'] = functools.partial(
-                _draw_grids, self, self.before, 'the model as it is'
+                _draw_grids, self, self.before, 'the model as it is', 'heads'
             )
         if self.names and self.runs:
             drawings['features_finetuned'] = functools.partial(
-                _draw_grids, self, self.after, 'the fine-tuned model'
+                _draw_grids, self, self.after, 'the fine-tuned model', 'heads_finetuned'
             )
             drawings['features_change'] = functools.partial(_draw_change, self)
         return Figures(drawings)
@@ -309,6 +324,7 @@ def _draw_special(result: Features):
         published=published,
         published_name='paper: BERT-base',
     )
+    figure.source = plots.Source('heads_finetuned', 'mean')
     figure.caption = (
         'Attention to [CLS] and [SEP] in the fine-tuned model by layer: mean over heads, and the '
         f'range of the heads ({result.subject.as_in("Figure 6")}).'
@@ -323,8 +339,9 @@ def _draw_special(result: Features):
     return figure
 
 
-def _draw_grids(result: Features, tables: Tables, model: str):
+def _draw_grids(result: Features, tables: Tables, model: str, frame: str):
     figure = plots.head_grids({name: tables[name].mean for name in result.names}, label=UNIT)
+    figure.source = plots.Source(frame, 'mean')
     figure.caption = (
         f'Attention to linguistic features in {model}: mean over query tokens, the greatest of '
         'several tokens of the type, mean over examples that have any.'
@@ -339,6 +356,7 @@ def _draw_change(result: Features):
         label='change (share)',
         differences=True,
     )
+    figure.source = plots.Source('heads_finetuned', 'mean', 'change of {}')
     figure.caption = (
         'What fine-tuning changes of it: blue heads attend more to the feature than before, red '
         'ones less.'

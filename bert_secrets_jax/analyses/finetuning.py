@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bert_secrets_jax import paper, plots
+from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.finetune.train import Finetuned
@@ -85,6 +86,11 @@ class Finetuning(Result):
         return [
             seed for seed, p in zip(start.seeds, start.p_learnt, strict=True) if learnt_nothing(p)
         ]
+
+    def verdicts(self):
+        metric = self.metrics[0]
+        scores = {start: [row[metric] for row in runs.last] for start, runs in self.starts.items()}
+        return [verdicts.pretraining_helps(**scores)] if len(scores) == 2 else []
 
     def frames(self):
         curve = [

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from bert_secrets_jax import paper, plots
-from bert_secrets_jax.analyses import links, marks
+from bert_secrets_jax.analyses import links, marks, verdicts
 from bert_secrets_jax.analyses.tables import Tables, heads_frame, top_head, with_error
 from bert_secrets_jax.analyses.texts import TextSettings, in_one_pass
 from bert_secrets_jax.data.annotation import Annotation
@@ -81,6 +81,10 @@ class Frames(Result):
     @property
     def title(self) -> str:
         return 'Frames' if FRAMES_DIRECTION in self.tests else 'Links'
+
+    def verdicts(self):
+        test = self.tests.get(FRAMES_DIRECTION)
+        return [verdicts.heads_follow_links(test)] if test else []
 
     def frames(self):
         frames = {

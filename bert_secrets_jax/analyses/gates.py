@@ -21,6 +21,7 @@ from bert_secrets_jax.analyses.tables import column_of
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.metrics import TITLES, check_metrics, predictions
 from bert_secrets_jax.finetune.train import Finetuned
+from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import counted, head_name
 from bert_secrets_jax.pruning.gates import Gated, rounded_gates, settled_gates, train_gates
@@ -211,6 +212,10 @@ class Gates(Result):
         of_price = [gates[self.coefficients == price] for price in prices]
         means = np.stack([each.mean(axis=0) for each in of_price])
         order, closes = _order(self.open_share), self._closes()
+        columns = (
+            'order', 'closes_at_lambda', 'share_of_runs_open',
+            *(f'gate_at_lambda_{price:.12g}' for price in prices),
+        )  # fmt: skip
         rows = [
             (
                 head[0] + 1, head[1] + 1, order[head], closes[head], self.open_share[head],
@@ -219,13 +224,13 @@ class Gates(Result):
             for head in np.ndindex(*order.shape)
         ]  # fmt: skip
         return framed(
-            ('layer', 'head', 'order', 'closes_at_lambda', 'share_of_runs_open',
-             *(f'gate_at_lambda_{price:.12g}' for price in prices)),
+            ('layer', 'head', *columns),
             rows,
             'Each head: its place in the order of closing (1 closes in most runs; heads that close '
             'equally often share a place, and those that never close have none), the least lambda '
             'at which its gate is 0 in half of the seeds or more, and its gate at each lambda, '
             'mean over seeds.',
+            colours=Colours('heads', dict.fromkeys(columns, ())),
         )  # fmt: skip
 
     def _closes(self) -> Float[np.ndarray, 'L N']:
@@ -250,6 +255,7 @@ class Gates(Result):
             ('lambda', 'seed', 'layer', 'head', 'log_alpha', 'gate'),
             rows,
             'The gate of every head in every run.',
+            colours=Colours('heads', {'log_alpha': (), 'gate': ()}, by=('lambda', 'seed')),
         )
 
     def _course(self):
@@ -551,6 +557,7 @@ def _draw_scores(result: Gates):
 
 def _draw_open(result: Gates):
     figure = plots.head_grids({'gate open': result.open_share}, label='share of runs')
+    figure.source = plots.Source('heads', 'share_of_runs_open')
     figure.caption = (
         'How long each head stays open: the share of runs, of all lambdas and seeds, in which its '
         'gate is not exactly zero.'

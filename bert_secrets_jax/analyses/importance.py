@@ -28,6 +28,7 @@ from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.finetune.losses import losses_of
 from bert_secrets_jax.finetune.metrics import TITLES as METRIC_TITLES
 from bert_secrets_jax.finetune.metrics import check_metrics
+from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.names import counted, head_name
 from bert_secrets_jax.pruning.agreement import Agreement, rank_agreement, reliability
 from bert_secrets_jax.pruning.scores import (
@@ -114,7 +115,9 @@ class Importance(Result):
             )
             for layer, head in np.ndindex(shape)
         ]
-        columns = ('layer', 'head', *scores, *_COLUMNS.values(), 'score_difference_points')
+        effect, *sure = _COLUMNS.values()
+        columns = ('layer', 'head', *scores, effect, *sure, 'score_difference_points')
+        colours = dict.fromkeys((*scores, effect, 'score_difference_points'), ()) | {effect: sure}
         agreement = [
             (TITLES[method], each.rank, each.low, each.high, SOURCES[method])
             for method, each in self.agreement.items()
@@ -127,6 +130,7 @@ class Importance(Result):
                 f'of the loss without it ({self._unit}, with its 95 % interval, p-value and the '
                 'p-value after correction for all heads, max-T), and the change of '
                 f'{METRIC_TITLES[self.effects.metric]} in points.',
+                colours=Colours('heads', colours),
             ),
             'agreement': framed(
                 ('score', 'rank_correlation', 'low', 'high', 'source'),
@@ -445,6 +449,7 @@ def _draw_agreement(result: Importance):
         label=f'increase of the loss without it ({result._unit})',
         across_label='score',
     )
+    figure.source = plots.Source('heads', 'loss_difference')
     figure.caption = (
         'Each head: its score, and the increase of the loss of the task without it. Colours are '
         'layers.'

@@ -6,6 +6,7 @@ import numpy as np
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.analyses.tables import column_of, half_width, notes_of, with_error
+from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.links import (
     CLASSES,
     ELSEWHERE,
@@ -53,6 +54,8 @@ def tests_frame(tests: Tests):
     """
     kinds = kinds_of(next(iter(tests.values()))) if tests else []
     columns = [f'{column_of(column)}_{kind}' for kind in kinds for column in _COLUMNS]
+    p_values = [f'{name}_{kind}' for kind in kinds for name in ('p', 'p_familywise')]
+    sure = ('examples', *p_values, 'p_familywise_all')
     rows = [
         (
             title, head[0] + 1, head[1] + 1, test.table.count, test.table.mean[head],
@@ -73,6 +76,7 @@ def tests_frame(tests: Tests):
         'difference in standard errors (t), its p-value, and the p-value corrected for all heads '
         '(p_familywise); at the end the greatest corrected p-value, and whether a head is above '
         'all kinds.',
+        colours=Colours('heads', {'attention': sure, 'above_all': sure[:1]}, by=('link',)),
     )  # fmt: skip
 
 
@@ -213,6 +217,7 @@ def draw_grids(tests: Tests, caption: str):
         label='attention along the link',
         marked={name: test.real for name, test in tests.items()},
     )
+    figure.source = plots.Source('heads', 'attention')
     figure.caption = caption
     return figure
 

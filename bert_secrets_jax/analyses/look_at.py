@@ -8,7 +8,7 @@ import numpy as np
 import scipy.stats
 
 from bert_secrets_jax import paper, plots
-from bert_secrets_jax.analyses import marks
+from bert_secrets_jax.analyses import marks, verdicts
 from bert_secrets_jax.analyses.gradients import Gradients, gradients_or_why
 from bert_secrets_jax.analyses.models import Models, one_model, seeds_of
 from bert_secrets_jax.analyses.tables import (
@@ -28,6 +28,7 @@ from bert_secrets_jax.data.masking import Masking
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.measure.catalogue import SHARE, UNIFORM, named
 from bert_secrets_jax.measure.collect import HeadTable
+from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.gradients import OTHERS
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import counted, head_name
@@ -103,6 +104,17 @@ class LookAt(Result):
     def layers(self) -> int:
         """The number of layers."""
         return len(self.tables['[CLS]'].mean)
+
+    def verdicts(self):
+        tables, gradients = self.tables, self.gradients
+        return [
+            verdicts.heads_look_at_sep(tables['all [SEP]']),
+            verdicts.sep_looks_at_sep(tables['[SEP] to [SEP]']),
+            verdicts.cls_looks_broadly(tables[OF_CLS], tables[UNIFORM]),
+            verdicts.not_measured(verdicts.SEP_NO_OP, 'look_at with gradients')
+            if gradients is None
+            else verdicts.sep_is_a_no_op(gradients.tables, loss=gradients.title),
+        ]
 
     def frames(self):
         units = {each.name: each.unit for each in self.statistics}
@@ -282,6 +294,7 @@ class LookAt(Result):
             rows,
             'Mean over the heads of a layer; attention as a share, entropies in nats.'
             + (f' {_read_from_figures()}' if published else ''),
+            colours=Colours('layers', dict.fromkeys(columns, ())),
         )
 
     def _counts(self):
@@ -316,6 +329,7 @@ class LookAt(Result):
             rows,
             f'Mean over heads of the magnitude of the gradient of {gradients.title} with respect '
             'to attention to each type of token. The standard error is at most this.',
+            colours=Colours('layers', {'mean': ('standard_error', 'examples')}, by=('type',)),
         )
 
 
@@ -427,6 +441,7 @@ def _draw_attention(result: LookAt):
         published=published,
         published_name=_PUBLISHED,
     )
+    figure.source = plots.Source('heads', 'mean')
     figure.caption = (
         'Attention by layer: each point is a head, a mean over examples, and each line the mean of '
         f'a layer (in the manner of {SOURCE}, Figure 2). Attention is summed over all tokens of a '
@@ -449,6 +464,7 @@ def _draw_entropies(result: LookAt):
         published=means,
         published_name=_PUBLISHED,
     )
+    figure.source = plots.Source('heads', 'mean')
     figure.caption = (
         'Entropy of attention by layer: each point is a head, and each line the mean of a layer '
         f'(in the manner of {SOURCE}, Figure 4). Dashed: attention that is spread evenly over the '
@@ -468,6 +484,7 @@ def _draw_gradients(result: LookAt):
         },
         label=gradients.unit,
     )
+    figure.source = plots.Source('heads', 'mean', 'gradient at {}')
     figure.caption = (
         f'Magnitude of the gradient of {gradients.title} with respect to attention, by the type of '
         'token that is attended to: each point is a head, a mean over examples, and each line the '

@@ -26,7 +26,7 @@ from bert_secrets_jax.ablation.masked_lm import (
 )
 from bert_secrets_jax.ablation.significance import LEVEL, POWER
 from bert_secrets_jax.analyses import marks
-from bert_secrets_jax.analyses.ablation import instead, named_masks
+from bert_secrets_jax.analyses.ablation import colours_of, instead, named_masks
 from bert_secrets_jax.analyses.models import one_model
 from bert_secrets_jax.analyses.tables import column_of
 from bert_secrets_jax.analyses.verdicts.disabling import to_lose
@@ -104,6 +104,9 @@ class MaskedLMAblation(Result):
                 'interval of the difference over texts. p_max_t is the p-value after correction '
                 f'for all (max-T), and a difference of detectable is found with a probability of '
                 f'{POWER:.0%}. {self._hidden} {instead(self.baseline)}',
+                colours=colours_of(
+                    self.before[name].masks, {'loss': (), 'difference': _SURE}, by=('model',)
+                ),
             )
             for name in self.before
         }
@@ -394,6 +397,7 @@ def assess_masked_lm(
     )
 
 
+_SURE = ('low', 'high', 'p_value', 'p_max_t', 'p_benjamini_hochberg')
 _DRAWN = ('heads', 'layers')
 
 
@@ -421,6 +425,7 @@ def _draw(result: MaskedLMAblation, name: str, when: str):
     else:
         figure = plots.layer_effects(found.difference, found.low, found.high, label=label)
         what = 'without all heads of a layer less that with all; lines are 95 % intervals.'
+    figure.source = plots.Source(name, 'difference', when)
     figure.caption = (
         f'Loss per hidden wordpiece of the masked LM {_WHEN[when]} {what} Above 0, they were of '
         f'use. {result._hidden} {instead(result.baseline)}'

@@ -21,7 +21,12 @@ from bert_secrets_jax.ablation.scores import weighted_scores
 from bert_secrets_jax.ablation.significance import Assessment, assess
 from bert_secrets_jax.analyses.ablation import assessed_metrics
 from bert_secrets_jax.analyses.models import labels_of, one_model
-from bert_secrets_jax.analyses.verdicts import Verdict, outliers_are_needed
+from bert_secrets_jax.analyses.verdicts import (
+    OUTLIERS_NEEDED,
+    Verdict,
+    not_measured,
+    outliers_are_needed,
+)
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.masking import Masking
 from bert_secrets_jax.data.tasks import Example, Text
@@ -113,6 +118,9 @@ class Outliers(Result):
     @property
     def title(self) -> str:
         return 'Outlier dimensions of LayerNorm'
+
+    def verdicts(self):
+        return [self.verdict or not_measured(OUTLIERS_NEEDED, 'outliers of a masked LM')]
 
     @property
     def names(self) -> list[str]:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from bert_secrets_jax import paper, plots
-from bert_secrets_jax.analyses import marks
+from bert_secrets_jax.analyses import marks, verdicts
 from bert_secrets_jax.analyses.example_maps import choose
 from bert_secrets_jax.analyses.models import Models
 from bert_secrets_jax.analyses.populations import population
@@ -155,6 +155,26 @@ class Patterns(Result):
         if not self.runs:
             return None
         return np.mean([run[CHANGED].mean for run in self.runs.values()], axis=0)
+
+    def verdicts(self):
+        shares = paper.pattern_shares(self.subject.task)
+        published = None if shares is None else sum(shares[CLASSES[index]] for index in UPPER)
+
+        def few(runs: Sequence[Tables]) -> verdicts.Verdict:
+            right = self.correct(runs)
+            return verdicts.few_are_heterogeneous(
+                {TITLES[index].lower(): verdicts.each_of(runs, NAMES[index]) for index in UPPER},
+                published=published,
+                corrected=None if right is None else right.together(UPPER),
+            )
+
+        def vertical(runs: Sequence[Tables]) -> verdicts.Verdict:
+            return verdicts.vertical_patterns_are_special(
+                [run[NAMES[0]].mean for run in runs], verdicts.each_of(runs, ALL_SPECIAL)
+            )
+
+        runs = verdicts.named_runs(self.runs, self.before)
+        return [each for test in (few, vertical) for each in verdicts.on_runs(runs, test)]
 
     def frames(self):
         frames = {'patterns': self._summary()}
@@ -534,6 +554,11 @@ def _draw_shares(result: Patterns):
 
 def _draw_heads(result: Patterns):
     figure = plots.class_grids(result.shares, TITLES)
+    figure.source = {
+        (model, title): plots.Source(frame, 'mean', name)
+        for model, frame in zip(result.shares, ('heads', 'heads_finetuned'), strict=False)
+        for title, name in zip(TITLES, NAMES, strict=True)
+    }
     figure.caption = 'The most frequent class of every head, the paler the smaller its share.'
     return figure
 
@@ -542,6 +567,7 @@ def _draw_changed(result: Patterns):
     figure = plots.head_grids(
         {'class changed': result.changed}, label='share of examples', limits=(0.0, 1.0)
     )
+    figure.source = plots.Source('heads_finetuned', 'mean', CHANGED)
     figure.caption = 'On how many examples fine-tuning puts the map of a head into another class.'
     return figure
 

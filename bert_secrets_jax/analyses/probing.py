@@ -20,8 +20,9 @@ from bert_secrets_jax.analyses.verdicts.probing import (
     probe_leads,
     uas_contrasts,
 )
-from bert_secrets_jax.analyses.verdicts.verdict import FEWEST_RUNS, Claim, Contrasts, Verdict
+from bert_secrets_jax.analyses.verdicts.verdict import FEWEST_RUNS, Contrasts, not_measured
 from bert_secrets_jax.data.treebank import Parse
+from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.model.bert import init_params
 from bert_secrets_jax.model.weights import Pretrained, check_pretrained
 from bert_secrets_jax.probes.evaluation import RIGHT_BRANCHING, attach, scores
@@ -65,8 +66,14 @@ _PAIRS = (
 )
 # The claims of the paper, each about a probe and another one.
 _CLAIMS = {
-    PROBE_BEYOND_WORDS: (ATTENTION_WORDS.name, DISTANCES_WORDS.name),
-    ATTENTION_BEYOND_RANDOM: (ATTENTION.name, RANDOM_WORDS),
+    PROBE_BEYOND_WORDS: (
+        (ATTENTION_WORDS.name, DISTANCES_WORDS.name),
+        'probing with word vectors',
+    ),
+    ATTENTION_BEYOND_RANDOM: (
+        (ATTENTION.name, RANDOM_WORDS),
+        'probing with word vectors and with random weights',
+    ),
 }
 _DIRECTIONS = ('from the word to its governor', 'from the governor to the word')
 
@@ -119,14 +126,13 @@ class Probing(Result):
         """The names of the probes and baselines, from the weakest in the paper to the best."""
         return [name for name in _ORDER if name in self.right]
 
-    @property
-    def verdicts(self) -> dict[Claim, Verdict]:
-        """The verdicts on the claims of the paper whose two probes were both trained."""
-        return {
-            claim: probe_leads(claim, self.words, *(self.right[name] for name in pair))
-            for claim, pair in _CLAIMS.items()
+    def verdicts(self):
+        return [
+            probe_leads(claim, self.words, *(self.right[name] for name in pair))
             if set(pair) <= self.right.keys()
-        }
+            else not_measured(claim, needs)
+            for claim, (pair, needs) in _CLAIMS.items()
+        ]
 
     def uas(self, name: str, other: str | None = None) -> Contrasts:
         """Return the UAS of a probe in points, or what it has more than another one.
@@ -380,6 +386,13 @@ class Probing(Result):
             ),
             rows,
             'The weight of each head in the probe of attention alone, mean over seeds.',
+            colours=Colours(
+                'heads',
+                {
+                    'word_to_governor': ('deviation_over_seeds',),
+                    'governor_to_word': ('deviation_over_seeds_of_it',),
+                },
+            ),
         )  # fmt: skip
 
 
@@ -496,6 +509,11 @@ def _draw_weights(result: Probing):
     figure = plots.head_grids(
         dict(zip(_DIRECTIONS, mean, strict=True)), label='weight', differences=True
     )
+    columns = 'word_to_governor', 'governor_to_word'
+    figure.source = {
+        title: plots.Source('weights', column)
+        for title, column in zip(_DIRECTIONS, columns, strict=True)
+    }
     figure.caption = (
         'The weight of each head in the probe of attention alone, in both directions, mean over '
         'seeds.'

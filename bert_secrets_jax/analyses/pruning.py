@@ -38,11 +38,12 @@ from bert_secrets_jax.analyses.verdicts import (
     heads_can_go,
     order_tells,
 )
-from bert_secrets_jax.analyses.verdicts.verdict import Claim, Verdict, not_measured
+from bert_secrets_jax.analyses.verdicts.verdict import not_measured
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.finetune.metrics import TITLES as METRIC_TITLES
 from bert_secrets_jax.finetune.metrics import check_metrics
+from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 from bert_secrets_jax.names import counted, filled
 from bert_secrets_jax.paper import michel
@@ -196,6 +197,7 @@ class Pruning(Result):
                 ],
                 'The share of steps in which each head is left, mean over models: 1 for those that '
                 'are removed last.',
+                colours=Colours('heads', {'share_of_steps_kept': ()}, by=('order',)),
             ),
         }  # fmt: skip
         if self.times is not None:
@@ -258,15 +260,15 @@ class Pruning(Result):
         texts = [f'{value:.0%} ({ORDERS[order]})' for value in grid.ravel()]
         return {'share of pruning steps that keep it': np.reshape(texts, grid.shape)}
 
-    @property
-    def verdicts(self) -> dict[Claim, Verdict]:
-        """The verdicts on claims of Michel et al. (2019), on what was measured."""
+    def verdicts(self):
+        order = 'pruning in the order of gradients'
+        needs = {HEADS_CAN_GO: order, ORDER_TELLS: f'{order} and in random orders'}
+        found = {claim: not_measured(claim, needed) for claim, needed in needs.items()}
         if GRADIENT not in self.curves:
-            return {}
+            return list(found.values())
         sample = {'runs': len(self.seeds), 'examples': self.examples}
         share = 1 - SHARE_THAT_CAN_GO
         step, curve = int(np.abs(self.kept / self.heads - share).argmin()), self.curves[GRADIENT]
-        found = {}
         change = tuple(float(each[step]) for each in (curve.difference, curve.low, curve.high))
         # With few heads, or with other steps, none may be near this share.
         if abs(self.kept[step] / self.heads - share) > _NEAR:
@@ -286,7 +288,7 @@ class Pruning(Result):
                 over_steps(self.curves[RANDOM], self.kept),
                 **sample,
             )
-        return found
+        return list(found.values())
 
     def kappa(self, order: str, step: int) -> float:
         """Return how far models agree on the heads that are left (`curves.fleiss_kappa`).
@@ -869,6 +871,7 @@ def _draw_heads(result: Pruning):
         label='share of steps in which it is left',
         limits=(0.0, 1.0),
     )
+    figure.source = plots.Source('heads', 'share_of_steps_kept')
     figure.caption = (
         'How long each head is left, by the order of removal: 1 for those that go last'
         + (f', mean over {len(result.seeds)} fine-tunings.' if len(result.seeds) > 1 else '.')

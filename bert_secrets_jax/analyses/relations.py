@@ -5,7 +5,7 @@ import functools
 from collections.abc import Sequence
 from typing import ClassVar
 
-from bert_secrets_jax.analyses import links, marks
+from bert_secrets_jax.analyses import links, marks, verdicts
 from bert_secrets_jax.analyses.tables import Tables, heads_frame, top_head, with_error
 from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.tasks import Text
@@ -49,6 +49,16 @@ class Relations(Result):
     @property
     def title(self) -> str:
         return 'Token to token'
+
+    def verdicts(self):
+        found = []
+        claimed = zip((verdicts.VERB_SUBJECT, verdicts.NOUN_PRONOUN), RELATIONS, strict=True)
+        for claim, name in claimed:
+            both = directions([name])
+            tests = {title: test for title, test in self.tests.items() if title in both}
+            if tests:
+                found.append(verdicts.position_explains(claim, tests))
+        return found
 
     def frames(self):
         return {

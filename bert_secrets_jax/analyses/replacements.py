@@ -35,6 +35,7 @@ from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.files import fingerprint
 from bert_secrets_jax.finetune.losses import losses_of, task_loss
+from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.gradients import with_labels
 from bert_secrets_jax.model.weights import check_whole
 from bert_secrets_jax.names import counted, filled, head_name
@@ -118,13 +119,15 @@ class Replacements(Result):
             )
             for layer, head in np.ndindex(self.shape)
         ]
+        columns = (*(f'loss_{name}' for name in grids), 'slope_left')
         return {
             'heads': framed(
-                ('layer', 'head', *(f'loss_{name}' for name in grids), 'slope_left'),
+                ('layer', 'head', *columns),
                 rows,
                 f'The change of the loss ({self._unit}) without each head, by what replaces its '
                 'output. slope_left is how much of the gradient is left at the best constant: near '
                 'zero, no better one is near.',
+                colours=Colours('heads', dict.fromkeys(columns, ())),
             ),
             'replacements': framed(
                 ('replacement', 'mean_effect', 'low', 'high', 'significantly_needed',
@@ -402,6 +405,9 @@ def _draw(result: Replacements):
         label=f'change of the loss ({result._unit})',
         differences=True,
     )
+    figure.source = {
+        REPLACEMENTS[name]: plots.Source('heads', f'loss_{name}') for name, _ in result._all()
+    }
     figure.caption = (
         'The change of the loss of the task without each head, by what is there instead of its '
         f'output, on {counted(result.effects[OPTIMAL].texts, "example")} of '

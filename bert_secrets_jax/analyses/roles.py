@@ -29,6 +29,7 @@ from bert_secrets_jax.measure.catalogue import (
     Described,
     named,
 )
+from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.statistics import greatest_at
 from bert_secrets_jax.measure.word_links import ALL, WAYS
 from bert_secrets_jax.model.weights import Pretrained
@@ -130,18 +131,19 @@ class Roles(Result):
             for layer, head in np.ndindex(shape)
         ]
         columns = (
-            'layer', 'head', 'roles', *_MEASURED.values(), 'relation', 'points_above_offset',
-            'heterogeneous_share', *(f'stays_{ORDERS.get(name, name)}' for name in self.stays),
+            'roles', *_MEASURED.values(), 'relation', 'points_above_offset', 'heterogeneous_share',
+            *(f'stays_{ORDERS.get(name, name)}' for name in self.stays),
         )  # fmt: skip
         return {
             'heads': framed(
-                columns,
+                ('layer', 'head', *columns),
                 rows,
                 'Each head: its roles, how often its greatest attention is at a neighbour or at a '
                 'rare token, the relation that it finds most above the best fixed offset (in '
                 'points, in that part of the treebank where it is less), the share of '
                 'heterogeneous maps, and the share of pruning steps in which it is left (of '
                 'gates: of runs in which its gate stays open).',
+                colours=Colours('heads', dict.fromkeys(columns, ())),
             ),
             'roles': framed(
                 ('role', 'heads', 'names'),
@@ -518,6 +520,10 @@ def _draw(result: Roles):
         limits=(0.0, 1.0),
         marked={'previous or next token': roles[POSITIONAL], 'rarest token': roles[RARE]},
     )
+    figure.source = {
+        'rarest token': plots.Source('heads', _MEASURED[RAREST]),
+        'confidence': plots.Source('heads', _MEASURED[CONFIDENCE]),
+    }
     figure.caption = (
         'How often the greatest attention of a token is at the previous or at the next one '
         '(whichever is more), and at the rarest one of the text; and the greatest attention itself '

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert_secrets_jax import paper, plots
-from bert_secrets_jax.analyses import marks
+from bert_secrets_jax.analyses import marks, verdicts
 from bert_secrets_jax.analyses.tables import (
     Description,
     Tables,
@@ -24,6 +24,7 @@ from bert_secrets_jax.analyses.tables import (
 from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import SHARE, Described, named
+from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import counted, head_name
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
@@ -71,6 +72,11 @@ class SpecialTokens(Result):
     @property
     def title(self) -> str:
         return 'Attention to special tokens and neighbours'
+
+    def verdicts(self):
+        if not {'[CLS]', '[SEP]'} <= self.tables.keys():
+            return []
+        return verdicts.cls_then_sep(verdicts.named_runs({}, self.tables))
 
     def frames(self):
         units = {each.name: each.unit for each in self.statistics}
@@ -159,7 +165,8 @@ class SpecialTokens(Result):
         columns |= {f'paper {name}': grid for name, grid in published.items() if len(grid) == depth}
         by_layer = [grid.mean(axis=1) for grid in columns.values()]
         rows = [(layer + 1, *values) for layer, values in enumerate(zip(*by_layer, strict=True))]
-        return framed(('layer', *columns), rows, 'Mean over the heads of a layer.')
+        colours = Colours('layers', dict.fromkeys(columns, ()))
+        return framed(('layer', *columns), rows, 'Mean over the heads of a layer.', colours=colours)
 
     def _top_heads(self):
         rows = []
@@ -217,6 +224,7 @@ def _draw_grids(result: SpecialTokens, names: Sequence[str], caption: str):
     figure = plots.head_grids(
         {name: result.tables[name].mean for name in names}, label=', '.join(units)
     )
+    figure.source = plots.Source('heads', 'mean')
     figure.caption = caption
     return figure
 
@@ -229,6 +237,7 @@ def _draw_layers(result: SpecialTokens, names: Sequence[str]):
         published=published,
         published_name='paper: BERT-base,\nfine-tuned',
     )
+    figure.source = plots.Source('heads', 'mean')
     figure.caption = 'The same by layer: mean over heads, and the range of the heads.' + (
         f' The values of the paper are digitised to about {paper.digitisation_error(6).mean:.2g}.'
         if published

@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float, Int
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.significance import holm
-from bert_secrets_jax.analyses import marks
+from bert_secrets_jax.analyses import marks, verdicts
 from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.annotation import Annotation
 from bert_secrets_jax.data.encoding import Encoded, bucket, mark, tokenize
@@ -27,6 +27,7 @@ from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.data.treebank import Parse, encode_parses
 from bert_secrets_jax.files import fingerprint
 from bert_secrets_jax.measure.catalogue import relation
+from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.links import directions, link_scores, link_tests, with_random_links
 from bert_secrets_jax.measure.stream import Reduction, stream
 from bert_secrets_jax.measure.word_links import (
@@ -161,6 +162,15 @@ class SyntaxHeads(Result):
         index = (place, *self.best[place])
         dev = self.dev
         return float(dev.gain[index]), float(dev.gain_error[index]), int(dev.sentences[place])
+
+    def verdicts(self):
+        gains = self.published_gains
+        if gains is None:
+            needs = 'syntax_heads on a treebank'
+            both = (verdicts.RELATION_HEADS, verdicts.NO_HEAD_FOR_ALL)
+            return [verdicts.not_measured(claim, needs) for claim in both]
+        of_all = self.gain_of(len(self.relations) - 1)
+        return [verdicts.relations_have_heads(gains), verdicts.no_head_for_all(*of_all)]
 
     def frames(self):
         return {'relations': self._relations(), 'heads': self._heads()}
@@ -383,6 +393,11 @@ class SyntaxHeads(Result):
             ),
             rows,
             'The share of links that each head finds, and by how much it is above the offset.',
+            colours=Colours(
+                'heads',
+                {'share_of_links': ('standard_error',), 'gain': ('gain_standard_error',)},
+                by=('relation', 'way'),
+            ),
         )  # fmt: skip
 
 
@@ -636,6 +651,7 @@ def _draw_heads(result: SyntaxHeads, shown: Sequence[int]):
         grids[title] = result.dev.right[place, :, :, way]
         marked[title] = _circle(grids[title].shape, layer, head)
     figure = plots.head_grids(grids, label='share of links that are found', marked=marked)
+    figure.source = plots.Source('heads', 'share_of_links')
     figure.caption = (
         'The share of links that every head finds, of the relations whose best head is most above '
         'the best fixed offset. Circles: the best head, chosen on other texts.'

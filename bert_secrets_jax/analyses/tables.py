@@ -15,6 +15,7 @@ from bert_secrets_jax.ablation.significance import holm
 from bert_secrets_jax.analyses.populations import population
 from bert_secrets_jax.measure.catalogue import Described
 from bert_secrets_jax.measure.collect import HeadTable
+from bert_secrets_jax.measure.tables import COLOURS
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.result import framed
 
@@ -210,7 +211,7 @@ def heads_frame(tables: Tables, units: Mapping[str, str] | str, caption: str = '
       units: The unit of each statistic, by its name, or one unit for all.
       caption: The caption of the frame.
     """
-    return framed(_COLUMNS, _rows(tables, units), caption)
+    return framed(_COLUMNS, _rows(tables, units), caption, colours=COLOURS)
 
 
 def seeds_frame(runs: Mapping[str, Tables], units: Mapping[str, str] | str, caption: str = ''):
@@ -222,7 +223,8 @@ def seeds_frame(runs: Mapping[str, Tables], units: Mapping[str, str] | str, capt
       caption: The caption of the frame.
     """
     rows = [(int(seed), *row) for seed, tables in runs.items() for row in _rows(tables, units)]
-    return framed(('seed', *_COLUMNS), rows, caption)
+    colours = dataclasses.replace(COLOURS, by=('seed', *COLOURS.by))
+    return framed(('seed', *_COLUMNS), rows, caption, colours=colours)
 
 
 def _rows(tables: Tables, units: Mapping[str, str] | str) -> list[tuple]:

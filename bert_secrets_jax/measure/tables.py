@@ -14,6 +14,7 @@ from jaxtyping import Float
 
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.files import write_csv
+from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.names import head_name
 
 # Loaded where it is used, since it takes half a second.
@@ -29,6 +30,8 @@ _COLUMNS = (
     'standard_error',
     'examples',
 )
+# A page colours heads by the mean of a statistic.
+COLOURS = Colours('heads', {'mean': ('standard_error', 'examples')}, by=('statistic',))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,7 +141,9 @@ def to_frame(tables: Mapping[str, HeadTable]) -> 'pandas.DataFrame':
     """
     import pandas
 
-    return pandas.DataFrame(list(_rows(tables)), columns=list(_COLUMNS))
+    frame = pandas.DataFrame(list(_rows(tables)), columns=list(_COLUMNS))
+    frame.attrs['colours'] = COLOURS
+    return frame
 
 
 def _rows(tables: Mapping[Hashable, HeadTable]) -> Iterator[tuple]:

@@ -8,7 +8,7 @@ import matplotlib.patches
 import numpy as np
 
 from bert_secrets_jax.plots.figure import INK, MAPS, STYLE, Figure
-from bert_secrets_jax.plots.numbers import Classes
+from bert_secrets_jax.plots.numbers import Numbers, Panel
 
 # People with colour blindness can tell these five apart, too.
 _CLASSES = ('#0072b2', '#e69f00', '#009e73', '#cc79a7', '#bbbbbb')
@@ -73,7 +73,11 @@ def class_grids(shares: Mapping[str, np.ndarray], classes: Sequence[str]) -> Fig
         ]
         figure.legend(handles=handles, loc='outside upper center', ncols=len(classes),
                       frameon=False, fontsize=8, columnspacing=1, handlelength=1)  # fmt: skip
-        figure.numbers = Classes(shares, classes)
+        panels = [
+            Panel(title, dict(zip(classes, np.moveaxis(each, -1, 0), strict=True)))
+            for title, each in shares.items()
+        ]
+        figure.numbers = Numbers('classes', 'share', panels)
         return figure
 
 

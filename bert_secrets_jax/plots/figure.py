@@ -3,6 +3,7 @@
 import contextlib
 import io
 import pathlib
+from collections.abc import Mapping
 
 import matplotlib
 import matplotlib.figure
@@ -11,7 +12,7 @@ from matplotlib.image import AxesImage
 
 from bert_secrets_jax.files import write_atomically
 from bert_secrets_jax.plots import texts
-from bert_secrets_jax.plots.numbers import Numbers
+from bert_secrets_jax.plots.numbers import Numbers, Source
 
 # Black on the colours of a map: on a dark page, what is '#000000' turns light, and this does not.
 INK = '#111111'
@@ -47,10 +48,13 @@ class Figure(matplotlib.figure.Figure):
     Attributes:
       caption: A caption of a sentence or two, for the page that shows the figure.
       numbers: The numbers of heads or layers that it shows; None if it shows other things.
+      source: The column of a frame that it shows, or that each panel shows: by the title of the
+        panel, or by the title and the name of its numbers. What is computed from several has none.
     """
 
     caption: str = ''
     numbers: Numbers | None = None
+    source: Source | Mapping[str | tuple[str, str], Source] | None = None
 
     # Every way to a file or to the screen leads here, or to the next method.
     def draw(self, renderer):

@@ -6,7 +6,7 @@ import matplotlib
 import numpy as np
 
 from bert_secrets_jax.plots.figure import COLOURS, INK, STYLE, Figure
-from bert_secrets_jax.plots.numbers import Features, Grids
+from bert_secrets_jax.plots.numbers import Numbers, Panel
 
 _HEADS = 'viridis'
 # Without the head, the score falls where the colour is red, rises where it is blue, and stays
@@ -64,10 +64,12 @@ def head_grids(
         for axis in axes[len(grids) :]:
             axis.set_axis_off()
         figure.colorbar(image, ax=axes, label=label, shrink=0.9, pad=0.01)
-        circles = {title: np.asarray(each, int) for title, each in marked.items()}
-        figure.numbers = Grids(
-            grids, label, float(lowest), float(highest), centred=differences, circles=circles
-        )
+        panels = [
+            Panel(title, {'': grid}, {'circles': np.asarray(marked.get(title, ()), int)})
+            for title, grid in grids.items()
+        ]
+        scale = {'low': float(lowest), 'high': float(highest), 'centred': differences}
+        figure.numbers = Numbers('heads', label, panels, scale)
         return figure
 
 
@@ -94,7 +96,7 @@ def effect_grid(
         axis = figure.subplots()
         image = _heads_and_marks(axis, effects, real, likely, ylabel)
         figure.colorbar(image, ax=axis, label=label, pad=0.01)
-        figure.numbers = _effects_as_grids(effects, label, real, likely)
+        figure.numbers = _effects_as_numbers(effects, label, real, likely)
         return figure
 
 
@@ -134,13 +136,13 @@ def effects_over_seeds(
         beside.set(xlabel=label)
         beside.invert_yaxis()
         beside.grid(axis='x', alpha=0.3)
-        figure.numbers = _effects_as_grids(effects, label, real, likely)
+        figure.numbers = _effects_as_numbers(effects, label, real, likely)
         return figure
 
 
-def _effects_as_grids(
+def _effects_as_numbers(
     effects: np.ndarray, label: str, real: np.ndarray | None, likely: np.ndarray | None
-) -> Grids:
+) -> Numbers:
     """Return the grid of effects, with the circles that `_heads_and_marks` draws on it."""
     circles = np.zeros(effects.shape, int)
     for chosen, kind in ((likely, 1), (real, 2)):
@@ -148,7 +150,9 @@ def _effects_as_grids(
             circles[np.asarray(chosen, bool)] = kind
     highest = float(np.nanmax(np.abs(effects), initial=0)) or 1.0
     name = label[:1].upper() + label[1:]
-    return Grids({name: effects}, label, -highest, highest, centred=True, circles={name: circles})
+    panel = Panel(name, {'': effects}, {'circles': circles})
+    scale = {'low': -highest, 'high': highest, 'centred': True}
+    return Numbers('heads', label, [panel], scale)
 
 
 def _heads_and_marks(axis, effects, real, likely, ylabel: str = 'layer'):
@@ -225,7 +229,12 @@ def feature_matrices(
             axis.tick_params(length=0)
             axis.spines[:].set_visible(False)
         figure.colorbar(image, ax=axes, label=label, shrink=0.9, pad=0.01)
-        figure.numbers = Features(matrices, columns, layer, label, highest)
+        panels = [
+            Panel(title, dict(zip(columns, matrix.T, strict=True)))
+            for title, matrix in matrices.items()
+        ]
+        scale = {'low': 0.0, 'high': highest, 'centred': False, 'layer': layer}
+        figure.numbers = Numbers('features', label, panels, scale)
         return figure
 
 

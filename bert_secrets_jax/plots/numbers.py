@@ -2,112 +2,66 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Grids:
-    """A number of each head.
+class Source(NamedTuple):
+    """The column of a frame that a figure shows, or a panel of it.
 
     Attributes:
-      values: The values [L, N] of each grid, by its title; all are on one colour scale.
-      label: The name of the values, with the unit.
-      low: The value at the lower end of the colour scale.
-      high: The value at the upper end of the colour scale.
-      centred: Whether the colours are those of a change, with none of them at 0.
-      circles: For some of the grids, the circles [L, N] on heads: 1 is open, 2 filled, 0 is none.
+      frame: The name of the frame in `Result.frames()`.
+      column: The name of the column.
+      of: The name of the set of rows (`measure.colours.Colours.by`), without its seed: of several
+        fine-tunings, the figure shows the mean. '{}' stands for the name of the numbers or, where
+        they have none, the title of their panel.
+      times: The number by which the column is multiplied, such as 100 for points.
     """
 
+    frame: str
+    column: str
+    of: str = '{}'
+    times: int = 1
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Panel:
+    """A panel of a figure.
+
+    Attributes:
+      title: The title.
+      values: The numbers by their names: of each head [L, N], of each layer [L], or of the heads of
+        one layer [N]. The only ones may have an empty name.
+      beside: Further arrays that the panel shows. For heads: `circles` [L, N], where 1 is open, 2
+        filled, and 0 is none. For layers: `ends`, the lower and the upper ones [L], and `published`
+        [L'], which are stretched over the same depth. For points: `across` [L, N], the places on
+        the horizontal axis (empty if heads stand above their layer), `kinds` [L, N], a word for
+        each head, and `published`, means of layers [L] by the names of ours.
+    """
+
+    title: str
     values: Mapping[str, np.ndarray]
-    label: str
-    low: float
-    high: float
-    centred: bool = False
-    circles: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    beside: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Classes:
-    """The class of each head, that of the greatest share.
+class Numbers:
+    """The numbers of a figure, whose panels share their colours or axes.
 
     Attributes:
-      shares: The shares [L, N, C] of the classes of each head, by the title of the grid.
-      names: The names of the classes [C].
+      kind: A number of each head ('heads'), several shares of which the greatest is drawn
+        ('classes'), several numbers of the heads of one layer ('features'), a number of each layer
+        ('layers'), or heads as points on planes ('points').
+      label: The name of the numbers, with the unit; empty where only distances mean something.
+      panels: The panels.
+      scale: What holds for all panels. For heads and features: `low` and `high`, the ends of the
+        colour scale, and `centred`, whether no colour is at 0; for features also `layer`, from 0.
+        For layers: `ends` and `published`, the names of what has these. For points: `across` and
+        `published`, such names, and `levels`, names and heights of lines.
     """
 
-    shares: Mapping[str, np.ndarray]
-    names: Sequence[str]
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Features:
-    """Several numbers of each head of one layer.
-
-    Attributes:
-      values: The values [N, F] of each matrix, by its title; all are on one colour scale.
-      names: The names of the features [F].
-      layer: The layer of the heads, from 0.
-      label: The name of the values, with the unit.
-      high: The value at the upper end of the colour scale, which begins at 0.
-    """
-
-    values: Mapping[str, np.ndarray]
-    names: Sequence[str]
-    layer: int
+    kind: Literal['heads', 'classes', 'features', 'layers', 'points']
     label: str
-    high: float
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Layers:
-    """A number of each layer.
-
-    Attributes:
-      values: The values [L] of each panel, by its title; all are on one axis.
-      label: The name of the values, with the unit.
-      ends: The lower and the upper ends [L] of what is drawn around the values of a panel.
-      ends_name: The name of these ends, such as 'interval'.
-      published: Published values [L'] of some of the panels. Where L' is not L, they are stretched
-        over the same depth.
-      published_name: The name of the published values.
-    """
-
-    values: Mapping[str, np.ndarray]
-    label: str
-    ends: Mapping[str, tuple[np.ndarray, np.ndarray]]
-    ends_name: str = 'interval'
-    published: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    published_name: str = ''
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Points:
-    """Heads as points on planes.
-
-    Attributes:
-      values: The height [L, N] of each head, for each panel by its title and there by a name; all
-        are on one axis. A name has one colour in all panels.
-      label: The name of the heights, with the unit; empty where only distances mean something.
-      across: The places [L, N] on the horizontal axis of each panel, by its title; empty if heads
-        stand above the number of their layer.
-      across_label: The name of these places.
-      kinds: A word for each head [L, N], which colours it; None colours by name or, where there is
-        only one, by layer.
-      levels: Heights by their names that are drawn as lines.
-      published: Published means of layers [L] by the name of ours; NaN where nothing was published.
-      published_name: The name of the published means.
-    """
-
-    values: Mapping[str, Mapping[str, np.ndarray]]
-    label: str
-    across: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    across_label: str = ''
-    kinds: np.ndarray | None = None
-    levels: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    published: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    published_name: str = ''
-
-
-# The numbers of one figure.
-Numbers = Grids | Classes | Features | Layers | Points
+    panels: Sequence[Panel]
+    scale: Mapping[str, Any] = dataclasses.field(default_factory=dict)

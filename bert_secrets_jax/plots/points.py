@@ -6,7 +6,7 @@ import matplotlib
 import numpy as np
 
 from bert_secrets_jax.plots.figure import COLOURS, MARKERS, STYLE, Figure
-from bert_secrets_jax.plots.numbers import Points
+from bert_secrets_jax.plots.numbers import Numbers, Panel
 
 
 def planes(positions: np.ndarray, *, kinds: Sequence[str], order: Sequence[str]) -> Figure:
@@ -51,7 +51,8 @@ def planes(positions: np.ndarray, *, kinds: Sequence[str], order: Sequence[str])
         by_kind.set_title('by what they mostly do')
         title = 'what they mostly do'
         words = np.array(kinds, object).reshape(shape)
-        figure.numbers = Points({title: {'': up}}, '', {title: across}, kinds=words)
+        panel = Panel(title, {'': up}, {'across': across, 'kinds': words})
+        figure.numbers = Numbers('points', '', [panel])
         return figure
 
 
@@ -155,7 +156,9 @@ def head_scatter(
         axes[0].set_ylabel(label)
         bar = figure.colorbar(points, ax=axes, label='layer', pad=0.01)
         bar.set_ticks(np.unique(layers))
-        across = {title.replace('\n', ' '): each for title, each in panels.items()}
-        same = {title: {'': values} for title in across}
-        figure.numbers = Points(same, label, across, across_label)
+        points = [
+            Panel(title.replace('\n', ' '), {'': values}, {'across': each})
+            for title, each in panels.items()
+        ]
+        figure.numbers = Numbers('points', label, points, {'across': across_label})
         return figure

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.lines import Line2D
 
 from bert_secrets_jax.plots.figure import COLOURS, MARKERS, STYLE, Figure
-from bert_secrets_jax.plots.numbers import Layers, Points
+from bert_secrets_jax.plots.numbers import Numbers, Panel
 
 
 def layer_profiles(
@@ -49,14 +49,19 @@ def layer_profiles(
         axes[0].set_ylabel(label)
         # Named here: Matplotlib leaves out lines whose label begins with an underscore.
         axes[-1].legend(*zip(*entries, strict=True), frameon=False, fontsize=7, loc='best')
-        figure.numbers = Layers(
-            {title: values.mean(axis=1) for title, values in profiles.items()},
-            label,
-            {title: (each.min(axis=1), each.max(axis=1)) for title, each in profiles.items()},
-            'range of heads',
-            {title: published[title].mean(axis=1) for title in profiles if title in published},
-            published_name.replace('\n', ' '),
-        )
+        panels = [
+            Panel(
+                title,
+                {'': each.mean(axis=1)},
+                {
+                    'ends': [each.min(axis=1), each.max(axis=1)],
+                    'published': published[title].mean(axis=1) if title in published else [],
+                },
+            )
+            for title, each in profiles.items()
+        ]
+        scale = {'ends': 'range of heads', 'published': published_name.replace('\n', ' ')}
+        figure.numbers = Numbers('layers', label, panels, scale)
         return figure
 
 
@@ -115,10 +120,16 @@ def head_points(
             entries.values(), entries.keys(), loc='outside lower center', ncols=3, frameon=False,
             fontsize=7,
         )  # fmt: skip
-        figure.numbers = Points(
-            panels, label, levels=levels, published=published,
-            published_name=published_name.replace('\n', ' '),
-        )  # fmt: skip
+        drawn = [
+            Panel(title, panel, {'published': {name: published[name] for name in panel
+                                               if name in published}})
+            for title, panel in panels.items()
+        ]  # fmt: skip
+        scale = {
+            'levels': [[name, float(level)] for name, level in levels.items()],
+            'published': published_name.replace('\n', ' '),
+        }
+        figure.numbers = Numbers('points', label, drawn, scale)
         return figure
 
 
@@ -162,14 +173,14 @@ def layer_curves(
             entries.values(), entries.keys(), loc='outside lower center', ncols=2, frameon=False,
             fontsize=7,
         )  # fmt: skip
-        figure.numbers = Layers(
-            {name: values for name, (values, _, _) in curves.items()},
-            label,
-            {name: (low, high) for name, (_, low, high) in curves.items()},
-            # The mean over all layers is the same line at any depth.
-            published={name: np.full(2, published[name]) for name in curves if name in published},
-            published_name=published_name,
-        )
+        panels = [
+            # The published mean over all layers is the same line at any depth.
+            Panel(name, {'': values}, {'ends': ends, 'published': np.full(2, published[name])
+                                       if name in published else []})
+            for name, (values, *ends) in curves.items()
+        ]  # fmt: skip
+        scale = {'ends': 'interval', 'published': published_name}
+        figure.numbers = Numbers('layers', label, panels, scale)
         return figure
 
 
@@ -209,13 +220,10 @@ def layer_effects(
         axis.grid(axis='y', alpha=0.3)
         axis.legend(*zip(*entries, strict=True), frameon=False, fontsize=7)
         title = label[:1].upper() + label[1:]
-        figure.numbers = Layers(
-            {title: effects},
-            label,
-            {title: (low, high)},
-            published={} if published is None else {title: published},
-            published_name=published_name,
-        )
+        scale = {'ends': 'interval', 'published': published_name}
+        beside = {'ends': [low, high], 'published': [] if published is None else published}
+        panel = Panel(title, {'': effects}, beside)
+        figure.numbers = Numbers('layers', label, [panel], scale)
         return figure
 
 

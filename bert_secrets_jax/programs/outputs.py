@@ -13,8 +13,8 @@ from bert_secrets_jax.files import (
     write_csv,
     write_json,
 )
-from bert_secrets_jax.report.grids import of_figure
-from bert_secrets_jax.report.page import Part, Picture, file_name
+from bert_secrets_jax.report.grids import file_name, of_figure
+from bert_secrets_jax.report.page import Part, Picture
 from bert_secrets_jax.runs.folder import describe_versions
 from bert_secrets_jax.runs.result import Result
 from bert_secrets_jax.runs.results import MANIFEST, read_manifest
@@ -42,9 +42,8 @@ def write_part(folder: pathlib.Path, part: Part, used: Collection[str]) -> Part:
         svg = plots.save(figure, folder / 'figures', stem)
         files += [f'figures/{stem}.{suffix}' for suffix in ('pdf', 'svg', 'png')]
         if name in figures.shown():
-            pictures.append(
-                Picture(stem, svg.read_text('utf-8'), figure.caption, of_figure(figure.numbers))
-            )
+            numbers = of_figure(figure, part.name)
+            pictures.append(Picture(stem, svg.read_text('utf-8'), figure.caption, numbers))
     files.append(_write_findings(folder, part))
     manifest = read_manifest(folder)
     former = manifest.get(part.name, {}).get('files', [])

@@ -21,7 +21,7 @@ from bert_secrets_jax.files import write_text
 from bert_secrets_jax.names import counted
 from bert_secrets_jax.report.atlas import FILLS, PATTERNS, Drawn, atlas, drawn_alike
 from bert_secrets_jax.report.explorer import Explorer
-from bert_secrets_jax.report.grids import grids, traced
+from bert_secrets_jax.report.grids import file_name, grids, traced
 from bert_secrets_jax.report.templates import render
 from bert_secrets_jax.runs.result import LEGIBLE_ROWS, Finding, Result, image
 
@@ -372,16 +372,6 @@ def _words(text: str) -> set[str]:
 def _image(picture: Picture, said: str) -> Markup:
     svg = re.sub(r'<svg\b[^>]*>', lambda match: match[0] + _DARK, picture.svg, count=1)
     return Markup(image(svg, said))
-
-
-def file_name(part: str, name: str) -> str:
-    """Return the name, without suffix, of the file of a frame or figure.
-
-    Args:
-      part: The name of the part of the report. The name of the file begins with it.
-      name: The name of the frame or figure.
-    """
-    return name if name.startswith(part) else f'{part}_{name}'
 
 
 def _frame(frame: 'pandas.DataFrame') -> dict[str, Any]:

@@ -54,7 +54,9 @@ def _seen(value: Any) -> Any:
 
 def data(value: Any) -> Markup:
     """Return a value as JSON within a script: a text in it may be "</script>"."""
-    return Markup(json.dumps(value, separators=(',', ':')).replace('<', '\\u003c'))
+    # In one order, whether a figure was drawn now or read again.
+    text = json.dumps(value, separators=(',', ':'), sort_keys=True)
+    return Markup(text.replace('<', '\\u003c'))
 
 
 def one_way(text: str) -> Markup:

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from bert_secrets_jax import paper, plots
+from bert_secrets_jax.measure.colours import Colours, head_tables
 from bert_secrets_jax.names import filled, visible
 from bert_secrets_jax.runs import store
 
 if TYPE_CHECKING:
     import pandas
 
+    from bert_secrets_jax.analyses.verdicts import Verdict
     from bert_secrets_jax.measure.maps import TokenMaps
     from bert_secrets_jax.plots import Figure
 
@@ -249,12 +251,20 @@ class Result:
         """Return notes about the heads for the explorer: texts [L, N], by the notes' names."""
         return {}
 
+    def head_tables(self) -> dict[str, np.ndarray]:
+        """Return the numbers [L, N] that a page may colour heads by, as the frames declare them."""
+        return head_tables(self.frames())
+
     def head_marks(self) -> list[HeadMarks]:
         """Return what the result says of each head at a glance."""
         return []
 
     def badges(self) -> list[Badge]:
         """Return verdicts, which are shown above everything else."""
+        return []
+
+    def verdicts(self) -> 'list[Verdict]':
+        """Return the verdicts on the claims of papers that this result alone is about."""
         return []
 
     def token_maps(self) -> 'dict[str, Sequence[TokenMaps]]':
@@ -322,7 +332,11 @@ def image(svg: str, caption: str) -> str:
 
 
 def framed(
-    columns: Sequence[str], rows: Iterator[Sequence] | Sequence[Sequence], caption: str = ''
+    columns: Sequence[str],
+    rows: Iterator[Sequence] | Sequence[Sequence],
+    caption: str = '',
+    *,
+    colours: Colours | None = None,
 ) -> 'pandas.DataFrame':
     """Return a pandas frame with a caption.
 
@@ -330,12 +344,16 @@ def framed(
       columns: The names of the columns.
       rows: The rows, with a value for each column.
       caption: The caption, which is stored in `frame.attrs['caption']`.
+      colours: The columns that a page may colour heads or layers by, if there is a row for each;
+        stored in `frame.attrs['colours']`.
     """
     import pandas
 
     table = [tuple(map(_encodable, row)) for row in rows]
     frame = pandas.DataFrame(table, columns=list(map(_encodable, columns)))
     frame.attrs['caption'] = caption
+    if colours is not None:
+        frame.attrs['colours'] = colours
     return frame
 
 

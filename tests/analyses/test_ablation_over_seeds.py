@@ -128,7 +128,7 @@ def test_claims_are_about_any_finetuning_where_seeds_suffice(models, texts):
     alone = bs.analyses.ablation(models[0], texts, baseline='zero', **HOW)
     for count, population in ((6, populations.ANY_FINETUNING), (3, populations.THIS_MODEL)):
         over = over_seeds(models[:count], texts, baseline='zero')
-        found = bs.analyses.claims(alone, over).verdicts
+        found = bs.analyses.claims(alone, over).verdicts()
         (verdict,) = [each for each in found if each.claim == bs.claims.HEAD_HELPS]
         assert verdict.population == population
         assert 'A disabled head attends to nothing' in verdict.evidence

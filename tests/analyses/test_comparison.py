@@ -3,7 +3,6 @@
 import dataclasses
 
 import numpy as np
-import pandas
 import pytest
 import scipy.stats
 
@@ -20,9 +19,8 @@ class Measured(Result):
     name: str = 'self'
 
     def frames(self):
-        layer, head = np.indices(self.grid.shape).reshape(2, -1) + 1
-        columns = {'layer': layer, 'head': head, 'mean': self.grid.ravel(), 'p_value': 0.5}
-        return {'heads': pandas.DataFrame({'statistic': self.name, **columns})}
+        table = bs.HeadTable(self.grid, np.ones(self.grid.shape), 9.0)
+        return {'heads': bs.to_frame({self.name: table})}
 
 
 def world(rng, layers=12, heads=12, *, shared=0.0, depth=0.0):

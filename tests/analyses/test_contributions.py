@@ -177,10 +177,10 @@ def test_before_or_after_attention(found):
 
 def test_the_claim_is_made_beside_its_result(results, found):
     claim = verdicts.SEP_MOVES_LITTLE
-    (verdict,) = (each for each in results['claims'].verdicts if each.claim == claim)
+    (verdict,) = (each for each in results['claims'].verdicts() if each.claim == claim)
     assert verdict.verdict != verdicts.NOT_MEASURED
     others = bs.analyses.claims(results['look_at'])
-    assert claim not in [each.claim for each in others.verdicts]
+    assert claim not in [each.claim for each in others.verdicts()]
 
 
 def test_no_head_attends_to_sep():

@@ -160,7 +160,7 @@ def test_the_number_of_heads_over_half_is_in_its_interval():
 
 def test_claims_are_tested_where_it_was_measured(looked, results):
     ours = bs.analyses.claims(looked)
-    found = {each.claim: each for each in ours.verdicts}
+    found = {each.claim: each for each in ours.verdicts()}
     tests = {
         verdicts.SEP_HALF: verdicts.heads_look_at_sep(looked.tables['all [SEP]']),
         verdicts.SEP_TO_SEP: verdicts.sep_looks_at_sep(looked.tables['[SEP] to [SEP]']),
@@ -171,11 +171,11 @@ def test_claims_are_tested_where_it_was_measured(looked, results):
     assert ours.findings()[0].source == 'Kovaleva et al. 2019, Clark et al. 2019'
     without = dataclasses.replace(looked, gradients=None)
     (no_op,) = [
-        each for each in bs.analyses.claims(without).verdicts if each.claim == verdicts.SEP_NO_OP
+        each for each in bs.analyses.claims(without).verdicts() if each.claim == verdicts.SEP_NO_OP
     ]
     assert no_op.verdict == verdicts.NOT_MEASURED and 'gradients' in no_op.evidence
     others = bs.analyses.claims(results['special_tokens'])
-    assert not {each.claim for each in others.verdicts} & set(tests)
+    assert not {each.claim for each in others.verdicts()} & set(tests)
     assert others.findings()[0].source == 'Kovaleva et al. 2019'
     # Only some of all tasks have been looked at.
     compared = results['comparison'].frames()['claims'].set_index('claim')

@@ -100,7 +100,7 @@ def test_a_model_without_any_head(planted, texts, model):
     assert 'loss was not measured: the model has no head' in notes
     assert 'score was not measured: there is no fine-tuned model' in notes
     (claim,) = [
-        each for each in bs.analyses.claims(result).verdicts
+        each for each in bs.analyses.claims(result).verdicts()
         if each.claim is bs.claims.OUTLIERS_NEEDED
     ]  # fmt: skip
     assert claim.verdict == bs.claims.NOT_MEASURED

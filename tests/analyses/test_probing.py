@@ -12,7 +12,7 @@ from bert_secrets_jax.analyses.probing import (
     Probing,
     probing,
 )
-from bert_secrets_jax.analyses.verdicts import HOLDS, PROBE_BEYOND_WORDS
+from bert_secrets_jax.analyses.verdicts import HOLDS, NOT_MEASURED, PROBE_BEYOND_WORDS
 from bert_secrets_jax.analyses.verdicts.probing import uas_contrasts
 from bert_secrets_jax.probes.evaluation import RIGHT_BRANCHING
 from bert_secrets_jax.probes.sentences import Asked
@@ -81,7 +81,7 @@ def test_what_is_learnt_is_not_warned_of():
     lead = found.findings()[-1].sentence
     assert 'attention' in lead and 'random weights' in lead and 'published' not in lead
     # Without words, neither claim of the paper can be tested.
-    assert not found.verdicts
+    assert {each.verdict for each in found.verdicts()} == {NOT_MEASURED}
 
 
 def test_a_finding_beside_the_papers_numbers():
@@ -94,10 +94,10 @@ def test_a_finding_beside_the_papers_numbers():
     found = made(right)
     _, best, *leads = [each.sentence for each in found.findings()]
     assert '77' in best and '+19' in leads[0] and '+31' in leads[1]
-    assert {each.verdict for each in found.verdicts.values()} == {HOLDS}
-    assert found.verdicts[PROBE_BEYOND_WORDS].numbers['seeds'] == 3
-    judged = {each.claim: each for each in bs.analyses.claims(found).verdicts}
-    assert judged.items() >= found.verdicts.items()
+    assert {each.verdict for each in found.verdicts()} == {HOLDS}
+    judged = {each.claim: each for each in bs.analyses.claims(found).verdicts()}
+    assert judged[PROBE_BEYOND_WORDS].numbers['seeds'] == 3
+    assert all(judged[each.claim] == each for each in found.verdicts())
 
 
 def test_without_vectors_and_random_weights(model):

@@ -10,9 +10,10 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.analyses import verdicts as claims
-from bert_secrets_jax.analyses.claims import claims_over_tasks
 from bert_secrets_jax.analyses.verdicts import HOLDS, UNDECIDED
+from bert_secrets_jax.analyses.verdicts.several import claims_over_tasks
 from bert_secrets_jax.names import filled
+from bert_secrets_jax.report.grids import grids, of_figure, traced
 from bert_secrets_jax.runs.result import Result
 
 NAMES = (
@@ -70,6 +71,50 @@ def test_captions_speak_of_figures_of_the_paper_where_the_texts_are_its_own(resu
     assert said >= 7
     frame = results['finetuning'].frames()['table1']
     assert 'deviation over seeds; Table 1)' in frame.attrs['caption']
+
+
+def drawn(results, name):
+    """The figures of a result as a page draws them, and the frames that they are of."""
+    result, heads = results[name], ('', 3, 4)
+    found = grids(result.frames(), heads)
+    figures = result.figures()
+    numbers = {title: of_figure(figures[title], '') for title in figures.shown()}
+    return found, {title: traced(each, found, heads) for title, each in numbers.items()}
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_a_figure_shows_the_column_that_it_names(results, name):
+    """A mean over the heads of a layer where that is drawn, and over fine-tunings."""
+    found, figures = drawn(results, name)
+    for title, figure in figures.items():
+        for one in [each for panel in figure['panels'] for each in panel['sets']] if figure else ():
+            if not one['rows']:
+                # Ranks, places on a plane and the greater of two are in no column.
+                assert title in ('importance', 'clusters', 'roles'), (title, one['of'])
+                continue
+            values = np.mean(
+                [
+                    np.array(found[frame]['sets'][number]['values'][column], float)
+                    for frame, number, column in one['rows']
+                ],
+                axis=0,
+            )
+            if len(values) > len(one['values']):
+                by_layer = values.reshape(3, 4)
+                last = figure['kind'] == 'features'
+                values = by_layer[figure['layer']] if last else by_layer.mean(axis=1)
+            # Both are rounded to five digits, and so is what a mean is of.
+            np.testing.assert_allclose(
+                one['values'], one['times'] * values, rtol=2e-4, atol=1e-6, err_msg=title
+            )
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_all_heads_of_a_declared_frame_are_on_the_page(results, name):
+    found, _ = drawn(results, name)
+    declared = {title for title, each in results[name].frames().items() if 'colours' in each.attrs}
+    assert {each['name'] for each in found} == declared
+    assert all(grid.shape == (3, 4) for grid in results[name].head_tables().values())
 
 
 @pytest.mark.parametrize('name', NAMES)

@@ -177,13 +177,13 @@ def test_with_few_texts_nothing_is_decided():
 
 
 def test_claims_read_them(found, results):
-    judged = {each.claim: each for each in bs.analyses.claims(found).verdicts}
+    judged = {each.claim: each for each in bs.analyses.claims(found).verdicts()}
     for claim in (verdicts.RELATION_HEADS, verdicts.NO_HEAD_FOR_ALL):
         assert judged[claim].verdict != NOT_MEASURED
         assert re.search(r'\d', judged[claim].evidence)
         assert judged[claim].claim.source.startswith('Clark et al. 2019')
     # Links that are no dependencies say nothing of these claims.
-    others = bs.analyses.claims(results['syntax_heads']).verdicts
+    others = bs.analyses.claims(results['syntax_heads']).verdicts()
     assert {each.claim: each for each in others}[verdicts.RELATION_HEADS].verdict == NOT_MEASURED
 
 

@@ -1,4 +1,4 @@
-"""Grids of heads and links to heads: any frame with a row for each head takes part."""
+"""Grids of heads and links to heads: any frame that declares what heads are coloured by."""
 
 import dataclasses
 import pathlib
@@ -9,6 +9,7 @@ import pandas
 import pytest
 
 from bert_secrets_jax import plots
+from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.maps import TokenMaps
 from bert_secrets_jax.report.grids import grids, of_figure, traced
 from bert_secrets_jax.report.page import Part, Picture, write_page
@@ -23,12 +24,17 @@ HEADS = ('', 2, 3)
 VALUES = np.array([0.123456, 0.5, np.nan, -0.25, 1e-7, 12.0])
 
 
+def coloured(frame, axis, columns, *by):
+    """A frame that declares what its heads or layers are coloured by."""
+    frame.attrs |= {'caption': 'The score without each.', 'colours': Colours(axis, columns, by)}
+    return frame
+
+
 def named(order=range(6)):
     """A frame with the names of heads, in an order."""
     names = [f'L{at // 3 + 1}-H{at % 3 + 1}' for at in order]
     frame = pandas.DataFrame({'disabled': names, 'difference': VALUES[list(order)], 'examples': 7})
-    frame.attrs['caption'] = 'The score without each head.'
-    return frame
+    return coloured(frame, 'heads', {'difference': ('examples',)})
 
 
 def numbered():
@@ -40,12 +46,14 @@ def numbered():
         for layer in (1, 2)
         for head in (1, 2, 3)
     ]
-    return pandas.DataFrame(rows, columns=['statistic', 'seed', 'layer', 'head', 'mean'])
+    frame = pandas.DataFrame(rows, columns=['statistic', 'seed', 'layer', 'head', 'mean'])
+    return coloured(frame, 'heads', {'mean': ()}, 'statistic', 'seed')
 
 
-def test_numbers_of_every_head_are_found_in_frames():
+def test_numbers_of_every_head_are_those_of_frames():
     found = {each['name']: each for each in grids({'a': named(), 'b': numbered()}, HEADS)}
     assert found['a']['columns'] == ['difference', 'examples']
+    assert found['a']['about'] == [0] and found['a']['beside'] == [[1], []]
     (only,) = found['a']['sets']
     assert only['values'] == [[0.12346, 0.5, None, -0.25, 1e-7, 12.0], [7.0] * 6]
     assert only['of'] == '' and only['classes'] == [] and found['a']['axis'] == 'heads'
@@ -53,30 +61,25 @@ def test_numbers_of_every_head_are_found_in_frames():
         '[CLS], seed 0', '[CLS], seed 1', 'self, seed 0', 'self, seed 1',
     ]  # fmt: skip
     assert found['b']['sets'][1]['values'] == [[111, 112, 113, 121, 122, 123]]
-
-
-def test_the_order_of_rows_does_not_matter():
+    # The order of rows does not matter.
     assert grids({'a': named([5, 0, 3, 1, 2, 4])}, HEADS) == grids({'a': named()}, HEADS)
+    assert grids({'a': named()}, None) == []
 
 
 @pytest.mark.parametrize(
     'frame',
     [
-        named()[:5],  # A head is missing.
-        pandas.concat([named()[:5], named()[:1]]),  # One is there twice.
-        pandas.DataFrame({'head': ['L1-H1'] * 6, 'mean': VALUES}),  # The heads of a ranking.
-        named()[['disabled']],  # No numbers.
-        pandas.DataFrame({'layer': [1, 3], 'mean': [0.1, 0.2]}),  # A layer is missing.
-        pandas.concat([named().assign(seed=seed) for seed in range(61)]),  # Too many.
+        named()[:5],  # A head is missing, as in the frame of another model.
+        pandas.DataFrame({'disabled': named()['disabled'], 'mean': VALUES}),  # Nothing is declared.
+        coloured(
+            pandas.concat([named().assign(seed=seed) for seed in range(61)]),  # Too many.
+            'heads', {'difference': ()}, 'seed',
+        ),
         named()[:0],
     ],
-)
+)  # fmt: skip
 def test_other_frames_are_left_to_their_files(frame):
     assert grids({'a': frame}, HEADS) == []
-
-
-def test_without_heads_there_are_no_grids():
-    assert grids({'a': named()}, None) == []
 
 
 def test_names_of_heads_lead_to_them():
@@ -150,57 +153,50 @@ def measured():
     frame = named()[['disabled', 'difference']].assign(
         low=VALUES - 0.1, high=VALUES + 0.1, p_value=0.04, holm=0.5, changed=3, examples=7
     )
-    return frame.drop(columns='changed')
+    sure = ('low', 'high', 'p_value', 'holm', 'examples')
+    return coloured(frame.drop(columns='changed'), 'heads', {'difference': sure})
 
 
-def drawn(values=VALUES, *, title='Change', times=1, **arguments):
-    """The grids of a figure of heads, as a run keeps them."""
-    grid = times * np.reshape(values, (2, 3))
-    arguments = {'label': 'change (points)', 'differences': True} | arguments
-    return of_figure(plots.head_grids({title: grid}, **arguments).numbers)
+CHANGE = plots.Source('heads', 'difference', times=100)
 
 
-def only(figure):
-    """The numbers of a figure that has one row of them."""
-    ((one,),) = [each['sets'] for each in figure['panels']]
-    return one
+def picture(name, figure, source=None, part='x'):
+    """A figure of a page, which shows a column of a frame."""
+    figure.source = source
+    return Picture(name, SVG, f'Shows {name}.', of_figure(figure, part))
 
 
-def test_columns_that_say_how_sure_a_number_is_stand_beside_it():
-    (found,) = grids({'a': measured()}, HEADS)
-    assert found['columns'] == ['difference', 'low', 'high', 'p value', 'holm', 'examples']
-    assert found['beside'][0] == [1, 2, 3, 4, 5] and found['beside'][1:] == [[]] * 5
-    two = named()[['disabled', 'difference']].assign(
-        examples=7, standard_error=0.1, gain=VALUES, gain_low=0.0, gain_high=1.0
-    )
-    (found,) = grids({'a': two[['examples', *two.columns.drop('examples')]]}, HEADS)
-    beside = dict(zip(found['columns'], found['beside'], strict=True))
-    told = {name: [found['columns'][at] for at in each] for name, each in beside.items() if each}
-    assert told == {
-        'difference': ['examples', 'standard error'], 'gain': ['examples', 'gain low', 'gain high'],
-    }  # fmt: skip
+def change(title='Change'):
+    """A grid of the change of heads, in points."""
+    grids = {title: 100 * np.reshape(VALUES, (2, 3))}
+    return plots.head_grids(grids, label='change (points)', differences=True)
 
 
-@pytest.mark.parametrize('times', [1, 100])
-def test_the_numbers_of_a_figure_are_found_in_the_frames(times):
-    found = grids({'other': numbered(), 'a': measured()}, HEADS)
-    one = only(traced(drawn(times=times), found, HEADS))
-    assert one['rows'] == [(1, 0, 0)] and one['times'] == times
-    # Others are drawn as well, and say no more than they know.
-    one = only(traced(drawn(VALUES + 1), found, HEADS))
-    assert one['rows'] == [] and one['values'][0] == 1.1235
+def rows_of(figure, source, frames):
+    """The places in frames that each row of numbers of a figure is from."""
+    drawn = traced(picture('y', figure, source).numbers, grids(frames, HEADS), HEADS)
+    return [(one['of'], one['rows']) for panel in drawn['panels'] for one in panel['sets']]
 
 
-def test_a_figure_of_a_mean_over_fine_tunings_is_found_too():
-    found = grids({'b': numbered()}, HEADS)
-    mean = np.array([61, 62, 63, 71, 72, 73.0])
-    assert only(traced(drawn(mean), found, HEADS))['rows'] == [(0, 0, 0), (0, 1, 0)]
+def test_a_figure_names_the_column_it_shows():
+    frames = {'x_other': numbered(), 'x_heads': measured()}
+    assert rows_of(change(), CHANGE, frames) == [('', [(1, 0, 0)])]
+    # Of several fine-tunings it shows the mean, and of heads, by layer, too.
+    grid = np.array([[61, 62, 63], [71, 72, 73.0]])
+    profile = plots.layer_profiles({'self': grid}, label='x', published={'self': grid[:, :2]})
+    drawn = rows_of(profile, plots.Source('other', 'mean'), frames)
+    assert drawn == [('', [(0, 2, 0), (0, 3, 0)])]
+    (panel,) = of_figure(profile, 'x')['panels']
+    assert panel['ends'] == [[61, 71], [63, 73]] and panel['published'] == [61.5, 71.5]
+    # One that names none, or a frame that is left to its file, is drawn as well.
+    assert rows_of(change(), None, frames) == rows_of(change(), CHANGE, {}) == [('', [])]
 
 
 def test_figures_of_other_things_stay_images():
-    assert traced(None, [], HEADS) is None and traced(drawn(), [], None) is None
-    assert traced(drawn(), [], ('', 3, 2)) is None
-    assert of_figure(plots.learning_curves({}, label='x').numbers) is None
+    drawn = of_figure(change(), 'x')
+    assert traced(None, [], HEADS) is None and traced(drawn, [], None) is None
+    assert traced(drawn, [], ('', 3, 2)) is None
+    assert of_figure(plots.learning_curves({}, label='x'), 'x') is None
 
 
 @pytest.fixture
@@ -214,8 +210,8 @@ def figures():
         Part('marks', Marked((marked(at=[(0, 0)]),))),
         measures.with_pictures([
             Picture('ablation_curve', SVG, 'A curve.'),
-            Picture('ablation_heads', SVG, 'The change.', drawn(times=100)),
-            Picture('ablation_two', SVG, 'Two.', of_figure(both.numbers)),
+            picture('ablation_heads', change(), CHANGE, part='ablation'),
+            picture('ablation_two', both, part='ablation'),
         ]),
     ]  # fmt: skip
 
@@ -246,7 +242,7 @@ def test_a_figure_of_heads_is_a_grid_that_tells_value_interval_and_p(visit, tmp_
 def test_grids_of_one_figure_have_one_scale_and_are_sorted(visit, tmp_path, figures):
     tab = visit(written(tmp_path, figures))
     unfold(tab)
-    figure = tab.locator('figure', has_text='Two.')
+    figure = tab.locator('figure', has_text='Shows ablation_two.')
     colour = lambda grid, name: (
         figure.locator('.heads')
         .nth(grid)
@@ -276,7 +272,8 @@ def layered():
         for layer, change in ((1, -0.25 * sign), (2, 0.0625 * sign))
     ]
     columns = ['metric', 'disabled', 'difference', 'low', 'high', 'p_value']
-    return pandas.DataFrame(rows, columns=columns)
+    frame = pandas.DataFrame(rows, columns=columns)
+    return coloured(frame, 'layers', {'difference': ('low', 'high', 'p_value')}, 'metric')
 
 
 SHARES = np.array([0.6, 0.4, 0.5, 0.3, 1.0, 0.7])
@@ -291,22 +288,25 @@ def classed():
         )
         for name, each in (('vertical', SHARES), ('block', 1 - SHARES))
     )  # fmt: skip
-    words = pandas.DataFrame({'head': [f'L{at // 3 + 1}-H{at % 3 + 1}' for at in range(6)]})
+    words = pandas.DataFrame({'layer': [1, 1, 1, 2, 2, 2], 'head': [1, 2, 3] * 2})
     words['mostly'] = ['column', 'block', 'column', 'block', 'column', 'column']
     words['nearest'] = [f'L1-H{at}' for at in range(6)]
-    return {'shares': shares, 'words': words.assign(distance=VALUES)}
+    return {
+        'shares': coloured(shares, 'heads', {'mean': ('standard_error', 'examples')}, 'statistic'),
+        'words': coloured(words.assign(distance=VALUES), 'heads', {'distance': (), 'mostly': ()}),
+    }
 
 
-def test_numbers_of_every_layer_are_found_in_frames():
-    by_layer = pandas.DataFrame({'layer': [2, 1], '[CLS]': [0.5, 0.25]})
-    first, second = grids({'a': layered(), 'b': by_layer}, HEADS)
-    assert first['axis'] == second['axis'] == 'layers'
-    assert [each['of'] for each in first['sets']] == ['f1', 'accuracy']
-    assert first['sets'][0]['values'][0] == [-0.25, 0.0625]
-    assert first['columns'] == ['difference', 'low', 'high', 'p value']
-    assert first['beside'][0] == [1, 2, 3]
-    # The order of rows does not matter.
-    assert second['sets'] == [{'of': '', 'values': [[0.25, 0.5]], 'classes': []}]
+def test_numbers_of_every_layer_are_those_of_frames():
+    (found,) = grids({'a': layered()}, HEADS)
+    assert found['axis'] == 'layers'
+    assert [each['of'] for each in found['sets']] == ['f1', 'accuracy']
+    assert found['sets'][0]['values'][0] == [-0.25, 0.0625]
+    assert found['columns'] == ['difference', 'low', 'high', 'p value']
+    assert found['beside'][0] == [1, 2, 3]
+    effects = plots.layer_effects(np.zeros(2), np.zeros(2), np.zeros(2), label='x')
+    source = plots.Source('a', 'difference', 'accuracy')
+    assert rows_of(effects, source, {'x_a': layered()}) == [('', [(0, 1, 0)])]
 
 
 def test_words_that_heads_share_are_classes():
@@ -314,40 +314,15 @@ def test_words_that_heads_share_are_classes():
     assert words['sets'][0]['classes'] == [('mostly', classed()['words']['mostly'].tolist())]
 
 
-@pytest.mark.parametrize('times', [1, 100])
-def test_figures_of_layers_are_found_in_frames_of_layers(times):
-    found = grids({'other': numbered(), 'a': layered()}, HEADS)
-    change = times * np.array([-0.25, 0.0625])
-    drawn = of_figure(plots.layer_effects(change, change - 1, change + 1, label='x').numbers)
-    one = only(traced(drawn, found, HEADS))
-    assert one['rows'] == [(1, 0, 0)] and one['times'] == times
-    assert traced(drawn, found, ('', 3, 2)) is None
-
-
-def test_profiles_of_layers_are_means_of_a_frame_of_heads():
-    found = grids({'b': numbered()}, HEADS)
-    grid = np.array([[61, 62, 63], [71, 72, 73.0]])
-    profile = plots.layer_profiles({'self': grid}, label='x', published={'self': grid[:, :2]})
-    drawn = traced(of_figure(profile.numbers), found, HEADS)
-    # The mean of two seeds, of which each is 50 from it.
-    assert only(drawn)['rows'] == [(0, 0, 0), (0, 1, 0)]
-    (panel,) = drawn['panels']
-    assert panel['ends'] == [[61, 71], [63, 73]] and panel['published'] == [61.5, 71.5]
-
-
-def test_classes_and_features_of_heads_are_found_in_frames():
-    found = grids(classed(), HEADS)
+def test_classes_and_features_of_heads_have_a_source_each():
+    frames = {f'x_{name}': frame for name, frame in classed().items()}
     shares = np.stack([SHARES, 1 - SHARES], axis=-1).reshape(2, 3, 2)
     figure = plots.class_grids({'now': shares}, ['vertical', 'block'])
-    (panel,) = traced(of_figure(figure.numbers), found, HEADS)['panels']
-    assert [(one['of'], one['rows']) for one in panel['sets']] == [
-        ('vertical', [(0, 0, 0)]), ('block', [(0, 1, 0)]),
-    ]  # fmt: skip
-    last = plots.feature_matrices({'now': shares[1]}, ['a', 'b'], label='x', layer=1)
-    (panel,) = traced(of_figure(last.numbers), found, HEADS)['panels']
-    assert [(one['of'], one['rows']) for one in panel['sets']] == [
-        ('a', [(0, 0, 0)]), ('b', [(0, 1, 0)]),
-    ]  # fmt: skip
+    told = {('now', 'block'): plots.Source('shares', 'mean', 'pattern: block')}
+    assert rows_of(figure, told, frames) == [('vertical', []), ('block', [(0, 1, 0)])]
+    last = plots.feature_matrices({'now': shares[1]}, ['block', 'b'], label='x', layer=1)
+    told = {'now': plots.Source('shares', 'mean', 'pattern: {}')}
+    assert rows_of(last, told, frames) == [('block', [(0, 1, 0)]), ('b', [])]
 
 
 @pytest.fixture
@@ -363,11 +338,16 @@ def others():
             published=np.array([-1.5, 0.5]), published_name='paper',
         ),
     }  # fmt: skip
+    sources = {
+        'x_classes': plots.Source('shares', 'mean', 'pattern: {}'),
+        'x_features': {
+            ('now', name): plots.Source('shares', 'mean', f'pattern: {title}')
+            for name, title in (('a', 'vertical'), ('b', 'block'))
+        },
+        'x_layers': plots.Source('layers', 'difference', 'f1', times=100),
+    }
     result = Shown({'layers': layered(), **classed()}, (finding('It is L2-H3.'),))
-    pictures = [
-        Picture(name, SVG, f'Shows {name}.', of_figure(figure.numbers))
-        for name, figure in figures.items()
-    ]
+    pictures = [picture(name, figure, sources[name]) for name, figure in figures.items()]
     return [
         Part('marks', Marked((marked(at=[(0, 0)]),))),
         Part('x', result).with_pictures(pictures),
@@ -411,7 +391,10 @@ def test_a_class_is_drawn_as_in_the_atlas(visit, tmp_path):
         title='does', drawn='colour', marks=marks, sentences=marks, strength=np.ones((2, 6)), rank=0
     )
     atlas = Part('atlas', Marked((does,)))
-    grid = Picture('x', SVG, 'Shows x.', of_figure(plots.Classes({'now': shares}, words)))
+    panel = plots.Panel('now', dict(zip(words, np.moveaxis(shares, -1, 0), strict=True)))
+    figure = plots.Figure()
+    figure.numbers = plots.Numbers('classes', 'share', [panel])
+    grid = picture('x', figure)
     tab = visit(written(tmp_path, [atlas, Part('x', Shown()).with_pictures([grid])]))
     drawn = """all => all.map(each => [each.dataset.letter || each.textContent,
       getComputedStyle(each).backgroundColor, /striped/.test(each.className)])"""
@@ -488,10 +471,11 @@ def clouds():
             np.stack([SCORES, 2 * SCORES], axis=-1), kinds=kinds, order=['column', 'block', 'none']
         ),
     }  # fmt: skip
-    pictures = [
-        Picture(name, SVG, f'Shows {name}.', of_figure(figure.numbers))
-        for name, figure in figures.items()
-    ]
+    sources = {
+        'x_above': plots.Source('shares', 'mean'),
+        'x_beside': plots.Source('shares', 'mean', 'pattern: vertical'),
+    }
+    pictures = [picture(name, figure, sources.get(name)) for name, figure in figures.items()]
     return [
         Part('marks', Marked((marked(at=[(0, 0)]),))),
         Part('x', Shown(classed(), (finding('It is L2-H3.'),))).with_pictures(pictures),
@@ -622,7 +606,7 @@ def test_figures_say_what_was_found(tmp_path, parts):
     )
     page = written(tmp_path, [part])
     assert re.findall('alt="(.*?)"', page) == list(named_after.values())
-    titled = Picture('x_kinds', SVG, 'A caption.', drawn(title='[CLS]'))
+    titled = picture('x_kinds', change('[CLS]'))
     assert 'alt="[CLS] is so."' in written(tmp_path, [part.with_pictures([titled])])
 
 
@@ -900,11 +884,8 @@ def test_an_address_of_no_head_says_so(visit, tmp_path, parts):
 
 def test_the_names_of_sorted_heads_fit_into_narrow_panels(visit, tmp_path):
     values = {f'panel {at}': np.random.default_rng(at).random((2, 12)) for at in range(4)}
-    frame = pandas.DataFrame(
-        {'disabled': [f'L{row + 1}-H{head + 1}' for row in range(2) for head in range(12)]}
-    ).assign(difference=values['panel 0'].ravel())
-    grid = Picture('x', SVG, 'Shows x.', of_figure(plots.head_grids(values, label='x').numbers))
-    result = Shown({'heads': frame}, (finding('It is L2-H12.'),))
+    grid = picture('x', plots.head_grids(values, label='x'))
+    result = Shown(said=(finding('It is L2-H12.'),))
     marks = np.full((2, 12), 'self', object)
     does = HeadMarks(
         title='does',

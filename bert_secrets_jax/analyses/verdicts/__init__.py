@@ -33,6 +33,7 @@ from bert_secrets_jax.analyses.verdicts.layers import (
     PRACTICAL_SIMILARITY,
     PRACTICAL_TREND,
     attention_moves_from_cls_to_sep,
+    cls_then_sep,
     last_layers_change_most,
 )
 from bert_secrets_jax.analyses.verdicts.links import (
@@ -82,6 +83,13 @@ from bert_secrets_jax.analyses.verdicts.pruning import (
     SHARE_THAT_CAN_GO,
     heads_can_go,
     order_tells,
+)
+from bert_secrets_jax.analyses.verdicts.runs import (
+    each_of,
+    known,
+    known_in_all,
+    named_runs,
+    on_runs,
 )
 from bert_secrets_jax.analyses.verdicts.syntax import (
     NO_HEAD_FOR_ALL,
@@ -186,7 +194,9 @@ __all__ = [
     'attention_moves_from_cls_to_sep',
     'cls_attends_most_to_sep',
     'cls_looks_broadly',
+    'cls_then_sep',
     'corrected',
+    'each_of',
     'effects_on_examples',
     'features_are_negligible',
     'few_are_heterogeneous',
@@ -196,10 +206,14 @@ __all__ = [
     'heads_follow_links',
     'heads_look_at_sep',
     'in_all_runs',
+    'known',
+    'known_in_all',
     'last_layers_change_most',
     'layers_between',
+    'named_runs',
     'no_head_for_all',
     'not_measured',
+    'on_runs',
     'order_tells',
     'outliers_are_needed',
     'position_explains',

@@ -8,10 +8,11 @@ Where a claim has several parts, such as a difference for every pair of layers, 
 verdict is the part that is least in favour of the claim, in standard errors.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from bert_secrets_jax.analyses.verdicts.runs import Tables, each_of, on_runs
 from bert_secrets_jax.analyses.verdicts.verdict import (
     Claim,
     Verdict,
@@ -105,6 +106,20 @@ def last_layers_change_most(similarity: HeadTable | Sequence[HeadTable]) -> Verd
         }
         | numbers,
         **fields,
+    )
+
+
+def cls_then_sep(runs: Mapping[str, Tables]) -> list[Verdict]:
+    """Return the verdict on CLS_THEN_SEP from tables of [CLS] and [SEP]; none on no runs.
+
+    Args:
+      runs: The tables of each model by the names of the statistics, by the names of the models.
+    """
+    return on_runs(
+        runs,
+        lambda tables: attention_moves_from_cls_to_sep(
+            each_of(tables, '[CLS]'), each_of(tables, '[SEP]')
+        ),
     )
 
 

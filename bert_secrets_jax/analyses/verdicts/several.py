@@ -1,0 +1,211 @@
+"""Claims that several results decide together, and the verdicts of all results.
+
+What a single result decides, it says itself (`Result.verdicts`).
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from bert_secrets_jax import paper
+from bert_secrets_jax.analyses import verdicts
+from bert_secrets_jax.analyses.ablation import Ablated, Ablation, instead
+from bert_secrets_jax.analyses.ablation_over_seeds import AblationOverSeeds, SetOverSeeds
+from bert_secrets_jax.analyses.features import Features
+from bert_secrets_jax.analyses.finetuning import Finetuning
+from bert_secrets_jax.analyses.frames import FRAMES_DIRECTION, Frames
+from bert_secrets_jax.analyses.populations import ANY_FINETUNING
+from bert_secrets_jax.analyses.verdicts import Claim, Verdict
+from bert_secrets_jax.runs.result import Result, Subject
+
+T = TypeVar('T', bound=Result)
+
+
+def verdicts_of(results: Sequence[Result]) -> dict[Claim, Verdict]:
+    """Return the verdicts on all claims that results decide, alone or together.
+
+    Args:
+      results: The results of one model; of several from one analysis, the first is used.
+    """
+    first: dict[type[Result], Result] = {}
+    for result in results:
+        first.setdefault(type(result), result)
+    measured = Measured(tuple(first.values()))
+    # Features are measured in fine-tuned models, too: attention to [CLS] and [SEP] is judged there.
+    alone = sorted(measured.results, key=lambda each: not isinstance(each, Features))
+    decided = [verdict for result in alone for verdict in result.verdicts()]
+    found: dict[Claim, Verdict] = {}
+    for verdict in (*decided, *_together(measured)):
+        found.setdefault(verdict.claim, verdict)
+    return found
+
+
+def unlearnt(results: Sequence[Result]) -> tuple[tuple[int, ...], bool]:
+    """Return the seeds whose model learnt nothing, and whether the disabled one learnt nothing."""
+    measured = Measured(tuple(results))
+    finetuning, ablation = measured.first(Finetuning), measured.first(Ablation)
+    return (
+        () if finetuning is None else tuple(finetuning.unlearnt),
+        ablation is not None and not ablation.learnt,
+    )
+
+
+def claims_over_tasks(tasks: Mapping[str, Sequence[Result]]) -> dict[str, tuple[Verdict, ...]]:
+    """Test the claims that are about several tasks at once, for each model.
+
+    Args:
+      tasks: The results of the analyses on each task, by its name. Results of several models are
+        told apart by the model in their `subject`.
+
+    Returns:
+      The verdicts by the name of the model.
+    """
+    models: dict[str, dict[str, Measured]] = {}
+    for results in tasks.values():
+        for result in results:
+            subject = getattr(result, 'subject', None)
+            if isinstance(result, Finetuning | Ablation) and subject.task is not None:
+                of_model = models.setdefault(subject.model, {})
+                former = of_model.get(subject.task, Measured(()))
+                of_model[subject.task] = Measured((*former.results, result))
+    if not models:
+        models = {Subject().model: {}}
+    return {
+        model: (
+            _gains(measured)
+            or verdicts.not_measured(
+                verdicts.FINETUNING_GAINS, 'fine-tuning on two tasks of the paper or more'
+            ),
+            _same_heads(measured)
+            or verdicts.not_measured(verdicts.SAME_HEADS, 'ablation of heads on STS-B and RTE'),
+        )
+        for model, measured in models.items()
+    }
+
+
+def _gains(tasks: Mapping[str, 'Measured']) -> Verdict | None:
+    gains = {}
+    for task, measured in tasks.items():
+        result, published = measured.first(Finetuning), verdicts.published_gain(task)
+        if result is None or published is None or 'pretrained' not in result.starts:
+            continue
+        start, regression = result.starts['pretrained'], bool(np.isnan(result.larger_class))
+        metric = 'pearson' if regression else 'accuracy'
+        before, after = (
+            # Predictions that are all the same have no correlation with anything.
+            [float(np.nan_to_num(row[metric])) for row in rows]
+            for rows in (start.before, start.last)
+        )
+        gains[paper.title(task)] = verdicts.Gain(
+            before, after, result.dev_examples, regression, published
+        )
+    return verdicts.finetuning_gains(gains) if len(gains) > 1 else None
+
+
+def _same_heads(tasks: Mapping[str, 'Measured']) -> Verdict | None:
+    effects = {}
+    for task, measured in tasks.items():
+        title, ablated = paper.title(task), measured.ablated('heads')
+        if title in ('STS-B', 'RTE') and ablated is not None:
+            effects[title] = _effects(ablated)
+    if len(effects) < 2 or len({tuple(each.names) for each in effects.values()}) > 1:
+        return None
+    return verdicts.same_heads_are_needed({name: effects[name] for name in ('STS-B', 'RTE')})
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """The results that claims are tested on.
+
+    Its methods and properties give None or an empty dictionary where no result has the numbers.
+
+    Attributes:
+      results: The results of the analyses.
+    """
+
+    results: tuple[Result, ...]
+
+    def first(self, kind: type[T]) -> T | None:
+        """Return the first result of a kind; None if there is none."""
+        return next((each for each in self.results if isinstance(each, kind)), None)
+
+    def ablated(self, name: str) -> Ablated | None:
+        """Return the effects of a set of masks, such as 'heads'; None if they are not measured."""
+        result = self.first(Ablation)
+        return None if result is None else result.sets.get(name)
+
+    def over_seeds(self, name: str) -> SetOverSeeds | None:
+        """Return the same over several fine-tunings; None if no such effects are measured."""
+        result = self.first(AblationOverSeeds)
+        return None if result is None else result.sets.get(name)
+
+    def effects(self, name: str) -> verdicts.Effects | None:
+        """Return the effects of a set of masks for tests of claims; None if they are not measured.
+
+        They are those over fine-tunings where there are enough of them for any to be significant,
+        and those on one model otherwise.
+
+        Args:
+          name: The name of the set, such as 'heads'.
+        """
+        several, ablated = self.over_seeds(name), self.ablated(name)
+        if several is not None and several.first.least_p <= verdicts.LEVEL:
+            found = several.first
+            return verdicts.Effects(
+                names=several.names,
+                difference=found.mean,
+                low=np.where(np.isnan(found.low), -np.inf, found.low),
+                high=np.where(np.isnan(found.high), np.inf, found.high),
+                p_value=found.p_value,
+                # Seeds and examples are both samples: see `SetOverSeeds.significant`.
+                corrected=np.maximum(found.holm, found.max_t),
+                unseen=0.0,
+                sample=len(several.reached),
+                sample_of='runs',
+                population=ANY_FINETUNING,
+            )
+        return None if ablated is None else _effects(ablated)
+
+    def instead(self, name: str) -> str:
+        """Return a sentence on what disabled heads did; empty if it is what the paper's did.
+
+        Args:
+          name: The name of the set of masks.
+        """
+        for result in (self.first(Ablation), self.first(AblationOverSeeds)):
+            if result is not None and name in result.sets and result.baseline != 'uniform':
+                return f' {instead(result.baseline)} In the paper, it attends to all tokens alike.'
+        return ''
+
+
+def _together(measured: Measured) -> Iterable[Verdict]:
+    for claim, name in ((verdicts.HEAD_HELPS, 'heads'), (verdicts.LAYER_HELPS, 'layers')):
+        effects = measured.effects(name)
+        if effects is not None:
+            yield _with(measured.instead(name), verdicts.some_mask_helps(claim, effects))
+    heads, effects = measured.instead('heads'), measured.effects('heads')
+    over, ablated = measured.over_seeds('heads'), measured.ablated('heads')
+    if over is not None:
+        found = verdicts.a_random_head_helps(over.averages, heads=len(over.masks))
+        yield _with(heads, found)
+    elif ablated is not None:
+        found = verdicts.a_random_head_helps(ablated.average, heads=len(ablated.masks))
+        yield _with(heads, found)
+    frames = measured.first(Frames)
+    test = None if frames is None else frames.tests.get(FRAMES_DIRECTION)
+    if test is not None and effects is not None:
+        best = np.argsort(-test.table.mean, axis=None, kind='stable')[:2].tolist()
+        yield _with(heads, verdicts.heads_are_not_needed(effects, best))
+
+
+def _effects(ablated: Ablated) -> verdicts.Effects:
+    return verdicts.effects_on_examples(
+        ablated.found, ablated.names, unseen=ablated.unseen, examples=ablated.examples
+    )
+
+
+def _with(sentence: str, verdict: Verdict) -> Verdict:
+    """Return a verdict with a sentence more."""
+    return dataclasses.replace(verdict, template=verdict.template + sentence)

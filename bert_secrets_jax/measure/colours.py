@@ -1,0 +1,88 @@
+"""What a page may colour heads, or layers, by: declared where a frame is made."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclasses.dataclass(frozen=True)
+class Colours:
+    """The columns of a frame that a page may colour heads, or layers, by.
+
+    The frame has a row for each of them. Columns `layer` and `head` say for which, or a column
+    `disabled` with names such as 'L1-H2'. `runs.result.framed` keeps this as
+    `frame.attrs['colours']`.
+
+    Attributes:
+      axis: Whether the rows are about 'heads' or 'layers'.
+      columns: The columns of numbers, or of words that heads share, and for each of them the
+        columns that tell how sure it is: its interval, its error, its p-values, its sample.
+      by: The columns that divide the rows into sets, each of which has every head, such as
+        'statistic'. Sets that differ in their 'seed' alone are fine-tunings of one recipe.
+    """
+
+    axis: Literal['heads', 'layers']
+    columns: Mapping[str, Sequence[str]]
+    by: Sequence[str] = ()
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The columns that say which head, or layer, a row is about."""
+        return ('layer', 'head', 'disabled') if self.axis == 'heads' else ('layer', 'disabled')
+
+
+def sets_of(frame: 'pandas.DataFrame') -> 'list[tuple[str, str, pandas.DataFrame]]':
+    """Return the sets of rows of a frame that has `Colours`.
+
+    Args:
+      frame: The frame.
+
+    Returns:
+      The name of each set, such as 'seed 0, [SEP]', its name without the seed, and its rows with
+      the index (layer, head) or layer, in order.
+    """
+    colours = frame.attrs['colours']
+    places = [*colours.places[:-1]]
+    if 'layer' not in frame:
+        named = frame['disabled'].str.extract(r'L(\d+)(?:-H(\d+))?').iloc[:, : len(places)]
+        frame = frame.assign(**dict(zip(places, named.astype(int).to_numpy().T, strict=True)))
+    by = list(colours.by)
+    found = []
+    for key, rows in frame.groupby(by, sort=False) if by else [((), frame)]:
+        names = {
+            name: f'{name} {each:g}' if frame[name].dtype.kind in 'iuf' else str(each)
+            for name, each in zip(by, key, strict=True)
+        }
+        alike = ', '.join(each for name, each in names.items() if name != 'seed')
+        found.append((', '.join(names.values()), alike, rows.set_index(places).sort_index()))
+    return found
+
+
+def head_tables(frames: 'Mapping[str, pandas.DataFrame]') -> dict[str, np.ndarray]:
+    """Return the numbers that a page may colour heads by.
+
+    Args:
+      frames: The frames of a result by their names.
+
+    Returns:
+      The tables [L, N] by the names of the frame, the set and the column, such as 'heads: [SEP]';
+      of several fine-tunings the mean. Whole numbers, which count or mark, are left out.
+    """
+    tables: dict[str, list[np.ndarray]] = {}
+    for name, frame in frames.items():
+        colours = frame.attrs.get('colours')
+        if colours is None or colours.axis != 'heads':
+            continue
+        for _, alike, rows in sets_of(frame):
+            for column in colours.columns:
+                if rows[column].dtype.kind == 'f':
+                    titles = [alike, '' if column == 'mean' else column.replace('_', ' ')]
+                    title = f'{name.replace("_", " ")}: {", ".join(filter(None, titles))}'
+                    grid = rows[column].to_numpy(float).reshape(rows.index.levshape)
+                    tables.setdefault(title, []).append(grid)
+    return {title: np.mean(each, axis=0) for title, each in tables.items()}
