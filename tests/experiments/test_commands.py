@@ -307,7 +307,7 @@ def test_a_classifier_of_ones_own(tmp_path, checkpoint, glue_dir, run_here):
     theirs = [float(row['mean']) for row in read(workdir / 'patterns_heads.csv')]
     assert not np.allclose(theirs, shares)
     new = {name for name in kept(workdir) - found if 'pattern__' not in name}
-    assert {name.rpartition('-')[0] for name in new} == {'clearest_maps'}
+    assert {name.rpartition('-')[0] for name in new} == {'patterns'}
 
 
 @pytest.mark.slow
