@@ -6,7 +6,6 @@ them by length into micro-batches.
 """
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 import bert_secrets_jax as bs
@@ -14,7 +13,9 @@ from benchmarks.cases import Case, read, to_torch
 from benchmarks.formulas import forward_operations
 from benchmarks.timing import Question, Way
 from bert_secrets_jax.data.encoding import tokenize
-from bert_secrets_jax.finetune import loop
+from bert_secrets_jax.finetune import seeds
+from bert_secrets_jax.finetune.config import FinetuneConfig
+from bert_secrets_jax.finetune.steps import Data, Steps
 
 _ROWS = 32
 
@@ -37,30 +38,25 @@ def questions(case: Case) -> list[Question]:
     examples = read(case.settings.glue_dir, 'train')
     labels = np.array([example.label for example in examples])
     length = case.settings.length
-    config = loop.FinetuneConfig(learning_rate=1e-5, max_length=length)
+    config = FinetuneConfig(learning_rate=1e-5, max_length=length)
     tokens = tokenize(case.ours.tokenizer, examples, max_length=length)
-    data = loop.Data(tokens, labels, [], [], labels, ())
-    per_epoch = -(-len(examples) // _ROWS)
+    data = Data(tokens, labels, [], [], labels, ())
+    training = Steps(
+        case.ours.bert, seeds._loss, seeds._optimizer(config, 1000), data, config, seeds=(0,)
+    )
     # The last step of an epoch, which may be short, is left out.
-    numbers = [step % max(per_epoch - 1, 1) for step in range(case.settings.steps)]
-    drawn = [loop.rows_of_step(0, step, len(examples), _ROWS, per_epoch) for step in numbers]
+    per_epoch = max(training.per_epoch - 1, 1)
+    numbers = [step % per_epoch for step in range(case.settings.steps)]
+    drawn = [training.rows(step) for step in numbers]
     steps = [rows[rows >= 0] for rows in drawn]
-    edges = loop.training_lengths(data, config, at_once=False)
 
     def ours():
-        bert = case.ours.bert
-        optimizer = loop._optimizer(config, 1000)
-        stacked = jax.tree.map(loop._stack, case.ours.params)
-        state = loop.TrainState(jnp.int32(0), stacked, jax.vmap(optimizer.init)(stacked))
-        zeros = jax.tree.map(jnp.zeros_like, case.ours.params)
+        state = training.begin(jax.tree.map(lambda leaf: leaf[None], case.ours.params))
 
         def run():
-            nonlocal state, zeros
+            nonlocal state
             for step in numbers:
-                state, zeros, _ = loop._step(
-                    bert, optimizer, False, state, data, config, step, per_epoch, edges, zeros,
-                    None, None,
-                )  # fmt: skip
+                state, _ = training.take(state, step)
             jax.block_until_ready(state)
 
         return run
@@ -86,11 +82,7 @@ def questions(case: Case) -> list[Question]:
         return 3 * forward_operations(case.ours.config, batches)
 
     flat = lambda batch: jax.tree.map(lambda array: array[0], batch)
-    mine = [
-        flat(batch)
-        for rows in drawn
-        for batch, _ in loop.micro_batches(data, rows[None], config, edges)
-    ]
+    mine = [flat(batch) for rows in drawn for batch, _ in training.micro_batches(rows)]
     per_step = [data.train.batch(rows, longest(rows)) for rows in steps]
 
     def torch_way(attention):

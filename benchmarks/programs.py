@@ -18,7 +18,9 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.ablation import layers
 from bert_secrets_jax.ablation.contexts import layers_of
 from bert_secrets_jax.data.encoding import Batch
-from bert_secrets_jax.finetune import loop
+from bert_secrets_jax.finetune import seeds as training
+from bert_secrets_jax.finetune import steps
+from bert_secrets_jax.finetune.loop import TrainState
 from bert_secrets_jax.finetune.optimizers import make_optimizer
 from bert_secrets_jax.measure.catalogue import CATALOGUE, changed, of_second
 from bert_secrets_jax.measure.stream import Work, step
@@ -276,16 +278,18 @@ def train_gradients(setup: Setup) -> Program:
     labels = jax.ShapeDtypeStruct((seeds, setup.micro_batch), jnp.float32)
     counts = jax.ShapeDtypeStruct((seeds,), jnp.float32)
     numbers = jax.ShapeDtypeStruct((seeds,), jnp.int32)
-    keys = jax.eval_shape(loop.keys_of_step, numbers, 0)
+    keys = jax.eval_shape(steps.keys_of_step, numbers, 0)
     return Program(
-        loop._add_gradients,
+        steps._add_gradients,
         (
             setup.bert,
+            training._loss,
             params,
+            None,
             params,
             setup.split(counts),
             None,
-            *setup.split((rows, labels, keys, counts)),
+            setup.split((rows, labels, keys, counts)),
         ),
         _optimizer(setup)[1],
     )
@@ -303,9 +307,8 @@ def train_update(setup: Setup) -> Program:
     _, params = _trained(setup)
     optimizer, moments = _optimizer(setup)
     step = setup.whole(jax.ShapeDtypeStruct((), jnp.int32))
-    sharding = setup.mesh and NamedSharding(setup.mesh, PartitionSpec('data'))
-    state = loop.TrainState(step, params, moments)
-    return Program(loop._update, (optimizer, state, params, None, sharding))
+    state = TrainState(step, params, moments)
+    return Program(steps._update, (optimizer, state, params, None, {}))
 
 
 PROGRAMS: Mapping[str, Callable[[Setup], Program]] = types.MappingProxyType(

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         read_treebank,
         treebank_sample,
     )
+    from bert_secrets_jax.finetune.config import FinetuneConfig
     from bert_secrets_jax.finetune.train import Finetuned, finetune
     from bert_secrets_jax.measure import catalogue, links, statistics
     from bert_secrets_jax.measure.catalogue import Described, measure, measure_change
@@ -82,11 +83,11 @@ if TYPE_CHECKING:
         with_classifier,
         with_masked_lm,
     )
-    from bert_secrets_jax.probes.train import train_probes
+    from bert_secrets_jax.probes.train import ProbeConfig, train_probes
     from bert_secrets_jax.probes.vectors import Vectors, read_vectors
     from bert_secrets_jax.programs.api import Report, report
     from bert_secrets_jax.programs.comparing import compare_runs
-    from bert_secrets_jax.pruning.gates import Gated, train_gates
+    from bert_secrets_jax.pruning.gates import GateConfig, Gated, train_gates
     from bert_secrets_jax.pruning.outliers import find_outliers, without_dimensions
     from bert_secrets_jax.pruning.removal import remove_heads, restore_heads
     from bert_secrets_jax.pruning.shapley import Shapley, shapley_values

@@ -2,7 +2,10 @@
 
 import dataclasses
 import numbers
+from collections.abc import Mapping
 from typing import Any
+
+from bert_secrets_jax.brief import shortened
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,3 +44,18 @@ class Range:
 
 def _spelled(number: int | float) -> str:
     return f'{number:,}' if isinstance(number, int) else f'{number:g}'
+
+
+def check_ranges(given: Any, ranges: Mapping[str, Range]) -> None:
+    """Refuse settings that are out of range.
+
+    Args:
+      given: The settings, as attributes.
+      ranges: The range of each setting by its name.
+
+    Raises:
+      ValueError: A setting is out of its range, which the error names.
+    """
+    for name, allowed in ranges.items():
+        if getattr(given, name) not in allowed:
+            raise ValueError(f'{name}={shortened(getattr(given, name))} must be {allowed}.')

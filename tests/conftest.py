@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import gc
 import importlib.metadata
+import inspect
 import json
 import os
 import pathlib
@@ -166,6 +167,19 @@ def rarely(values: list, *, often: list) -> list:
         else pytest.param(*value if isinstance(value, tuple) else [value], marks=pytest.mark.slow)
         for value in values
     ]
+
+
+def parameters_of(function) -> set[str]:
+    """The names of a function's arguments, with the settings that a training takes by name."""
+    config = {
+        bs.finetune: bs.FinetuneConfig,
+        bs.train_gates: bs.GateConfig,
+        bs.analyses.gates: bs.GateConfig,
+        bs.train_probes: bs.ProbeConfig,
+        bs.analyses.probing: bs.ProbeConfig,
+    }.get(function)
+    every = (function,) if config is None else (function, config)
+    return {name for each in every for name in inspect.signature(each).parameters}
 
 
 def relative(config: BertConfig, model_type: str) -> BertConfig:

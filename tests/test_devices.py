@@ -6,7 +6,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.devices import fetch, make_mesh, parse_axes, replicate, split
-from bert_secrets_jax.finetune import loop
+from bert_secrets_jax.finetune import steps
 from tests.test_processes import checkpoint  # noqa: F401
 from tests.together import assert_same, measured, shares, swept, tuned
 
@@ -76,16 +76,15 @@ def test_masks_along_a_second_axis(model, baseline):
 @pytest.mark.slow
 def test_seeds_along_a_second_axis(model, tmp_path, monkeypatch):
     """The sums of gradients stay on the devices of their seed."""
-    update, seen = loop._update, []
+    update, seen = steps._update, []
 
-    def watched(*arguments):
-        state, zeros = update(*arguments)
-        for tree in (state.params, zeros):
+    def watched(optimizer, state, gradients, *others):
+        for tree in (state.params, gradients):
             rows = {leaf.addressable_shards[0].data.shape[0] for leaf in jax.tree.leaves(tree)}
             seen.append(rows)
-        return state, zeros
+        return update(optimizer, state, gradients, *others)
 
-    monkeypatch.setattr(loop, '_update', watched)
+    monkeypatch.setattr(steps, '_update', watched)
     mesh = make_mesh(parse_axes('data:4,seeds:2'), 'seeds')
     found = tuned(model, mesh, tmp_path / 'a')
     # Each shard has one of the two seeds.

@@ -1,7 +1,6 @@
 """Code that the documents show runs as it stands there, and what they mention exists."""
 
 import ast
-import inspect
 import json
 import pathlib
 import re
@@ -14,7 +13,7 @@ from flax.traverse_util import flatten_dict
 import bert_secrets_jax as bs
 from bert_secrets_jax.configs import base
 from bert_secrets_jax.programs import titles
-from tests.conftest import ROOT
+from tests.conftest import ROOT, parameters_of
 
 DOCUMENTS = [ROOT / 'README.md', ROOT / 'CONTRIBUTING.md', *sorted((ROOT / 'docs').glob('*.md'))]
 
@@ -106,7 +105,7 @@ def test_arguments_in_the_documents_exist():
             # A method of what a call returned is no name of the library: `bs.encode(...).copy()`.
             if isinstance(node, ast.Call) and re.fullmatch(r'bs(\.\w+)+', ast.unparse(node.func)):
                 function = eval(ast.unparse(node.func), {'bs': bs})
-                known = inspect.signature(function).parameters
+                known = parameters_of(function)
                 for keyword in node.keywords:
                     assert keyword.arg is None or keyword.arg in known, ast.unparse(node)
 

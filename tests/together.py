@@ -19,7 +19,7 @@ from bert_secrets_jax.ablation import sweep
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.devices import make_mesh, parse_axes
-from bert_secrets_jax.finetune import loop
+from bert_secrets_jax.finetune import steps
 from bert_secrets_jax.finetune.losses import loss_per_example
 from bert_secrets_jax.measure.gradients import with_labels
 from bert_secrets_jax.model.weights import without_head
@@ -210,7 +210,7 @@ def fill_disk() -> None:
 
 def kill_at_step(step: int) -> None:
     """Kill this process when it comes to a step of a fine-tuning."""
-    rows_of_step = loop.rows_of_step
+    rows_of_step = steps.rows_of_step
 
     def counted(seed, at, *arguments):
         if at == step:
@@ -218,7 +218,7 @@ def kill_at_step(step: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return rows_of_step(seed, at, *arguments)
 
-    loop.rows_of_step = counted
+    steps.rows_of_step = counted
 
 
 if __name__ == '__main__':

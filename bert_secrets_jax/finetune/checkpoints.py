@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from absl import logging
 
 from bert_secrets_jax import processes
@@ -33,11 +34,11 @@ class Record:
 
     Attributes:
       history: The rows of the training curves.
-      pending: The steps that have no row yet, each with the losses of all seeds.
+      pending: The steps that have no row yet, each with its losses.
     """
 
     history: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    pending: list[tuple[int, list[float]]] = dataclasses.field(default_factory=list)
+    pending: list[tuple[int, Any]] = dataclasses.field(default_factory=list)
 
 
 class Memory:
@@ -181,7 +182,15 @@ class Checkpoints:
 
 def _with_numbers(state: Any) -> Any:
     """Return a state without empty arrays, those of layers without heads, which Orbax refuses."""
-    return jax.tree.map(lambda leaf: leaf if leaf.size else None, state)
+
+    def kept(leaf):
+        if not leaf.size:
+            return None
+        # Arrays that each of several processes has for itself are written by the first of them.
+        is_own = jax.process_count() > 1 and leaf.is_fully_addressable
+        return np.asarray(leaf) if is_own else leaf
+
+    return jax.tree.map(kept, state)
 
 
 def _is_later(name: str, step: str) -> bool:

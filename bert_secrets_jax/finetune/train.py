@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 import numbers
-import operator
 import pathlib
 import shutil
 from collections.abc import Sequence
@@ -33,7 +32,7 @@ from bert_secrets_jax.data.tasks import MOST_CLASSES, Example, as_examples, draw
 from bert_secrets_jax.devices import fetch
 from bert_secrets_jax.files import read_record, write_record
 from bert_secrets_jax.finetune.answers import answers_of
-from bert_secrets_jax.finetune.loop import Data, FinetuneConfig, train_runs
+from bert_secrets_jax.finetune.config import FinetuneConfig
 from bert_secrets_jax.finetune.losses import NONE
 from bert_secrets_jax.finetune.metrics import OF_ANSWERS, OF_TAGS, check_metrics, metrics_for
 from bert_secrets_jax.finetune.outcome import (
@@ -47,14 +46,12 @@ from bert_secrets_jax.finetune.outcome import (
     save_model,
     write_outcome,
 )
+from bert_secrets_jax.finetune.seeds import train_runs
+from bert_secrets_jax.finetune.steps import Data
 from bert_secrets_jax.finetune.tags import check_tags, is_of_spans, names_of, tags_of
 from bert_secrets_jax.model.bert import init_params
 from bert_secrets_jax.model.config import ANSWER, QUESTIONS, SEQUENCES, TOKENS, BertConfig
-from bert_secrets_jax.model.weights import (
-    Pretrained,
-    check_pretrained,
-    with_classifier,
-)
+from bert_secrets_jax.model.weights import Pretrained, check_pretrained, with_classifier
 
 __all__ = ['Finetuned', 'finetune']
 
@@ -66,24 +63,13 @@ def finetune(
     train: Sequence[Example] | Sequence[Tagged] | Sequence[Question],
     dev: Sequence[Example] | Sequence[Tagged] | Sequence[Question],
     *,
-    seeds: int | Sequence[int] = (0,),
     start: str = 'pretrained',
     metrics: Sequence[str] | None = None,
     label_names: Sequence[str] | None = None,
-    epochs: int = 3,
-    batch_size: int = 32,
-    micro_batch: int = 8,
-    learning_rate: float = 5e-5,
-    warmup: float = 0.1,
-    weight_decay: float = 0.01,
-    clip: float = 1.0,
-    optimizer: str = 'adamw',
-    max_length: int = 128,
     max_dev_examples: int = 0,
-    log_every: int = 20,
-    checkpoint_every: int = 500,
     folder: str | pathlib.Path | None = None,
     mesh: Mesh | None = None,
+    **settings: Any,
 ) -> Finetuned:
     """Fine-tune a model on labelled texts, once per seed, all seeds at the same time.
 
@@ -100,8 +86,6 @@ def finetune(
       train: The examples to learn from. Their labels are class ids, counted from 0, or values of a
         regression. Or texts with tagged words, or questions.
       dev: The examples that the model is evaluated on before training and after every epoch.
-      seeds: The seeds. One model is trained per seed, which determines the fresh classifier, the
-        order of the data and dropout. A number n stands for the seeds 0, 1, ..., n - 1.
       start: The weights to start from: 'pretrained' for those of the given model, 'random' for
         weights drawn anew (normal distribution; Table 1 of the paper has both).
       metrics: The names of the metrics that the dev examples are scored with, whose mean chooses
@@ -113,28 +97,15 @@ def finetune(
       label_names: The names of the classes. A single name means regression. None takes ('score',)
         if a training label is a float, and otherwise 'LABEL_0', 'LABEL_1' and so on; for tags,
         those of the training texts. Answers take none.
-      epochs: The number of passes over the training examples.
-      batch_size: The number of examples per step and seed.
-      micro_batch: The number of examples per forward and backward pass; it must divide
-        `batch_size`. It changes speed and memory, and the results only by rounding. On an
-        accelerator take `batch_size`.
-      learning_rate: The learning rate at its peak.
-      warmup: The share of the steps in which the learning rate rises.
-      weight_decay: The decoupled weight decay of all weights except biases and LayerNorm.
-      clip: The greatest norm of the gradient; a larger gradient is scaled down.
-      optimizer: The optimiser: 'adamw', or 'bert_adam', which the authors used and which has no
-        bias correction.
-      max_length: The greatest number of tokens of an example; longer ones are cut.
       max_dev_examples: The greatest number of dev examples. If there are more, this many are drawn
         with the first seed. 0 takes all.
-      log_every: The number of steps between two rows of the training curve.
-      checkpoint_every: The number of steps between two checkpoints. There is also one per epoch,
-        and one whenever the last is two minutes old, or older where writing takes long.
       folder: The folder of checkpoints, curves (`curve.csv`, `curve.jsonl`) and the models in
         Hugging Face's layout (`seed0/last`, `seed0/best` and so on). None writes nothing, and keeps
         the models after the last step in memory.
       mesh: The devices, along an axis `data`, over which the seeds are spread or, where their
         number does not allow that, the micro-batches. None uses one device.
+      **settings: The settings of the training, such as `seeds`, `epochs`, `batch_size`,
+        `learning_rate` or `max_length`: those of `bs.FinetuneConfig`, which says what they mean.
 
     Returns:
       The models after the last step, with their curves and scores.
@@ -142,25 +113,13 @@ def finetune(
     Raises:
       ValueError: A setting is out of range, a label is missing or does not fit the classes, or the
         folder holds a fine-tuning with other settings, texts or weights.
-      TypeError: The model is not a `Pretrained`, or the examples are something else.
+      TypeError: The model is not a `Pretrained`, the examples are something else, or there is no
+        such setting.
       NonFiniteLossError: The loss is not finite. The error names the step, the learning rate and
         the examples.
     """
     check_pretrained(pretrained)
-    config = FinetuneConfig(
-        seeds=listed_seeds(seeds),
-        epochs=epochs,
-        batch_size=batch_size,
-        micro_batch=micro_batch,
-        learning_rate=learning_rate,
-        warmup=warmup,
-        weight_decay=weight_decay,
-        clip=clip,
-        optimizer=optimizer,
-        max_length=max_length,
-        log_every=log_every,
-        checkpoint_every=checkpoint_every,
-    )
+    config = FinetuneConfig(**settings)
     if start not in ('pretrained', 'random'):
         raise ValueError(f"start={start!r} must be 'pretrained' or 'random'.")
     head = _head_for(train, dev)
@@ -168,17 +127,11 @@ def finetune(
     dev = draw(dev, max_dev_examples, config.seeds[0], setting='max_dev_examples')
     if folder is not None:
         folder = pathlib.Path(folder)
-        settings = dataclasses.asdict(config) | {
-            'start': start,
-            'metrics': metrics,
-            'label_names': names,
-        }
+        others = {'start': start, 'metrics': metrics, 'label_names': names}
         if head != SEQUENCES:
-            settings['head'] = head
-        # How often checkpoints are written changes no result.
-        del settings['checkpoint_every']
+            others['head'] = head
         of_inputs = digests(pretrained, train, dev, start)
-        processes.on_first(lambda: claim(folder, settings, of_inputs))
+        processes.on_first(lambda: claim(folder, config, of_inputs, **others))
         finished = processes.on_first(lambda: _finished(folder))
         if processes.exists(folder / OUTCOME):
             return finished or Finetuned.load(folder)
@@ -217,17 +170,6 @@ def finetune(
     if folder is not None:
         processes.on_first(lambda: write_outcome(finetuned))
     return finetuned
-
-
-def listed_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
-    """Return seeds as numbers; a number n stands for the seeds 0, 1, ..., n - 1.
-
-    Args:
-      seeds: The seeds, or how many there are.
-    """
-    if isinstance(seeds, numbers.Integral):
-        return tuple(range(seeds))
-    return tuple(map(operator.index, seeds))
 
 
 def _finished(folder: pathlib.Path) -> Finetuned | None:
@@ -516,18 +458,24 @@ def _share_of_larger_class(labels: np.ndarray) -> float:
     return max(collections.Counter(labels.tolist()).values()) / len(labels)
 
 
-def claim(folder: pathlib.Path, settings: dict[str, Any], digests: dict[str, str]) -> None:
+def claim(
+    folder: pathlib.Path, config: FinetuneConfig, digests: dict[str, str], **others: Any
+) -> None:
     """Note in the folder what it is for; refuse a folder that is for something else.
 
     Args:
       folder: The folder of the fine-tuning.
-      settings: Settings by name.
+      config: The settings of the training.
       digests: Digests of everything else that the results depend on, by what it is.
+      **others: Further settings.
 
     Raises:
       ValueError: The folder is for something else; the error says in what it differs.
     """
     file = folder / _INPUTS
+    settings = dataclasses.asdict(config) | others
+    # How often checkpoints are written changes no result.
+    del settings['checkpoint_every']
     # NumPy's numbers become plain ones.
     text = json.dumps({'settings': settings, 'digests': digests}, default=float)
     wanted = json.loads(text)

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 from bert_secrets_jax.brief import either, shortened
 from bert_secrets_jax.model.families import FAMILIES, OF_SOME, Family
-from bert_secrets_jax.ranges import Range
+from bert_secrets_jax.ranges import Range, check_ranges
 
 # 'tf32x3' is float32 of which an NVIDIA GPU multiplies two halves in TF32, three times.
 ComputeDtype = Literal['float32', 'tf32x3', 'bfloat16']
@@ -193,9 +193,7 @@ class BertConfig:
     def __post_init__(self):
         if not isinstance(self.model_type, str) or self.model_type not in FAMILIES:
             raise ValueError(not_implemented(self.model_type))
-        for name, allowed in RANGES.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(f'{name}={shortened(getattr(self, name))} must be {allowed}.')
+        check_ranges(self, RANGES)
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 f'num_attention_heads={self.num_attention_heads} must divide '

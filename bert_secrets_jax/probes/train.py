@@ -11,9 +11,8 @@ import dataclasses
 import functools
 import itertools
 import pathlib
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,22 +21,23 @@ import optax
 from absl import logging
 from jaxtyping import Array, Float, Int
 
-from bert_secrets_jax import processes
 from bert_secrets_jax.brief import brief, shortened
 from bert_secrets_jax.data.treebank import Parse
-from bert_secrets_jax.files import fingerprint, read_arrays, write_arrays
+from bert_secrets_jax.files import fingerprint
+from bert_secrets_jax.finetune import loop
+from bert_secrets_jax.finetune.config import listed_seeds
+from bert_secrets_jax.finetune.loop import TrainState
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.probes.forms import ATTENTION, FORMS, READINGS, Form, Params, Sizes
 from bert_secrets_jax.probes.maps import among_candidates, maps_of, sentence_of, table_of
-from bert_secrets_jax.probes.sentences import Asked, Part, Words, asked, prepare
+from bert_secrets_jax.probes.sentences import Asked, Words, asked, prepare
 from bert_secrets_jax.probes.vectors import Vectors
-from bert_secrets_jax.progress import progress
-from bert_secrets_jax.ranges import Range
+from bert_secrets_jax.ranges import Range, check_ranges
 
 # Points of a learning curve.
 _POINTS = 20
-# Little more than this is lost when a training is killed.
-_SECONDS_BETWEEN_WRITES = 60
+# There is also a checkpoint whenever the last is old, but of several processes (`loop.is_due`).
+_CHECKPOINT_EVERY = 2000
 RANGES = {
     'epochs': Range(1, 1000),
     'batch_size': Range(1, 4096),
@@ -76,23 +76,48 @@ class Probes:
     __repr__ = brief
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProbeConfig:
+    """The settings of a training of probes. The defaults are those of Clark et al. 2019.
+
+    Attributes:
+      seeds: The seeds of the initial weights. A number n stands for the seeds 0, 1, ..., n - 1. All
+        read the sentences in the same order.
+      epochs: The number of passes over the sentences.
+      batch_size: The number of sentences of an update. More make fewer updates of the same size.
+      learning_rate: The learning rate of Adam.
+      reading: Which vectors candidates have: see `forms.candidate_vectors`.
+      order: The seed of the order of the sentences.
+      cache_mb: With several epochs, the most megabytes of maps that are kept in memory; they are
+        then float16. Where they take more, they are computed in each epoch.
+    """
+
+    seeds: int | Sequence[int] = 3
+    epochs: int = 1
+    batch_size: int = 1
+    learning_rate: float | int = 2e-3
+    reading: str = 'paper'
+    order: int = 0
+    cache_mb: float | int = 1024
+
+    def __post_init__(self):
+        object.__setattr__(self, 'seeds', listed_seeds(self.seeds))
+        check_ranges(self, RANGES)
+        if self.reading not in READINGS:
+            raise ValueError(f'reading={self.reading!r} must be one of {", ".join(READINGS)}.')
+
+
 def train_probes(
     pretrained: Pretrained,
     parses: Sequence[Parse],
     *,
     forms: Sequence[Form] | None = None,
     vectors: Vectors | None = None,
-    seeds: int | Sequence[int] = 3,
-    epochs: int = 1,
-    batch_size: int = 1,
-    learning_rate: float | int = 2e-3,
-    reading: str = 'paper',
-    order: int = 0,
     max_length: int = 128,
     tokens_per_batch: int = 1024,
-    cache_mb: float | int = 1024,
     what: str = 'Probes',
     folder: str | pathlib.Path | None = None,
+    **settings: Any,
 ) -> Probes:
     """Train probes to find the head of each word from what a frozen model attends to.
 
@@ -109,46 +134,26 @@ def train_probes(
       forms: The probes; None takes all published ones that can be trained, which without vectors is
         only the one of attention alone.
       vectors: The word vectors, which stay as they are.
-      seeds: The seeds of the initial weights. A number n stands for the seeds 0, 1, ..., n - 1. All
-        read the sentences in the same order.
-      epochs: The number of passes over the sentences.
-      batch_size: The number of sentences of an update. More make fewer updates of the same size.
-      learning_rate: The learning rate of Adam.
-      reading: Which vectors candidates have: see `forms.candidate_vectors`.
-      order: The seed of the order of the sentences.
       max_length: The greatest number of tokens. Longer sentences are cut.
       tokens_per_batch: The greatest number of rows times padded length that the encoder reads.
-      cache_mb: With several epochs, the most megabytes of maps that are kept in memory; they are
-        then float16. Where they take more, they are computed in each epoch.
       what: The name of the work in the progress bar.
       folder: The folder of unfinished work: a training that was killed goes on where it was when it
-        is called again with the same arguments, and loses about a minute. Delete it when the result
-        is saved. None keeps the work in memory alone.
+        is called again with the same arguments, and loses about two minutes. Delete it when the
+        result is saved. None keeps the work in memory alone.
+      **settings: The settings of the training, such as `seeds`, `epochs` or `learning_rate`: those
+        of `bs.ProbeConfig`, which says what they mean.
 
     Raises:
-      TypeError: The model, the sentences, the vectors or the seeds are something else.
+      TypeError: The model, the sentences, the vectors or the seeds are something else, or there is
+        no such setting.
       ValueError: A setting is out of range, a probe needs vectors and there are none, there is
         nothing to learn from, or a probe of your own is to be kept in a folder.
+      NonFiniteLossError: The loss is not finite.
     """
-    settings = {
-        'epochs': epochs,
-        'batch_size': batch_size,
-        'learning_rate': learning_rate,
-        'cache_mb': cache_mb,
-    }
-    for name, value in settings.items():
-        if value not in RANGES[name]:
-            raise ValueError(f'{name}={value!r} must be {RANGES[name]}.')
-    if reading not in READINGS:
-        raise ValueError(f'{reading=} must be one of {", ".join(READINGS)}.')
+    config = ProbeConfig(**settings)
     forms = checked_forms(forms, vectors)
-    if isinstance(seeds, float | str):
-        raise TypeError(f'{seeds=} must be a number of seeds, or a sequence of them.')
-    seeds = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
-    if not seeds or len(set(seeds)) < len(seeds):
-        raise ValueError(f'{seeds=} must be one seed or more, each once.')
     # Which sentences are batched together is random, too.
-    rng = np.random.default_rng(order)
+    rng = np.random.default_rng(config.order)
     parses = [parses[index] for index in rng.permutation(len(parses))]
     parts = prepare(
         pretrained,
@@ -156,17 +161,16 @@ def train_probes(
         vectors=vectors,
         max_length=max_length,
         tokens_per_batch=tokens_per_batch,
-        batch_multiple=batch_size,
+        batch_multiple=config.batch_size,
     )
     to_learn = asked(parts, parses)
     if to_learn.words == to_learn.cut + to_learn.headless:
         raise ValueError('No word of these sentences has a head with a wordpiece of its own.')
     sizes = sizes_of(pretrained, vectors)
     table = table_of(vectors)
-    work = _Work(forms, batch_size, learning_rate, reading)
-    source = maps_of(pretrained, parts, cache_mb=cache_mb if epochs > 1 else 0)
-    passes = [part for _ in range(epochs) for part in rng.permutation(len(parts)).tolist()]
-    file = None
+    work = _Work(forms, config.batch_size, config.learning_rate, config.reading)
+    source = maps_of(pretrained, parts, cache_mb=config.cache_mb if config.epochs > 1 else 0)
+    passes = [part for _ in range(config.epochs) for part in rng.permutation(len(parts)).tolist()]
     if folder is not None:
         own = [form.name for form in forms if form not in FORMS]
         if own:
@@ -174,30 +178,69 @@ def train_probes(
                 f'A folder keeps the training of published probes only, which are told apart by '
                 f'their names: train {", ".join(own)} without one.'
             )
+        settings = dataclasses.asdict(config) | {'forms': [form.name for form in forms]}
         inputs = [(part.batch.inputs, part.words) for part in parts]
-        config = repr(dataclasses.asdict(pretrained.config))
-        settings |= {'reading': reading, 'seeds': seeds, 'forms': [form.name for form in forms]}
-        name = fingerprint(config, pretrained.params, inputs, np.asarray(table), passes, settings)
-        file = pathlib.Path(folder) / f'{name}.npz'
-    begun = _Begun(_initial(forms, sizes, seeds, learning_rate), [])
-    state, losses = _pass(work, begun, parts, passes, source, table, what=what, file=file)
-    words = [int((parts[index].words.heads >= 0).sum()) for index in passes]
-    sentences = [parts[index].size for index in passes]
-    curves, seen = _curves(losses, words, sentences)
-    for name, curve in curves.items():
-        if not np.isfinite(curve).all():
-            raise ValueError(
-                f'The loss of the probe "{name}" is not finite at {learning_rate=}: take a lower '
-                'one.'
-            )
+        model = repr(dataclasses.asdict(pretrained.config)), pretrained.params
+        folder = pathlib.Path(folder) / fingerprint(
+            *model, inputs, np.asarray(table), passes, settings
+        )
+    seen = np.cumsum([parts[index].size for index in passes])
+    # Points of the curves are about equally many sentences apart.
+    points = np.unique(np.searchsorted(seen, np.linspace(0, seen[-1], _POINTS + 1)[1:]))
+
+    def take(state: TrainState, index: int) -> tuple[TrainState, Float[Array, 'forms R']]:
+        return _learn(work, state, source(index), parts[index].words, table)
+
+    def rows(state: TrainState, steps: Sequence[int], losses: Sequence[Any]) -> loop.Rows:
+        """Return the mean loss per word of each probe and seed."""
+        words = sum(int((parts[passes[step]].words.heads >= 0).sum()) for step in steps)
+        means = np.array(losses, np.float32).sum(axis=0) / max(words, 1)
+        done = steps[-1] + 1
+        return [
+            {
+                'split': form.name,
+                'seed': seed,
+                'step': done,
+                'epoch': done / len(parts),
+                'loss': float(means[place]),
+            }
+            for place, (form, seed) in zip(np.ndindex(means.shape), runs, strict=True)
+        ]
+
+    def fault(step: int, place: int, loss: float) -> str:
+        form, seed = runs[place]
+        return (
+            f'The loss of the probe "{form.name}" with seed {seed} is {loss} at '
+            f'learning_rate={config.learning_rate}: take a lower one.'
+        )
+
+    runs = list(itertools.product(forms, config.seeds))
+    state, record = loop.train(
+        take,
+        _initial(forms, sizes, config.seeds, config.learning_rate),
+        passes,
+        what=what,
+        size=lambda index: parts[index].size,
+        unit='sentences',
+        curve=loop.Curve(
+            rows=rows,
+            fault=fault,
+            rows_after=set((points + 1).tolist()),
+            checkpoint_every=_CHECKPOINT_EVERY,
+            stage=len(passes),
+        ),
+        folder=folder,
+    )
+    losses = np.array([row['loss'] for row in record.history], np.float32)
+    curves = losses.reshape(len(points), len(forms), -1).transpose(1, 2, 0)
     return Probes(
         forms=forms,
-        params={name: jax.device_get(params) for name, (params, _) in state.items()},
-        seeds=seeds,
-        reading=reading,
-        curves=curves,
-        seen=seen,
-        steps=int(jax.device_get(next(iter(state.values()))[1][0].count)[0]),
+        params=jax.device_get(state.params),
+        seeds=config.seeds,
+        reading=config.reading,
+        curves={form.name: curve for form, curve in zip(forms, curves, strict=True)},
+        seen=seen[points],
+        steps=int(jax.device_get(next(iter(state.optimizer.values()))[0].count)[0]),
         sizes=sizes,
         asked=to_learn,
     )
@@ -219,11 +262,11 @@ class _Work:
 @functools.partial(jax.jit, static_argnums=0)
 def _learn(
     work: _Work,
-    state: dict[str, tuple[Any, Any]],
+    state: TrainState,
     maps: Float[Array, 'B M T T'],
     words: Words,
     table: Float[Array, 'U V'],
-) -> tuple[dict[str, tuple[Any, Any]], dict[str, Float[Array, ' R']]]:
+) -> tuple[TrainState, Float[Array, 'forms R']]:
     """Learn from the sentences of a batch in their order.
 
     Returns:
@@ -231,24 +274,24 @@ def _learn(
     """
     optimizer = optax.adam(work.learning_rate)
 
-    def step(state, few):
-        return jax.lax.cond((few[1].heads >= 0).any(), update, skip, state, few)
+    def step(groups, few):
+        return jax.lax.cond((few[1].heads >= 0).any(), update, skip, groups, few)
 
-    def skip(state, few):
-        return state, {
-            name: jnp.zeros(len(jax.tree.leaves(params)[0])) for name, (params, _) in state.items()
-        }
+    def skip(groups, few):
+        return groups, jnp.zeros((len(work.forms), len(jax.tree.leaves(groups)[0])))
 
-    def update(state, few):
+    def update(groups, few):
         maps, words = few
         sentences = jax.vmap(functools.partial(sentence_of, table=table, reading=work.reading))(
             maps, words
         )
-        after, losses = {}, {}
+        params, moments, losses = {}, {}, []
         for form in work.forms:
             each_seed = jax.vmap(functools.partial(descend, form, sentences, words.heads))
-            *after[form.name], losses[form.name] = each_seed(*state[form.name])
-        return {name: tuple(each) for name, each in after.items()}, losses
+            former = [group[form.name] for group in groups]
+            params[form.name], moments[form.name], loss = each_seed(*former)
+            losses.append(loss)
+        return (params, moments), jnp.stack(losses)
 
     def descend(form, sentences, heads, params, moments):
         def loss_of(params):
@@ -262,8 +305,8 @@ def _learn(
     parts = jax.tree.map(
         lambda leaf: leaf.reshape(-1, work.batch_size, *leaf.shape[1:]), (maps, words)
     )
-    state, losses = jax.lax.scan(step, state, parts)
-    return state, {name: loss.sum(axis=0) for name, loss in losses.items()}
+    groups, losses = jax.lax.scan(step, (state.params, state.optimizer), parts)
+    return TrainState(state.step + 1, *groups), losses.sum(axis=0)
 
 
 def cross_entropy(
@@ -279,79 +322,6 @@ def cross_entropy(
     log_p = jax.nn.log_softmax(among_candidates(scores, count), axis=-1)
     picked = jnp.take_along_axis(log_p, jnp.maximum(heads, 0)[:, None], axis=-1)[:, 0]
     return -jnp.where(heads >= 0, picked, 0).sum()
-
-
-# Unfinished work
-
-
-class _Begun(NamedTuple):
-    """A training that was begun: its state, and the losses of each batch so far."""
-
-    state: dict[str, tuple[Any, Any]]
-    losses: list[dict[str, Any]]
-
-
-def _pass(
-    work: '_Work',
-    begun: _Begun,
-    parts: Sequence[Part],
-    passes: Sequence[int],
-    source: Callable[[int], Float[Array | np.ndarray, 'B M T T']],
-    table: Float[Array, 'U V'],
-    *,
-    what: str,
-    file: pathlib.Path | None,
-) -> _Begun:
-    """Return the training at its end; with a file, go on from there and write it now and then."""
-    state, losses = begun if file is None else _read(file, begun)
-    done = len(losses)
-    if done:
-        logging.info('%s: %d of %d batches are done.', what, done, len(passes))
-    written = time.monotonic()
-    left = progress(passes[done:], what, size=lambda index: parts[index].size, unit='sentences')
-    for index in left:
-        before = losses[-1] if losses else None
-        state, loss = _learn(work, state, source(index), parts[index].words, table)
-        losses.append(loss)
-        # JAX queues work without limit: what waits holds its maps.
-        jax.block_until_ready(before)
-        is_due = time.monotonic() - written >= _SECONDS_BETWEEN_WRITES
-        if file is not None and is_due and processes.is_first():
-            _write(file, _Begun(state, losses))
-            written = time.monotonic()
-    if file is not None and done < len(passes):
-        processes.on_first(lambda: _write(file, _Begun(state, losses)))
-    return _Begun(state, jax.device_get(losses))
-
-
-def _write(file: pathlib.Path, begun: _Begun) -> None:
-    leaves = jax.device_get(jax.tree.leaves(begun.state))
-    losses = jax.device_get(begun.losses)
-    arrays = {f'state {place}': np.asarray(leaf) for place, leaf in enumerate(leaves)}
-    arrays |= {f'loss {name}': np.stack([each[name] for each in losses]) for name in losses[0]}
-    write_arrays(file, arrays | {'key': np.array(file.stem)})
-
-
-def _read(file: pathlib.Path, fresh: _Begun) -> _Begun:
-    """Return the training in a file; the fresh one if there is none, or none that fits."""
-    if not processes.exists(file):
-        return fresh
-    try:
-        arrays = read_arrays(file)
-    except ValueError:
-        arrays = {}
-    leaves, structure = jax.tree.flatten(fresh.state)
-    found = [arrays.get(f'state {place}') for place in range(len(leaves))]
-    losses = {name: arrays.get(f'loss {name}') for name in fresh.state}
-    if (
-        str(arrays.get('key')) != file.stem
-        or any(each is None for each in (*found, *losses.values()))
-        or any(each.shape != leaf.shape for each, leaf in zip(found, leaves, strict=True))
-    ):
-        logging.warning('%s is damaged: the probes are trained from the beginning.', file)
-        return fresh
-    steps = [dict(zip(losses, each, strict=True)) for each in zip(*losses.values(), strict=True)]
-    return _Begun(jax.tree.unflatten(structure, map(jnp.asarray, found)), steps)
 
 
 # Values that are made once
@@ -397,31 +367,11 @@ def sizes_of(pretrained: Pretrained, vectors: Vectors | None) -> Sizes:
 
 def _initial(
     forms: Sequence[Form], sizes: Sizes, seeds: Sequence[int], learning_rate: float | int
-) -> dict[str, tuple[Any, Any]]:
-    """Return the parameters and the moments of each probe, with a leading axis of seeds."""
-    state = {}
+) -> TrainState:
+    """Return the state before training, by the names of probes and with a leading axis of seeds."""
+    params = {}
     for form in forms:
         each = [form.init(jax.random.key(seed), sizes) for seed in seeds]
-        params = jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
-        state[form.name] = params, jax.vmap(optax.adam(learning_rate).init)(params)
-    return state
-
-
-def _curves(
-    losses: Sequence[Mapping[str, np.ndarray]], words: Sequence[int], sentences: Sequence[int]
-) -> tuple[dict[str, Float[np.ndarray, 'R P']], Int[np.ndarray, ' P']]:
-    """Return the mean loss per word over about equally many sentences at a time."""
-    seen = np.cumsum(sentences)
-    ends = np.unique(np.searchsorted(seen, np.linspace(0, seen[-1], _POINTS + 1)[1:]))
-    stretches: Iterator[tuple[int, int]] = itertools.pairwise([0, *(ends + 1)])
-    means = [
-        {
-            name: np.sum([loss[name] for loss in losses[start:end]], axis=0)
-            / max(sum(words[start:end]), 1)
-            for name in losses[0]
-        }
-        for start, end in stretches
-    ]
-    return {name: np.stack([mean[name] for mean in means], axis=1) for name in losses[0]}, seen[
-        ends
-    ]
+        params[form.name] = jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
+    init = jax.vmap(optax.adam(learning_rate).init)
+    return TrainState(jnp.int32(0), params, {name: init(each) for name, each in params.items()})

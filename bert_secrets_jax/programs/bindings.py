@@ -180,7 +180,7 @@ def probe(a: Arguments) -> Call:
         'trees',
         'dev_trees',
         computing='max_length',
-        like=bs.train_probes,
+        like=bs.ProbeConfig,
         subject=_subject_of_treebank,
         **given,
     )
@@ -296,7 +296,7 @@ def replacements(a: Arguments) -> Call:
 
 
 def subnetworks(a: Arguments) -> Call:
-    defaults = inspect.signature(bs.finetune).parameters
+    defaults = inspect.signature(bs.FinetuneConfig).parameters
     training = {
         name: value
         for name, value in a.study.training.items()
@@ -317,7 +317,7 @@ def subnetworks(a: Arguments) -> Call:
 def gates(a: Arguments) -> Call:
     of_training = {k: v for k, v in a.study.gate_settings.items() if k != 'max_length'}
     a.group('gates')
-    given = {'metrics': a.metrics, **of_training, **a.seed, 'like': bs.train_gates}
+    given = {'metrics': a.metrics, **of_training, **a.seed, 'like': bs.GateConfig}
     return a.analysis('gates', a.model, 'train', 'ablated', computing='max_length', **given)
 
 

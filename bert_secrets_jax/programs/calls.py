@@ -72,7 +72,7 @@ class Call:
       named: The other arguments by their names: values, or expressions.
       computing: How the function is told how to compute.
       annotated: Whether it looks at words.
-      like: A function that has the defaults of further arguments; None if there are none.
+      like: A function or class that has the defaults of further arguments; None if there are none.
       subject: A function of the study that returns what the result is about.
     """
 
@@ -358,7 +358,7 @@ class Arguments:
         Args:
           function: The function, without 'bs.'.
           given: The arguments that stand first: expressions, or the text of some.
-          like: A function that has the defaults of further arguments.
+          like: A function or class that has the defaults of further arguments.
           named: Arguments by their names: values, or expressions.
         """
         called = bs
@@ -561,7 +561,7 @@ def _tuned(a: Arguments, start: str = 'pretrained') -> str:
         metrics = None
     given = [a.input(name) for name in ('pretrained', 'train', 'dev')]
     return a.call(
-        'finetune', *given, seeds=study.seeds, start=start, metrics=metrics,
+        'finetune', *given, like=bs.FinetuneConfig, seeds=study.seeds, start=start, metrics=metrics,
         label_names=names, max_dev_examples=a['train.max_dev_examples'], **training, **a.length,
     )  # fmt: skip
 

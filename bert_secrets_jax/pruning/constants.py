@@ -32,6 +32,7 @@ from bert_secrets_jax.ablation.sweep import default_chunk_tokens
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.data.encoding import Batch, listed
 from bert_secrets_jax.devices import fetch
+from bert_secrets_jax.finetune import loop
 from bert_secrets_jax.measure.gradients import Loss
 from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.weights import Pretrained, check_pretrained
@@ -178,31 +179,34 @@ def optimal_constants(
             )
         return np.asarray(losses, np.float64), slope
 
-    def shown(work, masks):
-        return progress(
-            work,
-            f'Constants ({len(masks)} masks)',
-            size=lambda each: batches[each[1]].size * len(masks),
-            unit='masks x examples',
-        )
+    def told(masks):
+        return {
+            'what': f'Constants ({len(masks)} masks)',
+            'size': lambda index: batches[index].size * len(masks),
+            'unit': 'masks x examples',
+        }
 
     def look(masks, outputs):
-        found = [of_batch(index, masks, outputs) for _, index in shown(in_turn, masks)]
+        in_turn = progress(range(len(batches)), **told(masks))
+        found = [of_batch(index, masks, outputs) for index in in_turn]
         losses, slopes = (sum(map(fetch, each)) for each in zip(*found, strict=True))
         return _Found(fetch(outputs), losses / examples, slopes)
 
     def train(masks, outputs, rate):
         outputs = jnp.asarray(outputs)
-        moments, curve = _ADAM.init(outputs), np.zeros((passes, len(masks)))
-        work = [(number, at) for number in range(passes) for at in rng.permutation(len(batches))]
-        for done, (number, index) in enumerate(shown(work, masks)):
-            losses, slope = of_batch(index, masks, outputs)
-            size = rate * (1 + np.cos(np.pi * done / len(work))) / 2
-            outputs, moments = _step(outputs, moments, slope, size * unit)
-            curve[number] += losses
-        return outputs, curve / examples
+        work = [index for _ in range(passes) for index in rng.permutation(len(batches))]
 
-    in_turn = [(0, index) for index in range(len(batches))]
+        def take(state, index):
+            losses, slope = of_batch(index, masks, state.params)
+            size = rate * (1 + np.cos(np.pi * state.step / len(work))) / 2
+            found = _step(state.params, state.optimizer, slope, size * unit)
+            return loop.TrainState(state.step + 1, *found), losses
+
+        begin = loop.TrainState(0, outputs, _ADAM.init(outputs))
+        state, record = loop.train(take, begin, work, **told(masks))
+        losses = np.reshape([losses for _, losses in record.pending], (passes, -1, len(masks)))
+        return state.params, losses.sum(axis=1) / examples
+
     mean = np.broadcast_to(means, (len(masks), *means.shape))
     at_mean = look(masks, mean)
     found = at_mean.better(look(masks, np.where((masks != 1)[..., None], 0, mean)), slice(None))

@@ -1,6 +1,5 @@
 """A fine-tuning whose files were damaged: each is named, and the same bits are computed again."""
 
-import dataclasses
 import json
 import pathlib
 import shutil
@@ -12,28 +11,28 @@ from absl import logging
 
 from bert_secrets_jax.files import checksums, write_record
 from bert_secrets_jax.finetune.train import Finetuned, finetune, remove_unknown
-from bert_secrets_jax.model.bert import Bert, init_params
-from bert_secrets_jax.model.weights import Pretrained
 from tests.finetune.test_train import DEV, SETTINGS, TRAIN
 
 FEW = SETTINGS | {'seeds': 1, 'epochs': 1}
 
 
 @pytest.fixture(scope='module')
-def bare(config, tokenizer):
-    bert = Bert(dataclasses.replace(config, label_names=()))
-    return Pretrained(bert, init_params(bert, 7), tokenizer)
-
-
-@pytest.fixture(scope='module')
-def finished(bare, tmp_path_factory):
+def finished(pretrained, tmp_path_factory):
     folder = tmp_path_factory.mktemp('finished') / 'run'
-    return finetune(bare, TRAIN, DEV, folder=folder, **FEW)
+    return finetune(pretrained, TRAIN, DEV, folder=folder, **FEW)
 
 
 @pytest.fixture
 def folder(finished, tmp_path):
     return shutil.copytree(finished.folder, tmp_path / 'run')
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """The warnings."""
+    lines = []
+    monkeypatch.setattr(logging, 'warning', lambda text, *values: lines.append(text % values))
+    return lines
 
 
 def truncated(file: pathlib.Path):
@@ -73,9 +72,7 @@ FILES = {
 
 
 @pytest.mark.parametrize('name', FILES)
-def test_damaged_files_are_named_and_computed_again(bare, finished, folder, monkeypatch, name):
-    told = []
-    monkeypatch.setattr(logging, 'warning', lambda text, *values: told.append(text % values))
+def test_damaged_files_are_named_and_computed_again(pretrained, finished, folder, told, name):
     for damage in DAMAGES if name.startswith(('outcome', 'last/model')) else (flipped,):
         file = FILES[name](folder)
         before = file.read_bytes()
@@ -83,7 +80,7 @@ def test_damaged_files_are_named_and_computed_again(bare, finished, folder, monk
         with pytest.raises(ValueError, match=file.name):
             Finetuned.load(folder)
         told.clear()
-        again = finetune(bare, TRAIN, DEV, folder=folder, **FEW)
+        again = finetune(pretrained, TRAIN, DEV, folder=folder, **FEW)
         assert any(file.name in line for line in told)
         assert again.history == finished.history
         jax.tree.map(
@@ -93,46 +90,44 @@ def test_damaged_files_are_named_and_computed_again(bare, finished, folder, monk
             assert file.read_bytes() == before
 
 
-@pytest.mark.parametrize('damage', DAMAGES)
-def test_a_damaged_checkpoint_is_not_gone_on_from(bare, finished, folder, monkeypatch, damage):
+@pytest.mark.parametrize(
+    ('damage', 'file'),
+    [
+        *((each, checkpoint) for each in DAMAGES),
+        (emptied, lambda folder: folder / 'checkpoint.json'),
+    ],
+)
+def test_a_damaged_checkpoint_is_not_gone_on_from(pretrained, finished, folder, told, damage, file):
     (folder / 'outcome.json').unlink()
-    told = []
-    monkeypatch.setattr(logging, 'warning', lambda text, *values: told.append(text % values))
-    file = checkpoint(folder)
-    damage(file)
-    again = finetune(bare, TRAIN, DEV, folder=folder, **FEW)
-    assert any('The training begins again' in line and file.name in line for line in told)
+    with pytest.raises(FileNotFoundError, match='no finished fine-tuning'):
+        Finetuned.load(folder)
+    name = file(folder).name
+    damage(file(folder))
+    again = finetune(pretrained, TRAIN, DEV, folder=folder, **FEW)
+    assert any('The training begins again' in line and name in line for line in told)
     assert again.history == finished.history
 
 
-def test_killed_while_the_checkpoint_before_is_removed(bare, finished, folder, monkeypatch):
+def test_killed_while_the_checkpoint_before_is_removed(pretrained, finished, folder, told):
     """The newer one is complete, its checksums are not written: nothing begins again."""
     (folder / 'outcome.json').unlink()
     (latest,) = (folder / 'checkpoints').iterdir()
     files = shutil.copytree(latest, folder / 'checkpoints' / '0')
     write_record(folder / 'checkpoint.json', {'step': '0', 'files': checksums(files)})
     next(path for path in files.rglob('*') if path.is_file()).unlink()
-    told = []
-    monkeypatch.setattr(logging, 'warning', lambda text, *values: told.append(text % values))
-    again = finetune(bare, TRAIN, DEV, folder=folder, **FEW)
+    again = finetune(pretrained, TRAIN, DEV, folder=folder, **FEW)
     assert not told and again.history == finished.history
     assert [path.name for path in (folder / 'checkpoints').iterdir()] == [latest.name]
 
 
-def test_a_checkpoint_whose_checksums_are_damaged_is_not_gone_on_from(bare, finished, folder):
-    (folder / 'outcome.json').unlink()
-    (folder / 'checkpoint.json').write_text('{')
-    assert finetune(bare, TRAIN, DEV, folder=folder, **FEW).history == finished.history
-
-
 @pytest.mark.parametrize('damage', DAMAGES)
-def test_nobody_goes_on_with_a_folder_of_unknown_inputs(bare, finished, folder, damage):
+def test_nobody_goes_on_with_a_folder_of_unknown_inputs(pretrained, finished, folder, damage):
     damage(folder / 'inputs.json')
     with pytest.raises(ValueError, match=r'inputs\.json is damaged .* choose another folder'):
-        finetune(bare, TRAIN, DEV, folder=folder, **FEW)
+        finetune(pretrained, TRAIN, DEV, folder=folder, **FEW)
     # The programs, whose folder it is, compute it again.
     remove_unknown(folder)
-    assert finetune(bare, TRAIN, DEV, folder=folder, **FEW).history == finished.history
+    assert finetune(pretrained, TRAIN, DEV, folder=folder, **FEW).history == finished.history
 
 
 def test_an_intact_folder_is_not_removed(folder):

@@ -10,9 +10,11 @@ import pytest
 
 from bert_secrets_jax.data.encoding import encode, tokenize
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.finetune import loop
+from bert_secrets_jax.finetune import loop, seeds, steps
 from bert_secrets_jax.finetune.checkpoints import Checkpoints
-from bert_secrets_jax.finetune.loop import Data, FinetuneConfig, train_runs
+from bert_secrets_jax.finetune.config import FinetuneConfig
+from bert_secrets_jax.finetune.seeds import train_runs
+from bert_secrets_jax.finetune.steps import Data, rows_of_step
 from bert_secrets_jax.model.bert import Bert, init_params
 from tests.conftest import WORDS, rarely, relative
 
@@ -20,6 +22,8 @@ CONFIG = FinetuneConfig(
     epochs=2, batch_size=8, micro_batch=4, learning_rate=5e-3, max_length=24, buckets=(8, 16),
     log_every=2,
 )  # fmt: skip
+BOTH = dataclasses.replace(CONFIG, seeds=(3, 4))
+COUNTS = 'epochs', 'batch_size', 'micro_batch', 'max_length', 'log_every', 'checkpoint_every'
 
 
 @pytest.fixture(scope='module')
@@ -74,74 +78,64 @@ def run(model, data, directory, config, **kwargs):
 
 def logits(model, params, data):
     stacked = jax.tree.map(lambda leaf: leaf[None], params)
-    return loop.predict(model, stacked, data.dev)[0]
+    return steps.predict(model, {'params': stacked}, data.dev)[0]
 
 
 @pytest.fixture(scope='module')
-def reference(model, data, tmp_path_factory):
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp('reference')
+
+
+@pytest.fixture(scope='module')
+def reference(model, data, folder):
     """Two seeds together."""
-    config = dataclasses.replace(CONFIG, seeds=(3, 4))
-    return run(model, data, tmp_path_factory.mktemp('reference'), config)
+    return run(model, data, folder, BOTH)
 
 
 @pytest.mark.slow
-def test_it_learns(model, tokenizer, tmp_path):
-    data = make_data(tokenizer, on_train=True)
-    history, _ = run(model, data, tmp_path, dataclasses.replace(CONFIG, epochs=12))
+@pytest.mark.parametrize(
+    ('names', 'epochs', 'metric'), [(('no', 'yes'), 12, 'accuracy'), (('score',), 30, 'pearson')]
+)
+def test_it_learns(config, tokenizer, tmp_path, names, epochs, metric):
+    model = Bert(dataclasses.replace(config, label_names=names))
+    data = make_data(tokenizer, regression=len(names) == 1, on_train=True)
+    history, _ = run(model, data, tmp_path, dataclasses.replace(CONFIG, epochs=epochs))
     dev = [row for row in history if row['split'] == 'dev']
-    assert [row['epoch'] for row in dev] == list(range(13))
-    assert dev[-1]['accuracy'] > 0.9 and dev[-1]['loss'] < 0.5 * dev[0]['loss']
+    assert [row['epoch'] for row in dev] == list(range(epochs + 1))
+    assert dev[-1][metric] > 0.9 and dev[-1]['loss'] < 0.5 * dev[0]['loss']
     losses = [row['loss'] for row in history if row['split'] == 'train']
     assert losses[-1] < 0.5 * losses[0]
 
 
-@pytest.mark.slow
-def test_a_regression_learns(config, tokenizer, tmp_path):
-    model = Bert(dataclasses.replace(config, label_names=('score',)))
-    data = make_data(tokenizer, regression=True, on_train=True)
-    history, _ = run(model, data, tmp_path, dataclasses.replace(CONFIG, epochs=30))
-    dev = [row for row in history if row['split'] == 'dev']
-    assert dev[-1]['pearson'] > 0.9 and dev[-1]['loss'] < 0.5 * dev[0]['loss']
-
-
-def test_seeds_together_equal_each_alone(model, data, reference, tmp_path):
-    _, together = reference
-    for seed in (3, 4):
-        config = dataclasses.replace(CONFIG, seeds=(seed,))
-        _, alone = run(model, data, tmp_path / str(seed), config)
-        np.testing.assert_allclose(
-            logits(model, alone[seed], data), logits(model, together[seed], data), atol=2e-4
-        )
-    different = logits(model, together[3], data) - logits(model, together[4], data)
-    assert np.abs(different).max() > 1e-2
+SLOW = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
-    'changes',
-    rarely([{'micro_batch': 8}, {'micro_batch': 1}, {'buckets': ()}], often=[{'micro_batch': 8}]),
+    ('changes', 'devices'),
+    [
+        ({'seeds': (3,)}, None),
+        ({'seeds': (4,)}, None),
+        ({'micro_batch': 8}, None),
+        pytest.param({'micro_batch': 1}, None, marks=SLOW),
+        pytest.param({'buckets': ()}, None, marks=SLOW),
+        pytest.param({}, 2, marks=SLOW, id='seeds apart'),
+        pytest.param({}, 4, marks=SLOW, id='batches apart'),
+    ],
     ids=str,
 )
-def test_micro_batches_and_buckets_do_not_matter(model, data, reference, tmp_path, changes):
-    """The gradient of a step is the same sum, dropout included."""
-    config = dataclasses.replace(CONFIG, seeds=(3, 4), **changes)
-    _, other = run(model, data, tmp_path, config)
-    for seed in (3, 4):
+def test_how_it_is_computed_does_not_matter(model, data, reference, changes, devices):
+    """Each seed alone, or with other micro-batches or devices: a step has the same gradient."""
+    mesh = devices and jax.sharding.Mesh(jax.devices()[:devices], ('data',))
+    _, found = run(model, data, None, dataclasses.replace(BOTH, **changes), mesh=mesh)
+    for seed, params in found.items():
         np.testing.assert_allclose(
-            logits(model, other[seed], data), logits(model, reference[1][seed], data), atol=2e-4
+            logits(model, params, data), logits(model, reference[1][seed], data), atol=2e-4
         )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize('devices', [2, 4], ids=['seeds apart', 'batches apart'])
-def test_several_devices(model, data, reference, tmp_path, devices):
-    """Two seeds on two devices, or micro-batches of four on four."""
-    mesh = jax.sharding.Mesh(jax.devices()[:devices], ('data',))
-    config = dataclasses.replace(CONFIG, seeds=(3, 4))
-    _, other = run(model, data, tmp_path, config, mesh=mesh)
-    for seed in (3, 4):
-        np.testing.assert_allclose(
-            logits(model, other[seed], data), logits(model, reference[1][seed], data), atol=2e-4
-        )
+def test_seeds_give_different_models(model, data, reference):
+    first, second = (logits(model, each, data) for each in reference[1].values())
+    assert np.abs(first - second).max() > 1e-2
 
 
 def test_devices_that_divide_nothing_are_named(model, data, tmp_path):
@@ -152,7 +146,7 @@ def test_devices_that_divide_nothing_are_named(model, data, tmp_path):
 
 def test_every_example_is_seen_once_an_epoch_in_another_order():
     rows = lambda seed, epoch: np.concatenate(
-        [loop.rows_of_step(seed, epoch * 4 + step, 30, 8, 4) for step in range(4)]
+        [rows_of_step(seed, epoch * 4 + step, 30, 8, 4) for step in range(4)]
     )
     for seed, epoch in ((0, 0), (0, 1), (1, 0)):
         seen = rows(seed, epoch)
@@ -162,25 +156,29 @@ def test_every_example_is_seen_once_an_epoch_in_another_order():
     assert not np.array_equal(rows(0, 0), rows(1, 0))
 
 
-def test_a_finished_training_is_not_trained_further(model, data, tmp_path):
-    history, params = run(model, data, tmp_path, CONFIG)
-    again, same = run(model, data, tmp_path, CONFIG)
-    assert again == history
-    jax.tree.map(np.testing.assert_array_equal, same, params)
+def never(*_):
+    raise AssertionError('This is not needed.')
 
 
-def test_curves_are_files(model, data, tmp_path):
-    history, _ = run(model, data, tmp_path, dataclasses.replace(CONFIG, seeds=(3, 4)))
-    lines = (tmp_path / 'curve.jsonl').read_text().splitlines()
+def test_a_finished_training_is_not_trained_further(model, data, reference, folder, monkeypatch):
+    monkeypatch.setattr(steps.Steps, 'take', never)
+    history, params = run(model, data, folder, BOTH)
+    assert history == reference[0]
+    jax.tree.map(np.testing.assert_array_equal, params, reference[1])
+
+
+def test_curves_are_files(reference, folder):
+    history, _ = reference
+    lines = (folder / 'curve.jsonl').read_text().splitlines()
     assert [json.loads(line) for line in lines] == history
-    with (tmp_path / 'curve.csv').open() as file:
+    with (folder / 'curve.csv').open() as file:
         rows = list(csv.DictReader(file))
     assert {(row['split'], row['metric']) for row in rows} == {
         ('train', 'loss'), ('train', 'learning_rate'), ('dev', 'loss'), ('dev', 'f1'),
         ('dev', 'accuracy'), ('dev', 'score'),
     }  # fmt: skip
-    steps = {row['step'] for row in history if row['split'] == 'train' and row['seed'] == 4}
-    assert steps == {2, 4, 6, 8}
+    rows = {row['step'] for row in history if row['split'] == 'train' and row['seed'] == 4}
+    assert rows == {2, 4, 6, 8}
 
 
 def test_best_and_last_are_kept(model, data, tmp_path):
@@ -191,12 +189,12 @@ def test_best_and_last_are_kept(model, data, tmp_path):
         model, params, data, config, tmp_path,
         save=lambda seed, which, weights: kept.append((which, logits(model, weights, data))),
     )  # fmt: skip
-    best = loop.best_rows(history)[0]
+    best = seeds.best_rows(history)[0]
     scores = [row['score'] for row in history if row['split'] == 'dev' and row['epoch'] > 0]
     assert best['score'] == max(scores)
     assert [which for which, _ in kept].count('last') == 1 and kept[-1][0] == 'last'
     bests = [of_dev for which, of_dev in kept if which == 'best']
-    found = loop.evaluate(data.metrics, bests[-1], data.dev_labels)
+    found = seeds.evaluate(data.metrics, bests[-1], data.dev_labels)
     assert found['score'] == pytest.approx(best['score'])
     # Saved whenever it became better, and only then.
     assert len(bests) == sum(score > max(scores[:i], default=-1) for i, score in enumerate(scores))
@@ -204,27 +202,27 @@ def test_best_and_last_are_kept(model, data, tmp_path):
 
 def test_a_score_of_nan_is_never_the_best(model, data, tmp_path, monkeypatch):
     scores = iter([0.9, np.nan, 0.5, np.nan, 0.6, 0.4])  # before training, then five epochs
-    monkeypatch.setattr(loop, 'evaluate', lambda *_: {'score': next(scores)})
+    monkeypatch.setattr(seeds, 'evaluate', lambda *_: {'score': next(scores)})
     kept = []
     history = train_runs(
         model, [init_params(model, 0)], data, dataclasses.replace(CONFIG, epochs=5), tmp_path,
         save=lambda seed, which, weights: kept.append(which),
     )  # fmt: skip
     assert kept == ['best', 'best', 'best', 'last']  # NaN for want of better, 0.5, 0.6
-    assert loop.best_rows(history)[0]['score'] == 0.6
+    assert seeds.best_rows(history)[0]['score'] == 0.6
 
 
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_checkpoint(model, data, tmp_path):
     config = dataclasses.replace(CONFIG, checkpoint_every=1, epochs=4)
     poisoned = dataclasses.replace(data, train_labels=data.train_labels.astype(np.float32))
     regression = Bert(dataclasses.replace(model.config, label_names=('score',)))
-    poisoned.train_labels[int(loop.rows_of_step(0, 2, 30, 8, 4)[0])] = np.inf
+    poisoned.train_labels[int(rows_of_step(0, 2, 30, 8, 4)[0])] = np.inf
     poisoned = dataclasses.replace(poisoned, metrics=('pearson',))
     with pytest.raises(loop.NonFiniteLossError) as error:
         run(regression, poisoned, tmp_path / 'bad', config)
     message = str(error.value)
     assert 'The loss of seed 0 is inf at step 3 (learning rate ' in message
-    for row in loop.rows_of_step(0, 2, 30, 8, 4):
+    for row in rows_of_step(0, 2, 30, 8, 4):
         assert f'toy/{row}' in message
     # The checkpoint of step 2 is there, and finite.
     with Checkpoints(tmp_path / 'bad') as checkpoints:
@@ -234,22 +232,17 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_checkpoint(model, da
 @pytest.mark.parametrize(
     ('settings', 'message'),
     [
+        *(({name: 0}, f'{name}=0 must be a whole number from 1 to') for name in COUNTS),
         ({'micro_batch': 5}, 'micro_batch=5 must divide batch_size=32'),
         ({'seeds': (1, 1)}, 'must be different numbers'),
         ({'seeds': ()}, 'must be different numbers, at least one'),
         ({'seeds': (-1,)}, r'seeds=\(-1,\) must be whole numbers, at least 0'),
-        ({'epochs': 0}, 'epochs=0 must be a whole number, at least 1'),
-        ({'batch_size': 0}, 'batch_size=0 must be'),
-        ({'micro_batch': 0}, 'micro_batch=0 must be'),
-        ({'max_length': 0}, 'max_length=0 must be'),
-        ({'log_every': 0}, 'log_every=0 must be'),
-        ({'checkpoint_every': 0}, 'checkpoint_every=0 must be'),
-        ({'learning_rate': 0.0}, 'learning_rate=0.0 must be a number above 0'),
+        ({'learning_rate': 0.0}, 'learning_rate=0.0 must be a number from 0 .* but not 0'),
         ({'learning_rate': float('nan')}, 'learning_rate=nan must be'),
-        ({'clip': 0.0}, 'clip=0.0 must be a number above 0'),
-        ({'weight_decay': -0.1}, 'weight_decay=-0.1 must be a number, at least 0'),
-        ({'warmup': 1.0}, 'warmup=1.0 is a share of the steps: at least 0 and below 1'),
-        ({'warmup': -0.1}, 'warmup=-0.1 is a share'),
+        ({'clip': 0.0}, 'clip=0.0 must be'),
+        ({'weight_decay': -0.1}, 'weight_decay=-0.1 must be a number from 0 to'),
+        ({'warmup': 1.0}, 'warmup=1.0 must be a number from 0 to 1, but not 1'),
+        ({'warmup': -0.1}, 'warmup=-0.1 must be'),
         ({'optimizer': 'sgd'}, "optimizer='sgd' must be one of"),
     ],
     ids=str,
@@ -263,8 +256,7 @@ def test_in_memory_it_is_the_same_and_nothing_is_written(
     model, data, reference, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    config = dataclasses.replace(CONFIG, seeds=(3, 4))
-    history, params = run(model, data, None, config)
+    history, params = run(model, data, None, BOTH)
     assert history == reference[0]
     jax.tree.map(np.testing.assert_array_equal, params, reference[1])
     assert not list(tmp_path.iterdir())
@@ -279,23 +271,22 @@ def test_killed_and_resumed_it_is_the_same_to_the_bit(
     model, data, reference, tmp_path, monkeypatch, kill_at
 ):
     """With a checkpoint after every step, in the middle of rows of the curve too."""
-    config = dataclasses.replace(CONFIG, seeds=(3, 4))
     # Ctrl-C comes through as well.
     errors = [Killed(), KeyboardInterrupt()]
-    taken, take = [], loop._step
+    taken, take = [], steps.Steps.take
 
-    def step(*arguments):
+    def step(self, state, number):
         if len(taken) == kill_at and errors:
             raise errors.pop()
-        taken.append(arguments[-1])
-        return take(*arguments)
+        taken.append(number)
+        return take(self, state, number)
 
-    monkeypatch.setattr(loop, '_step', step)
+    monkeypatch.setattr(steps.Steps, 'take', step)
     monkeypatch.setattr(loop, 'is_due', lambda *_: True)
     for error in (KeyboardInterrupt, Killed):
         with pytest.raises(error):
-            run(model, data, tmp_path, config)
-    history, params = run(model, data, tmp_path, config)
+            run(model, data, tmp_path, BOTH)
+    history, params = run(model, data, tmp_path, BOTH)
     assert taken == list(range(8))
     assert history == reference[0]
     jax.tree.map(np.testing.assert_array_equal, params, reference[1])
@@ -309,23 +300,23 @@ def test_a_checkpoint_is_written_when_the_last_one_is_old(
 
     A checkpoint of 15 seconds is written after 300 seconds, or at the end of an epoch.
     """
-    now, steps = [0.0], []
+    now, written = [0.0], []
     monkeypatch.setattr(loop.time, 'monotonic', lambda: now[0])
-    take, write = loop._step, Checkpoints.save
+    take, write = steps.Steps.take, Checkpoints.save
 
     def step(*arguments):
         now[0] += 50
         return take(*arguments)
 
     def save(self, state, record):
-        steps.append(int(state.step))
+        written.append(int(state.step))
         write(self, state, record)
         now[0] += took
 
-    monkeypatch.setattr(loop, '_step', step)
+    monkeypatch.setattr(steps.Steps, 'take', step)
     monkeypatch.setattr(Checkpoints, 'save', save)
     run(model, data, tmp_path, dataclasses.replace(CONFIG, log_every=100))
-    assert steps == expected
+    assert written == expected
 
 
 def test_a_large_evaluation_shows_progress(model, data, tmp_path, monkeypatch):
@@ -335,10 +326,11 @@ def test_a_large_evaluation_shows_progress(model, data, tmp_path, monkeypatch):
         shown.append(what)
         return items
 
-    monkeypatch.setattr(loop, 'progress', progress)
+    for module in (loop, steps):
+        monkeypatch.setattr(module, 'progress', progress)
     run(model, data, None, CONFIG)
     assert shown == ['Fine-tuning']
-    monkeypatch.setattr(loop, '_LARGE_EVALUATION', 16)
+    monkeypatch.setattr(seeds, '_LARGE_EVALUATION', 16)
     run(model, data, None, CONFIG)
     assert shown == ['Fine-tuning', 'Evaluating', 'Fine-tuning', 'Evaluating', 'Evaluating']
 
@@ -392,7 +384,7 @@ def test_steps_equal_pytorch(config, tokenizer_of, tmp_path, model_type):
 
     schedule = transformers.get_linear_schedule_with_warmup(optimizer, 1, 8)
     for step in range(8):
-        rows = loop.rows_of_step(0, step, 30, 8, 4)
+        rows = rows_of_step(0, step, 30, 8, 4)
         batch = data.train.batch(rows[rows >= 0], 24)
         inputs = as_torch(batch)
         labels = torch.tensor(data.train_labels[rows[rows >= 0]])

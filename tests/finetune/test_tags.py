@@ -12,20 +12,12 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.finetune import answers, losses, metrics, tags, train
 from bert_secrets_jax.model.bert import Bert, init_params
 from bert_secrets_jax.model.config import MASKED_LM, QUESTIONS, TOKENS
-from bert_secrets_jax.model.weights import Pretrained
 from tests.conftest import WORDS, forward, rarely
 
 SETTINGS = {
     'epochs': 8, 'batch_size': 8, 'micro_batch': 8, 'learning_rate': 5e-3, 'max_length': 16,
 }  # fmt: skip
 PLAIN = [word for word in WORDS if word.isalpha()]
-
-
-@pytest.fixture(scope='module')
-def pretrained(config, tokenizer):
-    """A model without a classifier."""
-    bert = Bert(dataclasses.replace(config, label_names=()))
-    return Pretrained(bert, init_params(bert, 7), tokenizer)
 
 
 def tagged(count, seed=0):
@@ -58,6 +50,10 @@ def asked(count, seed=0):
         start = len(' '.join([*words[:place], '']))
         found.append(bs.Question('cat', ' '.join(words), (('dog', start),), f'toy/{number}'))
     return found
+
+
+CLASSES = [bs.Tagged(('cat', 'sat'), ('NOUN', 'VERB'), f'{n}') for n in range(4)]
+LATE = [bs.Question('dog', 'cat ' * 40 + 'mat', (('mat', 160),), 'late')]
 
 
 # Losses
@@ -261,29 +257,6 @@ def test_what_is_exported_is_read_by_transformers(learnt):
     assert theirs.config.id2label == {0: 'O', 1: 'B-PET', 2: 'I-PET'}
 
 
-@pytest.mark.slow
-def test_a_killed_training_goes_on_with_the_same_bits(pretrained, learnt, tmp_path, monkeypatch):
-    class Killed(Exception):
-        pass
-
-    evaluate = tags.Tags.evaluate
-    calls = []
-
-    def dies(self, *args):
-        calls.append(1)
-        if len(calls) > 8:
-            raise Killed
-        return evaluate(self, *args)
-
-    arguments = pretrained, tagged(64), tagged(24, 1)
-    monkeypatch.setattr(tags.Tags, 'evaluate', dies)
-    with pytest.raises(Killed):
-        bs.finetune(*arguments, seeds=2, folder=tmp_path, **SETTINGS)
-    monkeypatch.undo()
-    again = bs.finetune(*arguments, seeds=2, folder=tmp_path, **SETTINGS)
-    assert again.history == learnt.history
-
-
 def test_answers_are_learnt(pretrained, tmp_path):
     found = bs.finetune(pretrained, asked(96), asked(24, 1), folder=tmp_path, **SETTINGS)
     assert found.head == QUESTIONS and found.metrics == ('exact_match', 'answer_f1')
@@ -325,6 +298,21 @@ def test_without_learning_nothing_is_learnt(pretrained):
         ({'train': bs.Tagged(('a',), ('O',))}, TypeError, 'this is a single Tagged: give a list'),
         ({'train': None, 'dev': None}, TypeError, 'A NoneType is no list of texts'),
         ({'metrics': ['span_f1', 'span_f1']}, ValueError, "'span_f1' is named twice"),
+        (
+            {'train': CLASSES, 'dev': CLASSES, 'metrics': ['span_f1']},
+            ValueError,
+            "'span_f1' is not for these 2 tags",
+        ),
+        (
+            {'train': asked(4), 'dev': asked(4), 'label_names': ('a', 'b')},
+            ValueError,
+            'answers to questions have no classes',
+        ),
+        (
+            {'train': LATE, 'dev': LATE, 'max_length': 16},
+            ValueError,
+            'cut before the answer in all of them',
+        ),
     ],
 )
 def test_what_does_not_fit_is_named(pretrained, change, error, message, untyped):
@@ -333,21 +321,9 @@ def test_what_does_not_fit_is_named(pretrained, change, error, message, untyped)
         bs.finetune(pretrained, **given)
 
 
-def test_span_f1_needs_tags_of_spans(pretrained):
-    texts = [bs.Tagged(('cat', 'sat'), ('NOUN', 'VERB'), f'{n}') for n in range(4)]
-    with pytest.raises(ValueError, match="'span_f1' is not for these 2 tags"):
-        bs.finetune(pretrained, texts, texts, metrics=['span_f1'])
-    _, _, names, metrics = train.check_examples(texts, texts, TOKENS, None, None)
+def test_tags_that_are_no_spans_have_other_metrics():
+    _, _, names, metrics = train.check_examples(CLASSES, CLASSES, TOKENS, None, None)
     assert names == ('NOUN', 'VERB') and metrics == ('word_accuracy', 'f1_macro')
-
-
-def test_answers_take_no_names_and_must_not_all_be_cut_off(pretrained):
-    with pytest.raises(ValueError, match='answers to questions have no classes'):
-        bs.finetune(pretrained, asked(4), asked(4), label_names=('a', 'b'))
-    context = ' '.join(['cat'] * 40)
-    late = [bs.Question('dog', f'{context} mat', (('mat', len(context) + 1),), 'late')]
-    with pytest.raises(ValueError, match='cut before the answer in all of them'):
-        bs.finetune(pretrained, late, late, max_length=16)
 
 
 def test_a_masked_lm_can_be_finetuned_in_a_folder(pretrained, tmp_path):

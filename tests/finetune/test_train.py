@@ -11,8 +11,10 @@ import scipy.stats
 
 from bert_secrets_jax.data.encoding import encode, tokenize
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.finetune import loop, outcome, train
-from bert_secrets_jax.finetune.loop import Data, FinetuneConfig, train_runs
+from bert_secrets_jax.finetune import outcome, train
+from bert_secrets_jax.finetune.config import FinetuneConfig
+from bert_secrets_jax.finetune.seeds import train_runs
+from bert_secrets_jax.finetune.steps import Data
 from bert_secrets_jax.finetune.train import Finetuned, finetune
 from bert_secrets_jax.model.bert import Bert, init_params
 from bert_secrets_jax.model.weights import (
@@ -58,13 +60,6 @@ def relabelled(examples, *labels):
 
 def as_regression(examples):
     return [dataclasses.replace(example, label=3.0 * example.label + 1) for example in examples]
-
-
-@pytest.fixture(scope='module')
-def pretrained(config, tokenizer):
-    """A model without a classifier."""
-    bert = Bert(dataclasses.replace(config, label_names=()))
-    return Pretrained(bert, init_params(bert, 7), tokenizer)
 
 
 def assert_same(a, b):
@@ -114,7 +109,7 @@ def test_a_fresh_classifier_follows_its_seed_and_needs_names(pretrained):
 def test_it_is_the_loop_with_everything_assembled(pretrained, tmp_path, start):
     """As a program would do it by hand from a folder, with the same bits."""
     save_pretrained(pretrained, tmp_path)
-    seeds = (3, 5)
+    seeds = (5, 3)
     loaded = [
         from_pretrained(tmp_path, label_names=('LABEL_0', 'LABEL_1'), seed=seed) for seed in seeds
     ]
@@ -141,6 +136,8 @@ def test_it_is_the_loop_with_everything_assembled(pretrained, tmp_path, start):
     found = finetune(pretrained, TRAIN, DEV, start=start, **SETTINGS | {'seeds': seeds})
     assert found.start == start and found.seeds == seeds
     assert found.history == history
+    for rows in (found.first_scores, found.scores, found.best_scores):
+        assert tuple(row['seed'] for row in rows) == seeds
     for seed, model in zip(seeds, found.models, strict=True):
         assert_same(model, Pretrained(bert, last[seed], tokenizer))
 
@@ -160,12 +157,6 @@ def test_what_it_returns(tuned):
     assert len(repr(tuned)) < 400
     with pytest.raises(ValueError, match='in memory'):
         tuned.checkpoint(0)
-
-
-def test_rows_are_in_the_order_of_the_seeds(pretrained):
-    found = finetune(pretrained, TRAIN, DEV, **SETTINGS | {'seeds': (4, 2)})
-    for rows in (found.first_scores, found.scores, found.best_scores):
-        assert [row['seed'] for row in rows] == [4, 2]
 
 
 def outcome_of(*, labels, **row):
@@ -283,30 +274,6 @@ def test_a_folder_changes_nothing_and_is_read_again(pretrained, tuned, tmp_path,
         assert found.models is found.models
 
 
-@pytest.mark.slow
-def test_killed_it_goes_on_to_the_same_bits(pretrained, tuned, tmp_path, monkeypatch):
-    take, taken = loop._step, []
-
-    def step(*arguments):
-        if len(taken) == 5:
-            taken.append(None)
-            raise KeyboardInterrupt
-        taken.append(arguments[-1])
-        return take(*arguments)
-
-    monkeypatch.setattr(loop, '_step', step)
-    monkeypatch.setattr(loop, 'is_due', lambda *_: True)
-    with pytest.raises(KeyboardInterrupt):
-        finetune(pretrained, TRAIN, DEV, folder=tmp_path, **SETTINGS)
-    with pytest.raises(FileNotFoundError, match='no finished fine-tuning'):
-        Finetuned.load(tmp_path)
-    found = finetune(pretrained, TRAIN, DEV, folder=tmp_path, **SETTINGS)
-    assert taken == [0, 1, 2, 3, 4, None, 5, 6, 7]
-    assert found.history == tuned.history
-    for model, expected in zip(found.models, tuned.models, strict=True):
-        assert_same(model, expected)
-
-
 def test_a_folder_of_something_else_is_refused(pretrained, tmp_path):
     settings = SETTINGS | {'epochs': 1, 'folder': tmp_path}
     finetune(pretrained, TRAIN, DEV, **settings)
@@ -347,10 +314,14 @@ class NotTrained(Exception):
     """It came as far as training."""
 
 
+def placed(label):
+    return dataclasses.replace(TRAIN[-1], label=label, where='mine.csv, line 31')
+
+
 @pytest.mark.parametrize(
     ('changes', 'message'),
     [
-        ({'epochs': 0}, 'epochs=0 must be a whole number, at least 1'),
+        ({'epochs': 0}, 'epochs=0 must be a whole number from 1 to'),
         ({'seeds': 0}, 'must be different numbers, at least one'),
         ({'start': 'scratch'}, "start='scratch' must be 'pretrained' or 'random'"),
         ({'max_dev_examples': -1}, 'max_dev_examples=-1 must be a whole number, 0 for all'),
@@ -371,6 +342,11 @@ class NotTrained(Exception):
         ({'dev': relabelled(DEV, 0, 2)}, 'Dev example dev/1 has the label 2, and the classes are'),
         ({'dev': relabelled(DEV, 0.5)}, 'Dev example dev/0 has the label 0.5'),
         ({'train': relabelled(TRAIN, *[0] * 30)}, 'All training labels are 0: at least two'),
+        # By file and line, where there are any.
+        ({'train': [*TRAIN[:-1], placed(-1)]}, r'Training example mine\.csv, line 31 has the'),
+        ({'train': [*TRAIN[:-1], placed(10**9)]}, r'mine\.csv, line 31 .* are 0 to 999'),
+        ({'dev': [placed(2), *DEV[1:]]}, r'Dev example mine\.csv, line 31 .* are 0 to 1'),
+        ({'dev': [placed(0.5), *DEV[1:]]}, r'Dev example mine\.csv, line 31 .* are 0 to 1'),
         (
             {'dev': [dataclasses.replace(example, text_b=None) for example in DEV]},
             'both be single texts or both be pairs: train/0 and dev/0 differ',
@@ -404,20 +380,6 @@ def test_nothing_heavy_is_imported():
         [sys.executable, '-c', code], capture_output=True, text=True, check=True, timeout=120
     )
     assert result.stdout.strip() == 'set()'
-
-
-def test_labels_that_are_no_class_are_named_by_file_and_line(pretrained):
-    def at(example, label, line):
-        return dataclasses.replace(example, label=label, where=f'mine.csv, line {line}')
-
-    for train_set, dev_set, message in (
-        ([*TRAIN[:-1], at(TRAIN[-1], -1, 31)], DEV, r'Training example mine\.csv, line 31 has the'),
-        ([*TRAIN[:-1], at(TRAIN[-1], 10**9, 31)], DEV, r'mine\.csv, line 31 .* are 0 to 999'),
-        (TRAIN, [at(DEV[0], 2, 7), *DEV[1:]], r'Dev example mine\.csv, line 7 .* are 0 to 1'),
-        (TRAIN, [at(DEV[0], 0.5, 7), *DEV[1:]], r'Dev example mine\.csv, line 7 .* are 0 to 1'),
-    ):
-        with pytest.raises(ValueError, match=message):
-            finetune(pretrained, train_set, dev_set, **SETTINGS)
 
 
 def test_a_class_without_examples_is_told(pretrained, monkeypatch):

@@ -8,6 +8,7 @@ import numpy as np
 import optax
 import pytest
 
+from bert_secrets_jax.finetune import loop
 from bert_secrets_jax.measure.words import word_maps
 from bert_secrets_jax.probes import evaluation, train
 from bert_secrets_jax.probes.evaluation import RIGHT_BRANCHING, attach, scores
@@ -98,7 +99,7 @@ def one_by_one(pretrained, parses, form, vectors, *, seed, learning_rate, order)
     rng = np.random.default_rng(order)
     parses = [parses[index] for index in rng.permutation(len(parses))]
     state = train._initial((form,), train.sizes_of(pretrained, vectors), (seed,), learning_rate)
-    params = jax.tree.map(lambda leaf: leaf[0], state[form.name][0])
+    params = jax.tree.map(lambda leaf: leaf[0], state.params[form.name])
     optimizer = optax.adam(learning_rate)
     moments, losses = optimizer.init(params), []
     for parse in parses:
@@ -186,11 +187,11 @@ def test_a_killed_training_goes_on_with_the_same_bits(
     settings = {'vectors': vectors, 'epochs': 2, 'tokens_per_batch': 64, **FEW}
     parses = random_parses(0, 12)
     whole = train_probes(model, parses, **settings)
-    monkeypatch.setattr(train, '_SECONDS_BETWEEN_WRITES', 0)
+    monkeypatch.setattr(loop, 'is_due', lambda *_: True)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         stop_at(patch, 3)
         train_probes(model, parses, **settings, folder=tmp_path)
-    (file,) = tmp_path.iterdir()
+    (folder,) = tmp_path.iterdir()
     with caplog.at_level('INFO'):
         resumed = train_probes(model, parses, **settings, folder=tmp_path)
     assert 'Probes: 3 of ' in caplog.text
@@ -210,9 +211,10 @@ def test_a_killed_training_goes_on_with_the_same_bits(
             strict=True,
         ):
             np.testing.assert_array_equal(ours, theirs)
+    file = max(folder.rglob('ocdbt.process_0/d/*'), key=lambda path: path.stat().st_size)
     file.write_bytes(file.read_bytes()[:-200])
     mended = train_probes(model, parses, **settings, folder=tmp_path)
-    assert 'is damaged: the probes are trained from the beginning' in caplog.text
+    assert 'The training begins again, since a file of it is damaged' in caplog.text
     for ours, theirs in zip(
         jax.tree.leaves(dict(mended.params)), jax.tree.leaves(dict(whole.params)), strict=True
     ):
@@ -338,8 +340,8 @@ def test_cross_entropy_is_optaxs():
         ({'batch_size': 0}, 'batch_size=0 must be'),
         ({'learning_rate': 0}, 'learning_rate=0 must be'),
         ({'reading': 'other'}, 'must be one of paper, notebook'),
-        ({'seeds': ()}, 'one seed or more'),
-        ({'seeds': (1, 1)}, 'each once'),
+        ({'seeds': ()}, 'must be different numbers, at least one'),
+        ({'seeds': (1, 1)}, 'must be different numbers'),
         ({'forms': ()}, 'one probe or more'),
         ({'forms': (ATTENTION, ATTENTION)}, 'a name of its own'),
         ({'forms': (ATTENTION_WORDS,)}, '"attention and words" reads word vectors'),
@@ -348,6 +350,14 @@ def test_cross_entropy_is_optaxs():
 def test_settings_out_of_range(model, settings, what):
     with pytest.raises(ValueError, match=what):
         train_probes(model, random_parses(0, 4), **FEW | settings)
+
+
+def test_a_loss_that_is_not_finite_is_named(model):
+    broken = dataclasses.replace(
+        model, params=jax.tree.map(lambda leaf: leaf * np.nan, model.params)
+    )
+    with pytest.raises(loop.NonFiniteLossError, match='"attention" with seed 0 is nan at learning'):
+        train_probes(broken, random_parses(0, 4), **FEW)
 
 
 def test_nothing_to_learn_from(model, vectors, untyped):

@@ -17,7 +17,7 @@ from bert_secrets_jax.programs.sections import SECTIONS
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.folder import open_folder
 from bert_secrets_jax.runs.result import Result
-from tests.conftest import random_params
+from tests.conftest import parameters_of, random_params
 from tests.experiments.conftest import check_lines, checkpoint  # noqa: F401
 
 
@@ -81,6 +81,7 @@ def test_every_line_of_python_can_be_called(study):
                 inspect.signature(function).bind
             )  # fmt: skip
             bound(*call.args, **given)
+            assert given.keys() <= parameters_of(function), section
         # Whatever a line needs is a name of the page or the result of another section.
         known = {'bs', *SECTIONS}
         for statement in ast.parse(f'{names}; {found.python}').body[1:]:

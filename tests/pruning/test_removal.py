@@ -13,7 +13,7 @@ import pytest
 import safetensors.numpy
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.finetune import loop
+from bert_secrets_jax.finetune.steps import Steps
 from bert_secrets_jax.model.bert import Bert, all_layers, init_params, own_layers
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.config_json import read_config, write_config
@@ -405,15 +405,15 @@ def test_it_is_fine_tuned_and_goes_on_after_an_interruption(whole, tmp_path, mon
     }  # fmt: skip
     train, dev = texts(8), texts(4)
     at_once = bs.finetune(cut, train, dev, **options)
-    step, steps = loop._step, []
+    take, taken = Steps.take, []
 
     def killed(*arguments):
-        steps.append(arguments)
-        if len(steps) > 3:
+        taken.append(arguments)
+        if len(taken) > 3:
             raise KeyboardInterrupt
-        return step(*arguments)
+        return take(*arguments)
 
-    monkeypatch.setattr(loop, '_step', killed)
+    monkeypatch.setattr(Steps, 'take', killed)
     with pytest.raises(KeyboardInterrupt):
         bs.finetune(cut, train, dev, folder=tmp_path, **options)
     monkeypatch.undo()

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from bert_secrets_jax.finetune import loop
 from bert_secrets_jax.patterns.classes import CLASSES
 from bert_secrets_jax.patterns.classifier import judge, standardised
 from bert_secrets_jax.patterns.fit import (
@@ -143,21 +144,31 @@ def fit_network(
         raise ValueError(f'Images of side={config.side} pixels are too small: take 32 or more.')
     rng = np.random.default_rng(config.seed)
     steps = -(-len(maps) // config.batch_size)
+    total = config.epochs * steps
     initial, dropout = jax.random.split(jax.random.key(config.seed))
     params = PatternCNN().init(initial, jnp.zeros((1, config.side, config.side, 3)))['params']
-    optimizer = _optimizer(config, config.epochs * steps)
-    state = (params, optimizer.init(params))
     weights = class_weights(labels).astype(np.float32)
-    for epoch in range(config.epochs):
-        shown = thinned(maps, config.keep, rng) if config.keep < 1 else maps
-        images = images_of(shown, side=config.side, longest=config.longest)
-        order = np.resize(rng.permutation(len(maps)), (steps, config.batch_size))
-        # A loop of steps and not a scan, in which XLA's convolutions on a CPU are slow to train.
-        for step, chosen in enumerate(order, epoch * steps):
-            batch = images[chosen], labels[chosen], weights[chosen]
-            key = jax.random.fold_in(dropout, step)
-            state = _step(config, config.epochs * steps, state, *batch, key)
-    return Network(jax.device_get(state[0]), side=config.side, longest=config.longest)
+
+    optimizer = _optimizer(config, total)
+
+    def batches():
+        for _ in range(config.epochs):
+            shown = thinned(maps, config.keep, rng) if config.keep < 1 else maps
+            images = images_of(shown, side=config.side, longest=config.longest)
+            for chosen in np.resize(rng.permutation(len(maps)), (steps, config.batch_size)):
+                yield images[chosen], labels[chosen], weights[chosen]
+
+    drawn = batches()
+
+    def take(state, step):
+        return _step(config, total, state, *next(drawn), jax.random.fold_in(dropout, step))
+
+    state = loop.TrainState(0, params, optimizer.init(params))
+    # A loop of steps and not a scan, in which XLA's convolutions on a CPU are slow to train.
+    state, _ = loop.train(
+        take, state, range(total), what='Network', size=lambda _: config.batch_size, unit='maps'
+    )
+    return Network(jax.device_get(state.params), side=config.side, longest=config.longest)
 
 
 def _optimizer(config: TrainConfig, steps: int) -> optax.GradientTransformation:
@@ -180,9 +191,11 @@ def _step(config, steps, state, images, labels, weights, key):
         each = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
         return (each * weights).mean()
 
-    params, momenta = state
-    updates, momenta = _optimizer(config, steps).update(jax.grad(loss)(params), momenta, params)
-    return optax.apply_updates(params, updates), momenta
+    found, gradients = jax.value_and_grad(loss)(state.params)
+    optimizer = _optimizer(config, steps)
+    updates, momenta = optimizer.update(gradients, state.optimizer, state.params)
+    params = optax.apply_updates(state.params, updates)
+    return loop.TrainState(state.step + 1, params, momenta), found
 
 
 def predict_network(network: Network, maps: MapSample) -> np.ndarray:

@@ -1,0 +1,97 @@
+"""The settings of fine-tuning."""
+
+import dataclasses
+import numbers
+import operator
+from collections.abc import Sequence
+
+from bert_secrets_jax.finetune import optimizers
+from bert_secrets_jax.ranges import Range, check_ranges
+
+_COUNT = Range(1, 2**31)
+_POSITIVE = Range(0, 1e30, whole=False, without=0)
+RANGES = {
+    'epochs': _COUNT,
+    'batch_size': _COUNT,
+    'micro_batch': _COUNT,
+    'learning_rate': _POSITIVE,
+    'warmup': Range(0, 1, whole=False, without=1),
+    'weight_decay': Range(0, 1e30, whole=False),
+    'clip': _POSITIVE,
+    'max_length': _COUNT,
+    'log_every': _COUNT,
+    'checkpoint_every': _COUNT,
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FinetuneConfig:
+    """The settings of a training. The defaults are those of the paper and of its authors' script.
+
+    Attributes:
+      seeds: The seeds. One model is trained per seed, which determines the fresh classifier, the
+        order of the data and dropout. A number n stands for the seeds 0, 1, ..., n - 1.
+      epochs: The number of passes over the training examples.
+      batch_size: The number of examples per step and seed.
+      micro_batch: The number of examples per forward and backward pass; it must divide
+        `batch_size`. The examples of a step are sorted by length and cut into micro-batches, each
+        padded to its own longest example, and their gradients are added. The step is the same up to
+        rounding and needs less memory and less padding. On an accelerator take `batch_size`.
+      learning_rate: The learning rate at its peak.
+      warmup: The share of the steps in which the learning rate rises.
+      weight_decay: The decoupled weight decay of all weights except biases and LayerNorm.
+      clip: The greatest norm of the gradient; a larger gradient is scaled down.
+      optimizer: The optimiser: 'adamw', or 'bert_adam', which the authors used and which has no
+        bias correction (see `optimizers.make_optimizer`).
+      max_length: The greatest number of tokens of an example; longer ones are cut.
+      buckets: The lengths to which examples are padded; None takes few that fit the micro-batches.
+      log_every: The number of steps between two rows of the training curve.
+      checkpoint_every: The number of steps between two checkpoints. There is also one per epoch,
+        and one whenever the last is two minutes old, or older where writing takes long.
+    """
+
+    seeds: int | Sequence[int] = (0,)
+    epochs: int = 3
+    batch_size: int = 32
+    micro_batch: int = 8
+    learning_rate: float = 5e-5
+    warmup: float = 0.1
+    weight_decay: float = 0.01
+    clip: float = 1.0
+    optimizer: str = 'adamw'
+    max_length: int = 128
+    buckets: tuple[int, ...] | None = None
+    log_every: int = 20
+    checkpoint_every: int = 500
+
+    def __post_init__(self):
+        object.__setattr__(self, 'seeds', listed_seeds(self.seeds))
+        check_ranges(self, RANGES)
+        if self.optimizer not in optimizers.NAMES:
+            raise ValueError(f'optimizer={self.optimizer!r} must be one of {optimizers.NAMES}.')
+        if self.batch_size % self.micro_batch:
+            raise ValueError(
+                f'micro_batch={self.micro_batch} must divide batch_size={self.batch_size}.'
+            )
+
+
+def listed_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
+    """Return seeds as numbers; a number n stands for the seeds 0, 1, ..., n - 1.
+
+    Args:
+      seeds: The seeds, or how many there are.
+
+    Raises:
+      ValueError: There are none, one is there twice, or one is out of range.
+      TypeError: They are no whole numbers.
+    """
+    if isinstance(seeds, float | str):
+        raise TypeError(f'{seeds=} must be a number of seeds, or a sequence of them.')
+    is_count = isinstance(seeds, numbers.Integral)
+    seeds = tuple(range(seeds) if is_count else map(operator.index, seeds))
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise ValueError(f'{seeds=} must be different numbers, at least one.')
+    # Greater ones give the numbers of smaller ones.
+    if not all(0 <= seed < 2**32 for seed in seeds):
+        raise ValueError(f'{seeds=} must be whole numbers, at least 0 and below 2**32.')
+    return seeds

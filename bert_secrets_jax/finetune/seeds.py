@@ -1,0 +1,218 @@
+"""Fine-tuning of several seeds at once: the loss, the curves, and the best model of each."""
+
+import functools
+import itertools
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import Mesh
+from jaxtyping import Array, Float, Num
+
+from bert_secrets_jax.data.encoding import in_order
+from bert_secrets_jax.finetune import optimizers
+from bert_secrets_jax.finetune.config import FinetuneConfig
+from bert_secrets_jax.finetune.loop import Curve, Rows, TrainState, train
+from bert_secrets_jax.finetune.losses import loss_per_example, terms
+from bert_secrets_jax.finetune.metrics import (
+    accuracy,
+    evaluate,
+    p_matthews,
+    pearson,
+    predictions,
+    tested,
+)
+from bert_secrets_jax.finetune.steps import Data, Steps, per_epoch, predict
+from bert_secrets_jax.model.bert import Bert, all_layers, check_finite, own_layers
+from bert_secrets_jax.model.config import QUESTIONS, SEQUENCES
+
+# Smaller evaluations take a moment and show no progress of their own.
+_LARGE_EVALUATION = 2000
+
+Save = Callable[[int, str, Any], None]
+
+
+def train_runs(
+    bert: Bert,
+    params: Sequence[Any],
+    data: Data,
+    config: FinetuneConfig,
+    folder: Any = None,
+    *,
+    save: Save,
+    mesh: Mesh | None = None,
+) -> Rows:
+    """Train one model per seed. A call after an interruption goes on and has the same result.
+
+    Args:
+      bert: A model with a classification or regression head.
+      params: The initial parameters of each seed.
+      data: The training and dev examples.
+      config: The settings of the training.
+      folder: The folder of checkpoints and curves (`curve.jsonl`, `curve.csv`). None writes
+        nothing.
+      save: A function of a seed, 'best' or 'last', and the parameters of that seed. It is called
+        whenever the dev score of the seed is the best so far, and after the last step.
+      mesh: The devices, along an axis `data`, over which the seeds are spread or, where their
+        number does not allow that, the micro-batches. None uses one device.
+
+    Returns:
+      The history, a list of dictionaries: one per logged step and seed ('split' is 'train', with
+      'loss' and 'learning_rate'), and one per epoch and seed ('split' is 'dev', with 'loss', the
+      metrics, their mean 'score', and always 'accuracy' or, for a regression, 'pearson'). Epoch 0
+      is the model before training.
+
+    Raises:
+      NonFiniteLossError: The loss is not finite. The error names the step, the learning rate and
+        the examples.
+      ValueError: Neither the seeds nor the micro-batches can be spread over the devices.
+    """
+    total = per_epoch(data, config) * config.epochs
+    steps = Steps(bert, _loss, _optimizer(config, total), data, config, config.seeds, mesh=mesh)
+
+    def rate(step: int) -> float:
+        return float(_schedule(config, total)(step))
+
+    def rows(state: TrainState, numbers: Sequence[int], losses: Sequence[Any]) -> Rows:
+        means = steps.mean_rows(numbers, losses)
+        return [row | {'learning_rate': rate(numbers[-1])} for row in means]
+
+    def fault(step: int, place: int, loss: float) -> str:
+        names = ', '.join(data.train_ids[row] for row in steps.rows(step)[place] if row >= 0)
+        return (
+            f'The loss of seed {config.seeds[place]} is {loss} at step {step + 1} (learning rate '
+            f'{rate(step):.3g}). Lower the learning rate, or look at the examples of that step: '
+            f'{names}.'
+        )
+
+    # Layers that are one layer are trained as one.
+    own = [own_layers(bert.config, each) for each in params]
+    state, record = train(
+        steps.take,
+        steps.begin(jax.tree.map(lambda *leaves: jnp.stack(leaves), *own)),
+        range(total),
+        what='Fine-tuning',
+        size=lambda _: config.batch_size * len(config.seeds),
+        curve=Curve(
+            rows=rows,
+            fault=fault,
+            rows_after=range(0, total, config.log_every),
+            checkpoint_every=config.checkpoint_every,
+            stage=steps.per_epoch,
+            evaluate=functools.partial(_evaluate, steps, save),
+        ),
+        folder=folder,
+    )
+    for index, seed in enumerate(config.seeds):
+        save(seed, 'last', _select(bert, state.params, index))
+    return record.history
+
+
+def _loss(bert, params, batch, labels, key, *, embeds, fixed) -> Float[Array, ' B']:
+    """Return the loss of each example with dropout, as `Steps` takes it."""
+    del fixed
+    output = bert.apply(
+        {'params': all_layers(bert.config, params)},
+        **batch.inputs,
+        inputs_embeds=embeds,
+        deterministic=False,
+        rngs={'dropout': key},
+        example_ids=batch.example,
+    )
+    return loss_per_example(output.logits, labels, head=bert.config.head, real=batch.marks['token'])
+
+
+@functools.lru_cache(maxsize=8)
+def _optimizer(config: FinetuneConfig, steps: int) -> optax.GradientTransformation:
+    """Return the same object for the same settings: jit knows it by its identity."""
+    return optimizers.make_optimizer(
+        config.optimizer,
+        _schedule(config, steps),
+        weight_decay=config.weight_decay,
+        clip=config.clip,
+    )
+
+
+def _schedule(config: FinetuneConfig, steps: int) -> optax.Schedule:
+    return optimizers.make_schedule(config.learning_rate, steps, config.warmup)
+
+
+def _select(bert: Bert, params: Any, index: int) -> Any:
+    """Return the parameters of one seed, with all layers."""
+    return all_layers(bert.config, jax.tree.map(operator.itemgetter(index), params))
+
+
+def _evaluate(steps: Steps, save: Save, state: TrainState, epoch: int, history: Rows) -> Rows:
+    """Return the dev rows of an epoch; save every seed that is better than before."""
+    data, seeds = steps.data, steps.seeds
+    large = len(data.dev_labels) * len(seeds) >= _LARGE_EVALUATION
+    logits = predict(
+        steps.bert, {'params': state.params}, data.dev,
+        at_once=steps.at_once, what='Evaluating' if large else '', compiles=epoch == 0,
+    )  # fmt: skip
+    rows = []
+    real = None
+    if data.head == QUESTIONS:
+        lengths = in_order([each.example for each in data.dev], [each.lengths for each in data.dev])
+        real = np.arange(logits.shape[2]) < lengths[:, None]
+    for index, seed in enumerate(seeds):
+        former = [row['score'] for row in history if row['split'] == 'dev' and row['seed'] == seed]
+        labels = data.dev_labels
+        loss = loss_per_example(
+            jnp.asarray(logits[index]), jnp.asarray(labels), head=data.head, real=real
+        )
+        count = len(labels) if data.head == SEQUENCES else terms(labels, head=data.head).sum()
+        row = {
+            'split': 'dev',
+            'seed': seed,
+            'step': int(state.step),
+            'epoch': epoch,
+            'loss': float(loss.sum() / count),
+        }
+        if data.evaluate is not None:
+            check_finite(logits[index])
+            row |= data.evaluate(data.metrics, logits[index])
+        else:
+            row |= evaluate(data.metrics, logits[index], labels)
+            row |= _tested(data.metrics, logits[index], labels)
+        rows.append(row)
+        # Before training there is nothing to keep: epoch 0 is the model that one started from.
+        if epoch and not any(_rank(score) >= _rank(row['score']) for score in former[1:]):
+            save(seed, 'best', _select(steps.bert, state.params, index))
+    return rows
+
+
+def _tested(
+    metrics: Sequence[str], logits: Float[np.ndarray, 'E C'], labels: Num[np.ndarray, ' E']
+) -> dict[str, Any]:
+    """Return what the test of a model needs (`Finetuned.p_learnt`), whichever metrics it has."""
+    predicted = predictions(logits)
+    if logits.shape[1] == 1:
+        return {'pearson': pearson(predicted, labels)}
+    found = {'accuracy': accuracy(predicted, labels)}
+    if tested(metrics, logits.shape[1]) == 'matthews':
+        found['p_learnt'] = p_matthews(predicted, labels)
+    return found
+
+
+def _rank(score: float) -> float:
+    """Order scores; NaN (constant predictions have no correlation) is worse than anything."""
+    return -np.inf if np.isnan(score) else score
+
+
+def best_rows(history: Sequence[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    """Return the dev row with the best score of each seed, without epoch 0.
+
+    Args:
+      history: The rows that `train_runs` returned.
+    """
+    trained = [row for row in history if row['split'] == 'dev' and row['epoch'] > 0]
+    by_seed = operator.itemgetter('seed')
+    return {
+        seed: max(rows, key=lambda row: _rank(row['score']))
+        for seed, rows in itertools.groupby(sorted(trained, key=by_seed), by_seed)
+    }
