@@ -39,9 +39,12 @@ import numpy as np
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-# How long an example takes says how busy the machine is.
-hypothesis.settings.register_profile('any machine', deadline=None, database=None)
-hypothesis.settings.load_profile('any machine')
+# The same examples in every run; how long one takes says how busy the machine is. Of the profile
+# `fuzz`, which looks for what is not known yet, each run has others.
+_SAME = {'deadline': None, 'database': None, 'derandomize': True}
+hypothesis.settings.register_profile('test', **_SAME)
+hypothesis.settings.register_profile('test-all', **_SAME, max_examples=300)
+hypothesis.settings.register_profile('fuzz', deadline=None, max_examples=10_000, print_blob=True)
 jax.config.update('jax_num_cpu_devices', 8)
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 
@@ -112,6 +115,12 @@ def pytest_report_header() -> str:
     """Say in the first lines of a run which of the supported versions it tests."""
     versions = [f'{name} {importlib.metadata.version(name)}' for name in ('jax', 'jaxlib', 'flax')]
     return ', '.join([f'Python {platform.python_version()}', *versions])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Try more examples in `make test-all`; `--hypothesis-profile` is looked at after this."""
+    hypothesis.settings.load_profile('test' if config.option.markexpr else 'test-all')
 
 
 def pytest_unconfigure() -> None:

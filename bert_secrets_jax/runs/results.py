@@ -84,6 +84,9 @@ def _read(file: pathlib.Path) -> 'pandas.DataFrame':
             header, *rows = csv.reader(io.StringIO(text), strict=True)
         if '\0' in text or not text.endswith('\n') or any(len(row) != len(header) for row in rows):
             raise ValueError('its rows have other lengths')
+        # pandas gives such columns names of its own.
+        if len(set(header)) < len(header) or not all(map(str.strip, header)):
+            raise ValueError('its columns have no names, or the same ones')
         frame = pandas.read_csv(io.StringIO(text))
     # The errors for an empty file, for one that is cut off, and for other bytes than text.
     except (ValueError, csv.Error, MemoryError, OverflowError) as error:

@@ -145,14 +145,6 @@ def test_reads_train_and_a_lower_case_folder(tmp_path):
     ]
 
 
-def test_skipped_rows_keep_their_numbers(tmp_path):
-    write(tmp_path / 'SST-2/dev.tsv', 'sentence\tlabel\ngood\t1\nbad\nfine\t1\n')
-    with pytest.raises(ValueError, match='1 of 3 rows are bad: line 3: 1 field, expected 2'):
-        glue.read_glue(tmp_path, GLUE['sst-2'])
-    examples = glue.read_glue(tmp_path, GLUE['sst-2'], bad_rows='skip')
-    assert [example.id for example in examples] == ['sst-2/dev/0', 'sst-2/dev/2']
-
-
 def test_unknown_split(tmp_path):
     write_mrpc(tmp_path, 'dev', 1)
     with pytest.raises(ValueError, match="'test'; known: train, dev"):
@@ -161,18 +153,17 @@ def test_unknown_split(tmp_path):
         glue.read_tfds(GLUE['mrpc'], 'validation', data_dir=tmp_path)
 
 
-def test_missing_folder_shows_the_layout(tmp_path):
-    with pytest.raises(
-        FileNotFoundError,
-        match=r'no folder MNLI.*MNLI/train\.tsv, MNLI/dev_matched\.tsv',
-    ):
-        glue.read_glue(tmp_path, GLUE['mnli'])
-
-
-def test_missing_file_lists_its_neighbours(tmp_path):
+@pytest.mark.parametrize(
+    ('name', 'message'),
+    [
+        ('mnli', r'no folder MNLI.*MNLI/train\.tsv, MNLI/dev_matched\.tsv'),
+        ('mrpc', r'dev\.tsv not found.*holds: train\.tsv'),
+    ],
+)
+def test_what_is_missing_and_what_is_there_are_named(tmp_path, name, message):
     write_mrpc(tmp_path, 'train', 1)
-    with pytest.raises(FileNotFoundError, match=r'dev\.tsv not found.*holds: train\.tsv'):
-        glue.read_glue(tmp_path, GLUE['mrpc'])
+    with pytest.raises(FileNotFoundError, match=message):
+        glue.read_glue(tmp_path, GLUE[name])
 
 
 @pytest.mark.parametrize(('name', 'write_split'), [('mrpc', write_mrpc), ('sts-b', write_stsb)])
@@ -215,21 +206,21 @@ def test_plain_tensorflow_datasets_reads_what_was_prepared(tmp_path):
     assert source[0]['sentence1'].decode() == f'Sentence {rows[0]} says “naïve”.'
 
 
-def test_preparing_skips_bad_rows_on_request(tmp_path):
+@pytest.mark.parametrize('prepared', [False, True])
+def test_skipped_rows_keep_their_numbers(tmp_path, prepared):
     write(tmp_path / 'SST-2/dev.tsv', 'sentence\tlabel\ngood\t1\nbad\nfine\t1\n')
     task = GLUE['sst-2']
-    with pytest.raises(ValueError, match='1 of 3 rows are bad'):
-        glue.prepare_tfds(tmp_path, task, data_dir=tmp_path)
-    glue.prepare_tfds(tmp_path, task, data_dir=tmp_path, bad_rows='skip')
-    ids = [example.id for example in glue.read_tfds(task, data_dir=tmp_path)]
+
+    def read(**given):
+        if not prepared:
+            return glue.read_glue(tmp_path, task, **given)
+        glue.prepare_tfds(tmp_path, task, data_dir=tmp_path, **given)
+        return glue.read_tfds(task, data_dir=tmp_path)
+
+    with pytest.raises(ValueError, match='1 of 3 rows are bad: line 3: 1 field, expected 2'):
+        read()
+    ids = [example.id for example in read(bad_rows='skip')]
     assert ids == ['sst-2/dev/0', 'sst-2/dev/2']
-
-
-def test_preparing_twice_is_refused(tmp_path):
-    write_mrpc(tmp_path, 'dev', 2)
-    glue.prepare_tfds(tmp_path, GLUE['mrpc'], data_dir=tmp_path)
-    with pytest.raises(FileExistsError, match=r'prepared already in .*Delete'):
-        glue.prepare_tfds(tmp_path, GLUE['mrpc'], data_dir=tmp_path)
 
 
 def test_preparing_nothing(tmp_path):
@@ -246,16 +237,13 @@ def test_not_prepared_fails_at_once_and_says_what_to_do(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_split_that_was_not_prepared(tmp_path):
-    write_mrpc(tmp_path, 'dev', 2)
-    glue.prepare_tfds(tmp_path, GLUE['mrpc'], data_dir=tmp_path)
-    with pytest.raises(ValueError, match="no split 'train'; it has: validation"):
-        glue.read_tfds(GLUE['mrpc'], 'train', data_dir=tmp_path)
-
-
-def test_format_that_needs_tensorflow(tmp_path):
+def test_what_is_prepared_is_kept_and_has_no_other_split_or_format(tmp_path):
     write_mrpc(tmp_path, 'dev', 2)
     folder = glue.prepare_tfds(tmp_path, GLUE['mrpc'], data_dir=tmp_path)
+    with pytest.raises(FileExistsError, match=r'prepared already in .*Delete'):
+        glue.prepare_tfds(tmp_path, GLUE['mrpc'], data_dir=tmp_path)
+    with pytest.raises(ValueError, match="no split 'train'; it has: validation"):
+        glue.read_tfds(GLUE['mrpc'], 'train', data_dir=tmp_path)
     # As `tfds build` leaves it by default.
     for file in folder.glob('*.array_record-*'):
         file.rename(str(file).replace('array_record', 'tfrecord'))

@@ -95,6 +95,11 @@ def linked(annotation, name, text):
             {'subject': ['There', 'who'], 'object': ['teacher'], 'negation': ['never']},
         ),
         (
+            # A negation that is not on the list is found by its dependency.
+            "It doesn't help, but she may.",
+            {'subject': ['It', 'she'], 'negation': ["n't"], 'negation_substring': []},
+        ),
+        (
             ('The teacher thanked Anna.', 'She smiled and her friend left.'),
             {
                 'noun': ['teacher', 'Anna', 'friend*'],
@@ -120,37 +125,26 @@ def test_spans_are_exact(found):
     assert annotation.relations['verb-subject'] == (Link((Span(20, 23),), (Span(8, 12),)),)
 
 
-def test_verb_and_subject(found):
-    active, passive = "The old dogs didn't see her.", 'The children were given a ball by Mary.'
-    assert linked(found[active], 'verb-subject', active) == [(['see'], ['dogs'])]
-    assert linked(found[passive], 'verb-subject', passive) == [(['given'], ['children'])]
+PAIR = ('The teacher thanked Anna.', 'She smiled and her friend left.')
 
 
-def test_a_modal_is_no_verb(found):
-    text = "It doesn't help, but she may."
-    assert words(found[text], 'subject', text) == ['It', 'she']
-    assert linked(found[text], 'verb-subject', text) == [(['help'], ['It'])]
-
-
-def test_a_negation_that_is_not_on_the_list_is_found_by_its_dependency(found):
-    text = "It doesn't help, but she may."
-    assert words(found[text], 'negation', text) == ["n't"]
-    assert words(found[text], 'negation_substring', text) == []
-
-
-def test_verb_and_subject_stay_in_their_text(found):
-    pair = ('The teacher thanked Anna.', 'She smiled and her friend left.')
-    assert linked(found[pair], 'verb-subject', pair) == [
-        (['thanked'], ['teacher']),
-        (['smiled*'], ['She*']),
-        (['left*'], ['friend*']),
-    ]
-
-
-def test_a_pronoun_is_linked_to_all_nouns_before_it_in_the_example(found):
-    pair = ('The teacher thanked Anna.', 'She smiled and her friend left.')
-    nouns = ['teacher', 'Anna']
-    assert linked(found[pair], 'noun-pronoun', pair) == [(nouns, ['She*']), (nouns, ['her*'])]
+@pytest.mark.parametrize(
+    ('text', 'relation', 'expected'),
+    [
+        ("The old dogs didn't see her.", 'verb-subject', [(['see'], ['dogs'])]),
+        ('The children were given a ball by Mary.', 'verb-subject', [(['given'], ['children'])]),
+        # A modal is no verb.
+        ("It doesn't help, but she may.", 'verb-subject', [(['help'], ['It'])]),
+        # Verb and subject stay in their text.
+        (PAIR, 'verb-subject',
+         [(['thanked'], ['teacher']), (['smiled*'], ['She*']), (['left*'], ['friend*'])]),
+        # A pronoun is linked to all nouns before it in the example.
+        (PAIR, 'noun-pronoun',
+         [(['teacher', 'Anna'], ['She*']), (['teacher', 'Anna'], ['her*'])]),
+    ],
+)  # fmt: skip
+def test_links(found, text, relation, expected):
+    assert linked(found[text], relation, text) == expected
 
 
 def test_a_pronoun_without_a_noun_before_it_has_no_link(found):

@@ -64,11 +64,14 @@ def test_an_item_without_a_value_is_no_tag(conllu):
             tagged.read_conllu(conllu, column='misc.NER')
 
 
-def test_names_of_tags_that_are_texts(tmp_path):
-    path = write(tmp_path / 'e.jsonl', [{'tokens': ['A'], 'tags': ['B-X']}])
-    assert tagged.read_tagged(path, names=('O', 'B-X'))[0].tags == ('B-X',)
+def test_names_of_tags(tmp_path):
+    path = write(tmp_path / 'e.jsonl', [{'tokens': ['A', 'B'], 'tags': ['B-X', 0]}])
+    assert tagged.read_tagged(path, names=('O', 'B-X'))[0].tags == ('B-X', 'O')
     with pytest.raises(ValueError, match="the tag 'B-X' is not among the names O, I-X"):
         tagged.read_tagged(path, names=('O', 'I-X'))
+    write(path, [{'tokens': ['A'], 'tags': [2]}])
+    with pytest.raises(ValueError, match='the tag 2 is no number from 0 to 1'):
+        tagged.read_tagged(path, names=('a', 'b'))
 
 
 def test_other_files_are_no_conllu(tmp_path):
@@ -121,12 +124,6 @@ def test_bad_lines_are_named(tmp_path, row, fault, untyped):
     with pytest.raises(ValueError, match=fault):
         tagged.read_tagged(path)
     assert len(tagged.read_tagged(path, bad_rows='skip')) == 1
-
-
-def test_numbers_beyond_the_names(tmp_path):
-    path = write(tmp_path / 'd.jsonl', [{'tokens': ['A'], 'tags': [2]}])
-    with pytest.raises(ValueError, match='the tag 2 is no number from 0 to 1'):
-        tagged.read_tagged(path, names=('a', 'b'))
 
 
 def test_first_wordpieces(tokenizer):

@@ -85,39 +85,6 @@ def test_words_without_wordpieces_are_told(treebank, tokenizer, caplog):
     assert '1 of 3 words have no wordpiece of their own' in caplog.text
 
 
-@pytest.mark.parametrize(
-    ('line', 'message'),
-    [
-        (
-            '1	ran	run	VERB	_	_	_	root	_	_',
-            "sentence 1: 'ran' has no head",
-        ),
-        (
-            '1	ran	run	VERB	_	_	0	_	_	_',
-            "sentence 1: 'ran' has no deprel",
-        ),
-        (
-            '1	ran	run	VERB	_	_	7	obj	_	_',
-            "'ran' has the head 7 of 1 words",
-        ),
-        (
-            '1	ran	run	VERB	_	_	1	obj	_	_',
-            "'ran' is its own head",
-        ),
-        (
-            '2	ran	run	VERB	_	_	0	root	_	_',
-            r'numbered \[2\], not from 1 to 1',
-        ),
-        ('1 ran run VERB _ _ 0 root _ _', 'no CoNLL-U'),
-        ('1\tran\trun\tVERB\t_\t_\tx\troot\t_\t_', 'sentence 1: it is no CoNLL-U'),
-        ('# only = a comment', 'sentence 1: it has no words'),
-    ],
-)
-def test_a_sentence_without_a_tree_is_named(treebank, line, message):
-    with pytest.raises(ValueError, match=message):
-        read_treebank(treebank(f'{line}\n\n'))
-
-
 def words(*heads):
     return ''.join(
         f'{number}\tran\trun\tVERB\t_\t_\t{head}\tdep\t_\t_\n'
@@ -125,10 +92,25 @@ def words(*heads):
     )
 
 
-@pytest.mark.parametrize('heads', [(2, 1), (2, 1, 0), (0, 3, 4, 2)])
-def test_heads_in_a_circle_are_no_tree(treebank, heads):
-    with pytest.raises(ValueError, match="the heads go round in a circle from 'ran'"):
-        read_treebank(treebank(words(*heads)))
+@pytest.mark.parametrize(
+    ('lines', 'message'),
+    [
+        (words('_'), "sentence 1: 'ran' has no head"),
+        (words(0).replace('dep', '_'), "sentence 1: 'ran' has no deprel"),
+        (words(7), "'ran' has the head 7 of 1 words"),
+        (words(1), "'ran' is its own head"),
+        (words(0).replace('1', '2'), r'numbered \[2\], not from 1 to 1'),
+        (words(0).replace('\t', ' '), 'no CoNLL-U'),
+        (words('x'), 'sentence 1: it is no CoNLL-U'),
+        ('# only = a comment\n', 'sentence 1: it has no words'),
+        *((words(*heads), "the heads go round in a circle from 'ran'")
+          for heads in ((2, 1), (2, 1, 0), (0, 3, 4, 2))),
+    ],
+)  # fmt: skip
+def test_a_sentence_without_a_tree_is_named_and_can_be_left_out(treebank, lines, message):
+    with pytest.raises(ValueError, match=message):
+        read_treebank(treebank(f'{lines}\n'))
+    assert len(read_treebank(treebank(f'{lines}\n{SENTENCES}'), bad_rows='skip')) == 2
 
 
 def test_several_roots_hang_on_the_same_root(treebank):
@@ -144,13 +126,6 @@ def test_columns_that_are_not_read_may_be_missing(treebank):
     rows = '1\tran\t0\troot\tVERB\n2\tit\t1\tobj\tPRON\n'
     plus = read_treebank(treebank(f'{named}{rows}\n# text = again\n{rows}\n'))
     assert [parse.classes for parse in plus] == [('VERB', 'PRON')] * 2
-
-
-def test_bad_sentences_can_be_left_out(treebank):
-    unreadable = '1\tran\trun\tVERB\t_\t_\tx\troot\t_\t_\n\n'
-    assert len(read_treebank(treebank(unreadable + SENTENCES), bad_rows='skip')) == 2
-    bad = '1	ran	run	VERB	_	_	7	obj	_	_\n\n'
-    assert len(read_treebank(treebank(bad + SENTENCES), bad_rows='skip')) == 2
 
 
 def test_the_embedded_treebank_has_whole_trees():

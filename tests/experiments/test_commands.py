@@ -1,6 +1,5 @@
 """Single programs on one's own data, and what they say when something is wrong."""
 
-import csv
 import json
 import re
 import shutil
@@ -14,15 +13,9 @@ import pytest
 import bert_secrets_jax as bs
 from tests.conftest import ROOT, forward, rarely
 from tests.experiments.conftest import checkpoints, error_line, kept, read, run, settings
+from tests.tools.patterns.conftest import write_annotated
 from tests.words import MOST_WORDS, count_words, texts_of
-from tools.patterns.sample import (
-    COLUMNS,
-    LABELS_FILE,
-    MAPS_FILE,
-    read_annotated,
-    row_of,
-    write_maps,
-)
+from tools.patterns.sample import MAPS_FILE, read_annotated, write_maps
 
 
 def test_help_shows_the_flags():
@@ -276,14 +269,7 @@ def test_the_quickstart_offline(tmp_path):
 @pytest.mark.slow
 def test_a_classifier_of_ones_own(tmp_path, checkpoint, glue_dir, run_here):
     """Labelled maps, a classifier trained on them, and a report that uses it."""
-    maps, labels = read_annotated()
-    chosen = np.concatenate([np.flatnonzero(labels == label)[:6] for label in range(5)])
-    write_maps(tmp_path / 'labels' / MAPS_FILE, maps.take(chosen))
-    with (tmp_path / 'labels' / LABELS_FILE).open('w', newline='') as file:
-        writer = csv.writer(file)
-        writer.writerow(COLUMNS)
-        for number, label in enumerate(labels[chosen]):
-            writer.writerow(row_of(maps.take(chosen), number, bs.patterns.CLASSES[label]))
+    write_annotated(tmp_path / 'labels', 6)
     own = tmp_path / 'own'
     result = run_here(
         'train_patterns',
@@ -323,7 +309,7 @@ def test_a_classifier_of_ones_own(tmp_path, checkpoint, glue_dir, run_here):
     theirs = [float(row['mean']) for row in read(workdir / 'patterns_heads.csv')]
     assert not np.allclose(theirs, shares)
     new = {name for name in kept(workdir) - found if 'pattern__' not in name}
-    assert {name.rpartition('-')[0] for name in new} == {'clearest_maps'}
+    assert {name.rpartition('-')[0] for name in new} == {'patterns'}
 
 
 @pytest.mark.slow

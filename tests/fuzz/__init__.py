@@ -1,13 +1,12 @@
-"""A seeded fuzzer of everything that the package reads.
+"""Everything that the package reads, broken in all ways that Hypothesis finds.
 
-The promise that it tests: hostile and broken input is never executed, never silently read wrong,
-never a traceback, and never a hang.
+The promise that these tests hold it to: hostile and broken input is never executed, never silently
+read wrong, never a traceback, and never a hang.
 
-    python -m tests.fuzz --count=20000 --jobs=2
-    python -m tests.fuzz --repeat=config:1234 --keep=/tmp/mutants
+    python -m pytest tests/fuzz --hypothesis-profile=fuzz --hypothesis-show-statistics
 
-A class of input is a `Target` (`target.py`): it makes pristine files, mutates them, reads them with
-the package, and reads them once more with a plain reader that shares no code with the package. A
-mutant depends on the name of its class and on its seed alone. Worker processes serve the mutants
-(`worker.py`), and the parent kills those that hang (`pool.py`).
+A kind of input is a `Format` (`broken.py`): a valid folder, the package's reader of it, and a plain
+reader that shares no code with the package. Strategies (`damage.py`) say which files of the folder
+have become what. The statistics say how many were read as they were, read as they are written,
+told, or refused by name.
 """

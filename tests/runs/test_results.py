@@ -73,7 +73,10 @@ def test_tables_that_were_changed_are_named(folder):
         bs.read_results(folder)
 
 
-@pytest.mark.parametrize('damaged', ['', 'x,y\n1,2\n3\n', 'x,y\n1,2,3\n', 'x\n"1\n', 'x\n\0\n'])
+@pytest.mark.parametrize(
+    'damaged',
+    ['', 'x,y\n1,2\n3\n', 'x,y\n1,2,3\n', 'x\n"1\n', 'x\n\0\n', 'x,x\n1,2\n', 'x,\n1,2\n'],
+)
 def test_what_is_no_table_is_named(tmp_path, damaged):
     (tmp_path / 'config.json').write_text('{}')
     (tmp_path / 'b.csv').write_text(damaged)

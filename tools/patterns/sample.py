@@ -163,8 +163,9 @@ def _damage(arrays: Mapping[str, np.ndarray]) -> str | None:
     first_text = arrays['first_text'].tolist()
     if not all(1 <= first <= length for first, length in zip(first_text, lengths, strict=True)):
         return 'a first text is longer than its map, or empty'
-    if min(arrays['layer'].min(), arrays['head'].min()) < 0:
-        return 'a layer or a head is negative'
+    for name in ('layer', 'head', 'text'):
+        if arrays[name].min() < 0:
+            return f'a {name} is negative'
     # Not the other way round, so that no NaN passes.
     if not np.all((arrays['values'] >= 0) & (arrays['values'] <= 1)):
         return 'an attention is not between 0 and 1'

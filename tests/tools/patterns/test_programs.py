@@ -7,15 +7,8 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.programs.study import Study
+from tests.tools.patterns.conftest import write_annotated
 from tools.patterns import programs as patterns
-from tools.patterns.sample import (
-    COLUMNS,
-    LABELS_FILE,
-    MAPS_FILE,
-    read_annotated,
-    row_of,
-    write_maps,
-)
 
 
 def _with(study, **changes):
@@ -44,15 +37,8 @@ def test_maps_of_other_settings_are_not_labelled_as_these(study):
 @pytest.mark.slow
 def test_the_confusion_of_other_folds(study):
     """Another number of folds fits no other classifier, and the confusion is of left-out models."""
-    maps, labels = read_annotated()
-    chosen = np.concatenate([np.flatnonzero(labels == label)[:4] for label in range(5)])
     folder = study.folder / 'annotated'
-    write_maps(folder / MAPS_FILE, maps.take(chosen))
-    with (folder / LABELS_FILE).open('w', newline='') as file:
-        writer = csv.writer(file)
-        writer.writerow(COLUMNS)
-        for number, label in enumerate(labels[chosen]):
-            writer.writerow(row_of(maps.take(chosen), number, bs.patterns.CLASSES[label]))
+    write_annotated(folder, 4)
     settings = {'patterns.annotated': str(folder)}
     path = study.folder / 'classifier.safetensors'
     found = []
@@ -62,7 +48,7 @@ def test_the_confusion_of_other_folds(study):
         lines = (study.folder / 'confusion.csv').read_text().splitlines()[1:]
         written = [list(map(int, line.split(',')[1:])) for line in lines]
         np.testing.assert_array_equal(found[-1].confusions.sum(axis=0), written)
-        assert found[-1].confusions.sum() == len(chosen)
+        assert found[-1].confusions.sum() == 5 * 4
     np.testing.assert_array_equal(*(classifier.weights for classifier in found))
     with (study.folder / 'scores.csv').open() as file:
         rows = list(csv.DictReader(file))

@@ -10,6 +10,7 @@ import pytest
 import sklearn.metrics
 
 import bert_secrets_jax as bs
+from bert_secrets_jax.files import write_csv
 from bert_secrets_jax.patterns.classes import CLASSES
 from bert_secrets_jax.patterns.classifier import (
     judge,
@@ -29,13 +30,14 @@ from tools.patterns import rivals
 from tools.patterns.cnn import image
 from tools.patterns.sample import (
     ANNOTATED,
+    COLUMNS,
     LABELS_FILE,
     MAPS_FILE,
     draw_maps,
     origins,
     read_annotated,
-    read_labels,
     read_maps,
+    row_of,
     shared_texts,
     write_maps,
 )
@@ -359,25 +361,15 @@ def test_annotated_maps_are_maps():
     assert (maps.first_text[labels == BLOCK] < lengths[labels == BLOCK]).all()
 
 
-def test_labels_of_other_maps_are_refused(tmp_path, drawn):
+def test_labels_that_are_taken_back(tmp_path, drawn):
     maps = drawn[0].take([0, 1])
     write_maps(tmp_path / MAPS_FILE, maps)
     with pytest.raises(ValueError, match='2 maps and no labels'):
         read_annotated(tmp_path)
-    header = 'number,source,example,layer,head,class'
-    right = ['0,drawn,own/0,1,1,block', '1,drawn,own/0,1,1,vertical', '0,drawn,own/0,1,1,']
-    path = tmp_path / LABELS_FILE
-    path.write_text('\n'.join([header, *right]))
-    assert read_labels(path, maps) == {1: 'vertical'}
-    # Another number, input, head, layer or source.
-    for wrong in (
-        '2,drawn,own/0,1,1,block', '-1,drawn,own/0,1,1,block', 'x,drawn,own/0,1,1,block',
-        '1,drawn,own/1,1,1,block', '1,drawn,own/0,1,2,block', '1,drawn,own/0,2,1,block',
-        '1,other,own/0,1,1,block',
-    ):  # fmt: skip
-        path.write_text('\n'.join([header, right[0], wrong]))
-        with pytest.raises(ValueError, match='line 3: a label of another map'):
-            read_annotated(tmp_path)
+    decisions = [(0, 'block'), (1, 'vertical'), (0, '')]
+    write_csv(tmp_path / LABELS_FILE, COLUMNS, [row_of(maps, *each) for each in decisions])
+    _, labels = read_annotated(tmp_path)
+    assert [CLASSES[label] for label in labels] == ['vertical']
 
 
 def test_examples_that_share_a_sentence_are_one_text():

@@ -1,0 +1,358 @@
+"""Tables of sentences, annotations, and prepared frames, of any text and any bytes."""
+
+import csv
+import functools
+import io
+import json
+import math
+import pathlib
+import re
+from typing import Any
+
+import pytest
+from hypothesis import example
+from hypothesis import strategies as st
+
+import bert_secrets_jax as bs
+from tests.fuzz.broken import Format, filled, integer, plain_json, require, visible
+from tests.fuzz.damage import broken, changed_line, changes, encoded, respelled
+
+_COLUMNS = ('id', 'sentence', 'label', 'note')
+_SENTENCES = (
+    'The cat saw a dog.',
+    'It said "no", twice, and left.',
+    'Ça va? Über-größe \u4f60\u597d \U0001f600',
+    ' A text with spaces at its ends ',
+    "=SUM(A1) is no formula, it's a text",
+)
+
+
+_ROWS = [(f'{row}', text, f'{row % 2}', f'note {row}') for row, text in enumerate(_SENTENCES)]
+
+
+def table_text(suffix: str, rows) -> str:
+    """Return a table with the columns of the sample, in the format of a suffix."""
+    if suffix == 'jsonl':
+        records = (dict(zip(_COLUMNS, row, strict=True)) for row in rows)
+        return ''.join(json.dumps(record, ensure_ascii=False) + '\n' for record in records)
+    if suffix == 'tsv':
+        return ''.join('\t'.join(row) + '\n' for row in [_COLUMNS, *rows])
+    out = io.StringIO()
+    csv.writer(out, lineterminator='\n').writerows([_COLUMNS, *rows])
+    return out.getvalue()
+
+
+_ODD = (
+    '-1', '1000000000', str(10**400), '9' * 5000, 'NaN', 'inf', '1e400', '1_0', '\u0661', '', ' 1 ',
+    '0x1', 'True', '+1', '1e3', '1\x00', '\u00b2', '-0', 'null', '1,5', '\u200b\u200d\ufeff', '"',
+    'a"b', '""', 'a\u2028b', '\x85', 'a\rb', '\ufeffa', '\u202eabc', '\x1b[31m', 'a\x0cb', '\ud800',
+)  # fmt: skip
+# What stands in a table, and what in its place makes it another, or none.
+_EDITS = (
+    ('note', 'label'), ('sentence', 'Sentence'), ('sentence', ' sentence'), ('label', 'class'),
+    (',', ';'), ('\t', ' '), ('note 0', 'note 0,x\tx'), ('cat', '"cat'), ('The cat', '"The cat'),
+    ('The cat', '"The" cat'), ('"The cat saw a dog."', '12'), ('"The cat saw a dog."', 'null'),
+    ('"The cat saw a dog."', '["a"]'), ('cat', r'c\ud83d'), ('0,', ''), ('0\t', ''),
+)  # fmt: skip
+
+
+@st.composite
+def other_tables(draw, suffix: str) -> bytes:
+    """A table with another cell, a column of such cells, or rows missing or there twice."""
+    rows = [list(row) for row in _ROWS]
+    numbers = st.integers().map(str) | st.floats().map(str)
+    odd = draw(st.sampled_from(_ODD) | st.text(max_size=20) | numbers)
+    column, row = draw(st.integers(0, 3)), draw(st.integers(0, len(rows) - 1))
+    for place in draw(st.sampled_from(([row], range(len(rows))))):
+        rows[place][column] = odd
+    rows = draw(st.sampled_from((rows, rows, rows[:row], rows + rows[row:])))
+    return encoded(table_text(suffix, rows))
+
+
+def _facts_of(each) -> tuple:
+    return each.text_a, each.text_b, each.label, each.id
+
+
+def _read_table(folder: pathlib.Path, suffix: str) -> list[tuple]:
+    file = folder / f'texts.{suffix}'
+    return [_facts_of(each) for each in bs.read_table(file, text_a='sentence', label='label')]
+
+
+def split_csv(text: str) -> list[list[str]]:
+    """Split a CSV as RFC 4180 says, without the module `csv`; blank lines are no rows.
+
+    Raises:
+      ValueError: Quotes do not match, or a line ends in a carriage return alone.
+    """
+    rows: list[list[str]] = []
+    fields: list[str] = []
+    place, ended = 0, True
+    while place < len(text):
+        if text[place] == '"':
+            found = re.compile('"((?:[^"]|"")*+)"').match(text, place)
+            require(found, 'a quote that is not closed')
+            field = found[1].replace('""', '"')
+        else:
+            found = re.compile('[^,\r\n]*').match(text, place)
+            field = found[0]
+        quoted, place = text[place] == '"', found.end()
+        fields.append(field)
+        ending = re.compile(',|\r?\n|$').match(text, place)
+        require(ending, 'letters behind a quote, or a carriage return alone')
+        place, ended = ending.end(), ending[0] != ','
+        if ended:
+            # A line without anything is no row.
+            if quoted or fields != ['']:
+                rows.append(fields)
+            fields = []
+    if not ended:
+        rows.append([*fields, ''])
+    return rows
+
+
+def _plain_table(folder: pathlib.Path, suffix: str) -> list[tuple]:
+    text = (folder / f'texts.{suffix}').read_bytes().decode('utf-8').removeprefix('\ufeff')
+    if suffix == 'jsonl':
+        records = [plain_json(line) for line in text.split('\n') if line.strip()]
+        require(all(isinstance(record, dict) for record in records))
+        pairs = [(_spelled(each['sentence']), _spelled(each['label'])) for each in records]
+    else:
+        rows = (
+            split_csv(text)
+            if suffix == 'csv'
+            else [
+                line.removesuffix('\r').split('\t') for line in text.split('\n') if line.strip('\r')
+            ]
+        )
+        header, *rows = rows
+        require(header.count('sentence') == header.count('label') == 1, header)
+        require(all(len(row) == len(header) for row in rows), 'fields')
+        places = header.index('sentence'), header.index('label')
+        pairs = [tuple(row[place] for place in places) for row in rows]
+    require(pairs)
+    labels = [label.strip() for _, label in pairs]
+    if all(re.fullmatch('[+-]?[0-9]+', label) for label in labels):
+        values: list[Any] = list(map(int, labels))
+    else:
+        values = list(map(float, labels))
+        require(all('_' not in label and label.isascii() for label in labels))
+        require(all(map(math.isfinite, values)))
+    return [
+        (filled(text), None, label, f'texts/{row}')
+        for row, ((text, _), label) in enumerate(zip(pairs, values, strict=True))
+    ]
+
+
+def _spelled(value: Any) -> str:
+    """Return a value as the package documents it: numbers and truth values as JSON has them."""
+    require(value is not None and not isinstance(value, list | dict))
+    text = value if isinstance(value, str) else json.dumps(value)
+    require(text not in ('NaN', 'Infinity', '-Infinity') or isinstance(value, str))
+    return text
+
+
+def _table(suffix: str) -> Format:
+    def make(folder):
+        (folder / f'texts.{suffix}').write_text(table_text(suffix, _ROWS), encoding='utf-8')
+
+    return Format(
+        make,
+        functools.partial(_read_table, suffix=suffix),
+        functools.partial(_plain_table, suffix=suffix),
+    )
+
+
+CSV, TSV, JSONL = map(_table, ('csv', 'tsv', 'jsonl'))
+
+
+def tables(kind: Format, suffix: str, *how) -> st.SearchStrategy[dict[str, bytes | str]]:
+    def other(data):
+        return other_tables(suffix)
+
+    def spelled(data):
+        return respelled(data.decode(), *_EDITS)
+
+    return changes(kind, f'texts.{suffix}', other, spelled, *how)
+
+
+@broken(tables(CSV, 'csv'), share=3)
+@example({'texts.csv': b'label,sentence\n1,"' + b'x' * 200_000 + b'"\n'})
+@example({'texts.csv': b'sentence,label\n'})
+@example({'texts.csv': b'sentence,label\ncat,0\ndog,"1\n'})
+@example({'texts.csv': b'sentence,label\ncat,0\rdog,1\r'})
+def test_csv(changed):
+    CSV.check(changed)
+
+
+@broken(tables(TSV, 'tsv'), share=2)
+def test_tsv(changed):
+    TSV.check(changed)
+
+
+@broken(tables(JSONL, 'jsonl', changed_line), share=3)
+def test_jsonl(changed):
+    JSONL.check(changed)
+
+
+_ANNOTATED = (
+    {
+        'text_a': 'The cat saw itself.',
+        'features': {'noun': [[4, 7]], 'verb': [[8, 11]]},
+        'relations': {'coreference': [{'source': [[12, 18]], 'target': [[4, 7]]}]},
+        'note': {'by': 'hand'},
+    },
+    {
+        'text_a': 'A dog ran.',
+        'text_b': 'It was not happy \U0001f600.',
+        'features': {'noun': [[2, 5], [3, 6, 1]]},
+        'relations': {
+            'coreference': [{'source': [[0, 2, 1]], 'target': [[2, 5]]}],
+            'subject': [{'source': [[6, 9]], 'target': [[0, 1], [2, 5]]}],
+        },
+    },
+    {'text_a': 'Nothing is here.'},
+)
+_FRAMES = (
+    {'sentence': 'He was agitated .', 'target_span': [7, 15], 'link_spans': [[0, 2]]},
+    {'sentence': 'Über allem lag Ruh', 'target_span': [11, 14], 'link_spans': [[0, 4], [15, 18]]},
+    {'sentence': 'a dog barks', 'target_span': [6, 11], 'link_spans': [[0, 5]], 'frame': 'Sounds'},
+)
+
+
+def _facts(examples, annotations) -> list:
+    def spans(end):
+        return [(span.start, span.end, span.text) for span in end]
+
+    return [
+        (
+            _facts_of(example),
+            {name: spans(end) for name, end in annotation.features.items()},
+            {
+                name: [(spans(link.source), spans(link.target)) for link in links]
+                for name, links in annotation.relations.items()
+            },
+        )
+        for example, annotation in zip(examples, annotations, strict=True)
+    ]
+
+
+def _lines(file: pathlib.Path) -> list[dict]:
+    text = file.read_bytes().decode('utf-8-sig')
+    records = [plain_json(line) for line in text.split('\n') if line.strip()]
+    require(records and all(isinstance(record, dict) for record in records))
+    return records
+
+
+def _span(value: Any, texts: list[str | None]) -> tuple[int, int, int]:
+    require(isinstance(value, list) and len(value) in (2, 3), value)
+    start, end, which = (*value, 0)[:3]
+    text = texts[integer(which, 0, 1)]
+    require(text is not None)
+    integer(start, 0, integer(end, 1, len(text)) - 1)
+    return start, end, which
+
+
+def _spans(values: Any, texts: list[str | None]) -> list:
+    require(isinstance(values, list), values)
+    return [_span(value, texts) for value in values]
+
+
+def _plain_annotations(folder: pathlib.Path) -> list:
+    read = []
+    for row, record in enumerate(_lines(folder / FILE)):
+        require(set(record) <= {'text_a', 'text_b', 'features', 'relations', 'note'}, record)
+        texts = [filled(record['text_a']), record.get('text_b')]
+        require(texts[1] is None or filled(texts[1]))
+        features, relations = record.get('features', {}), record.get('relations', {})
+        require(isinstance(features, dict) and isinstance(relations, dict))
+        require(not features.keys() & relations.keys())
+        for name in [*features, *relations]:
+            taken = ('token', 'cls', 'sep', 'word', 'period_comma', 'notebook', 'random')
+            require(visible(name) not in taken, name)
+        linked = {}
+        for name, links in relations.items():
+            require(isinstance(links, list), links)
+            linked[name] = []
+            for link in links:
+                require(isinstance(link, dict) and set(link) == {'source', 'target'}, link)
+                ends = _spans(link['source'], texts), _spans(link['target'], texts)
+                require(all(ends))
+                linked[name].append(ends)
+        marked = {name: _spans(values, texts) for name, values in features.items()}
+        read.append(((*texts, None, f'lines/{row}'), marked, linked))
+    names = [{name for each in read for name in each[part]} for part in (1, 2)]
+    require(not names[0] & names[1])
+    return [
+        (
+            example,
+            *(
+                {name: part.get(name, []) for name in all_}
+                for part, all_ in zip(parts, names, strict=True)
+            ),
+        )
+        for example, *parts in read
+    ]
+
+
+def _plain_frames(folder: pathlib.Path) -> list:
+    records = _lines(folder / FILE)
+    if 'sentence' not in records[0]:
+        read = _plain_annotations(folder)
+        require(any(links for _, _, relations in read for links in relations.values()))
+        return read
+    read = []
+    for row, record in enumerate(records):
+        texts = [filled(record['sentence'])]
+        target = _span(record['target_span'], texts)
+        elements = _spans(record['link_spans'], texts)
+        require(all(len(value) == 2 for value in [record['target_span'], *record['link_spans']]))
+        links = [([element], [target]) for element in elements]
+        name = 'frame element-target'
+        read.append(((*texts, None, None, f'lines/{row}'), {}, {name: links}))
+    require(any(relations[name] for _, _, relations in read))
+    return read
+
+
+def _make(folder: pathlib.Path, records) -> None:
+    lines = [json.dumps(each, ensure_ascii=False) + '\n' for each in records]
+    (folder / FILE).write_text(''.join(lines), encoding='utf-8')
+
+
+FILE = 'lines.jsonl'
+ANNOTATIONS = Format(
+    functools.partial(_make, records=_ANNOTATED),
+    lambda folder: _facts(*bs.read_annotations(folder / FILE)),
+    _plain_annotations,
+)
+FRAMES = Format(
+    functools.partial(_make, records=_FRAMES),
+    lambda folder: _facts(*bs.read_framenet_sample(folder / FILE)),
+    _plain_frames,
+)
+
+
+def other_lines(data: bytes) -> st.SearchStrategy[bytes]:
+    """Lines of another format, before, behind or in place of these; or as one value of JSON."""
+    text = data.decode()
+    whole = json.dumps([json.loads(line) for line in text.splitlines()], indent=1)
+    more = [json.dumps(record) + '\n' for record in (*_FRAMES, *_ANNOTATED)]
+    found = [*(line + text for line in more), *(text + line for line in more), *more, whole]
+    return st.sampled_from([encoded(each) for each in found]) | respelled(text)
+
+
+@broken(changes(ANNOTATIONS, FILE, other_lines, changed_line, changed_line), share=2)
+def test_annotations(changed):
+    ANNOTATIONS.check(changed)
+
+
+@broken(changes(FRAMES, FILE, other_lines, changed_line, changed_line), share=2)
+def test_frames(changed):
+    FRAMES.check(changed)
+
+
+def test_split_csv():
+    text = 'a,b\r\n"x ""y"", z","two\nlines"\n\n,""\nlast,'
+    assert split_csv(text) == [['a', 'b'], ['x "y", z', 'two\nlines'], ['', ''], ['last', '']]
+    for wrong in ('a,"b', 'a,"b"c', 'a\rb'):
+        with pytest.raises(ValueError):
+            split_csv(wrong)
