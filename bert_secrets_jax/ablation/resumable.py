@@ -13,7 +13,7 @@ from jaxtyping import Float, Shaped
 
 from bert_secrets_jax import processes
 from bert_secrets_jax.ablation.donors import Donors
-from bert_secrets_jax.ablation.sweep import Descent, Swept, of_one_length
+from bert_secrets_jax.ablation.sweep import Descent, Swept, to_one_length
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import Batch, encode, in_order
 from bert_secrets_jax.data.tasks import Text
@@ -124,7 +124,7 @@ def sweep_all(
         unit=unit,
     ):
         _complete(parts[index], descent, batches[index], files[index])
-    found = of_one_length(logits for logits, _ in parts)
+    found = to_one_length(logits for logits, _ in parts)
     return in_order([batch.example for batch in batches], found, axis=1)[descent.which]
 
 

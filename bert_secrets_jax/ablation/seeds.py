@@ -189,7 +189,7 @@ def assess_seeds(
     )
 
 
-def of_one_seed(alone: Effects) -> Effects:
+def as_one_seed(alone: Effects) -> Effects:
     """Return the effects on a single model as those over one seed.
 
     Args:

@@ -146,11 +146,11 @@ def sweep(
     )
     return Swept(
         masks=np.asarray(masks, np.float32),
-        logits=in_order([batch.example for batch in batches], of_one_length(found), axis=1),
+        logits=in_order([batch.example for batch in batches], to_one_length(found), axis=1),
     )
 
 
-def of_one_length(logits: Iterable[np.ndarray]) -> list[np.ndarray]:
+def to_one_length(logits: Iterable[np.ndarray]) -> list[np.ndarray]:
     """Fill the logits of tokens up with 0 to those of the longest batch.
 
     Args:

@@ -236,7 +236,7 @@ class Ablation(Result):
         name = f'{title_of(first.found)} with all heads'
         return [
             *first.warnings('the intact model'),
-            *(each for name in self.sets for each in self._of_set(name, self.sets[name])),
+            *(each for name in self.sets for each in self._set_findings(name, self.sets[name])),
             intact_of(first.found, name=name, source=SOURCE),
         ]
 
@@ -261,9 +261,9 @@ class Ablation(Result):
         if 'heads' not in self.sets:
             return []
         heads = self.sets['heads']
-        return marks.of_effects(heads.found, heads.shape, rank=marks.ONE_MODEL)
+        return marks.mark_effects(heads.found, heads.shape, rank=marks.ONE_MODEL)
 
-    def _of_set(self, name: str, ablated: Ablated) -> Iterator[Finding]:
+    def _set_findings(self, name: str, ablated: Ablated) -> Iterator[Finding]:
         found, alone = ablated.found, name == 'one_head_left'
         what = NAMES.get(name, 'sets of heads')
         yield from findings_of(found, name=name, what=what, source=SOURCE, extremes=not alone)

@@ -17,7 +17,7 @@ from bert_secrets_jax import plots
 from bert_secrets_jax.ablation import masks as mask_sets
 from bert_secrets_jax.ablation.effects import Agreement
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.ablation.seeds import least_p, of_one_seed
+from bert_secrets_jax.ablation.seeds import as_one_seed, least_p
 from bert_secrets_jax.analyses import marks
 from bert_secrets_jax.analyses.ablation import (
     NAMES,
@@ -155,7 +155,7 @@ class AblationOverSeeds(Result):
             return []
         heads = self.sets['heads']
         what = f'{title_of(heads.found)} {self._over}'
-        return marks.of_effects(heads.found, heads.shape, rank=marks.OVER_SEEDS, what=what)
+        return marks.mark_effects(heads.found, heads.shape, rank=marks.OVER_SEEDS, what=what)
 
     def _caption(self) -> str:
         flips = least_p(len(self.seeds))
@@ -271,7 +271,7 @@ def ablation_over_seeds(
             )
         ablated = assess(swept, labels, metrics, seed=seed)
         if len(models) == 1:
-            alone = {metric: of_one_seed(each) for metric, each in ablated.assessed.items()}
+            alone = {metric: as_one_seed(each) for metric, each in ablated.assessed.items()}
             ablated = dataclasses.replace(ablated, assessed=alone)
         sets[name] = ablated
     return AblationOverSeeds(subject, baseline, seeds_of(tuned), sets)

@@ -216,7 +216,7 @@ class Attribution(Result):
         )
 
     def findings(self):
-        return [*self._warnings(), *self._of_measures(), *self._beyond_rivals()]
+        return [*self._warnings(), *self._measure_findings(), *self._beyond_rivals()]
 
     def notes(self):
         notes = [
@@ -267,7 +267,7 @@ class Attribution(Result):
         """The fields that all findings have in common."""
         return {'sample_of': 'texts', 'source': SOURCE}
 
-    def _of_measures(self) -> Iterator[Finding]:
+    def _measure_findings(self) -> Iterator[Finding]:
         for measure, found in self.compared.items():
             row = self.test.methods.index(found.best)
             rivals = [each for each in found.tied if each != found.best]

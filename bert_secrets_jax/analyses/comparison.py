@@ -261,7 +261,7 @@ class Comparison(Result):
         found = []
         # If there are many pairs, only the table has each of them.
         if len(pairs) <= _TOLD:
-            found = [*self._equal(), *self._of_profiles(pairs), *self._of_heads(pairs)]
+            found = [*self._equal(), *self._profile_findings(pairs), *self._head_findings(pairs)]
         heads = [each for each in self.agreements if np.isfinite(each.within.rank)]
         if len(heads) > 1:
             found += [
@@ -270,7 +270,7 @@ class Comparison(Result):
             ]
         return found
 
-    def _of_profiles(self, pairs: _Pairs) -> Iterator[Finding]:
+    def _profile_findings(self, pairs: _Pairs) -> Iterator[Finding]:
         """Return how far the layers agree of each two runs whose heads have no counterparts."""
         for (one, other), members in pairs.items():
             profiles = [each.profile for each in members if np.isfinite(each.profile)]
@@ -290,7 +290,7 @@ class Comparison(Result):
                     **_OF_RANKS | {'sample': len(profiles)},
                 )
 
-    def _of_heads(self, pairs: _Pairs) -> Iterator[Finding]:
+    def _head_findings(self, pairs: _Pairs) -> Iterator[Finding]:
         """Return how far the heads of each two runs agree."""
         for (one, other), members in pairs.items():
             known = [each for each in members if np.isfinite(each.within.rank)]

@@ -178,8 +178,13 @@ class Contributions(Result):
 
     def findings(self):
         known = [name for name in self.kinds if name in (*SINKS, 'self')]
-        of_kinds = [finding for name in known for finding in self._of_kind(name)]
-        return [*of_kinds, *self._of_mixing(), *self._of_inactive(), *self._of_losing()]
+        of_kinds = [finding for name in known for finding in self._kind_findings(name)]
+        return [
+            *of_kinds,
+            *self._mixing_findings(),
+            *self._inactive_findings(),
+            *self._loss_findings(),
+        ]
 
     def notes(self):
         said = [
@@ -219,7 +224,7 @@ class Contributions(Result):
         grids = np.stack([tables[name].mean for name in known])
         return np.array(known)[grids.argmax(axis=0)], grids.max(axis=0)
 
-    def _of_kind(self, name: str) -> list[Finding]:
+    def _kind_findings(self, name: str) -> list[Finding]:
         weights, norms = (
             mean_over_runs([tables], [name]) for tables in (self.weights, self.moved.norms)
         )
@@ -237,7 +242,7 @@ class Contributions(Result):
             measured(f'attention to {KINDS[name]}', weights.interval, unit=SHARE, **fields),
         ]
 
-    def _of_mixing(self) -> list[Finding]:
+    def _mixing_findings(self) -> list[Finding]:
         fields = {
             'unit': '%',
             'sample': int(self.moved.mixing.count),
@@ -252,7 +257,7 @@ class Contributions(Result):
             for index, way in enumerate(MIXING)
         ]
 
-    def _of_inactive(self) -> Iterator[Finding]:
+    def _inactive_findings(self) -> Iterator[Finding]:
         of_texts = {'sample': int(self.moved.outputs.count)}
         for group, tables, source in (
             (BY_WEIGHTS, self.weights, 'Clark et al. 2019, section 3'),
@@ -276,9 +281,9 @@ class Contributions(Result):
                     source=SOURCE,
                     **of_texts,
                 )
-        yield from self._of_outputs()
+        yield from self._output_findings()
 
-    def _of_outputs(self) -> Iterator[Finding]:
+    def _output_findings(self) -> Iterator[Finding]:
         table = self.moved.outputs
         least = tuple(map(int, np.unravel_index(table.mean.argmin(), table.mean.shape)))
         fields = {'sample': int(table.count), 'source': SOURCE_OF_INACTIVE}
@@ -287,7 +292,7 @@ class Contributions(Result):
             'least output of a head', least, interval_of(table, least), unit=_OF_LAYER, **fields
         )
 
-    def _of_losing(self) -> Iterator[Finding]:
+    def _loss_findings(self) -> Iterator[Finding]:
         lost = self.lost
         if lost is None:
             return

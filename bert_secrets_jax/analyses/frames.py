@@ -136,7 +136,7 @@ class Frames(Result):
         return links.notes_of_tests(self.tests)
 
     def head_marks(self):
-        return marks.of_links(self.tests)
+        return marks.mark_links(self.tests)
 
     def _summary(self):
         rows = []

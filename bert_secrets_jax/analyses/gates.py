@@ -133,7 +133,7 @@ class Gates(Result):
     def frames(self):
         return {
             'runs': self._runs(),
-            'heads': self._of_heads(),
+            'heads': self._heads_frame(),
             'values': self._values(),
             'course': self._course(),
         }
@@ -207,7 +207,7 @@ class Gates(Result):
             'whose gate is at least one half.',
         )
 
-    def _of_heads(self):
+    def _heads_frame(self):
         prices, gates = self._prices, self.gates
         of_price = [gates[self.coefficients == price] for price in prices]
         means = np.stack([each.mean(axis=0) for each in of_price])
@@ -276,7 +276,7 @@ class Gates(Result):
         return {'source': SOURCE, 'sample': self.examples}
 
     @property
-    def _of_runs(self) -> dict[str, Any]:
+    def _run_fields(self) -> dict[str, Any]:
         """The same of findings whose sample are runs."""
         return {'source': SOURCE, 'sample': len(self.gates), 'sample_of': 'runs'}
 
@@ -309,7 +309,7 @@ class Gates(Result):
             unit='runs with each head open',
             template=template,
             numbers={'heads': self._heads, 'least': self._prices[0], 'most': self._prices[-1]},
-            **self._of_runs,
+            **self._run_fields,
         )
 
     def _sparsest(self) -> Finding:
@@ -347,7 +347,7 @@ class Gates(Result):
                 f'heads kept with lambda = {price:g}',
                 self.kept[self.coefficients == price].mean(),
                 unit=f'of {self._heads} heads',
-                **self._of_runs,
+                **self._run_fields,
             )
         names = (f'runs with significantly {which} {TITLES[self.metric]}' for which in _CHANGES)
         for name, count in zip(names, self.rounded[self.metric].significant(), strict=True):
@@ -378,7 +378,7 @@ class Gates(Result):
                 template=f'{{where}} {{estimate:|closes|close}} {name}: open in {{open}} of '
                 '{sample:run|runs}.',
                 numbers={'open': round(float(end) * len(self.gates))},
-                **self._of_runs,
+                **self._run_fields,
             )
 
 

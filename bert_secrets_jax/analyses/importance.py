@@ -150,9 +150,9 @@ class Importance(Result):
         return [
             *self._not_learnt(),
             *findings_of(loss, name='heads', what='heads', source=SOURCE),
-            self._of_score(),
+            self._score_finding(),
             intact_of(loss, name='loss with all heads', source=SOURCE),
-            *self._of_methods(),
+            *self._method_findings(),
         ]
 
     def notes(self):
@@ -190,7 +190,7 @@ class Importance(Result):
             count = self.effects.loss.sample
             yield not_learnt('the model', tested, value, larger, p_value, count)
 
-    def _of_score(self) -> Finding:
+    def _score_finding(self) -> Finding:
         """Return the change of the score without the head that the loss needs most."""
         loss = self.effects.loss
         return Finding(
@@ -202,7 +202,7 @@ class Importance(Result):
             source=SOURCE,
         )
 
-    def _of_methods(self) -> Iterator[Finding]:
+    def _method_findings(self) -> Iterator[Finding]:
         fields = {'unit': 'rank correlation', 'sample': self.effects.loss.sample}
         known = {name: each for name, each in self.agreement.items() if not np.isnan(each.rank)}
         for method, each in sorted(known.items(), key=lambda item: -item[1].rank):

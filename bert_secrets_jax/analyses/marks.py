@@ -25,7 +25,7 @@ NEEDED, BETTER_WITHOUT = 'needed', 'better without'
 MOSTLY = 0.5
 
 
-def of_links(tests: Tests) -> list[HeadMarks]:
+def mark_links(tests: Tests) -> list[HeadMarks]:
     """Mark heads that attend along links clearly more than at places of all kinds.
 
     Significantly is not enough: the difference must be one that the claims on links ask for.
@@ -54,7 +54,7 @@ def of_links(tests: Tests) -> list[HeadMarks]:
     ]  # fmt: skip
 
 
-def of_shares(tables: Mapping[str, HeadTable], names: Sequence[str]) -> list[HeadMarks]:
+def mark_shares(tables: Mapping[str, HeadTable], names: Sequence[str]) -> list[HeadMarks]:
     """Mark heads that give half of their attention or more to tokens of one kind.
 
     Args:
@@ -80,7 +80,7 @@ def of_shares(tables: Mapping[str, HeadTable], names: Sequence[str]) -> list[Hea
     ]  # fmt: skip
 
 
-def of_effects(
+def mark_effects(
     effects: Effects, shape: tuple[int, ...], *, rank: int, what: str = ''
 ) -> list[HeadMarks]:
     """Mark heads without which a model is significantly worse or better.
@@ -105,7 +105,7 @@ def of_effects(
     ]  # fmt: skip
 
 
-def of_classes(
+def mark_classes(
     shares: Mapping[str, Float[np.ndarray, 'L N C']], titles: Sequence[str]
 ) -> list[HeadMarks]:
     """Mark the most frequent class of each head, and where fine-tuning made it another one.

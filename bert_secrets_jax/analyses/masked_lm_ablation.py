@@ -124,7 +124,7 @@ class MaskedLMAblation(Result):
                 source=SOURCE,
             )
         ]
-        return [*found, *self._of_losses(), *self._of_tuning()]
+        return [*found, *self._loss_findings(), *self._tuning_findings()]
 
     def notes(self):
         said = [f'{self._hidden} {instead(self.baseline)} Other texts may need other heads.']
@@ -142,7 +142,7 @@ class MaskedLMAblation(Result):
         if 'heads' not in self.before:
             return []
         what = 'the loss of the masked LM'
-        return marks.of_effects(self.before['heads'], self.shape, rank=marks.MASKED_LM, what=what)
+        return marks.mark_effects(self.before['heads'], self.shape, rank=marks.MASKED_LM, what=what)
 
     @property
     def _hidden(self) -> str:
@@ -155,7 +155,7 @@ class MaskedLMAblation(Result):
         sets = {'before': self.before, 'after': self.after}
         return {when: each[name] for when, each in sets.items() if name in each}
 
-    def _of_losses(self) -> Iterator[Finding]:
+    def _loss_findings(self) -> Iterator[Finding]:
         """Return the loss of each model with all heads, and its exponential."""
         for when, effects in self._models(next(iter(self.before))).items():
             intact = intact_of(effects, name=f'loss {_WHEN[when]}', source=SOURCE)
@@ -170,7 +170,7 @@ class MaskedLMAblation(Result):
                 numbers={'when': _WHEN[when], 'hidden': self.hidden},
             )
 
-    def _of_tuning(self) -> Iterator[Finding]:
+    def _tuning_findings(self) -> Iterator[Finding]:
         if self.tuning is None:
             return
         name = 'change of the loss by fine-tuning, read with the same head'

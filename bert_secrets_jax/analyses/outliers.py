@@ -225,8 +225,8 @@ class Outliers(Result):
 
     def findings(self):
         return [
-            *self._of_weights(),
-            *(() if self.loss is None else self._of_loss()),
+            *self._weight_findings(),
+            *(() if self.loss is None else self._loss_findings()),
             *(self._without('score', each) for each in list(self.scores.values())[:1]),
         ]
 
@@ -257,7 +257,7 @@ class Outliers(Result):
             )
         return said
 
-    def _of_weights(self) -> Iterator[Finding]:
+    def _weight_findings(self) -> Iterator[Finding]:
         found = self.found
         layers, width = found.scale.shape
         outliers = found.dimensions.tolist()
@@ -288,9 +288,9 @@ class Outliers(Result):
             unit='dimensions',
             **fields,
         )
-        yield from self._of_published(outliers, fields)
+        yield from self._published_findings(outliers, fields)
 
-    def _of_published(
+    def _published_findings(
         self, outliers: Sequence[int], fields: Mapping[str, object]
     ) -> Iterator[Finding]:
         published = paper.outlier_dimensions(self.subject.model)
@@ -305,7 +305,7 @@ class Outliers(Result):
                 **fields,
             )
 
-    def _of_loss(self) -> Iterator[Finding]:
+    def _loss_findings(self) -> Iterator[Finding]:
         effects = self.loss.effects
         yield self._without('loss', self.loss)
         yield effect_of(self.loss.beyond, 0, name='loss beyond random dimensions', source=SOURCE)

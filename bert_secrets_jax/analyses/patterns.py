@@ -222,7 +222,7 @@ class Patterns(Result):
             )
         if self.runs:
             findings += self._after_tuning()
-        return [*findings, *self._of_vertical(), *self._corrections(), self._trust()]
+        return [*findings, *self._vertical_findings(), *self._corrections(), self._trust()]
 
     @property
     def _of(self) -> dict[str, Any]:
@@ -240,7 +240,7 @@ class Patterns(Result):
             **fields,
         )
 
-    def _of_vertical(self) -> list[Finding]:
+    def _vertical_findings(self) -> list[Finding]:
         vertical = self.before[NAMES[0]].mean > 0.5
         if not vertical.any() or ALL_SPECIAL not in self.before:
             return []
@@ -268,7 +268,7 @@ class Patterns(Result):
         return {'pattern': functools.reduce(np.char.add, texts)}
 
     def head_marks(self):
-        return marks.of_classes(self.shares, TITLES)
+        return marks.mark_classes(self.shares, TITLES)
 
     def _after_tuning(self) -> list[Finding]:
         runs, changed = list(self.runs.values()), self.changed

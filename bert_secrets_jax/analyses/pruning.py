@@ -226,10 +226,10 @@ class Pruning(Result):
     def findings(self):
         return [
             *self._not_learnt(),
-            *self._of_chosen(),
-            *self._of_times(),
-            *self._of_orders(),
-            *self._of_agreement(),
+            *self._chosen_findings(),
+            *self._time_findings(),
+            *self._order_findings(),
+            *self._agreement_findings(),
         ]
 
     def notes(self):
@@ -323,7 +323,7 @@ class Pruning(Result):
                 found = not_learnt(which, tested, value, larger, p_value, self.examples)
                 yield dataclasses.replace(found, name=f'{found.name}: seed {seed}')
 
-    def _of_chosen(self) -> Iterator[Finding]:
+    def _chosen_findings(self) -> Iterator[Finding]:
         several = len(self.chosen) > 1
         published = michel.PRUNABLE.get(self.subject.task or '')
         template = (
@@ -399,7 +399,7 @@ class Pruning(Result):
             'and of the program.',
         )
 
-    def _of_times(self) -> Iterator[Finding]:
+    def _time_findings(self) -> Iterator[Finding]:
         if self.times is None:
             return
         way, over = _REMOVAL
@@ -428,7 +428,7 @@ class Pruning(Result):
         """The step at which about half of the heads are left."""
         return int(np.abs(self.kept - self.heads / 2).argmin())
 
-    def _of_orders(self) -> Iterator[Finding]:
+    def _order_findings(self) -> Iterator[Finding]:
         half, random = self._half, self.curves.get(RANDOM)
         for order in sorted(self.curves, key=lambda each: -_mean(self.curves[each])):
             curve, source = self.curves[order], {'source': SOURCES.get(order, SOURCE)}
@@ -451,7 +451,7 @@ class Pruning(Result):
                     **self._of | source | {'sample': len(others), 'sample_of': 'random orders'},
                 )
 
-    def _of_agreement(self) -> Iterator[Finding]:
+    def _agreement_findings(self) -> Iterator[Finding]:
         order = self._best_order
         kappa = self.kappa(order, self._half) if len(self.seeds) > 1 else math.nan
         if np.isnan(kappa):

@@ -98,7 +98,7 @@ class Relations(Result):
         return links.notes_of_tests(self.tests)
 
     def head_marks(self):
-        return marks.of_links(self.tests)
+        return marks.mark_links(self.tests)
 
     def _summary(self):
         rows = []

@@ -144,7 +144,7 @@ class Replacements(Result):
         return Figures({'replacements': functools.partial(_draw, self)})
 
     def findings(self):
-        return [*self._of_harm(), *self._of_each()]
+        return [*self._harm_findings(), *self._findings_of_each()]
 
     def notes(self):
         notes = [
@@ -171,7 +171,7 @@ class Replacements(Result):
     def _unit(self) -> str:
         return self.effects[OPTIMAL].outcome.unit
 
-    def _of_harm(self) -> Iterator[Finding]:
+    def _harm_findings(self) -> Iterator[Finding]:
         fields = {'sample': self.effects[OPTIMAL].sample, 'source': SOURCE}
         share = (math.nan,) * 3 if self.own_harm is None else self.own_harm
         if self.own_harm is None:
@@ -195,7 +195,7 @@ class Replacements(Result):
                 'best constants that are not quite found', self.slope_left > SETTLED, **fields
             )
 
-    def _of_each(self) -> Iterator[Finding]:
+    def _findings_of_each(self) -> Iterator[Finding]:
         for index, name in enumerate(self.means.names):
             called = f'mean effect, with {name} instead'
             yield effect_of(self.means, index, name=called, source=SOURCE, where='', null=0.0)

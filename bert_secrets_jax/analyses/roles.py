@@ -161,7 +161,7 @@ class Roles(Result):
         return Figures({'roles': functools.partial(_draw, self)})
 
     def findings(self):
-        return [*self._of_roles(), *self._of_survival(), *self._of_maps()]
+        return [*self._role_findings(), *self._survival_findings(), *self._map_findings()]
 
     def notes(self):
         notes = [
@@ -203,7 +203,7 @@ class Roles(Result):
         best = int(gains.argmax())
         return self.relations[best], 100 * float(gains[best])
 
-    def _of_roles(self) -> Iterator[Finding]:
+    def _role_findings(self) -> Iterator[Finding]:
         roles = self.of_heads
         of_texts = {'sample': int(self.tables[CONFIDENCE].count), 'source': SOURCE}
         any_role = np.logical_or.reduce(list(roles.values()))
@@ -240,7 +240,7 @@ class Roles(Result):
         yield measured('tokens that are the rarest', 100 * self.chance[0], **of_tokens)
         yield measured('tokens that are one of the two rarest', 100 * self.chance[1], **of_tokens)
 
-    def _of_survival(self) -> Iterator[Finding]:
+    def _survival_findings(self) -> Iterator[Finding]:
         roles = self.of_heads
         any_role = np.logical_or.reduce(list(roles.values()))
         for order, stays in self.stays.items():
@@ -269,7 +269,7 @@ class Roles(Result):
                 },
             )
 
-    def _of_maps(self) -> Iterator[Finding]:
+    def _map_findings(self) -> Iterator[Finding]:
         if self.heterogeneous is None:
             return
         for order, stays in self.stays.items():

@@ -124,7 +124,7 @@ class SpecialTokens(Result):
         }
 
     def head_marks(self):
-        return marks.of_shares(self.tables, _MARKED)
+        return marks.mark_shares(self.tables, _MARKED)
 
     def _extreme(self, statistic: Description, *, answer: bool) -> Finding:
         """Return the head with the greatest or smallest mean; of the answer, in a sentence."""

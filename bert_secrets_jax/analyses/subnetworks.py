@@ -148,7 +148,12 @@ class Subnetworks(Result):
         return Figures({'subnetworks': functools.partial(_draw, self)})
 
     def findings(self):
-        return [*self._not_learnt(), self._of_size(), *self._of_kinds(), *self._of_survivors()]
+        return [
+            *self._not_learnt(),
+            self._size_finding(),
+            *self._kind_findings(),
+            *self._survivor_findings(),
+        ]
 
     def notes(self):
         return [
@@ -184,7 +189,7 @@ class Subnetworks(Result):
             'source': SOURCE,
         }
 
-    def _of_size(self) -> Finding:
+    def _size_finding(self) -> Finding:
         return measured(
             'size of subnetworks',
             self.kept.mean(),
@@ -194,7 +199,7 @@ class Subnetworks(Result):
             **self._of | {'unit': 'heads'},
         )
 
-    def _of_kinds(self) -> Iterator[Finding]:
+    def _kind_findings(self) -> Iterator[Finding]:
         for kind in KINDS:
             yield measured(
                 f'{kind} subnetwork, trained again, less the full model',
@@ -229,7 +234,7 @@ class Subnetworks(Result):
             **self._of,
         )
 
-    def _of_survivors(self) -> Iterator[Finding]:
+    def _survivor_findings(self) -> Iterator[Finding]:
         if np.isnan(self.kappa):
             return
         yield measured(

@@ -122,7 +122,7 @@ def decompose(
     for example, length in enumerate(encoded.lengths.tolist()):
         # Few lengths, so few compilations.
         batch = encoded.batch(np.array([example]), min(-(-length // 16) * 16, longest))
-        logits, contributions = _of_classes(pretrained.bert, pretrained.params, batch)
+        logits, contributions = _class_contributions(pretrained.bert, pretrained.params, batch)
         contributions = np.asarray(contributions[0, :, :length]).T
         ids = encoded.input_ids[example, :length].tolist()
         found.append(
@@ -148,7 +148,7 @@ def check_classifies(pretrained: Pretrained) -> None:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _of_classes(bert, params, batch):
+def _class_contributions(bert, params, batch):
     """Return the logits [B, C] and the contributions [B, C, T]."""
     output = bert.apply({'params': params}, **batch.inputs)
 

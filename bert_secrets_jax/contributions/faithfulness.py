@@ -30,7 +30,7 @@ from bert_secrets_jax.ablation.significance import holm
 from bert_secrets_jax.ablation.sweep import Descent
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.compute import Compute
-from bert_secrets_jax.contributions.scores import SIGNED, TokenScores, of_prediction
+from bert_secrets_jax.contributions.scores import SIGNED, TokenScores, prediction_weights
 from bert_secrets_jax.data.encoding import Encoded, bucket
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.paper import spearman
@@ -141,7 +141,7 @@ def faithfulness(
     )
     # float64, for differences of probabilities.
     logits = logits.astype(np.float64)
-    weights = np.asarray(of_prediction(jnp.asarray(logits[plan.whole])), np.float64)
+    weights = np.asarray(prediction_weights(jnp.asarray(logits[plan.whole])), np.float64)
     if logits.shape[-1] == 1:
         values = logits[:, 0]
     else:

@@ -131,7 +131,7 @@ def _nearness(config: BertConfig, params, attended: Attended):
         whole = layer_norm(config, 'attention_norm').apply({'params': norm}, residual)
         deviation = jnp.sqrt(residual.var(axis=-1, keepdims=True) + config.layer_norm_eps)
 
-    def of_token(token):
+    def contribution(token):
         parts = jnp.einsum(
             'BNS,BSND->BSD', attended.maps[:, :, token], attended.moved, precision=_HIGHEST
         )
@@ -140,7 +140,7 @@ def _nearness(config: BertConfig, params, attended: Attended):
         without = jnp.abs(whole[:, token, None] - parts).sum(axis=-1)
         return jnp.maximum(jnp.abs(whole[:, token]).sum(axis=-1, keepdims=True) - without, 0)
 
-    return jnp.moveaxis(jax.lax.map(of_token, jnp.arange(residual.shape[1])), 0, 1)
+    return jnp.moveaxis(jax.lax.map(contribution, jnp.arange(residual.shape[1])), 0, 1)
 
 
 def _norms(config: BertConfig, params, attended: Attended):

@@ -30,7 +30,7 @@ def rollouts(bert: Bert, params: Mapping, batch: Batch) -> Float[jax.Array, 'B L
     return rollout(attention_graph(learned_maps(bert, params, batch)))[:, :, None]
 
 
-def _of_layers(mixing: Callable[..., jax.Array]) -> MapsOf:
+def _layer_maps(mixing: Callable[..., jax.Array]) -> MapsOf:
     """Return the maps [B, L, 1, T, S] of a method that says how each layer mixes tokens."""
 
     def maps_of(bert: Bert, params: Mapping[str, Any], batch: Batch) -> Float[jax.Array, '...']:
@@ -50,9 +50,9 @@ KINDS: Mapping[str, MapsOf] = types.MappingProxyType(
         'weights': learned_maps,
         'norms': shares_of_norms,
         'rollout': rollouts,
-        'value zeroing': _of_layers(value_zeroing),
-        'ALTI': _of_layers(alti),
-        'GlobEnc': _of_layers(globenc),
+        'value zeroing': _layer_maps(value_zeroing),
+        'ALTI': _layer_maps(alti),
+        'GlobEnc': _layer_maps(globenc),
     }
 )
 

@@ -192,20 +192,20 @@ def _score(work: _Work, params: Mapping[str, Any], batch: Batch) -> dict[str, An
     # The weight of each token in what the classifier reads, [B, T].
     read = _read(bert, mask)
 
-    def of_rows(matrix: Float[Array, 'B T S']):
+    def read_rows(matrix: Float[Array, 'B T S']):
         return jnp.einsum('BT,BTS->BS', read, matrix, precision=jax.lax.Precision.HIGHEST)
 
     scores: dict[str, Any] = {}
     for method in work.methods:
         if method in _LAYERWISE:
             matrices = _LAYERWISE[method](bert, params, output, mask)
-            scores[method] = of_rows(rollout(matrices)[:, -1])
+            scores[method] = read_rows(rollout(matrices)[:, -1])
         elif method == 'attention':
-            scores[method] = of_rows(output.attentions[:, -1].mean(axis=1))
+            scores[method] = read_rows(output.attentions[:, -1].mean(axis=1))
         elif method == 'rollout':
-            scores[method] = of_rows(rollout(graph)[:, -1])
+            scores[method] = read_rows(rollout(graph)[:, -1])
         elif method == 'DecompX':
-            scores[method] = token_contributions(bert, params, output, mask, of_prediction)
+            scores[method] = token_contributions(bert, params, output, mask, prediction_weights)
         elif method in (TIMES_INPUT, 'gradient norm'):
             embedded, gradients = _gradients(bert, params, batch)
             if method == TIMES_INPUT:
@@ -217,7 +217,7 @@ def _score(work: _Work, params: Mapping[str, Any], batch: Batch) -> dict[str, An
     return found | ({'graph': graph, 'read': read} if FLOW in work.methods else {})
 
 
-def of_prediction(logits: Float[Array, 'B C']) -> Float[Array, 'B C']:
+def prediction_weights(logits: Float[Array, 'B C']) -> Float[Array, 'B C']:
     """Return the weights of the logits in what scores are about; their sum is `margins`.
 
     That is the logit of the predicted class less the mean of the others: adding one number to all
@@ -255,5 +255,5 @@ def _gradients(bert: Bert, params, batch: Batch):
         return Head(config).apply({'params': params}, hidden, batch.attention_mask).logits
 
     found, back = jax.vjp(logits, embedded)
-    (gradients,) = back(of_prediction(found))
+    (gradients,) = back(prediction_weights(found))
     return embedded, gradients

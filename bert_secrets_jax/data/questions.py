@@ -79,7 +79,7 @@ def read_questions(path: str | os.PathLike[str], *, bad_rows: str = 'error') -> 
     path = pathlib.Path(path)
     match path.suffix.lower():
         case '.json':
-            rows = _of_squad(path)
+            rows = _squad_rows(path)
         case '.jsonl':
             rows = Lines(path).rows
         case _:
@@ -93,7 +93,7 @@ def read_questions(path: str | os.PathLike[str], *, bad_rows: str = 'error') -> 
     return list(good_rows(path, rows, read, bad_rows))
 
 
-def _of_squad(path: pathlib.Path) -> list[Row]:
+def _squad_rows(path: pathlib.Path) -> list[Row]:
     try:
         articles = read_json(path)['data']
         return [

@@ -189,7 +189,7 @@ class _Records:
     def _row(self, number: int, record: bytes) -> Row:
         where = f'record {number}'
         try:
-            values = _of_example(record, self.features) if self.features else (record,)
+            values = _features_of(record, self.features) if self.features else (record,)
             texts = [value.decode('utf-8') for value in values]
         except UnicodeDecodeError:
             return Row(where, fault='not UTF-8')
@@ -198,7 +198,7 @@ class _Records:
         return filled(where, self.features or ('text',), texts)
 
 
-def _of_example(record: bytes, features: Sequence[str]) -> tuple[bytes, ...]:
+def _features_of(record: bytes, features: Sequence[str]) -> tuple[bytes, ...]:
     """Return features of a serialised `tf.train.Example` that are one text each."""
     # It takes a second, and records of plain texts do without.
     from google.protobuf.message import DecodeError

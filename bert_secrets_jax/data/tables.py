@@ -102,7 +102,7 @@ def table_rows(
         case '.csv':
             records = _split_with_quotes(lines)
         case '.jsonl' if header is None:
-            return _of_json(lines, columns)
+            return _json_rows(lines, columns)
         case '.jsonl':
             raise ValueError(
                 f'{lines.path}: JSON lines name their columns themselves; leave columns={header!r} '
@@ -112,7 +112,7 @@ def table_rows(
             raise ValueError(
                 f'{lines.path}: unknown extension {suffix!r}; known: .tsv, .csv, .jsonl.'
             )
-    return _of_fields(lines.path, records, columns, header)
+    return _wanted_fields(lines.path, records, columns, header)
 
 
 def filled(where: str, columns: Sequence[str], values: Sequence[str]) -> Row:
@@ -155,7 +155,7 @@ def _split_with_quotes(lines: Lines) -> Iterator[tuple[int, list[str]]]:
             yield first_line, fields
 
 
-def _of_fields(
+def _wanted_fields(
     path: pathlib.Path,
     records: Iterator[tuple[int, list[str]]],
     columns: Sequence[str],
@@ -177,7 +177,7 @@ def _of_fields(
             yield Row(where, fault=f'{len(fields)} {noun}, expected {len(header)}')
 
 
-def _of_json(lines: Lines, columns: Sequence[str]) -> Iterator[Row]:
+def _json_rows(lines: Lines, columns: Sequence[str]) -> Iterator[Row]:
     found: dict[str, None] = {}  # in the order of the file
     for row in lines.rows:
         try:

@@ -21,17 +21,17 @@ def f1(predicted: Shaped[np.ndarray, ' E'], labels: Shaped[np.ndarray, ' E']) ->
 
     It is 0 if class 1 is never predicted correctly.
     """
-    return _of_classes('f1', predicted, labels)
+    return _class_metric('f1', predicted, labels)
 
 
 def f1_macro(predicted: Num[np.ndarray, ' E'], labels: Num[np.ndarray, ' E']) -> float:
     """Return the mean F1 score of all classes that occur in the labels."""
-    return _of_classes('f1_macro', predicted, labels)
+    return _class_metric('f1_macro', predicted, labels)
 
 
 def f1_micro(predicted: Num[np.ndarray, ' E'], labels: Num[np.ndarray, ' E']) -> float:
     """Return the F1 score of all classes together: where an example has one class, the accuracy."""
-    return _of_classes('f1_micro', predicted, labels)
+    return _class_metric('f1_micro', predicted, labels)
 
 
 def matthews(predicted: Num[np.ndarray, ' E'], labels: Num[np.ndarray, ' E']) -> float:
@@ -40,7 +40,7 @@ def matthews(predicted: Num[np.ndarray, ' E'], labels: Num[np.ndarray, ' E']) ->
     With more than two classes it is Gorodkin's (2004). It is 0 where predictions or labels are all
     the same, as in scikit-learn.
     """
-    return _of_classes('matthews', predicted, labels)
+    return _class_metric('matthews', predicted, labels)
 
 
 def pearson(predicted: Num[np.ndarray, ' E'], labels: Num[np.ndarray, ' E']) -> float:
@@ -53,7 +53,7 @@ def spearman(predicted: Num[np.ndarray, ' E'], labels: Num[np.ndarray, ' E']) ->
     return _correlation(scipy.stats.spearmanr, predicted, labels)
 
 
-def _of_classes(metric: str, predicted: np.ndarray, labels: np.ndarray) -> float:
+def _class_metric(metric: str, predicted: np.ndarray, labels: np.ndarray) -> float:
     sums = [each.sum(dtype=np.float64) for each in confusion.summands(metric, predicted, labels)]
     return float(confusion.score_of_sums(metric, sums))
 

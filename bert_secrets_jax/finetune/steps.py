@@ -282,12 +282,12 @@ def _add_gradients(bert, loss, params, fixed, gradients, losses: Float[Array, ' 
         gradients, found = jax.vmap(added)(trained, embeds, gradients, *given)
         return gradients, losses + found
     embeds = jax.tree.map(lambda each: each[run, input_ids[0]], table)
-    trained, given = _of_run(trained, run), _of_run(given, 0)
+    trained, given = _take_run(trained, run), _take_run(given, 0)
     gradients, found = added(trained, embeds, gradients, *given)
     return gradients, losses + found
 
 
-def _of_run(tree, run):
+def _take_run(tree, run):
     """Return what one run has of arrays [G, ...]."""
     return jax.tree.map(lambda leaf: leaf[run], tree)
 
@@ -321,7 +321,7 @@ def _update(optimizer, state, gradients, run, of_runs):
     if run is None:
         new = jax.vmap(updated)(*former, gradients, of_runs)
     else:
-        of_run = updated(*_of_run(former, run), gradients, _of_run(of_runs, run))
+        of_run = updated(*_take_run(former, run), gradients, _take_run(of_runs, run))
         new = jax.tree.map(lambda whole, own: whole.at[run].set(own), former, of_run)
     return TrainState(state.step, *new)
 

@@ -245,7 +245,7 @@ def encode_data(
       ValueError: The model has too few positions, or texts and pairs are mixed.
     """
     if head != SEQUENCES:
-        return _of_tokens(pretrained, train, dev, config, metrics, head, names)
+        return _token_data(pretrained, train, dev, config, metrics, head, names)
     if (train[0].text_b is None) != (dev[0].text_b is None):
         raise ValueError(
             'Training examples and dev examples must both be single texts or both be pairs: '
@@ -267,7 +267,7 @@ def encode_data(
     return data, _share_of_larger_class(dev_labels) if len(names) > 1 else math.nan
 
 
-def _of_tokens(pretrained, train, dev, config, metrics, head, names) -> tuple[Data, float]:
+def _token_data(pretrained, train, dev, config, metrics, head, names) -> tuple[Data, float]:
     """Tokenise texts with tags, or questions, and find their labels."""
     max_length, encoded, found = config.max_length, [], []
     for split, examples in (('Training', train), ('Dev', dev)):

@@ -377,7 +377,7 @@ def _along_links() -> list[Described]:
     ]
 
 
-def _of_two_models() -> list[Described]:
+def _comparisons() -> list[Described]:
     common = {
         'unit': 'cosine similarity',
         'limits': (0.0, 1.0),
@@ -410,7 +410,7 @@ CATALOGUE: Mapping[str, Described] = types.MappingProxyType(
             *(_from_cls_to(feature, feature) for feature in FEATURES),
             *map(_from_cls_of_notebook, FEATURES_OF_NOTEBOOK),
             *_along_links(),
-            *_of_two_models(),
+            *_comparisons(),
         )
     }
 )
@@ -580,7 +580,7 @@ def of_second(described: Described) -> Described:
     Raises:
       ValueError: The statistic compares two models already.
     """
-    return _of_both(described, statistics.of_second)
+    return _compared(described, statistics.of_second)
 
 
 def changed(described: Described) -> Described:
@@ -591,7 +591,7 @@ def changed(described: Described) -> Described:
     """
     least, greatest = described.limits
     return dataclasses.replace(
-        _of_both(described, statistics.difference),
+        _compared(described, statistics.difference),
         name=change(described.name),
         title=change(described.title),
         limits=(least - greatest, greatest - least),
@@ -599,7 +599,7 @@ def changed(described: Described) -> Described:
     )
 
 
-def _of_both(described: Described, make: Callable[[Statistic], Comparison]) -> Described:
+def _compared(described: Described, make: Callable[[Statistic], Comparison]) -> Described:
     if described.pairwise:
         raise ValueError(f'{described.name!r} compares two models already.')
     family = described.family

@@ -102,9 +102,9 @@ def score(metric: str, confusion: Float[np.ndarray, '*models C C']) -> np.ndarra
             of_one = right[..., 1]
             sums = [of_one, true[..., 1] + predicted[..., 1] - 2 * of_one]
         case 'f1_macro':
-            sums = [*_of_each(right), *_of_each(true + predicted), *_of_each(true)]
+            sums = [*_by_class(right), *_by_class(true + predicted), *_by_class(true)]
         case _:
-            sums = [count, right.sum(axis=-1), *_of_each(predicted), *_of_each(true)]
+            sums = [count, right.sum(axis=-1), *_by_class(predicted), *_by_class(true)]
     return score_of_sums(metric, sums)
 
 
@@ -148,7 +148,7 @@ def gradient(
     return np.where(scale > 0, _ratio(rises, scale) - _ratio(covariance, scale) * widens, 0)
 
 
-def _of_each(values: np.ndarray) -> list[np.ndarray]:
+def _by_class(values: np.ndarray) -> list[np.ndarray]:
     """Return the values [...] of each class from values [..., C]."""
     return list(np.moveaxis(values, -1, 0))
 

@@ -155,7 +155,7 @@ def cls_to(name: Names, *, reading: Reading = 'paper') -> Statistic:
 
     def statistic(attentions: Maps, marks: Marks) -> Result:
         marked = _marked(_read(marks, reading), name)
-        return _greatest(_of_cls(attentions, marks), marked), _has_any(marks['cls']) * _has_any(
+        return _greatest(_from_cls(attentions, marks), marked), _has_any(marks['cls']) * _has_any(
             marked
         )
 
@@ -258,20 +258,20 @@ def of_words(statistic: Callable) -> Callable:
         *maps, marks = maps_and_marks
         words = marks[WORD]
         return statistic(
-            *(word_maps(each, words, count=len(words)) for each in maps), _of_words(marks, words)
+            *(word_maps(each, words, count=len(words)) for each in maps), _word_marks(marks, words)
         )
 
-    on_words.__name__ = f'{getattr(statistic, "__name__", "statistic")}_of_words'
+    on_words.__name__ = f'{getattr(statistic, "__name__", "statistic")}_word_marks'
     return on_words
 
 
-def _of_words(marks: Mapping, words: Int[Array, ' T']) -> Marks:
+def _word_marks(marks: Mapping, words: Int[Array, ' T']) -> Marks:
     """Return the marks of words, from those of wordpieces."""
     found = {}
     for name in marks:
         mark = marks[name]
         if isinstance(mark, Mapping):
-            found[name] = _of_words(mark, words)
+            found[name] = _word_marks(mark, words)
         elif name == WORD:
             numbers = jnp.arange(len(words))
             found[name] = jnp.where(numbers <= words.max(), numbers, -1)
@@ -320,7 +320,7 @@ def entropy(attentions: Maps, marks: Marks) -> Result:
 
 def entropy_of_cls(attentions: Maps, marks: Marks) -> Result:
     """Entropy of the attention of [CLS] in nats (Clark et al. 2019, section 3.3, Figure 4)."""
-    return _entropies(_of_cls(attentions, marks)), _has_any(marks['cls'])
+    return _entropies(_from_cls(attentions, marks)), _has_any(marks['cls'])
 
 
 def smoothed_entropy(attentions: Maps, marks: Marks) -> Result:
@@ -333,7 +333,7 @@ def smoothed_entropy(attentions: Maps, marks: Marks) -> Result:
 
 def smoothed_entropy_of_cls(attentions: Maps, marks: Marks) -> Result:
     """Entropy of the smoothed attention of [CLS] in nats, as in Clark et al.'s code."""
-    smoothed = _smoothed(_of_cls(attentions, marks), marks)
+    smoothed = _smoothed(_from_cls(attentions, marks), marks)
     return _entropies(smoothed), _has_any(marks['cls'])
 
 
@@ -510,7 +510,7 @@ def _greatest_at(attentions: Maps, marks: Marks, offset: int) -> Result:
     return _over_queries(hit, ordinary)[0], _has_any(ordinary)
 
 
-def _of_cls(attentions: Maps, marks: Marks) -> Float[Array, 'L N S']:
+def _from_cls(attentions: Maps, marks: Marks) -> Float[Array, 'L N S']:
     return attentions[:, :, jnp.argmax(marks['cls'])]
 
 

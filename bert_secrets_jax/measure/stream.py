@@ -235,7 +235,7 @@ def _compiled_maps(maps_of, bert, baseline, params, batch, head_mask):
 def _measured(statistics, reduced, marks, example, maps):
     moments, values = [], []
     for (key, statistic), is_reduced in zip(statistics, reduced, strict=True):
-        value, weight = _of_batch(key, statistic, marks, maps)
+        value, weight = _batch_values(key, statistic, marks, maps)
         weight = _aligned(weight, value, example >= 0)
         moments.append(None if is_reduced else _moments(value, weight))
         values.append(jnp.where(weight > 0, value, jnp.nan))
@@ -254,9 +254,9 @@ def merged(state: list[Moments | None], moments: list[Moments | None]) -> list[M
     ]
 
 
-def _of_batch(key, statistic, marks, maps):
+def _batch_values(key, statistic, marks, maps):
     """Return the values [B, L, N, ...] and weights [B, ...] of a statistic."""
-    result = jax.vmap(functools.partial(_of_one, statistic))(marks, *maps)
+    result = jax.vmap(functools.partial(_example_value, statistic))(marks, *maps)
     if not (isinstance(result, tuple) and len(result) == 2):
         raise ValueError(f'Statistic {key!r} must return two things, a value and a weight.')
     value, weight = result
@@ -276,7 +276,7 @@ def _of_batch(key, statistic, marks, maps):
     return jnp.where(broken, jnp.nan, value), weight
 
 
-def _of_one(statistic, marks, *maps):
+def _example_value(statistic, marks, *maps):
     return statistic(*maps, _Marks(marks))
 
 

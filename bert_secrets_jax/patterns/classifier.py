@@ -151,12 +151,12 @@ def _are_weights(arrays: Mapping[str, np.ndarray]) -> bool:
 def _are_confusions(value: Any) -> bool:
     """Whether a value is a list of tables of counts, of classes by classes; it may be empty."""
 
-    def of_classes(rows) -> bool:
+    def has_every_class(rows) -> bool:
         return isinstance(rows, list) and len(rows) == len(CLASSES)
 
     return isinstance(value, list) and all(
-        of_classes(table)
-        and all(of_classes(row) and all(each in _MAPS for each in row) for row in table)
+        has_every_class(table)
+        and all(has_every_class(row) and all(each in _MAPS for each in row) for row in table)
         for table in value
     )
 
@@ -244,11 +244,11 @@ def _judged(classifier: Classifier, attentions: Maps, marks: Marks) -> Float[Arr
     # Two texts are told apart by the first separator; what has none is one text.
     first_text = jnp.where(marks['sep'].any(), 1 + jnp.argmax(marks['sep']), length)
 
-    def of_layer(maps):
+    def judge_layer(maps):
         return judge(classifier, jax.vmap(features, (0, None, None))(maps, length, first_text))
 
     # Layer by layer: what is computed of all maps of a large batch would not fit.
-    return jax.lax.map(of_layer, attentions)
+    return jax.lax.map(judge_layer, attentions)
 
 
 def _values(classifier: Classifier, attentions: Maps, marks: Marks) -> Float[Array, 'L N D']:
@@ -349,12 +349,12 @@ def _described(
         source=_SOURCE,
         pairwise=pairwise,
         classifier=classifier,
-        family=Family(_of_classifier, (('make', make), ('classifier', classifier))),
+        family=Family(_statistic_of_parts, (('make', make), ('classifier', classifier))),
         argument=part,
     )
 
 
-def _of_classifier(
+def _statistic_of_parts(
     parts: tuple[str, ...], *, make: Callable, classifier: Classifier
 ) -> Statistic | Comparison:
     return make(classifier, parts)

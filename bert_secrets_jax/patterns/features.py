@@ -58,12 +58,12 @@ def features(
     sums_of_log = _sums(log, 0.0, tokens)
     return jnp.concatenate(
         [
-            _of_scale(sums_of_roots, jnp.sqrt(n), jnp.sqrt(lines * n), tokens),
-            _of_scale(sums_of_log, 1.0, _log(lines, n), tokens),
-            _of_scale(sums, 1 / peak, lines / peak, tokens),
-            _of_rows(rows, roots, sums, sums_of_roots, tokens),
-            _of_brightness(rows / peak, lines / peak, tokens),
-            _of_texts(rows, log, sums, sums_of_log, tokens),
+            _scale_features(sums_of_roots, jnp.sqrt(n), jnp.sqrt(lines * n), tokens),
+            _scale_features(sums_of_log, 1.0, _log(lines, n), tokens),
+            _scale_features(sums, 1 / peak, lines / peak, tokens),
+            _row_features(rows, roots, sums, sums_of_roots, tokens),
+            _brightness_features(rows / peak, lines / peak, tokens),
+            _text_features(rows, log, sums, sums_of_log, tokens),
         ]
     )
 
@@ -189,7 +189,7 @@ def _by_row(values: Float[Array, 'R T'], tokens: _Tokens) -> Float[Array, ' R']:
     return jnp.einsum('TS,S->T', values, tokens.real, precision=_EXACT)
 
 
-def _of_scale(sums: _Sums, factor, lines, tokens: _Tokens) -> Float[Array, ' F']:
+def _scale_features(sums: _Sums, factor, lines, tokens: _Tokens) -> Float[Array, ' F']:
     """Return how much of the variance columns and diagonals explain, and these themselves.
 
     Args:
@@ -263,7 +263,9 @@ def _of_scale(sums: _Sums, factor, lines, tokens: _Tokens) -> Float[Array, ' F']
     return _joined(parts)
 
 
-def _of_rows(rows, roots, sums: _Sums, sums_of_roots: _Sums, tokens: _Tokens) -> Float[Array, ' F']:
+def _row_features(
+    rows, roots, sums: _Sums, sums_of_roots: _Sums, tokens: _Tokens
+) -> Float[Array, ' F']:
     """Return where the greatest cells of the rows are, how sharp rows are, and how alike."""
     real, n, special = tokens.real, tokens.n, tokens.special
     places = jnp.arange(len(real))
@@ -315,7 +317,7 @@ def _of_rows(rows, roots, sums: _Sums, sums_of_roots: _Sums, tokens: _Tokens) ->
     )
 
 
-def _of_brightness(bright, lines, tokens: _Tokens) -> Float[Array, ' F']:
+def _brightness_features(bright, lines, tokens: _Tokens) -> Float[Array, ' F']:
     """Return, by level of brightness, how full the map, its columns and its diagonals are."""
     parts = []
     for level in _LEVELS:
@@ -329,7 +331,7 @@ def _of_brightness(bright, lines, tokens: _Tokens) -> Float[Array, ' F']:
     return _joined(parts)
 
 
-def _of_texts(rows, log, sums, sums_of_log, tokens: _Tokens) -> Float[Array, ' F']:
+def _text_features(rows, log, sums, sums_of_log, tokens: _Tokens) -> Float[Array, ' F']:
     """Return how much rather a token attends to its own text: log odds, 0 for a single text.
 
     Columns cancel in them, and special tokens are left out, so that neither passes for a block. So

@@ -144,7 +144,7 @@ def _heads(
 ) -> dict[str, Int32[Array, 'R B W']]:
     """Return the candidate with the greatest score for each word."""
 
-    def of_sentence(one):
+    def sentence_score(one):
         sentence = sentence_of(*one, table, reading=reading)
         heads = {}
         for form in forms:
@@ -155,5 +155,5 @@ def _heads(
         return heads
 
     # One after the other: hidden units of all pairs of all sentences at once take gigabytes.
-    found = jax.lax.map(of_sentence, (maps, words))
+    found = jax.lax.map(sentence_score, (maps, words))
     return {name: jnp.moveaxis(each, 0, 1) for name, each in found.items()}

@@ -149,7 +149,7 @@ def syntax_heads(a: Arguments) -> Call:
 
 
 def _subject_of_treebank(study: Study) -> Subject:
-    return study.of_treebank
+    return study.treebank_subject
 
 
 def probe(a: Arguments) -> Call:

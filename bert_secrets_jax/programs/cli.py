@@ -49,11 +49,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         from bert_secrets_jax.programs import conversation
 
         conversation.set_up_logging()
-        with together(**_of_processes(arguments)):
+        with together(**_process_flags(arguments)):
             conversation.run_in(arguments.out, config, _program(arguments))
 
 
-def _of_processes(arguments: argparse.Namespace) -> dict[str, object]:
+def _process_flags(arguments: argparse.Namespace) -> dict[str, object]:
     given = {name: getattr(arguments, name) for name in ('distributed', *launch.OF_PROCESSES)}
     return {name: value for name, value in given.items() if value is not None}
 
@@ -156,7 +156,7 @@ def _config(arguments: argparse.Namespace) -> ConfigDict:
     config = module.get_config(variant) if variant else module.get_config()
     if arguments.runs:
         raise ValueError(f'Folders of runs are for compare, not for {arguments.program}.')
-    if arguments.program in _ALONE and any(_of_processes(arguments).values()):
+    if arguments.program in _ALONE and any(_process_flags(arguments).values()):
         raise ValueError(f'{arguments.program} runs in one process.')
     owners = {'sections': 'report', 'port': 'serve'}
     for flag, whose in owners.items():

@@ -124,7 +124,7 @@ def _folders(runs: Sequence[str | pathlib.Path]) -> list[pathlib.Path]:
     """Return the folder of each run; one of several tasks has one for each."""
     if isinstance(runs, str | pathlib.Path):
         raise ValueError(f'runs is a list of folders, not the one folder {runs}.')
-    folders = [each for run in runs for each in _of_tasks(pathlib.Path(run))]
+    folders = [each for run in runs for each in _task_folders(pathlib.Path(run))]
     places = [folder.resolve() for folder in folders]
     for folder, place in zip(folders, places, strict=True):
         if places.count(place) > 1:
@@ -135,7 +135,7 @@ def _folders(runs: Sequence[str | pathlib.Path]) -> list[pathlib.Path]:
     return folders
 
 
-def _of_tasks(folder: pathlib.Path) -> list[pathlib.Path]:
+def _task_folders(folder: pathlib.Path) -> list[pathlib.Path]:
     if (folder / _CONFIG).exists():
         return [folder]
     folders = sorted(path.parent for path in folder.glob(f'*/{_CONFIG}'))

@@ -13,7 +13,7 @@ from bert_secrets_jax.files import (
     write_csv,
     write_json,
 )
-from bert_secrets_jax.report.grids import file_name, of_figure
+from bert_secrets_jax.report.grids import figure_numbers, file_name
 from bert_secrets_jax.report.page import Part, Picture
 from bert_secrets_jax.runs.findings import findings_frame
 from bert_secrets_jax.runs.folder import describe_versions
@@ -43,7 +43,7 @@ def write_part(folder: pathlib.Path, part: Part, used: Collection[str]) -> Part:
         svg = plots.save(figure, folder / 'figures', stem)
         files += [f'figures/{stem}.{suffix}' for suffix in ('pdf', 'svg', 'png')]
         if name in figures.shown():
-            numbers = of_figure(figure, part.name)
+            numbers = figure_numbers(figure, part.name)
             pictures.append(Picture(stem, svg.read_text('utf-8'), figure.caption, numbers))
     files.append(_write_findings(folder, part))
     manifest = read_manifest(folder)

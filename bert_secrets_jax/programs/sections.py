@@ -197,19 +197,19 @@ def _look_at_wants(study: Study) -> list[Described]:
 def _and(passes: float | int, programs: float | int, seconds: float | int, *, of: str):
     """Return the costs of a section of the first pass with a part of its own."""
 
-    def of_study(study: Study) -> Mapping[str, Cost]:
+    def cost(study: Study) -> Mapping[str, Cost]:
         return costs.one_pass(study, passes, programs, seconds, of=of)
 
-    return of_study
+    return cost
 
 
 def _fixed(name: str, tokens: float | int, programs: float | int, seconds: float | int):
     """Return the costs of a section about texts of its own."""
 
-    def of_study(study: Study) -> Mapping[str, Cost]:
+    def cost(study: Study) -> Mapping[str, Cost]:
         return {name: Cost(tokens, programs, seconds)}
 
-    return of_study
+    return cost
 
 
 def _called(

@@ -386,7 +386,7 @@ class Study:
         )
 
     @property
-    def of_treebank(self) -> Subject:
+    def treebank_subject(self) -> Subject:
         """The names of the model and the treebank, for sentences and captions."""
         path = self.config.treebank.dev
         texts = pathlib.PurePath(path).stem if path else 'the embedded treebank'
@@ -542,18 +542,18 @@ class Study:
         # Read first: a file that is none is refused as such.
         confusions = self.classifier.confusions.tolist()
         shipped = ['shipped', confusions, self.classifier.far]
-        return _of_file(pathlib.Path(path)) if path else digest(shipped)
+        return _file_digest(pathlib.Path(path)) if path else digest(shipped)
 
     def _digest_of_frames(self) -> str:
         frames = self.config.frames
         if frames.sample and frames.sample != 'framenet':
-            return _of_file(pathlib.Path(frames.sample))
+            return _file_digest(pathlib.Path(frames.sample))
         # FrameNet itself is large, and has versions: its folder stands for it.
         return digest(frames.to_dict())
 
     def _digest_of_vectors(self) -> str:
         path = self.config.probe.vectors
-        return _of_file(pathlib.Path(path)) if path else ''
+        return _file_digest(pathlib.Path(path)) if path else ''
 
     def on_texts(self) -> dict[str, Any]:
         """Return everything that each statistic of the model as it is depends on."""
@@ -608,7 +608,7 @@ class Study:
             keys |= self._keys_of_links()
         if not self.run.read_only:
             classified = any(each.classifier is not None for each in described)
-            for each, key in self._of_others(self.wanted):
+            for each, key in self._wanted_by_others(self.wanted):
                 # Classes of patterns take longer to compile than all else, and have a pass of
                 # their own: the first picture does not wait for them.
                 if (each.classifier is not None) != classified:
@@ -627,7 +627,7 @@ class Study:
             keys, compute, [*(each.name for each in described), *map(_random, titles)]
         )
 
-    def _of_others(
+    def _wanted_by_others(
         self, wanted: Callable[['Study'], Iterable[Described]]
     ) -> Iterator[tuple[Described, dict[str, Any]]]:
         """Yield statistics that others want, with what they depend on, of which that is known."""
@@ -680,7 +680,9 @@ class Study:
         of_each = {each.name: (each, self._key(each)) for each in described}
         padded = PADDED in of_each
         if not (self.run.read_only or padded):
-            of_each |= {each.name: (each, key) for each, key in self._of_others(self.compared)}
+            of_each |= {
+                each.name: (each, key) for each, key in self._wanted_by_others(self.compared)
+            }
         names, keys = {}, {}
         for each, key in of_each.values():
             for name in [each.name] if each.pairwise else [each.name, change(each.name)]:
@@ -752,7 +754,7 @@ class Study:
                     # Code of the user's; the section that wants it will say what is wrong.
                     logging.debug('%s cannot be measured: %s', name, error)
                     continue
-                found[own] = _of_file(pathlib.Path(sys.modules[module].__file__))
+                found[own] = _file_digest(pathlib.Path(sys.modules[module].__file__))
             return found
 
         return self.once('own code', find)
@@ -1018,7 +1020,7 @@ def _digest_of(content: Any) -> str:
     return hashlib.sha256(repr(content).encode()).hexdigest()
 
 
-def _of_file(path: pathlib.Path) -> str:
+def _file_digest(path: pathlib.Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 

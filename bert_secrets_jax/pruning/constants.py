@@ -164,7 +164,7 @@ def optimal_constants(
     examples = sum(batch.size for batch in batches)
     rng = np.random.default_rng(seed)
 
-    def of_batch(index, masks, outputs):
+    def losses_and_slopes(index, masks, outputs):
         batch = batches[index]
         check_split(batch, devices)
         at_once = min(max(tokens // batch.input_ids.size, 1), len(masks))
@@ -188,7 +188,7 @@ def optimal_constants(
 
     def look(masks, outputs):
         in_turn = progress(range(len(batches)), **told(masks))
-        found = [of_batch(index, masks, outputs) for index in in_turn]
+        found = [losses_and_slopes(index, masks, outputs) for index in in_turn]
         losses, slopes = (sum(map(fetch, each)) for each in zip(*found, strict=True))
         return _Found(fetch(outputs), losses / examples, slopes)
 
@@ -197,7 +197,7 @@ def optimal_constants(
         work = [index for _ in range(passes) for index in rng.permutation(len(batches))]
 
         def take(state, index):
-            losses, slope = of_batch(index, masks, state.params)
+            losses, slope = losses_and_slopes(index, masks, state.params)
             size = rate * (1 + np.cos(np.pi * state.step / len(work))) / 2
             found = _step(state.params, state.optimizer, slope, size * unit)
             return loop.TrainState(state.step + 1, *found), losses
@@ -279,10 +279,10 @@ def _slopes(
         )
         return jnp.where(batch.example >= 0, loss(found, batch), 0).sum()
 
-    def of_mask(given):
+    def loss_and_slope(given):
         return jax.value_and_grad(total)(*given)
 
-    return jax.lax.map(of_mask, (outputs, masks), batch_size=at_once)
+    return jax.lax.map(loss_and_slope, (outputs, masks), batch_size=at_once)
 
 
 @jax.jit

@@ -106,7 +106,7 @@ def _spaced(column: str) -> str:
     return str(column).replace('_', ' ')
 
 
-def of_figure(figure: 'Figure', part: str) -> dict[str, Any] | None:
+def figure_numbers(figure: 'Figure', part: str) -> dict[str, Any] | None:
     """Return the numbers of a figure as a file keeps them, lists instead of arrays; None for none.
 
     Args:
@@ -173,7 +173,7 @@ def traced(
     """Return the numbers of a figure, each set with the place in a frame that it is from.
 
     Args:
-      figure: The result of `of_figure`.
+      figure: The result of `figure_numbers`.
       found: The result of `grids` for the frames of the same result.
       heads: As for `grids`.
 

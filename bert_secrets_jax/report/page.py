@@ -60,7 +60,7 @@ class Picture:
       name: The name of its files without their suffix.
       svg: The text of the SVG.
       caption: The caption.
-      numbers: The numbers of heads or layers that it shows, from `grids.of_figure`; None for none.
+      numbers: The numbers that it shows, from `grids.figure_numbers`; None for none.
     """
 
     name: str

@@ -20,12 +20,12 @@ def table(mean):
 
 
 def test_half_of_the_attention_makes_a_mark():
-    (found,) = marks.of_shares(
+    (found,) = marks.mark_shares(
         {'[CLS]': table([[0.5, 0.3]]), 'self': table([[0.2, 0.49]])}, ('[CLS]', 'self', 'none')
     )
     assert found.marks.tolist() == [['[CLS]', '']]
     assert found.sentences[0, 1] == 'Gives 0.49 of its attention to self.'
-    assert marks.of_shares({}, ('[CLS]',)) == []
+    assert marks.mark_shares({}, ('[CLS]',)) == []
 
 
 def test_only_significant_effects_are_ringed_and_in_their_direction():
@@ -34,7 +34,7 @@ def test_only_significant_effects_are_ringed_and_in_their_direction():
         effects_of([-0.1, 0.2, -0.3, 0.1], [-0.5] * 4, [0.5] * 4, p_value, corrected, heads=2),
         outcome=Outcome('f1'),
     )
-    (found,) = marks.of_effects(effects, (2, 2), rank=marks.ONE_MODEL)
+    (found,) = marks.mark_effects(effects, (2, 2), rank=marks.ONE_MODEL)
     assert found.marks.tolist() == [[marks.NEEDED, marks.BETTER_WITHOUT], ['', '']]
     assert found.sentences[1, 0] == (
         'Without it, F1: -30.00 points (-50.00 to +50.00, p = 0.5, corrected 1).'
@@ -44,23 +44,23 @@ def test_only_significant_effects_are_ringed_and_in_their_direction():
     ]
     # Of a loss, a higher one is worse.
     loss = dataclasses.replace(effects, outcome=loss_in('nats per hidden wordpiece'))
-    (found,) = marks.of_effects(loss, (2, 2), rank=0, what='the loss')
+    (found,) = marks.mark_effects(loss, (2, 2), rank=0, what='the loss')
     assert found.marks.tolist() == [[marks.BETTER_WITHOUT, marks.NEEDED], ['', '']]
     assert found.sentences[1, 0].startswith('Without it, the loss: -0.3000 nats (-0.5000 to')
     nothing = dataclasses.replace(effects, corrected=np.ones(4))
-    (none,) = marks.of_effects(nothing, (2, 2), rank=0)
+    (none,) = marks.mark_effects(nothing, (2, 2), rank=0)
     assert told([none]) == ['By F1, no head is significantly needed, and none is better lost.']
 
 
 def test_a_corner_where_the_most_frequent_class_is_another_one():
     before = np.array([[[0.9, 0.1], [0.6, 0.4]]])
     after = np.array([[[0.8, 0.2], [0.3, 0.7]]])
-    colour, corner, tuned = marks.of_classes({'a': before, 'b': after}, ('vertical', 'diagonal'))
+    colour, corner, tuned = marks.mark_classes({'a': before, 'b': after}, ('vertical', 'diagonal'))
     assert colour.marks.tolist() == [['vertical', 'vertical']]
     assert corner.marks.tolist() == [['', 'pattern changed']]
     assert corner.sentences[0, 1] == 'After fine-tuning they are most often diagonal (70 %).'
     assert tuned.marks.tolist() == [['vertical', 'diagonal']] and tuned.model == 'b'
-    assert len(marks.of_classes({'a': before}, ('vertical', 'diagonal'))) == 1
+    assert len(marks.mark_classes({'a': before}, ('vertical', 'diagonal'))) == 1
 
 
 def test_links_mark_heads_above_places_of_all_kinds(untyped):
@@ -78,16 +78,16 @@ def test_links_mark_heads_above_places_of_all_kinds(untyped):
         'verb to subject': of([[0.4, 0.9]], [[True, False]]),
         'subject to verb': of([[0.5, 0.1]], [[True, False]]),
     }
-    (found,) = marks.of_links(tests)
+    (found,) = marks.mark_links(tests)
     # The stronger of two links; the greatest attention alone is no mark.
     assert found.marks.tolist() == [['subject to verb', '']]
     assert found.sentences[0, 0].startswith(
         'Attends 0.40 from verb to subject, more than position and word class explains (corrected '
     )
     # A significant effect of next to nothing is told, and is no mark.
-    (small,) = marks.of_links({'verb to subject': of([[0.06, 0.9]], [[True, False]], 0.04)})
+    (small,) = marks.mark_links({'verb to subject': of([[0.06, 0.9]], [[True, False]], 0.04)})
     assert small.marks.tolist() == [['', '']] and small.sentences[0, 0]
-    assert marks.of_links({}) == []
+    assert marks.mark_links({}) == []
 
 
 def test_marks_of_all_analyses_make_one_atlas(results):

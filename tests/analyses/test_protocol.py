@@ -13,7 +13,7 @@ from bert_secrets_jax.analyses import verdicts as claims
 from bert_secrets_jax.analyses.verdicts import HOLDS, UNDECIDED
 from bert_secrets_jax.analyses.verdicts.several import claims_over_tasks
 from bert_secrets_jax.names import filled
-from bert_secrets_jax.report.grids import grids, of_figure, traced
+from bert_secrets_jax.report.grids import figure_numbers, grids, traced
 from bert_secrets_jax.report.page import Part, write_page
 from bert_secrets_jax.runs.result import Result
 from tests.words import MOST_WORDS, count_words, longest_sentence, texts_of
@@ -80,7 +80,7 @@ def drawn(results, name):
     result, heads = results[name], ('', 3, 4)
     found = grids(result.frames(), heads)
     figures = result.figures()
-    numbers = {title: of_figure(figures[title], '') for title in figures.shown()}
+    numbers = {title: figure_numbers(figures[title], '') for title in figures.shown()}
     return found, {title: traced(each, found, heads) for title, each in numbers.items()}
 
 

@@ -18,7 +18,7 @@ from bert_secrets_jax.contributions.scores import (
     METHODS,
     SIGNED,
     _gradients,
-    of_prediction,
+    prediction_weights,
     token_scores,
 )
 from bert_secrets_jax.data.encoding import tokenize
@@ -86,7 +86,7 @@ def test_scores_are_those_of_each_text_alone(model, scores):
         assert (scores.scores['flow'][text] > product[0] - 1e-6).all()
     decomposed = decompose(model, TEXTS[:1], max_length=24)[0]
     np.testing.assert_allclose(decomposed.logits, scores.logits[0], atol=2e-5)
-    weights = np.asarray(of_prediction(jnp.asarray(scores.logits[:1])))[0]
+    weights = np.asarray(prediction_weights(jnp.asarray(scores.logits[:1])))[0]
     expected = decomposed.contributions @ weights
     np.testing.assert_allclose(
         scores.scores['DecompX'][0], expected, atol=1e-4 * np.abs(expected).max()
@@ -104,7 +104,7 @@ def test_gradients_are_those_of_the_model(model):
             norm = params['embeddings']['norm'] | {'bias': bias}
             changed = params | {'embeddings': params['embeddings'] | {'norm': norm}}
             logits = model.bert.apply({'params': changed}, **batch.inputs).logits
-            return (logits * jax.lax.stop_gradient(of_prediction(logits))).sum()
+            return (logits * jax.lax.stop_gradient(prediction_weights(logits))).sum()
 
         _, gradients = _gradients(model.bert, params, batch)
         return gradients, jax.grad(moved)(params['embeddings']['norm']['bias'])
@@ -216,7 +216,7 @@ def test_kept_tokens_move_up_and_keep_their_segment(tokenizer):
 
 
 def test_regressions_and_models_without_classifier(model, untyped):
-    value = of_prediction(jnp.ones((2, 1)))
+    value = prediction_weights(jnp.ones((2, 1)))
     np.testing.assert_array_equal(value, np.ones((2, 1)))
     bare = dataclasses.replace(model.config, label_names=())
     with pytest.raises(ValueError, match='this model has none'):

@@ -13,7 +13,7 @@ import pytest
 import bert_secrets_jax as bs
 from bert_secrets_jax.contributions.decomposition import token_contributions
 from bert_secrets_jax.contributions.layerwise import alti, globenc, value_zeroing
-from bert_secrets_jax.contributions.scores import of_prediction
+from bert_secrets_jax.contributions.scores import prediction_weights
 from tests.conftest import real_checkpoint, relative
 from tests.contributions.reference import Reference, batch_of, random_model
 
@@ -30,7 +30,7 @@ def everything(bert, params, batch):
     output = bert.apply({'params': params}, **batch.inputs)
     given = bert, params, output, batch.attention_mask
     found = {name: method(*given) for name, method in METHODS.items()}
-    return output, found, token_contributions(*given, of_prediction)
+    return output, found, token_contributions(*given, prediction_weights)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def compare_with_reference(model, texts=None):
         parts, logits = reference.logits(), np.asarray(output.logits[row], np.float64)
         # A check of the reference itself: what all bring is what the model says.
         np.testing.assert_allclose(parts.sum(axis=0), logits, atol=2e-4 * np.abs(parts).max())
-        weights = np.asarray(of_prediction(output.logits))[row]
+        weights = np.asarray(prediction_weights(output.logits))[row]
         expected = parts[:-1] @ weights
         assert expected.std() > 1e-4 * np.abs(parts).max()
         np.testing.assert_allclose(

@@ -11,7 +11,7 @@ import pytest
 from bert_secrets_jax import plots
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.maps import TokenMaps
-from bert_secrets_jax.report.grids import grids, of_figure, traced
+from bert_secrets_jax.report.grids import figure_numbers, grids, traced
 from bert_secrets_jax.report.page import Part, Picture, write_page
 from bert_secrets_jax.report.templates import linked
 from bert_secrets_jax.runs.result import HeadMarks
@@ -163,7 +163,7 @@ CHANGE = plots.Source('heads', 'difference', times=100)
 def picture(name, figure, source=None, part='x'):
     """A figure of a page, which shows a column of a frame."""
     figure.source = source
-    return Picture(name, SVG, f'Shows {name}.', of_figure(figure, part))
+    return Picture(name, SVG, f'Shows {name}.', figure_numbers(figure, part))
 
 
 def change(title='Change'):
@@ -186,17 +186,17 @@ def test_a_figure_names_the_column_it_shows():
     profile = plots.layer_profiles({'self': grid}, label='x', published={'self': grid[:, :2]})
     drawn = rows_of(profile, plots.Source('other', 'mean'), frames)
     assert drawn == [('', [(0, 2, 0), (0, 3, 0)])]
-    (panel,) = of_figure(profile, 'x')['panels']
+    (panel,) = figure_numbers(profile, 'x')['panels']
     assert panel['ends'] == [[61, 71], [63, 73]] and panel['published'] == [61.5, 71.5]
     # One that names none, or a frame that is left to its file, is drawn as well.
     assert rows_of(change(), None, frames) == rows_of(change(), CHANGE, {}) == [('', [])]
 
 
 def test_figures_of_other_things_stay_images():
-    drawn = of_figure(change(), 'x')
+    drawn = figure_numbers(change(), 'x')
     assert traced(None, [], HEADS) is None and traced(drawn, [], None) is None
     assert traced(drawn, [], ('', 3, 2)) is None
-    assert of_figure(plots.learning_curves({}, label='x'), 'x') is None
+    assert figure_numbers(plots.learning_curves({}, label='x'), 'x') is None
 
 
 @pytest.fixture
