@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from bert_secrets_jax.analyses import verdicts as claims
     from bert_secrets_jax.cache import enable_cache
     from bert_secrets_jax.compute import Compute
+    from bert_secrets_jax.contributions.attention_maps import attention_maps
     from bert_secrets_jax.contributions.decomposition import Decomposition, decompose
-    from bert_secrets_jax.contributions.maps import attention_maps
     from bert_secrets_jax.contributions.norms import norms_of_heads, shares_of_norms
     from bert_secrets_jax.contributions.scores import TokenScores, token_scores
     from bert_secrets_jax.data.annotation import (
@@ -64,8 +64,8 @@ if TYPE_CHECKING:
     from bert_secrets_jax.measure import catalogue, links, statistics
     from bert_secrets_jax.measure.catalogue import Described, measure, measure_change
     from bert_secrets_jax.measure.collect import HeadTable, collect, compare
-    from bert_secrets_jax.measure.maps import TokenMaps, to_bertviz
     from bert_secrets_jax.measure.tables import to_frame, top_heads
+    from bert_secrets_jax.measure.token_maps import TokenMaps, to_bertviz
     from bert_secrets_jax.measure.words import named_words, word_maps
     from bert_secrets_jax.model.bert import Bert, BertOutput
     from bert_secrets_jax.model.config import BertConfig

@@ -10,11 +10,11 @@ import numpy as np
 from bert_secrets_jax import plots
 from bert_secrets_jax.analyses.models import Models, one_model
 from bert_secrets_jax.analyses.tables import Tables, top_head
-from bert_secrets_jax.contributions.maps import KINDS, attention_maps
+from bert_secrets_jax.contributions.attention_maps import KINDS, attention_maps
 from bert_secrets_jax.contributions.scores import METHODS, RANDOM, SIGNED
 from bert_secrets_jax.data.encoding import tokenize
 from bert_secrets_jax.data.tasks import Example, Text, as_examples
-from bert_secrets_jax.measure.maps import TokenMaps
+from bert_secrets_jax.measure.token_maps import TokenMaps
 from bert_secrets_jax.model.config import SEQUENCES
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name

@@ -27,7 +27,7 @@ from bert_secrets_jax.measure.links import (
     link_tests,
     with_random_links,
 )
-from bert_secrets_jax.measure.maps import each_map
+from bert_secrets_jax.measure.token_maps import each_map
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed

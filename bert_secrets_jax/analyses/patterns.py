@@ -22,10 +22,10 @@ from bert_secrets_jax.analyses.tables import (
 )
 from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.analyses.verdicts.verdict import REACH
-from bert_secrets_jax.contributions.maps import attention_maps
+from bert_secrets_jax.contributions.attention_maps import attention_maps
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.measure.catalogue import Described, named
-from bert_secrets_jax.measure.maps import TokenMaps
+from bert_secrets_jax.measure.token_maps import TokenMaps
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.patterns.classes import CLASSES, TITLES

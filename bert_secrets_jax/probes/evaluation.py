@@ -18,7 +18,7 @@ from bert_secrets_jax.brief import brief
 from bert_secrets_jax.data.treebank import Parse
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.probes.forms import Form
-from bert_secrets_jax.probes.maps import among_candidates, maps_of, sentence_of, table_of
+from bert_secrets_jax.probes.inputs import among_candidates, maps_of, sentence_of, table_of
 from bert_secrets_jax.probes.sentences import Asked, Words, asked, prepare, right_branching
 from bert_secrets_jax.probes.train import Probes, checked_forms, sizes_of
 from bert_secrets_jax.probes.vectors import Vectors

@@ -29,7 +29,7 @@ from bert_secrets_jax.finetune.config import listed_seeds
 from bert_secrets_jax.finetune.loop import TrainState
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.probes.forms import ATTENTION, FORMS, READINGS, Form, Params, Sizes
-from bert_secrets_jax.probes.maps import among_candidates, maps_of, sentence_of, table_of
+from bert_secrets_jax.probes.inputs import among_candidates, maps_of, sentence_of, table_of
 from bert_secrets_jax.probes.sentences import Asked, Words, asked, prepare
 from bert_secrets_jax.probes.vectors import Vectors
 from bert_secrets_jax.ranges import Range, check_ranges

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bert_secrets_jax.measure.maps import TokenMaps
+from bert_secrets_jax.measure.token_maps import TokenMaps
 from bert_secrets_jax.names import visible
 from bert_secrets_jax.report.templates import render
 

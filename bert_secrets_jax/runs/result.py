@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas
 
     from bert_secrets_jax.analyses.verdicts import Verdict
-    from bert_secrets_jax.measure.maps import TokenMaps
+    from bert_secrets_jax.measure.token_maps import TokenMaps
     from bert_secrets_jax.plots import Figure
 
 # How an atlas draws the marks of heads.

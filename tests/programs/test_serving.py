@@ -7,18 +7,18 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax import local
-from bert_secrets_jax.measure import maps
+from bert_secrets_jax.measure import token_maps
 from bert_secrets_jax.programs import serving
 
 
 def test_all_lengths_are_compiled_before_a_sentence_comes(model):
-    maps._all_kinds.clear_cache()
+    token_maps._all_kinds.clear_cache()
     serving.prepare(model, 24)
-    compiled = maps._all_kinds._cache_size()
+    compiled = token_maps._all_kinds._cache_size()
     assert compiled == 2
     for words in (1, 5, 13, 14, 20, 40):
         serving.maps_of(model, ['the cat ' * words], max_length=24)
-    assert maps._all_kinds._cache_size() == compiled
+    assert token_maps._all_kinds._cache_size() == compiled
 
 
 def test_a_tokenizer_that_reads_no_letters_is_no_error(model, caplog):

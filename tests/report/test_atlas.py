@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from bert_secrets_jax.measure.maps import TokenMaps
+from bert_secrets_jax.measure.token_maps import TokenMaps
 from bert_secrets_jax.report.atlas import ALL, FILLS, atlas, drawn_alike, most_certain, told
 from bert_secrets_jax.report.page import Part, write_page
 from bert_secrets_jax.runs.result import Badge, HeadMarks, Result

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from bert_secrets_jax.measure.maps import TokenMaps
+from bert_secrets_jax.measure.token_maps import TokenMaps
 from bert_secrets_jax.names import visible
 from bert_secrets_jax.report.explorer import Explorer
 from tests.plots.test_texts import HIDDEN, LONG, MARKUP, NASTY, SCRIPTS

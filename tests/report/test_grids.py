@@ -10,7 +10,7 @@ import pytest
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.measure.colours import Colours
-from bert_secrets_jax.measure.maps import TokenMaps
+from bert_secrets_jax.measure.token_maps import TokenMaps
 from bert_secrets_jax.report.grids import figure_numbers, grids, traced
 from bert_secrets_jax.report.page import Part, Picture, write_page
 from bert_secrets_jax.report.templates import linked

@@ -11,7 +11,7 @@ import pandas
 import pytest
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.measure.maps import TokenMaps
+from bert_secrets_jax.measure.token_maps import TokenMaps
 from bert_secrets_jax.names import visible
 from bert_secrets_jax.report.page import Part, Picture, file_name, write_page
 from bert_secrets_jax.report.templates import linked

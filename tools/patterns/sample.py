@@ -14,7 +14,7 @@ from absl import logging
 from bert_secrets_jax.data.encoding import tokenize
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.files import as_cell, read_arrays, read_bytes, write_arrays
-from bert_secrets_jax.measure.maps import each_map
+from bert_secrets_jax.measure.token_maps import each_map
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 from bert_secrets_jax.patterns.classes import CLASSES
 from bert_secrets_jax.patterns.fit import ARRAYS, MapSample

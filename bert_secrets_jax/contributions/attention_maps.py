@@ -18,8 +18,8 @@ from bert_secrets_jax.contributions.rollout import attention_graph, rollout
 from bert_secrets_jax.contributions.scores import TokenScores, scores_of
 from bert_secrets_jax.data.encoding import WORD, Batch, tokenize
 from bert_secrets_jax.data.tasks import Text, as_examples
-from bert_secrets_jax.measure.maps import TokenMaps, each_kind
 from bert_secrets_jax.measure.stream import MapsOf, learned_maps
+from bert_secrets_jax.measure.token_maps import TokenMaps, each_kind
 from bert_secrets_jax.measure.words import named_words
 from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.weights import Pretrained, check_whole

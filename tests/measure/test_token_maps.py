@@ -11,8 +11,8 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.analyses import example_maps
+from bert_secrets_jax.contributions.attention_maps import KINDS
 from bert_secrets_jax.contributions.layerwise import alti, globenc, value_zeroing
-from bert_secrets_jax.contributions.maps import KINDS
 from bert_secrets_jax.contributions.norms import shares_of_norms
 from bert_secrets_jax.contributions.rollout import attention_graph, rollout
 from bert_secrets_jax.contributions.scores import token_scores
