@@ -253,6 +253,16 @@ class Piece:
         return self.batch.attention_mask.shape
 
 
+# Three masks in a model of three layers: L2-H1, L2-H2 and L3-H1 are disabled, and each line is run
+# once. Nodes are hidden states, with the masks that share them:
+#
+#     embeddings             all
+#     layer 1                all
+#     layer 2, attention     L2-H1, L2-H2 and the intact one: once, each less its own head
+#              feed-forward  L2-H1     L2-H2     intact, for L3-H1
+#     layer 3, attention     L2-H1     L2-H2     intact, less head 1
+#              feed-forward  L2-H1     L2-H2     L3-H1, all three at [CLS] alone
+#     logits                 L2-H1     L2-H2     L3-H1
 @dataclasses.dataclass(frozen=True)
 class Descent:
     """The computation of all masks, layer by layer, ready to run on any batch.
