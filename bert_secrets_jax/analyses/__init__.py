@@ -7,8 +7,7 @@
     print(ablated)                # the findings, in sentences
 
 No analysis needs command-line flags or a folder. Each is in a module of its own. To add one, import
-its function and its result here; a module with a `SECTION` (`declaration.py`) is in reports, too,
-by the name that it has in `programs/titles.py`.
+its function and its result here; a module with a `SECTION` (`declaration.py`) is in reports, too.
 """
 
 # Each import makes the name of a module, which is loaded by then, mean its function.

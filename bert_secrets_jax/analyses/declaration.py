@@ -12,11 +12,11 @@ from bert_secrets_jax.runs.result import Result
 class Declaration:
     """A section of reports: an analysis, bound to inputs and settings.
 
-    A module of an analysis has one as `SECTION`. The section has the name of the function, and its
-    question stands in `programs.titles`.
+    A module of an analysis has one as `SECTION`. The section has the name of the function.
 
     Attributes:
       analysis: The function; it takes `settings` and `subject`, and returns a `Result`.
+      title: The question of the section, in a line.
       inputs: The names of the inputs that stand first: 'pretrained', 'texts', 'tuned', 'train',
         'ablated', 'measured', 'trees' or 'dev_trees'.
       settings: Arguments by name, and the dotted names of the settings that give their values.
@@ -30,6 +30,7 @@ class Declaration:
     """
 
     analysis: Callable[..., Result]
+    title: str
     inputs: tuple[str, ...] = ('pretrained', 'texts')
     settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
     statistics: tuple[Described, ...] = ()

@@ -2,9 +2,10 @@
 
 import argparse
 import inspect
+import pathlib
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ml_collections import ConfigDict
@@ -17,6 +18,7 @@ from bert_secrets_jax.programs.titles import PRICES, PROGRAMS
 if TYPE_CHECKING:
     from bert_secrets_jax.programs.study import Study
 
+_ANALYSES = pathlib.Path(__file__).parents[1] / 'analyses'
 # Talks to a browser.
 _ALONE = ('serve',)
 CONFIGS = {'base': base, 'paper': paper, 'quickstart': quickstart}
@@ -86,16 +88,29 @@ def _program(arguments: argparse.Namespace) -> Callable[[Sequence['Study']], obj
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = _parser()
+    """Return the arguments; what analyses declare is loaded only where it is asked for."""
+    given = sys.argv[1:] if argv is None else argv
+    asked = bool({'-h', '--help'} & set(given))
+    parser = _parser(PROGRAMS | (_declared() if asked else {}))
     arguments = parser.parse_args(argv)
-    if arguments.program not in PROGRAMS:
-        known = ', '.join(PROGRAMS)
+    if arguments.program not in PROGRAMS and arguments.program not in _declared():
+        known = ', '.join((*PROGRAMS, *_declared()))
         parser.error(f'unknown program {arguments.program!r}: programs are {known}')
     return arguments
 
 
-def _parser() -> argparse.ArgumentParser:
-    listing = '\n'.join(f'  {name:<17} {what}{_price(name)}' for name, what in PROGRAMS.items())
+def _declared() -> dict[str, str]:
+    """Return the titles of the sections that analyses declare, by their names."""
+    if not any(b'\nSECTION = ' in file.read_bytes() for file in _ANALYSES.glob('*.py')):
+        # Loading the analyses takes seconds.
+        return {}
+    from bert_secrets_jax.programs.sections import declarations
+
+    return {each.name: each.title for each in declarations()}
+
+
+def _parser(programs: Mapping[str, str] = PROGRAMS) -> argparse.ArgumentParser:
+    listing = '\n'.join(f'  {name:<17} {what}{_price(name)}' for name, what in programs.items())
     configs = '\n'.join(
         f'  {name:<17} {inspect.getdoc(module).splitlines()[0]}' for name, module in CONFIGS.items()
     )

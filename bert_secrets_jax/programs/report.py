@@ -23,6 +23,7 @@ from bert_secrets_jax.programs.sections import (
     SECTIONS,
     applicable,
     chosen_of,
+    declarations,
     watch,
 )
 from bert_secrets_jax.programs.study import MENDABLE, Study
@@ -220,13 +221,13 @@ def _tell_costs(answers: Answers, pending: Sequence[str]) -> None:
     ]
 
     def offered(wanted: Mapping[str, Cost]) -> Offers:
-        found = []
+        found, titles = [], PROGRAMS | {each.name: each.title for each in declarations()}
         for name in others:
             parts = SECTIONS[name].costs(study)
             left = [cost for part, cost in parts.items() if part not in wanted]
             seconds = pace().seconds(left) if left else 0.0
             line = f'{command(study.config, [name])} {quoted(f"--out={study.folder}")}'
-            found.append(Offer(name, PROGRAMS[name], in_words(seconds), line))
+            found.append(Offer(name, titles.get(name, ''), in_words(seconds), line))
         return Offers(tuple(found))
 
     try:

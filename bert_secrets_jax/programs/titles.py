@@ -10,7 +10,7 @@ PRICES: Mapping[str, str] = {
     'prune': '2 min', 'replacements': 'by name only', 'subnetworks': 'by name only',
     'gates': 'by name only', 'contributions': '15 s', 'attribution': '20 s', 'roles': '5 s',
 }  # fmt: skip
-# The purpose of each program, by its name; that of an analysis is the question of its section.
+# The purpose of each program, by its name.
 PROGRAMS: Mapping[str, str] = {
     'report': 'all sections, on one HTML page',
     'special_tokens': 'attention to [CLS], [SEP], neighbours, its entropy, your own statistics',

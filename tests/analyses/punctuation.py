@@ -80,4 +80,8 @@ def punctuation(
     return Punctuation(subject or Subject(), tables)
 
 
-SECTION = Declaration(analysis=punctuation, statistics=(STATISTIC,))
+SECTION = Declaration(
+    analysis=punctuation,
+    title='how often heads attend most to punctuation',
+    statistics=(STATISTIC,),
+)

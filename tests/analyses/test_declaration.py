@@ -1,21 +1,19 @@
-"""An analysis is one file and two lines: then it is everywhere."""
+"""An analysis is one file and one line: then it is everywhere."""
 
 import dataclasses
+import pathlib
 
 import pandas
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.programs import api, cli, comparing, report, sections, titles
+from bert_secrets_jax.programs import api, cli, comparing, report, sections
 from tests.analyses import punctuation
 
 
 @pytest.fixture
 def added(monkeypatch):
-    """As if its lines stood in `analyses/__init__.py` and `programs/titles.py`."""
-    told = {'punctuation': 'how often heads attend most to punctuation'}
-    for module in (cli, report):
-        monkeypatch.setattr(module, 'PROGRAMS', {**titles.PROGRAMS, **told})
+    """As if its line stood in `analyses/__init__.py`."""
     names = ('Punctuation', 'punctuation')
     for name in names:
         monkeypatch.setattr(bs.analyses, name, getattr(punctuation, name), raising=False)
@@ -24,10 +22,11 @@ def added(monkeypatch):
     every['punctuation'] = sections._declared(punctuation.SECTION)
     for module in (sections, report, comparing, api):
         monkeypatch.setattr(module, 'SECTIONS', every)
+    monkeypatch.setattr(cli, '_ANALYSES', pathlib.Path(punctuation.__file__).parent)
     return [each.name for each in sections.declarations()]
 
 
-def test_an_analysis_is_one_file_and_two_lines(added, model, texts, tmp_path, capsys):
+def test_an_analysis_is_one_file_and_one_line(added, model, texts, tmp_path, capsys):
     assert added == ['punctuation']
     settings = {
         'encoding.max_length': 32, 'linguistics.pipeline': '', 'model.allow_unknown': True
