@@ -110,7 +110,7 @@ def test_a_malformed_file_is_one_line(checkpoint, glue_dir, tmp_path, run_here):
         file.write('1\t2\t3\tonly one text\n')
     result = run('special_tokens', *settings(checkpoint, bad, tmp_path / 'a'), ok=False)
     line = error_line(result)
-    assert 'dev.tsv: 1 bad row: line 22: 4 fields, expected 5' in line
+    assert 'dev.tsv: 1 of 21 rows are bad: line 22: 4 fields, expected 5' in line
     run_here(
         'special_tokens',
         *settings(checkpoint, bad, tmp_path / 'b'),

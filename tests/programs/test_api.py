@@ -29,7 +29,7 @@ def test_texts_become_a_page(model, out):
     np.testing.assert_allclose(table.mean, expected.mean, atol=2e-6)
     assert table.count == 3
     assert {'special_tokens_heads', 'claims'} <= set(bs.read_results(out))
-    assert 'on 3 examples of texts.jsonl' in found.path.read_text()
+    assert 'Texts: texts.jsonl.' in found.path.read_text()
 
 
 def test_again_it_is_read(model, out):

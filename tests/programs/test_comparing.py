@@ -10,11 +10,12 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.configs import base
+from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.programs import cli, comparing, report, sections
 from bert_secrets_jax.programs.sections import Section
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.folder import open_folder
-from bert_secrets_jax.runs.result import HeadMarks, Result
+from bert_secrets_jax.runs.result import HeadMarks, Result, framed
 
 SHAPE = (3, 4)
 
@@ -27,9 +28,9 @@ class Heads(Result):
 
     def frames(self):
         layer, head = np.indices(SHAPE).reshape(2, -1) + 1
-        return {
-            'heads': pandas.DataFrame({'layer': layer, 'head': head, 'mean': self.grid.ravel()})
-        }
+        rows = zip(layer, head, self.grid.ravel(), strict=True)
+        colours = Colours('heads', {'mean': ()})
+        return {'heads': framed(('layer', 'head', 'mean'), list(rows), colours=colours)}
 
     def head_marks(self):
         marks = np.where(self.grid > 0, 'more', 'less')

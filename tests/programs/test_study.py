@@ -276,7 +276,8 @@ def test_a_fine_tuned_encoder_is_read_with_the_same_head(masked_lm, monkeypatch)
     )
     assert abs(found.tuning.difference[0]) > 1e-3
     assert set(found.figures()) == {'heads', 'heads_after', 'layers', 'layers_after'}
-    assert 'Fine-tuning changes the loss by' in str(found)
+    (change,) = [each for each in found.findings() if each.name.startswith('change of the loss')]
+    assert change.estimate == pytest.approx(float(found.tuning.difference[0]))
 
 
 @pytest.fixture
