@@ -249,13 +249,22 @@ def mesh():
     return jax.make_mesh((8,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))
 
 
-@functools.partial(jax.jit, static_argnames=('bert', 'baseline'))
+@functools.partial(jax.jit, static_argnames=('bert', 'baseline', 'deterministic'))
 def forward(bert, params, inputs, **options):
     """Apply a model in one compiled program.
 
     By itself each of its operations would be compiled for each length, at several times the cost.
     """
     return bert.apply({'params': params}, **inputs, **options)
+
+
+def as_torch(config: BertConfig, inputs: dict) -> dict:
+    """Return inputs for the PyTorch model of a config, with segments where it tells them apart."""
+    torch = pytest.importorskip('torch')
+    inputs = {name: torch.tensor(np.asarray(array)).long() for name, array in inputs.items()}
+    if config.type_vocab_size < 2:
+        del inputs['token_type_ids']
+    return inputs
 
 
 def published_model(name: str) -> Pretrained:

@@ -20,12 +20,8 @@ def locate(name, **environment):
     kept = {k: v for k, v in os.environ.items() if not k.startswith('HF_')}
     return subprocess.run(
         [sys.executable, '-c', LOCATE, name],
-        env=kept | environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+        env=kept | environment, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
