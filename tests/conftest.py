@@ -49,6 +49,7 @@ jax.config.update('jax_num_cpu_devices', 8)
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 
 import bert_secrets_jax as bs
+from bert_secrets_jax.finetune.steps import Steps
 from bert_secrets_jax.model import hub
 from bert_secrets_jax.model.bert import Bert, init_params
 from bert_secrets_jax.model.config import BertConfig
@@ -265,6 +266,29 @@ def as_torch(config: BertConfig, inputs: dict) -> dict:
     if config.type_vocab_size < 2:
         del inputs['token_type_ids']
     return inputs
+
+
+def killed_at(monkeypatch, count: int, *errors: BaseException) -> list[int]:
+    """Raise an error in place of a training's step, once for each error that is given.
+
+    Args:
+      monkeypatch: The fixture.
+      count: The steps that are taken before.
+      errors: In their order; by default Ctrl-C, as by a user.
+
+    Returns:
+      The numbers of the steps that are taken, to which the later ones are added.
+    """
+    left, taken, take = [*errors] or [KeyboardInterrupt()], [], Steps.take
+
+    def step(self, state, number):
+        if len(taken) == count and left:
+            raise left.pop(0)
+        taken.append(int(number))
+        return take(self, state, number)
+
+    monkeypatch.setattr(Steps, 'take', step)
+    return taken
 
 
 def published_model(name: str) -> Pretrained:

@@ -12,7 +12,7 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.finetune import answers, losses, metrics, tags, train
 from bert_secrets_jax.model.bert import Bert, init_params
 from bert_secrets_jax.model.config import MASKED_LM, QUESTIONS, TOKENS
-from tests.conftest import WORDS, forward, rarely
+from tests.conftest import WORDS, as_torch, forward, rarely
 
 SETTINGS = {
     'epochs': 8, 'batch_size': 8, 'micro_batch': 8, 'learning_rate': 5e-3, 'max_length': 16,
@@ -245,13 +245,9 @@ def test_what_is_exported_is_read_by_transformers(learnt):
     theirs = transformers.AutoModelForTokenClassification.from_pretrained(learnt.checkpoint(0))
     model = learnt.models[0]
     (batch,) = bs.encode(model.tokenizer, [tagged(1, 5)[0].text])
-    inputs = {
-        name: torch.tensor(np.asarray(each), dtype=torch.long)
-        for name, each in batch.inputs.items()
-    }
     ours = forward(model.bert, model.params, batch.inputs).logits
     with torch.no_grad():
-        expected = theirs.eval()(**inputs).logits.numpy()
+        expected = theirs.eval()(**as_torch(model.config, batch.inputs)).logits.numpy()
     real = batch.marks['token']
     np.testing.assert_allclose(np.asarray(ours)[real], expected[real], atol=2e-5)
     assert theirs.config.id2label == {0: 'O', 1: 'B-PET', 2: 'I-PET'}
