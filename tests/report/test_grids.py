@@ -97,7 +97,7 @@ SVG = (
 )
 
 
-MARKS = Part('marks', Marked((marked(at=[(0, 0)]),)))
+MARKS = Part('marks', Marked(marks=(marked(at=[(0, 0)]),)))
 UNIFORM = TokenMaps(['[CLS]', 'it', '[SEP]'], np.full((2, 3, 3, 3), 1 / 3))
 MAPS = Part('maps', Shown(maps={'it': [UNIFORM]}))
 
@@ -113,6 +113,12 @@ def parts():
         ),
         Part('said', said, folder='mrpc/').with_pictures([Picture('curve', SVG, 'A curve.')]),
     ]
+
+
+def coloured_by(marks):
+    """A part whose result colours the heads of the atlas by these marks."""
+    about = {'marks': marks, 'sentences': marks, 'strength': np.ones(marks.shape)}
+    return Part('atlas', Marked(marks=(HeadMarks(title='does', drawn='colour', rank=0, **about),)))
 
 
 def written(path, parts):
@@ -398,10 +404,7 @@ def test_a_class_is_drawn_as_in_the_atlas(open_page):
     words = [f'mark {at}' for at in range(9)]
     marks = np.array([*words[:6], *words[6:], *words[6:]], object).reshape(2, 6)
     shares = np.eye(9)[[words.index(each) for each in marks.flat]].reshape(2, 6, 9)
-    does = HeadMarks(
-        title='does', drawn='colour', marks=marks, sentences=marks, strength=np.ones((2, 6)), rank=0
-    )
-    atlas = Part('atlas', Marked((does,)))
+    atlas = coloured_by(marks)
     panel = plots.Panel('now', dict(zip(words, np.moveaxis(shares, -1, 0), strict=True)))
     figure = plots.Figure()
     figure.numbers = plots.Numbers('classes', 'share', [panel])
@@ -672,8 +675,9 @@ def test_what_is_printed_has_everything(open_page, parts, theme):
     wide.columns = [f'column {at}' for at in range(24)]
     part = Part('wide', Shown({'t': wide}, tuple(finding(f'{at}.') for at in 'ab')))
     part = part.with_pictures([Picture('wide_curve', SVG, 'A curve.')])
-    tab = open_page([*parts, part], color_scheme=theme)
-    assert tab.locator('.more[open]').count() == 0
+    small = {'width': 390, 'height': 700}
+    tab = open_page([*parts, part], color_scheme=theme, viewport=small)
+    assert tab.locator('.more[open]').count() == 0 and unfolded(tab) == []
     closed = tab.evaluate("""() => {
       dispatchEvent(new Event('beforeprint'));
       return document.querySelectorAll('details:not([open], .image, .bs-grids)').length;
@@ -692,7 +696,7 @@ def test_what_is_printed_has_everything(open_page, parts, theme):
     )
     assert exact == 'exact'
     tab.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert tab.locator('.more[open]').count() == 0
+    assert tab.locator('.more[open]').count() == 0 and unfolded(tab) == []
 
 
 def test_search_finds_heads_and_sentences(open_page, parts):
@@ -876,15 +880,7 @@ def test_the_names_of_sorted_heads_fit_into_narrow_panels(open_page):
     grid = picture('x', plots.head_grids(values, label='x'))
     result = Shown(said=(finding('It is L2-H12.'),))
     marks = np.full((2, 12), 'self', object)
-    does = HeadMarks(
-        title='does',
-        drawn='colour',
-        marks=marks,
-        sentences=marks,
-        strength=np.ones((2, 12)),
-        rank=0,
-    )
-    parts = [Part('atlas', Marked((does,))), Part('x', result).with_pictures([grid])]
+    parts = [coloured_by(marks), Part('x', result).with_pictures([grid])]
     tab = open_page(parts)
     figure = shown_in(tab, 'x')
     figure.locator('select').select_option('as a grid, the heads of each layer sorted')

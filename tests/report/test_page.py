@@ -114,17 +114,9 @@ def report(tmp_path):
 def test_a_report(report):
     page = Page(report)
     for text in (
-        'BERT & <friends>',
-        'Words <b>.',
-        '85.5 ± 1.4',
-        'top head',
-        'Numbers',
-        'seed',
-        'first_grid:',
-        'How it is read.',
-        'third (failed)',
-        'It failed: <no reason>.',
-    ):
+        'BERT & <friends>', 'Words <b>.', '85.5 ± 1.4', 'top head', 'Numbers', 'seed',
+        'first_grid:', 'How it is read.', 'third (failed)', 'It failed: <no reason>.',
+    ):  # fmt: skip
         assert text in page.text
     assert page.tags.count('section') == 3 and page.tags.count('img') == 1
     assert not {'link', 'iframe', 'object'} & set(page.tags)
