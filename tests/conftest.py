@@ -245,6 +245,13 @@ def model(bert, tokenizer) -> Pretrained:
 
 
 @pytest.fixture(scope='session')
+def masked_lm(config, tokenizer) -> Pretrained:
+    """A model of the same size that predicts wordpieces."""
+    bert = Bert(dataclasses.replace(config, head='masked_lm', label_names=(), add_pooler=False))
+    return Pretrained(bert, random_params(bert), tokenizer)
+
+
+@pytest.fixture(scope='session')
 def mesh():
     """Eight devices along 'data'."""
     return jax.make_mesh((8,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))

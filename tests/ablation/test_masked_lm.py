@@ -28,11 +28,7 @@ def model_of(config, tokenizer_of):
     def make(model_type='bert', **changes):
         mine = relative(config, model_type)
         mine = dataclasses.replace(
-            mine,
-            head='masked_lm',
-            label_names=(),
-            add_pooler=mine.family.pools_tokens,
-            **changes,
+            mine, head='masked_lm', label_names=(), add_pooler=mine.family.pools_tokens, **changes
         )
         return bs.Pretrained(bs.Bert(mine), random_params(bs.Bert(mine)), tokenizer_of(model_type))
 

@@ -18,12 +18,12 @@ SETTINGS = {
     'epochs': 8, 'batch_size': 8, 'micro_batch': 8, 'learning_rate': 5e-3, 'max_length': 16,
 }  # fmt: skip
 PLAIN = [word for word in WORDS if word.isalpha()]
+OTHERS = [word for word in PLAIN if word not in ('cat', 'dog')]
 
 
 def tagged(count, seed=0):
     """Names are 'cat dog', and what stands before 'dog' alone is none."""
     rng = np.random.default_rng(seed)
-    others = [word for word in PLAIN if word not in ('cat', 'dog')]
     texts = []
     for number in range(count):
         words, names = [], []
@@ -32,7 +32,7 @@ def tagged(count, seed=0):
                 words += ['cat', 'dog']
                 names += ['B-PET', 'I-PET']
             else:
-                words.append(str(rng.choice(others)))
+                words.append(str(rng.choice(OTHERS)))
                 names.append('O')
         texts.append(bs.Tagged(tuple(words), tuple(names), f'toy/{number}'))
     return texts
@@ -41,10 +41,9 @@ def tagged(count, seed=0):
 def asked(count, seed=0):
     """The answer is 'dog', wherever it stands."""
     rng = np.random.default_rng(seed)
-    others = [word for word in PLAIN if word not in ('cat', 'dog')]
     found = []
     for number in range(count):
-        words = list(map(str, rng.choice(others, rng.integers(3, 7))))
+        words = list(map(str, rng.choice(OTHERS, rng.integers(3, 7))))
         place = int(rng.integers(len(words) + 1))
         words.insert(place, 'dog')
         start = len(' '.join([*words[:place], '']))

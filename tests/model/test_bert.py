@@ -57,8 +57,7 @@ def assert_identical(output, other):
 
 
 @hypothesis.given(
-    lengths=st.lists(st.integers(1, 7), min_size=1, max_size=4),
-    seed=st.integers(0, 10_000),
+    lengths=st.lists(st.integers(1, 7), min_size=1, max_size=4), seed=st.integers(0, 10_000)
 )
 @hypothesis.settings(max_examples=15)
 def test_rows_sum_to_one_and_padding_gets_nothing(config, bert, params, lengths, seed):
@@ -326,13 +325,7 @@ def test_unused_maps_are_never_stored():
 
 def test_dropout_differs_by_key_and_repeats_for_the_same(bert, params, inputs):
     first, again, other = (
-        run(
-            bert,
-            params,
-            inputs,
-            deterministic=False,
-            rngs={'dropout': jax.random.key(seed)},
-        )
+        run(bert, params, inputs, deterministic=False, rngs={'dropout': jax.random.key(seed)})
         for seed in (0, 0, 1)
     )
     np.testing.assert_array_equal(first.logits, again.logits)

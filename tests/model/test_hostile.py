@@ -16,12 +16,7 @@ from absl import logging
 from bert_secrets_jax.files import sha256
 from bert_secrets_jax.model.bert import Bert, init_params
 from bert_secrets_jax.model.config import BertConfig
-from bert_secrets_jax.model.weights import (
-    Pretrained,
-    fingerprint,
-    from_pretrained,
-    save_pretrained,
-)
+from bert_secrets_jax.model.weights import Pretrained, fingerprint, from_pretrained, save_pretrained
 from tests.conftest import relative
 from tests.model.conftest import rewrite, set_json
 
@@ -273,10 +268,7 @@ def test_vocabularies_that_do_not_fit_are_refused(directory, with_vocabulary, ch
             lambda lines: lines[:30],
             'has 30 wordpieces, the model 60: words of a vocabulary that was cut off',
         ),
-        (
-            lambda lines: [*lines[:-1], 'cat'],
-            "vocab.txt has 1 wordpieces twice, such as 'cat'",
-        ),
+        (lambda lines: [*lines[:-1], 'cat'], "vocab.txt has 1 wordpieces twice, such as 'cat'"),
     ],
 )
 def test_vocabularies_that_hardly_fit_are_told(

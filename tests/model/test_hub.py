@@ -48,9 +48,7 @@ def test_what_is_in_the_cache_needs_no_network(tmp_path):
     for name in ('config.json', 'model.safetensors', 'vocab.txt'):
         (snapshot / name).write_text('{}')
     result = locate(
-        'someone/small-bert',
-        HF_HUB_CACHE=str(tmp_path),
-        HF_ENDPOINT='http://127.0.0.1:9',
+        'someone/small-bert', HF_HUB_CACHE=str(tmp_path), HF_ENDPOINT='http://127.0.0.1:9'
     )
     assert result.stdout.strip() == str(snapshot), result.stderr
 

@@ -132,14 +132,7 @@ def test_a_hostile_pickle_is_refused_by_name_and_does_not_run(path, tmp_path, ne
 
 
 @pytest.mark.parametrize(
-    'name',
-    [
-        'builtins.eval',
-        'builtins.getattr',
-        'os.system',
-        'torch.load',
-        'subprocess.Popen',
-    ],
+    'name', ['builtins.eval', 'builtins.getattr', 'os.system', 'torch.load', 'subprocess.Popen']
 )
 def test_no_other_name_is_known(path, name):
     module, attribute = name.rsplit('.', 1)

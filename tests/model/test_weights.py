@@ -225,10 +225,7 @@ def test_missing_unexpected_and_misshapen_tensors_are_all_named(directory):
 @pytest.mark.parametrize(
     ('values', 'named'),
     [
-        (
-            {'position_embedding_type': 'relative_key'},
-            "position_embedding_type='relative_key'",
-        ),
+        ({'position_embedding_type': 'relative_key'}, "position_embedding_type='relative_key'"),
         (
             {'model_type': 'deberta-v2'},
             "model_type='deberta-v2' is not implemented; these are: 'bert', 'roberta', "

@@ -365,10 +365,7 @@ def others():
     }
     result = Shown({'layers': layered(), **classed()}, (finding('It is L2-H3.'),))
     pictures = [picture(name, figure, sources[name]) for name, figure in figures.items()]
-    return [
-        MARKS,
-        Part('x', result).with_pictures(pictures),
-    ]
+    return [MARKS, Part('x', result).with_pictures(pictures)]
 
 
 def test_pointing_at_a_class_tells_the_shares_of_the_file(open_page, others):
@@ -490,10 +487,7 @@ def clouds():
         'x_beside': plots.Source('shares', 'mean', 'pattern: vertical'),
     }
     pictures = [picture(name, figure, sources.get(name)) for name, figure in figures.items()]
-    return [
-        MARKS,
-        Part('x', Shown(classed(), (finding('It is L2-H3.'),))).with_pictures(pictures),
-    ]
+    return [MARKS, Part('x', Shown(classed(), (finding('It is L2-H3.'),))).with_pictures(pictures)]
 
 
 def shown_in(tab, name):
@@ -790,10 +784,7 @@ def test_wide_screens_and_those_without_scripts_have_everything_open(visit, tmp_
 
 @pytest.mark.parametrize(
     ('theme', 'width'),
-    rarely(
-        [('light', 390), ('light', 1400), ('dark', 390), ('dark', 1400)],
-        often=[('dark', 390)],
-    ),
+    rarely([('light', 390), ('light', 1400), ('dark', 390), ('dark', 1400)], often=[('dark', 390)]),
 )
 def test_axe_finds_nothing_that_shuts_anybody_out(visit, tmp_path, parts, others, theme, width):
     axe = pytest.importorskip('axe_playwright_python')
