@@ -111,17 +111,6 @@ def test_interval_covers_the_true_gain_of_the_chosen_mask(metric, masks, size, b
     assert name != 'one is clearly best' or np.mean(np.array(chosen) == 3) > 0.95
 
 
-def test_the_ordinary_interval_around_joined_tenths_covers_too_seldom():
-    """Why it is not shown, as wide as that of any single mask."""
-    rng = np.random.default_rng(8)
-    covered = []
-    for seed in range(60):
-        given = answers('accuracy', np.zeros(72), size=277, rng=rng)
-        found = selected_gain('accuracy', *given, splits=1, repeats=1, seed=seed)
-        covered.append(abs(found.from_nine_tenths) <= 1.96 * np.sqrt(0.03 / 277))
-    assert np.mean(covered) < 0.9
-
-
 def test_with_one_mask_it_is_the_ordinary_interval():
     for metric in ('accuracy', 'f1', 'pearson'):
         given = (metric, *answers(metric, [0.02], size=300, rng=np.random.default_rng(9)))

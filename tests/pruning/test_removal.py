@@ -27,7 +27,6 @@ from tests.conftest import (
     random_params,
     relative,
 )
-from tests.model import numpy_bert
 
 # Layers of four, two and no heads, in which different heads are left, and of one ALBERT's layer
 # twice the same.
@@ -78,21 +77,6 @@ def test_it_computes_what_the_masked_model_does(of_type, mask):
     # A mask makes contexts 0 as well.
     np.testing.assert_allclose(found.contexts, masked.contexts, atol=5e-6)
     assert not found.attentions[:, mask == 0].any()
-
-
-def test_it_equals_a_numpy_reference(pretrained, inputs):
-    cut = bs.remove_heads(pretrained, RAGGED)
-    replace = {(layer, head): numpy_bert.zero_map for layer, head in np.argwhere(RAGGED == 0)}
-    found = run(cut, inputs)
-    for index in range(3):
-        states, _, logits = numpy_bert.forward(
-            pretrained.config,
-            pretrained.params,
-            *(inputs[name][index] for name in inputs),
-            replace=replace,
-        )
-        np.testing.assert_allclose(found.hidden_states[index], states, atol=5e-6)
-        np.testing.assert_allclose(found.logits[index], logits, atol=5e-6)
 
 
 def test_weights_are_those_of_the_heads_that_are_left(pretrained):
