@@ -188,13 +188,6 @@ def test_what_padding_gets_is_no_matter(bert, params, inputs):
     np.testing.assert_allclose(long, short, atol=2e-6)
 
 
-def test_vmap_over_replacements_equals_a_loop(bert, params, inputs):
-    loss = loss_of(bert, params, inputs, 'mean')
-    mask, several = jnp.full((3, 4), 0.7), np.stack([others(seed=seed) for seed in range(3)])
-    together = jax.vmap(loss, in_axes=(None, 0))(mask, several)
-    np.testing.assert_allclose(together, [loss(mask, new) for new in several], atol=5e-6)
-
-
 def loss_of(bert, params, inputs, baseline):
     """Return a function of a mask, and of a replacement, that goes through transformations."""
 
@@ -210,6 +203,13 @@ def slope(loss, at, place):
     step = np.zeros(at.shape, np.float32)
     step[place] = 1e-2
     return (loss(at + step) - loss(at - step)) / 2e-2
+
+
+def test_vmap_over_replacements_equals_a_loop(bert, params, inputs):
+    loss = loss_of(bert, params, inputs, 'mean')
+    mask, several = jnp.full((3, 4), 0.7), np.stack([others(seed=seed) for seed in range(3)])
+    together = jax.vmap(loss, in_axes=(None, 0))(mask, several)
+    np.testing.assert_allclose(together, [loss(mask, new) for new in several], atol=5e-6)
 
 
 @pytest.mark.parametrize('baseline', attention.BASELINES)
