@@ -294,6 +294,7 @@ def layered():
 
 
 SHARES = np.array([0.6, 0.4, 0.5, 0.3, 1.0, 0.7])
+SCORES = np.array([[0.1, 0.2, 0.9], [0.3, 0.5, 0.4]])
 
 
 def classed():
@@ -344,8 +345,12 @@ def test_classes_and_features_of_heads_have_a_source_each():
 
 @pytest.fixture
 def others():
-    """A result with a figure of classes, one of features, and one of layers."""
-    shares = np.stack([SHARES, 1 - SHARES], axis=-1).reshape(2, 3, 2)
+    """A result with figures of classes, features, layers and points.
+
+    Points stand above their layers, beside scores, and on a plane.
+    """
+    one, kinds = SHARES.reshape(2, 3), classed()['words']['mostly'].tolist()
+    shares = np.stack([one, 1 - one], axis=-1)
     change = layered()['difference'].to_numpy()[:2]
     figures = {
         'x_classes': plots.class_grids({'before': shares, 'after': shares}, ['vertical', 'block']),
@@ -353,6 +358,20 @@ def others():
         'x_layers': plots.layer_effects(
             100 * change, 100 * change - 10, 100 * change + 10, label='change (points)',
             published=np.array([-1.5, 0.5]), published_name='paper',
+        ),
+        'x_above': plots.head_points(
+            {'one': {'pattern: vertical': one, 'pattern: block': 1 - one}}, label='share',
+            levels={'even': 0.25}, published={'pattern: block': np.array([0.5, np.nan])},
+            published_name='paper',
+        ),
+        'x_beside': plots.head_scatter(
+            {'first': SCORES, 'second': -SCORES}, one, label='loss (nats)', across_label='score'
+        ),
+        'x_alone': plots.head_points(
+            {'one': {'a': one}}, label='share', published={'b': np.ones(2)}, published_name='book'
+        ),
+        'x_plane': plots.planes(
+            np.stack([SCORES, 2 * SCORES], axis=-1), kinds=kinds, order=['column', 'block', 'none']
         ),
     }  # fmt: skip
     sources = {
@@ -362,10 +381,24 @@ def others():
             for name, title in (('a', 'vertical'), ('b', 'block'))
         },
         'x_layers': plots.Source('layers', 'difference', 'f1', times=100),
+        'x_above': plots.Source('shares', 'mean'),
+        'x_beside': plots.Source('shares', 'mean', 'pattern: vertical'),
     }
     result = Shown({'layers': layered(), **classed()}, (finding('It is L2-H3.'),))
-    pictures = [picture(name, figure, sources[name]) for name, figure in figures.items()]
+    pictures = [picture(name, figure, sources.get(name)) for name, figure in figures.items()]
     return [MARKS, Part('x', result).with_pictures(pictures)]
+
+
+def shown_in(tab, name):
+    """The figure of a page with such a name, unfolded."""
+    unfold(tab)
+    return tab.locator('figure', has_text=f'Shows {name}.')
+
+
+def listed(figure, row):
+    """The cells of a row of the figure as a list."""
+    figure.locator('select').select_option('as a list')
+    return figure.locator('tbody tr').nth(row).locator('td').all_inner_texts()
 
 
 def test_pointing_at_a_class_tells_the_shares_of_the_file(open_page, others):
@@ -390,10 +423,7 @@ def test_pointing_at_a_class_tells_the_shares_of_the_file(open_page, others):
     figure.locator('select').select_option('as a grid, the heads of each layer sorted')
     # Heads of the first class first, those of its greatest share before others.
     assert cells.all_inner_texts()[3:6] == ['H2', 'H3', 'H1']
-    figure.locator('select').select_option('as a list')
-    assert figure.locator('tbody tr').nth(1).locator('td').all_inner_texts()[:3] == [
-        'L1-H2', 'block', '0.6',
-    ]  # fmt: skip
+    assert listed(figure, 1)[:3] == ['L1-H2', 'block', '0.6']
 
 
 def test_a_class_is_drawn_as_in_the_atlas(open_page):
@@ -415,17 +445,11 @@ def test_a_class_is_drawn_as_in_the_atlas(open_page):
 
 
 def test_pointing_at_a_feature_tells_the_number_of_the_file(open_page, others):
-    tab = open_page(others)
-    unfold(tab)
-    figure = tab.locator('figure', has_text='Shows x_features.')
+    figure = shown_in(open_page(others), 'x_features')
     figure.locator('a[href="#L2-H3"]').nth(1).hover()
-    assert figure.locator('output').inner_text() == (
-        'L2-H3, b, now: 0.3, standard error 0.01, examples 9.'
-    )
-    figure.locator('select').select_option('as a list')
-    assert figure.locator('tbody tr').last.locator('td').all_inner_texts() == [
-        'L2-H3', '0.7', '0.3',
-    ]  # fmt: skip
+    told = 'L2-H3, b, now: 0.3, standard error 0.01, examples 9.'
+    assert figure.locator('output').inner_text() == told
+    assert listed(figure, -1) == ['L2-H3', '0.7', '0.3']
 
 
 @pytest.mark.parametrize('width', [390, 1400])
@@ -457,48 +481,9 @@ def test_pointing_at_a_layer_tells_value_interval_and_p(open_page, others, width
     assert tab.evaluate('document.documentElement.scrollWidth') <= width
 
 
-SCORES = np.array([[0.1, 0.2, 0.9], [0.3, 0.5, 0.4]])
-
-
-@pytest.fixture
-def clouds():
-    """A result with figures of points: above their layers, beside scores, and on a plane."""
-    shares = SHARES.reshape(2, 3)
-    kinds = ['column', 'block', 'column', 'block', 'column', 'column']
-    figures = {
-        'x_above': plots.head_points(
-            {'one': {'pattern: vertical': shares, 'pattern: block': 1 - shares}}, label='share',
-            levels={'even': 0.25}, published={'pattern: block': np.array([0.5, np.nan])},
-            published_name='paper',
-        ),
-        'x_beside': plots.head_scatter(
-            {'first': SCORES, 'second': -SCORES}, shares, label='loss (nats)', across_label='score'
-        ),
-        'x_alone': plots.head_points(
-            {'one': {'a': shares}}, label='share', published={'b': np.ones(2)},
-            published_name='book',
-        ),
-        'x_plane': plots.planes(
-            np.stack([SCORES, 2 * SCORES], axis=-1), kinds=kinds, order=['column', 'block', 'none']
-        ),
-    }  # fmt: skip
-    sources = {
-        'x_above': plots.Source('shares', 'mean'),
-        'x_beside': plots.Source('shares', 'mean', 'pattern: vertical'),
-    }
-    pictures = [picture(name, figure, sources.get(name)) for name, figure in figures.items()]
-    return [MARKS, Part('x', Shown(classed(), (finding('It is L2-H3.'),))).with_pictures(pictures)]
-
-
-def shown_in(tab, name):
-    """The figure of a page with such a name, unfolded."""
-    unfold(tab)
-    return tab.locator('figure', has_text=f'Shows {name}.')
-
-
 @pytest.mark.parametrize('width', [390, 1400])
-def test_a_point_above_its_layer_tells_the_number_of_the_file(open_page, clouds, width):
-    tab = open_page(clouds, viewport={'width': width, 'height': 800})
+def test_a_point_above_its_layer_tells_the_number_of_the_file(open_page, others, width):
+    tab = open_page(others, viewport={'width': width, 'height': 800})
     figure = shown_in(tab, 'x_above')
     points = figure.locator('.cloud a')
     assert points.count() == 12
@@ -524,10 +509,7 @@ def test_a_point_above_its_layer_tells_the_number_of_the_file(open_page, clouds,
     assert figure.locator('.cloud .dot').count() == 1
     assert figure.locator('.cloud .mean').count() == 4
     assert 'even' in figure.inner_text() and 'paper' in figure.inner_text()
-    figure.locator('select').select_option('as a list')
-    assert figure.locator('tbody tr').last.locator('td').all_inner_texts() == [
-        'L2-H3', '0.7', '0.3',
-    ]  # fmt: skip
+    assert listed(figure, -1) == ['L2-H3', '0.7', '0.3']
     assert tab.evaluate('document.documentElement.scrollWidth') <= width
     # Where nothing that is drawn was published, no sign is explained.
     alone = tab.locator('figure', has_text='Shows x_alone.')
@@ -537,9 +519,8 @@ def test_a_point_above_its_layer_tells_the_number_of_the_file(open_page, clouds,
     assert not any(each.is_visible() for each in tab.locator('output').all())
 
 
-def test_a_point_of_a_scatter_tells_both_numbers(open_page, clouds):
-    tab = open_page(clouds)
-    figure = shown_in(tab, 'x_beside')
+def test_a_point_of_a_scatter_tells_both_numbers(open_page, others):
+    figure = shown_in(open_page(others), 'x_beside')
     figure.locator('.cloud').nth(1).locator('a[href="#L1-H2"]').hover()
     assert figure.locator('output').inner_text() == (
         'L1-H2, second: score -0.2, loss (nats) 0.4, standard error 0.01, examples 9.'
@@ -554,13 +535,11 @@ def test_a_point_of_a_scatter_tells_both_numbers(open_page, clouds):
     assert figure.locator('thead th').all_inner_texts() == [
         'head', 'first: score', 'loss (nats)', 'second: score', 'loss (nats)',
     ]  # fmt: skip
-    assert figure.locator('tbody tr').nth(1).locator('td').all_inner_texts() == [
-        'L1-H2', '0.2', '0.4', '-0.2', '0.4',
-    ]  # fmt: skip
+    assert listed(figure, 1) == ['L1-H2', '0.2', '0.4', '-0.2', '0.4']
 
 
-def test_a_point_of_a_plane_tells_its_kind(open_page, clouds):
-    tab = open_page(clouds)
+def test_a_point_of_a_plane_tells_its_kind(open_page, others):
+    tab = open_page(others)
     figure = shown_in(tab, 'x_plane')
     points = figure.locator('.cloud a')
     figure.locator('a[href="#L1-H2"]').hover()
