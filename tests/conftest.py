@@ -49,6 +49,7 @@ jax.config.update('jax_num_cpu_devices', 8)
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 
 import bert_secrets_jax as bs
+from bert_secrets_jax.finetune.steps import Steps
 from bert_secrets_jax.model import hub
 from bert_secrets_jax.model.bert import Bert, init_params
 from bert_secrets_jax.model.config import BertConfig
@@ -244,18 +245,57 @@ def model(bert, tokenizer) -> Pretrained:
 
 
 @pytest.fixture(scope='session')
+def masked_lm(config, tokenizer) -> Pretrained:
+    """A model of the same size that predicts wordpieces."""
+    bert = Bert(dataclasses.replace(config, head='masked_lm', label_names=(), add_pooler=False))
+    return Pretrained(bert, random_params(bert), tokenizer)
+
+
+@pytest.fixture(scope='session')
 def mesh():
     """Eight devices along 'data'."""
     return jax.make_mesh((8,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))
 
 
-@functools.partial(jax.jit, static_argnames=('bert', 'baseline'))
+@functools.partial(jax.jit, static_argnames=('bert', 'baseline', 'deterministic'))
 def forward(bert, params, inputs, **options):
     """Apply a model in one compiled program.
 
     By itself each of its operations would be compiled for each length, at several times the cost.
     """
     return bert.apply({'params': params}, **inputs, **options)
+
+
+def as_torch(config: BertConfig, inputs: dict) -> dict:
+    """Return inputs for the PyTorch model of a config, with segments where it tells them apart."""
+    torch = pytest.importorskip('torch')
+    inputs = {name: torch.tensor(np.asarray(array)).long() for name, array in inputs.items()}
+    if config.type_vocab_size < 2:
+        del inputs['token_type_ids']
+    return inputs
+
+
+def killed_at(monkeypatch, count: int, *errors: BaseException) -> list[int]:
+    """Raise an error in place of a training's step, once for each error that is given.
+
+    Args:
+      monkeypatch: The fixture.
+      count: The steps that are taken before.
+      errors: In their order; by default Ctrl-C, as by a user.
+
+    Returns:
+      The numbers of the steps that are taken, to which the later ones are added.
+    """
+    left, taken, take = [*errors] or [KeyboardInterrupt()], [], Steps.take
+
+    def step(self, state, number):
+        if len(taken) == count and left:
+            raise left.pop(0)
+        taken.append(int(number))
+        return take(self, state, number)
+
+    monkeypatch.setattr(Steps, 'take', step)
+    return taken
 
 
 def published_model(name: str) -> Pretrained:

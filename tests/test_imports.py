@@ -71,7 +71,7 @@ def test_measuring_loads_no_plots_and_no_readers():
         'import sys, bert_secrets_jax as bs; '
         'bs.collect, bs.sweep, bs.from_pretrained, bs.encode, bs.finetune, bs.measure; '
     )
-    late = 'matplotlib spacy tensorflow_datasets sklearn pandas transformers torch'.split()
+    late = 'matplotlib spacy tensorflow_datasets sklearn pandas transformers torch orbax'.split()
     assert run(program + LOADED, *late).split() == []
 
 

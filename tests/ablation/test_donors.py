@@ -99,8 +99,7 @@ def test_donors_do_not_depend_on_batches_or_padding(whole):
     take = lambda rows: jax.tree.map(lambda array: array[rows], whole)
     filled = dataclasses.replace(take([4, 2, 0, 0]), example=np.array([4, 2, 0, -1], np.int32))
     short = dataclasses.replace(
-        filled,
-        **{name: array[:, :6] for name, array in filled.inputs.items()},
+        filled, **{name: array[:, :6] for name, array in filled.inputs.items()}
     )
     together = lent([whole])
     assert together == lent([take([6, 1, 5, 3]), filled]) == lent([short, take([3, 5, 1, 6])])

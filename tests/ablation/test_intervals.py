@@ -130,6 +130,13 @@ def test_nothing_of_class_one_leaves_everything_open(labels, baseline):
         assert (low[0], high[0]) == pytest.approx((-1, 1))
 
 
+def covered(metric, mix, changed, examples, *, seed):
+    """Return the share of intervals that hold the true difference."""
+    table, truth = drawn(metric, world(mix, changed), examples, seed=seed)
+    statistics = intervals.score_statistics(table, np.full(DRAWS, truth))
+    return np.mean(np.abs(statistics) <= scipy.stats.norm.isf(0.025))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize('metric', OF_TWO)
 @pytest.mark.parametrize('mix', MIXES)
@@ -137,23 +144,17 @@ def test_nothing_of_class_one_leaves_everything_open(labels, baseline):
 def test_coverage_where_few_predictions_change(metric, mix, changed):
     """At least .93 in every single world, however few and one-sided its changes are."""
     for examples in (277, 408, 872):
-        table, truth = drawn(metric, world(mix, changed), examples, seed=examples)
-        statistics = intervals.score_statistics(table, np.full(DRAWS, truth))
-        covered = np.mean(np.abs(statistics) <= scipy.stats.norm.isf(0.025))
-        assert covered >= 0.93, (examples, covered)
+        share = covered(metric, mix, changed, examples, seed=examples)
+        assert share >= 0.93, (examples, share)
 
 
 def test_coverage_on_average_over_worlds():
     """Near .95 where some examples change; with two expected, counts are too coarse for that."""
     for metric in OF_TWO:
-        found = {}
-        for changed in (0.005, 0.01, 0.02, 0.05):
-            for mix in MIXES:
-                table, truth = drawn(metric, world(mix, changed), 408, seed=3)
-                statistics = intervals.score_statistics(table, np.full(DRAWS, truth))
-                covered = np.mean(np.abs(statistics) <= scipy.stats.norm.isf(0.025))
-                found.setdefault(changed, []).append(covered)
-        means = {changed: np.mean(each) for changed, each in found.items()}
+        means = {
+            changed: np.mean([covered(metric, mix, changed, 408, seed=3) for mix in MIXES])
+            for changed in (0.005, 0.01, 0.02, 0.05)
+        }
         assert 0.95 <= means[0.005] <= 0.995 and 0.95 <= means[0.01] <= 0.985, means
         assert 0.94 <= means[0.02] <= 0.97 and 0.94 <= means[0.05] <= 0.96, means
 

@@ -28,11 +28,7 @@ def model_of(config, tokenizer_of):
     def make(model_type='bert', **changes):
         mine = relative(config, model_type)
         mine = dataclasses.replace(
-            mine,
-            head='masked_lm',
-            label_names=(),
-            add_pooler=mine.family.pools_tokens,
-            **changes,
+            mine, head='masked_lm', label_names=(), add_pooler=mine.family.pools_tokens, **changes
         )
         return bs.Pretrained(bs.Bert(mine), random_params(bs.Bert(mine)), tokenizer_of(model_type))
 
@@ -126,10 +122,10 @@ def test_losses_equal_those_of_forward_passes(model_of, model_type, baseline):
     model = model_of(model_type)
     masking = bs.Masking(share=0.3, seed=2)
     masks = np.concatenate([np.ones((1, 3, 4)), bs.masks.single_heads(model.config)])
-    replacement = None
     masked = bs.mask_words(model.tokenizer, TEXTS, masking=masking, max_length=24)
+    settings = {'baseline': baseline}
     if baseline == 'mean':
-        replacement = bs.mean_contexts(model, masked.batches)
+        settings['replacement'] = bs.mean_contexts(model, masked.batches)
     found = bs.masked_lm_losses(
         model, TEXTS, masks, masking=masking, baseline=baseline, compute=bs.Compute(max_length=24)
     )
@@ -140,22 +136,11 @@ def test_losses_equal_those_of_forward_passes(model_of, model_type, baseline):
     )
     if baseline == 'resample':
         assert np.abs(found.losses[1:] - found.losses[0]).max() > 1e-3
-        masks = masks[:1]
+        masks, settings = masks[:1], {}
     for mask, losses in zip(masks, found.losses, strict=False):
         for batch in masked.batches:
-            logits = forward(
-                model.bert,
-                model.params,
-                batch.inputs,
-                head_mask=mask,
-                baseline='mean'
-                if replacement is not None
-                else 'uniform'
-                if baseline == 'resample'
-                else baseline,
-                replacement=replacement,
-            ).logits
-            likely = np.asarray(log_probabilities(logits))
+            output = forward(model.bert, model.params, batch.inputs, head_mask=mask, **settings)
+            likely = np.asarray(log_probabilities(output.logits))
             for row, text in enumerate(batch.example):
                 if text >= 0:
                     words = zip(batch.places[row], batch.words[row], strict=True)

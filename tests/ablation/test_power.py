@@ -6,6 +6,7 @@ import scipy.stats
 
 from bert_secrets_jax.ablation import power, significance
 from bert_secrets_jax.ablation.intervals import Counted
+from tests.ablation.test_intervals import INTACT, LABEL, MASKED, counted, world
 
 HEADS = 144
 
@@ -74,21 +75,15 @@ def test_accuracy_is_found_as_often_as_it_says(examples, share):
 def test_others_are_found_as_often_as_they_say(metric, share):
     rng = np.random.default_rng(1)
     examples, tests, runs = 408, 10, 150
-    label, intact, masked = np.indices((2, 2, 2)).reshape(3, 8)
-    shares = np.where(label == 1, 0.65, 0.35) * np.where(label == intact, 0.85, 0.15)
-    shares = np.where(intact == masked, shares, 0)
-    changed = shares[np.arange(8) ^ 1]  # shares that could change
-    rare = np.where(intact != masked, share * 0.25, 0)
-    shares = np.where(intact == masked, shares - share * 0.25, 0) + rare
-    kinds = np.stack([label, intact, masked], axis=1)
-    table = Counted(metric, examples * shares[None], kinds, 2)
+    unchanged, shares = (world('to and fro', each, positive=0.65) for each in (0, share))
+    table = counted(metric, examples * shares[None])
     _, effect = power.smallest_effects(table, level=0.05 / tests, power=0.8)
-    lost = np.where((intact != masked) & (label == intact), changed, 0)
+    lost = np.where((INTACT != MASKED) & (LABEL == INTACT), unchanged[np.arange(8) ^ 1], 0)
 
     def after(part):
         return shares + part * lost - part * lost[np.arange(8) ^ 1]
 
-    score = lambda shares: Counted(metric, shares[None], kinds, 2).differences[0]
+    score = lambda shares: counted(metric, shares[None]).differences[0]
     low, high = 0.0, 1.0
     for _ in range(40):
         middle = (low + high) / 2
@@ -97,7 +92,7 @@ def test_others_are_found_as_often_as_they_say(metric, share):
     for seed in range(runs):
         which = rng.choice(8, size=examples, p=after(high))
         p_values = significance.randomization_test(
-            metric, masked[which][None], intact[which], label[which], rounds=1500, seed=seed
+            metric, MASKED[which][None], INTACT[which], LABEL[which], rounds=1500, seed=seed
         )
         found.append(p_values[0] <= 0.05 / tests)
     assert 0.69 <= np.mean(found) <= 0.9

@@ -1,7 +1,6 @@
 """A sweep in two precisions decides as float32 does, and repeats only what is close."""
 
 import dataclasses
-import functools
 
 import jax
 import numpy as np
@@ -37,6 +36,10 @@ def balanced(pretrained, examples):
     margin = np.median(logits[..., 1] - logits[..., 0])
     classifier = dict(pretrained.params['classifier'])
     classifier['bias'] = classifier['bias'] + np.array([margin, 0, -100], np.float32)
+    return with_classifier(pretrained, classifier)
+
+
+def with_classifier(pretrained, classifier):
     params = pretrained.params | {'classifier': classifier}
     return dataclasses.replace(pretrained, params=params)
 
@@ -52,10 +55,8 @@ def twice(pretrained, examples, **settings):
 
 def test_predictions_are_those_of_float32(balanced, examples):
     expected = swept(balanced, examples)
-    in_bfloat16 = dataclasses.replace(
-        balanced, bert=type(balanced.bert)(dataclasses.replace(balanced.config, dtype='bfloat16'))
-    )
-    rough = swept(in_bfloat16, examples)
+    rounded = bs.Bert(dataclasses.replace(balanced.config, dtype='bfloat16'))
+    rough = swept(dataclasses.replace(balanced, bert=rounded), examples)
     # Else the test could not fail.
     assert (rough.predictions != expected.predictions).any()
     found = twice(balanced, examples)
@@ -73,27 +74,13 @@ def test_predictions_are_those_of_float32(balanced, examples):
 def test_what_is_far_from_a_decision_is_not_repeated(pretrained, examples):
     classifier = dict(pretrained.params['classifier'])
     classifier['bias'] = np.array([50, 0, -50], np.float32)
-    sure = dataclasses.replace(pretrained, params=pretrained.params | {'classifier': classifier})
-    assert twice(sure, examples).exact.sum() == 20
+    assert twice(with_classifier(pretrained, classifier), examples).exact.sum() == 20
 
 
-@pytest.fixture(scope='module')
-def regression(pretrained):
-    config = dataclasses.replace(pretrained.config, label_names=('score',))
+def test_the_order_of_a_regression_is_that_of_float32(pretrained, examples):
+    bert = bs.Bert(dataclasses.replace(pretrained.config, label_names=('score',)))
     classifier = {name: leaf[..., :1] for name, leaf in pretrained.params['classifier'].items()}
-    return dataclasses.replace(
-        pretrained, bert=type(pretrained.bert)(config),
-        params=pretrained.params | {'classifier': classifier},
-    )  # fmt: skip
-
-
-def test_one_example_shows_no_error_of_an_order(regression, examples):
-    masks = bs.masks.none(regression.config)
-    with pytest.raises(ValueError, match='sample=1 must be at least 2'):
-        bs.sweep_in_two_precisions(regression, examples, masks, sample=1)
-
-
-def test_the_order_of_a_regression_is_that_of_float32(regression, examples):
+    regression = with_classifier(dataclasses.replace(pretrained, bert=bert), classifier)
     found, expected = twice(regression, examples), swept(regression, examples)
     np.testing.assert_array_equal(
         found.logits[..., 0].argsort(axis=1), expected.logits[..., 0].argsort(axis=1)
@@ -125,28 +112,20 @@ def test_an_error_that_is_found_later_repeats_more(monkeypatch, pretrained):
 
 
 @pytest.mark.parametrize(
-    ('change', 'told'),
+    ('change', 'settings', 'told'),
     [
-        ({'sample': 0}, 'sample=0 must be at least 1'),
-        ({'safety': 0.5}, 'safety=0.5 must be at least 1'),
-        ({'baseline': 'resample'}, 'in one precision'),
-        ({'baseline': 'mean'}, 'bs.mean_contexts'),
+        ({}, {'sample': 0}, 'sample=0 must be at least 1'),
+        ({}, {'safety': 0.5}, 'safety=0.5 must be at least 1'),
+        ({}, {'baseline': 'resample'}, 'in one precision'),
+        ({}, {'baseline': 'mean'}, 'bs.mean_contexts'),
+        # One example shows no error of an order.
+        ({'label_names': ('score',)}, {'sample': 1}, 'sample=1 must be at least 2'),
+        ({'dtype': 'bfloat16'}, {}, 'dtype="float32"'),
+        ({'head': 'token_classification'}, {}, 'decides more than once'),
     ],
 )
-def test_what_cannot_be_done_is_refused(pretrained, examples, change, told):
-    call = functools.partial(
-        bs.sweep_in_two_precisions, pretrained, examples, bs.masks.none(pretrained.config)
-    )
+def test_what_cannot_be_done_is_refused(pretrained, examples, change, settings, told):
+    config = dataclasses.replace(pretrained.config, **change)
+    other = dataclasses.replace(pretrained, bert=bs.Bert(config))
     with pytest.raises(ValueError, match=told):
-        call(**change)
-
-
-def test_models_that_do_not_decide_in_float32_are_refused(pretrained, examples):
-    for change, told in (
-        ({'dtype': 'bfloat16'}, 'dtype="float32"'),
-        ({'head': 'token_classification'}, 'decides more than once'),
-    ):
-        config = dataclasses.replace(pretrained.config, **change)
-        other = dataclasses.replace(pretrained, bert=type(pretrained.bert)(config))
-        with pytest.raises(ValueError, match=told):
-            bs.sweep_in_two_precisions(other, examples, bs.masks.none(config))
+        bs.sweep_in_two_precisions(other, examples, bs.masks.none(config), **settings)

@@ -22,11 +22,6 @@ EXAMPLES = [
 ]
 
 
-@pytest.fixture(scope='module')
-def pretrained(bert, params, tokenizer):
-    return bs.Pretrained(bert, params, tokenizer)
-
-
 def sweep(pretrained, folder=None, **changes):
     # So few tokens that every example is a batch, and a file, of its own.
     settings = {'max_length': 24, 'tokens_per_batch': 1, 'folder': folder} | changes
@@ -50,12 +45,17 @@ def computed(monkeypatch):
     return calls
 
 
-@pytest.mark.parametrize('with_folder', [False, True])
-def test_equals_the_plain_sweep(pretrained, tmp_path, with_folder):
-    swept = sweep(pretrained, tmp_path if with_folder else None)
+@pytest.mark.parametrize(
+    ('baseline', 'with_folder'),
+    [('uniform', False), ('uniform', True), ('mean', False), ('resample', False)],
+)
+def test_equals_the_plain_sweep(pretrained, tmp_path, baseline, with_folder):
+    """Each example is a batch of its own, and its donor is in another one."""
+    settings = {'baseline': baseline, 'donor_seed': 1}
+    swept = sweep(pretrained, tmp_path if with_folder else None, **settings)
     masks = bs.masks.single_heads(pretrained.config)
     batches = bs.encode(pretrained.tokenizer, EXAMPLES, max_length=24, fewest=1)
-    expected = bs.sweep(pretrained, batches, masks)
+    expected = bs.sweep(pretrained, batches, masks, **settings)
     # Masks must matter, or the comparison proves nothing.
     assert np.ptp(expected.logits, axis=0).max() > 1e-2
     np.testing.assert_array_equal(swept.masks, masks)
@@ -71,14 +71,6 @@ def test_masks_come_back_as_given(pretrained, tmp_path):
     swept = sweep(pretrained, tmp_path, masks=once[order])
     np.testing.assert_array_equal(swept.masks, once[order])
     np.testing.assert_allclose(swept.logits, sweep(pretrained).logits[order], atol=1e-5)
-
-
-def test_plain_texts_are_taken(pretrained):
-    masks = bs.masks.single_layers(pretrained.config)
-    found = resumable.sweep_examples(
-        pretrained, ['the cat ran', 'a dog'], masks, compute=bs.Compute(max_length=24)
-    )
-    assert found.logits.shape == (3, 2, 3)
 
 
 def test_devices_share_the_examples(pretrained, tmp_path):
@@ -188,16 +180,6 @@ def test_parts_depend_on_what_replaces_an_output(pretrained, tmp_path, computed,
     assert not computed
 
 
-@pytest.mark.parametrize('baseline', ['mean', 'resample'])
-def test_other_baselines_equal_the_plain_sweep(pretrained, baseline):
-    masks = bs.masks.single_heads(pretrained.config)
-    batches = bs.encode(pretrained.tokenizer, EXAMPLES, max_length=24, fewest=1)
-    expected = bs.sweep(pretrained, batches, masks, baseline=baseline, donor_seed=1)
-    # Each example is a batch of its own, and its donor is in another one.
-    found = sweep(pretrained, baseline=baseline, donor_seed=1)
-    np.testing.assert_allclose(found.logits, expected.logits, atol=1e-5)
-
-
 def test_a_long_batch_is_written_while_it_is_computed(pretrained, tmp_path, monkeypatch, computed):
     """So that about a minute can be lost, however long a batch takes."""
     expected = sweep(pretrained, chunk_tokens=24)
@@ -238,8 +220,3 @@ def test_a_batch_is_one_piece_of_few_calls(pretrained):
         sizes.append(encode.call_args.kwargs['tokens_per_batch'])
     # The 1,024 tokens of a call; the 2,048 asked for; 64 calls of 1,024 tokens for 4,800 masks.
     assert sizes == [1024, 2048, 13]
-
-
-def test_only_a_pretrained_is_taken(bert, config, untyped):
-    with pytest.raises(TypeError, match='^Bert is not a model with weights'):
-        resumable.sweep_examples(bert, EXAMPLES, bs.masks.single_heads(config))

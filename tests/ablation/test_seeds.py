@@ -117,23 +117,6 @@ def test_intervals_cover_where_hardly_a_prediction_changes(metric):
     assert share >= 0.95
 
 
-def test_a_percentile_bootstrap_of_seeds_and_examples_would_not_cover():
-    """Why there is another interval."""
-    rng = np.random.default_rng(2)
-    how = {'effect': -0.1, 'over_seeds': 0.15, 'over_examples': 0.05, 'rest': 0.05}
-    truth, found = true_effect('accuracy', **how), []
-    for _ in range(100):
-        sample = drawn('accuracy', rng, count=5, examples=277, masks=4, **how)
-        values, _ = measured('accuracy', *sample)
-        chosen = rng.integers(5, size=(300, 5))
-        weights = rng.multinomial(277, np.full(277, 1 / 277), size=300) / 277
-        means = np.einsum('SME,RE->RSM', values, weights, optimize=True)
-        means = np.take_along_axis(means, chosen[..., None], axis=1).mean(axis=1)
-        low, high = np.quantile(means, [0.025, 0.975], axis=0)
-        found += ((low <= truth) & (truth <= high)).tolist()
-    assert np.mean(found) < 0.9
-
-
 NULLS = {
     'seeds': (0.02, 0, 0.3),
     'almost only seeds': (0.1, 0.1, 0.1),

@@ -111,23 +111,6 @@ def test_interval_covers_the_true_gain_of_the_chosen_mask(metric, masks, size, b
     assert name != 'one is clearly best' or np.mean(np.array(chosen) == 3) > 0.95
 
 
-def test_the_range_of_random_halves_and_joined_tenths_covers_too_seldom():
-    """Why neither is shown as an interval."""
-    rng = np.random.default_rng(8)
-    in_halves, in_tenths = [], []
-    for seed in range(60):
-        given = answers('accuracy', np.zeros(72), size=277, rng=rng)
-        gains = selection._on_other_halves('accuracy', *given, 100, np.random.default_rng(seed))
-        low, high = np.quantile(gains, [0.025, 0.975])
-        truth = 0
-        in_halves.append(low <= truth <= high)
-        found = selected_gain('accuracy', *given, splits=1, repeats=1, seed=seed)
-        # The ordinary interval, as wide as that of any single mask.
-        error = np.sqrt(0.03 / 277)
-        in_tenths.append(abs(found.from_nine_tenths) <= 1.96 * error)
-    assert np.mean(in_tenths) < 0.9
-
-
 def test_with_one_mask_it_is_the_ordinary_interval():
     for metric in ('accuracy', 'f1', 'pearson'):
         given = (metric, *answers(metric, [0.02], size=300, rng=np.random.default_rng(9)))

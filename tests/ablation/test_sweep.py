@@ -11,8 +11,7 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.ablation import layers
 from bert_secrets_jax.ablation.donors import draw_donors
 from bert_secrets_jax.model import attention
-from bert_secrets_jax.model.bert import init_params
-from tests.conftest import random_inputs, random_params, rarely, relative
+from tests.conftest import forward, random_inputs, random_params, rarely, relative
 
 
 def batch_of(inputs) -> bs.Batch:
@@ -22,24 +21,18 @@ def batch_of(inputs) -> bs.Batch:
 
 def naive(bert, params, inputs, masks, baseline, donor_seed=0):
     """Return [M, B, C] of one forward pass of the model per mask."""
-    replacement = replacement_of(bert, params, inputs, baseline, donor_seed)
-    forward = jax.jit(
-        lambda mask: bert.apply(
-            {'params': params},
-            **inputs,
-            head_mask=mask,
-            baseline=baseline,
-            replacement=replacement,
-        )
+    given = {'baseline': baseline}
+    given['replacement'] = replacement_of(bert, params, inputs, baseline, donor_seed)
+    return np.stack(
+        [forward(bert, params, inputs, head_mask=mask, **given).logits for mask in masks]
     )
-    return np.stack([forward(mask).logits for mask in masks])
 
 
 def replacement_of(bert, params, inputs, baseline, donor_seed):
     """Return what the model needs for 'mean' and 'resample', token by token."""
     if baseline in ('uniform', 'zero'):
         return None
-    contexts = np.asarray(bert.apply({'params': params}, **inputs).contexts)
+    contexts = np.asarray(forward(bert, params, inputs).contexts)
     real = inputs['attention_mask'].astype(bool)
     if baseline == 'mean':
         return contexts.swapaxes(1, 2)[real].mean(axis=0)
@@ -57,6 +50,21 @@ def replacement_of(bert, params, inputs, baseline, donor_seed):
 def sweep(bert, params, batches, masks, **settings) -> np.ndarray:
     """Return the logits [M, E, C]; the sweep does not use the tokenizer."""
     return bs.sweep(bs.Pretrained(bert, params, None), batches, masks, **settings).logits
+
+
+def assert_as_naive(bert, params, inputs, masks, baseline, real=np.s_[:], **settings):
+    """The sweep has the logits of the naive loop, in which masks matter: else it proves nothing."""
+    expected = naive(bert, params, inputs, masks, baseline)[:, real]
+    assert np.ptp(expected, axis=0).max() > 1e-2
+    found = sweep(bert, params, [batch_of(inputs)], masks, baseline=baseline, **settings)
+    np.testing.assert_allclose(found[:, real], expected, atol=1e-5)
+
+
+def model_of(config, model_type='bert', **changes):
+    """Return a random model of a type, its parameters, and inputs of three lengths."""
+    bert = bs.Bert(dataclasses.replace(relative(config, model_type), **changes))
+    inputs = random_inputs(bert.config, lengths=(9, 4, 6), length=9, seed=1)
+    return bert, random_params(bert), inputs
 
 
 def all_kinds(config) -> dict[str, np.ndarray]:
@@ -77,6 +85,10 @@ def all_kinds(config) -> dict[str, np.ndarray]:
     }
 
 
+def some_kinds(config) -> np.ndarray:
+    return np.concatenate([all_kinds(config)[kind] for kind in ('none', 'single heads', 'any')])
+
+
 @pytest.mark.parametrize(
     ('baseline', 'chunk_tokens'),
     [
@@ -91,22 +103,14 @@ def all_kinds(config) -> dict[str, np.ndarray]:
 def test_equals_the_naive_loop(bert, params, inputs, config, baseline, chunk_tokens):
     """For every kind of mask, in whatever chunks: pieces of a batch, or several masks at once."""
     masks = np.concatenate(list(all_kinds(config).values()))
-    expected = naive(bert, params, inputs, masks, baseline)
-    # Masks must matter, or the comparison proves nothing.
-    assert np.ptp(expected, axis=0).max() > 1e-2
-    found = sweep(
-        bert, params, [batch_of(inputs)], masks, baseline=baseline, chunk_tokens=chunk_tokens
-    )
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert_as_naive(bert, params, inputs, masks, baseline, chunk_tokens=chunk_tokens)
 
 
 @pytest.mark.parametrize('baseline', ['uniform', 'mean', 'resample'])
 @pytest.mark.parametrize('kind', ['single heads', 'one head left', 'pairs', 'fractions'])
 def test_each_kind_on_its_own(bert, params, inputs, config, kind, baseline):
     """Without the intact model, and so without a path that no head leaves."""
-    masks = all_kinds(config)[kind]
-    found = sweep(bert, params, [batch_of(inputs)], masks, baseline=baseline)
-    np.testing.assert_allclose(found, naive(bert, params, inputs, masks, baseline), atol=1e-5)
+    assert_as_naive(bert, params, inputs, all_kinds(config)[kind], baseline)
 
 
 def test_the_last_layer_alone(bert, params, inputs, config):
@@ -114,10 +118,7 @@ def test_the_last_layer_alone(bert, params, inputs, config):
     masks = np.ones((2, 3, 4), np.float32)
     masks[0, -1], masks[1, -1, 2] = 0, 0.3
     for baseline in ('mean', 'resample'):
-        expected = naive(bert, params, inputs, masks, baseline)
-        assert np.abs(expected[0] - expected[1]).max() > 1e-2
-        found = sweep(bert, params, [batch_of(inputs)], masks, baseline=baseline)
-        np.testing.assert_allclose(found, expected, atol=1e-5)
+        assert_as_naive(bert, params, inputs, masks, baseline)
 
 
 def test_kinds_of_disabling_differ(bert, params, inputs, config):
@@ -145,9 +146,7 @@ def test_a_mean_over_other_texts(bert, params, inputs, config):
     means = bs.mean_contexts(pretrained, [corpus])
     found = sweep(bert, params, [batch_of(inputs)], masks, baseline='mean', replacement=means)
     expected = [
-        bert.apply(
-            {'params': params}, **inputs, head_mask=mask, baseline='mean', replacement=means
-        ).logits
+        forward(bert, params, inputs, head_mask=mask, baseline='mean', replacement=means).logits
         for mask in masks
     ]
     np.testing.assert_allclose(found, expected, atol=1e-5)
@@ -189,23 +188,13 @@ def test_other_seeds_draw_other_donors(bert, params, config):
 )
 def test_other_model_types(config, model_type, baseline):
     """Their embeddings, the order of their layers and what stands on [CLS] are their own."""
-    bert = bs.Bert(relative(config, model_type))
-    params = random_params(bert)
-    inputs = random_inputs(bert.config, lengths=(9, 4, 6), length=9, seed=1)
-    masks = np.concatenate([all_kinds(config)[kind] for kind in ('none', 'single heads', 'any')])
-    expected = naive(bert, params, inputs, masks, baseline)
-    assert np.ptp(expected, axis=0).max() > 1e-2
-    found = sweep(bert, params, [batch_of(inputs)], masks, baseline=baseline)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert_as_naive(*model_of(config, model_type), some_kinds(config), baseline)
 
 
-def test_a_model_of_one_layer(config, inputs):
-    bert = bs.Bert(dataclasses.replace(config, num_hidden_layers=1))
-    params = jax.tree.map(lambda leaf: leaf * 10, init_params(bert, seed=0))
-    masks = bs.masks.single_heads(bert.config)
+def test_a_model_of_one_layer(config):
+    bert, *rest = model_of(config, num_hidden_layers=1)
     for baseline in attention.BASELINES:
-        found = sweep(bert, params, [batch_of(inputs)], masks, baseline=baseline)
-        np.testing.assert_allclose(found, naive(bert, params, inputs, masks, baseline), atol=1e-5)
+        assert_as_naive(bert, *rest, bs.masks.single_heads(bert.config), baseline)
 
 
 @pytest.mark.parametrize('baseline', attention.BASELINES)
@@ -219,10 +208,9 @@ def test_batches_of_any_shape_and_order(bert, params, config, baseline):
     short = dataclasses.replace(
         filled, **{name: array[:, :6] for name, array in filled.inputs.items()}
     )
-    settings = {'baseline': baseline}
-    together = sweep(bert, params, [whole], masks, **settings)
+    together = sweep(bert, params, [whole], masks, baseline=baseline)
     for parts in ([take([6, 1, 5, 3]), filled], [short, take([3, 6, 5, 1])]):
-        apart = sweep(bert, params, parts, masks, **settings)
+        apart = sweep(bert, params, parts, masks, baseline=baseline)
         assert apart.shape == (len(masks), 7, 3)
         np.testing.assert_allclose(apart, together, atol=1e-5)
 
@@ -230,65 +218,36 @@ def test_batches_of_any_shape_and_order(bert, params, config, baseline):
 @pytest.mark.parametrize('baseline', rarely(list(attention.BASELINES), often=['uniform']))
 def test_logits_of_the_mean_of_all_tokens(config, baseline):
     """No row of the last layer is without effect on them."""
-    settings = {'classifier_pooling': 'mean', 'num_hidden_layers': 4}
-    kinds = ('sliding_attention', 'full_attention') * 2
-    config = dataclasses.replace(relative(config, 'modernbert'), layer_types=None)
-    bert = bs.Bert(dataclasses.replace(config, **settings, layer_types=kinds))
-    params = random_params(bert)
-    inputs = random_inputs(bert.config, lengths=(9, 4, 6), length=9, seed=1)
-    masks = np.concatenate(
-        [all_kinds(bert.config)[kind] for kind in ('none', 'single heads', 'any')]
-    )
-    expected = naive(bert, params, inputs, masks, baseline)
-    assert np.ptp(expected[-4:], axis=0).max() > 1e-3
+    bert, *rest = model_of(
+        config, 'modernbert', classifier_pooling='mean', num_hidden_layers=4,
+        layer_types=('sliding_attention', 'full_attention') * 2,
+    )  # fmt: skip
     for tokens in (None, 10):
-        found = sweep(
-            bert, params, [batch_of(inputs)], masks, baseline=baseline, chunk_tokens=tokens
-        )
-        np.testing.assert_allclose(found, expected, atol=1e-5)
+        assert_as_naive(bert, *rest, some_kinds(bert.config), baseline, chunk_tokens=tokens)
 
 
 @pytest.mark.parametrize(
     ('model_type', 'baseline'),
-    [
-        ('bert', 'uniform'),
-        ('bert', 'resample'),
-        ('mpnet', 'zero'),
-        ('modernbert', 'mean'),
-    ],
+    [('bert', 'uniform'), ('bert', 'resample'), ('mpnet', 'zero'), ('modernbert', 'mean')],
 )
 def test_logits_of_single_tokens(config, model_type, baseline):
-    config = relative(config, model_type)
-    bert = bs.Bert(
-        dataclasses.replace(
-            config,
-            head='token_classification',
-            label_names=('O', 'B', 'I', 'E', 'S'),
-            add_pooler=config.family.pools_tokens,
-        )
-    )
-    params = random_params(bert)
-    inputs = random_inputs(bert.config, lengths=(9, 4, 6), length=9, seed=1)
-    kinds = all_kinds(bert.config)
-    masks = np.concatenate([kinds[kind] for kind in ('none', 'single heads', 'any')])
-    expected = naive(bert, params, inputs, masks, baseline)
-    assert expected.shape[1:] == (3, 9, 5) and np.ptp(expected, axis=0).max() > 1e-3
+    bert, params, inputs = model_of(
+        config, model_type, head='token_classification', label_names=('O', 'B', 'I', 'E', 'S'),
+        add_pooler=relative(config, model_type).family.pools_tokens,
+    )  # fmt: skip
     real = inputs['attention_mask'].astype(bool)
     for tokens in (None, 10):
-        found = sweep(
-            bert, params, [batch_of(inputs)], masks, baseline=baseline, chunk_tokens=tokens
+        assert_as_naive(
+            bert, params, inputs, some_kinds(config), baseline, real, chunk_tokens=tokens
         )
-        np.testing.assert_allclose(found[:, real], expected[:, real], atol=1e-5)
 
 
 def test_logits_of_tokens_of_batches_of_different_lengths(config):
     """They are filled up with 0, and predictions have an axis of tokens."""
-    bert = bs.Bert(
-        dataclasses.replace(
-            config, head='token_classification', label_names=('O', 'B'), add_pooler=False
-        )
+    bert, params, _ = model_of(
+        config, head='token_classification', label_names=('O', 'B'), add_pooler=False
     )
-    params, masks = random_params(bert), bs.masks.single_layers(config)
+    masks = bs.masks.single_layers(config)
     short, long = (
         random_inputs(config, lengths=(length, 3), length=length, seed=1) for length in (5, 9)
     )
@@ -313,10 +272,9 @@ def test_logits_of_tokens_of_batches_of_different_lengths(config):
     ],
 )
 def test_devices_share_the_examples(config, model_type, baseline):
-    bert = bs.Bert(relative(config, model_type))
-    params, config = random_params(bert), bert.config
-    inputs = random_inputs(config, lengths=(3, 9, 5, 8), length=9, seed=5)
-    batch, masks = batch_of(inputs), bs.masks.single_heads(config)
+    bert, params, _ = model_of(config, model_type)
+    batch = batch_of(random_inputs(bert.config, lengths=(3, 9, 5, 8), length=9, seed=5))
+    masks = bs.masks.single_heads(config)
     mesh = jax.make_mesh((4,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))
     np.testing.assert_allclose(
         sweep(bert, params, [batch], masks, baseline=baseline, mesh=mesh),
@@ -374,40 +332,62 @@ def test_masks_of_any_kind_of_number(bert, params, inputs, config):
         np.testing.assert_array_equal(found, expected)
 
 
-def test_errors_say_what_is_wrong(bert, params, inputs, config, untyped):
-    batches, masks = [batch_of(inputs)], bs.masks.single_heads(config)
-    with pytest.raises(ValueError, match=r'\[M, 3, 4\] with at least one mask, got \[12, 4, 3\]'):
-        sweep(bert, params, batches, masks.transpose(0, 2, 1))
-    with pytest.raises(ValueError, match=r'at least one mask, got \[3, 4\]'):
-        sweep(bert, params, batches, masks[0])
-    with pytest.raises(ValueError, match='at least one mask'):
-        sweep(bert, params, batches, masks[:0])
-    with pytest.raises(
-        ValueError, match=r"'median' is unknown; choose one of \('uniform', 'zero', 'm"
-    ):
-        sweep(bert, params, batches, masks, baseline='median')
-    with pytest.raises(ValueError, match="goes with baseline='mean', not with baseline='resample'"):
-        sweep(bert, params, batches, masks, baseline='resample', replacement=np.zeros((3, 4, 6)))
-    with pytest.raises(ValueError, match=r'\[layers, heads, width\] = \[3, 4, 6\].*\[3, 4, 5\]'):
-        sweep(bert, params, batches, masks, baseline='mean', replacement=np.zeros((3, 4, 5)))
+SINGLE = np.ones((1, 3, 4), np.float32)
+
+
+@pytest.mark.parametrize(
+    ('masks', 'settings', 'message'),
+    [
+        (np.ones((12, 4, 3)), {}, r'\[M, 3, 4\] with at least one mask, got \[12, 4, 3\]'),
+        (SINGLE[0], {}, r'at least one mask, got \[3, 4\]'),
+        (SINGLE[:0], {}, 'at least one mask'),
+        (SINGLE, {'baseline': 'median'}, r"'median' is unknown; choose one of \('uniform', 'zero'"),
+        (
+            SINGLE,
+            {'baseline': 'resample', 'replacement': np.zeros((3, 4, 6))},
+            "goes with baseline='mean', not with baseline='resample'",
+        ),
+        (
+            SINGLE,
+            {'baseline': 'mean', 'replacement': np.zeros((3, 4, 5))},
+            r'\[layers, heads, width\] = \[3, 4, 6\].*\[3, 4, 5\]',
+        ),
+    ],
+)
+def test_masks_and_settings_that_do_not_fit(
+    bert, params, inputs, untyped, masks, settings, message
+):
+    with pytest.raises(ValueError, match=message):
+        sweep(bert, params, [batch_of(inputs)], masks, **settings)
+
+
+def test_models_and_batches_that_do_not_fit(bert, params, inputs, config, untyped):
+    whole = batch_of(inputs)
     with pytest.raises(ValueError, match='there are 1 in all'):
-        one = jax.tree.map(lambda array: array[:1], batches[0])
-        sweep(bert, params, [one], masks, baseline='resample')
+        one = jax.tree.map(lambda array: array[:1], whole)
+        sweep(bert, params, [one], SINGLE, baseline='resample')
     with pytest.raises(ValueError, match='no batches'):
-        sweep(bert, params, [], masks)
+        sweep(bert, params, [], SINGLE)
     bare = bs.Bert(dataclasses.replace(config, label_names=()))
     with pytest.raises(ValueError, match='no classifier'):
-        sweep(bare, params, batches, masks)
+        sweep(bare, params, [whole], SINGLE)
     with pytest.raises(TypeError, match='Batches are several'):
-        sweep(bert, params, batches[0], masks)
+        sweep(bert, params, whole, SINGLE)
 
 
-@pytest.mark.parametrize('function', [bs.sweep, bs.sweep_batches])
-def test_only_a_pretrained_is_taken(bert, inputs, config, untyped, function):
+@pytest.mark.parametrize(
+    'ask',
+    [
+        lambda bert, batch: bs.sweep(bert, [batch], SINGLE),
+        lambda bert, batch: bs.sweep_batches(bert, [batch], SINGLE),
+        lambda bert, _: bs.sweep_examples(bert, ['the cat'], SINGLE),
+        lambda bert, batch: bs.mean_contexts(bert, [batch]),
+    ],
+)
+def test_only_a_pretrained_is_taken(bert, inputs, untyped, ask):
     """At once, not when the first batch is asked for."""
-    masks = bs.masks.single_heads(config)
     with pytest.raises(TypeError, match='^Bert is not a model with weights.*bs.from_pretrained'):
-        function(bert, [batch_of(inputs)], masks)
+        ask(bert, batch_of(inputs))
 
 
 def test_shapes_are_executed(bert, params, inputs, config):

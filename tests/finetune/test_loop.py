@@ -16,7 +16,8 @@ from bert_secrets_jax.finetune.config import FinetuneConfig
 from bert_secrets_jax.finetune.seeds import train_runs
 from bert_secrets_jax.finetune.steps import Data, rows_of_step
 from bert_secrets_jax.model.bert import Bert, init_params
-from tests.conftest import WORDS, rarely, relative
+from bert_secrets_jax.model.weights import Pretrained, save_pretrained
+from tests.conftest import WORDS, as_torch, killed_at, rarely, relative
 
 CONFIG = FinetuneConfig(
     epochs=2, batch_size=8, micro_batch=4, learning_rate=5e-3, max_length=24, buckets=(8, 16),
@@ -272,16 +273,7 @@ def test_killed_and_resumed_it_is_the_same_to_the_bit(
 ):
     """With a checkpoint after every step, in the middle of rows of the curve too."""
     # Ctrl-C comes through as well.
-    errors = [Killed(), KeyboardInterrupt()]
-    taken, take = [], steps.Steps.take
-
-    def step(self, state, number):
-        if len(taken) == kill_at and errors:
-            raise errors.pop()
-        taken.append(number)
-        return take(self, state, number)
-
-    monkeypatch.setattr(steps.Steps, 'take', step)
+    taken = killed_at(monkeypatch, kill_at, KeyboardInterrupt(), Killed())
     monkeypatch.setattr(loop, 'is_due', lambda *_: True)
     for error in (KeyboardInterrupt, Killed):
         with pytest.raises(error):
@@ -346,8 +338,6 @@ def test_steps_equal_pytorch(config, tokenizer_of, tmp_path, model_type):
     """Eight steps of AdamW without dropout, as `transformers` and torch take them."""
     torch = pytest.importorskip('torch')
     transformers = pytest.importorskip('transformers')
-    from bert_secrets_jax.model.weights import Pretrained, save_pretrained
-
     tokenizer, config = tokenizer_of(model_type), relative(config, model_type)
     off = {'hidden_dropout_prob', 'attention_probs_dropout_prob', 'classifier_dropout'}
     model = Bert(
@@ -376,17 +366,11 @@ def test_steps_equal_pytorch(config, tokenizer_of, tmp_path, model_type):
         lr=5e-3, betas=(0.9, 0.999), eps=1e-6,
     )  # fmt: skip
 
-    def as_torch(batch):
-        inputs = {name: torch.tensor(array).long() for name, array in batch.inputs.items()}
-        if not config.type_vocab_size:
-            del inputs['token_type_ids']
-        return inputs
-
     schedule = transformers.get_linear_schedule_with_warmup(optimizer, 1, 8)
     for step in range(8):
         rows = rows_of_step(0, step, 30, 8, 4)
         batch = data.train.batch(rows[rows >= 0], 24)
-        inputs = as_torch(batch)
+        inputs = as_torch(config, batch.inputs)
         labels = torch.tensor(data.train_labels[rows[rows >= 0]])
         theirs(**inputs, labels=labels).loss.backward()
         torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
@@ -397,9 +381,9 @@ def test_steps_equal_pytorch(config, tokenizer_of, tmp_path, model_type):
     expected = np.full((16, 2), np.nan, np.float32)
     with torch.no_grad():
         for batch in data.dev:
-            inputs = as_torch(batch)
             real = batch.example >= 0
-            expected[batch.example[real]] = theirs(**inputs).logits.numpy()[real]
+            given = as_torch(config, batch.inputs)
+            expected[batch.example[real]] = theirs(**given).logits.numpy()[real]
     moved = np.abs(expected - logits(model, params, data)).max()
     assert moved > 0.01
     np.testing.assert_allclose(logits(model, last[0], data), expected, atol=0.01 * moved)

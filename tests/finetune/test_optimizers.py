@@ -84,13 +84,6 @@ def test_layers_apart_are_clipped_as_in_their_stack():
         )
 
 
-def test_the_sizes_of_uncorrected_steps_are_as_documented():
-    steps = np.arange(1, 200)
-    ratio = (1 - 0.9**steps) / np.sqrt(1 - 0.999**steps)
-    assert ratio[0] == pytest.approx(3.16, abs=0.01)
-    assert ratio.max() == pytest.approx(6.5, abs=0.1) and 8 <= steps[ratio.argmax()] <= 14
-
-
 def test_an_unknown_optimizer_is_named():
     with pytest.raises(ValueError, match="'sgd' is unknown; choose one of"):
         optimizers.make_optimizer('sgd', lambda step: 1, weight_decay=0.0, clip=1.0)

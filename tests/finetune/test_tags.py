@@ -12,18 +12,18 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.finetune import answers, losses, metrics, tags, train
 from bert_secrets_jax.model.bert import Bert, init_params
 from bert_secrets_jax.model.config import MASKED_LM, QUESTIONS, TOKENS
-from tests.conftest import WORDS, forward, rarely
+from tests.conftest import WORDS, as_torch, forward, rarely
 
 SETTINGS = {
     'epochs': 8, 'batch_size': 8, 'micro_batch': 8, 'learning_rate': 5e-3, 'max_length': 16,
 }  # fmt: skip
 PLAIN = [word for word in WORDS if word.isalpha()]
+OTHERS = [word for word in PLAIN if word not in ('cat', 'dog')]
 
 
 def tagged(count, seed=0):
     """Names are 'cat dog', and what stands before 'dog' alone is none."""
     rng = np.random.default_rng(seed)
-    others = [word for word in PLAIN if word not in ('cat', 'dog')]
     texts = []
     for number in range(count):
         words, names = [], []
@@ -32,7 +32,7 @@ def tagged(count, seed=0):
                 words += ['cat', 'dog']
                 names += ['B-PET', 'I-PET']
             else:
-                words.append(str(rng.choice(others)))
+                words.append(str(rng.choice(OTHERS)))
                 names.append('O')
         texts.append(bs.Tagged(tuple(words), tuple(names), f'toy/{number}'))
     return texts
@@ -41,10 +41,9 @@ def tagged(count, seed=0):
 def asked(count, seed=0):
     """The answer is 'dog', wherever it stands."""
     rng = np.random.default_rng(seed)
-    others = [word for word in PLAIN if word not in ('cat', 'dog')]
     found = []
     for number in range(count):
-        words = list(map(str, rng.choice(others, rng.integers(3, 7))))
+        words = list(map(str, rng.choice(OTHERS, rng.integers(3, 7))))
         place = int(rng.integers(len(words) + 1))
         words.insert(place, 'dog')
         start = len(' '.join([*words[:place], '']))
@@ -245,13 +244,9 @@ def test_what_is_exported_is_read_by_transformers(learnt):
     theirs = transformers.AutoModelForTokenClassification.from_pretrained(learnt.checkpoint(0))
     model = learnt.models[0]
     (batch,) = bs.encode(model.tokenizer, [tagged(1, 5)[0].text])
-    inputs = {
-        name: torch.tensor(np.asarray(each), dtype=torch.long)
-        for name, each in batch.inputs.items()
-    }
     ours = forward(model.bert, model.params, batch.inputs).logits
     with torch.no_grad():
-        expected = theirs.eval()(**inputs).logits.numpy()
+        expected = theirs.eval()(**as_torch(model.config, batch.inputs)).logits.numpy()
     real = batch.marks['token']
     np.testing.assert_allclose(np.asarray(ours)[real], expected[real], atol=2e-5)
     assert theirs.config.id2label == {0: 'O', 1: 'B-PET', 2: 'I-PET'}

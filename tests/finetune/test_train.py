@@ -1,8 +1,6 @@
 """`finetune`: what it is given, what it refuses, and what it returns, in memory and in a folder."""
 
 import dataclasses
-import subprocess
-import sys
 
 import jax
 import numpy as np
@@ -367,19 +365,6 @@ def test_what_does_not_fit_is_named_before_anything_is_trained(
     arguments = {'train': TRAIN, 'dev': DEV} | SETTINGS | changes
     with pytest.raises(ValueError, match=message):
         finetune(pretrained, arguments.pop('train'), arguments.pop('dev'), **arguments)
-
-
-def test_nothing_heavy_is_imported():
-    """Neither plots nor Orbax, of which the latter is needed only for a folder."""
-    code = (
-        'import sys, bert_secrets_jax.finetune.train; '
-        "print({'orbax', 'matplotlib', 'sklearn', 'pandas', 'spacy', 'transformers'} "
-        "& {name.split('.')[0] for name in sys.modules})"
-    )
-    result = subprocess.run(
-        [sys.executable, '-c', code], capture_output=True, text=True, check=True, timeout=120
-    )
-    assert result.stdout.strip() == 'set()'
 
 
 def test_a_class_without_examples_is_told(pretrained, monkeypatch):

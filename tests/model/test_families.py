@@ -15,38 +15,8 @@ from bert_secrets_jax.model.bert import all_layers, init_params, own_layers
 from bert_secrets_jax.model.config import GLOBAL, LOCAL
 from bert_secrets_jax.model.config_json import read_config, write_config
 from bert_secrets_jax.model.weights import save_pretrained, tensors_from_params
-from tests.conftest import forward, random_inputs, random_params, relative
-
-
-@pytest.fixture
-def theirs(tmp_path, tokenizer_of):
-    """Return a function that makes a random PyTorch model, and saves it to `tmp_path`."""
-    torch, transformers = pytest.importorskip('torch'), pytest.importorskip('transformers')
-
-    def make(config, kind='AutoModelForSequenceClassification'):
-        torch.manual_seed(0)
-        settings = transformers.AutoConfig.for_model(
-            **write_config(config), attn_implementation='eager', output_attentions=True,
-        )  # fmt: skip
-        model = getattr(transformers, kind).from_config(settings).eval()
-        with torch.no_grad():
-            for name, weight in model.named_parameters():
-                if name.endswith('bias') or 'norm' in name.lower():
-                    weight.add_(0.3 * torch.randn_like(weight))
-        model.save_pretrained(tmp_path)
-        tokenizer_of(config.model_type).save_pretrained(tmp_path)
-        return model
-
-    return make
-
-
-def as_torch(config, inputs):
-    torch = pytest.importorskip('torch')
-    inputs = {name: torch.tensor(array, dtype=torch.long) for name, array in inputs.items()}
-    if not config.type_vocab_size:
-        del inputs['token_type_ids']
-    return inputs
-
+from tests.conftest import as_torch, forward, random_inputs, random_params, relative
+from tests.model.conftest import in_pytorch
 
 VARIANTS = {
     'esm with embeddings of positions': (
@@ -70,10 +40,10 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize('variant', VARIANTS)
-def test_variants_equal_pytorch(config, theirs, tmp_path, variant):
+def test_variants_equal_pytorch(config, tokenizer_of, tmp_path, variant):
     model_type, settings = VARIANTS[variant]
     config = dataclasses.replace(relative(config, model_type), initializer_range=0.3, **settings)
-    model = theirs(config)
+    model = in_pytorch(config, tmp_path, tokenizer_of(model_type))
     length = min(config.max_length, 300)
     inputs = random_inputs(config, lengths=(length, 7, 1), length=length, seed=5)
     expected = model(**as_torch(config, inputs))
@@ -86,11 +56,11 @@ def test_variants_equal_pytorch(config, theirs, tmp_path, variant):
     np.testing.assert_allclose(found.attentions, maps, atol=5e-6)
 
 
-def test_contacts_equal_pytorch(config, theirs, tmp_path):
+def test_contacts_equal_pytorch(config, tokenizer_of, tmp_path):
     config = dataclasses.replace(
         relative(config, 'esm'), initializer_range=0.3, label_names=(), add_pooler=False
     )
-    model = theirs(config, 'AutoModel')
+    model = in_pytorch(config, tmp_path, tokenizer_of('esm'))
     # As proteins are written: <cls>, residues, <eos>, padding.
     inputs = random_inputs(config, lengths=(11, 6, 4), length=11, seed=5)
     ids = np.where(inputs['input_ids'] < 5, 7, inputs['input_ids'])
@@ -116,11 +86,11 @@ def test_contacts_equal_pytorch(config, theirs, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, again.params, ours.params)
 
 
-def test_frequencies_of_a_file_are_its_own(config, theirs, tmp_path):
+def test_frequencies_of_a_file_are_its_own(config, tokenizer_of, tmp_path):
     """Old checkpoints of ESM were rounded to 16 bits, which moves distant positions."""
     torch = pytest.importorskip('torch')
     config = dataclasses.replace(relative(config, 'esm'), initializer_range=0.3)
-    model = theirs(config)
+    model = in_pytorch(config, tmp_path, tokenizer_of('esm'))
     rounded = model.esm.rotary_embeddings.inv_freq.bfloat16().float()
     model.esm.rotary_embeddings.inv_freq.copy_(rounded)
     model.save_pretrained(tmp_path)

@@ -1,7 +1,6 @@
 """Heads on an encoder: equal to PyTorch, and written so that `transformers` reads them."""
 
 import dataclasses
-import functools
 import itertools
 import json
 import logging
@@ -9,7 +8,6 @@ import logging
 import jax
 import numpy as np
 import pytest
-import safetensors.numpy
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.model.bert import Bert, init_params
@@ -22,10 +20,10 @@ from bert_secrets_jax.model.config import (
     SEQUENCES,
     TOKENS,
 )
-from bert_secrets_jax.model.config_json import write_config
 from bert_secrets_jax.model.families import FAMILIES
 from bert_secrets_jax.model.weights import from_pretrained, save_pretrained, with_classifier
-from tests.conftest import random_inputs, random_params, relative
+from tests.conftest import as_torch, forward, random_inputs, random_params, relative
+from tests.model.conftest import in_pytorch, rewrite, set_json
 
 # A share of the greatest logit, where that is above 1: rounding is relative to what is summed.
 TOLERANCE = 5e-6
@@ -48,43 +46,17 @@ def with_head(config, model_type, head, **changes):
     )
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def logits_of(bert, params, inputs):
-    return bert.apply({'params': params}, **inputs).logits
-
-
 def assert_close(found, expected):
     np.testing.assert_allclose(
         found, expected, rtol=0, atol=TOLERANCE * max(1, np.abs(expected).max())
     )
 
 
-def in_pytorch(config, scale):
-    """Return a random PyTorch model of a config whose weights are of a scale."""
-    torch, transformers = pytest.importorskip('torch'), pytest.importorskip('transformers')
-    torch.manual_seed(0)
-    values = write_config(config)
-    settings = transformers.AutoConfig.for_model(**values, attn_implementation='eager')
-    settings.num_labels = max(config.num_labels, 2)
-    model = getattr(transformers, values['architectures'][0])(settings).eval()
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if name.endswith('bias') or 'norm' in name.lower():
-                # These start at 0 and 1, where mistakes in them are invisible.
-                weight.add_(scale * torch.randn_like(weight))
-            else:
-                weight.mul_(scale / config.initializer_range)
-    return model
-
-
 def said(model, config, inputs):
     """Return the logits of a PyTorch model."""
     torch = pytest.importorskip('torch')
-    inputs = {name: torch.tensor(array, dtype=torch.long) for name, array in inputs.items()}
-    if config.type_vocab_size < 2:
-        del inputs['token_type_ids']
     with torch.no_grad():
-        output = model(**inputs)
+        output = model(**as_torch(config, inputs))
     if config.head == QUESTIONS:
         return torch.stack([output.start_logits, output.end_logits], dim=-1).numpy()
     return output.logits.numpy()
@@ -95,15 +67,13 @@ def test_equals_pytorch_there_and_back(config, tokenizer_of, tmp_path, model_typ
     config = with_head(config, model_type, head)
     inputs = random_inputs(config, lengths=(11, 4, 7, 1), length=11, seed=5)
     for scale in (0.02, 0.3):
-        model = in_pytorch(config, scale)
-        model.save_pretrained(tmp_path)
-        tokenizer_of(model_type).save_pretrained(tmp_path)
+        scaled = dataclasses.replace(config, initializer_range=scale)
+        model = in_pytorch(scaled, tmp_path, tokenizer_of(model_type))
         ours = from_pretrained(tmp_path)
         assert (ours.config.head, ours.config.num_labels) == (head, len(NAMES[head]))
         expected = said(model, config, inputs)
         assert expected.shape[2] == (config.num_labels or config.vocab_size)
-        found = logits_of(ours.bert, ours.params, inputs)
-        assert_close(found, expected)
+        assert_close(forward(ours.bert, ours.params, inputs).logits, expected)
     # PyTorch reads what we write without a tensor too few or too many.
     save_pretrained(ours, tmp_path / 'again')
     theirs, report = type(model).from_pretrained(tmp_path / 'again', output_loading_info=True)
@@ -118,16 +88,13 @@ def test_equals_pytorch_there_and_back(config, tokenizer_of, tmp_path, model_typ
 
 
 def test_several_labels_at_once(config, tokenizer, tmp_path):
-    config = dataclasses.replace(config, multi_label=True)
+    config = dataclasses.replace(config, multi_label=True, initializer_range=0.3)
     inputs = random_inputs(config, lengths=(11, 4), length=11, seed=5)
-    model = in_pytorch(config, 0.3)
+    model = in_pytorch(config, tmp_path, tokenizer)
     assert model.config.problem_type == 'multi_label_classification'
-    model.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
     ours = from_pretrained(tmp_path)
     assert ours.config == config
-    found = logits_of(ours.bert, ours.params, inputs)
-    assert_close(found, said(model, config, inputs))
+    assert_close(forward(ours.bert, ours.params, inputs).logits, said(model, config, inputs))
     save_pretrained(ours, tmp_path / 'again')
     written = json.loads((tmp_path / 'again' / 'config.json').read_text())
     assert written['problem_type'] == 'multi_label_classification'
@@ -147,11 +114,6 @@ def saved(config, tokenizer, tmp_path):
     return save
 
 
-def rewrite(directory, change):
-    file = directory / 'model.safetensors'
-    safetensors.numpy.save_file(change(safetensors.numpy.load_file(file)), file)
-
-
 def test_a_decoder_of_its_own(saved):
     """Weights that are no embeddings are kept, there and back, and PyTorch uses them."""
     pytest.importorskip('torch')
@@ -161,7 +123,7 @@ def test_a_decoder_of_its_own(saved):
     loaded = from_pretrained(directory)
     assert not loaded.config.tie_word_embeddings
     inputs = random_inputs(model.config, lengths=(11, 4), length=11, seed=5)
-    found = logits_of(loaded.bert, loaded.params, inputs)
+    found = forward(loaded.bert, loaded.params, inputs).logits
     theirs = transformers.BertForMaskedLM.from_pretrained(directory).eval()
     assert_close(found, said(theirs, model.config, inputs))
 
@@ -229,9 +191,7 @@ def test_a_pooler_of_another_head_is_left_out(config, tokenizer_of):
 def test_the_class_decides_between_heads_of_the_same_tensors(saved):
     model, directory = saved(TOKENS)
     assert from_pretrained(directory).config == model.config
-    values = json.loads((directory / 'config.json').read_text())
-    values['architectures'] = ['BertForMultipleChoice']
-    (directory / 'config.json').write_text(json.dumps(values))
+    set_json(directory / 'config.json', architectures=['BertForMultipleChoice'])
     with pytest.raises(ValueError, match='a classifier of BertForMultipleChoice'):
         from_pretrained(directory)
 

@@ -20,12 +20,8 @@ def locate(name, **environment):
     kept = {k: v for k, v in os.environ.items() if not k.startswith('HF_')}
     return subprocess.run(
         [sys.executable, '-c', LOCATE, name],
-        env=kept | environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+        env=kept | environment, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -52,9 +48,7 @@ def test_what_is_in_the_cache_needs_no_network(tmp_path):
     for name in ('config.json', 'model.safetensors', 'vocab.txt'):
         (snapshot / name).write_text('{}')
     result = locate(
-        'someone/small-bert',
-        HF_HUB_CACHE=str(tmp_path),
-        HF_ENDPOINT='http://127.0.0.1:9',
+        'someone/small-bert', HF_HUB_CACHE=str(tmp_path), HF_ENDPOINT='http://127.0.0.1:9'
     )
     assert result.stdout.strip() == str(snapshot), result.stderr
 

@@ -8,51 +8,32 @@ import dataclasses
 import itertools
 import json
 
-import jax
 import numpy as np
 import pytest
 
 from bert_secrets_jax.model.bert import Bert
-from bert_secrets_jax.model.config_json import write_config
 from bert_secrets_jax.model.families import FAMILIES
 from bert_secrets_jax.model.weights import from_pretrained
-from tests.conftest import RELATIVES, random_inputs, relative
+from tests.conftest import RELATIVES, as_torch, forward, random_inputs, relative
+from tests.model.conftest import in_pytorch
 
 torch = pytest.importorskip('torch')
-transformers = pytest.importorskip('transformers')
 TOLERANCE = 5e-6
 
 
 @pytest.fixture(scope='module', params=itertools.product(RELATIVES, (0.02, 0.3)), ids=str)
 def reference(request, tmp_path_factory, config, tokenizer_of):
     """A random PyTorch model with a classifier, saved to disk, and what it says on one batch."""
-    torch.manual_seed(0)
     model_type, scale = request.param
-    ours = dataclasses.replace(relative(config, model_type), initializer_range=scale)
-    values = {key: value for key, value in write_config(ours).items() if key != 'model_type'}
-    theirs = transformers.AutoConfig.for_model(
-        model_type, **values, attn_implementation='eager', output_attentions=True,
-        output_hidden_states=True,
-    )  # fmt: skip
-    model = transformers.AutoModelForSequenceClassification.from_config(theirs).eval()
-    with torch.no_grad():
-        # Biases and LayerNorm parameters start at 0 and 1, where mistakes in them are invisible.
-        for name, weight in model.named_parameters():
-            if name.endswith('bias') or 'norm' in name.lower():
-                weight.add_(scale * torch.randn_like(weight))
+    config = dataclasses.replace(relative(config, model_type), initializer_range=scale)
     directory = tmp_path_factory.mktemp('reference')
-    model.save_pretrained(directory)
-    tokenizer_of(model_type).save_pretrained(directory)
-    batch = random_inputs(ours, lengths=(11, 4, 7, 1), length=11, seed=5)
+    model = in_pytorch(config, directory, tokenizer_of(model_type))
+    batch = random_inputs(config, lengths=(11, 4, 7, 1), length=11, seed=5)
     pooled = []
     last = getattr(model.classifier, 'out_proj', model.classifier)
     last.register_forward_pre_hook(lambda module, inputs: pooled.extend(inputs))
-    encoded = {name: torch.tensor(array, dtype=torch.long) for name, array in batch.items()}
-    if ours.type_vocab_size < 2:
-        # Ours leaves them out of account, theirs has no place for them.
-        del encoded['token_type_ids']
     with torch.no_grad():
-        output = model(**encoded)
+        output = model(**as_torch(config, batch))
     expected = {
         'hidden_states': np.stack([state.numpy() for state in output.hidden_states], axis=1),
         'attentions': np.stack([maps.numpy() for maps in output.attentions], axis=1),
@@ -67,7 +48,7 @@ def output(reference):
     """Return our output."""
     directory, batch, _ = reference
     model = from_pretrained(directory)
-    return jax.jit(model.bert.apply)({'params': model.params}, **batch)
+    return forward(model.bert, model.params, batch)
 
 
 @pytest.mark.parametrize('what', ['hidden_states', 'attentions', 'pooled', 'logits'])

@@ -5,7 +5,6 @@ They are not installed by `make test`, because their packages ask for old releas
 """
 
 import argparse
-import functools
 import hashlib
 import importlib.util
 import pathlib
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
+from tests.conftest import forward
 
 # As in Schwaller et al. 2019, "Molecular transformer", and the code of both packages.
 SMILES = (
@@ -86,11 +86,6 @@ def chemistry(request):
 
     float32 = said(theirs)
     return ours, batch, float32, said(theirs.double())
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def forward(bert, params, inputs):
-    return bert.apply({'params': params}, **inputs)
 
 
 def test_equals_pytorch(chemistry, optimized):

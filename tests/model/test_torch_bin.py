@@ -1,25 +1,23 @@
 """pytorch_model.bin: read without PyTorch, and nothing that the file says is ever run."""
 
 import collections
-import functools
 import os
 import pathlib
 import pickle
-import random
 import re
 import struct
 import subprocess
 import sys
-import time
 import warnings
 import zipfile
 import zlib
 
+import jax
 import ml_dtypes
 import numpy as np
 import pytest
 
-from bert_secrets_jax.model import torch_bin
+from bert_secrets_jax.model import torch_bin, weights
 
 torch = pytest.importorskip('torch')
 
@@ -29,12 +27,13 @@ def new_format(request):
     return request.param
 
 
-def save(tensors, path, new_format):
-    torch.save(tensors, path, _use_new_zipfile_serialization=new_format)
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / 'pytorch_model.bin'
 
 
 @pytest.mark.parametrize('protocol', [2, 3, 4, 5])
-def test_equals_torch_load(tmp_path, new_format, protocol):
+def test_equals_torch_load(path, new_format, protocol):
     base = torch.arange(24, dtype=torch.float32).reshape(4, 6)
     tensors = collections.OrderedDict(
         plain=torch.randn(3, 5),
@@ -53,7 +52,6 @@ def test_equals_torch_load(tmp_path, new_format, protocol):
         flags=torch.tensor([True, False]),
     )
     tensors._metadata = collections.OrderedDict({'': {'version': 1}})  # as modules have it
-    path = tmp_path / 'pytorch_model.bin'
     torch.save(tensors, path, pickle_protocol=protocol, _use_new_zipfile_serialization=new_format)
     loaded = torch_bin.load(path)
     assert list(loaded) == list(tensors)
@@ -119,8 +117,8 @@ FOUR = np.arange(4, dtype=np.float32)
 DATA = {'0': FOUR.tobytes()}
 
 
-def test_a_hostile_pickle_is_refused_by_name_and_does_not_run(tmp_path, new_format):
-    marker, path = tmp_path / 'owned', tmp_path / 'pytorch_model.bin'
+def test_a_hostile_pickle_is_refused_by_name_and_does_not_run(path, tmp_path, new_format):
+    marker = tmp_path / 'owned'
     data = pickle.dumps({'bert.pooler.dense.bias': Payload(marker)}, protocol=2)
     if new_format:
         write_zip(path, data)
@@ -134,37 +132,27 @@ def test_a_hostile_pickle_is_refused_by_name_and_does_not_run(tmp_path, new_form
 
 
 @pytest.mark.parametrize(
-    'name',
-    [
-        'builtins.eval',
-        'builtins.getattr',
-        'os.system',
-        'torch.load',
-        'subprocess.Popen',
-    ],
+    'name', ['builtins.eval', 'builtins.getattr', 'os.system', 'torch.load', 'subprocess.Popen']
 )
-def test_no_other_name_is_known(tmp_path, name):
+def test_no_other_name_is_known(path, name):
     module, attribute = name.rsplit('.', 1)
-    path = tmp_path / 'pytorch_model.bin'
     write_zip(path, f'c{module}\n{attribute}\n.'.encode())
     with pytest.raises(ValueError, match=f'asks for {name}'):
         torch_bin.load(path)
 
 
-def test_the_known_functions_cannot_be_changed(tmp_path):
+def test_the_known_functions_cannot_be_changed(path):
     """BUILD sets attributes; here it tries to give our stand-in other defaults."""
-    path = tmp_path / 'pytorch_model.bin'
-    state = pickle.dumps((None, {'__defaults__': (1,)}), protocol=2)[2:-1]
+    state = value((None, {'__defaults__': (1,)}))
     write_zip(path, b'\x80\x02ctorch._utils\n_rebuild_tensor_v2\n' + state + b'b.')
     with pytest.raises(ValueError, match='sets the state of something that has none'):
         torch_bin.load(path)
 
 
-def test_a_dtype_cannot_be_changed(tmp_path):
+def test_a_dtype_cannot_be_changed(path):
     """BUILD on a dtype would call its __setstate__, and all of the process shares it."""
     before = np.dtype(ml_dtypes.bfloat16).itemsize
-    path = tmp_path / 'pytorch_model.bin'
-    state = pickle.dumps((3, '|', None, None, None, 1024, 1, 0), protocol=2)[2:-1]
+    state = value((3, '|', None, None, None, 1024, 1, 0))
     write_zip(path, b'\x80\x02ctorch\nBFloat16Storage\n' + state + b'b0}.')
     with pytest.raises(ValueError, match='was not loaded'):
         torch_bin.load(path)
@@ -187,8 +175,7 @@ def test_a_dtype_cannot_be_changed(tmp_path):
         (0, (1,) * 9, (1,) * 9),
     ],
 )
-def test_a_tensor_beyond_its_data_is_refused(tmp_path, offset, shape, strides):
-    path = tmp_path / 'pytorch_model.bin'
+def test_a_tensor_beyond_its_data_is_refused(path, offset, shape, strides):
     write_zip(path, state_dict(weight=tensor(None, offset, shape, strides)), DATA)
     with pytest.raises(
         ValueError, match='weight (reaches beyond its data|has an impossible shape)'
@@ -196,15 +183,18 @@ def test_a_tensor_beyond_its_data_is_refused(tmp_path, offset, shape, strides):
         torch_bin.load(path)
 
 
-def test_a_file_cut_off_and_a_file_of_something_else(tmp_path, new_format):
-    path = tmp_path / 'pytorch_model.bin'
-    save({'weight': torch.randn(100)}, path, new_format)
+def test_a_file_cut_off_and_a_file_of_something_else(path, new_format):
+    torch.save({'weight': torch.randn(100)}, path, _use_new_zipfile_serialization=new_format)
     whole = path.read_bytes()
     for data in (whole[: len(whole) // 2], b'', b'hello', pickle.dumps([1, 2])):
         path.write_bytes(data)
         with pytest.raises(ValueError, match='was not loaded'):
             torch_bin.load(path)
-    save({'epoch': 3, 'weight': torch.randn(3)}, path, new_format)
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        torch_bin.load(path)
+    mixed = {'epoch': 3, 'weight': torch.randn(3)}
+    torch.save(mixed, path, _use_new_zipfile_serialization=new_format)
     with pytest.raises(ValueError, match='does not hold a state dict'):
         torch_bin.load(path)
 
@@ -296,9 +286,8 @@ PICKLES = {
 
 
 @pytest.mark.parametrize('name', PICKLES)
-def test_a_hostile_pickle_takes_neither_memory_nor_time(tmp_path, name):
+def test_a_hostile_pickle_takes_neither_memory_nor_time(path, name):
     data, refusal = PICKLES[name]
-    path = tmp_path / 'pytorch_model.bin'
     write_zip(path, data, DATA)
     assert re.search(refusal, load_within_limits(path))
 
@@ -325,8 +314,7 @@ def test_a_hostile_pickle_takes_neither_memory_nor_time(tmp_path, name):
         (b'\x97', 'NEXT_BUFFER'),
     ],
 )
-def test_no_other_instruction_is_known(tmp_path, instructions, name):
-    path = tmp_path / 'pytorch_model.bin'
+def test_no_other_instruction_is_known(path, instructions, name):
     write_zip(path, b'\x80\x02' + instructions + b'.')
     with pytest.raises(ValueError, match=f'an instruction that a plain checkpoint has not, {name}'):
         torch_bin.load(path)
@@ -371,15 +359,13 @@ def test_no_other_instruction_is_known(tmp_path, instructions, name):
         (state_dict(a=tensor(more=value({'neg': True}))), 'calls torch._utils._rebuild_tensor_v2'),
     ],
 )  # fmt: skip
-def test_a_pickle_that_says_something_else_is_refused(tmp_path, data, refusal):
-    path = tmp_path / 'pytorch_model.bin'
+def test_a_pickle_that_says_something_else_is_refused(path, data, refusal):
     write_zip(path, data, DATA)
     with pytest.raises(ValueError, match=f'pytorch_model.bin was not loaded: .*{refusal}'):
         torch_bin.load(path)
 
 
-def test_a_tensor_whose_sign_is_stored_apart_is_refused(tmp_path):
-    path = tmp_path / 'pytorch_model.bin'
+def test_a_tensor_whose_sign_is_stored_apart_is_refused(path):
     torch.save({'weight': torch.ones(3)._neg_view()}, path)
     with pytest.raises(ValueError, match='as a plain checkpoint does not'):
         torch_bin.load(path)
@@ -391,8 +377,7 @@ def patched(data: bytes, signature: bytes, position: int, new: bytes) -> bytes:
     return data[:start] + new + data[start + len(new) :]
 
 
-def test_a_deflated_archive_is_read_up_to_a_ratio(tmp_path):
-    path = tmp_path / 'pytorch_model.bin'
+def test_a_deflated_archive_is_read_up_to_a_ratio(path):
     write_zip(path, state_dict(a=tensor()), DATA, zipfile.ZIP_DEFLATED)
     np.testing.assert_array_equal(torch_bin.load(path)['a'], FOUR)
     count = 2**24
@@ -403,19 +388,17 @@ def test_a_deflated_archive_is_read_up_to_a_ratio(tmp_path):
     # A member that is larger than it claims is not unpacked further than it claims.
     write_zip(path, state_dict(a=tensor()), bomb, zipfile.ZIP_DEFLATED)
     whole = path.read_bytes()
-    start = whole.rindex(b'archive/data/0') - 46
-    path.write_bytes(whole[: start + 24] + struct.pack('<I', 16) + whole[start + 28 :])
+    start = whole.rindex(b'archive/data/0') - 22
+    path.write_bytes(whole[:start] + struct.pack('<I', 16) + whole[start + 4 :])
     assert 'Bad CRC-32' in load_within_limits(path, mebibytes=50)
 
 
-def test_only_what_tensors_refer_to_is_read(tmp_path):
-    path = tmp_path / 'pytorch_model.bin'
+def test_only_what_tensors_refer_to_is_read(path):
     write_zip(path, state_dict(a=tensor()), DATA | {'1': bytes(2**27)}, zipfile.ZIP_DEFLATED)
     assert load_within_limits(path, mebibytes=50) == "['a']"
 
 
-def test_members_of_an_archive(tmp_path):
-    path = tmp_path / 'pytorch_model.bin'
+def test_members_of_an_archive(path):
     good = state_dict(a=tensor())
 
     def refusal(data: bytes) -> str:
@@ -449,8 +432,7 @@ def test_members_of_an_archive(tmp_path):
     assert 'byteorder' in refusal(path.read_bytes())
 
 
-def test_an_archive_of_a_million_members(tmp_path):
-    path = tmp_path / 'pytorch_model.bin'
+def test_an_archive_of_a_million_members(path):
     write_zip(path, state_dict(a=tensor()), DATA)
     whole = path.read_bytes()
     start, end = whole.rindex(b'PK\x01\x02'), whole.rindex(b'PK\x05\x06')
@@ -461,8 +443,7 @@ def test_an_archive_of_a_million_members(tmp_path):
     assert 'list of members is longer' in load_within_limits(path, mebibytes=50)
 
 
-def test_storages_of_the_older_format(tmp_path):
-    path = tmp_path / 'pytorch_model.bin'
+def test_storages_of_the_older_format(path):
     good = state_dict(a=tensor(storage(more=b'N')))
 
     def refusal(data: bytes, storages) -> str:
@@ -488,9 +469,8 @@ def test_storages_of_the_older_format(tmp_path):
     np.testing.assert_array_equal(torch_bin.load(path)['a'], FOUR)
 
 
-def test_a_file_by_python_2(tmp_path):
+def test_a_file_by_python_2(path):
     """Python 2 has texts of its own, and passes the items of a dictionary as a list of lists."""
-    path = tmp_path / 'pytorch_model.bin'
     item = b'](U\x01a' + tensor(storage(more=b'N')) + b'e'  # as Python 2.7.18 writes it
     write_legacy(
         path, b'\x80\x02ccollections\nOrderedDict\n](' + item + b'e\x85R.', {'0': (4, DATA['0'])}
@@ -499,8 +479,7 @@ def test_a_file_by_python_2(tmp_path):
 
 
 @pytest.mark.parametrize('kind', ['pipe', 'folder', 'device'])
-def test_what_is_no_file_is_refused(tmp_path, kind):
-    path = tmp_path / 'pytorch_model.bin'
+def test_what_is_no_file_is_refused(path, kind):
     if kind == 'pipe':
         os.mkfifo(path)
     elif kind == 'folder':
@@ -510,102 +489,21 @@ def test_what_is_no_file_is_refused(tmp_path, kind):
     assert f'is a {kind}' in load_within_limits(path)
 
 
-def test_no_file(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        torch_bin.load(tmp_path / 'pytorch_model.bin')
-
-
 @pytest.mark.parametrize(
     'error', [MemoryError(), RecursionError(), OSError(5, 'gone'), ValueError(), zlib.error('x')]
 )
-def test_whatever_is_raised_becomes_the_one_refusal(tmp_path, monkeypatch, error):
+def test_whatever_is_raised_becomes_the_one_refusal(path, monkeypatch, error):
     def fail(*_):
         raise error
 
-    path = tmp_path / 'pytorch_model.bin'
     write_zip(path, state_dict(a=tensor()), DATA)
     monkeypatch.setattr(torch_bin, '_run', fail)
     with pytest.raises(ValueError, match=f'not loaded: reading it raised {type(error).__name__}'):
         torch_bin.load(path)
 
 
-def mutants(data: bytes, number: int, seed: int):
-    """Yield copies of a file with a few bytes flipped, cut off, inserted, swapped or doubled."""
-    rng = random.Random(seed)
-    for _ in range(number):
-        mutant = bytearray(data)
-        for _ in range(rng.choice([1, 1, 2, 5])):
-            if not mutant:
-                break
-            start, other = (rng.randrange(len(mutant)) for _ in range(2))
-            length = rng.choice([1, 2, 4, 8, 30])
-            match rng.randrange(6):
-                case 0:
-                    mutant[start] ^= 1 << rng.randrange(8)
-                case 1:
-                    mutant[start : start + length] = rng.randbytes(length)
-                case 2:
-                    mutant[start:start] = rng.randbytes(length)
-                case 3:
-                    del mutant[start : start + length]
-                case 4:
-                    mutant[start:start] = mutant[other : other + length]
-                case 5 if rng.random() < 0.3:
-                    del mutant[max(start, 1) :]
-        yield bytes(mutant)
-
-
-@pytest.mark.parametrize('kind', ['zip', 'legacy', 'pickle in a zip', 'deflated'])
-def test_mutants_are_refused_or_read(tmp_path, kind):
-    """Without a checksum, as in the older format, a few are read as other tensors."""
-    path, mutant = tmp_path / 'good.bin', tmp_path / 'mutant.bin'
-    base = torch.arange(24, dtype=torch.float32).reshape(4, 6)
-    tensors = {'a.weight': base, 'b.weight': base[1:].T, 'c.bias': torch.nn.Parameter(base[0])}
-    save(tensors, path, kind != 'legacy')
-    good = torch_bin.load(path)
-    if kind == 'legacy':
-        data, write = path.read_bytes(), mutant.write_bytes
-    else:
-        with zipfile.ZipFile(path) as archive:
-            members = {name.partition('/')[2]: archive.read(name) for name in archive.namelist()}
-        storages = {
-            name.removeprefix('data/'): members[name] for name in members if name[:5] == 'data/'
-        }
-        if kind == 'deflated':
-            write_zip(path, members['data.pkl'], storages, zipfile.ZIP_DEFLATED)
-        data, write = path.read_bytes(), mutant.write_bytes
-        if kind == 'pickle in a zip':
-            data = members['data.pkl']
-            write = functools.partial(write_zip, mutant, storages=storages)
-    outcomes = collections.Counter()
-    start = time.process_time()
-    for each in mutants(data, 300, seed=0):
-        write(each)
-        try:
-            loaded = torch_bin.load(mutant)
-        except ValueError as error:
-            assert re.match(f'{mutant} was not loaded: .+. Convert it to', str(error))
-            outcomes['refused'] += 1
-            continue
-        same = good.keys() == loaded.keys() and all(
-            np.array_equal(good[name], loaded[name]) for name in good
-        )
-        outcomes['same' if same else 'other'] += 1
-        assert sum(array.nbytes for array in loaded.values()) <= 2**20 + 8 * len(data) + 2**14
-    # Bytes that nothing depends on are few in a zip, and without a checksum many.
-    assert outcomes['refused'] > 100 and outcomes['same'] > 0
-    assert outcomes['other'] == 0 or kind in ('legacy', 'pickle in a zip')
-    assert time.process_time() - start < 60
-
-
-def test_from_pretrained_reads_it(tmp_path, bert, params, tokenizer):
-    import jax
-
-    from bert_secrets_jax.model import weights
-
-    model = weights.Pretrained(bert, params, tokenizer)
-    weights.save_pretrained(model, tmp_path)
+def test_from_pretrained_reads_it(directory, bert, params):
     tensors = weights.tensors_from_params(bert.config, params)
-    (tmp_path / 'model.safetensors').unlink()
-    torch.save({k: torch.tensor(v) for k, v in tensors.items()}, tmp_path / 'pytorch_model.bin')
-    jax.tree.map(np.testing.assert_array_equal, weights.from_pretrained(tmp_path).params, params)
+    (directory / 'model.safetensors').unlink()
+    torch.save({k: torch.tensor(v) for k, v in tensors.items()}, directory / 'pytorch_model.bin')
+    jax.tree.map(np.testing.assert_array_equal, weights.from_pretrained(directory).params, params)

@@ -1,5 +1,6 @@
 """Tokenizers from a vocabulary, tokenizers of a user's own, and models without one."""
 
+import dataclasses
 import logging
 import re
 
@@ -10,6 +11,7 @@ from tokenizers import models, pre_tokenizers
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.model.weights import from_pretrained, save_pretrained
+from tests.conftest import random_params, relative
 
 # As in Schwaller et al. 2019, "Molecular transformer".
 SMILES = (
@@ -18,6 +20,8 @@ SMILES = (
 )
 CHEMISTRY = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'C', 'Cl', 'c', 'N', 'O', '=', '(',
              ')', '1', '>>', '.', '[nH]']  # fmt: skip
+# As many as the small model has.
+SIXTY = CHEMISTRY + [f'[unused{number}]' for number in range(60 - len(CHEMISTRY))]
 PROTEIN = ['<cls>', '<pad>', '<eos>', '<unk>', 'A', 'L', 'G', '<mask>']
 
 
@@ -75,12 +79,11 @@ def test_a_function_that_invents_is_refused():
 
 
 def test_what_is_made_of_an_expression_goes_to_files_and_back(bert, params, tmp_path):
-    words = CHEMISTRY + [f'[unused{number}]' for number in range(60 - len(CHEMISTRY))]
-    tokenizer = bs.regex_tokenizer(words, SMILES)
+    tokenizer = bs.regex_tokenizer(SIXTY, SMILES)
     save_pretrained(bs.Pretrained(bert, params, tokenizer), tmp_path)
     loaded = from_pretrained(tmp_path).tokenizer
     assert pieces(loaded, 'CCl>>[nH]') == pieces(tokenizer, 'CCl>>[nH]')
-    mine = bs.function_tokenizer(words, list)
+    mine = bs.function_tokenizer(SIXTY, list)
     with pytest.raises(ValueError, match=r'cannot be written.*bs\.regex_tokenizer'):
         save_pretrained(bs.Pretrained(bert, params, mine), tmp_path / 'mine')
 
@@ -109,54 +112,48 @@ def test_vocabularies_that_do_not_do(arguments, special, match):
         bs.letter_tokenizer(PROTEIN, start='A')
 
 
-@pytest.fixture
-def folder(bert, params, tokenizer, tmp_path):
-    save_pretrained(bs.Pretrained(bert, params, tokenizer), tmp_path)
-    return tmp_path
-
-
-def test_a_tokenizer_of_ones_own(folder, tokenizer):
+def test_a_tokenizer_of_ones_own(directory, tokenizer):
     """A tokenizer of `transformers` stays as it is; a bare one gets special tokens it spells."""
-    assert from_pretrained(folder, tokenizer=tokenizer).tokenizer is tokenizer
+    assert from_pretrained(directory, tokenizer=tokenizer).tokenizer is tokenizer
     bare = tokenizers.Tokenizer(models.WordLevel(tokenizer.get_vocab(), unk_token='[UNK]'))
     bare.pre_tokenizer = pre_tokenizers.Whitespace()
-    found = from_pretrained(folder, tokenizer=bare).tokenizer
+    found = from_pretrained(directory, tokenizer=bare).tokenizer
     assert found.is_fast and found.mask_token == '[MASK]'
     assert found('the cat', add_special_tokens=False)['input_ids'] == bare.encode('the cat').ids
     with pytest.raises(TypeError, match=r'tokenizer=str must be a fast tokenizer'):
-        from_pretrained(folder, tokenizer='bert-base-uncased')
+        from_pretrained(directory, tokenizer='bert-base-uncased')
     large = bs.letter_tokenizer([*PROTEIN, *map(chr, range(0x4E00, 0x4E40))])
     with pytest.raises(ValueError, match='has 72 wordpieces, the model 60'):
-        from_pretrained(folder, tokenizer=large)
+        from_pretrained(directory, tokenizer=large)
 
 
-def test_a_model_without_a_tokenizer_takes_ids(folder, caplog):
+def test_a_model_without_a_tokenizer_takes_ids(directory, caplog):
     for name in ('tokenizer.json', 'tokenizer_config.json'):
-        (folder / name).unlink()
+        (directory / name).unlink()
     with caplog.at_level(logging.WARNING):
-        model = from_pretrained(folder)
+        model = from_pretrained(directory)
     assert 'takes ids and no texts' in caplog.text and 'no tokenizer' in repr(model)
     ids = np.array([[2, 5, 3]])
     output = model.bert.apply({'params': model.params}, ids, np.zeros_like(ids), np.ones_like(ids))
     assert output.attentions.shape == (1, 3, 4, 3, 3)
     with pytest.raises(ValueError, match=r'came without a tokenizer.*tokenizer=\.\.\.'):
         bs.encode(model.tokenizer, ['the cat'])
-    save_pretrained(model, folder / 'again')
-    assert from_pretrained(folder / 'again').tokenizer is None
+    save_pretrained(model, directory / 'again')
+    assert from_pretrained(directory / 'again').tokenizer is None
 
 
-def test_mostly_unknown_texts_are_refused_unless_they_are_meant(folder, caplog):
-    model = from_pretrained(folder)
+def test_mostly_unknown_texts_are_refused_unless_they_are_meant(directory, caplog):
+    model = from_pretrained(directory)
     strange = ['xyz vwq the', 'qqq']
     with pytest.raises(ValueError, match=r'75 %.*\(3 of 4\) are \[UNK\], such as .*allow_unknown'):
         bs.encode(model.tokenizer, strange)
-    allowed = from_pretrained(folder, allow_unknown=True)
+    allowed = from_pretrained(directory, allow_unknown=True)
     with caplog.at_level(logging.WARNING):
         assert len(bs.tokenize(allowed.tokenizer, strange).lengths) == 2
     assert '75 % of the wordpieces' in caplog.text
     # Through files, too: a fine-tuned model reads what the model before it read.
-    save_pretrained(allowed, folder / 'again')
-    bs.tokenize(from_pretrained(folder / 'again').tokenizer, strange)
+    save_pretrained(allowed, directory / 'again')
+    bs.tokenize(from_pretrained(directory / 'again').tokenizer, strange)
 
 
 def test_words_that_lower_case_makes_unknown_are_told(caplog):
@@ -177,11 +174,10 @@ def test_words_that_lower_case_makes_unknown_are_told(caplog):
 
 def test_capitals_that_no_text_can_have_are_told(bert, params, tmp_path, caplog):
     """As models of chemistry came: with capitals, and without saying that case is kept."""
-    words = CHEMISTRY + [f'[unused{number}]' for number in range(60 - len(CHEMISTRY))]
-    save_pretrained(bs.Pretrained(bert, params, bs.regex_tokenizer(words, SMILES)), tmp_path)
+    save_pretrained(bs.Pretrained(bert, params, bs.regex_tokenizer(SIXTY, SMILES)), tmp_path)
     for name in ('tokenizer.json', 'tokenizer_config.json'):
         (tmp_path / name).unlink()
-    (tmp_path / 'vocab.txt').write_text('\n'.join(words))
+    (tmp_path / 'vocab.txt').write_text('\n'.join(SIXTY))
     with caplog.at_level(logging.WARNING):
         from_pretrained(tmp_path)
     assert "wordpieces have capitals, such as 'C'" in caplog.text
@@ -189,10 +185,6 @@ def test_capitals_that_no_text_can_have_are_told(bert, params, tmp_path, caplog)
 
 def test_proteins_come_with_a_list_of_letters(config, tmp_path):
     """ESM's published folders have a vocabulary and a class that is not fast."""
-    import dataclasses
-
-    from tests.conftest import random_params, relative
-
     mine = dataclasses.replace(relative(config, 'esm'), label_names=(), add_pooler=False)
     bert = bs.Bert(mine)
     words = ['<cls>', '<pad>', '<eos>', '<unk>', *'LAGVSERTIDPKQNFYMHWCXBUZO.-', '<mask>']

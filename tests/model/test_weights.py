@@ -1,7 +1,6 @@
 """Checkpoints: what is read, what is refused, and that nothing is lost on the way back."""
 
 import dataclasses
-import json
 import os
 import subprocess
 import sys
@@ -9,7 +8,6 @@ import sys
 import jax
 import numpy as np
 import pytest
-import safetensors.numpy
 
 from bert_secrets_jax.model.bert import Bert, init_params
 from bert_secrets_jax.model.config import BertConfig
@@ -22,53 +20,12 @@ from bert_secrets_jax.model.weights import (
     without_head,
 )
 from tests.conftest import RELATIVES, relative
-
-
-@pytest.fixture
-def directory(tmp_path, bert, params, tokenizer):
-    save_pretrained(Pretrained(bert, params, tokenizer), tmp_path / 'model')
-    return tmp_path / 'model'
-
-
-def rewrite(directory, change):
-    """Apply `change` to the dictionary of tensors on disk."""
-    file = directory / 'model.safetensors'
-    tensors = safetensors.numpy.load_file(file)
-    safetensors.numpy.save_file(change(tensors), file)
-
-
-def set_config(directory, **values):
-    file = directory / 'config.json'
-    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+from tests.model.conftest import rewrite, set_json, without_tensors
 
 
 def assert_equal(a, b):
     assert jax.tree.structure(a) == jax.tree.structure(b)
     jax.tree.map(np.testing.assert_array_equal, a, b)
-
-
-def test_round_trip_is_exact(directory, tmp_path, config, params):
-    loaded = from_pretrained(directory)
-    assert loaded.config == config
-    assert_equal(loaded.params, params)
-    save_pretrained(loaded, tmp_path / 'again')
-    for name in ('config.json', 'model.safetensors'):
-        assert (directory / name).read_bytes() == (tmp_path / 'again' / name).read_bytes()
-    assert not list((tmp_path / 'again').glob('*.partial'))
-
-
-def test_transformers_loads_what_we_save(directory, inputs, params, bert):
-    torch = pytest.importorskip('torch')
-    transformers = pytest.importorskip('transformers')
-    model, report = transformers.BertForSequenceClassification.from_pretrained(
-        directory, output_loading_info=True
-    )
-    assert not any(report[kind] for kind in ('missing_keys', 'unexpected_keys', 'mismatched_keys'))
-    assert model.config.id2label == {0: 'no', 1: 'yes', 2: 'perhaps'}
-    with torch.no_grad():
-        logits = model.eval()(**{name: torch.tensor(a).long() for name, a in inputs.items()}).logits
-    ours = bert.apply({'params': params}, **inputs).logits
-    np.testing.assert_allclose(ours, logits.numpy(), atol=5e-6)
 
 
 @pytest.fixture(params=RELATIVES)
@@ -98,6 +55,7 @@ def test_every_model_type_goes_there_and_back(of_type, tmp_path, with_classifier
     save_pretrained(loaded, tmp_path / 'again')
     for file in ('config.json', 'model.safetensors'):
         assert (directory / file).read_bytes() == (tmp_path / 'again' / file).read_bytes()
+    assert not list((tmp_path / 'again').glob('*.partial'))
 
 
 @pytest.mark.parametrize('with_classifier', [True, False])
@@ -118,6 +76,8 @@ def test_transformers_loads_every_model_type(of_type, with_classifier):
     missing = {name for name in missing if 'contact_head' not in name}
     assert not (missing or report['unexpected_keys'] or report['mismatched_keys'])
     assert theirs.config.model_type == model.config.model_type
+    if with_classifier:
+        assert theirs.config.id2label == {0: 'no', 1: 'yes', 2: 'perhaps'}
 
 
 OTHER_HEADS = {
@@ -147,10 +107,7 @@ def test_a_fresh_classifier_of_every_model_type(of_type):
     loaded = from_pretrained(directory, label_names=('a', 'b'), seed=5)
     assert loaded.params['classifier']['kernel'].shape == (24, 2)
     assert_equal(loaded.params['pooler'], model.params['pooler'])
-    heads = ('classifier', 'pooler', 'head.')
-    rewrite(
-        directory, lambda t: {k: v for k, v in t.items() if not any(head in k for head in heads)}
-    )
+    rewrite(directory, without_tensors('classifier', 'pooler', 'head.'))
     loaded = from_pretrained(directory, label_names=('a', 'b'), seed=5)
     assert_equal(loaded.params['layers'], model.params['layers'])
     for head in ('pooler', 'classifier'):
@@ -167,21 +124,16 @@ def test_missing_tensors_have_the_names_of_their_layout(of_type):
         'mpnet': 'encoder.layer.1.attention.attn.q.weight',
         'modernbert': 'layers.1.attn.Wo.weight',
     }.get(model.config.model_type, 'encoder.layer.1.attention.self.query.weight')
-    rewrite(directory, lambda t: {k: v for k, v in t.items() if not k.endswith(lost)})
+    rewrite(directory, without_tensors(lost))
     with pytest.raises(ValueError, match=rf'missing: {lost} \[24, 24\]'):
         from_pretrained(directory)
 
 
 def test_classifiers_of_unknown_classes_are_refused_or_left_out(of_type):
     _, directory = of_type
-    set_config(directory, architectures=['OfTokens'])
-    rewrite(
-        directory,
-        lambda t: (
-            {k: v for k, v in t.items() if 'classifier' not in k}
-            | {'classifier.weight': np.zeros((9, 24), np.float32)}
-        ),
-    )
+    set_json(directory / 'config.json', architectures=['OfTokens'])
+    rewrite(directory, without_tensors('classifier'))
+    rewrite(directory, lambda t: t | {'classifier.weight': np.zeros((9, 24), np.float32)})
     with pytest.raises(ValueError, match=r'a classifier of OfTokens, and these.*ForTokenClassif'):
         from_pretrained(directory)
     assert from_pretrained(directory, label_names=()).config.num_labels == 0
@@ -224,74 +176,28 @@ def test_spellings_of_the_same_weights(directory, params, change):
     assert_equal(from_pretrained(directory).params, params)
 
 
-def test_float16_on_disk_becomes_float32(directory, params):
-    rewrite(directory, lambda tensors: {k: v.astype(np.float16) for k, v in tensors.items()})
-    loaded = from_pretrained(directory).params
-    assert all(leaf.dtype == np.float32 for leaf in jax.tree.leaves(loaded))
-    assert_equal(
-        loaded,
-        jax.tree.map(lambda leaf: leaf.astype(np.float16).astype(np.float32), params),
-    )
-
-
 def test_pooler_and_classifier_follow_the_weights(directory):
-    rewrite(
-        directory,
-        lambda t: {k: v for k, v in t.items() if not k.startswith('classifier')},
-    )
+    rewrite(directory, without_tensors('classifier'))
     loaded = from_pretrained(directory)
     assert loaded.config.label_names == () and 'pooler' in loaded.params
-    rewrite(directory, lambda t: {k: v for k, v in t.items() if 'pooler' not in k})
+    rewrite(directory, without_tensors('pooler'))
     loaded = from_pretrained(directory)
-    assert not loaded.config.add_pooler and set(loaded.params) == {
-        'embeddings',
-        'layers',
-    }
+    assert not loaded.config.add_pooler and set(loaded.params) == {'embeddings', 'layers'}
 
 
-def test_a_fresh_classifier(directory, params):
-    loaded = from_pretrained(directory, label_names=('entailment', 'other'), seed=1)
-    assert loaded.params['classifier']['kernel'].shape == (24, 2)
-    assert_equal(loaded.params['pooler'], params['pooler'])
-    assert_equal(loaded.params['layers'], params['layers'])
-    again = from_pretrained(directory, label_names=('entailment', 'other'), seed=1)
-    other = from_pretrained(directory, label_names=('entailment', 'other'), seed=2)
-    assert_equal(loaded.params, again.params)
-    kernels = [np.asarray(model.params['classifier']['kernel']) for model in (loaded, other)]
-    assert np.abs(kernels[0] - kernels[1]).max() > 1e-3 and kernels[0].std() < 0.05
-
-
-def test_a_fresh_pooler_where_there_is_none(directory):
-    rewrite(
-        directory,
-        lambda t: {k: v for k, v in t.items() if 'pooler' not in k and 'classifier' not in k},
-    )
-    loaded = from_pretrained(directory, label_names=('score',))
-    assert loaded.params['pooler']['kernel'].shape == (24, 24) and loaded.config.num_labels == 1
-
-
-@pytest.mark.parametrize(
-    ('values', 'named'),
-    [
-        ({'architectures': ['BertForMultipleChoice']}, 'of BertForMultipleChoice'),
-        ({}, 'without pooler.dense'),
-    ],
-)
-def test_classifiers_of_another_kind_are_refused_or_left_out(directory, values, named):
-    set_config(directory, **values)
-    if not values:
-        rewrite(directory, lambda t: {k: v for k, v in t.items() if 'pooler' not in k})
-    with pytest.raises(ValueError, match=rf'a classifier {named}.*label_names=\(\)'):
+def test_a_classifier_without_its_pooler_is_refused_or_left_out(directory):
+    rewrite(directory, without_tensors('pooler'))
+    with pytest.raises(ValueError, match=r'a classifier without pooler\.dense.*label_names=\(\)'):
         from_pretrained(directory)
     assert from_pretrained(directory, label_names=()).config.num_labels == 0
 
 
 def test_names_of_classes(directory):
     for names in ({}, None):
-        set_config(directory, id2label=names)
+        set_json(directory / 'config.json', id2label=names)
         assert from_pretrained(directory).config.label_names == ('LABEL_0', 'LABEL_1', 'LABEL_2')
     for names in ({'0': 'a', '1': 'b'}, {str(i): str(i) for i in range(5)}):
-        set_config(directory, id2label=names)
+        set_json(directory / 'config.json', id2label=names)
         with pytest.raises(ValueError, match='into 3 classes, and id2label'):
             from_pretrained(directory)
 
@@ -319,10 +225,7 @@ def test_missing_unexpected_and_misshapen_tensors_are_all_named(directory):
 @pytest.mark.parametrize(
     ('values', 'named'),
     [
-        (
-            {'position_embedding_type': 'relative_key'},
-            "position_embedding_type='relative_key'",
-        ),
+        ({'position_embedding_type': 'relative_key'}, "position_embedding_type='relative_key'"),
         (
             {'model_type': 'deberta-v2'},
             "model_type='deberta-v2' is not implemented; these are: 'bert', 'roberta', "
@@ -339,28 +242,25 @@ def test_missing_unexpected_and_misshapen_tensors_are_all_named(directory):
             r'unknown: novelty=3, rope_theta=10000.0.*ignore_config',
         ),
         ({'num_attention_heads': 5}, 'num_attention_heads=5 must divide'),
-        ({'num_attention_heads': 0}, 'num_attention_heads=0 must be a whole number from 1'),
     ],
 )
 def test_settings_that_we_do_not_implement_are_named(directory, values, named):
-    set_config(directory, **values)
+    set_json(directory / 'config.json', **values)
     with pytest.raises(ValueError, match=named):
         from_pretrained(directory)
 
 
-def test_an_unknown_setting_can_be_ignored(directory, params):
-    set_config(directory, novelty=3)
-    assert_equal(from_pretrained(directory, ignore_config=('novelty',)).params, params)
-
-
 def test_bookkeeping_of_real_checkpoints_is_accepted(directory, params):
-    # Keys seen in config.json of bert-base-multilingual-cased, MiniLM and fine-tuned models.
-    set_config(
-        directory, directionality='bidi', pooler_type='first_token_transform', use_cache=True,
+    """As in config.json of bert-base-multilingual-cased, MiniLM and fine-tuned models."""
+    set_json(
+        directory / 'config.json',
+        directionality='bidi', pooler_type='first_token_transform', use_cache=True,
         gradient_checkpointing=False, finetuning_task='mrpc', transformers_version='4.8.2',
         _name_or_path='somewhere', torch_dtype='float16', problem_type=None,
     )  # fmt: skip
     assert_equal(from_pretrained(directory).params, params)
+    set_json(directory / 'config.json', novelty=3)
+    assert_equal(from_pretrained(directory, ignore_config=('novelty',)).params, params)
 
 
 BERT_BASE = {
@@ -435,12 +335,9 @@ def test_settings_that_a_model_type_cannot_have(config):
             dataclasses.replace(relative(config, model_type), **settings)
 
 
-def test_files_that_are_not_there_or_damaged(directory, tmp_path):
+def test_files_that_are_not_there_or_damaged(directory):
     file = directory / 'model.safetensors'
     data = file.read_bytes()
-    file.write_bytes(data[: len(data) // 2])
-    with pytest.raises(ValueError, match='not a complete safetensors file'):
-        from_pretrained(directory)
     file.unlink()
     for read in (from_pretrained, fingerprint):
         with pytest.raises(FileNotFoundError, match=r'neither model.safetensors nor.*config.json'):
@@ -451,20 +348,6 @@ def test_files_that_are_not_there_or_damaged(directory, tmp_path):
     (directory / 'tokenizer.json').write_text('{"version": ')
     with pytest.raises(ValueError, match=r'The tokenizer in .* was not loaded'):
         from_pretrained(directory)
-    for text in ('{"vocab_size": ', 'null'):
-        (directory / 'config.json').write_text(text)
-        with pytest.raises(ValueError, match=r'config.json: '):
-            from_pretrained(directory)
-
-
-def test_a_tokenizer_of_another_model_is_noticed(directory, bert, params, tmp_path, tokenizer):
-    small = Bert(dataclasses.replace(bert.config, vocab_size=50))
-    embeddings = params['embeddings']
-    word = {'embedding': embeddings['word']['embedding'][:50]}
-    other = params | {'embeddings': embeddings | {'word': word}}
-    save_pretrained(Pretrained(small, other, tokenizer), tmp_path / 'small')
-    with pytest.raises(ValueError, match='60 wordpieces, the model 50'):
-        from_pretrained(tmp_path / 'small')
 
 
 def test_the_embedded_default():
@@ -476,8 +359,8 @@ def test_the_embedded_default():
     assert len(model.tokenizer) == model.config.vocab_size == 30522
 
 
-def test_a_model_is_shown_in_a_line(bert, params, tokenizer):
-    model = repr(Pretrained(bert, params, tokenizer))
+def test_a_model_is_shown_in_a_line(pretrained, bert, params, tokenizer):
+    model = repr(pretrained)
     assert model.startswith('Pretrained(bert, 3 layers, 4 heads, width 24, 3 classes, ')
     count = sum(leaf.size for leaf in jax.tree.leaves(params))
     assert f'{count:,} parameters, {type(tokenizer).__name__})' in model
@@ -500,9 +383,6 @@ assert 'TRANSFORMERS_NO_ADVISORY_WARNINGS' not in os.environ
     environment = {k: v for k, v in os.environ.items() if not k.startswith('TRANSFORMERS_')}
     result = subprocess.run(
         [sys.executable, '-c', program, str(directory)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert (result.returncode, result.stderr) == (0, '')

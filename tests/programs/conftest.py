@@ -3,7 +3,7 @@
 import pytest
 
 from bert_secrets_jax.configs import paper
-from bert_secrets_jax.programs import api, conversation
+from bert_secrets_jax.programs import api, comparing, conversation, report, sections
 from bert_secrets_jax.programs.study import Study
 from tests.experiments.conftest import checkpoint  # noqa: F401
 
@@ -24,3 +24,24 @@ def study(checkpoint, glue_dir, tmp_path):  # noqa: F811
     config.linguistics.pipeline = ''
     config.model.allow_unknown = True
     return Study(config, tmp_path / 'run')
+
+
+@pytest.fixture
+def small(study):
+    """The study, with one fine-tuning of one epoch."""
+    train = study.config.train
+    train.starts, train.num_seeds = ('pretrained',), 1
+    train.epochs, train.batch_size = 1, 8
+    return study
+
+
+@pytest.fixture
+def use(monkeypatch):
+    """Return what puts others in the place of the sections; model and texts are not looked at."""
+    monkeypatch.setattr(Study, 'input', lambda study, name: f'digest of {name}')
+
+    def use(known):
+        for module in (sections, report, comparing):
+            monkeypatch.setattr(module, 'SECTIONS', known)
+
+    return use

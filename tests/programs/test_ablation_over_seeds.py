@@ -15,16 +15,14 @@ from bert_secrets_jax.runs.folder import open_folder
 
 
 @pytest.fixture
-def three(study):
+def three(small):
     """Three seeds, which learn nothing in some steps."""
-    config = study.config
-    config.train.starts, config.train.num_seeds = ('pretrained',), 3
-    config.train.epochs, config.train.batch_size = 1, 8
-    config.train.learning_rate = 1e-3
+    config = small.config
+    config.train.num_seeds, config.train.learning_rate = 3, 1e-3
     config.ablation.sets = ('heads',)
     config.frames.sample = ''
-    open_folder(study.folder, config.to_dict())
-    return study
+    open_folder(small.folder, config.to_dict())
+    return small
 
 
 @pytest.fixture
@@ -51,20 +49,15 @@ def test_every_seed_is_swept_once(three, swept):
     assert len(swept) == len(set(swept)) and len(swept) % 3 == 0
     page = (three.folder / 'report.html').read_text()
     titles = re.findall('<h2>(Disabling.*?)</h2>', page)
-    assert titles == [
-        'Disabling heads and layers, over fine-tunings',
-        'Disabling heads and layers',
-    ]
+    assert titles == ['Disabling heads and layers, over fine-tunings', 'Disabling heads and layers']
     assert (three.folder / 'ablation_over_seeds_heads.csv').exists()
     # The library finds the same in the same models.
     reading = Study(three.config, three.folder, read_only=True)
     ours = answer(reading)
     theirs = ablation_over_seeds(
-        three.finetuned('pretrained'),
-        three.ablated_texts,
-        subject=three.subject,
+        three.finetuned('pretrained'), three.ablated_texts, subject=three.subject,
         compute=Compute(max_length=24),
-    )
+    )  # fmt: skip
     assert str(ours) == str(theirs) and ours.seeds == (0, 1, 2)
     # The first seed is the plain section's, which is kept.
     done = len(swept)

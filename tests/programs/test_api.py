@@ -68,8 +68,3 @@ def test_what_does_not_fit_is_refused(model, tmp_path):
     with pytest.raises(FileNotFoundError, match='dev.csv'):
         bs.report(model, tmp_path / 'dev.csv', out=tmp_path / 'out')
     assert not (tmp_path / 'out' / 'report.html').exists()
-    (tmp_path / 'thesis').mkdir()
-    (tmp_path / 'thesis' / 'thesis.tex').write_text('mine')
-    with pytest.raises(ValueError, match='holds files of no run'):
-        bs.report(model, TEXTS, out=tmp_path / 'thesis')
-    assert [path.name for path in (tmp_path / 'thesis').iterdir()] == ['thesis.tex']

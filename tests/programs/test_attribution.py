@@ -12,10 +12,8 @@ from bert_secrets_jax.runs.folder import open_folder
 
 
 @pytest.mark.slow
-def test_attribution_is_computed_once_and_needs_labels(study):
-    config = study.config
-    config.train.starts, config.train.num_seeds = ('pretrained',), 1
-    config.train.epochs, config.train.batch_size = 1, 8
+def test_attribution_is_computed_once_and_needs_labels(small):
+    study, config = small, small.config
     config.attribution.max_examples = 6
     open_folder(study.folder, config.to_dict())
     assert 'attribution' in applicable(study)

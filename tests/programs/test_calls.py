@@ -1,7 +1,6 @@
 """The lines that make a result again can be called and have the settings of the run, no others."""
 
 import ast
-import dataclasses
 import inspect
 import re
 import shlex
@@ -17,8 +16,8 @@ from bert_secrets_jax.programs.sections import SECTIONS
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.folder import open_folder
 from bert_secrets_jax.runs.result import Result
-from tests.conftest import parameters_of, random_params
-from tests.experiments.conftest import check_lines, checkpoint  # noqa: F401
+from tests.conftest import parameters_of
+from tests.experiments.conftest import check_lines
 
 
 def of_table():
@@ -140,21 +139,14 @@ def test_a_section_without_a_call_has_a_command_alone(study):
 
 @pytest.mark.slow
 def test_lines_of_what_is_made_on_request_make_the_same_again(
-    checkpoint,  # noqa: F811
-    glue_dir,
-    tmp_path,
-    monkeypatch,
+    masked_lm, glue_dir, tmp_path, monkeypatch
 ):
     """With other settings than those of a report, whose lines tests/experiments runs."""
     empty = b'<svg xmlns="http://www.w3.org/2000/svg" width="1pt" height="1pt"></svg>'
     monkeypatch.setattr(figure, '_render', lambda *_, **given: empty)
     # A program has one device here, and the library has one by default.
     monkeypatch.setattr(Study, 'mesh', None)
-    model = bs.from_pretrained(checkpoint)
-    bert = bs.Bert(dataclasses.replace(model.config, head='masked_lm', label_names=()))
-    bs.save_pretrained(
-        bs.Pretrained(bert, random_params(bert), model.tokenizer), tmp_path / 'model'
-    )
+    bs.save_pretrained(masked_lm, tmp_path / 'model')
     config = paper.get_config('mrpc:smoke')
     config.model.name, config.data.glue_dir = str(tmp_path / 'model'), str(glue_dir)
     config.model.allow_unknown, config.linguistics.pipeline = True, ''

@@ -11,7 +11,7 @@ import pytest
 import bert_secrets_jax as bs
 from bert_secrets_jax.configs import base
 from bert_secrets_jax.measure.colours import Colours
-from bert_secrets_jax.programs import cli, comparing, report, sections
+from bert_secrets_jax.programs import cli, report
 from bert_secrets_jax.programs.sections import Section
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.folder import open_folder
@@ -58,23 +58,11 @@ def measured(kind):
 
 
 @pytest.fixture
-def use(monkeypatch):
-    """Let these be the sections; model and texts are never looked at."""
-    monkeypatch.setattr(Study, 'input', lambda study, name: f'digest of {name}')
-
-    def use(**known):
-        for module in (sections, report, comparing):
-            monkeypatch.setattr(module, 'SECTIONS', known)
-
-    return use
-
-
-@pytest.fixture
 def run(use, tmp_path):
     """Return a function that makes a run with a section 'one', and returns its folder."""
 
     def run(name, *, model='tiny', task='mrpc', seed=0, **known):
-        use(**(known or {'one': measured(Heads)}))
+        use(known or {'one': measured(Heads)})
         config = base.get_config()
         config.seed, config.data.task, config.model.name = seed, task, model
         folder = tmp_path / name
@@ -133,21 +121,21 @@ def test_a_folder_of_several_tasks_stands_for_them(run, tmp_path):
 def test_what_is_of_another_version_is_told_or_refused(run, use):
     known = {'one': measured(Heads), 'two': measured(Heads)}
     folders = [run('a', **known), run('b', model='other', seed=1, **known)]
-    use(one=measured(Heads), two=measured(Later))
+    use({'one': measured(Heads), 'two': measured(Later)})
     told = bs.compare_runs(folders).notes()
     assert [note for note in told if note.startswith('Not compared')] == [
         'Not compared, since it is of another version or other inputs: two of '
         f'{run}. The command that made the run computes it again.'
         for run in ('tiny', 'other')
     ]
-    use(one=measured(Later), two=measured(Later))
+    use({'one': measured(Later), 'two': measured(Later)})
     with pytest.raises(ValueError, match=r'a has nothing that this version can read \(it was made'):
         bs.compare_runs(folders)
 
 
 def test_nothing_in_common_is_refused(run, use):
     folders = [run('a', one=measured(Heads)), run('b', model='other', two=measured(Later))]
-    use(one=measured(Heads), two=measured(Later))
+    use({'one': measured(Heads), 'two': measured(Later)})
     with pytest.raises(ValueError, match='no section in common: tiny has one; other has two. Run'):
         bs.compare_runs(folders)
 

@@ -15,11 +15,8 @@ def fails(checkpoint, glue_dir, tmp_path):
 
     def fails(*settings, sections=('special_tokens',), workdir=tmp_path / 'run'):
         config = paper.get_config('mrpc')
-        given = {
-            'model.name': str(checkpoint),
-            'data.glue_dir': str(glue_dir),
-            'encoding.max_length': 24,
-        }
+        given = {'model.name': str(checkpoint), 'data.glue_dir': str(glue_dir)}
+        given['encoding.max_length'] = 24
         for name, value in (given | dict(settings)).items():
             assign(config, name, value)
         with pytest.raises(SystemExit) as stopped:
@@ -43,14 +40,7 @@ def fails(checkpoint, glue_dir, tmp_path):
         ('data.metrics', 'bleu', "error: data.metrics is 'accuracy', 'f1'"),
         ('data.split', 'test', "error: Unknown split 'test'"),
         ('data.glue_dir', '/nowhere', 'error: /nowhere has no folder MRPC'),
-        (
-            'data.source',
-            'web',
-            "error: data.source is 'glue', 'corpus', 'file', 'tags', 'questions' or 'segments'",
-        ),
         ('model.name', '/nowhere', "error: '/nowhere' is no directory here"),
-        ('data.max_examples', -1, 'error: data.max_examples=-1 must be a whole number from 0'),
-        ('encoding.max_length', 2, 'error: encoding.max_length=2 must be a whole number from 5'),
         ('statistics', ('[CLSS]',), "error: There is no statistic '[CLSS]'. Similar ones: '[CLS]'"),
         ('statistics', ('nowhere:mine',), "error: Statistic 'nowhere:mine': there is no module"),
     ],
@@ -63,23 +53,8 @@ def test_errors_are_one_line(fails, name, value, message):
     ('section', 'settings', 'message'),
     [
         ('ablate', {'ablation.checkpoint': 'model'}, 'has 3 classes and MRPC dev 2'),
-        (
-            'ablate',
-            {'ablation.checkpoint': 'tuned'},
-            "ablation.checkpoint is 'finetuned' or 'model', not 'tuned'.",
-        ),
         ('ablate', {'ablation.together': 'L9-H1'}, 'L9-H1 does not exist: the model has 3 layers'),
         ('ablate', {'ablation.sets': ()}, 'Nothing to ablate: give ablation.sets'),
-        (
-            'ablate',
-            {'ablation.sets': ('head',)},
-            "ablation.sets is 'heads', 'layers' or 'one_head_left', not 'head'",
-        ),
-        (
-            'ablate',
-            {'ablation.baseline': 'median'},
-            "ablation.baseline is 'uniform', 'zero', 'mean' or 'resample', not 'median'",
-        ),
         (
             'ablate',
             {'ablation.baseline': 'resample', 'ablation.max_examples': 1},

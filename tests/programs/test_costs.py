@@ -5,7 +5,6 @@ import pytest
 from bert_secrets_jax.programs import titles
 from bert_secrets_jax.programs.costs import Cost, Pace, in_words, pace_of
 from bert_secrets_jax.programs.sections import SECTIONS
-from tests.experiments.conftest import checkpoint  # noqa: F401
 
 
 def test_every_section_states_what_it_costs(study):

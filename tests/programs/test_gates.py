@@ -13,13 +13,10 @@ from bert_secrets_jax.runs.folder import open_folder
 
 
 @pytest.fixture
-def small(study):
-    config = study.config
-    config.train.starts, config.train.num_seeds = ('pretrained',), 1
-    config.train.epochs, config.train.batch_size = 1, 8
-    config.gates.coefficients, config.gates.epochs = '0.01, 0.1', 1
-    open_folder(study.folder, config.to_dict())
-    return study
+def small(small):
+    small.config.gates.coefficients, small.config.gates.epochs = '0.01, 0.1', 1
+    open_folder(small.folder, small.config.to_dict())
+    return small
 
 
 @pytest.fixture

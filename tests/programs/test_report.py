@@ -8,7 +8,7 @@ import pandas
 import pytest
 
 from bert_secrets_jax.configs import base
-from bert_secrets_jax.programs import report, sections
+from bert_secrets_jax.programs import report
 from bert_secrets_jax.programs.sections import Section
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.folder import open_folder
@@ -41,13 +41,11 @@ def about_others(study, results):
 
 
 @pytest.fixture
-def answer(tmp_path, monkeypatch):
-    """Return a function that answers sections in a folder; model and texts are never looked at."""
-    monkeypatch.setattr(Study, 'input', lambda study, name: f'digest of {name}')
+def answer(tmp_path, use):
+    """Return a function that answers sections in a folder."""
 
     def answer(known, chosen=None, *, seed=0, tasks=('mrpc',)):
-        for module in (sections, report):
-            monkeypatch.setattr(module, 'SECTIONS', known)
+        use(known)
         studies = []
         for task in tasks:
             config = base.get_config()
@@ -80,14 +78,8 @@ def test_the_others_run(answer, run, caplog):
     def damaged(study, results):
         raise ValueError('own.jsonl is damaged.\nline 9')
 
-    known = {
-        'a': Section(unreadable),
-        'b': Section(fine),
-        'c': Section(unreadable),
-        'd': Section(mistaken),
-        'e': Section(damaged),
-        'claims': Section(about_others),
-    }
+    answers = {'a': unreadable, 'b': fine, 'c': unreadable, 'd': mistaken, 'e': damaged}
+    known = {name: Section(each) for name, each in (answers | {'claims': about_others}).items()}
     logging.getLogger('absl').propagate = True
     with pytest.raises(SystemExit) as stopped:
         answer(known)
@@ -172,12 +164,7 @@ def named(name):
     return Section(answered)
 
 
-KNOWN = {
-    'fixed': named('fixed'),
-    'one': named('one'),
-    'two': named('two'),
-    'claims': Section(about_others),
-}
+KNOWN = {name: named(name) for name in ('fixed', 'one', 'two')} | {'claims': Section(about_others)}
 
 
 def test_finished_sections_stay_and_stale_ones_go(answer, run):

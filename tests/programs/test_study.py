@@ -18,7 +18,8 @@ from bert_secrets_jax.model.attention import BASELINES
 from bert_secrets_jax.programs import inputs, needs, sections
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.run import NotKept
-from tests.conftest import random_params, relative
+from tests.analyses.conftest import with_outliers
+from tests.conftest import relative
 
 
 def kept(study):
@@ -215,13 +216,9 @@ def test_a_text_that_is_ablated_too_is_not_chosen_on(choosing, monkeypatch):
 
 
 @pytest.fixture
-def masked_lm(study, tmp_path):
+def with_words(study, masked_lm, tmp_path):
     """The study, of a model with a head that predicts wordpieces."""
-    model = study.pretrained
-    bert = bs.Bert(dataclasses.replace(model.config, head='masked_lm', label_names=()))
-    params = random_params(bert)
-    bs.save_pretrained(bs.Pretrained(bert, params, model.tokenizer), tmp_path / 'masked')
-    study.release()
+    bs.save_pretrained(masked_lm, tmp_path / 'masked')
     study.config.model.name = str(tmp_path / 'masked')
     return study
 
@@ -234,43 +231,43 @@ def test_a_model_without_such_a_head_is_not_asked_for_words(study):
     assert 'masked_lm' not in sections.applicable(study)
 
 
-def test_the_masked_lm_is_asked_as_it_is(masked_lm):
+def test_the_masked_lm_is_asked_as_it_is(with_words):
     """As by the library, kept once, and without the head for everything else."""
-    assert 'masked_lm' in sections.applicable(masked_lm)
-    found = sections.SECTIONS['masked_lm'].answer(masked_lm, {})
-    assert not masked_lm.pretrained.config.has_head and not found.after
+    assert 'masked_lm' in sections.applicable(with_words)
+    found = sections.SECTIONS['masked_lm'].answer(with_words, {})
+    assert not with_words.pretrained.config.has_head and not found.after
     expected = bs.analyses.masked_lm_ablation(
-        masked_lm.with_own_head,
-        masked_lm.texts,
+        with_words.with_own_head,
+        with_words.texts,
         compute=bs.Compute(max_length=24),
-        subject=masked_lm.subject,
+        subject=with_words.subject,
     )
     for name in ('heads', 'layers'):
         for column in ('loss', 'difference', 'low', 'high'):
             np.testing.assert_allclose(
                 found.frames()[name][column], expected.frames()[name][column], atol=1e-6
             )
-    assert {name for name in kept(masked_lm) if 'masked' in name} == {'masked_LM'}
-    again = sections.SECTIONS['masked_lm'].answer(masked_lm.reading(), {})
+    assert {name for name in kept(with_words) if 'masked' in name} == {'masked_LM'}
+    again = sections.SECTIONS['masked_lm'].answer(with_words.reading(), {})
     assert str(again) == str(found) and 'nats' in str(found)
     # Other wordpieces are another question.
-    masked_lm.config.masked_lm.share = 0.5
+    with_words.config.masked_lm.share = 0.5
     with pytest.raises(NotKept):
-        sections.SECTIONS['masked_lm'].answer(masked_lm.reading(), {})
+        sections.SECTIONS['masked_lm'].answer(with_words.reading(), {})
 
 
-def test_a_fine_tuned_encoder_is_read_with_the_same_head(masked_lm, monkeypatch):
-    tuned = bs.with_classifier(masked_lm.pretrained, ('no', 'yes'))
+def test_a_fine_tuned_encoder_is_read_with_the_same_head(with_words, monkeypatch):
+    tuned = bs.with_classifier(with_words.pretrained, ('no', 'yes'))
     tuned = dataclasses.replace(
         tuned,
         params=tuned.params | {'layers': jax.tree.map(lambda x: 1.2 * x, tuned.params['layers'])},
     )
     monkeypatch.setattr(Study, 'finetuned', lambda self, start: tuned)
     results = {'finetune': object.__new__(bs.analyses.Finetuning)}
-    found = sections.SECTIONS['masked_lm'].answer(masked_lm, results)
-    model = bs.with_masked_lm(tuned, masked_lm.with_own_head)
+    found = sections.SECTIONS['masked_lm'].answer(with_words, results)
+    model = bs.with_masked_lm(tuned, with_words.with_own_head)
     masks = with_intact(bs.masks.single_layers(model.config))
-    losses = bs.masked_lm_losses(model, masked_lm.texts, masks, compute=bs.Compute(max_length=24))
+    losses = bs.masked_lm_losses(model, with_words.texts, masks, compute=bs.Compute(max_length=24))
     np.testing.assert_allclose(
         found.after['layers'].difference, losses.means[1:] - losses.means[0], atol=1e-6
     )
@@ -281,36 +278,25 @@ def test_a_fine_tuned_encoder_is_read_with_the_same_head(masked_lm, monkeypatch)
 
 
 @pytest.fixture
-def with_outliers(masked_lm, tmp_path):
+def planted(study, masked_lm, tmp_path):
     """The study, of a masked LM whose output LayerNorm has an outlier."""
-    model = masked_lm.with_own_head
-    scale = np.array(model.params['layers']['output_norm']['scale'])
-    scale[:, 5] = 3
-    norm = model.params['layers']['output_norm'] | {'scale': scale}
-    layers = model.params['layers'] | {'output_norm': norm}
-    planted = dataclasses.replace(model, params=model.params | {'layers': layers})
-    bs.save_pretrained(planted, tmp_path / 'outliers')
-    masked_lm.release()
-    masked_lm.config.model.name = str(tmp_path / 'outliers')
-    masked_lm.config.outliers.draws = 19
-    masked_lm.config.outliers.max_examples = 8
-    return masked_lm
+    bs.save_pretrained(with_outliers(masked_lm, [5]), tmp_path / 'outliers')
+    study.config.model.name = str(tmp_path / 'outliers')
+    study.config.outliers.draws, study.config.outliers.max_examples = 19, 8
+    return study
 
 
-def test_outliers_of_the_model_and_of_its_fine_tuning(with_outliers, monkeypatch):
+def test_outliers_of_the_model_and_of_its_fine_tuning(planted, monkeypatch):
     """As by the library, kept once; nothing is fine-tuned for it, and what is, is scored."""
-    study, answer = with_outliers, sections.SECTIONS['outliers'].answer
+    study, answer = planted, sections.SECTIONS['outliers'].answer
     found = answer(study, {})
     assert found.disabled == (5,) and not found.scores
     assert found.loss.effects.sample == 8 and len(found.loss.random) == 19
     texts = draw(study.texts, 8, study.config.seed)
     expected = bs.analyses.outliers(
-        study.with_own_head,
-        texts,
-        draws=19,
-        compute=bs.Compute(max_length=24),
+        study.with_own_head, texts, draws=19, compute=bs.Compute(max_length=24),
         subject=study.subject,
-    )
+    )  # fmt: skip
     assert str(found) == str(expected)
     assert kept(study) == {'outliers'}
     tuned = bs.with_classifier(study.pretrained, ('no', 'yes'))

@@ -13,17 +13,8 @@ from bert_secrets_jax.finetune.losses import loss_per_example
 from bert_secrets_jax.measure.gradients import with_labels
 from bert_secrets_jax.pruning.constants import SETTLED, optimal_constants
 from bert_secrets_jax.pruning.shapley import negative_loss
-from tests.conftest import random_params
 from tests.model import numpy_bert
-
-PAIRS = [
-    ('the cat saw a dog , and it ran .', 'she liked the small bird .'),
-    ('he ran', 'the old teacher never slept'),
-    ('a red house .', 'the bird saw it , and he ran , too .'),
-    ('she never liked it', 'the dog chased the cat .'),
-    ('the old tree', 'he saw it .'),
-]
-LABELS = np.array([1, 0, 2, 0, 1])
+from tests.pruning.conftest import LABELS, PAIRS
 
 
 def task_loss(output, batch):
@@ -38,13 +29,6 @@ def distance(output, batch):
 def distance_of_outputs(output, batch):
     """From outputs of the heads of the last layer at [CLS] that are the labels."""
     return ((output.contexts[:, -1, 0] - batch.labels) ** 2).sum(axis=(-2, -1))
-
-
-@pytest.fixture(scope='module')
-def model(config, tokenizer):
-    small = dataclasses.replace(config, num_hidden_layers=2, num_attention_heads=2)
-    bert = bs.Bert(small)
-    return bs.Pretrained(bert, random_params(bert), tokenizer)
 
 
 def batches_of(model, labels=LABELS, **options):

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 import bert_secrets_jax as bs
 from bert_secrets_jax.finetune import loop
 from bert_secrets_jax.finetune.loop import NonFiniteLossError
-from bert_secrets_jax.finetune.steps import Steps
 from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.pruning.gates import (
     probability_open,
@@ -22,7 +21,7 @@ from bert_secrets_jax.pruning.gates import (
     settled_gates,
     train_gates,
 )
-from tests.conftest import WORDS, random_params
+from tests.conftest import WORDS, killed_at, random_params
 
 LEVELS = (-4.0, -1.0, 0.0, 0.7, 3.0)
 # The heads of the world that do anything, as (layer, head) counted from 0.
@@ -228,22 +227,14 @@ def test_weights_are_trained_with_the_gates_unless_they_are_frozen(world):
 def test_a_folder_changes_nothing_and_killed_it_goes_on(world, tmp_path, monkeypatch, frozen):
     how = HOW | {'coefficients': (0.02, 0.2), 'epochs': 3, 'frozen': frozen}
     expected = train_gates(*world, **how)
-    take, taken = Steps.take, []
-
-    def killed(self, state, step):
-        taken.append(step)
-        if len(taken) == 8:
-            raise KeyboardInterrupt
-        return take(self, state, step)
-
-    monkeypatch.setattr(Steps, 'take', killed)
+    taken = killed_at(monkeypatch, 7)
     monkeypatch.setattr(loop, 'is_due', lambda *_: True)
     with pytest.raises(KeyboardInterrupt):
         train_gates(*world, folder=tmp_path, **how)
     # Once finished, it is read.
     for _ in range(2):
         found = train_gates(*world, folder=tmp_path, **how)
-        assert taken == [*range(8), *range(7, 12)]
+        assert taken == list(range(12))
         for field in dataclasses.fields(expected):
             if field.name != 'models':
                 np.testing.assert_array_equal(

@@ -197,10 +197,7 @@ def test_logits_of_all_sets(model_of, model_type):
     model = model_of(model_type)
     sets = [[], [3], [3, 11], [23], [0, 1, 2]]
     found = logits_without(
-        model,
-        TEXTS,
-        sets,
-        compute=bs.Compute(max_length=24, tokens_per_batch=32),
+        model, TEXTS, sets, compute=bs.Compute(max_length=24, tokens_per_batch=32)
     )
     assert found.shape == (5, 3, 3)
     for dimensions, logits in zip(sets, found, strict=True):

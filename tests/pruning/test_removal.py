@@ -1,7 +1,6 @@
 """Heads cut out of the weights: the same logits, smaller files, and the way to and from PyTorch."""
 
 import dataclasses
-import functools
 import json
 import pathlib
 import re
@@ -13,14 +12,21 @@ import pytest
 import safetensors.numpy
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.finetune.steps import Steps
 from bert_secrets_jax.model.bert import Bert, all_layers, init_params, own_layers
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.config_json import read_config, write_config
 from bert_secrets_jax.model.weights import without_head
 from bert_secrets_jax.pruning import removal
-from tests.conftest import RELATIVES, WORDS, random_inputs, random_params, relative
-from tests.model import numpy_bert
+from tests.conftest import (
+    RELATIVES,
+    WORDS,
+    as_torch,
+    forward,
+    killed_at,
+    random_inputs,
+    random_params,
+    relative,
+)
 
 # Layers of four, two and no heads, in which different heads are left, and of one ALBERT's layer
 # twice the same.
@@ -28,23 +34,13 @@ RAGGED = np.array([[1, 1, 1, 1], [0, 1, 0, 1], [0, 0, 0, 0]])
 SHARED = np.array([[1, 0, 0, 1], [1, 0, 0, 1], [0, 1, 1, 1]])
 
 
-@functools.partial(jax.jit, static_argnames=('bert', 'baseline'))
-def apply(bert, params, inputs, **options):
-    return bert.apply({'params': params}, **inputs, **options)
-
-
 def run(model, inputs, **options):
-    return jax.tree.map(np.asarray, apply(model.bert, model.params, inputs, **options))
+    return jax.tree.map(np.asarray, forward(model.bert, model.params, inputs, **options))
 
 
 def assert_equal(a, b):
     assert jax.tree.structure(a) == jax.tree.structure(b)
     jax.tree.map(np.testing.assert_array_equal, a, b)
-
-
-@pytest.fixture(scope='module')
-def whole(bert, params, tokenizer):
-    return bs.Pretrained(bert, params, tokenizer)
 
 
 @pytest.fixture(scope='module', params=RELATIVES)
@@ -83,21 +79,9 @@ def test_it_computes_what_the_masked_model_does(of_type, mask):
     assert not found.attentions[:, mask == 0].any()
 
 
-def test_it_equals_a_numpy_reference(whole, inputs):
-    cut = bs.remove_heads(whole, RAGGED)
-    replace = {(layer, head): numpy_bert.zero_map for layer, head in np.argwhere(RAGGED == 0)}
-    found = run(cut, inputs)
-    for index in range(3):
-        states, _, logits = numpy_bert.forward(
-            whole.config, whole.params, *(inputs[name][index] for name in inputs), replace=replace
-        )
-        np.testing.assert_allclose(found.hidden_states[index], states, atol=5e-6)
-        np.testing.assert_allclose(found.logits[index], logits, atol=5e-6)
-
-
-def test_weights_are_those_of_the_heads_that_are_left(whole):
-    cut = bs.remove_heads(whole, RAGGED)
-    layers, attention = cut.params['layers'], whole.params['layers']['attention']
+def test_weights_are_those_of_the_heads_that_are_left(pretrained):
+    cut = bs.remove_heads(pretrained, RAGGED)
+    layers, attention = cut.params['layers'], pretrained.params['layers']['attention']
     assert sorted(layers) == ['0', '1', '2'] and cut.config.pruned_heads == (
         (),
         (0, 2),
@@ -117,22 +101,22 @@ def test_weights_are_those_of_the_heads_that_are_left(whole):
     np.testing.assert_array_equal(output['bias'], attention['output']['bias'][1])
     # All that a head has, once: H rows of three matrices and biases, and H columns of a fourth.
     numbers = lambda model: sum(leaf.size for leaf in jax.tree.leaves(model.params))
-    assert numbers(whole) - numbers(cut) == 6 * (3 * (6 * 24 + 6) + 6 * 24)
+    assert numbers(pretrained) - numbers(cut) == 6 * (3 * (6 * 24 + 6) + 6 * 24)
     assert '6 of 12 heads removed' in repr(cut)
 
 
-def test_gradients_are_those_of_the_masked_model(whole, inputs):
+def test_gradients_are_those_of_the_masked_model(pretrained, inputs):
     """So that what is trained after the cut is what the mask would have trained."""
-    cut = bs.remove_heads(whole, RAGGED)
+    cut = bs.remove_heads(pretrained, RAGGED)
 
     def gradient(model, **options):
         def total(params):
-            return (apply(model.bert, params, inputs, **options).logits ** 2).sum()
+            return (forward(model.bert, params, inputs, **options).logits ** 2).sum()
 
         return jax.jit(jax.grad(total))(model.params)
 
-    masked = gradient(whole, head_mask=RAGGED, baseline='zero')
-    expected = bs.remove_heads(dataclasses.replace(whole, params=masked), RAGGED).params
+    masked = gradient(pretrained, head_mask=RAGGED, baseline='zero')
+    expected = bs.remove_heads(dataclasses.replace(pretrained, params=masked), RAGGED).params
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4, rtol=1e-3),
         gradient(cut), expected,
@@ -149,13 +133,13 @@ def test_layers_apart_are_the_same_model(of_type):
     assert 'pruned' not in str(write_config(apart.config)) and 'removed' not in repr(apart)
 
 
-def test_only_a_whole_model_is_one_scan(whole, inputs):
-    cut = bs.remove_heads(whole, RAGGED)
+def test_only_a_whole_model_is_one_scan(pretrained, inputs):
+    cut = bs.remove_heads(pretrained, RAGGED)
     programs = [
         str(
             jax.make_jaxpr(lambda params, m=m: m.bert.apply({'params': params}, **inputs))(m.params)
         )
-        for m in (whole, cut)
+        for m in (pretrained, cut)
     ]
     assert ['scan[' in program for program in programs] == [True, False]
 
@@ -171,10 +155,10 @@ def test_more_heads_can_be_removed(of_type):
     assert_equal(twice.params, once.params)
 
 
-def test_nothing_to_remove_or_to_restore(whole):
-    assert bs.remove_heads(whole, np.ones((3, 4))) is whole
-    assert bs.restore_heads(whole) is whole
-    cut = bs.remove_heads(whole, RAGGED)
+def test_nothing_to_remove_or_to_restore(pretrained):
+    assert bs.remove_heads(pretrained, np.ones((3, 4))) is pretrained
+    assert bs.restore_heads(pretrained) is pretrained
+    cut = bs.remove_heads(pretrained, RAGGED)
     assert bs.remove_heads(cut, RAGGED.astype(bool)) is cut
 
 
@@ -246,10 +230,10 @@ def test_files_go_there_and_back(of_type, tmp_path, mask):
         assert (tmp_path / 'cut' / file).read_bytes() == (tmp_path / 'again' / file).read_bytes()
 
 
-def test_files_are_those_of_transformers_4(whole, tmp_path):
+def test_files_are_those_of_transformers_4(pretrained, tmp_path):
     """As its `prune_heads` leaves them: rows of three matrices, columns of the fourth."""
-    bs.save_pretrained(whole, tmp_path / 'whole')
-    bs.save_pretrained(bs.remove_heads(whole, RAGGED), tmp_path / 'cut')
+    bs.save_pretrained(pretrained, tmp_path / 'whole')
+    bs.save_pretrained(bs.remove_heads(pretrained, RAGGED), tmp_path / 'cut')
     values = json.loads((tmp_path / 'cut' / 'config.json').read_text())
     assert values['pruned_heads'] == {'1': [0, 2], '2': [0, 1, 2, 3]}
     assert values['num_attention_heads'] == 4
@@ -288,6 +272,10 @@ def test_config_json_names_removed_heads(config, model_type, key, lost):
     assert read_config(values | {key: other})['pruned_heads'] == config.pruned_heads
     for nothing in ({}, None, {'0': []}):
         assert not read_config(values | {key: nothing}).get('pruned_heads')
+    if key != 'pruned_heads':
+        # The key of others means nothing there.
+        with pytest.raises(ValueError, match='pruned_heads=.*is not implemented'):
+            read_config(values | {'pruned_heads': {'0': [1]}})
 
 
 @pytest.mark.parametrize(
@@ -306,15 +294,15 @@ def test_config_json_names_removed_heads(config, model_type, key, lost):
         ({'0': [1]}, r'query.weight \[24, 24\], expected \[18, 24\]'),
     ],
 )
-def test_removed_heads_that_do_not_fit_are_named(whole, tmp_path, value, named):
-    bs.save_pretrained(whole, tmp_path)
+def test_removed_heads_that_do_not_fit_are_named(pretrained, tmp_path, value, named):
+    bs.save_pretrained(pretrained, tmp_path)
     file = tmp_path / 'config.json'
     file.write_text(json.dumps(json.loads(file.read_text()) | {'pruned_heads': value}))
     with pytest.raises(ValueError, match=named):
         bs.from_pretrained(tmp_path)
     if 'expected' not in named:
         ignored = bs.from_pretrained(tmp_path, ignore_config=('pruned_heads',))
-        assert_equal(ignored.params, whole.params)
+        assert_equal(ignored.params, pretrained.params)
 
 
 @pytest.mark.parametrize(
@@ -332,12 +320,6 @@ def test_a_config_refuses_what_layers_do_not_have(config, untyped, pruned, named
         dataclasses.replace(config, pruned_heads=pruned)
 
 
-def test_the_key_of_others_is_refused_where_it_means_nothing(config):
-    values = write_config(relative(config, 'mpnet'))
-    with pytest.raises(ValueError, match='pruned_heads=.*is not implemented'):
-        read_config(values | {'pruned_heads': {'0': [1]}})
-
-
 def test_pytorch_computes_the_same_with_restored_heads(of_type, tmp_path):
     """In release 5 of `transformers`, which cannot remove heads."""
     torch, transformers = pytest.importorskip('torch'), pytest.importorskip('transformers')
@@ -348,30 +330,23 @@ def test_pytorch_computes_the_same_with_restored_heads(of_type, tmp_path):
         tmp_path, attn_implementation='eager', output_loading_info=True
     )
     assert not report['mismatched_keys']
-    given = {name: torch.tensor(array, dtype=torch.long) for name, array in inputs.items()}
-    if model.config.type_vocab_size < 2:
-        given['token_type_ids'] = torch.zeros_like(given['token_type_ids'])
-        inputs = inputs | {'token_type_ids': np.zeros_like(inputs['token_type_ids'])}
-    if not model.config.type_vocab_size:
-        del given['token_type_ids']
     with torch.no_grad():
-        expected = theirs.eval()(**given).logits.numpy()
+        expected = theirs.eval()(**as_torch(model.config, inputs)).logits.numpy()
     np.testing.assert_allclose(run(cut, inputs).logits, expected, atol=5e-6)
 
 
 @pytest.mark.filterwarnings('ignore:Initializing zero-element tensors')
 @pytest.mark.parametrize('mask', [RAGGED, SHARED], ids=['ragged', 'shared'])
-def test_pytorch_computes_the_same_with_modules_that_are_cut(whole, inputs, tmp_path, mask):
+def test_pytorch_computes_the_same_with_modules_that_are_cut(pretrained, inputs, tmp_path, mask):
     """The documented lines run, with what we save."""
     torch = pytest.importorskip('torch')
-    cut = bs.remove_heads(whole, mask)
+    cut = bs.remove_heads(pretrained, mask)
     bs.save_pretrained(cut, tmp_path)
     lines = re.findall(r'^(?: {4}.*|)$', removal.__doc__, flags=re.M)
     names = {'directory': str(tmp_path)}
     exec(textwrap.dedent('\n'.join(lines)), names)
-    given = {name: torch.tensor(array, dtype=torch.long) for name, array in inputs.items()}
     with torch.no_grad():
-        expected = names['model'](**given).logits.numpy()
+        expected = names['model'](**as_torch(cut.config, inputs)).logits.numpy()
     np.testing.assert_allclose(run(cut, inputs).logits, expected, atol=5e-6)
     count = sum(each.numel() for each in names['model'].parameters())
     assert count == sum(leaf.size for leaf in jax.tree.leaves(cut.params))
@@ -396,27 +371,18 @@ def texts(count):
 
 
 @pytest.mark.slow
-def test_it_is_fine_tuned_and_goes_on_after_an_interruption(whole, tmp_path, monkeypatch):
+def test_it_is_fine_tuned_and_goes_on_after_an_interruption(pretrained, tmp_path, monkeypatch):
     """Checkpoints hold layers without heads, too."""
-    cut = bs.remove_heads(whole, RAGGED)
+    cut = bs.remove_heads(pretrained, RAGGED)
     options = {
         'seeds': [3], 'epochs': 2, 'batch_size': 4, 'micro_batch': 4, 'learning_rate': 1e-3,
-        'label_names': whole.config.label_names,
+        'label_names': pretrained.config.label_names,
     }  # fmt: skip
     train, dev = texts(8), texts(4)
     at_once = bs.finetune(cut, train, dev, **options)
-    take, taken = Steps.take, []
-
-    def killed(*arguments):
-        taken.append(arguments)
-        if len(taken) > 3:
-            raise KeyboardInterrupt
-        return take(*arguments)
-
-    monkeypatch.setattr(Steps, 'take', killed)
+    killed_at(monkeypatch, 3)
     with pytest.raises(KeyboardInterrupt):
         bs.finetune(cut, train, dev, folder=tmp_path, **options)
-    monkeypatch.undo()
     resumed = bs.finetune(cut, train, dev, folder=tmp_path, **options)
     for one, other in zip(at_once.models, resumed.models, strict=True):
         assert one.config.pruned_heads == other.config.pruned_heads == cut.config.pruned_heads
@@ -427,8 +393,8 @@ def test_it_is_fine_tuned_and_goes_on_after_an_interruption(whole, tmp_path, mon
         assert after.shape == (24, 2, 6) and np.abs(after - before).max() > 1e-4
 
 
-def test_other_heads_stand_on_it(whole, config):
-    cut = bs.remove_heads(whole, RAGGED)
+def test_other_heads_stand_on_it(pretrained, config):
+    cut = bs.remove_heads(pretrained, RAGGED)
     fresh = bs.with_classifier(cut, ('a', 'b'))
     assert fresh.config.pruned_heads == cut.config.pruned_heads
     assert_equal(fresh.params['layers'], cut.params['layers'])
@@ -464,10 +430,10 @@ ASKED = {
 
 
 @pytest.mark.parametrize('asked', ASKED)
-def test_single_heads_cannot_be_asked_about(whole, inputs, asked):
-    cut = bs.remove_heads(whole, RAGGED)
-    batches = bs.encode(whole.tokenizer, texts(4))
-    ASKED[asked](whole, inputs, batches)
+def test_single_heads_cannot_be_asked_about(pretrained, inputs, asked):
+    cut = bs.remove_heads(pretrained, RAGGED)
+    batches = bs.encode(pretrained.tokenizer, texts(4))
+    ASKED[asked](pretrained, inputs, batches)
     with pytest.raises(
         ValueError, match=r"\(bert, 3 layers, 4 heads, width 24, 6 of 12 heads.*baseline='zero'"
     ):
@@ -484,15 +450,12 @@ def test_single_heads_cannot_be_asked_about(whole, inputs, asked):
         (np.ones((3, 4)), 'keeps L2-H1, which this model has lost'),
     ],
 )
-def test_masks_that_cannot_be_cut(whole, untyped, mask, named):
+def test_masks_that_cannot_be_cut(pretrained, untyped, mask, named):
     with pytest.raises(ValueError, match=named):
-        bs.remove_heads(bs.remove_heads(whole, RAGGED), mask)
-
-
-def test_only_models_lose_heads(whole, untyped):
+        bs.remove_heads(bs.remove_heads(pretrained, RAGGED), mask)
     for change in (lambda model: bs.remove_heads(model, RAGGED), bs.restore_heads):
         with pytest.raises(TypeError, match='Bert is not a model with weights'):
-            change(whole.bert)
+            change(pretrained.bert)
 
 
 def test_the_config_says_which_heads_are_left():

@@ -20,15 +20,10 @@ from bert_secrets_jax.pruning.shapley import (
     shapley_of,
     shapley_values,
 )
-from tests.conftest import random_params
+from tests.conftest import forward
+from tests.pruning.conftest import LABELS, PAIRS
 
-PAIRS = [
-    ('the cat saw a dog , and it ran .', 'she liked the small bird .'),
-    ('he ran', 'the old teacher never slept'),
-    ('a red house .', 'the bird saw it , and he ran , too .'),
-    ('she never liked it', 'the dog chased the cat .'),
-]
-LABELS = np.array([1, 0, 2, 0])
+COMPUTE = bs.Compute(max_length=24)
 
 
 def exact_values(game, heads):
@@ -144,27 +139,16 @@ def test_prefixes_of_permutations():
     assert len({tuple(order) for order in drawn}) == 8
 
 
-@pytest.fixture(scope='module')
-def model(config, tokenizer):
-    """Two layers of two heads, so that all 16 models can be run."""
-    mine = dataclasses.replace(config, num_hidden_layers=2, num_attention_heads=2)
-    bert = bs.Bert(mine)
-    return bs.Pretrained(bert, random_params(bert), tokenizer)
-
-
 def enumerated(model, value, baseline='zero'):
     """Return the exact values [n, E] from a forward pass of each of the 16 models."""
     (batch,) = bs.encode(model.tokenizer, PAIRS, max_length=24, buckets=())
     replacement = bs.mean_contexts(model, [batch]) if baseline == 'mean' else None
-    forward = jax.jit(
-        lambda mask: model.bert.apply(
-            {'params': model.params}, **batch.inputs, head_mask=mask, baseline=baseline,
-            replacement=replacement,
-        ).logits[np.argsort(batch.example)]
-    )  # fmt: skip
+    given = {'baseline': baseline, 'replacement': replacement}
     game = {}
     for kept in itertools.product((0.0, 1.0), repeat=4):
-        logits = np.asarray(forward(np.array(kept, np.float32).reshape(2, 2)))
+        mask = np.array(kept, np.float32).reshape(2, 2)
+        output = forward(model.bert, model.params, batch.inputs, head_mask=mask, **given)
+        logits = np.asarray(output.logits)[np.argsort(batch.example)]
         game[frozenset(np.flatnonzero(kept).tolist())] = value(logits[None], LABELS)[0]
     return exact_values(game, 4)
 
@@ -176,20 +160,11 @@ def test_a_model_is_a_game(model, baseline, value, monkeypatch):
         'bert_secrets_jax.pruning.shapley.draw_permutations',
         lambda heads, count, seed: all_permutations(heads),
     )
-    found = shapley_values(
-        model, PAIRS, LABELS, value=value, baseline=baseline, compute=bs.Compute(max_length=24)
-    )
+    found = shapley_values(model, PAIRS, LABELS, value=value, baseline=baseline, compute=COMPUTE)
     exact = enumerated(model, value, baseline)
-    np.testing.assert_allclose(found.of_examples, exact.T.reshape(4, 2, 2), atol=2e-5)
+    np.testing.assert_allclose(found.of_examples, exact.T.reshape(5, 2, 2), atol=2e-5)
     np.testing.assert_allclose(found.values.sum(), found.intact - found.empty, atol=1e-12)
     assert np.ptp(exact) > 0.1
-
-
-def test_drawn_permutations_are_off_by_about_their_errors(model):
-    exact = enumerated(model, negative_loss).mean(axis=1).reshape(2, 2)
-    found = shapley_values(model, PAIRS, LABELS, permutations=40, compute=bs.Compute(max_length=24))
-    assert (found.errors > 1e-4).all()
-    assert (np.abs(found.values - exact) < 4 * found.errors).all()
 
 
 def with_kernels(model, change):
@@ -204,13 +179,11 @@ def test_a_head_without_output_gets_nothing(model):
         attention['output']['kernel'][0, 1] = 0
 
     dummy = with_kernels(model, cut)
-    found = shapley_values(dummy, PAIRS, LABELS, permutations=10, compute=bs.Compute(max_length=24))
+    found = shapley_values(dummy, PAIRS, LABELS, permutations=10, compute=COMPUTE)
     # Two models that are the same may be computed in another order.
     np.testing.assert_allclose(found.of_examples[:, 0, 1], 0, atol=1e-6)
     assert (np.abs(found.values[[0, 1, 1], [0, 0, 1]]) > 1e-3).all()
-    scored = shapley_values(
-        dummy, PAIRS, LABELS, value=correct, permutations=10, compute=bs.Compute(max_length=24)
-    )
+    scored = shapley_values(dummy, PAIRS, LABELS, value=correct, permutations=10, compute=COMPUTE)
     assert not scored.of_pairs[:, 0, 1].any() and scored.values.any()
 
 
@@ -222,7 +195,7 @@ def test_heads_that_are_copies_get_the_same(model):
         attention['output']['kernel'][1, 1] = attention['output']['kernel'][1, 0]
 
     twins = with_kernels(model, copy)
-    found = shapley_values(twins, PAIRS, LABELS, permutations=40, compute=bs.Compute(max_length=24))
+    found = shapley_values(twins, PAIRS, LABELS, permutations=40, compute=COMPUTE)
     first, second = found.values[1]
     error = np.std(found.of_pairs[:, 1, 0] - found.of_pairs[:, 1, 1], ddof=1) / np.sqrt(20)
     assert abs(first - second) < 4 * error + 1e-6
@@ -233,20 +206,12 @@ def test_heads_that_are_copies_get_the_same(model):
 
 def test_equal_models_are_run_once(model, tmp_path):
     """All and none are shared by all permutations, and so are prefixes that two have in common."""
-    shapley_values(
-        model,
-        PAIRS,
-        LABELS,
-        permutations=10,
-        compute=bs.Compute(max_length=24, folder=tmp_path),
-    )
+    compute = bs.Compute(max_length=24, folder=tmp_path)
+    shapley_values(model, PAIRS, LABELS, permutations=10, compute=compute)
+    assert len(coalitions(draw_permutations(4, 10, seed=0), (2, 2))) > 16
     for part in tmp_path.iterdir():
         with np.load(part) as arrays:
-            assert (
-                len(arrays['logits'])
-                <= 16
-                < len(coalitions(draw_permutations(4, 10, seed=0), (2, 2)))
-            )
+            assert len(arrays['logits']) <= 16
 
 
 def test_values_of_examples():
@@ -264,14 +229,14 @@ def test_errors_say_what_is_wrong(model):
     for count in (2, 3, 7):
         with pytest.raises(ValueError, match=f'permutations={count} must be even'):
             shapley_values(model, PAIRS, LABELS, permutations=count)
-    with pytest.raises(ValueError, match=r'one label per example, \[4\], got \[3\]'):
+    with pytest.raises(ValueError, match=r'one label per example, \[5\], got \[3\]'):
         shapley_values(model, PAIRS, LABELS[:3])
     tokens = dataclasses.replace(model.config, head='token_classification', add_pooler=False)
     with pytest.raises(ValueError, match='models that give one label per text, and this one'):
         shapley_values(dataclasses.replace(model, bert=bs.Bert(tokens)), PAIRS, LABELS)
     with pytest.raises(ValueError, match=r'one number per model and example, .*, got \['):
         shapley_values(
-            model, PAIRS, LABELS, permutations=4, compute=bs.Compute(max_length=24),
+            model, PAIRS, LABELS, permutations=4, compute=COMPUTE,
             value=lambda logits, labels: negative_loss(logits, labels).mean(axis=1),
         )  # fmt: skip
     with pytest.raises(FloatingPointError, match='value of some model is NaN'):

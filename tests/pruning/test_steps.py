@@ -5,13 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_secrets_jax.pruning.steps import (
-    SHARES,
-    nested_masks,
-    ranks,
-    removed_heads,
-    without_least,
-)
+from bert_secrets_jax.pruning.steps import SHARES, nested_masks, ranks, removed_heads, without_least
 
 
 def test_tenths_of_all_heads():

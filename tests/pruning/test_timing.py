@@ -12,11 +12,6 @@ from bert_secrets_jax.pruning.timing import WAYS, RemovalTimes
 MASK = np.array([[1, 1, 1, 1], [0, 1, 0, 1], [0, 0, 0, 0]])
 
 
-@pytest.fixture(scope='module')
-def whole(bert, params):
-    return bs.Pretrained(bert, params, None)
-
-
 def times(seconds):
     seconds = np.asarray(seconds, float)
     sizes = seconds.shape[1]
@@ -25,32 +20,35 @@ def times(seconds):
     )
 
 
-def test_a_model_is_measured_in_four_ways(whole):
-    found = bs.time_removal(whole, MASK, batch_sizes=[2], length=8, rounds=2)
+def test_a_model_is_measured_in_four_ways(pretrained):
+    found = bs.time_removal(pretrained, MASK, batch_sizes=[2], length=8, rounds=2)
     assert found.seconds.shape == (4, 1, 2) and (found.seconds > 0).all()
     assert (found.batch_sizes, found.length) == ((2,), 8)
     # Six of twelve heads, each of 3 * (D * H + H) + H * D numbers of four bytes.
     before, masked, apart, after = found.weight_bytes
     assert before == masked == apart == 4 * sum(
-        leaf.size for leaf in jax.tree.leaves(whole.params)
+        leaf.size for leaf in jax.tree.leaves(pretrained.params)
     )  # fmt: skip
     assert before - after == 4 * 6 * (3 * (24 * 6 + 6) + 6 * 24)
     assert found.temporary_bytes.shape == (4, 1)
     assert 'seconds=float64[4, 1, 2]' in repr(found)
 
 
-def test_what_is_gone_takes_no_memory(whole, optimized):
+def test_what_is_gone_takes_no_memory(pretrained, optimized):
     """The maps of removed heads, which the output has as zeros, are not made."""
-    ids = timing._wordpieces(whole, (8, 32), 0)
+    ids = timing._wordpieces(pretrained, (8, 32), 0)
     (_, before), (_, after) = (
         timing._compiled(model, ids, None)
-        for model in (cut(whole, np.ones((3, 4), bool)), bs.remove_heads(whole, np.zeros((3, 4))))
+        for model in (
+            cut(pretrained, np.ones((3, 4), bool)),
+            bs.remove_heads(pretrained, np.zeros((3, 4))),
+        )
     )
     # At least the maps of one layer, in float32.
     assert before - after > 4 * 8 * 4 * 32 * 32
 
 
-def test_ways_take_turns_in_either_order(whole, monkeypatch):
+def test_ways_take_turns_in_either_order(pretrained, monkeypatch):
     ran = []
 
     def compiled(model, ids, mask):
@@ -60,7 +58,7 @@ def test_ways_take_turns_in_either_order(whole, monkeypatch):
 
     compiled.seen = []
     monkeypatch.setattr(timing, '_compiled', compiled)
-    found = bs.time_removal(whole, MASK, batch_sizes=(3,), length=8, rounds=2)
+    found = bs.time_removal(pretrained, MASK, batch_sizes=(3,), length=8, rounds=2)
     assert ran == [*WAYS, *reversed(WAYS), *WAYS]
     assert compiled.seen == [
         ('whole', (), False, (3, 8)),
@@ -71,8 +69,8 @@ def test_ways_take_turns_in_either_order(whole, monkeypatch):
     assert (found.temporary_bytes == 7).all()
 
 
-def test_wordpieces_are_not_padding(whole):
-    ids = timing._wordpieces(whole, (50, 50), 0)
+def test_wordpieces_are_not_padding(pretrained):
+    ids = timing._wordpieces(pretrained, (50, 50), 0)
     assert set(ids.ravel()) == set(range(1, 60))
 
 
@@ -108,27 +106,21 @@ def test_intervals_hold_the_median_as_often_as_they_say():
         ({'rounds': 0}, 'rounds=0 must be whole numbers, at least 1'),
         ({'batch_sizes': ()}, r'batch_sizes=\(\)'),
         ({'batch_sizes': (4, 0)}, r'batch_sizes=\(4, 0\)'),
-        ({'length': 40}, 'Sequences of 40 tokens, but the model has 32 positions'),
-    ],
-)
-def test_what_cannot_be_measured_is_named(whole, options, named):
-    with pytest.raises(ValueError, match=named):
-        bs.time_removal(whole, MASK, **{'batch_sizes': (1,), 'length': 8, 'rounds': 1} | options)
-
-
-@pytest.mark.parametrize(
-    ('options', 'named'),
-    [
         ({'batch_sizes': 4}, 'batch_sizes=4 must be a sequence of whole numbers'),
         ({'batch_sizes': (1.5,)}, r'batch_sizes=\(1.5,\) must be a sequence of whole numbers'),
         ({'rounds': 2.5}, 'rounds=2.5 must be whole numbers'),
+        ({'length': 40}, 'Sequences of 40 tokens, but the model has 32 positions'),
     ],
 )
-def test_fractions_are_no_counts(whole, untyped, options, named):
+def test_what_cannot_be_measured_is_named(pretrained, untyped, options, named):
     with pytest.raises(ValueError, match=named):
-        bs.time_removal(whole, MASK, **options)
+        bs.time_removal(
+            pretrained, MASK, **{'batch_sizes': (1,), 'length': 8, 'rounds': 1} | options
+        )
 
 
-def test_a_cut_model_is_no_start(whole):
+def test_a_cut_model_is_no_start(pretrained):
     with pytest.raises(ValueError, match='ask the whole model'):
-        bs.time_removal(bs.remove_heads(whole, MASK), MASK, batch_sizes=(1,), length=8, rounds=1)
+        bs.time_removal(
+            bs.remove_heads(pretrained, MASK), MASK, batch_sizes=(1,), length=8, rounds=1
+        )

@@ -11,7 +11,7 @@ import pytest
 from bert_secrets_jax.measure.token_maps import TokenMaps
 from bert_secrets_jax.report.atlas import ALL, FILLS, atlas, drawn_alike, most_certain, told
 from bert_secrets_jax.report.page import Part, write_page
-from bert_secrets_jax.runs.result import Badge, HeadMarks, Result
+from bert_secrets_jax.runs.result import Badge, HeadMarks
 from tests.report.test_page import Shown, finding
 
 SHAPE = (2, 3)
@@ -36,33 +36,31 @@ def marked(drawn='colour', *, at=(), title='does', mark='next token', rank=0, **
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Marked(Result):
-    """A result with whatever marks it is given."""
+class Marked(Shown):
+    """A result with whatever marks and badges it is given, too."""
 
     marks: tuple = ()
-    said: tuple = ()
-    maps: dict = dataclasses.field(default_factory=dict)
+    badged: tuple = ()
 
     def head_marks(self):
         return list(self.marks)
 
     def badges(self):
-        return list(self.said)
-
-    def token_maps(self):
-        return self.maps
+        return list(self.badged)
 
 
 @pytest.fixture
 def results():
     """A link is more particular than a share; one head is needed, one changed."""
     return [
-        Marked((marked(at=[(0, 0), (0, 1), (1, 2)], rank=1, title='attends mostly to'),)),
-        Marked((marked(at=[(0, 1)], mark='verb to <subject>', title='follows a link'),)),
-        Marked((marked('ring', at=[(1, 1)], mark='needed', title='F1 without it', rank=1),)),
-        Marked((marked('ring', at=[(0, 2)], mark='needed', title='F1 over 10 fine-tunings'),)),
-        Marked((marked('corner', at=[(1, 0)], mark='changed', title='pattern changed'),)),
-        Marked(said=(Badge('holds', 'A <claim>.', 'It is 5.'), Badge('holds', 'B.', 'It is 6.'))),
+        Marked(marks=(marked(at=[(0, 0), (0, 1), (1, 2)], rank=1, title='attends mostly to'),)),
+        Marked(marks=(marked(at=[(0, 1)], mark='verb to <subject>', title='follows a link'),)),
+        Marked(marks=(marked('ring', at=[(1, 1)], mark='needed', title='F1 without it', rank=1),)),
+        Marked(
+            marks=(marked('ring', at=[(0, 2)], mark='needed', title='F1 over 10 fine-tunings'),)
+        ),
+        Marked(marks=(marked('corner', at=[(1, 0)], mark='changed', title='pattern changed'),)),
+        Marked(badged=(Badge('holds', 'A <claim>.', 'It is 5.'), Badge('holds', 'B.', 'It is 6.'))),
     ]
 
 
@@ -112,7 +110,7 @@ def test_where_colours_run_out_patterns_and_letters_tell_marks_apart():
     one = HeadMarks(
         title='x', drawn='colour', marks=several, sentences=several, strength=np.ones((4, 6))
     )
-    fragment = atlas([Marked((one,))])
+    fragment = atlas([Marked(marks=(one,))])
     drawn = re.findall(r'<a class="head ?(\w*)".*?data-letter="(.)" style="--fill:(.*?)"', fragment)
     assert len({(pattern, fill) for pattern, _, fill in drawn}) == 24
     assert {fill for *_, fill in drawn} == set(FILLS)
@@ -126,29 +124,23 @@ def test_marks_of_one_title_are_one_view():
     )
     (data,) = re.findall(
         r'<script type="application/json">(.*?)</script>',
-        atlas([Marked((*links, marked(at=[(1, 1)], title='attends mostly to', rank=1)))]),
+        atlas([Marked(marks=(*links, marked(at=[(1, 1)], title='attends mostly to', rank=1)))]),
     )
     views = {each['title']: each['marks'] for each in json.loads(data)['views']}
     assert list(views) == [ALL, 'follows a link', 'attends mostly to']
     assert views['follows a link'] == ['verb to subject', 'frame', '', '', '', '']
 
 
-def test_a_fine_tuned_model_stands_beside_the_model_as_it_is(browser, tmp_path):
+def test_a_fine_tuned_model_stands_beside_the_model_as_it_is(visit):
     before = marked(at=[(0, 0), (0, 1)], mark='vertical', title='pattern')
     after = marked(at=[(0, 0), (1, 2)], mark='block', title='pattern', model='fine-tuned')
     other = marked(at=[(1, 0)], mark='self', title='attends mostly to', rank=1)
-    fragment = atlas([Marked((before, after, other))])
+    fragment = atlas([Marked(marks=(before, after, other))])
     assert told([before, after, other]) == ['Of 6 heads: 2 vertical (L1-H2 most), 1 self (L2-H1).']
-    (tmp_path / 'page.html').write_text(f'<!doctype html><body>{fragment}')
-    page = browser.new_page()
-    page.goto((tmp_path / 'page.html').as_uri())
+    page = visit(f'<!doctype html><body>{fragment}')
     assert page.locator('.pair caption').all_inner_texts() == ['as it is', 'fine-tuned']
-    labels = (
-        page.locator('.pair table')
-        .nth(1)
-        .locator('a')
-        .evaluate_all('all => all.map(each => each.ariaLabel)')
-    )
+    heads = page.locator('.pair table').nth(1).locator('a')
+    labels = heads.evaluate_all('all => all.map(each => each.ariaLabel)')
     assert labels == ['L1-H1, block', 'L1-H2', 'L1-H3', 'L2-H1', 'L2-H2', 'L2-H3, block']
     # A class has one colour and one letter wherever it is seen.
     fill = lambda grid: page.locator(f'{grid} a[href="#L1-H2"]').evaluate(
@@ -159,7 +151,6 @@ def test_a_fine_tuned_model_stands_beside_the_model_as_it_is(browser, tmp_path):
     assert [each.strip() for each in legend] == ['A vertical', 'C block']
     page.locator('.pair table').nth(1).locator('a[href="#L2-H3"]').hover()
     assert page.inner_text('output') == 'fine-tuned, L2-H3: Says 2 of <it>.'
-    page.close()
 
 
 def test_what_is_most_certain_is_told_first():
@@ -190,17 +181,10 @@ def test_what_is_most_certain_is_told_first():
 def test_of_two_that_draw_rings_the_one_that_is_drawn_is_told():
     """One fine-tuned model says no more above the grid where a sample of them was measured."""
 
-    @dataclasses.dataclass(frozen=True, eq=False)
-    class Both(Shown):
-        marks: tuple = ()
-
-        def head_marks(self):
-            return list(self.marks)
-
     def ringed(said, rank):
-        return Both(
-            said=(finding(said, p=0.001, sample=10),),
+        return Marked(
             marks=(marked('ring', at=[(0, 0)], mark='needed', rank=rank),),
+            said=(finding(said, p=0.001, sample=10),),
         )
 
     other = Shown(said=(finding('Of no head.', p=0.01, sample=10),))
@@ -213,10 +197,15 @@ def test_the_same_mark_is_drawn_alike_on_models_beside_each_other():
     """Alone, each would begin with the first colour and the first kind of ring."""
     one = [
         Marked(
-            (marked(at=[(0, 0), (0, 1)], mark='self'), marked('ring', at=[(0, 0)], mark='needed'))
+            marks=(
+                marked(at=[(0, 0), (0, 1)], mark='self'),
+                marked('ring', at=[(0, 0)], mark='needed'),
+            )
         )
     ]
-    other = [Marked((marked(at=[(1, 0)], mark='next'), marked('ring', at=[(1, 0)], mark='better')))]
+    other = [
+        Marked(marks=(marked(at=[(1, 0)], mark='next'), marked('ring', at=[(1, 0)], mark='better')))
+    ]
     drawn = drawn_alike([one, other])
     assert drawn.fills == {'self': 0, 'next': 1} and drawn.rings == ('needed', 'better')
     fragments = [atlas(each, drawn=drawn) for each in (one, other)]
@@ -239,7 +228,7 @@ def test_models_of_other_shapes_are_refused(results):
         strength=np.ones((4, 4)),
     )  # fmt: skip
     with pytest.raises(ValueError, match='give results of one model'):
-        atlas([*results, Marked((other,))])
+        atlas([*results, Marked(marks=(other,))])
 
 
 def test_marks_that_do_not_fit_are_refused():
@@ -250,20 +239,13 @@ def test_marks_that_do_not_fit_are_refused():
 
 
 @pytest.fixture
-def page(results, tmp_path, browser):
+def page(results, tmp_path, visit):
     maps = TokenMaps(['[CLS]', 'it', '[SEP]'], np.full((*SHAPE, 3, 3), 1 / 3))
     results = [*results, Marked(maps={'as it is': [maps]})]
     parts = [Part(str(number), result) for number, result in enumerate(results)]
-    write_page(tmp_path / 'page.html', title='T', lead='L', parts=parts, details={})
-    context = browser.new_context(viewport={'width': 390, 'height': 900})
-    page = context.new_page()
-    page.messages = []
-    page.on('console', lambda message: page.messages.append(message.text))
-    page.on('pageerror', lambda error: page.messages.append(str(error)))
-    page.goto((tmp_path / 'page.html').as_uri())
-    yield page
-    assert page.messages == []
-    context.close()
+    file = tmp_path / 'written.html'
+    write_page(file, title='T', lead='L', parts=parts, details={})
+    return visit(file.read_text('utf-8'), viewport={'width': 390, 'height': 900})
 
 
 def test_keyboard_and_mouse_tell_of_a_head(page):

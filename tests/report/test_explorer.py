@@ -16,6 +16,12 @@ from tests.report.conftest import wait_until
 
 HOSTILE = ['[CLS]', '<s>', '</script>', '<img src=x onerror=alert(1)>', '&amp;', "it's", '[SEP]']
 WORDS = ['[CLS]', 'the', 'cat', 'saw', 'it', '[SEP]']
+# A sentence with a word of two wordpieces.
+SPLIT = {
+    'tokens': ['[CLS]', 'un', '##like', 'it', '[SEP]'],
+    'words': ['[CLS]', 'Unlike', 'it', '[SEP]'],
+    'word': np.array([0, 1, 1, 2, 3]),
+}
 
 
 def random_maps(*token_lists, layers=2, heads=3, seed=0):
@@ -54,6 +60,16 @@ def numbers(readout):
     """Return the weights of a line such as 'cat (3) → it (5): tuned 0.12, difference −0.03'."""
     found = re.findall(r'(?<![(\d])[−+]?\d\.\d+', readout.split('): ')[-1])
     return [float(number.replace('−', '-')) for number in found]
+
+
+def pointed_at(tab, words, row, column, which=0):
+    """Return what is said of a cell of a map while the pointer is on it."""
+    box = tab.locator('svg image').nth(which).bounding_box()
+    step = box['width'] / len(words)
+    tab.mouse.move(box['x'] + (column + 0.5) * step, box['y'] + (row + 0.5) * step)
+    line = tab.locator('output').inner_text()
+    assert line.startswith(f'{words[row]} ({row + 1}) → {words[column]} ({column + 1}): ')
+    return line
 
 
 def test_a_byte_is_as_exact_as_it_is_said_to_be():
@@ -102,29 +118,39 @@ def test_it_is_small():
     assert len(Explorer({'a': every, 'b': every}).html()) < 4.3e6
 
 
-def test_what_does_not_fit_is_named():
-    maps = random_maps(WORDS)
-    other = random_maps(HOSTILE)
-    with pytest.raises(ValueError, match='one model or two, got 0'):
-        Explorer({})
-    with pytest.raises(ValueError, match='at least one sentence'):
-        Explorer({'a': []})
-    with pytest.raises(ValueError, match='b has maps of other tokens'):
-        Explorer({'a': maps, 'b': other})
-    with pytest.raises(ValueError, match=r'2 layers x 3 heads, b has \[1, 3\]'):
-        Explorer({'a': maps, 'b': random_maps(WORDS, layers=1)})
-    with pytest.raises(ValueError, match=r"'entropy' must be \[layers, heads\] = \[2, 3\]"):
-        Explorer({'a': maps}, {'entropy': np.zeros((3, 2))})
-    with pytest.raises(ValueError, match='from 0 to 1'):
-        Explorer({'a': [TokenMaps(WORDS, maps[0].attentions * 9)]})
-    with pytest.raises(ValueError, match='from 0 to 1'):
-        Explorer({'a': [TokenMaps(WORDS, maps[0].attentions * np.nan)]})
-    with pytest.raises(ValueError, match='from 0 to 1'):
-        norms = {'norms': 9 * maps[0].attentions}
-        Explorer({'a': [TokenMaps(WORDS, maps[0].attentions, further=norms)]})
-    with pytest.raises(ValueError, match='scores of a by ALTI are not finite'):
-        scores = {'ALTI': np.full(6, np.nan)}
-        Explorer({'a': [TokenMaps(WORDS, maps[0].attentions, scores=scores)]})
+MAPS = random_maps(WORDS)
+
+
+@pytest.mark.parametrize(
+    ('given', 'message'),
+    [
+        ([{}], 'one model or two, got 0'),
+        ([{'a': []}], 'at least one sentence'),
+        ([{'a': MAPS, 'b': random_maps(HOSTILE)}], 'b has maps of other tokens'),
+        ([{'a': MAPS, 'b': random_maps(WORDS, layers=1)}], r'2 layers x 3 heads, b has \[1, 3\]'),
+        (
+            [{'a': MAPS}, {'entropy': np.zeros((3, 2))}],
+            r"'entropy' must be \[layers, heads\] = \[2, 3\]",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_named(given, message):
+    with pytest.raises(ValueError, match=message):
+        Explorer(*given)
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        ({'attentions': 9 * MAPS[0].attentions}, 'from 0 to 1'),
+        ({'attentions': np.nan * MAPS[0].attentions}, 'from 0 to 1'),
+        ({'further': {'norms': 9 * MAPS[0].attentions}}, 'from 0 to 1'),
+        ({'scores': {'ALTI': np.full(6, np.nan)}}, 'scores of a by ALTI are not finite'),
+    ],
+)
+def test_maps_that_are_none_are_named(change, message):
+    with pytest.raises(ValueError, match=message):
+        Explorer({'a': [dataclasses.replace(MAPS[0], **change)]})
 
 
 def test_a_head_in_passing_is_shown_larger(visit, pair):
@@ -226,6 +252,7 @@ def test_heads_in_notes_are_links(visit, pair):
     near[0, 1] = 'as L1-H1 of the paper'
     tab = visit(page(dataclasses.replace(pair, notes={'nearest head': near})))
     tab.click('.head[aria-label="L1-H1"]')
+    assert '#' not in tab.url
     assert tab.locator('dd a').all_inner_texts() == ['L2-H1']
     tab.click('dd a')
     assert tab.inner_text('.detail h3') == 'L2-H1' and '#' not in tab.url
@@ -273,11 +300,7 @@ def test_a_click_opens_a_head_and_the_pointer_reads_its_weights(visit, pair):
     assert tab.locator('svg').count() == 3
     before, after = (models[0].attentions[1, 0] for models in pair.maps.values())
     for which, (row, column) in ((0, (2, 4)), (1, (5, 0)), (2, (3, 3))):
-        box = tab.locator('svg image').nth(which).bounding_box()
-        step = box['width'] / len(WORDS)
-        tab.mouse.move(box['x'] + (column + 0.5) * step, box['y'] + (row + 0.5) * step)
-        line = tab.locator('output').inner_text()
-        assert line.startswith(f'{WORDS[row]} ({row + 1}) → {WORDS[column]} ({column + 1}): ')
+        line = pointed_at(tab, WORDS, row, column, which)
         expected = before[row, column], after[row, column], (after - before)[row, column]
         assert numbers(line) == pytest.approx(expected, abs=0.009)
         # The tokens of the cell stand out in all three.
@@ -287,32 +310,24 @@ def test_a_click_opens_a_head_and_the_pointer_reads_its_weights(visit, pair):
 
 
 def test_a_switch_puts_wordpieces_together(visit):
-    tokens, words = ['[CLS]', 'un', '##like', 'it', '[SEP]'], ['[CLS]', 'Unlike', 'it', '[SEP]']
-    word = np.array([0, 1, 1, 2, 3])
+    pieces, words = SPLIT['tokens'], SPLIT['words']
     maps = {}
     for name, seed in (('as it is', 0), ('tuned', 1)):
-        pieces, plain = random_maps(tokens, WORDS, seed=seed)
-        maps[name] = [
-            TokenMaps(tokens, pieces.attentions, word=word, words=words),
-            TokenMaps(WORDS, plain.attentions),
-        ]
+        split, plain = random_maps(pieces, WORDS, seed=seed)
+        maps[name] = [dataclasses.replace(split, **SPLIT), plain]
     tab = visit(page(Explorer(maps)), viewport={'width': 1300, 'height': 900})
-    assert tab.locator('.sentence').inner_text() == ' '.join(tokens)
+    assert tab.locator('.sentence').inner_text() == ' '.join(pieces)
     tab.get_by_label('whole words').check()
     assert tab.locator('.sentence').inner_text() == ' '.join(words)
     tab.get_by_role('button', name='L1-H2').click()
     before, after = (each[0].of_words().attentions[0, 1] for each in maps.values())
     for row, column in ((0, 1), (1, 2)):
-        box = tab.locator('svg image').first.bounding_box()
-        step = box['width'] / len(words)
-        tab.mouse.move(box['x'] + (column + 0.5) * step, box['y'] + (row + 0.5) * step)
-        line = tab.locator('output').inner_text()
-        assert line.startswith(f'{words[row]} ({row + 1}) → {words[column]} ({column + 1}): ')
+        line = pointed_at(tab, words, row, column)
         expected = before[row, column], after[row, column], (after - before)[row, column]
         assert numbers(line) == pytest.approx(expected, abs=0.013)
     tab.keyboard.press('Escape')
     tab.get_by_label('whole words').uncheck()
-    assert tab.locator('.sentence').inner_text() == ' '.join(tokens)
+    assert tab.locator('.sentence').inner_text() == ' '.join(pieces)
     # Where every wordpiece is a word there is nothing to switch.
     tab.get_by_label('Sentence').select_option(index=1)
     assert not tab.get_by_label('whole words').is_visible()
@@ -320,18 +335,16 @@ def test_a_switch_puts_wordpieces_together(visit):
 
 def scored_maps(seed=0):
     """Maps of three kinds, and scores by two methods: one has a sign."""
-    tokens, words = ['[CLS]', 'un', '##like', 'it', '[SEP]'], ['[CLS]', 'Unlike', 'it', '[SEP]']
     weights, norms, rollout = (
-        random_maps(tokens, seed=10 * seed + each)[0].attentions for each in range(3)
+        random_maps(SPLIT['tokens'], seed=10 * seed + each)[0].attentions for each in range(3)
     )
     scores = {
         'DecompX': np.array([0.25, -1.5, 0.5, 0.0, 0.125]) / (seed + 1),
         'ALTI': np.array([0.1, 0.2, 0.3, 0.4, 0.0]),
     }
     return TokenMaps(
-        tokens, weights, word=np.array([0, 1, 1, 2, 3]), words=words,
-        further={'norms': norms, 'rollout': rollout[:, :1]}, scores=scores,
-        prediction='<b>yes</b> (0.93)',
+        **SPLIT, attentions=weights, further={'norms': norms, 'rollout': rollout[:, :1]},
+        scores=scores, prediction='<b>yes</b> (0.93)',
     )  # fmt: skip
 
 
@@ -480,17 +493,12 @@ def test_the_grid_draws_weights_and_differences(visit, pair):
     before, after = (models[0].attentions[1, 2] for models in pair.maps.values())
 
     def pixels():
-        data = (
-            tab.get_by_role('button', name='L2-H3')
-            .locator('canvas')
-            .evaluate(
-                """canvas => {
-              const copy = new OffscreenCanvas(6, 6).getContext('2d', {willReadFrequently: true});
-              copy.drawImage(canvas, 0, 0);
-              return [...copy.getImageData(0, 0, 6, 6).data];
-            }"""
-            )
-        )
+        canvas = tab.get_by_role('button', name='L2-H3').locator('canvas')
+        data = canvas.evaluate("""canvas => {
+          const copy = new OffscreenCanvas(6, 6).getContext('2d', {willReadFrequently: true});
+          copy.drawImage(canvas, 0, 0);
+          return [...copy.getImageData(0, 0, 6, 6).data];
+        }""")
         return np.reshape(data, (6, 6, 4)).astype(int)
 
     # On a light page more attention is darker.
@@ -738,12 +746,9 @@ def test_heads_have_addresses(pair, browser, tmp_path):
     tab.close()
 
 
-def test_back_leaves_a_head_to_where_the_reader_was(pair, browser, tmp_path):
-    (tmp_path / 'page.html').write_text(page(dataclasses.replace(pair, address='')), 'utf-8')
-    address = (tmp_path / 'page.html').as_uri()
-    tab = browser.new_page()
-    opens = 'document.querySelectorAll(".detail:not([hidden])").length === '
-    tab.goto(address)
+def test_back_leaves_a_head_to_where_the_reader_was(visit, pair):
+    tab = visit(page(dataclasses.replace(pair, address='')))
+    address, opens = tab.url, 'document.querySelectorAll(".detail:not([hidden])").length === '
     tab.locator('.bs-explorer button.head').first.click()
     assert tab.url == f'{address}#L1-H1'
     tab.go_back()
@@ -753,13 +758,3 @@ def test_back_leaves_a_head_to_where_the_reader_was(pair, browser, tmp_path):
     tab.go_forward()
     wait_until(tab, opens + '1')
     assert tab.url == f'{address}#L1-H1' and tab.inner_text('.bs-explorer h3') == 'L1-H1'
-    tab.close()
-
-
-def test_a_notebook_keeps_its_address(pair, browser, tmp_path):
-    (tmp_path / 'page.html').write_text(page(pair), 'utf-8')
-    tab = browser.new_page()
-    tab.goto((tmp_path / 'page.html').as_uri())
-    tab.locator('.bs-explorer button.head').first.click()
-    assert '#' not in tab.url
-    tab.close()

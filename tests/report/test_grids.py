@@ -97,12 +97,17 @@ SVG = (
 )
 
 
+MARKS = Part('marks', Marked(marks=(marked(at=[(0, 0)]),)))
+UNIFORM = TokenMaps(['[CLS]', 'it', '[SEP]'], np.full((2, 3, 3, 3), 1 / 3))
+MAPS = Part('maps', Shown(maps={'it': [UNIFORM]}))
+
+
 @pytest.fixture
 def parts():
     """A result with marks, one with numbers, one that names a head and has a figure."""
     said = Shown(said=(finding('The most is in L2-H2.'),))
     return [
-        Part('marks', Marked((marked(at=[(0, 0)]),))),
+        MARKS,
         Part(
             'ablation', Shown({'heads': named()}), made_by=(('Python', 'bs.analyses.ablation(x)'),)
         ),
@@ -110,9 +115,21 @@ def parts():
     ]
 
 
+def coloured_by(marks):
+    """A part whose result colours the heads of the atlas by these marks."""
+    about = {'marks': marks, 'sentences': marks, 'strength': np.ones(marks.shape)}
+    return Part('atlas', Marked(marks=(HeadMarks(title='does', drawn='colour', rank=0, **about),)))
+
+
 def written(path, parts):
     write_page(path / 'page.html', title='T', lead='L', parts=parts, details={})
     return (path / 'page.html').read_text('utf-8')
+
+
+@pytest.fixture
+def open_page(visit, tmp_path):
+    """Return what writes a page of some parts, and opens it in a tab."""
+    return lambda parts, **settings: visit(written(tmp_path, parts), **settings)
 
 
 def unfold(tab):
@@ -129,8 +146,8 @@ def test_a_page_says_where_its_files_are_and_what_made_them(tmp_path, parts):
     assert 'href="ablation_heads.csv"' in page and 'bs.analyses.ablation(x)' in page
 
 
-def test_hovering_tells_the_numbers_of_the_file(visit, tmp_path, parts):
-    tab = visit(written(tmp_path, parts))
+def test_hovering_tells_the_numbers_of_the_file(open_page, parts):
+    tab = open_page(parts)
     unfold(tab)
     tab.click('.bs-grids summary')
     tab.hover('.heads a[href="#L1-H1"]')
@@ -207,7 +224,7 @@ def figures():
     both = plots.head_grids(two, label='share', limits=(0.0, 12.0), marked=circled)
     measures = Part('ablation', Shown({'heads': measured()}, (finding('It is L2-H3.'),)))
     return [
-        Part('marks', Marked((marked(at=[(0, 0)]),))),
+        MARKS,
         measures.with_pictures([
             Picture('ablation_curve', SVG, 'A curve.'),
             picture('ablation_heads', change(), CHANGE, part='ablation'),
@@ -216,8 +233,8 @@ def figures():
     ]  # fmt: skip
 
 
-def test_a_figure_of_heads_is_a_grid_that_tells_value_interval_and_p(visit, tmp_path, figures):
-    tab = visit(written(tmp_path, figures))
+def test_a_figure_of_heads_is_a_grid_that_tells_value_interval_and_p(open_page, figures):
+    tab = open_page(figures)
     figure = tab.locator('figure').first
     # It stands before the curve, and its image is one click away, with its files.
     assert figure.locator('table.heads').is_visible() and not figure.locator('img').is_visible()
@@ -239,8 +256,8 @@ def test_a_figure_of_heads_is_a_grid_that_tells_value_interval_and_p(visit, tmp_
     ]
 
 
-def test_grids_of_one_figure_have_one_scale_and_are_sorted(visit, tmp_path, figures):
-    tab = visit(written(tmp_path, figures))
+def test_grids_of_one_figure_have_one_scale_and_are_sorted(open_page, figures):
+    tab = open_page(figures)
     unfold(tab)
     figure = tab.locator('figure', has_text='Shows ablation_two.')
     colour = lambda grid, name: (
@@ -277,6 +294,7 @@ def layered():
 
 
 SHARES = np.array([0.6, 0.4, 0.5, 0.3, 1.0, 0.7])
+SCORES = np.array([[0.1, 0.2, 0.9], [0.3, 0.5, 0.4]])
 
 
 def classed():
@@ -327,8 +345,12 @@ def test_classes_and_features_of_heads_have_a_source_each():
 
 @pytest.fixture
 def others():
-    """A result with a figure of classes, one of features, and one of layers."""
-    shares = np.stack([SHARES, 1 - SHARES], axis=-1).reshape(2, 3, 2)
+    """A result with figures of classes, features, layers and points.
+
+    Points stand above their layers, beside scores, and on a plane.
+    """
+    one, kinds = SHARES.reshape(2, 3), classed()['words']['mostly'].tolist()
+    shares = np.stack([one, 1 - one], axis=-1)
     change = layered()['difference'].to_numpy()[:2]
     figures = {
         'x_classes': plots.class_grids({'before': shares, 'after': shares}, ['vertical', 'block']),
@@ -336,6 +358,20 @@ def others():
         'x_layers': plots.layer_effects(
             100 * change, 100 * change - 10, 100 * change + 10, label='change (points)',
             published=np.array([-1.5, 0.5]), published_name='paper',
+        ),
+        'x_above': plots.head_points(
+            {'one': {'pattern: vertical': one, 'pattern: block': 1 - one}}, label='share',
+            levels={'even': 0.25}, published={'pattern: block': np.array([0.5, np.nan])},
+            published_name='paper',
+        ),
+        'x_beside': plots.head_scatter(
+            {'first': SCORES, 'second': -SCORES}, one, label='loss (nats)', across_label='score'
+        ),
+        'x_alone': plots.head_points(
+            {'one': {'a': one}}, label='share', published={'b': np.ones(2)}, published_name='book'
+        ),
+        'x_plane': plots.planes(
+            np.stack([SCORES, 2 * SCORES], axis=-1), kinds=kinds, order=['column', 'block', 'none']
         ),
     }  # fmt: skip
     sources = {
@@ -345,17 +381,28 @@ def others():
             for name, title in (('a', 'vertical'), ('b', 'block'))
         },
         'x_layers': plots.Source('layers', 'difference', 'f1', times=100),
+        'x_above': plots.Source('shares', 'mean'),
+        'x_beside': plots.Source('shares', 'mean', 'pattern: vertical'),
     }
     result = Shown({'layers': layered(), **classed()}, (finding('It is L2-H3.'),))
-    pictures = [picture(name, figure, sources[name]) for name, figure in figures.items()]
-    return [
-        Part('marks', Marked((marked(at=[(0, 0)]),))),
-        Part('x', result).with_pictures(pictures),
-    ]
+    pictures = [picture(name, figure, sources.get(name)) for name, figure in figures.items()]
+    return [MARKS, Part('x', result).with_pictures(pictures)]
 
 
-def test_pointing_at_a_class_tells_the_shares_of_the_file(visit, tmp_path, others):
-    tab = visit(written(tmp_path, others))
+def shown_in(tab, name):
+    """The figure of a page with such a name, unfolded."""
+    unfold(tab)
+    return tab.locator('figure', has_text=f'Shows {name}.')
+
+
+def listed(figure, row):
+    """The cells of a row of the figure as a list."""
+    figure.locator('select').select_option('as a list')
+    return figure.locator('tbody tr').nth(row).locator('td').all_inner_texts()
+
+
+def test_pointing_at_a_class_tells_the_shares_of_the_file(open_page, others):
+    tab = open_page(others)
     figure = tab.locator('figure', has_text='Shows x_classes.')
     figure.locator('a[href="#L1-H1"]').first.hover()
     told = figure.locator('output').inner_text()
@@ -376,26 +423,20 @@ def test_pointing_at_a_class_tells_the_shares_of_the_file(visit, tmp_path, other
     figure.locator('select').select_option('as a grid, the heads of each layer sorted')
     # Heads of the first class first, those of its greatest share before others.
     assert cells.all_inner_texts()[3:6] == ['H2', 'H3', 'H1']
-    figure.locator('select').select_option('as a list')
-    assert figure.locator('tbody tr').nth(1).locator('td').all_inner_texts()[:3] == [
-        'L1-H2', 'block', '0.6',
-    ]  # fmt: skip
+    assert listed(figure, 1)[:3] == ['L1-H2', 'block', '0.6']
 
 
-def test_a_class_is_drawn_as_in_the_atlas(visit, tmp_path):
+def test_a_class_is_drawn_as_in_the_atlas(open_page):
     """Where there are more classes than colours, it has a pattern there, and here."""
     words = [f'mark {at}' for at in range(9)]
     marks = np.array([*words[:6], *words[6:], *words[6:]], object).reshape(2, 6)
     shares = np.eye(9)[[words.index(each) for each in marks.flat]].reshape(2, 6, 9)
-    does = HeadMarks(
-        title='does', drawn='colour', marks=marks, sentences=marks, strength=np.ones((2, 6)), rank=0
-    )
-    atlas = Part('atlas', Marked((does,)))
+    atlas = coloured_by(marks)
     panel = plots.Panel('now', dict(zip(words, np.moveaxis(shares, -1, 0), strict=True)))
     figure = plots.Figure()
     figure.numbers = plots.Numbers('classes', 'share', [panel])
     grid = picture('x', figure)
-    tab = visit(written(tmp_path, [atlas, Part('x', Shown()).with_pictures([grid])]))
+    tab = open_page([atlas, Part('x', Shown()).with_pictures([grid])])
     drawn = """all => all.map(each => [each.dataset.letter || each.textContent,
       getComputedStyle(each).backgroundColor, /striped/.test(each.className)])"""
     here = tab.locator('.of-classes .heads a').evaluate_all(drawn)
@@ -403,23 +444,17 @@ def test_a_class_is_drawn_as_in_the_atlas(visit, tmp_path):
     assert sum(striped for *_, striped in here) == 1
 
 
-def test_pointing_at_a_feature_tells_the_number_of_the_file(visit, tmp_path, others):
-    tab = visit(written(tmp_path, others))
-    unfold(tab)
-    figure = tab.locator('figure', has_text='Shows x_features.')
+def test_pointing_at_a_feature_tells_the_number_of_the_file(open_page, others):
+    figure = shown_in(open_page(others), 'x_features')
     figure.locator('a[href="#L2-H3"]').nth(1).hover()
-    assert figure.locator('output').inner_text() == (
-        'L2-H3, b, now: 0.3, standard error 0.01, examples 9.'
-    )
-    figure.locator('select').select_option('as a list')
-    assert figure.locator('tbody tr').last.locator('td').all_inner_texts() == [
-        'L2-H3', '0.7', '0.3',
-    ]  # fmt: skip
+    told = 'L2-H3, b, now: 0.3, standard error 0.01, examples 9.'
+    assert figure.locator('output').inner_text() == told
+    assert listed(figure, -1) == ['L2-H3', '0.7', '0.3']
 
 
 @pytest.mark.parametrize('width', [390, 1400])
-def test_pointing_at_a_layer_tells_value_interval_and_p(visit, tmp_path, others, width):
-    tab = visit(written(tmp_path, others), viewport={'width': width, 'height': 800})
+def test_pointing_at_a_layer_tells_value_interval_and_p(open_page, others, width):
+    tab = open_page(others, viewport={'width': width, 'height': 800})
     unfold(tab)
     figure = tab.locator('figure', has_text='Shows x_layers.')
     figure.locator('.layer').first.hover()
@@ -446,51 +481,9 @@ def test_pointing_at_a_layer_tells_value_interval_and_p(visit, tmp_path, others,
     assert tab.evaluate('document.documentElement.scrollWidth') <= width
 
 
-SCORES = np.array([[0.1, 0.2, 0.9], [0.3, 0.5, 0.4]])
-
-
-@pytest.fixture
-def clouds():
-    """A result with figures of points: above their layers, beside scores, and on a plane."""
-    shares = SHARES.reshape(2, 3)
-    kinds = ['column', 'block', 'column', 'block', 'column', 'column']
-    figures = {
-        'x_above': plots.head_points(
-            {'one': {'pattern: vertical': shares, 'pattern: block': 1 - shares}}, label='share',
-            levels={'even': 0.25}, published={'pattern: block': np.array([0.5, np.nan])},
-            published_name='paper',
-        ),
-        'x_beside': plots.head_scatter(
-            {'first': SCORES, 'second': -SCORES}, shares, label='loss (nats)', across_label='score'
-        ),
-        'x_alone': plots.head_points(
-            {'one': {'a': shares}}, label='share', published={'b': np.ones(2)},
-            published_name='book',
-        ),
-        'x_plane': plots.planes(
-            np.stack([SCORES, 2 * SCORES], axis=-1), kinds=kinds, order=['column', 'block', 'none']
-        ),
-    }  # fmt: skip
-    sources = {
-        'x_above': plots.Source('shares', 'mean'),
-        'x_beside': plots.Source('shares', 'mean', 'pattern: vertical'),
-    }
-    pictures = [picture(name, figure, sources.get(name)) for name, figure in figures.items()]
-    return [
-        Part('marks', Marked((marked(at=[(0, 0)]),))),
-        Part('x', Shown(classed(), (finding('It is L2-H3.'),))).with_pictures(pictures),
-    ]
-
-
-def shown_in(tab, name):
-    """The figure of a page with such a name, unfolded."""
-    unfold(tab)
-    return tab.locator('figure', has_text=f'Shows {name}.')
-
-
 @pytest.mark.parametrize('width', [390, 1400])
-def test_a_point_above_its_layer_tells_the_number_of_the_file(visit, tmp_path, clouds, width):
-    tab = visit(written(tmp_path, clouds), viewport={'width': width, 'height': 800})
+def test_a_point_above_its_layer_tells_the_number_of_the_file(open_page, others, width):
+    tab = open_page(others, viewport={'width': width, 'height': 800})
     figure = shown_in(tab, 'x_above')
     points = figure.locator('.cloud a')
     assert points.count() == 12
@@ -516,10 +509,7 @@ def test_a_point_above_its_layer_tells_the_number_of_the_file(visit, tmp_path, c
     assert figure.locator('.cloud .dot').count() == 1
     assert figure.locator('.cloud .mean').count() == 4
     assert 'even' in figure.inner_text() and 'paper' in figure.inner_text()
-    figure.locator('select').select_option('as a list')
-    assert figure.locator('tbody tr').last.locator('td').all_inner_texts() == [
-        'L2-H3', '0.7', '0.3',
-    ]  # fmt: skip
+    assert listed(figure, -1) == ['L2-H3', '0.7', '0.3']
     assert tab.evaluate('document.documentElement.scrollWidth') <= width
     # Where nothing that is drawn was published, no sign is explained.
     alone = tab.locator('figure', has_text='Shows x_alone.')
@@ -529,9 +519,8 @@ def test_a_point_above_its_layer_tells_the_number_of_the_file(visit, tmp_path, c
     assert not any(each.is_visible() for each in tab.locator('output').all())
 
 
-def test_a_point_of_a_scatter_tells_both_numbers(visit, tmp_path, clouds):
-    tab = visit(written(tmp_path, clouds))
-    figure = shown_in(tab, 'x_beside')
+def test_a_point_of_a_scatter_tells_both_numbers(open_page, others):
+    figure = shown_in(open_page(others), 'x_beside')
     figure.locator('.cloud').nth(1).locator('a[href="#L1-H2"]').hover()
     assert figure.locator('output').inner_text() == (
         'L1-H2, second: score -0.2, loss (nats) 0.4, standard error 0.01, examples 9.'
@@ -546,13 +535,11 @@ def test_a_point_of_a_scatter_tells_both_numbers(visit, tmp_path, clouds):
     assert figure.locator('thead th').all_inner_texts() == [
         'head', 'first: score', 'loss (nats)', 'second: score', 'loss (nats)',
     ]  # fmt: skip
-    assert figure.locator('tbody tr').nth(1).locator('td').all_inner_texts() == [
-        'L1-H2', '0.2', '0.4', '-0.2', '0.4',
-    ]  # fmt: skip
+    assert listed(figure, 1) == ['L1-H2', '0.2', '0.4', '-0.2', '0.4']
 
 
-def test_a_point_of_a_plane_tells_its_kind(visit, tmp_path, clouds):
-    tab = visit(written(tmp_path, clouds))
+def test_a_point_of_a_plane_tells_its_kind(open_page, others):
+    tab = open_page(others)
     figure = shown_in(tab, 'x_plane')
     points = figure.locator('.cloud a')
     figure.locator('a[href="#L1-H2"]').hover()
@@ -567,8 +554,8 @@ def test_a_point_of_a_plane_tells_its_kind(visit, tmp_path, clouds):
     assert tab.evaluate('location.hash') == '#L1-H3'
 
 
-def test_all_numbers_of_a_result_are_bars_of_layers_and_classes_of_heads(visit, tmp_path, others):
-    tab = visit(written(tmp_path, others))
+def test_all_numbers_of_a_result_are_bars_of_layers_and_classes_of_heads(open_page, others):
+    tab = open_page(others)
     unfold(tab)
     numbers = tab.locator('.bs-grids', has_text='The numbers of every head and layer')
     numbers.locator('summary').click()
@@ -585,8 +572,8 @@ def test_all_numbers_of_a_result_are_bars_of_layers_and_classes_of_heads(visit, 
     tab.locator('.card td', has_text='column').wait_for()
 
 
-def test_without_scripts_a_figure_of_heads_is_its_image(visit, tmp_path, figures):
-    tab = visit(written(tmp_path, figures), javascript=False)
+def test_without_scripts_a_figure_of_heads_is_its_image(open_page, figures):
+    tab = open_page(figures, javascript=False)
     assert tab.locator('figure img').first.is_visible()
     assert tab.locator('table.heads').count() == 0
 
@@ -618,18 +605,8 @@ def test_heads_of_a_published_model_have_no_links_in_tables(tmp_path, parts):
     assert '<td><a href="#L1-H1">L1-H1</a></td><td>L1-H2</td><td>L1-H3</td>' in page
 
 
-def test_a_list_of_heads_is_sorted(visit, tmp_path, parts):
-    tab = visit(written(tmp_path, parts))
-    unfold(tab)
-    tab.click('.bs-grids summary')
-    tab.select_option('.bs-grids select[aria-label="Shown"]', 'as a list')
-    tab.click('.bs-grids th:has-text("difference") button')
-    first = tab.locator('.bs-grids tbody td:first-child').all_inner_texts()
-    assert first == ['L2-H1', 'L2-H2', 'L1-H1', 'L1-H2', 'L2-H3', 'L1-H3']
-
-
-def test_the_name_of_a_head_opens_its_numbers(visit, tmp_path, parts):
-    tab = visit(written(tmp_path, parts))
+def test_the_name_of_a_head_opens_its_numbers(open_page, parts):
+    tab = open_page(parts)
     tab.click('.part > p a[href="#L2-H2"]')
     assert tab.inner_text('.card h3') == 'All numbers of L2-H2'
     assert tab.locator('.card tbody td').all_inner_texts() == ['', '1.00e-7', '7']
@@ -640,9 +617,8 @@ def test_the_name_of_a_head_opens_its_numbers(visit, tmp_path, parts):
     wait_until(tab, "document.querySelector('.card h3').textContent.endsWith('L2-H2')")
 
 
-def test_with_maps_the_numbers_stand_below_them(visit, tmp_path, parts):
-    maps = TokenMaps(['[CLS]', 'it', '[SEP]'], np.full((2, 3, 3, 3), 1 / 3))
-    tab = visit(written(tmp_path, [*parts, Part('maps', Shown(maps={'it': [maps]}))]))
+def test_with_maps_the_numbers_stand_below_them(open_page, parts):
+    tab = open_page([*parts, MAPS])
     tab.click('.bs-atlas a[href="#L1-H1"]')
     assert tab.inner_text('.bs-explorer .card h3') == 'All numbers of L1-H1'
     tab.click('.bs-explorer button[aria-label="next head"]')
@@ -652,9 +628,8 @@ def test_with_maps_the_numbers_stand_below_them(visit, tmp_path, parts):
     tab.locator('.card').wait_for(state='detached')
 
 
-def test_the_numbers_of_the_page_colour_the_explorer(visit, tmp_path, parts):
-    maps = TokenMaps(['[CLS]', 'it', '[SEP]'], np.full((2, 3, 3, 3), 1 / 3))
-    tab = visit(written(tmp_path, [*parts, Part('maps', Shown(maps={'it': [maps]}))]))
+def test_the_numbers_of_the_page_colour_the_explorer(open_page, parts):
+    tab = open_page([*parts, MAPS])
     options = tab.locator('select[aria-label="Heads by"] option').all_inner_texts()
     # The number of examples is the same for all heads.
     assert options == ['their maps', 'difference']
@@ -668,13 +643,14 @@ def test_the_numbers_of_the_page_colour_the_explorer(visit, tmp_path, parts):
 
 
 @pytest.mark.parametrize('theme', ['light', 'dark'])
-def test_what_is_printed_has_everything(visit, tmp_path, parts, theme):
+def test_what_is_printed_has_everything(open_page, parts, theme):
     wide = pandas.DataFrame([[f'value {at}' for at in range(24)]])
     wide.columns = [f'column {at}' for at in range(24)]
     part = Part('wide', Shown({'t': wide}, tuple(finding(f'{at}.') for at in 'ab')))
     part = part.with_pictures([Picture('wide_curve', SVG, 'A curve.')])
-    tab = visit(written(tmp_path, [*parts, part]), color_scheme=theme)
-    assert tab.locator('.more[open]').count() == 0
+    small = {'width': 390, 'height': 700}
+    tab = open_page([*parts, part], color_scheme=theme, viewport=small)
+    assert tab.locator('.more[open]').count() == 0 and unfolded(tab) == []
     closed = tab.evaluate("""() => {
       dispatchEvent(new Event('beforeprint'));
       return document.querySelectorAll('details:not([open], .image, .bs-grids)').length;
@@ -693,11 +669,11 @@ def test_what_is_printed_has_everything(visit, tmp_path, parts, theme):
     )
     assert exact == 'exact'
     tab.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert tab.locator('.more[open]').count() == 0
+    assert tab.locator('.more[open]').count() == 0 and unfolded(tab) == []
 
 
-def test_search_finds_heads_and_sentences(visit, tmp_path, parts):
-    tab = visit(written(tmp_path, parts))
+def test_search_finds_heads_and_sentences(open_page, parts):
+    tab = open_page(parts)
     tab.fill('.search input', 'l2-h2')
     answers = tab.locator('.search li').all_inner_texts()
     assert answers == ['L2-H2', 'The most is in L2-H2.']
@@ -717,11 +693,10 @@ def test_search_finds_heads_and_sentences(visit, tmp_path, parts):
 
 
 @pytest.fixture
-def telephone(visit, tmp_path, parts):
+def telephone(open_page, parts):
     """Return what opens a page at the width of a telephone, at an address in it."""
-    maps = TokenMaps(['[CLS]', 'it', '[SEP]'], np.full((2, 3, 3, 3), 1 / 3))
-    page = written(tmp_path, [*parts, Part('maps', Shown(maps={'it': [maps]}))])
-    return lambda address='': visit(page, address=address, viewport={'width': 390, 'height': 700})
+    small = {'width': 390, 'height': 700}
+    return lambda address='': open_page([*parts, MAPS], address=address, viewport=small)
 
 
 def unfolded(tab):
@@ -779,14 +754,6 @@ def test_the_search_finds_what_is_folded(telephone):
     assert telephone.locator('.part p', has_text='The most is in L2-H2.').is_visible()
 
 
-def test_what_is_folded_is_printed(telephone):
-    telephone = telephone()
-    telephone.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert unfolded(telephone) == [0, 1, 2, 3]
-    telephone.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert unfolded(telephone) == []
-
-
 def test_wide_screens_and_those_without_scripts_have_everything_open(visit, tmp_path, parts):
     page = written(tmp_path, parts)
     assert unfolded(visit(page, viewport={'width': 1400, 'height': 700})) == [0, 1, 2]
@@ -796,16 +763,12 @@ def test_wide_screens_and_those_without_scripts_have_everything_open(visit, tmp_
 
 @pytest.mark.parametrize(
     ('theme', 'width'),
-    rarely(
-        [('light', 390), ('light', 1400), ('dark', 390), ('dark', 1400)],
-        often=[('dark', 390)],
-    ),
+    rarely([('light', 390), ('light', 1400), ('dark', 390), ('dark', 1400)], often=[('dark', 390)]),
 )
 def test_axe_finds_nothing_that_shuts_anybody_out(visit, tmp_path, parts, others, theme, width):
     axe = pytest.importorskip('axe_playwright_python')
     script = (pathlib.Path(axe.__file__).parent / 'axe.min.js').read_text('utf-8')
-    maps = TokenMaps(['[CLS]', 'it', '[SEP]'], np.full((2, 3, 3, 3), 1 / 3))
-    page = written(tmp_path, [*parts, others[1], Part('maps', Shown(maps={'it': [maps]}))])
+    page = written(tmp_path, [*parts, others[1], MAPS])
     tab = visit(page, color_scheme=theme, bypass_csp=True, viewport={'width': width, 'height': 800})
     tab.evaluate(script)
 
@@ -829,8 +792,8 @@ def test_axe_finds_nothing_that_shuts_anybody_out(visit, tmp_path, parts, others
 
 
 @pytest.mark.parametrize(('theme', 'colour'), [('light', 255), ('dark', 0x16)])
-def test_figures_are_dark_where_the_page_is(visit, tmp_path, parts, theme, colour):
-    tab = visit(written(tmp_path, parts), color_scheme=theme)
+def test_figures_are_dark_where_the_page_is(open_page, parts, theme, colour):
+    tab = open_page(parts, color_scheme=theme)
     red = tab.evaluate(
         """async () => {
           const image = document.querySelector('figure img');
@@ -882,21 +845,13 @@ def test_an_address_of_no_head_says_so(visit, tmp_path, parts):
     wait_until(tab, "document.querySelector('.search + p').hidden")
 
 
-def test_the_names_of_sorted_heads_fit_into_narrow_panels(visit, tmp_path):
+def test_the_names_of_sorted_heads_fit_into_narrow_panels(open_page):
     values = {f'panel {at}': np.random.default_rng(at).random((2, 12)) for at in range(4)}
     grid = picture('x', plots.head_grids(values, label='x'))
     result = Shown(said=(finding('It is L2-H12.'),))
     marks = np.full((2, 12), 'self', object)
-    does = HeadMarks(
-        title='does',
-        drawn='colour',
-        marks=marks,
-        sentences=marks,
-        strength=np.ones((2, 12)),
-        rank=0,
-    )
-    parts = [Part('atlas', Marked((does,))), Part('x', result).with_pictures([grid])]
-    tab = visit(written(tmp_path, parts))
+    parts = [coloured_by(marks), Part('x', result).with_pictures([grid])]
+    tab = open_page(parts)
     figure = shown_in(tab, 'x')
     figure.locator('select').select_option('as a grid, the heads of each layer sorted')
     cut = """all => all.filter(each => {

@@ -114,17 +114,9 @@ def report(tmp_path):
 def test_a_report(report):
     page = Page(report)
     for text in (
-        'BERT & <friends>',
-        'Words <b>.',
-        '85.5 ± 1.4',
-        'top head',
-        'Numbers',
-        'seed',
-        'first_grid:',
-        'How it is read.',
-        'third (failed)',
-        'It failed: <no reason>.',
-    ):
+        'BERT & <friends>', 'Words <b>.', '85.5 ± 1.4', 'top head', 'Numbers', 'seed',
+        'first_grid:', 'How it is read.', 'third (failed)', 'It failed: <no reason>.',
+    ):  # fmt: skip
         assert text in page.text
     assert page.tags.count('section') == 3 and page.tags.count('img') == 1
     assert not {'link', 'iframe', 'object'} & set(page.tags)
@@ -240,12 +232,7 @@ def nasty(tmp_path_factory):
 def test_any_text_is_on_the_page_as_it_is(nasty):
     text = Page(nasty).text
     assert [each for each in NASTY if visible(each, keep='\t\n') not in text] == []
-    for each in (
-        '</title>⟨U+D800⟩',
-        'pic⟨U+DC80⟩:',
-        'one_⟨U+DC80⟩.csv',
-        'cap⟨U+001B⟩',
-    ):
+    for each in ('</title>⟨U+D800⟩', 'pic⟨U+DC80⟩:', 'one_⟨U+DC80⟩.csv', 'cap⟨U+001B⟩'):
         assert each in text
     # Nothing else of what is hidden is left than line ends, tabs and joiners.
     hidden = {each for each in set(nasty) if visible(each) != each}

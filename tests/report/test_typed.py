@@ -1,22 +1,18 @@
 """The page on which one types: any sentence is shown or refused in words, to nobody else."""
 
 import dataclasses
-import html
 import http.client
 import threading
 import urllib.parse
 
 import pytest
 
-import bert_secrets_jax as bs
 from bert_secrets_jax.report.typed import page_of, serve
-from tests.conftest import random_params
 
 
 @pytest.fixture(scope='module')
-def models(config, tokenizer):
-    bert = bs.Bert(config)
-    return {'<tiny>': bs.Pretrained(bert, random_params(bert), tokenizer)}
+def models(pretrained):
+    return {'<tiny>': pretrained}
 
 
 @pytest.fixture
@@ -99,4 +95,3 @@ def test_one_model_or_two(models):
         serve({})
     with pytest.raises(ValueError, match='cannot have the port -1'):
         serve(models, port=-1)
-    assert html.escape('<tiny>') in page_of(models)
