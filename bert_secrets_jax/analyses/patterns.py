@@ -384,6 +384,11 @@ def map_statistics(classifier: Classifier) -> list[Described]:
     return [*pattern_statistics(classifier), named(ALL_SPECIAL)]
 
 
+def compared_statistics(classifier: Classifier) -> list[Described]:
+    """Return the statistics of a model and a fine-tuned one together that `patterns` measures."""
+    return [*pattern_comparisons(classifier), named(ALL_SPECIAL)]
+
+
 def patterns(
     pretrained: Pretrained,
     texts: Sequence[Text],
@@ -406,9 +411,8 @@ def patterns(
     """
     classifier = classifier or load_classifier()
     examples = as_examples(texts)
-    compared = [*pattern_comparisons(classifier), named(ALL_SPECIAL)]
     before = settings.tables(pretrained, examples, map_statistics(classifier))
-    runs = settings.changes(pretrained, tuned, examples, compared)
+    runs = settings.changes(pretrained, tuned, examples, compared_statistics(classifier))
     chosen = choose(pretrained, examples, count=_EXAMPLES, max_length=settings.max_length)
     maps = attention_maps(pretrained, chosen, max_length=settings.max_length)
     return Patterns(

@@ -16,7 +16,6 @@ from bert_secrets_jax.measure.catalogue import named
 from bert_secrets_jax.programs import inputs, needs
 from bert_secrets_jax.programs.calls import OF_NO_MATTER, Arguments, Binding, Call, Expression, kept
 from bert_secrets_jax.programs.study import Study
-from bert_secrets_jax.runs.result import Subject
 
 # Probes learn little from fewer updates: a small treebank is read several times.
 _UPDATES = 2000
@@ -42,7 +41,6 @@ def relations(a: Arguments) -> Call:
 
 def frames(a: Arguments) -> Call:
     sample, given = a['frames.sample'], ['pretrained']
-    digest = _digest_of_frames
     if sample == 'framenet':
         reading = {'reading': a['frames.reading'], 'per_unit': a['frames.per_unit'] or None}
         reading |= a.seed
@@ -51,32 +49,27 @@ def frames(a: Arguments) -> Call:
             Expression(
                 a.call('read_framenet', repr(folder), **reading),
                 lambda study: read_framenet(folder, **reading),
-                lambda study: [digest(study), reading],
+                lambda study: [study.input('frames'), reading],
             )
         )
     elif sample:
         python = f'bs.read_framenet_sample({sample!r})'
-        given.append(Expression(python, lambda study: read_framenet_sample(sample), digest))
+        given.append(
+            Expression(
+                python,
+                lambda study: read_framenet_sample(sample),
+                lambda study: study.input('frames'),
+            )
+        )
     return a.analysis(
         'frames',
         *given,
         computing='settings',
-        subject=_subject_of_frames,
+        subject=lambda study: study.frames_subject,
         draws=a['links.draws'],
         shown=a['maps.examples'],
         **a.seed,
     )
-
-
-def _digest_of_frames(study: Study) -> str:
-    return study.input('frames')
-
-
-def _subject_of_frames(study: Study) -> Subject:
-    sample = study.config.frames.sample
-    names = {'': 'the embedded sample', 'framenet': 'FrameNet'}
-    texts = names.get(sample, sample.rpartition('/')[2])
-    return Subject(study.subject.model, texts, study.subject.task)
 
 
 def finetune(a: Arguments) -> Call:
@@ -142,14 +135,10 @@ def syntax_heads(a: Arguments) -> Call:
         'trees',
         'dev_trees',
         computing='settings',
-        subject=_subject_of_treebank,
+        subject=lambda study: study.treebank_subject,
         draws=a['links.draws'],
         **a.seed,
     )
-
-
-def _subject_of_treebank(study: Study) -> Subject:
-    return study.treebank_subject
 
 
 def probe(a: Arguments) -> Call:
@@ -163,7 +152,7 @@ def probe(a: Arguments) -> Call:
     if not given['epochs']:
         given['epochs'] = Expression(
             f'-(-{_UPDATES} // len({trees.python}))',
-            lambda study: -(-_UPDATES // len(study.treebank[0])),
+            lambda study: -(-_UPDATES // len(study.train_trees)),
             lambda study: 'enough',
         )
     if path:
@@ -181,7 +170,7 @@ def probe(a: Arguments) -> Call:
         'dev_trees',
         computing='max_length',
         like=bs.ProbeConfig,
-        subject=_subject_of_treebank,
+        subject=lambda study: study.treebank_subject,
         **given,
     )
 
