@@ -264,8 +264,6 @@ def _draw(result: Finetuning):
         for start, runs in result.starts.items()
     }
     titles = [TITLES[name] for name in result.metrics]
-    figure = plots.learning_curves(
+    return plots.learning_curves(
         curves, label=f'{" and ".join(titles)}, mean' if len(titles) > 1 else titles[0]
-    )
-    figure.caption = 'Dev score by epoch, a line per seed; epoch 0 is before training.'
-    return figure
+    ).captioned('Dev score by epoch, a line per seed; epoch 0 is before training.')

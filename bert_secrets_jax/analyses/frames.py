@@ -12,14 +12,14 @@ import numpy as np
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import links, marks, verdicts
-from bert_secrets_jax.analyses.tables import Tables, heads_frame, top_head, with_error
+from bert_secrets_jax.analyses.tables import Tables, heads_frame
 from bert_secrets_jax.analyses.texts import TextSettings, in_one_pass
 from bert_secrets_jax.data.annotation import Annotation
 from bert_secrets_jax.data.encoding import Encoded, mark, tokenize
 from bert_secrets_jax.data.framenet import RELATION, FrameSample, framenet_sample
 from bert_secrets_jax.data.linguistics import with_word_classes
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.measure.catalogue import Described, notebook, relation
+from bert_secrets_jax.measure.catalogue import Described, relation
 from bert_secrets_jax.measure.links import (
     LinkTest,
     directions,
@@ -88,7 +88,7 @@ class Frames(Result):
 
     def frames(self):
         frames = {
-            'summary': self._summary(),
+            'summary': links.summary_frame(self.tests, self.tables),
             'nulls': links.nulls_frame(self.tests),
             'frames': heads_frame(self.tables, links.UNIT, 'Both readings of every head.'),
             'heads': links.tests_frame(self.tests),
@@ -137,26 +137,6 @@ class Frames(Result):
 
     def head_marks(self):
         return marks.mark_links(self.tests)
-
-    def _summary(self):
-        rows = []
-        for title, test in self.tests.items():
-            theirs = self.tables[notebook(title)]
-            rows.append(
-                (
-                    title, test.table.count, links.top_of(test), links.ideal_of(test),
-                    test.familywise[test.top], int(test.real.sum()), links.beyond(test),
-                    with_error(theirs, top_head(theirs.mean)),
-                )
-            )  # fmt: skip
-        return framed(
-            (
-                'link', 'examples', 'top_head', 'ideal_head_at_one_offset', 'p_familywise',
-                'heads_above_all_places', 'beyond', 'notebook_top_head',
-            ),
-            rows,
-            'The best heads beside an ideal one that always looks at one offset.',
-        )  # fmt: skip
 
 
 def link_statistics(relations: Sequence[str]) -> list[Described]:
@@ -269,7 +249,7 @@ def _maps(
 
 def _draw_map(result: Frames, example: LinkedMap):
     score = next(iter(result.tests.values())).table.mean
-    figure = plots.head_maps(
+    return plots.head_maps(
         {
             f'{head_name(*head)} ({score[tuple(head)]:.2f} on average)': values
             for head, values in zip(example.heads, example.maps, strict=True)
@@ -277,8 +257,6 @@ def _draw_map(result: Frames, example: LinkedMap):
         example.tokens,
         sources=set(example.links[:, 0].tolist()),
         targets=set(example.links[:, 1].tolist()),
-    )
-    figure.caption = (
+    ).captioned(
         'The two best heads on a text: links start in blue rows and end in red columns (Figure 4).'
     )
-    return figure

@@ -13,6 +13,7 @@ from bert_secrets_jax.analyses.special_tokens import STATISTICS
 from bert_secrets_jax.configs.ranges import numbers_in
 from bert_secrets_jax.data.framenet import read_framenet, read_framenet_sample
 from bert_secrets_jax.measure.catalogue import named
+from bert_secrets_jax.probes.vectors import Vectors, read_vectors
 from bert_secrets_jax.programs import inputs, needs
 from bert_secrets_jax.programs.calls import OF_NO_MATTER, Arguments, Binding, Call, Expression, kept
 from bert_secrets_jax.programs.study import Study
@@ -160,7 +161,7 @@ def probe(a: Arguments) -> Call:
         words = f'{{word for each in {both} for word in each.forms}}'
         given['vectors'] = Expression(
             f'bs.read_vectors({path!r}, {words})',
-            lambda study: study.vectors,
+            lambda study: _vectors(study, path),
             lambda study: study.input('vectors'),
         )
     return a.analysis(
@@ -173,6 +174,11 @@ def probe(a: Arguments) -> Call:
         subject=lambda study: study.treebank_subject,
         **given,
     )
+
+
+def _vectors(study: Study, path: str) -> Vectors:
+    words = [word for each in (*study.train_trees, *study.dev_trees) for word in each.forms]
+    return read_vectors(path, words, bad_rows=study.config.data.bad_rows)
 
 
 def masked_lm(a: Arguments) -> Call:

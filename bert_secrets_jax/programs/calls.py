@@ -19,6 +19,7 @@ from ml_collections import ConfigDict
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.configs import base, paper, quickstart
+from bert_secrets_jax.data.masking import Masking
 from bert_secrets_jax.data.tasks import draw
 from bert_secrets_jax.finetune.metrics import metrics_for
 from bert_secrets_jax.programs import inputs
@@ -482,7 +483,7 @@ class Arguments:
         call = self.call('Masking', **settings)
         if call == 'bs.Masking()':
             return {}
-        masking = Expression(call, lambda study: study.masking, lambda study: settings)
+        masking = Expression(call, lambda study: Masking(**settings), lambda study: settings)
         return {'masking': masking}
 
     def drawn(self, examples: str, setting: str) -> Expression:
@@ -507,32 +508,13 @@ def _pretrained(a: Arguments) -> str:
 
 
 def _read(a: Arguments, split: str) -> str:
-    data = a.group('data', without=['max_examples', 'metrics'])
-    bad_rows = {'bad_rows': data['bad_rows']}
-    file = repr(data['train_file' if split == 'train' else 'file'])
-    match data['source']:
-        case 'corpus':
-            return a.call('read_corpus', repr(split))
-        case 'glue' if data['glue_dir'] is None:
-            given = {'split': split, 'data_dir': data['tfds_dir']}
-            return a.call('read_tfds', repr(data['task']), **given)
-        case 'glue':
-            words = (repr(data['glue_dir']), repr(data['task']))
-            return a.call('read_glue', *words, split=split, **bad_rows)
-        case 'segments':
-            tokenizer = f'{a.input("pretrained").python}.tokenizer'
-            return a.call('read_segments', file, tokenizer, count=0, **a.length)
-        case 'questions':
-            return a.call('read_questions', file, **bad_rows)
-        case 'tags' if file.endswith(".conllu'"):
-            return a.call('read_conllu', file, column=data['label'] or 'upos', **bad_rows)
-        case 'tags':
-            words = 'tokens' if data['text_a'] == 'text_a' else data['text_a']
-            names = {'tags': data['label'] or 'tags', 'names': tuple(data['labels']) or None}
-            return a.call('read_tagged', file, words=words, **names, **bad_rows)
-    columns = {name: data[name] for name in ('text_a', 'text_b', 'label')}
-    given = {name: tuple(data[name]) or None for name in ('labels', 'columns')}
-    return a.call('read_table', file, **columns, **given, **bad_rows)
+    a.group('data', without=['max_examples', 'metrics'])
+    reading = inputs.reading(a.study.config.data, split)
+    given, named = [*map(repr, reading.given)], reading.named
+    if reading.function == 'read_segments':
+        given.append(f'{a.input("pretrained").python}.tokenizer')
+        named = {**named, **a.length}
+    return a.call(reading.function, *given, **named)
 
 
 def _texts(a: Arguments) -> str:
@@ -545,17 +527,14 @@ _OF_TOKENS = ('tags', 'questions')
 
 
 def _tuned(a: Arguments, start: str = 'pretrained') -> str:
-    study, training = a.study, a.study.training
-    a.group('train', without=['starts'])
-    names = inputs.label_names(study.config.data)
-    metrics = a.metrics or (None if study.task is None else bs.get_task(study.task).metrics)
-    if names and metrics == metrics_for(len(names)):
-        metrics = None
+    settings = a.study.finetune_settings(start)
+    # They are noted as read.
+    _ = a.group('train', without=['starts']), a.length, a['data.metrics']
+    names = settings['label_names']
+    if names and settings['metrics'] == metrics_for(len(names)):
+        settings['metrics'] = None
     given = [a.input(name) for name in ('pretrained', 'train', 'dev')]
-    return a.call(
-        'finetune', *given, like=bs.FinetuneConfig, seeds=study.seeds, start=start, metrics=metrics,
-        label_names=names, max_dev_examples=a['train.max_dev_examples'], **training, **a.length,
-    )  # fmt: skip
+    return a.call('finetune', *given, like=bs.FinetuneConfig, **settings)
 
 
 def _known(a: Arguments) -> str:

@@ -133,7 +133,7 @@ def _over(
 def _share(study: Study, name: str, wanted: int) -> float:
     """Return the share of examples that a setting takes, of which 0 takes all."""
     count = len(getattr(study, name))
-    return min((wanted or count) / count, 1)
+    return min((wanted or count) / count, 1.0)
 
 
 def _heads(study: Study) -> int:

@@ -19,6 +19,7 @@ import jax
 from absl import logging
 from ml_collections import ConfigDict
 
+import bert_secrets_jax as bs
 from bert_secrets_jax import processes
 from bert_secrets_jax.analyses.ablation import assessed_metrics
 from bert_secrets_jax.analyses.attention_change import for_reading
@@ -30,7 +31,6 @@ from bert_secrets_jax.configs.ranges import numbers_in
 from bert_secrets_jax.data.annotation import Annotation
 from bert_secrets_jax.data.encoding import Encoded, bucket, mark, tokenize
 from bert_secrets_jax.data.linguistics import annotate
-from bert_secrets_jax.data.masking import Masking
 from bert_secrets_jax.data.questions import Question
 from bert_secrets_jax.data.tagged import Tagged
 from bert_secrets_jax.data.tasks import Example, draw
@@ -65,7 +65,6 @@ from bert_secrets_jax.model.weights import (
     without_head,
 )
 from bert_secrets_jax.patterns.classifier import Classifier, load_classifier
-from bert_secrets_jax.probes.vectors import Vectors, read_vectors
 from bert_secrets_jax.programs import inputs
 from bert_secrets_jax.progress import progress
 from bert_secrets_jax.pruning.gates import Gated, train_gates
@@ -293,15 +292,7 @@ class Study:
             return unknown
 
     def _load(self, **changes) -> Pretrained:
-        model = self.config.model
-        return from_pretrained(
-            model.name,
-            dtype=model.dtype,
-            revision=model.revision,
-            ignore_config=tuple(model.ignore_config),
-            allow_unknown=model.allow_unknown,
-            **changes,
-        )
+        return from_pretrained(**self.config.model.to_dict(), **changes)
 
     @_once
     def texts(self) -> list[Example]:
@@ -361,12 +352,20 @@ class Study:
         return self._drawn(self.train, 'importance.max_examples')
 
     def _read(self, split: str) -> list[Any]:
-        data = self.config.data
-        if data.source == 'segments':
-            return inputs.read_running_text(
-                data, self.pretrained.tokenizer, max_length=self.config.encoding.max_length
-            )
-        return inputs.read_texts(data, split)
+        reading = inputs.reading(self.config.data, split)
+        given, named = reading.given, reading.named
+        if reading.function == 'read_segments':
+            given = (*given, self.pretrained.tokenizer)
+            named = {**named, 'max_length': self.config.encoding.max_length}
+        try:
+            return getattr(bs, reading.function)(*given, **named)
+        except FileNotFoundError as error:
+            if reading.function != 'read_tfds':
+                raise
+            raise FileNotFoundError(
+                'Name the folder of the original TSV files (setting data.glue_dir), or prepare '
+                f'them: {error}'
+            ) from error
 
     def _drawn(self, examples: list[Any], setting: str) -> list[Any]:
         wanted = operator.attrgetter(setting)(self.config)
@@ -410,24 +409,13 @@ class Study:
         texts = pathlib.PurePath(path).stem if path else 'the embedded treebank'
         return Subject(self.model_name, texts)
 
-    @_once
-    def vectors(self) -> Vectors | None:
-        """The word vectors of the probes, of the words of the treebank; None without any."""
-        path = self.config.probe.vectors
-        if not path:
-            return None
-        words = [word for each in (*self.train_trees, *self.dev_trees) for word in each.forms]
-        return read_vectors(path, words, bad_rows=self.config.data.bad_rows)
-
     @functools.cached_property
     def mesh(self) -> jax.sharding.Mesh | None:
         """The devices along an axis `data`; None if there is only one."""
-        return make_mesh(parse_axes(self.config.mesh))
+        return self._mesh_beside('')
 
     def _mesh_beside(self, second: str) -> jax.sharding.Mesh | None:
-        """The devices of `mesh`, along a second axis, too, if the settings name it."""
-        if self.mesh is None:
-            return None
+        """Return the devices of `mesh`, along a second axis, too, if the settings name it."""
         return make_mesh(parse_axes(self.config.mesh), second)
 
     @property
@@ -813,8 +801,6 @@ class Study:
             except ValueError as error:
                 logging.warning('%s', error)
         self.run.check_may_compute('Fine-tuning')
-        names = inputs.label_names(self.config.data)
-        of_task = None if self.task is None else metrics_for(0, self.task)
         with self.run.alone(folder):
             processes.on_first(lambda: remove_unknown(folder))
             # If another process has finished it in the meantime, this only reads it.
@@ -822,16 +808,27 @@ class Study:
                 self.pretrained,
                 self.train,
                 self.dev,
-                seeds=self.seeds,
-                start=start,
-                metrics=inputs.metrics(self.config.data) or of_task,
-                label_names=names,
-                max_length=self.config.encoding.max_length,
-                max_dev_examples=self.config.train.max_dev_examples,
                 folder=folder,
                 mesh=self._mesh_beside(SEEDS),
-                **self.training,
+                **self.finetune_settings(start),
             )
+
+    def finetune_settings(self, start: str) -> dict[str, Any]:
+        """Return the settings of a fine-tuning, by the names of the arguments of `finetune`.
+
+        Args:
+          start: The weights to start from, 'pretrained' or 'random'.
+        """
+        of_task = None if self.task is None else metrics_for(0, self.task)
+        return {
+            'seeds': self.seeds,
+            'start': start,
+            'metrics': inputs.metrics(self.config.data) or of_task,
+            'label_names': inputs.label_names(self.config.data),
+            'max_dev_examples': self.config.train.max_dev_examples,
+            **self.training,
+            'max_length': self.config.encoding.max_length,
+        }
 
     @property
     def ablated_seeds(self) -> tuple[int, ...]:
@@ -902,7 +899,7 @@ class Study:
             max_length=self.config.encoding.max_length,
             tokens_per_batch=self.config.encoding.tokens_per_batch,
             chunk_tokens=self.config.ablation.chunk_tokens or None,
-            mesh=self._mesh_beside(second) if second else self.mesh,
+            mesh=self._mesh_beside(second),
             folder=folder,
         )
 
@@ -943,12 +940,6 @@ class Study:
         if not self.run.read_only:
             remove(parts)
         return found
-
-    @property
-    def masking(self) -> Masking:
-        """Which wordpieces are hidden from a masked LM."""
-        settings = self.config.masked_lm
-        return Masking(settings.share, settings.one_at_a_time, self.config.seed)
 
     def _check_classes(self, config: BertConfig) -> None:
         """Refuse a checkpoint whose classes are not those of the labels."""
