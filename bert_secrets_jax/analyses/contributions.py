@@ -28,7 +28,6 @@ from bert_secrets_jax.analyses.tables import (
 from bert_secrets_jax.analyses.texts import TextSettings, batches_of
 from bert_secrets_jax.contributions import norms as moved
 from bert_secrets_jax.contributions.norms import MIXING
-from bert_secrets_jax.data.encoding import Batch
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.measure.catalogue import SHARE, Described, measure, named
@@ -425,25 +424,6 @@ def contributions(
     lost = lost_in(ablation, (config.num_hidden_layers, config.num_attention_heads))
     weights = settings.tables(pretrained, texts, statistics())
     batches = batches_of(pretrained, texts, settings, annotated=False)
-    found = measure_moved(pretrained, batches, settings)
-    return Contributions(subject or Subject(), weights, found, lost)
-
-
-def statistics() -> list[Described]:
-    """Return the statistics of attention that are measured by weights and by norms."""
-    return [named(name) for name in KINDS]
-
-
-def measure_moved(
-    pretrained: Pretrained, batches: Sequence[Batch], settings: TextSettings
-) -> Moved:
-    """Measure the vectors that heads move, in a pass for each kind of number.
-
-    Args:
-      pretrained: The model.
-      batches: The batches of the texts.
-      settings: The settings, of which only the devices are used.
-    """
 
     def shown(what: str):
         return progress(batches, what, size=lambda batch: batch.size)
@@ -453,7 +433,7 @@ def measure_moved(
         given = {'mesh': settings.mesh, 'maps_of': maps_of}
         return stream((pretrained,), shown(what), statistics, **given)[what]
 
-    return Moved(
+    found = Moved(
         norms=measure(
             pretrained, shown('Norms'), statistics(), mesh=settings.mesh,
             maps_of=moved.shares_of_norms,
@@ -462,6 +442,12 @@ def measure_moved(
         outputs=one('Outputs of heads', moved.beside_layer, moved.output_norms),
         norm_first=pretrained.config.family.norm_first,
     )  # fmt: skip
+    return Contributions(subject or Subject(), weights, found, lost)
+
+
+def statistics() -> list[Described]:
+    """Return the statistics of attention that are measured by weights and by norms."""
+    return [named(name) for name in KINDS]
 
 
 def lost_in(ablation: Ablation | None, shape: tuple[int, int]) -> Lost | None:

@@ -110,11 +110,7 @@ class Frames(Result):
         return Figures(drawings)
 
     def findings(self):
-        findings = [
-            finding
-            for title, test in self.tests.items()
-            for finding in links.findings_of(title, test, SOURCE)
-        ]
+        findings = links.findings_of(self.tests, SOURCE)
         if FRAMES_DIRECTION in self.tests:
             findings += [
                 Finding(
@@ -184,8 +180,12 @@ def frames(
       ValueError: The sample has no relation, two relations have the same ends, or the number of
         draws is below 1.
     """
-    filters = dict(sample.counts) if isinstance(sample, FrameSample) else {}
-    examples, annotations = parts_of(sample)
+    called, filters = 'the sample', {}
+    if sample is None:
+        called, sample = 'the embedded sample', framenet_sample()
+    if isinstance(sample, FrameSample):
+        filters, sample = dict(sample.counts), (sample.examples, sample.annotations)
+    examples, annotations = sample
     names = list(annotations[0].relations) if annotations else []
     if not names:
         raise ValueError('The sample has no annotated relation: there are no links to measure.')
@@ -200,7 +200,6 @@ def frames(
     tables = in_one_pass(pretrained, with_random, wanted, settings, 'Frames', also=random)
     tests: dict[str, LinkTest] = link_tests(tables, link_scores(encoded, names, tables))
     first = next(iter(directions(names)))
-    called = 'the embedded sample' if sample is None else 'the sample'
     return Frames(
         subject or Subject(texts=called),
         tests,
@@ -208,20 +207,6 @@ def frames(
         _maps(pretrained, encoded, names[0], tables[first].mean, shown, seed),
         filters,
     )
-
-
-def parts_of(sample) -> tuple[Sequence[Example], Sequence[Annotation]]:
-    """Return the examples and the annotations of a sample.
-
-    Args:
-      sample: A sample as `frames` takes it; None is the one that comes with the package.
-    """
-    if sample is None:
-        return framenet_sample()
-    if isinstance(sample, FrameSample):
-        return sample.examples, sample.annotations
-    examples, annotations = sample
-    return examples, annotations
 
 
 def _maps(

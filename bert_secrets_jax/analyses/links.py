@@ -146,45 +146,42 @@ def summary_frame(tests: Tests, tables: Tables):
     )  # fmt: skip
 
 
-def findings_of(title: str, test: LinkTest, source: str) -> list[Finding]:
+def findings_of(tests: Tests, source: str) -> list[Finding]:
     """Return the head with the most attention along the links, and how many heads follow them.
 
     Args:
-      title: The direction of the links, such as 'verb to subject'.
-      test: The attention along the links, compared with random links.
+      tests: The attention along the links compared with random links, by direction.
       source: The publication and section that the question comes from.
     """
-    top = test.top
-    fields = {'sample': int(test.table.count), 'source': source}
-    template, numbers = 'From {title}, {where} attends most along the link ({estimate:.3f})', {}
-    kind = closest_of(test, top)
-    if kind is not None:
-        null = test.nulls[kind]
-        template += f', {{more}} {PLACES[kind]} ({{mean:.3f}})'
-        more = 'more than' if null.above[top] else 'not significantly more than'
-        numbers = {'more': more, 'mean': float(null.mean[top])}
-    return [
-        extreme(
-            f'{title}: top head',
-            top,
-            interval_of(test.table, top),
-            unit=UNIT,
-            p=float(test.familywise[top]),
-            template=f'{template}.',
-            numbers=numbers | {'title': title},
-            **fields,
-        ),
-        how_many(f'{title}: heads beyond {beyond(test)}', test.real, **fields),
-    ]
+    found = []
+    for title, test in tests.items():
+        top = test.top
+        fields = {'sample': int(test.table.count), 'source': source}
+        template, numbers = 'From {title}, {where} attends most along the link ({estimate:.3f})', {}
+        kind = _closest(test, top)
+        if kind is not None:
+            null = test.nulls[kind]
+            template += f', {{more}} {PLACES[kind]} ({{mean:.3f}})'
+            more = 'more than' if null.above[top] else 'not significantly more than'
+            numbers = {'more': more, 'mean': float(null.mean[top])}
+        found += [
+            extreme(
+                f'{title}: top head',
+                top,
+                interval_of(test.table, top),
+                unit=UNIT,
+                p=float(test.familywise[top]),
+                template=f'{template}.',
+                numbers=numbers | {'title': title},
+                **fields,
+            ),
+            how_many(f'{title}: heads beyond {beyond(test)}', test.real, **fields),
+        ]
+    return found
 
 
-def closest_of(test: LinkTest, head: tuple[int | np.integer, int | np.integer]) -> str | None:
-    """Return the kind of places that a head is least clearly above; None without any places.
-
-    Args:
-      test: The test.
-      head: The layer and the head, from 0.
-    """
+def _closest(test: LinkTest, head: tuple[int, int]) -> str | None:
+    """Return the kind of places that a head is least clearly above; None without any places."""
     compared = [
         kind
         for kind in kinds_of(test)

@@ -80,11 +80,7 @@ class Relations(Result):
         )
 
     def findings(self):
-        return [
-            finding
-            for title, test in self.tests.items()
-            for finding in links.findings_of(title, test, SOURCE)
-        ]
+        return links.findings_of(self.tests, SOURCE)
 
     def notes(self):
         if not self.tests:

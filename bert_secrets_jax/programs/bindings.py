@@ -22,22 +22,17 @@ from bert_secrets_jax.programs.study import Study
 _UPDATES = 2000
 
 
+def _on_texts(a: Arguments, analysis: str, **given: Any) -> Call:
+    """Return the call of an analysis of the model as it is, on the texts."""
+    return a.analysis(analysis, 'pretrained', 'texts', computing='settings', **given)
+
+
 def special_tokens(a: Arguments) -> Call:
-    return a.analysis(
-        'special_tokens', 'pretrained', 'texts', computing='settings', statistics=a.statistics
-    )
+    return _on_texts(a, 'special_tokens', statistics=a.statistics)
 
 
 def relations(a: Arguments) -> Call:
-    return a.analysis(
-        'relations',
-        'pretrained',
-        'texts',
-        computing='settings',
-        annotated=True,
-        draws=a['links.draws'],
-        **a.seed,
-    )
+    return _on_texts(a, 'relations', annotated=True, draws=a['links.draws'], **a.seed)
 
 
 def frames(a: Arguments) -> Call:
@@ -92,8 +87,7 @@ def patterns(a: Arguments) -> Call:
         lambda study: study.classifier,
         lambda study: study.input('classifier'),
     )
-    given = {'classifier': classifier, **a.tuned}
-    return a.analysis('patterns', 'pretrained', 'texts', computing='settings', **given)
+    return _on_texts(a, 'patterns', classifier=classifier, **a.tuned)
 
 
 def attention_change(a: Arguments) -> Call:
@@ -109,15 +103,11 @@ def attention_change(a: Arguments) -> Call:
 
 
 def features(a: Arguments) -> Call:
-    return a.analysis(
-        'features', 'pretrained', 'texts', computing='settings', annotated=True, **a.tuned
-    )
+    return _on_texts(a, 'features', annotated=True, **a.tuned)
 
 
 def cls_tokens(a: Arguments) -> Call:
-    return a.analysis(
-        'cls_tokens', 'pretrained', 'texts', computing='settings', annotated=True, **a.tuned
-    )
+    return _on_texts(a, 'cls_tokens', annotated=True, **a.tuned)
 
 
 def look_at(a: Arguments) -> Call:
@@ -126,7 +116,7 @@ def look_at(a: Arguments) -> Call:
 
 
 def cluster(a: Arguments) -> Call:
-    return a.analysis('clusters', 'pretrained', 'texts', computing='settings', **a.seed)
+    return _on_texts(a, 'clusters', **a.seed)
 
 
 def syntax_heads(a: Arguments) -> Call:
@@ -318,7 +308,7 @@ def gates(a: Arguments) -> Call:
 
 def contributions(a: Arguments) -> Call:
     ablation = {'ablation': a.result('ablate')} if 'ablate' in a.results else {}
-    return a.analysis('contributions', 'pretrained', 'texts', computing='settings', **ablation)
+    return _on_texts(a, 'contributions', **ablation)
 
 
 def attribution(a: Arguments) -> Call:

@@ -167,19 +167,13 @@ def _gates(study: Study, _) -> Gates:
 def _and(passes: float | int, programs: float | int, seconds: float | int, *, of: str):
     """Return the costs of a section of the first pass with a part of its own."""
 
-    def cost(study: Study) -> Mapping[str, Cost]:
-        return costs.one_pass(study, passes, programs, seconds, of=of)
-
-    return cost
+    return lambda study: costs.one_pass(study, passes, programs, seconds, of=of)
 
 
 def _fixed(name: str, tokens: float | int, programs: float | int, seconds: float | int):
     """Return the costs of a section about texts of its own."""
 
-    def cost(study: Study) -> Mapping[str, Cost]:
-        return {name: Cost(tokens, programs, seconds)}
-
-    return cost
+    return lambda study: {name: Cost(tokens, programs, seconds)}
 
 
 def _called(
