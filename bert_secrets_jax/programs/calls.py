@@ -529,7 +529,7 @@ _OF_TOKENS = ('tags', 'questions')
 def _tuned(a: Arguments, start: str = 'pretrained') -> str:
     settings = a.study.finetune_settings(start)
     # They are noted as read.
-    _ = a.group('train', without=['starts']), a.length, a['data.metrics']
+    _ = a.group('train', without=['starts']), a.length, a.seed, a['data.metrics']
     names = settings['label_names']
     if names and settings['metrics'] == metrics_for(len(names)):
         settings['metrics'] = None
@@ -567,8 +567,8 @@ def _drawn_train(a: Arguments) -> str:
 
 
 def _drawn(a: Arguments, read: str, setting: str) -> str:
-    wanted, seed = a[setting], a['seed']
-    return f'bs.draw({read}, {wanted}, {seed})' if wanted else read
+    wanted = a[setting]
+    return f'bs.draw({read}, {wanted}, {a["seed"]})' if wanted else read
 
 
 def _input(
