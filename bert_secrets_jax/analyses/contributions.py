@@ -21,6 +21,7 @@ from bert_secrets_jax.analyses.tables import (
     OverRuns,
     Tables,
     grids_frame,
+    half_width,
     heads_frame,
     interval_of,
     mean_over_runs,
@@ -335,10 +336,12 @@ class Contributions(Result):
 
     def _mixing_layers(self):
         table = self.moved.mixing
-        rows = [
-            (layer + 1, MIXING[way], *(100 * end for end in interval_of(table, (layer, way))))
-            for layer, way in np.ndindex(table.mean.shape)
-        ]
+        rows = []
+        for layer, index in np.ndindex(table.mean.shape):
+            mean, reach = table.mean[layer, index], half_width(table, (layer, index))
+            rows.append(
+                (layer + 1, MIXING[index], 100 * mean, 100 * (mean - reach), 100 * (mean + reach))
+            )
         return framed(
             ('layer', 'way', 'percent', 'low', 'high'),
             rows,
@@ -511,11 +514,11 @@ def _draw_heads(result: Contributions):
 
 def _draw_mixing(result: Contributions):
     table = result.moved.mixing
-    layers = range(len(table.mean))
-    curves = {
-        way: 100 * np.transpose([interval_of(table, (layer, index)) for layer in layers])
-        for index, way in enumerate(MIXING)
-    }
+    curves = {}
+    for index, way in enumerate(MIXING):
+        reach = [half_width(table, (layer, index)) for layer in range(len(table.mean))]
+        mean = table.mean[:, index]
+        curves[way] = tuple(100 * each for each in (mean, mean - reach, mean + reach))
     of_bert = paper.mixing_ratios()['bert-base-uncased']
     return plots.layer_curves(
         curves,
