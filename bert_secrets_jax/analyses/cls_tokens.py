@@ -12,10 +12,9 @@ from bert_secrets_jax.analyses.models import Models
 from bert_secrets_jax.analyses.tables import (
     OverRuns,
     Tables,
-    heads_frame,
     mean_over_runs,
+    models_frames,
     over_seeds,
-    seeds_frame,
 )
 from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.tasks import Text
@@ -98,15 +97,13 @@ class ClsTokens(Result):
         )
 
     def frames(self):
-        frames = {
-            'cls_tokens': self._summary(),
-            'heads': heads_frame(self.before, UNIT, 'Every head of the model as it is.'),
-        }
-        if self.runs:
-            frames['heads_finetuned'] = seeds_frame(
-                self.runs, UNIT, 'Every head of the fine-tuned models.'
-            )
-        return frames
+        return {'cls_tokens': self._summary()} | models_frames(
+            self.before,
+            self.runs,
+            UNIT,
+            'Every head of the model as it is.',
+            'Every head of the fine-tuned models.',
+        )
 
     def figures(self):
         return Figures({'cls_tokens': functools.partial(_draw, self)})
@@ -144,33 +141,30 @@ class ClsTokens(Result):
         return ['In the paper it is [SEP], except for STS-B, RTE and QNLI (punctuation).']
 
     def _summary(self):
-        published = paper.cls_tokens(self.subject.task) or {}
-        after = self.after
-        pretrained = self.in_last_layer(self.before)
-        finetuned = self.in_last_layer(after) if self.runs else None
-        rows = []
-        for column, name in enumerate(self.names):
-            row = [name, self.before[from_cls(name)].count, pretrained[:, column].mean()]
-            if finetuned is not None:
-                theirs, found = notebook(from_cls(name)), self._mean(name)
-                row += [
-                    found.mean,
-                    found.low,
-                    found.high,
-                    finetuned[:, column].max(),
-                    after[theirs].mean[-1].mean() if theirs in after else np.nan,
-                ]
-            if published:
-                row.append(published.get(name, np.nan))
-            rows.append(row)
-        columns = ['feature', 'examples', 'pretrained']
-        if finetuned is not None:
-            columns += ['finetuned', 'finetuned_low', 'finetuned_high']
-            columns += ['finetuned_top_head', 'finetuned_notebook']
+        columns = {
+            'feature': self.names,
+            'examples': [self.before[from_cls(name)].count for name in self.names],
+            'pretrained': self.in_last_layer(self.before).mean(axis=0),
+        }
+        if self.runs:
+            after, means = self.after, [self._mean(name) for name in self.names]
+            theirs = [after.get(notebook(from_cls(name))) for name in self.names]
+            columns |= {
+                'finetuned': [each.mean for each in means],
+                'finetuned_low': [each.low for each in means],
+                'finetuned_high': [each.high for each in means],
+                'finetuned_top_head': self.in_last_layer(after).max(axis=0),
+                'finetuned_notebook': [
+                    np.nan if each is None else each.mean[-1].mean() for each in theirs
+                ],
+            }
+        published = paper.cls_tokens(self.subject.task)
         if published:
-            columns.append('paper_bert_base')
+            columns['paper_bert_base'] = [published.get(name, np.nan) for name in self.names]
         return framed(
-            columns, rows, 'Share of the attention of [CLS], mean over the heads of the last layer.'
+            list(columns),
+            list(zip(*columns.values(), strict=True)),
+            'Share of the attention of [CLS], mean over the heads of the last layer.',
         )
 
 
@@ -209,19 +203,17 @@ def _draw(result: ClsTokens):
     matrices = {'pre-trained': result.in_last_layer(result.before)}
     if result.runs:
         matrices['fine-tuned'] = result.in_last_layer(result.after)
-    figure = plots.feature_matrices(
+    return plots.feature_matrices(
         matrices,
         result.names,
         label='attention of [CLS]',
         layer=len(result.before[from_cls(result.names[0])].mean) - 1,
         highest=_HIGHEST,
-    )
-    figure.source = {
-        'pre-trained': plots.Source('heads', 'mean', from_cls('{}')),
-        'fine-tuned': plots.Source('heads_finetuned', 'mean', from_cls('{}')),
-    }
-    figure.caption = (
+    ).captioned(
         'Attention of [CLS] in the last layer, by type of token '
-        f'({result.subject.as_in("Figure 7")}).'
+        f'({result.subject.as_in("Figure 7")}).',
+        {
+            'pre-trained': plots.Source('heads', 'mean', from_cls('{}')),
+            'fine-tuned': plots.Source('heads_finetuned', 'mean', from_cls('{}')),
+        },
     )
-    return figure

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import itertools
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -110,21 +109,24 @@ class Clusters(Result):
     @property
     def names(self) -> Sequence[str]:
         """The names of the heads [H], such as 'L1-H2'."""
-        layers, heads = self.tables[DIVERGENCE].mean.shape[:2]
-        return [head_name(*head) for head in itertools.product(range(layers), range(heads))]
+        return [head_name(*head) for head in np.ndindex(self.tables[DIVERGENCE].mean.shape[:2])]
+
+    @property
+    def _apart(self) -> Float[np.ndarray, 'H H']:
+        """The divergences, with infinity between each head and itself."""
+        return self.divergences + np.diag(np.full(len(self.positions), np.inf))
 
     def frames(self):
-        layers, heads = self.tables[DIVERGENCE].mean.shape[:2]
-        divergences, names = self.divergences, self.names
-        apart = divergences + np.diag(np.full(len(names), np.inf))
-        nearest = apart.argmin(axis=1)
-        places = itertools.product(range(1, layers + 1), range(1, heads + 1))
+        shape = self.tables[DIVERGENCE].mean.shape[:2]
+        divergences, names, apart = self.divergences, self.names, self._apart
+        nearest, behaviours = apart.argmin(axis=1), self.behaviours
         rows = [
-            (layer, head, *self.positions[row], what, names[near], apart[row, near])
-            for row, ((layer, head), what, near) in enumerate(
-                zip(places, self.behaviours, nearest, strict=True)
+            (
+                layer + 1, head + 1, *self.positions[row], behaviours[row], names[nearest[row]],
+                apart[row].min(),
             )
-        ]
+            for row, (layer, head) in enumerate(np.ndindex(shape))
+        ]  # fmt: skip
         columns = ('layer', 'head', 'x', 'y', 'mostly', 'nearest_head', 'divergence_from_it')
         pairs = np.triu_indices(len(names), 1)
         closest = sorted(zip(divergences[pairs], *pairs, strict=True))
@@ -148,17 +150,16 @@ class Clusters(Result):
         }
 
     def head_notes(self):
-        shape = self.tables[DIVERGENCE].mean.shape[:2]
-        apart = self.divergences + np.diag(np.full(len(self.names), np.inf))
+        names, shape = self.names, self.tables[DIVERGENCE].mean.shape[:2]
         notes = [
             ', '.join(
-                f'{self.names[near]} ({row[near]:.3f})'
+                f'{names[near]} ({row[near]:.3f})'
                 for near in np.argsort(row, kind='stable')[:_NEAREST]
                 if np.isfinite(row[near])
             )
-            for row in apart
+            for row in self._apart
         ]
-        return {'most alike (nats apart)': np.array(notes).reshape(shape)}
+        return {'most alike (nats apart)': np.reshape(notes, shape)}
 
     def figures(self):
         return Figures({'clusters': functools.partial(_draw, self)})
@@ -310,13 +311,11 @@ def _symmetric(means: np.ndarray) -> Float[np.ndarray, 'H H']:
 
 def _draw(result: Clusters):
     layers, heads = result.tables[DIVERGENCE].mean.shape[:2]
-    figure = plots.planes(
+    return plots.planes(
         result.positions.reshape(layers, heads, 2),
         kinds=result.behaviours,
         order=(*BEHAVIOURS, BROAD, OTHER),
-    )
-    figure.caption = (
+    ).captioned(
         f'All heads on a plane, nearer if more alike (stress {result.stress:.2f}), by what gets '
         f'{100 * MOSTLY:g} % of their attention (in the manner of {SOURCE}).'
     )
-    return figure

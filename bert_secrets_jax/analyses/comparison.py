@@ -31,20 +31,6 @@ if TYPE_CHECKING:
     import pandas
 
 T = TypeVar('T', bound=Result)
-_COLUMNS = (
-    'run',
-    'metric',
-    'fine-tuned',
-    'paper: BERT-base',
-    'two layers that change most (similarity)',
-    'best head to lose (points)',
-    'worst head to lose (points)',
-    'heads needed / better without (Holm)',
-    'best layer to lose (points)',
-    'worst layer to lose (points)',
-)
-
-
 _NONE = Agreement(np.nan, np.nan, np.nan)
 # So many statistics are drawn: those that agree most, and those that agree least.
 _DRAWN = 16
@@ -111,15 +97,18 @@ class Comparison(Result):
 
     def frames(self):
         corrected = self.corrected
-        by_claim: dict[str, dict[str, str]] = {}
-        for claim, task, verdict, p_value, adjusted, after, _ in corrected:
-            shown = verdict if np.isnan(p_value) else f'{after} (p = {p_value:.2g}; {adjusted:.2g})'
-            by_claim.setdefault(claim, {})[task] = shown
+        shown = {
+            (claim, run): verdict
+            if np.isnan(p_value)
+            else f'{after} (p = {p_value:.2g}; {adjusted:.2g})'
+            for claim, run, verdict, p_value, adjusted, after, _ in corrected
+        }
         sources = {
             each.claim.text: each.claim.source
             for found in self.claims.values()
             for each in found.decided
         }
+        unknown = verdicts.NOT_MEASURED
         over_tasks = []
         for model, found in self.over_tasks.items():
             frame = verdicts_frame(found)
@@ -128,15 +117,11 @@ class Comparison(Result):
             frame.attrs['caption'] = 'Each claim about several tasks, with its verdict.'
             over_tasks.append(frame)
         return {
-            'runs': framed(_COLUMNS, self.rows),
+            'runs': framed(('run', *_headlines('', [])), self.rows),
             'claims': framed(
                 ('claim', 'source', *self.claims),
                 [
-                    (
-                        claim,
-                        source,
-                        *(by_claim[claim].get(task, verdicts.NOT_MEASURED) for task in self.claims),
-                    )
+                    (claim, source, *(shown.get((claim, run), unknown) for run in self.claims))
                     for claim, source in sources.items()
                 ],
                 'Which claims hold after correction for all claims and runs (in brackets p, alone '
@@ -214,19 +199,17 @@ class Comparison(Result):
                 )
                 _, low, high = panels[title]
                 filled[title] = (low > 0) | (high < 0)
-        figure = plots.interval_panels(rows, panels, filled=filled, columns=2)
         about = ' of ' + ' and '.join(pairs[0])
         if len(pairs) > 1:
             about = ' of runs (' + ', '.join(f'{short[run]} is {run}' for run in runs) + ')'
-        figure.caption = (
+        return plots.interval_panels(rows, panels, filled=filled, columns=2).captioned(
             f'Rank correlations{about} over heads; filled where the 95 % interval leaves out zero. '
             'Only the statistics that agree most and least.'
         )
-        return figure
 
     def _profiles(self) -> 'plots.Figure':
         shown = _ends(self._statistics(by_heads=False), _PANELS)
-        figure = plots.depth_profiles(
+        return plots.depth_profiles(
             {
                 _wrapped(statistic): {
                     run: _means(grids[statistic])
@@ -235,11 +218,9 @@ class Comparison(Result):
                 }
                 for statistic in shown
             }
-        )
-        figure.caption = (
+        ).captioned(
             'Means of layers by relative depth, of the statistics that agree most and least.'
         )
-        return figure
 
     def _pairs(self) -> Iterator[tuple[str, str]]:
         """Return the pairs of runs whose heads have counterparts."""
@@ -261,7 +242,7 @@ class Comparison(Result):
         found = []
         # If there are many pairs, only the table has each of them.
         if len(pairs) <= _TOLD:
-            found = [*self._equal(), *self._profile_findings(pairs), *self._head_findings(pairs)]
+            found = [*self._equal(), *self._pair_findings(pairs)]
         heads = [each for each in self.agreements if np.isfinite(each.within.rank)]
         if len(heads) > 1:
             found += [
@@ -270,8 +251,8 @@ class Comparison(Result):
             ]
         return found
 
-    def _profile_findings(self, pairs: _Pairs) -> Iterator[Finding]:
-        """Return how far the layers agree of each two runs whose heads have no counterparts."""
+    def _pair_findings(self, pairs: _Pairs) -> Iterator[Finding]:
+        """Return how far the heads of each two runs agree, or their layers without counterparts."""
         for (one, other), members in pairs.items():
             profiles = [each.profile for each in members if np.isfinite(each.profile)]
             if profiles and not any(each.heads for each in members):
@@ -289,22 +270,16 @@ class Comparison(Result):
                     },
                     **_OF_RANKS | {'sample': len(profiles)},
                 )
-
-    def _head_findings(self, pairs: _Pairs) -> Iterator[Finding]:
-        """Return how far the heads of each two runs agree."""
         for (one, other), members in pairs.items():
             known = [each for each in members if np.isfinite(each.within.rank)]
             if known:
+                overall = float(np.median([each.overall.rank for each in known]))
                 yield measured(
                     f'heads: {one}, {other}',
                     np.median([each.within.rank for each in known]),
                     template='Heads of {one} and {other} have the median rank correlation '
                     '{overall:.2f}, and {estimate:.2f} within layers.',
-                    numbers={
-                        'one': one,
-                        'other': other,
-                        'overall': float(np.median([each.overall.rank for each in known])),
-                    },
+                    numbers={'one': one, 'other': other, 'overall': overall},
                     **_OF_RANKS | {'sample': len(known)},
                 )
 
@@ -397,7 +372,7 @@ def comparison(
     """
     if not runs:
         raise ValueError('At least one run is needed.')
-    rows = tuple((name, *_numbers(name, results)) for name, results in runs.items())
+    rows = tuple((name, *_headlines(name, results).values()) for name, results in runs.items())
     found = {name: claims(*results) for name, results in runs.items()}
     # One run has nothing to be compared with.
     grids = {name: _statistics(results) for name, results in runs.items()} if len(runs) > 1 else {}
@@ -559,7 +534,8 @@ def _first(results: Sequence[Result], kind: type[T]) -> T | None:
     return next((each for each in results if isinstance(each, kind)), None)
 
 
-def _numbers(name: str, results: Sequence[Result]) -> tuple[str, ...]:
+def _headlines(name: str, results: Sequence[Result]) -> dict[str, str]:
+    """Return the headline numbers of a run as texts, by the names of their columns."""
     tuned = _first(results, Finetuning)
     change = _first(results, AttentionChange)
     ablation = _first(results, Ablation)
@@ -577,23 +553,29 @@ def _numbers(name: str, results: Sequence[Result]) -> tuple[str, ...]:
     published = paper.finetuning(task)
     sets = {} if ablation is None else ablation.sets
     heads = sets.get('heads')
-    return (
-        metric,
-        score,
-        '–' if published is None else shown(published.finetuned_from_pretrained),
-        layers,
-        *_extremes(heads),
-        '–' if heads is None else ' / '.join(map(str, heads.found.significant())),
-        *_extremes(sets.get('layers')),
+    found = {
+        'metric': metric,
+        'fine-tuned': score,
+        'paper: BERT-base': '–'
+        if published is None
+        else shown(published.finetuned_from_pretrained),
+        'two layers that change most (similarity)': layers,
+    }
+    found |= _extremes('head', heads)
+    found['heads needed / better without (Holm)'] = (
+        '–' if heads is None else ' / '.join(map(str, heads.found.significant()))
     )
+    return found | _extremes('layer', sets.get('layers'))
 
 
-def _extremes(ablated: Ablated | None) -> tuple[str, str]:
-    """Return the masks with the highest and the lowest score."""
-    if ablated is None or np.isnan(ablated.found.difference).all():
-        return '–', '–'
-    found = ablated.found
-    return tuple(
-        f'{found.names[index]} {100 * found.difference[index]:+.1f}'
-        for index in (found.best, found.worst)
-    )
+def _extremes(kind: str, ablated: Ablated | None) -> dict[str, str]:
+    """Return the masks with the highest and the lowest score, by the names of their columns."""
+    texts = '–', '–'
+    if ablated is not None and not np.isnan(ablated.found.difference).all():
+        found = ablated.found
+        texts = (
+            f'{found.names[index]} {100 * found.difference[index]:+.1f}'
+            for index in (found.best, found.worst)
+        )
+    columns = (f'{which} {kind} to lose (points)' for which in ('best', 'worst'))
+    return dict(zip(columns, texts, strict=True))

@@ -20,6 +20,7 @@ from bert_secrets_jax.analyses.ablation import Ablation
 from bert_secrets_jax.analyses.tables import (
     OverRuns,
     Tables,
+    grids_frame,
     half_width,
     heads_frame,
     interval_of,
@@ -28,7 +29,6 @@ from bert_secrets_jax.analyses.tables import (
 from bert_secrets_jax.analyses.texts import TextSettings, batches_of
 from bert_secrets_jax.contributions import norms as moved
 from bert_secrets_jax.contributions.norms import MIXING
-from bert_secrets_jax.data.encoding import Batch
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.measure.catalogue import SHARE, Described, measure, named
@@ -204,19 +204,15 @@ class Contributions(Result):
         return said
 
     def head_notes(self):
-        notes = {}
-        for name in self.kinds:
-            weights, shares = self.weights[name].mean, self.moved.norms[name].mean
-            texts = [
-                f'{weight:.3f} of attention, {share:.3f} of norms'
-                for weight, share in zip(weights.ravel(), shares.ravel(), strict=True)
-            ]
-            notes[f'from {KINDS[name]}'] = np.reshape(texts, weights.shape)
-        outputs = self.moved.outputs.mean
-        notes['length of its output'] = np.reshape(
-            [f'{value:.2f} {_OF_LAYER}' for value in outputs.ravel()], outputs.shape
-        )
-        return notes
+        notes = {
+            f'from {KINDS[name]}': np.char.add(
+                np.char.mod('%.3f of attention, ', self.weights[name].mean),
+                np.char.mod('%.3f of norms', self.moved.norms[name].mean),
+            )
+            for name in self.kinds
+        }
+        outputs = np.char.mod(f'%.2f {_OF_LAYER}', self.moved.outputs.mean)
+        return notes | {'length of its output': outputs}
 
     def _most(self, tables: Tables) -> tuple[np.ndarray, np.ndarray]:
         """Return the kind among SINKS that has most of each head [L, N], and its share."""
@@ -382,34 +378,21 @@ class Contributions(Result):
         columns = ('inactive', 'heads', 'which')
         if self.lost is not None:
             columns += ('shown_not_to_matter', 'change_the_score')
-        return framed(
-            columns,
-            rows,
-            'Inactive heads in three ways.',
-        )
+        return framed(columns, rows, 'Inactive heads in three ways.')
 
     def _activity(self):
         (of_weights, weights), (of_norms, norms) = map(self._most, (self.weights, self.moved.norms))
-        outputs = self.moved.outputs.mean
-        rows = [
-            (
-                head[0] + 1, head[1] + 1, of_weights[head], weights[head], of_norms[head],
-                norms[head], outputs[head],
-                *(() if self.lost is None else (100 * self.lost.difference[head],)),
-            )
-            for head in np.ndindex(outputs.shape)
-        ]  # fmt: skip
-        columns = (
-            'most_by_weights', 'share_of_attention', 'most_by_norms', 'share_of_norms',
-            'output_of_layer_mean',
-        )  # fmt: skip
+        columns = {
+            'most_by_weights': of_weights,
+            'share_of_attention': weights,
+            'most_by_norms': of_norms,
+            'share_of_norms': norms,
+            'output_of_layer_mean': self.moved.outputs.mean,
+        }
         if self.lost is not None:
-            columns += ('points_without_it',)
-        return framed(
-            ('layer', 'head', *columns),
-            rows,
-            'Each head: the kind of token that has most of it, and the norm of its output.',
-            colours=Colours('heads', dict.fromkeys(columns, ())),
+            columns['points_without_it'] = 100 * self.lost.difference
+        return grids_frame(
+            columns, 'Each head: the kind of token that has most of it, and the norm of its output.'
         )
 
 
@@ -444,36 +427,16 @@ def contributions(
     lost = lost_in(ablation, (config.num_hidden_layers, config.num_attention_heads))
     weights = settings.tables(pretrained, texts, statistics())
     batches = batches_of(pretrained, texts, settings, annotated=False)
-    found = measure_moved(pretrained, batches, settings)
-    return Contributions(subject or Subject(), weights, found, lost)
-
-
-def statistics() -> list[Described]:
-    """Return the statistics of attention that are measured by weights and by norms."""
-    return [named(name) for name in KINDS]
-
-
-def measure_moved(
-    pretrained: Pretrained, batches: Sequence[Batch], settings: TextSettings
-) -> Moved:
-    """Measure the vectors that heads move, in a pass for each kind of number.
-
-    Args:
-      pretrained: The model.
-      batches: The batches of the texts.
-      settings: The settings, of which only the devices are used.
-    """
 
     def shown(what: str):
         return progress(batches, what, size=lambda batch: batch.size)
 
     def one(what: str, statistic, maps_of) -> HeadTable:
-        found = stream(
-            (pretrained,), shown(what), {what: statistic}, mesh=settings.mesh, maps_of=maps_of
-        )
-        return found[what]
+        statistics = {what: statistic}
+        given = {'mesh': settings.mesh, 'maps_of': maps_of}
+        return stream((pretrained,), shown(what), statistics, **given)[what]
 
-    return Moved(
+    found = Moved(
         norms=measure(
             pretrained, shown('Norms'), statistics(), mesh=settings.mesh,
             maps_of=moved.shares_of_norms,
@@ -482,6 +445,12 @@ def measure_moved(
         outputs=one('Outputs of heads', moved.beside_layer, moved.output_norms),
         norm_first=pretrained.config.family.norm_first,
     )  # fmt: skip
+    return Contributions(subject or Subject(), weights, found, lost)
+
+
+def statistics() -> list[Described]:
+    """Return the statistics of attention that are measured by weights and by norms."""
+    return [named(name) for name in KINDS]
 
 
 def lost_in(ablation: Ablation | None, shape: tuple[int, int]) -> Lost | None:
@@ -515,22 +484,20 @@ def lost_in(ablation: Ablation | None, shape: tuple[int, int]) -> Lost | None:
 
 def _draw_profiles(result: Contributions):
     kinds = [name for name in SINKS if name in result.kinds]
-    figure = plots.head_points(
+    return plots.head_points(
         {
             'by weights': {name: result.weights[name].mean for name in kinds},
             'by norms': {name: result.moved.norms[name].mean for name in kinds},
         },
         label='share',
-    )
-    figure.source = {
-        'by weights': plots.Source('heads', 'mean', '{}, weights'),
-        'by norms': plots.Source('heads', 'mean', '{}, norms'),
-    }
-    figure.caption = (
+    ).captioned(
         'Shares of attention (left) and of what is moved (right): points are heads, lines means of '
-        f'layers (in the manner of {SOURCE}).'
+        f'layers (in the manner of {SOURCE}).',
+        {
+            'by weights': plots.Source('heads', 'mean', '{}, weights'),
+            'by norms': plots.Source('heads', 'mean', '{}, norms'),
+        },
     )
-    return figure
 
 
 def _draw_heads(result: Contributions):
@@ -539,10 +506,10 @@ def _draw_heads(result: Contributions):
     for name in kinds:
         grids[f'{name}, weights'] = result.weights[name].mean
         grids[f'{name}, norms'] = result.moved.norms[name].mean
-    figure = plots.head_grids(grids, label='share', limits=(0.0, 1.0))
-    figure.source = plots.Source('heads', 'mean')
-    figure.caption = 'The same of each head, for [CLS] and for all [SEP] together.'
-    return figure
+    return plots.head_grids(grids, label='share', limits=(0.0, 1.0)).captioned(
+        'The same of each head, for [CLS] and for all [SEP] together.',
+        plots.Source('heads', 'mean'),
+    )
 
 
 def _draw_mixing(result: Contributions):
@@ -553,30 +520,26 @@ def _draw_mixing(result: Contributions):
         mean = table.mean[:, index]
         curves[way] = tuple(100 * each for each in (mean, mean - reach, mean + reach))
     of_bert = paper.mixing_ratios()['bert-base-uncased']
-    figure = plots.layer_curves(
+    return plots.layer_curves(
         curves,
         label='from other tokens (%)',
         limits=(0.0, 100.0),
         published={way: 100 * ratio for way, ratio in of_bert.items()},
         published_name='Kobayashi et al.: BERT-base',
-    )
-    figure.source = plots.Source('mixing_layers', 'percent')
-    figure.caption = (
+    ).captioned(
         'How much of a token comes from other tokens in a layer, with 95 % intervals. Dotted: the '
-        f'published mean of BERT-base ({SOURCE_OF_MIXING}).'
+        f'published mean of BERT-base ({SOURCE_OF_MIXING}).',
+        plots.Source('mixing_layers', 'percent'),
     )
-    return figure
 
 
 def _draw_outputs(result: Contributions):
-    figure = plots.head_grids(
+    return plots.head_grids(
         {'output of each head': result.moved.outputs.mean},
         label=f'norm, {_OF_LAYER}',
         marked={'output of each head': result.inactive[BY_OUTPUT]},
-    )
-    figure.source = plots.Source('heads', 'mean', 'output')
-    figure.caption = (
+    ).captioned(
         'Norm of what each head puts out, divided by the mean of its layer; red circles are heads '
-        f'below {NEXT_TO_NOTHING:g} of it.'
+        f'below {NEXT_TO_NOTHING:g} of it.',
+        plots.Source('heads', 'mean', 'output'),
     )
-    return figure

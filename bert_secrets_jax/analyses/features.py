@@ -11,11 +11,10 @@ from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.models import Models
 from bert_secrets_jax.analyses.tables import (
     Tables,
-    heads_frame,
     mean_over_runs,
+    models_frames,
     notes_of,
     over_seeds,
-    seeds_frame,
     significant_change,
     top_head,
     with_error,
@@ -31,6 +30,7 @@ from bert_secrets_jax.measure.catalogue import (
     notebook,
     plural,
 )
+from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.runs.findings import extreme, measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
@@ -99,13 +99,13 @@ class Features(Result):
         return [*verdicts.cls_then_sep(runs), *negligible]
 
     def frames(self):
-        frames = {'features': self._summary(), 'readings': self._readings()}
-        frames['heads'] = heads_frame(self.before, UNIT, 'Every head of the model as it is.')
-        if self.runs:
-            frames['heads_finetuned'] = seeds_frame(
-                self.runs, UNIT, 'Every head of the fine-tuned models, and what changed.'
-            )
-        return frames
+        return {'features': self._summary(), 'readings': self._readings()} | models_frames(
+            self.before,
+            self.runs,
+            UNIT,
+            'Every head of the model as it is.',
+            'Every head of the fine-tuned models, and what changed.',
+        )
 
     def figures(self):
         drawings = {}
@@ -193,8 +193,8 @@ class Features(Result):
         rows = []
         after = self.after
         for name in (*SPECIAL, *self.names):
-            row = [name, self.before[name].count, self.before[name].mean.mean()]
-            row.append(with_error(self.before[name], top_head(self.before[name].mean)))
+            before = self.before[name]
+            row = [name, before.count, before.mean.mean(), _top(before)]
             if self.runs:
                 moved = [significant_change(run[change(name)]) for run in self.runs.values()]
                 rise, fall = (
@@ -203,8 +203,7 @@ class Features(Result):
                     else int(np.all([each * sign > 0 for each in moved], axis=0).sum())
                     for sign in (1, -1)
                 )
-                top = with_error(after[name], top_head(after[name].mean))
-                row += [after[name].mean.mean(), top, rise, fall]
+                row += [after[name].mean.mean(), _top(after[name]), rise, fall]
             rows.append(row)
         columns = ['feature', 'examples', 'pretrained', 'pretrained_top_head']
         caption = 'Means are over all heads.'
@@ -215,23 +214,21 @@ class Features(Result):
         return framed(columns, rows, caption)
 
     def _readings(self):
-        rows = []
-        for name in self.names:
-            if name in FEATURES_OF_NOTEBOOK:
-                theirs = self.before[notebook(name)]
-                rows.append(
-                    (
-                        name,
-                        with_error(self.before[name], top_head(self.before[name].mean)),
-                        theirs.count,
-                        with_error(theirs, top_head(theirs.mean)),
-                    )
-                )
+        rows = [
+            (name, _top(self.before[name]), theirs.count, _top(theirs))
+            for name in self.names
+            if name in FEATURES_OF_NOTEBOOK
+            for theirs in [self.before[notebook(name)]]
+        ]
         return framed(
             ('feature', 'paper_top_head', 'notebook_examples', 'notebook_top_head'),
             rows,
             'Both readings: the notebook finds words by spelling, and counts their absence as 0.',
         )
+
+
+def _top(table: HeadTable) -> str:
+    return with_error(table, top_head(table.mean))
 
 
 def feature_statistics() -> list[Described]:
@@ -267,41 +264,37 @@ def features(
 def _draw_special(result: Features):
     published = paper.special_token_attention(result.subject.task) or {}
     after = result.after
-    figure = plots.layer_profiles(
+    ranks = {name: paper.rank_correlation(after[name].mean, published[name]) for name in published}
+    agreement = ''.join(
+        f' {name}: rank correlation with the paper {rank.heads:.2f} over heads, '
+        f'{rank.layers:.2f} over layers.'
+        for name, rank in ranks.items()
+        if rank is not None
+    )
+    return plots.layer_profiles(
         {name: after[name].mean for name in SPECIAL},
         label=UNIT,
         published=published,
         published_name='paper: BERT-base',
-    )
-    figure.source = plots.Source('heads_finetuned', 'mean')
-    figure.caption = (
+    ).captioned(
         'Attention to [CLS] and [SEP] after fine-tuning: mean and range of the heads of a layer '
-        f'({result.subject.as_in("Figure 6")}).'
+        f'({result.subject.as_in("Figure 6")}).{agreement}',
+        plots.Source('heads_finetuned', 'mean'),
     )
-    for name, grid in published.items():
-        rank = paper.rank_correlation(after[name].mean, grid)
-        if rank is not None:
-            figure.caption += (
-                f' {name}: rank correlation with the paper {rank.heads:.2f} over heads, '
-                f'{rank.layers:.2f} over layers.'
-            )
-    return figure
 
 
 def _draw_grids(result: Features, tables: Tables, model: str, frame: str):
-    figure = plots.head_grids({name: tables[name].mean for name in result.names}, label=UNIT)
-    figure.source = plots.Source(frame, 'mean')
-    figure.caption = f'Attention to linguistic features in {model}.'
-    return figure
+    return plots.head_grids(
+        {name: tables[name].mean for name in result.names}, label=UNIT
+    ).captioned(f'Attention to linguistic features in {model}.', plots.Source(frame, 'mean'))
 
 
 def _draw_change(result: Features):
     changed = result.changed
-    figure = plots.head_grids(
+    return plots.head_grids(
         {name: changed[name].mean for name in result.names},
         label='change (share)',
         differences=True,
+    ).captioned(
+        'What fine-tuning changes of it.', plots.Source('heads_finetuned', 'mean', 'change of {}')
     )
-    figure.source = plots.Source('heads_finetuned', 'mean', 'change of {}')
-    figure.caption = 'What fine-tuning changes of it.'
-    return figure

@@ -154,37 +154,35 @@ class Finetuning(Result):
         """Return what must be said first: a model that learnt nothing has nothing to tell."""
         if not self.unlearnt:
             return []
-        start = self.starts['pretrained']
-        place = start.seeds.index(self.unlearnt[0])
-        row, seed = start.last[place], self.unlearnt[0]
-        which = f'with seed {seed}, the fine-tuned model'
-        p = start.p_learnt[place]
-        tested = self.tested, row[self.tested], self.larger_class, p, self.dev_examples
-        return [not_learnt(which, *tested)]
+        start, seed = self.starts['pretrained'], self.unlearnt[0]
+        place = start.seeds.index(seed)
+        return [
+            not_learnt(
+                f'with seed {seed}, the fine-tuned model',
+                self.tested,
+                start.last[place][self.tested],
+                self.larger_class,
+                start.p_learnt[place],
+                self.dev_examples,
+            )
+        ]
 
     def _table1(self):
         pretrained, random = self.starts.get('pretrained'), self.starts.get('random')
         ours = (
-            'ours',
-            spread(pretrained.before if pretrained else [], self.metrics),
-            spread(random.last if random else [], self.metrics),
-            spread(pretrained.last if pretrained else [], self.metrics),
+            pretrained and pretrained.before,
+            random and random.last,
+            pretrained and pretrained.last,
         )
-        rows, theirs = [ours], paper.finetuning(self.subject.task)
+        rows = [('ours', *(spread(each or [], self.metrics) for each in ours))]
+        theirs = paper.finetuning(self.subject.task)
         if theirs is not None:
-            rows.append(
-                (
-                    'paper: BERT-base',
-                    *(
-                        shown(scores)
-                        for scores in (
-                            theirs.pretrained_no_finetuning,
-                            theirs.finetuned_from_normal_init,
-                            theirs.finetuned_from_pretrained,
-                        )
-                    ),
-                )
+            published = (
+                theirs.pretrained_no_finetuning,
+                theirs.finetuned_from_normal_init,
+                theirs.finetuned_from_pretrained,
             )
+            rows.append(('paper: BERT-base', *map(shown, published)))
         return framed(
             ('', 'pre-trained, not fine-tuned', 'fine-tuned from random weights', 'fine-tuned'),
             rows,
@@ -264,8 +262,6 @@ def _draw(result: Finetuning):
         for start, runs in result.starts.items()
     }
     titles = [TITLES[name] for name in result.metrics]
-    figure = plots.learning_curves(
+    return plots.learning_curves(
         curves, label=f'{" and ".join(titles)}, mean' if len(titles) > 1 else titles[0]
-    )
-    figure.caption = 'Dev score by epoch, a line per seed; epoch 0 is before training.'
-    return figure
+    ).captioned('Dev score by epoch, a line per seed; epoch 0 is before training.')

@@ -12,14 +12,14 @@ import numpy as np
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import links, marks, verdicts
-from bert_secrets_jax.analyses.tables import Tables, heads_frame, top_head, with_error
+from bert_secrets_jax.analyses.tables import Tables, heads_frame
 from bert_secrets_jax.analyses.texts import TextSettings, in_one_pass
 from bert_secrets_jax.data.annotation import Annotation
 from bert_secrets_jax.data.encoding import Encoded, mark, tokenize
 from bert_secrets_jax.data.framenet import RELATION, FrameSample, framenet_sample
 from bert_secrets_jax.data.linguistics import with_word_classes
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.measure.catalogue import Described, notebook, relation
+from bert_secrets_jax.measure.catalogue import Described, relation
 from bert_secrets_jax.measure.links import (
     LinkTest,
     directions,
@@ -88,7 +88,7 @@ class Frames(Result):
 
     def frames(self):
         frames = {
-            'summary': self._summary(),
+            'summary': links.summary_frame(self.tests, self.tables),
             'nulls': links.nulls_frame(self.tests),
             'frames': heads_frame(self.tables, links.UNIT, 'Both readings of every head.'),
             'heads': links.tests_frame(self.tests),
@@ -110,11 +110,7 @@ class Frames(Result):
         return Figures(drawings)
 
     def findings(self):
-        findings = [
-            finding
-            for title, test in self.tests.items()
-            for finding in links.findings_of(title, test, SOURCE)
-        ]
+        findings = links.findings_of(self.tests, SOURCE)
         if FRAMES_DIRECTION in self.tests:
             findings += [
                 Finding(
@@ -137,26 +133,6 @@ class Frames(Result):
 
     def head_marks(self):
         return marks.mark_links(self.tests)
-
-    def _summary(self):
-        rows = []
-        for title, test in self.tests.items():
-            theirs = self.tables[notebook(title)]
-            rows.append(
-                (
-                    title, test.table.count, links.top_of(test), links.ideal_of(test),
-                    test.familywise[test.top], int(test.real.sum()), links.beyond(test),
-                    with_error(theirs, top_head(theirs.mean)),
-                )
-            )  # fmt: skip
-        return framed(
-            (
-                'link', 'examples', 'top_head', 'ideal_head_at_one_offset', 'p_familywise',
-                'heads_above_all_places', 'beyond', 'notebook_top_head',
-            ),
-            rows,
-            'The best heads beside an ideal one that always looks at one offset.',
-        )  # fmt: skip
 
 
 def link_statistics(relations: Sequence[str]) -> list[Described]:
@@ -204,8 +180,12 @@ def frames(
       ValueError: The sample has no relation, two relations have the same ends, or the number of
         draws is below 1.
     """
-    filters = dict(sample.counts) if isinstance(sample, FrameSample) else {}
-    examples, annotations = parts_of(sample)
+    called, filters = 'the sample', {}
+    if sample is None:
+        called, sample = 'the embedded sample', framenet_sample()
+    if isinstance(sample, FrameSample):
+        filters, sample = dict(sample.counts), (sample.examples, sample.annotations)
+    examples, annotations = sample
     names = list(annotations[0].relations) if annotations else []
     if not names:
         raise ValueError('The sample has no annotated relation: there are no links to measure.')
@@ -220,7 +200,6 @@ def frames(
     tables = in_one_pass(pretrained, with_random, wanted, settings, 'Frames', also=random)
     tests: dict[str, LinkTest] = link_tests(tables, link_scores(encoded, names, tables))
     first = next(iter(directions(names)))
-    called = 'the embedded sample' if sample is None else 'the sample'
     return Frames(
         subject or Subject(texts=called),
         tests,
@@ -228,20 +207,6 @@ def frames(
         _maps(pretrained, encoded, names[0], tables[first].mean, shown, seed),
         filters,
     )
-
-
-def parts_of(sample) -> tuple[Sequence[Example], Sequence[Annotation]]:
-    """Return the examples and the annotations of a sample.
-
-    Args:
-      sample: A sample as `frames` takes it; None is the one that comes with the package.
-    """
-    if sample is None:
-        return framenet_sample()
-    if isinstance(sample, FrameSample):
-        return sample.examples, sample.annotations
-    examples, annotations = sample
-    return examples, annotations
 
 
 def _maps(
@@ -269,7 +234,7 @@ def _maps(
 
 def _draw_map(result: Frames, example: LinkedMap):
     score = next(iter(result.tests.values())).table.mean
-    figure = plots.head_maps(
+    return plots.head_maps(
         {
             f'{head_name(*head)} ({score[tuple(head)]:.2f} on average)': values
             for head, values in zip(example.heads, example.maps, strict=True)
@@ -277,8 +242,6 @@ def _draw_map(result: Frames, example: LinkedMap):
         example.tokens,
         sources=set(example.links[:, 0].tolist()),
         targets=set(example.links[:, 1].tolist()),
-    )
-    figure.caption = (
+    ).captioned(
         'The two best heads on a text: links start in blue rows and end in red columns (Figure 4).'
     )
-    return figure

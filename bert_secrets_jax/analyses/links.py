@@ -6,11 +6,14 @@ import numpy as np
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.analyses.tables import (
+    Tables,
     column_of,
     interval_of,
     notes_of,
+    top_head,
     with_error,
 )
+from bert_secrets_jax.measure.catalogue import notebook
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.links import (
     CLASSES,
@@ -94,7 +97,7 @@ def nulls_frame(tests: Tests):
     """
     rows = []
     for title, test in tests.items():
-        total, top = _count_links(test), test.top
+        total, top = int(offset_histogram(test.links)[1].sum()), test.top
         for kind in kinds_of(test):
             null = test.nulls[kind]
             rows.append(
@@ -113,49 +116,72 @@ def nulls_frame(tests: Tests):
     )  # fmt: skip
 
 
-def _count_links(test: LinkTest) -> int:
-    return int(offset_histogram(test.links)[1].sum())
+def summary_frame(tests: Tests, tables: Tables):
+    """Return the best head of each direction, beside an ideal one and that of the notebook.
+
+    Args:
+      tests: The tests, by direction.
+      tables: The tables of the same attention, also in the reading of the notebook, where there is
+        one.
+    """
+    rows = []
+    for title, test in tests.items():
+        theirs = tables.get(notebook(title))
+        offset, score = test.ideal
+        rows.append(
+            (
+                title, test.table.count, with_error(test.table, test.top),
+                f'{score:.3f} (offset {offset:+d})', test.familywise[test.top],
+                int(test.real.sum()), beyond(test),
+                '–' if theirs is None else with_error(theirs, top_head(theirs.mean)),
+            )
+        )  # fmt: skip
+    return framed(
+        (
+            'link', 'examples', 'top_head', 'ideal_head_at_one_offset', 'p_familywise',
+            'heads_above_all_places', 'beyond', 'notebook_top_head',
+        ),
+        rows,
+        'The best heads beside an ideal one that always looks at one offset.',
+    )  # fmt: skip
 
 
-def findings_of(title: str, test: LinkTest, source: str) -> list[Finding]:
+def findings_of(tests: Tests, source: str) -> list[Finding]:
     """Return the head with the most attention along the links, and how many heads follow them.
 
     Args:
-      title: The direction of the links, such as 'verb to subject'.
-      test: The attention along the links, compared with random links.
+      tests: The attention along the links compared with random links, by direction.
       source: The publication and section that the question comes from.
     """
-    top = test.top
-    fields = {'sample': int(test.table.count), 'source': source}
-    template, numbers = 'From {title}, {where} attends most along the link ({estimate:.3f})', {}
-    kind = closest_of(test, top)
-    if kind is not None:
-        null = test.nulls[kind]
-        template += f', {{more}} {PLACES[kind]} ({{mean:.3f}})'
-        more = 'more than' if null.above[top] else 'not significantly more than'
-        numbers = {'more': more, 'mean': float(null.mean[top])}
-    return [
-        extreme(
-            f'{title}: top head',
-            top,
-            interval_of(test.table, top),
-            unit=UNIT,
-            p=float(test.familywise[top]),
-            template=f'{template}.',
-            numbers=numbers | {'title': title},
-            **fields,
-        ),
-        how_many(f'{title}: heads beyond {beyond(test)}', test.real, **fields),
-    ]
+    found = []
+    for title, test in tests.items():
+        top = test.top
+        fields = {'sample': int(test.table.count), 'source': source}
+        template, numbers = 'From {title}, {where} attends most along the link ({estimate:.3f})', {}
+        kind = _closest(test, top)
+        if kind is not None:
+            null = test.nulls[kind]
+            template += f', {{more}} {PLACES[kind]} ({{mean:.3f}})'
+            more = 'more than' if null.above[top] else 'not significantly more than'
+            numbers = {'more': more, 'mean': float(null.mean[top])}
+        found += [
+            extreme(
+                f'{title}: top head',
+                top,
+                interval_of(test.table, top),
+                unit=UNIT,
+                p=float(test.familywise[top]),
+                template=f'{template}.',
+                numbers=numbers | {'title': title},
+                **fields,
+            ),
+            how_many(f'{title}: heads beyond {beyond(test)}', test.real, **fields),
+        ]
+    return found
 
 
-def closest_of(test: LinkTest, head: tuple[int | np.integer, int | np.integer]) -> str | None:
-    """Return the kind of places that a head is least clearly above; None without any places.
-
-    Args:
-      test: The test.
-      head: The layer and the head, from 0.
-    """
+def _closest(test: LinkTest, head: tuple[int, int]) -> str | None:
+    """Return the kind of places that a head is least clearly above; None without any places."""
     compared = [
         kind
         for kind in kinds_of(test)
@@ -183,36 +209,17 @@ def notes_of_tests(tests: Tests) -> dict[str, np.ndarray]:
     return notes
 
 
-def ideal_of(test: LinkTest) -> str:
-    """Return the score of an ideal head as text, '0.345 (offset -1)'.
-
-    The ideal head puts all its attention at the single offset that is best.
-    """
-    offset, score = test.ideal
-    return f'{score:.3f} (offset {offset:+d})'
-
-
-def top_of(test: LinkTest) -> str:
-    """Return the name, score and standard error of the head with the most attention, as text."""
-    return with_error(test.table, test.top)
-
-
 def draw_grids(tests: Tests, caption: str):
     """Draw the attention of all heads along the links, with circles on those above random links."""
-    figure = plots.head_grids(
+    return plots.head_grids(
         {name: test.table.mean for name, test in tests.items()},
         label='attention along the link',
         marked={name: test.real for name, test in tests.items()},
-    )
-    figure.source = plots.Source('heads', 'attention')
-    figure.caption = caption
-    return figure
+    ).captioned(caption, plots.Source('heads', 'attention'))
 
 
 def draw_distances(tests: Tests):
     """Draw the histograms of the distances between linked tokens."""
-    figure = plots.distance_histograms(
+    return plots.distance_histograms(
         {name: offset_histogram(test.links) for name, test in tests.items()}
-    )
-    figure.caption = 'How far apart linked tokens are.'
-    return figure
+    ).captioned('How far apart linked tokens are.')

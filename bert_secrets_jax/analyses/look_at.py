@@ -16,6 +16,7 @@ from bert_secrets_jax.analyses.tables import (
     Description,
     Tables,
     describe,
+    grids_frame,
     heads_frame,
     mean_over_runs,
     notes_of,
@@ -170,18 +171,16 @@ class LookAt(Result):
             return []
         entropy, even = (self.tables[name].mean for name in (ENTROPY, UNIFORM))
         share = entropy / np.maximum(even, 1e-9)
-        texts = np.array(
-            [
-                f'The entropy of its attention is {value:.2f} nats, {part:.0%} of even attention.'
-                for value, part in zip(entropy.ravel(), share.ravel(), strict=True)
-            ]
-        )
+        texts = [
+            f'The entropy of its attention is {value:.2f} nats, {part:.0%} of even attention.'
+            for value, part in zip(entropy.ravel(), share.ravel(), strict=True)
+        ]
         return [
             marks.made(
                 'attention is broad',
                 'colour',
                 np.where(share >= BROADLY, 'broad', ''),
-                texts.reshape(share.shape),
+                np.reshape(texts, share.shape),
                 share,
                 rank=marks.SHARE,
                 phrase='with broad attention',
@@ -272,26 +271,19 @@ class LookAt(Result):
         columns = {name: table.mean.mean(axis=1) for name, table in self.tables.items()}
         published = _published(self.layers)
         columns |= {f'Clark et al.: {name}': means for name, means in published.items()}
-        rows = [
-            (layer, *values) for layer, values in enumerate(zip(*columns.values(), strict=True), 1)
-        ]
-        return framed(
-            ('layer', *columns),
-            rows,
+        return grids_frame(
+            columns,
             'Mean over the heads of a layer; attention as a share, entropies in nats.'
-            + (f' {_read_from_figures()}' if published else ''),
-            colours=Colours('layers', dict.fromkeys(columns, ())),
+            + (_read_from_figures() if published else ''),
         )
 
     def _counts(self):
-        rows = []
-        for name in COUNTED:
-            if not self.tables[name].count:
-                continue
-            found = count_over_half(self.tables[name])
-            rows.append(
-                (name, len(found.heads), found.low, found.high, ', '.join(found.heads) or 'none')
-            )
+        counts = {name: count_over_half(self.tables[name]) for name in COUNTED}
+        rows = [
+            (name, len(found.heads), found.low, found.high, ', '.join(found.heads) or 'none')
+            for name, found in counts.items()
+            if self.tables[name].count
+        ]
         return framed(
             ('attention to', 'heads', 'at least', 'at most', 'which'),
             rows,
@@ -390,14 +382,14 @@ def _published(layers: int) -> dict[str, np.ndarray]:
 def _read_from_figures() -> str:
     published = paper.what_bert_looks_at()
     return (
-        'Published: BERT-base on Wikipedia, read from the figures to about '
+        ' Published: BERT-base on Wikipedia, read from the figures to about '
         f'{published.error:g} (entropies: {published.entropy_error:g}).'
     )
 
 
 def _draw_attention(result: LookAt):
     published = _published(result.layers)
-    figure = plots.head_points(
+    return plots.head_points(
         {
             # A tokenizer may have neither a full stop nor a comma.
             title: {name: result.tables[name].mean for name in names if result.tables[name].count}
@@ -406,20 +398,18 @@ def _draw_attention(result: LookAt):
         label=SHARE,
         published=published,
         published_name=_PUBLISHED,
+    ).captioned(
+        f'Attention to all tokens of a kind, by layer ({SOURCE}, Figure 2). {_POINTS}'
+        f'{_read_from_figures() if published else ""}',
+        plots.Source('heads', 'mean'),
     )
-    figure.source = plots.Source('heads', 'mean')
-    figure.caption = (
-        f'Attention to all tokens of a kind, by layer ({SOURCE}, Figure 2). {_POINTS} '
-        f'{_read_from_figures() if published else ""}'
-    ).strip()
-    return figure
 
 
 def _draw_entropies(result: LookAt):
     uniform = float(result.tables[UNIFORM].mean.mean())
     published = _published(result.layers)
     means = {ENTROPY: published['entropy, smoothed (nats)']} if published else {}
-    figure = plots.head_points(
+    return plots.head_points(
         {
             'attention of all tokens': {ENTROPY: result.tables[ENTROPY].mean},
             'attention of [CLS]': {OF_CLS: result.tables[OF_CLS].mean},
@@ -428,18 +418,16 @@ def _draw_entropies(result: LookAt):
         levels={f'even attention ({uniform:.2f})': uniform},
         published=means,
         published_name=_PUBLISHED,
+    ).captioned(
+        f'Entropy of attention by layer ({SOURCE}, Figure 4). {_POINTS} Dashed: even attention.'
+        f'{_read_from_figures() if published else ""}',
+        plots.Source('heads', 'mean'),
     )
-    figure.source = plots.Source('heads', 'mean')
-    figure.caption = (
-        f'Entropy of attention by layer ({SOURCE}, Figure 4). {_POINTS} Dashed: even attention. '
-        f'{_read_from_figures() if published else ""}'
-    ).strip()
-    return figure
 
 
 def _draw_gradients(result: LookAt):
     gradients = result.gradients
-    figure = plots.head_points(
+    return plots.head_points(
         {
             # The caption names the loss, which may be too long for a title.
             'gradient of the loss': {
@@ -447,10 +435,8 @@ def _draw_gradients(result: LookAt):
             }
         },
         label=gradients.unit,
-    )
-    figure.source = plots.Source('heads', 'mean', 'gradient at {}')
-    figure.caption = (
+    ).captioned(
         f'Gradient of {gradients.title} with respect to attention, by type of token ({SOURCE}, '
-        f'Figure 3). {_POINTS}'
+        f'Figure 3). {_POINTS}',
+        plots.Source('heads', 'mean', 'gradient at {}'),
     )
-    return figure

@@ -14,10 +14,9 @@ from bert_secrets_jax.analyses.models import Models
 from bert_secrets_jax.analyses.tables import (
     OverRuns,
     Tables,
-    heads_frame,
     mean_over_runs,
+    models_frames,
     over_seeds,
-    seeds_frame,
     top_head,
 )
 from bert_secrets_jax.analyses.texts import TextSettings
@@ -99,7 +98,11 @@ class Patterns(Result):
     @property
     def shares(self) -> dict[str, np.ndarray]:
         """The share of each head's maps in each class [L, N, C], by the name of the model."""
-        return {model: _stacked(tables) for model, tables in self._tables.items()}
+        tables = {model: over_seeds(runs, NAMES) for model, runs in self._models.items()}
+        return {
+            model: np.stack([each.mean for each in found.values()], axis=-1)
+            for model, found in tables.items()
+        }
 
     @functools.cached_property
     def corrected(self) -> dict[str, Corrected]:
@@ -115,10 +118,10 @@ class Patterns(Result):
         """The share of all maps that are unlike all labelled ones, by the name of the model."""
         if UNLIKE not in self.before:
             return {}
-        shares = {'pre-trained': self.before[UNLIKE].mean}
-        if self.runs:
-            shares['fine-tuned'] = np.mean([run[UNLIKE].mean for run in self.runs.values()], axis=0)
-        return {model: float(grid.mean()) for model, grid in shares.items()}
+        return {
+            model: float(np.mean([run[UNLIKE].mean for run in runs]))
+            for model, runs in self._models.items()
+        }
 
     def correct(self, runs: Sequence[Tables]) -> Corrected | None:
         """Return the shares of all maps of some models, corrected for mistaken classes.
@@ -145,10 +148,6 @@ class Patterns(Result):
         if self.runs:
             models['fine-tuned'] = list(self.runs.values())
         return models
-
-    @property
-    def _tables(self) -> dict[str, Tables]:
-        return {model: over_seeds(runs, NAMES) for model, runs in self._models.items()}
 
     @property
     def changed(self) -> np.ndarray | None:
@@ -181,16 +180,14 @@ class Patterns(Result):
                 [[model, 100 * share] for model, share in self.unlike.items()],
                 'Maps unlike every labelled one, whose classes are guesses.',
             )
-        frames['heads'] = heads_frame(
-            {name: self.before[name] for name in NAMES}, 'share of maps', 'The model as it is.'
+        names = (*NAMES, CHANGED)
+        return frames | models_frames(
+            {name: self.before[name] for name in NAMES},
+            {seed: {name: run[name] for name in names} for seed, run in self.runs.items()},
+            'share of maps',
+            'The model as it is.',
+            'The fine-tuned models, and how many maps change class.',
         )
-        if self.runs:
-            names = (*NAMES, CHANGED)
-            runs = {seed: {name: run[name] for name in names} for seed, run in self.runs.items()}
-            frames['heads_finetuned'] = seeds_frame(
-                runs, 'share of maps', 'The fine-tuned models, and how many maps change class.'
-            )
-        return frames
 
     def figures(self):
         drawings = {
@@ -345,35 +342,28 @@ class Patterns(Result):
         )
 
     def _summary(self):
-        published = paper.pattern_shares(self.subject.task)
-        models = {model.replace('-', ''): runs for model, runs in self._models.items()}
-        rows = []
-        for name, key, title in zip(NAMES, CLASSES, TITLES, strict=True):
-            row = [title]
-            for runs in models.values():
-                found = mean_over_runs(runs, [name])
-                row += [100 * found.mean, 100 * (found.high - found.mean)]
-            for each in self.corrected.values():
-                row += [100 * end for end in each.together([CLASSES.index(key)])]
-            if published is not None:
-                row.append(100 * published[key])
-            if self.confusions.size:
-                row.append(f1_of(self.confusions.sum(axis=0))[CLASSES.index(key)])
-            rows.append(row)
-        columns = ['class']
-        for model in models:
-            columns += [f'{model}_percent', f'{model}_half_interval_percent']
-        for model in self.corrected:
+        columns = {}
+        for model, runs in self._models.items():
+            found = [mean_over_runs(runs, [name]) for name in NAMES]
             name = model.replace('-', '')
-            columns += [f'{name}_corrected_{part}percent' for part in ('', 'low_', 'high_')]
+            columns[f'{name}_percent'] = [100 * each.mean for each in found]
+            columns[f'{name}_half_interval_percent'] = [
+                100 * (each.high - each.mean) for each in found
+            ]
+        for model, each in self.corrected.items():
+            name = model.replace('-', '')
+            ends = 100 * np.transpose([each.together([index]) for index in range(len(NAMES))])
+            for part, column in zip(('', 'low_', 'high_'), ends, strict=True):
+                columns[f'{name}_corrected_{part}percent'] = column
+        published = paper.pattern_shares(self.subject.task)
         if published is not None:
-            columns.append('paper_bert_base_finetuned_percent')
+            columns['paper_bert_base_finetuned_percent'] = [100 * published[key] for key in CLASSES]
         if self.confusions.size:
-            columns.append('f1_of_classifier')
-        rounded = [[key, *(round(float(value), 4) for value in row)] for key, *row in rows]
+            columns['f1_of_classifier'] = f1_of(self.confusions.sum(axis=0))
+        rounded = np.round(list(map(list, columns.values())), 4)
         return framed(
-            columns,
-            rounded,
+            ['class', *columns],
+            zip(TITLES, *rounded, strict=True),
             'Share of all maps and half of its 95 % interval, as found, and corrected for what the '
             'classifier mistakes.',
         )
@@ -382,6 +372,11 @@ class Patterns(Result):
 def map_statistics(classifier: Classifier) -> list[Described]:
     """Return the statistics of one model that `patterns` measures."""
     return [*pattern_statistics(classifier), named(ALL_SPECIAL)]
+
+
+def compared_statistics(classifier: Classifier) -> list[Described]:
+    """Return the statistics of a model and a fine-tuned one together that `patterns` measures."""
+    return [*pattern_comparisons(classifier), named(ALL_SPECIAL)]
 
 
 def patterns(
@@ -406,9 +401,8 @@ def patterns(
     """
     classifier = classifier or load_classifier()
     examples = as_examples(texts)
-    compared = [*pattern_comparisons(classifier), named(ALL_SPECIAL)]
     before = settings.tables(pretrained, examples, map_statistics(classifier))
-    runs = settings.changes(pretrained, tuned, examples, compared)
+    runs = settings.changes(pretrained, tuned, examples, compared_statistics(classifier))
     chosen = choose(pretrained, examples, count=_EXAMPLES, max_length=settings.max_length)
     maps = attention_maps(pretrained, chosen, max_length=settings.max_length)
     return Patterns(
@@ -449,29 +443,23 @@ def clearest(
 
 def as_maps(shown: Sequence[TokenMaps]) -> MapSample:
     """Return the maps of all heads on some examples as single maps."""
-    values, first_text, example, layer, head = [], [], [], [], []
-    for number, each in enumerate(shown):
-        tokens = list(each.tokens)
-        for place in np.ndindex(each.attentions.shape[:2]):
-            values.append(each.attentions[place])
-            # The last token separates, and the same one stands between two texts.
-            first_text.append(tokens.index(tokens[-1]) + 1)
-            example.append(number)
-            layer.append(place[0])
-            head.append(place[1])
+    places = [
+        (number, *place)
+        for number, each in enumerate(shown)
+        for place in np.ndindex(each.attentions.shape[:2])
+    ]
+    example, layer, head = np.array(places).T
+    # The last token separates, and the same one stands between two texts.
+    first_text = np.array([list(each.tokens).index(each.tokens[-1]) + 1 for each in shown])
     return MapSample(
-        values=values,
-        first_text=np.array(first_text),
-        source=np.array([''] * len(values)),
-        example=np.array(list(map(str, example))),
-        layer=np.array(layer),
-        head=np.array(head),
-        text=np.array(example),
+        values=[shown[number].attentions[layer, head] for number, layer, head in places],
+        first_text=first_text[example],
+        source=np.full(len(places), ''),
+        example=example.astype(str),
+        layer=layer,
+        head=head,
+        text=example,
     )
-
-
-def _stacked(tables: Tables) -> np.ndarray:
-    return np.stack([tables[name].mean for name in NAMES], axis=-1)
 
 
 def _upper_in_paper(task: str) -> float:
@@ -485,32 +473,30 @@ def _draw_shares(result: Patterns):
     if published is not None:
         theirs = np.array([published[name] for name in CLASSES])
         bars = {'paper: BERT-base, fine-tuned': theirs} | bars
-    figure = plots.class_shares(bars, TITLES)
-    figure.caption = (
+    return plots.class_shares(bars, TITLES).captioned(
         'Share of maps of each class, over all heads and examples '
         f'({result.subject.as_in("Figure 2")}).'
     )
-    return figure
 
 
 def _draw_heads(result: Patterns):
-    figure = plots.class_grids(result.shares, TITLES)
-    figure.source = {
-        (model, title): plots.Source(frame, 'mean', name)
-        for model, frame in zip(result.shares, ('heads', 'heads_finetuned'), strict=False)
-        for title, name in zip(TITLES, NAMES, strict=True)
-    }
-    figure.caption = 'The most frequent class of every head, the paler the smaller its share.'
-    return figure
+    return plots.class_grids(result.shares, TITLES).captioned(
+        'The most frequent class of every head, the paler the smaller its share.',
+        {
+            (model, title): plots.Source(frame, 'mean', name)
+            for model, frame in zip(result.shares, ('heads', 'heads_finetuned'), strict=False)
+            for title, name in zip(TITLES, NAMES, strict=True)
+        },
+    )
 
 
 def _draw_changed(result: Patterns):
-    figure = plots.head_grids(
+    return plots.head_grids(
         {'class changed': result.changed}, label='share of examples', limits=(0.0, 1.0)
+    ).captioned(
+        'On how many examples fine-tuning puts the map of a head into another class.',
+        plots.Source('heads_finetuned', 'mean', CHANGED),
     )
-    figure.source = plots.Source('heads_finetuned', 'mean', CHANGED)
-    figure.caption = 'On how many examples fine-tuning puts the map of a head into another class.'
-    return figure
 
 
 def _draw_examples(result: Patterns):
@@ -518,9 +504,7 @@ def _draw_examples(result: Patterns):
         title: [(each.head, each.values) for each in examples]
         for title, examples in result.examples.items()
     }
-    figure = plots.class_examples(panels)
-    figure.caption = (
+    return plots.class_examples(panels).captioned(
         'The maps that are most clearly of each class, before fine-tuning '
         f'({result.subject.as_in("Figure 1")}). Each has a scale of its own.'
     )
-    return figure

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from bert_secrets_jax.analyses import links, marks, verdicts
-from bert_secrets_jax.analyses.tables import Tables, heads_frame, top_head, with_error
+from bert_secrets_jax.analyses.tables import Tables, heads_frame
 from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import (
@@ -23,7 +23,7 @@ from bert_secrets_jax.measure.links import (
     link_tests,
 )
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.runs.result import Figures, Result, Subject, framed
+from bert_secrets_jax.runs.result import Figures, Result, Subject
 
 SOURCE = 'Kovaleva et al. 2019, section 4.5'
 
@@ -62,7 +62,7 @@ class Relations(Result):
 
     def frames(self):
         return {
-            'relations': self._summary(),
+            'relations': links.summary_frame(self.tests, self.tables),
             'nulls': links.nulls_frame(self.tests),
             'heads': links.tests_frame(self.tests),
             'readings': heads_frame(self.tables, links.UNIT, 'Both readings of every head.'),
@@ -80,11 +80,7 @@ class Relations(Result):
         )
 
     def findings(self):
-        return [
-            finding
-            for title, test in self.tests.items()
-            for finding in links.findings_of(title, test, SOURCE)
-        ]
+        return links.findings_of(self.tests, SOURCE)
 
     def notes(self):
         if not self.tests:
@@ -99,26 +95,6 @@ class Relations(Result):
 
     def head_marks(self):
         return marks.mark_links(self.tests)
-
-    def _summary(self):
-        rows = []
-        for title, test in self.tests.items():
-            theirs = self.tables.get(notebook(title))
-            rows.append(
-                (
-                    title, test.table.count, links.top_of(test), links.ideal_of(test),
-                    test.familywise[test.top], int(test.real.sum()), links.beyond(test),
-                    '–' if theirs is None else with_error(theirs, top_head(theirs.mean)),
-                )
-            )  # fmt: skip
-        return framed(
-            (
-                'link', 'examples', 'top_head', 'ideal_head_at_one_offset', 'p_familywise',
-                'heads_above_all_places', 'beyond', 'notebook_top_head',
-            ),
-            rows,
-            'The best heads beside an ideal one that always looks at one offset.',
-        )  # fmt: skip
 
 
 def relation_statistics(relations: Sequence[str] = RELATIONS) -> list[Described]:

@@ -18,7 +18,7 @@ from bert_secrets_jax.analyses.gates import Gates
 from bert_secrets_jax.analyses.patterns import Patterns
 from bert_secrets_jax.analyses.pruning import ORDERS, Pruning
 from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads
-from bert_secrets_jax.analyses.tables import Tables
+from bert_secrets_jax.analyses.tables import Tables, grids_frame
 from bert_secrets_jax.analyses.texts import TextSettings, encoded_of, in_one_pass
 from bert_secrets_jax.data.encoding import Encoded
 from bert_secrets_jax.data.tasks import Text
@@ -29,7 +29,6 @@ from bert_secrets_jax.measure.catalogue import (
     Described,
     named,
 )
-from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.statistics import greatest_at
 from bert_secrets_jax.measure.word_links import ALL, WAYS
 from bert_secrets_jax.model.weights import Pretrained
@@ -117,31 +116,24 @@ class Roles(Result):
         return np.nan_to_num(table.mean) - reach > self.chance[0]
 
     def frames(self):
-        roles, means = self.of_heads, {name: each.mean for name, each in self.tables.items()}
-        shape = means[CONFIDENCE].shape
-        rows = [
-            (
-                layer + 1,
-                head + 1,
-                ', '.join(role for role in ROLES if roles[role][layer, head]) or '–',
-                *(means[name][layer, head] for name in _MEASURED),
-                *self._best_relation(layer, head),
-                np.nan if self.heterogeneous is None else self.heterogeneous[layer, head],
-                *(each[layer, head] for each in self.stays.values()),
-            )
-            for layer, head in np.ndindex(shape)
-        ]
-        columns = (
-            'roles', *_MEASURED.values(), 'relation', 'points_above_offset', 'heterogeneous_share',
-            *(f'stays_{ORDERS.get(name, name)}' for name in self.stays),
-        )  # fmt: skip
+        roles = self.of_heads
+        shape = self.tables[CONFIDENCE].mean.shape
+        best = {head: self._best_relation(*head) for head in np.ndindex(shape)}
+        columns = {
+            'roles': self._named_roles('–'),
+            **{column: self.tables[name].mean for name, column in _MEASURED.items()},
+            'relation': np.reshape([name for name, _ in best.values()], shape),
+            'points_above_offset': np.reshape([points for _, points in best.values()], shape),
+            'heterogeneous_share': np.full(shape, np.nan)
+            if self.heterogeneous is None
+            else self.heterogeneous,
+            **{f'stays_{ORDERS.get(name, name)}': each for name, each in self.stays.items()},
+        }
         return {
-            'heads': framed(
-                ('layer', 'head', *columns),
-                rows,
+            'heads': grids_frame(
+                columns,
                 'Each head: its roles, where its greatest attention is, its best relation, and how '
                 'long it stays in pruning.',
-                colours=Colours('heads', dict.fromkeys(columns, ())),
             ),
             'roles': framed(
                 ('role', 'heads', 'names'),
@@ -187,14 +179,20 @@ class Roles(Result):
         return notes
 
     def head_notes(self):
+        return {'role': self._named_roles('none', relations=True)}
+
+    def _named_roles(self, none: str, *, relations: bool = False) -> np.ndarray:
+        """Return the roles of each head in words [L, N], if asked with its best relation."""
         roles = self.of_heads
-        texts = np.full(roles[RARE].shape, 'none', object)
-        for layer, head in np.ndindex(texts.shape):
-            own = [role for role in ROLES if roles[role][layer, head]]
-            if SYNTACTIC in own:
-                own[own.index(SYNTACTIC)] = f'{SYNTACTIC} ({self._best_relation(layer, head)[0]})'
-            texts[layer, head] = ', '.join(own) or 'none'
-        return {'role': texts.astype(str)}
+
+        def words(head: tuple[int, int]) -> str:
+            own = {role: role for role in ROLES if roles[role][head]}
+            if relations and SYNTACTIC in own:
+                own[SYNTACTIC] = f'{SYNTACTIC} ({self._best_relation(*head)[0]})'
+            return ', '.join(own.values()) or none
+
+        shape = roles[RARE].shape
+        return np.reshape([words(head) for head in np.ndindex(shape)], shape)
 
     def _best_relation(self, layer: int, head: int) -> tuple[str, float]:
         if not self.relations:
@@ -494,18 +492,16 @@ def _draw(result: Roles):
         'confidence': means[CONFIDENCE],
     }
     roles = result.of_heads
-    figure = plots.head_grids(
+    return plots.head_grids(
         grids,
         label='share',
         limits=(0.0, 1.0),
         marked={'previous or next token': roles[POSITIONAL], 'rarest token': roles[RARE]},
-    )
-    figure.source = {
-        'rarest token': plots.Source('heads', _MEASURED[RAREST]),
-        'confidence': plots.Source('heads', _MEASURED[CONFIDENCE]),
-    }
-    figure.caption = (
+    ).captioned(
         'How often a token attends most to a neighbour, and to the rarest token; and how much '
-        '(confidence). Circles: heads that have the role.'
+        '(confidence). Circles: heads that have the role.',
+        {
+            'rarest token': plots.Source('heads', _MEASURED[RAREST]),
+            'confidence': plots.Source('heads', _MEASURED[CONFIDENCE]),
+        },
     )
-    return figure

@@ -16,6 +16,7 @@ from bert_secrets_jax.analyses.tables import (
     Description,
     Tables,
     describe,
+    grids_frame,
     heads_frame,
     interval_of,
     notes_of,
@@ -24,7 +25,6 @@ from bert_secrets_jax.analyses.tables import (
 from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import Described, named
-from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import agreement_of_grids, extreme
@@ -149,10 +149,8 @@ class SpecialTokens(Result):
         depth = len(next(iter(columns.values())))
         published = paper.special_token_attention(self.subject.task) or {}
         columns |= {f'paper {name}': grid for name, grid in published.items() if len(grid) == depth}
-        by_layer = [grid.mean(axis=1) for grid in columns.values()]
-        rows = [(layer + 1, *values) for layer, values in enumerate(zip(*by_layer, strict=True))]
-        colours = Colours('layers', dict.fromkeys(columns, ()))
-        return framed(('layer', *columns), rows, 'Mean over the heads of a layer.', colours=colours)
+        by_layer = {name: grid.mean(axis=1) for name, grid in columns.items()}
+        return grids_frame(by_layer, 'Mean over the heads of a layer.')
 
     def _top_heads(self):
         rows = []
@@ -160,17 +158,16 @@ class SpecialTokens(Result):
             table = self.tables[each.name]
             if not table.count:
                 continue
-            sign = 1 if each.least_first else -1
-            for rank, index in enumerate(
-                np.argsort(sign * table.mean, axis=None, kind='stable')[:3]
-            ):
-                head = np.unravel_index(index, table.mean.shape)
-                rows.append(
-                    (
-                        each.title, 'least' if each.least_first else 'most', rank + 1,
-                        head_name(*head), table.mean[head], table.standard_error[head], each.unit,
-                    )
-                )  # fmt: skip
+            sign, order = (1, 'least') if each.least_first else (-1, 'most')
+            first = np.argsort(sign * table.mean, axis=None, kind='stable')[:3]
+            rows += [
+                (
+                    each.title, order, rank, head_name(*head), table.mean[head],
+                    table.standard_error[head], each.unit,
+                )
+                for rank, index in enumerate(first, 1)
+                for head in [np.unravel_index(index, table.mean.shape)]
+            ]  # fmt: skip
         return framed(
             ('statistic', 'order', 'rank', 'head', 'mean', 'standard_error', 'unit'),
             rows,
@@ -207,29 +204,24 @@ def special_tokens(
 def _draw_grids(result: SpecialTokens, names: Sequence[str], caption: str):
     titles = {each.name: each for each in result.statistics}
     units = list(dict.fromkeys(titles[name].unit for name in names))
-    figure = plots.head_grids(
+    return plots.head_grids(
         {name: result.tables[name].mean for name in names}, label=', '.join(units)
-    )
-    figure.source = plots.Source('heads', 'mean')
-    figure.caption = caption
-    return figure
+    ).captioned(caption, plots.Source('heads', 'mean'))
 
 
 def _draw_layers(result: SpecialTokens, names: Sequence[str]):
     published = paper.special_token_attention(result.subject.task) or {}
-    figure = plots.layer_profiles(
+    error = paper.digitisation_error(6).mean
+    return plots.layer_profiles(
         {name: result.tables[name].mean for name in names},
         label='share of attention',
         published=published,
         published_name='paper: BERT-base,\nfine-tuned',
+    ).captioned(
+        'The same by layer: mean over heads, and the range of the heads.'
+        + (f' The values of the paper are digitised to about {error:.2g}.' if published else ''),
+        plots.Source('heads', 'mean'),
     )
-    figure.source = plots.Source('heads', 'mean')
-    figure.caption = 'The same by layer: mean over heads, and the range of the heads.' + (
-        f' The values of the paper are digitised to about {paper.digitisation_error(6).mean:.2g}.'
-        if published
-        else ''
-    )
-    return figure
 
 
 def _slug(name: str) -> str:

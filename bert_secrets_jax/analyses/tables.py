@@ -5,7 +5,7 @@ Shapes: L layers, N heads.
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.stats
@@ -14,9 +14,13 @@ from bert_secrets_jax.ablation.seeds import means_variance
 from bert_secrets_jax.ablation.significance import holm
 from bert_secrets_jax.measure.catalogue import Described
 from bert_secrets_jax.measure.collect import HeadTable
+from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.tables import COLOURS
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.result import framed
+
+if TYPE_CHECKING:
+    import pandas
 
 LEVEL = 0.05
 # Names of fields for readers of a table; p-values are named by how they are corrected.
@@ -258,3 +262,38 @@ def notes_of(tables: Sequence[HeadTable]) -> np.ndarray:
         for head in np.ndindex(shape)
     ]
     return np.reshape(texts, shape)
+
+
+def grids_frame(grids: Mapping[str, np.ndarray], caption: str) -> 'pandas.DataFrame':
+    """Return a frame with a row for each head, or layer. Layers and heads count from 1.
+
+    A page may colour them by each of its columns.
+
+    Args:
+      grids: Numbers or texts of heads [L, N], or of layers [L], by the names of their columns.
+      caption: The caption of the frame.
+    """
+    shape = np.shape(next(iter(grids.values())))
+    axis = 'layers' if len(shape) == 1 else 'heads'
+    places = ('layer', 'head')[: len(shape)]
+    rows = [
+        (*(each + 1 for each in place), *(grid[place] for grid in grids.values()))
+        for place in np.ndindex(shape)
+    ]
+    return framed((*places, *grids), rows, caption, colours=Colours(axis, dict.fromkeys(grids, ())))
+
+
+def models_frames(
+    before: Tables, runs: Mapping[str, Tables], unit: str, caption: str, tuned: str
+) -> 'dict[str, pandas.DataFrame]':
+    """Return the frames `heads` of the model as it is, and `heads_finetuned`, if it was fine-tuned.
+
+    Args:
+      before: The tables of the model as it is, by the name of the statistic.
+      runs: The tables of each fine-tuned model, by its seed; empty if there are none.
+      unit: The unit of the statistics.
+      caption: The caption of the first frame.
+      tuned: The caption of the second.
+    """
+    frames = {'heads': heads_frame(before, unit, caption)}
+    return frames | ({'heads_finetuned': seeds_frame(runs, unit, tuned)} if runs else {})

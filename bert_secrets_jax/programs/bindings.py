@@ -13,36 +13,30 @@ from bert_secrets_jax.analyses.special_tokens import STATISTICS
 from bert_secrets_jax.configs.ranges import numbers_in
 from bert_secrets_jax.data.framenet import read_framenet, read_framenet_sample
 from bert_secrets_jax.measure.catalogue import named
+from bert_secrets_jax.probes.vectors import Vectors, read_vectors
 from bert_secrets_jax.programs import inputs, needs
 from bert_secrets_jax.programs.calls import OF_NO_MATTER, Arguments, Binding, Call, Expression, kept
 from bert_secrets_jax.programs.study import Study
-from bert_secrets_jax.runs.result import Subject
 
 # Probes learn little from fewer updates: a small treebank is read several times.
 _UPDATES = 2000
 
 
+def _on_texts(a: Arguments, analysis: str, **given: Any) -> Call:
+    """Return the call of an analysis of the model as it is, on the texts."""
+    return a.analysis(analysis, 'pretrained', 'texts', computing='settings', **given)
+
+
 def special_tokens(a: Arguments) -> Call:
-    return a.analysis(
-        'special_tokens', 'pretrained', 'texts', computing='settings', statistics=a.statistics
-    )
+    return _on_texts(a, 'special_tokens', statistics=a.statistics)
 
 
 def relations(a: Arguments) -> Call:
-    return a.analysis(
-        'relations',
-        'pretrained',
-        'texts',
-        computing='settings',
-        annotated=True,
-        draws=a['links.draws'],
-        **a.seed,
-    )
+    return _on_texts(a, 'relations', annotated=True, draws=a['links.draws'], **a.seed)
 
 
 def frames(a: Arguments) -> Call:
     sample, given = a['frames.sample'], ['pretrained']
-    digest = _digest_of_frames
     if sample == 'framenet':
         reading = {'reading': a['frames.reading'], 'per_unit': a['frames.per_unit'] or None}
         reading |= a.seed
@@ -51,32 +45,27 @@ def frames(a: Arguments) -> Call:
             Expression(
                 a.call('read_framenet', repr(folder), **reading),
                 lambda study: read_framenet(folder, **reading),
-                lambda study: [digest(study), reading],
+                lambda study: [study.input('frames'), reading],
             )
         )
     elif sample:
         python = f'bs.read_framenet_sample({sample!r})'
-        given.append(Expression(python, lambda study: read_framenet_sample(sample), digest))
+        given.append(
+            Expression(
+                python,
+                lambda study: read_framenet_sample(sample),
+                lambda study: study.input('frames'),
+            )
+        )
     return a.analysis(
         'frames',
         *given,
         computing='settings',
-        subject=_subject_of_frames,
+        subject=lambda study: study.frames_subject,
         draws=a['links.draws'],
         shown=a['maps.examples'],
         **a.seed,
     )
-
-
-def _digest_of_frames(study: Study) -> str:
-    return study.input('frames')
-
-
-def _subject_of_frames(study: Study) -> Subject:
-    sample = study.config.frames.sample
-    names = {'': 'the embedded sample', 'framenet': 'FrameNet'}
-    texts = names.get(sample, sample.rpartition('/')[2])
-    return Subject(study.subject.model, texts, study.subject.task)
 
 
 def finetune(a: Arguments) -> Call:
@@ -98,8 +87,7 @@ def patterns(a: Arguments) -> Call:
         lambda study: study.classifier,
         lambda study: study.input('classifier'),
     )
-    given = {'classifier': classifier, **a.tuned}
-    return a.analysis('patterns', 'pretrained', 'texts', computing='settings', **given)
+    return _on_texts(a, 'patterns', classifier=classifier, **a.tuned)
 
 
 def attention_change(a: Arguments) -> Call:
@@ -115,15 +103,11 @@ def attention_change(a: Arguments) -> Call:
 
 
 def features(a: Arguments) -> Call:
-    return a.analysis(
-        'features', 'pretrained', 'texts', computing='settings', annotated=True, **a.tuned
-    )
+    return _on_texts(a, 'features', annotated=True, **a.tuned)
 
 
 def cls_tokens(a: Arguments) -> Call:
-    return a.analysis(
-        'cls_tokens', 'pretrained', 'texts', computing='settings', annotated=True, **a.tuned
-    )
+    return _on_texts(a, 'cls_tokens', annotated=True, **a.tuned)
 
 
 def look_at(a: Arguments) -> Call:
@@ -132,7 +116,7 @@ def look_at(a: Arguments) -> Call:
 
 
 def cluster(a: Arguments) -> Call:
-    return a.analysis('clusters', 'pretrained', 'texts', computing='settings', **a.seed)
+    return _on_texts(a, 'clusters', **a.seed)
 
 
 def syntax_heads(a: Arguments) -> Call:
@@ -142,14 +126,10 @@ def syntax_heads(a: Arguments) -> Call:
         'trees',
         'dev_trees',
         computing='settings',
-        subject=_subject_of_treebank,
+        subject=lambda study: study.treebank_subject,
         draws=a['links.draws'],
         **a.seed,
     )
-
-
-def _subject_of_treebank(study: Study) -> Subject:
-    return study.treebank_subject
 
 
 def probe(a: Arguments) -> Call:
@@ -163,7 +143,7 @@ def probe(a: Arguments) -> Call:
     if not given['epochs']:
         given['epochs'] = Expression(
             f'-(-{_UPDATES} // len({trees.python}))',
-            lambda study: -(-_UPDATES // len(study.treebank[0])),
+            lambda study: -(-_UPDATES // len(study.train_trees)),
             lambda study: 'enough',
         )
     if path:
@@ -171,7 +151,7 @@ def probe(a: Arguments) -> Call:
         words = f'{{word for each in {both} for word in each.forms}}'
         given['vectors'] = Expression(
             f'bs.read_vectors({path!r}, {words})',
-            lambda study: study.vectors,
+            lambda study: _vectors(study, path),
             lambda study: study.input('vectors'),
         )
     return a.analysis(
@@ -181,9 +161,14 @@ def probe(a: Arguments) -> Call:
         'dev_trees',
         computing='max_length',
         like=bs.ProbeConfig,
-        subject=_subject_of_treebank,
+        subject=lambda study: study.treebank_subject,
         **given,
     )
+
+
+def _vectors(study: Study, path: str) -> Vectors:
+    words = [word for each in (*study.train_trees, *study.dev_trees) for word in each.forms]
+    return read_vectors(path, words, bad_rows=study.config.data.bad_rows)
 
 
 def masked_lm(a: Arguments) -> Call:
@@ -323,7 +308,7 @@ def gates(a: Arguments) -> Call:
 
 def contributions(a: Arguments) -> Call:
     ablation = {'ablation': a.result('ablate')} if 'ablate' in a.results else {}
-    return a.analysis('contributions', 'pretrained', 'texts', computing='settings', **ablation)
+    return _on_texts(a, 'contributions', **ablation)
 
 
 def attribution(a: Arguments) -> Call:

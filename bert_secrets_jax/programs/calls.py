@@ -19,6 +19,7 @@ from ml_collections import ConfigDict
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.configs import base, paper, quickstart
+from bert_secrets_jax.data.masking import Masking
 from bert_secrets_jax.data.tasks import draw
 from bert_secrets_jax.finetune.metrics import metrics_for
 from bert_secrets_jax.programs import inputs
@@ -320,10 +321,10 @@ class Arguments:
 
     def input(self, name: str) -> Expression:
         """Return an input, and note what makes it."""
-        if name not in self.names:
-            # The inputs that it is made of are noted first.
-            self.names[name] = INPUTS[name].write(self)
-        return Expression(name, INPUTS[name].load, INPUTS[name].digest)
+        # The inputs that it is made of are noted first.
+        made = INPUTS[name](self)
+        self.names.setdefault(name, made.python)
+        return dataclasses.replace(made, python=name)
 
     def result(self, section: str) -> Expression:
         """Return the result of another section, and note that it is needed."""
@@ -398,15 +399,10 @@ class Arguments:
 
     def computing(self, how: Computing) -> dict[str, Any]:
         """Return the arguments that say how something is computed, where they are no defaults."""
-        match how:
-            case 'settings':
-                made = INPUTS['settings'].write(self)
-                default = 'bs.analyses.TextSettings()'
-            case 'compute':
-                made, default = INPUTS['compute'].write(self), 'bs.Compute()'
-            case _:
-                return self.length if how else {}
-        return {} if made == default else {how: self.input(how)}
+        if how not in INPUTS:
+            return self.length if how else {}
+        plain = INPUTS[how](self).python in ('bs.analyses.TextSettings()', 'bs.Compute()')
+        return {} if plain else {how: self.input(how)}
 
     @property
     def length(self) -> dict[str, Any]:
@@ -487,7 +483,7 @@ class Arguments:
         call = self.call('Masking', **settings)
         if call == 'bs.Masking()':
             return {}
-        masking = Expression(call, lambda study: study.masking, lambda study: settings)
+        masking = Expression(call, lambda study: Masking(**settings), lambda study: settings)
         return {'masking': masking}
 
     def drawn(self, examples: str, setting: str) -> Expression:
@@ -512,32 +508,13 @@ def _pretrained(a: Arguments) -> str:
 
 
 def _read(a: Arguments, split: str) -> str:
-    data = a.group('data', without=['max_examples', 'metrics'])
-    bad_rows = {'bad_rows': data['bad_rows']}
-    file = repr(data['train_file' if split == 'train' else 'file'])
-    match data['source']:
-        case 'corpus':
-            return a.call('read_corpus', repr(split))
-        case 'glue' if data['glue_dir'] is None:
-            given = {'split': split, 'data_dir': data['tfds_dir']}
-            return a.call('read_tfds', repr(data['task']), **given)
-        case 'glue':
-            words = (repr(data['glue_dir']), repr(data['task']))
-            return a.call('read_glue', *words, split=split, **bad_rows)
-        case 'segments':
-            tokenizer = f'{a.input("pretrained").python}.tokenizer'
-            return a.call('read_segments', file, tokenizer, count=0, **a.length)
-        case 'questions':
-            return a.call('read_questions', file, **bad_rows)
-        case 'tags' if file.endswith(".conllu'"):
-            return a.call('read_conllu', file, column=data['label'] or 'upos', **bad_rows)
-        case 'tags':
-            words = 'tokens' if data['text_a'] == 'text_a' else data['text_a']
-            names = {'tags': data['label'] or 'tags', 'names': tuple(data['labels']) or None}
-            return a.call('read_tagged', file, words=words, **names, **bad_rows)
-    columns = {name: data[name] for name in ('text_a', 'text_b', 'label')}
-    given = {name: tuple(data[name]) or None for name in ('labels', 'columns')}
-    return a.call('read_table', file, **columns, **given, **bad_rows)
+    a.group('data', without=['max_examples', 'metrics'])
+    reading = inputs.reading(a.study.config.data, split)
+    given, named = [*map(repr, reading.given)], reading.named
+    if reading.function == 'read_segments':
+        given.append(f'{a.input("pretrained").python}.tokenizer')
+        named = {**named, **a.length}
+    return a.call(reading.function, *given, **named)
 
 
 def _texts(a: Arguments) -> str:
@@ -550,17 +527,14 @@ _OF_TOKENS = ('tags', 'questions')
 
 
 def _tuned(a: Arguments, start: str = 'pretrained') -> str:
-    study, training = a.study, a.study.training
-    a.group('train', without=['starts'])
-    names = inputs.label_names(study.config.data)
-    metrics = a.metrics or (None if study.task is None else bs.get_task(study.task).metrics)
-    if names and metrics == metrics_for(len(names)):
-        metrics = None
+    settings = a.study.finetune_settings(start)
+    # They are noted as read.
+    _ = a.group('train', without=['starts']), a.length, a.seed, a['data.metrics']
+    names = settings['label_names']
+    if names and settings['metrics'] == metrics_for(len(names)):
+        settings['metrics'] = None
     given = [a.input(name) for name in ('pretrained', 'train', 'dev')]
-    return a.call(
-        'finetune', *given, like=bs.FinetuneConfig, seeds=study.seeds, start=start, metrics=metrics,
-        label_names=names, max_dev_examples=a['train.max_dev_examples'], **training, **a.length,
-    )  # fmt: skip
+    return a.call('finetune', *given, like=bs.FinetuneConfig, **settings)
 
 
 def _known(a: Arguments) -> str:
@@ -580,8 +554,7 @@ def _treebank(a: Arguments, part: str) -> str:
         read = a.call('read_treebank', repr(path), bad_rows=a['data.bad_rows'])
     else:
         read = a.call('treebank_sample', repr(part))
-    wanted = a[f'treebank.max_{part}']
-    return f'bs.draw({read}, {wanted}, {a["seed"]})' if wanted else read
+    return _drawn(a, read, f'treebank.max_{part}')
 
 
 def _text_settings(a: Arguments) -> str:
@@ -590,75 +563,65 @@ def _text_settings(a: Arguments) -> str:
 
 
 def _drawn_train(a: Arguments) -> str:
-    wanted, seed, read = a['train.max_examples'], a['seed'], _read(a, 'train')
-    return f'bs.draw({read}, {wanted}, {seed})' if wanted else read
+    return _drawn(a, _read(a, 'train'), 'train.max_examples')
 
 
-@dataclasses.dataclass(frozen=True)
-class Input:
-    """An input of analyses.
+def _drawn(a: Arguments, read: str, setting: str) -> str:
+    wanted = a[setting]
+    return f'bs.draw({read}, {wanted}, {a["seed"]})' if wanted else read
 
-    Attributes:
+
+def _input(
+    write: Callable[[Arguments], str], attribute: str = '', digest_of: str = ''
+) -> Callable[[Arguments], Expression]:
+    """Return a function that makes the expression of an input.
+
+    Args:
       write: A function that returns the Python which makes it.
-      load: A function of the study that returns it.
-      digest: A function of the study that returns JSON values which tell it from others.
+      attribute: The name of the attribute of a study that it is.
+      digest_of: The name by which `Study.input` knows its content; empty if no result depends on
+        it.
     """
 
-    write: Callable[[Arguments], str]
-    load: Callable[[Study], Any]
-    digest: Callable[[Study], Any]
+    def digest(study: Study) -> str | None:
+        return study.input(digest_of) if digest_of else None
+
+    return lambda a: Expression(write(a), operator.attrgetter(attribute), digest)
 
 
-def _input(name: str, attribute: str, write: Callable[[Arguments], str]) -> Input:
-    """Return an input that is an attribute of a study, which has a digest of its own."""
-    return Input(write, operator.attrgetter(attribute), lambda study: study.input(name))
-
-
-def _tuning(start: str) -> Input:
-    return Input(
-        lambda a: _tuned(a, start),
+def _tuning(start: str) -> Callable[[Arguments], Expression]:
+    return lambda a: Expression(
+        _tuned(a, start),
         lambda study: study.finetuned(start),
         lambda study: study.finetuning_digest(start),
     )
 
 
-# The inputs by their names in Python.
-INPUTS: Mapping[str, Input] = {
-    'pretrained': _input('weights', 'pretrained', _pretrained),
-    'train': _input('train', 'train', _drawn_train),
-    'dev': _input('dev', 'dev', lambda a: _read(a, a['data.split'])),
-    'texts': _input('texts', 'texts', _texts),
+# The functions that make the inputs, by their names in Python.
+INPUTS: Mapping[str, Callable[[Arguments], Expression]] = {
+    'pretrained': _input(_pretrained, 'pretrained', 'weights'),
+    'train': _input(_drawn_train, 'train', 'train'),
+    'dev': _input(lambda a: _read(a, a['data.split']), 'dev', 'dev'),
+    'texts': _input(_texts, 'texts', 'texts'),
     'ablated': _input(
-        'ablated texts', 'ablated_texts', lambda a: a.drawn('dev', 'ablation.max_examples').python
+        lambda a: a.drawn('dev', 'ablation.max_examples').python, 'ablated_texts', 'ablated texts'
     ),
     'measured': _input(
-        'measured texts',
-        'measured_texts',
         lambda a: a.drawn('train', 'importance.max_examples').python,
+        'measured_texts',
+        'measured texts',
     ),
-    'known': _input('choosing texts', 'choosing_texts', _known),
-    'choosing': _input('choosing texts', 'choosing_texts', _choosing),
-    'trees': Input(
-        lambda a: _treebank(a, 'train'),
-        lambda study: study.treebank[0],
-        lambda study: study.input('treebank'),
-    ),
-    'dev_trees': Input(
-        lambda a: _treebank(a, 'dev'),
-        lambda study: study.treebank[1],
-        lambda study: study.input('treebank'),
-    ),
+    'known': _input(_known, 'choosing_texts', 'choosing texts'),
+    'choosing': _input(_choosing, 'choosing_texts', 'choosing texts'),
+    'trees': _input(lambda a: _treebank(a, 'train'), 'train_trees', 'treebank'),
+    'dev_trees': _input(lambda a: _treebank(a, 'dev'), 'dev_trees', 'treebank'),
     'tuned': _tuning('pretrained'),
     'tuned_random': _tuning('random'),
-    'settings': Input(_text_settings, lambda study: study.settings, lambda study: None),
-    'compute': Input(
-        lambda a: a.call('Compute', **a.length), lambda study: study.compute(), lambda study: None
+    'settings': _input(_text_settings, 'settings'),
+    'compute': lambda a: Expression(
+        a.call('Compute', **a.length), lambda study: study.compute(), lambda study: None
     ),
-    'subject': Input(
-        lambda a: f'bs.analyses.{a.study.subject!r}',
-        lambda study: study.subject,
-        lambda study: None,
-    ),
+    'subject': _input(lambda a: f'bs.analyses.{a.study.subject!r}', 'subject'),
 }
 
 

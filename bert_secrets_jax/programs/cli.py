@@ -179,19 +179,15 @@ def _config(arguments: argparse.Namespace) -> ConfigDict:
             raise ValueError(f'--{flag} is for {whose}, not for {arguments.program}.')
     if arguments.model:
         config.model.name = arguments.model
-    for name in ('train', 'text_a', 'text_b', 'label', 'labels'):
-        if getattr(arguments, name) and not arguments.texts:
+    columns = ('train', 'text_a', 'text_b', 'label', 'labels')
+    given = {name: value for name in columns if (value := getattr(arguments, name))}
+    for name in given:
+        if not arguments.texts:
             raise ValueError(f'--{name.replace("_", "-")} is about your own table: give --texts.')
     if arguments.texts:
-        set_texts(
-            config,
-            arguments.texts,
-            train=arguments.train,
-            text_a=arguments.text_a,
-            text_b=arguments.text_b,
-            label=arguments.label,
-            labels=tuple(arguments.labels.split(',')) if arguments.labels else (),
-        )
+        if 'labels' in given:
+            given['labels'] = tuple(given['labels'].split(','))
+        set_texts(config, arguments.texts, **given)
     for assignment in arguments.set:
         setting, equals, value = assignment.partition('=')
         if not equals:

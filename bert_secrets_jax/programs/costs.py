@@ -5,6 +5,7 @@ seconds of the host for drawing and the like. The weights are rough: by one mach
 """
 
 import dataclasses
+import math
 import os
 import platform
 import time
@@ -19,7 +20,6 @@ from bert_secrets_jax.data.encoding import bucket, tokenize
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.outcome import OUTCOME
 from bert_secrets_jax.measure.stream import learned_maps, maps_in
-from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.pruning.steps import SHARES
 
@@ -102,11 +102,6 @@ def in_words(seconds: float | int) -> str:
     return f'{max(round(seconds / 60), 1)} min' if seconds < 5400 else f'{round(seconds / 3600)} h'
 
 
-def _examples(study: Study, name: str) -> list[Example]:
-    """Return examples of a study by the name of its attribute, without tags and answers."""
-    return [getattr(each, 'example', each) for each in getattr(study, name)]
-
-
 def _some(examples: list[Example]) -> list[Example]:
     return examples[:: max(len(examples) // _SAMPLE, 1)]
 
@@ -115,7 +110,8 @@ def _tokens(study: Study, name: str) -> float:
     """Return about how many tokens one pass over examples computes, with padding."""
 
     def measured() -> float:
-        examples = _examples(study, name)
+        # Without tags and answers.
+        examples = [getattr(each, 'example', each) for each in getattr(study, name)]
         tokenizer, length = study.pretrained.tokenizer, study.settings.max_length
         lengths = tokenize(tokenizer, _some(examples), max_length=length).lengths
         return len(examples) * float(lengths.mean() + lengths.max()) / 2
@@ -123,13 +119,25 @@ def _tokens(study: Study, name: str) -> float:
     return study.once(('tokens', name), measured)
 
 
-def _texts(
-    study: Study, passes: float | int, programs: float | int, seconds: float | int = 0.0
+def _over(
+    study: Study,
+    name: str,
+    passes: float | int,
+    programs: float | int,
+    seconds: float | int = 0.0,
 ) -> Cost:
-    return Cost(passes * _tokens(study, 'texts'), programs, seconds)
+    """Return the work of passes over examples, by the name of the study's attribute."""
+    return Cost(passes * _tokens(study, name), programs, seconds)
 
 
-def _heads(config: BertConfig) -> int:
+def _share(study: Study, name: str, wanted: int) -> float:
+    """Return the share of examples that a setting takes, of which 0 takes all."""
+    count = len(getattr(study, name))
+    return min((wanted or count) / count, 1.0)
+
+
+def _heads(study: Study) -> int:
+    config = study.pretrained.config
     return config.num_hidden_layers * config.num_attention_heads
 
 
@@ -152,15 +160,15 @@ def one_pass(
       passes, programs, seconds: The work of the other part, as in `Cost`, in passes over the texts.
       of: The name of the other part; empty for none.
     """
-    shared = {'first pass': _texts(study, 2.6, 6, 5)}
-    return shared | ({of: _texts(study, passes, programs, seconds)} if of else {})
+    shared = {'first pass': _over(study, 'texts', 2.6, 6, 5)}
+    return shared | ({of: _over(study, 'texts', passes, programs, seconds)} if of else {})
 
 
 def compared(study: Study) -> dict[str, Cost]:
     """Return the pass over the model and each fine-tuned one, which sections share."""
     if not study.has_training:
         return {}
-    return finetuned(study) | {'second pass': _texts(study, 4 * len(study.seeds), 12, 3)}
+    return finetuned(study) | {'second pass': _over(study, 'texts', 4 * len(study.seeds), 12, 3)}
 
 
 def finetuned(study: Study) -> dict[str, Cost]:
@@ -178,13 +186,12 @@ def finetuned(study: Study) -> dict[str, Cost]:
 
 def swept(study: Study, seeds: int) -> dict[str, Cost]:
     """Return the sweeps over the models of some seeds."""
-    config, passes = study.pretrained.config, 0.0
-    for name in study.config.ablation.sets:
-        layers, heads = config.num_hidden_layers, _heads(config)
-        of_set = {'heads': _HEAD * heads, 'layers': _MANY * layers, 'one_head_left': _HEAD * heads}
-        passes += of_set.get(name, 0.0)
-    tokens = passes * seeds * _tokens(study, 'ablated_texts')
-    return ablated(study) | {f'sweeps of {seeds}': Cost(tokens, 10, 5)}
+    heads = _HEAD * _heads(study)
+    layers = _MANY * study.pretrained.config.num_hidden_layers
+    of_sets = {'heads': heads, 'layers': layers, 'one_head_left': heads}
+    passes = sum(of_sets.get(name, 0.0) for name in study.config.ablation.sets)
+    work = _over(study, 'ablated_texts', seeds * passes, 10, 5)
+    return ablated(study) | {f'sweeps of {seeds}': work}
 
 
 def ablated(study: Study) -> dict[str, Cost]:
@@ -194,17 +201,15 @@ def ablated(study: Study) -> dict[str, Cost]:
 
 def _scored(study: Study) -> dict[str, Cost]:
     """Return the scores of heads, by gradient, confidence, relevance and without each head."""
-    heads = _heads(study.pretrained.config)
-    permutations = study.config.importance.permutations
-    passes = 24 + heads * (_HEAD + _MANY * permutations)
-    tokens = passes * _tokens(study, 'measured_texts')
-    return ablated(study) | {'scores of heads': Cost(tokens, 30, 5)}
+    each = _HEAD + _MANY * study.config.importance.permutations
+    work = _over(study, 'measured_texts', 24 + _heads(study) * each, 30, 5)
+    return ablated(study) | {'scores of heads': work}
 
 
 def importance(study: Study) -> dict[str, Cost]:
     """Return the work for the scores of heads, and the score without each head."""
-    tokens = _HEAD * _heads(study.pretrained.config) * _tokens(study, 'ablated_texts')
-    return _scored(study) | {'without each head': Cost(tokens, 4, 3)}
+    work = _over(study, 'ablated_texts', _HEAD * _heads(study), 4, 3)
+    return _scored(study) | {'without each head': work}
 
 
 def pruned(study: Study) -> dict[str, Cost]:
@@ -219,43 +224,38 @@ def pruned(study: Study) -> dict[str, Cost]:
 
 def outliers(study: Study) -> dict[str, Cost]:
     """Return the work for outlier dimensions and random ones, disabled."""
-    sets = study.config.outliers.draws + 5
-    count = study.config.outliers.max_examples or len(study.texts)
-    share = min(count / len(study.texts), 1)
-    return {'dimensions': _texts(study, 2 * sets * share, 4, 3)}
+    settings = study.config.outliers
+    share = _share(study, 'texts', settings.max_examples)
+    return {'dimensions': _over(study, 'texts', 2 * (settings.draws + 5) * share, 4, 3)}
 
 
 def masked_lm(study: Study) -> dict[str, Cost]:
     """Return the work for heads disabled in a masked LM, before and after fine-tuning."""
-    config = study.pretrained.config
-    masks = _HEAD * _heads(config) + _MANY * config.num_hidden_layers
-    return {'masked LM': _texts(study, masks * (1 + study.has_training), 12, 5)}
+    masks = _HEAD * _heads(study) + _MANY * study.pretrained.config.num_hidden_layers
+    return {'masked LM': _over(study, 'texts', masks * (1 + study.has_training), 12, 5)}
 
 
 def attributed(study: Study) -> dict[str, Cost]:
     """Return the work for scores of tokens, and tokens deleted in their order."""
-    count = study.config.attribution.max_examples or len(study.ablated_texts)
-    share = min(count / len(study.ablated_texts), 1)
-    tokens = share * _tokens(study, 'ablated_texts')
+    share = _share(study, 'ablated_texts', study.config.attribution.max_examples)
     # Each token is deleted once in the order of each method.
     length = _tokens(study, 'ablated_texts') / len(study.ablated_texts)
-    return ablated(study) | {'scores of tokens': Cost(tokens * 10 * length, 30, 8)}
+    work = _over(study, 'ablated_texts', share * 10 * length, 30, 8)
+    return ablated(study) | {'scores of tokens': work}
 
 
 def pairs(study: Study) -> dict[str, Cost]:
     """Return the work for pairs of heads."""
-    heads = _heads(study.pretrained.config)
-    pairs = heads * (heads - 1) / 2
-    tokens = _MANY * pairs * _tokens(study, 'ablated_texts')
-    return ablated(study) | {'pairs of heads': Cost(tokens, 10, 10)}
+    work = _over(study, 'ablated_texts', _MANY * math.comb(_heads(study), 2), 10, 10)
+    return ablated(study) | {'pairs of heads': work}
 
 
 def replaced(study: Study) -> dict[str, Cost]:
     """Return the work for the best constants."""
-    settings, heads = study.config.replacements, _heads(study.pretrained.config)
-    share = min((settings.max_examples or len(study.train)) / len(study.train), 1)
-    passes = _TRAINED * settings.passes * heads * share
-    return ablated(study) | {'constants': Cost(passes * _tokens(study, 'train'), 20, 10)}
+    settings = study.config.replacements
+    share = _share(study, 'train', settings.max_examples)
+    passes = _TRAINED * settings.passes * _heads(study) * share
+    return ablated(study) | {'constants': _over(study, 'train', passes, 20, 10)}
 
 
 def retrained(study: Study) -> dict[str, Cost]:
@@ -269,5 +269,4 @@ def gated(study: Study) -> dict[str, Cost]:
     """Return the work for gates."""
     gates = study.config.gates
     runs = len(gates.coefficients.split(',')) * gates.num_seeds * gates.epochs
-    tokens = _TRAINED * runs * _tokens(study, 'train')
-    return ablated(study) | {'gates': Cost(tokens, 20, 10)}
+    return ablated(study) | {'gates': _over(study, 'train', _TRAINED * runs, 20, 10)}

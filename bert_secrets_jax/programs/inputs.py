@@ -1,17 +1,14 @@
-"""Texts and labels, read as the settings say."""
+"""How texts and labels are read, as the settings say."""
 
+import dataclasses
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
 
-from bert_secrets_jax.data.corpus import LABELS, read_corpus
-from bert_secrets_jax.data.glue import read_glue, read_tfds
-from bert_secrets_jax.data.questions import Question, read_questions
-from bert_secrets_jax.data.segments import read_segments
-from bert_secrets_jax.data.tables import read_table
-from bert_secrets_jax.data.tagged import Tagged, read_conllu, read_tagged
-from bert_secrets_jax.data.tasks import Example, Task, get_task
+from bert_secrets_jax.data.corpus import LABELS
+from bert_secrets_jax.data.tasks import Task, get_task
 
 
 def glue_task(data: ConfigDict) -> Task | None:
@@ -19,64 +16,53 @@ def glue_task(data: ConfigDict) -> Task | None:
     return get_task(data.task) if data.source == 'glue' else None
 
 
-def read_texts(data: ConfigDict, split: str) -> list[Example] | list[Tagged] | list[Question]:
-    """Read all texts of a split, with what is to be learnt from them.
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """The call that reads the texts of a split.
+
+    Attributes:
+      function: The name of the function in `bs`.
+      given: The arguments that stand first.
+      named: The other arguments, by their names.
+    """
+
+    function: str
+    given: tuple[str | None, ...]
+    named: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def reading(data: ConfigDict, split: str) -> Reading:
+    """Return the call that reads all texts of a split, with what is to be learnt from them.
 
     Args:
       data: The settings `data`.
       split: The name of the split: 'train', or another one that the source has.
 
     Raises:
-      FileNotFoundError: The texts are not there.
-      ValueError: The texts cannot be read, or the source is unknown.
+      ValueError: No file is named, it has the wrong ending, or a setting means nothing for it.
     """
+    bad_rows = {'bad_rows': data.bad_rows}
     match data.source:
         case 'corpus':
-            return read_corpus(split)
-        case 'glue' if data.glue_dir is not None:
-            return read_glue(data.glue_dir, get_task(data.task), split, bad_rows=data.bad_rows)
+            return Reading('read_corpus', (split,))
+        case 'glue' if data.glue_dir is None:
+            return Reading('read_tfds', (data.task,), {'split': split, 'data_dir': data.tfds_dir})
         case 'glue':
-            try:
-                return read_tfds(get_task(data.task), split, data_dir=data.tfds_dir)
-            except FileNotFoundError as error:
-                raise FileNotFoundError(
-                    'Name the folder of the original TSV files (setting data.glue_dir), or prepare '
-                    f'them: {error}'
-                ) from error
+            return Reading('read_glue', (data.glue_dir, data.task), {'split': split, **bad_rows})
+        case 'segments':
+            # As Clark et al. (2019, section 3) took them. Without a file, they are of the text that
+            # comes with the package. The tokenizer tells how long they may be.
+            _refuse(data, 'text_b', 'columns', 'label', 'labels', 'train_file')
+            return Reading('read_segments', (data.file,), {'count': 0})
         case 'tags':
             _refuse(data, 'text_b', 'columns')
-            return _read_tags(_file(data, split), data)
+            return _tags(_file(data, split), data)
         case 'questions':
             _refuse(data, 'text_b', 'columns', 'label', 'labels')
-            return read_questions(_file(data, split), bad_rows=data.bad_rows)
-        case _:
-            return read_table(
-                _file(data, split),
-                text_a=data.text_a,
-                text_b=data.text_b,
-                label=data.label,
-                labels=data.labels or None,
-                bad_rows=data.bad_rows,
-                columns=data.columns or None,
-            )
-
-
-def read_running_text(data: ConfigDict, tokenizer: Any, *, max_length: int) -> list[Example]:
-    """Read segments of running text, as Clark et al. (2019, section 3) took them.
-
-    Without a file, they are those of the text that comes with the package.
-
-    Args:
-      data: The settings `data`.
-      tokenizer: The model's tokenizer, by which the segments are as long as may be.
-      max_length: The greatest number of tokens.
-
-    Raises:
-      FileNotFoundError: The file is not there.
-      ValueError: It has no segment, or a setting means nothing for it.
-    """
-    _refuse(data, 'text_b', 'columns', 'label', 'labels', 'train_file')
-    return read_segments(data.file, tokenizer, max_length=max_length, count=0)
+            return Reading('read_questions', (_file(data, split),), bad_rows)
+    columns = {name: data[name] for name in ('text_a', 'text_b', 'label')}
+    names = {name: tuple(data[name]) or None for name in ('labels', 'columns')}
+    return Reading('read_table', (_file(data, split),), {**columns, **names, **bad_rows})
 
 
 def _refuse(data: ConfigDict, *names: str) -> None:
@@ -89,26 +75,22 @@ def _refuse(data: ConfigDict, *names: str) -> None:
             )
 
 
-def _read_tags(file: str, data: ConfigDict) -> list[Tagged]:
+def _tags(file: str, data: ConfigDict) -> Reading:
+    bad_rows = {'bad_rows': data.bad_rows}
     match pathlib.PurePath(file).suffix.lower():
         case '.conllu':
-            return read_conllu(file, column=data.label or 'upos', bad_rows=data.bad_rows)
+            return Reading('read_conllu', (file,), {'column': data.label or 'upos', **bad_rows})
         case '.jsonl':
-            pass
+            # The default is the name of a text, and not of a list of words.
+            words = 'tokens' if data.text_a == 'text_a' else data.text_a
+            names = {'tags': data.label or 'tags', 'names': tuple(data.labels) or None}
+            return Reading('read_tagged', (file,), {'words': words, **names, **bad_rows})
         case suffix:
             raise ValueError(
                 f'{file}: words with tags are read from .jsonl and .conllu (Universal '
                 'Dependencies, other tags in a column such as misc.NER), not from '
                 f'{suffix or "a file without an ending"}.'
             )
-    return read_tagged(
-        file,
-        # The default is the name of a text, and not of a list of words.
-        words='tokens' if data.text_a == 'text_a' else data.text_a,
-        tags=data.label or 'tags',
-        names=data.labels or None,
-        bad_rows=data.bad_rows,
-    )
 
 
 def text_name(data: ConfigDict, split: str) -> str:

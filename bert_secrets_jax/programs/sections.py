@@ -20,27 +20,19 @@ from bert_secrets_jax.analyses.declaration import Declaration
 from bert_secrets_jax.analyses.features import feature_statistics
 from bert_secrets_jax.analyses.gates import Gates, assess_gates
 from bert_secrets_jax.analyses.look_at import STATISTICS as LOOKED_AT
-from bert_secrets_jax.analyses.patterns import (
-    ALL_SPECIAL,
-    map_statistics,
-)
+from bert_secrets_jax.analyses.patterns import compared_statistics, map_statistics
 from bert_secrets_jax.analyses.pruning import Pruning
 from bert_secrets_jax.analyses.relations import relation_statistics
 from bert_secrets_jax.analyses.special_tokens import STATISTICS
 from bert_secrets_jax.devices import MASKS
 from bert_secrets_jax.measure.catalogue import Described, named
 from bert_secrets_jax.model.weights import save_pretrained
-from bert_secrets_jax.patterns.classifier import pattern_comparisons
 from bert_secrets_jax.programs import bindings, calls, checks, costs, needs
 from bert_secrets_jax.programs.calls import Arguments, Binding, Call
 from bert_secrets_jax.programs.costs import Cost
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.pruning.removal import remove_heads
 from bert_secrets_jax.runs.result import Result
-
-
-def _wants_nothing(study: Study) -> list[Described]:
-    return []
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,8 +55,8 @@ class Section:
 
     answer: Callable[[Study, Mapping[str, Result]], Result]
     call: Binding = calls.nothing
-    wants: Callable[[Study], Iterable[Described]] = _wants_nothing
-    compares: Callable[[Study], Iterable[Described]] = _wants_nothing
+    wants: Callable[[Study], Iterable[Described]] = lambda study: ()
+    compares: Callable[[Study], Iterable[Described]] = lambda study: ()
     needs: Callable[[Study], str] = needs.nothing
     costs: Callable[[Study], Mapping[str, Cost]] = costs.nothing
     asked: Literal['always', 'all', 'name'] = 'always'
@@ -172,44 +164,16 @@ def _gates(study: Study, _) -> Gates:
     return dataclasses.replace(found, subject=study.subject)
 
 
-def _pattern_wants(study: Study) -> list[Described]:
-    return map_statistics(study.classifier)
-
-
-def _pattern_compares(study: Study) -> list[Described]:
-    # The share of vertical maps that are attention to special tokens is told of the fine-tuned
-    # model, too.
-    return [*pattern_comparisons(study.classifier), named(ALL_SPECIAL)]
-
-
-def _change_compares(study: Study) -> list[Described]:
-    return [*change_statistics('paper'), *_special_wants(study)]
-
-
-def _telling(study: Study) -> list[Described]:
-    return [named(name) for name in STATISTICS]
-
-
-def _look_at_wants(study: Study) -> list[Described]:
-    return [named(name) for name in LOOKED_AT]
-
-
 def _and(passes: float | int, programs: float | int, seconds: float | int, *, of: str):
     """Return the costs of a section of the first pass with a part of its own."""
 
-    def cost(study: Study) -> Mapping[str, Cost]:
-        return costs.one_pass(study, passes, programs, seconds, of=of)
-
-    return cost
+    return lambda study: costs.one_pass(study, passes, programs, seconds, of=of)
 
 
 def _fixed(name: str, tokens: float | int, programs: float | int, seconds: float | int):
     """Return the costs of a section about texts of its own."""
 
-    def cost(study: Study) -> Mapping[str, Cost]:
-        return {name: Cost(tokens, programs, seconds)}
-
-    return cost
+    return lambda study: {name: Cost(tokens, programs, seconds)}
 
 
 def _called(
@@ -303,14 +267,14 @@ SECTIONS: Mapping[str, Section] = {
     'patterns': _called(
         'patterns',
         bindings.patterns,
-        wants=_pattern_wants,
-        compares=_pattern_compares,
+        wants=lambda study: map_statistics(study.classifier),
+        compares=lambda study: compared_statistics(study.classifier),
         costs=lambda study: _and(2, 7, 3, of='classes')(study) | costs.compared(study),
     ),
     'attention_change': _called(
         'attention change',
         bindings.attention_change,
-        compares=_change_compares,
+        compares=lambda study: [*change_statistics('paper'), *_special_wants(study)],
         needs=needs.training,
         costs=costs.compared,
     ),
@@ -333,7 +297,7 @@ SECTIONS: Mapping[str, Section] = {
     'look_at': _called(
         'look at',
         bindings.look_at,
-        wants=_look_at_wants,
+        wants=lambda study: map(named, LOOKED_AT),
         costs=_and(6, 5, 3, of='gradients'),
         asked='all',
     ),
@@ -441,7 +405,7 @@ SECTIONS: Mapping[str, Section] = {
         'maps',
         bindings.maps,
         check=checks.shown,
-        wants=_telling,
+        wants=lambda study: map(named, STATISTICS),
         costs=_and(0, 6, 6, of='example maps'),
     ),
     'claims': Section(calls.made(bindings.claims), bindings.claims),

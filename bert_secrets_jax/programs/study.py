@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import operator
 import pathlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ import jax
 from absl import logging
 from ml_collections import ConfigDict
 
+import bert_secrets_jax as bs
 from bert_secrets_jax import processes
 from bert_secrets_jax.analyses.ablation import assessed_metrics
 from bert_secrets_jax.analyses.attention_change import for_reading
@@ -29,13 +31,12 @@ from bert_secrets_jax.configs.ranges import numbers_in
 from bert_secrets_jax.data.annotation import Annotation
 from bert_secrets_jax.data.encoding import Encoded, bucket, mark, tokenize
 from bert_secrets_jax.data.linguistics import annotate
-from bert_secrets_jax.data.masking import Masking
 from bert_secrets_jax.data.questions import Question
 from bert_secrets_jax.data.tagged import Tagged
 from bert_secrets_jax.data.tasks import Example, draw
 from bert_secrets_jax.data.treebank import Parse, read_treebank, treebank_sample
 from bert_secrets_jax.devices import SEEDS, make_mesh, parse_axes
-from bert_secrets_jax.files import read_record, write_record
+from bert_secrets_jax.files import read_record, sha256, write_record
 from bert_secrets_jax.finetune.metrics import check_metrics
 from bert_secrets_jax.finetune.outcome import OUTCOME
 from bert_secrets_jax.finetune.train import Finetuned, finetune, remove_unknown
@@ -64,7 +65,6 @@ from bert_secrets_jax.model.weights import (
     without_head,
 )
 from bert_secrets_jax.patterns.classifier import Classifier, load_classifier
-from bert_secrets_jax.probes.vectors import Vectors, read_vectors
 from bert_secrets_jax.programs import inputs
 from bert_secrets_jax.progress import progress
 from bert_secrets_jax.pruning.gates import Gated, train_gates
@@ -101,8 +101,32 @@ class Fact:
     holds: bool
 
 
-def _nothing(study: 'Study') -> Iterable[Described]:
-    return ()
+# The settings that say where an input is; those of any other input are the same as of the texts.
+_TEXTS = ('data', 'seed')
+_SETTINGS = {
+    'weights': ('model',),
+    'train': (*_TEXTS, 'train.max_examples'),
+    'ablated texts': (*_TEXTS, 'ablation.max_examples'),
+    'choosing texts': (
+        *_TEXTS, 'train.max_examples', 'ablation.max_examples', 'ablation.choose_examples',
+    ),
+    'measured texts': (*_TEXTS, 'train.max_examples', 'importance.max_examples'),
+    'annotations': (*_TEXTS, 'linguistics'),
+    'classifier': ('patterns.classifier',),
+    'frames': ('frames',),
+    'treebank': ('treebank', 'seed'),
+    'vectors': ('probe.vectors',),
+}  # fmt: skip
+
+
+def _once(load: Callable[['Study'], Any]) -> property:
+    """Return a property that is loaded when it is first needed, as by `Study.once`."""
+
+    @functools.wraps(load)
+    def get(study: 'Study') -> Any:
+        return study.once(load.__name__, lambda: load(study))
+
+    return property(get)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -143,8 +167,8 @@ class Study:
     def __init__(self, config: ConfigDict, folder: pathlib.Path, *, read_only: bool = False):
         self.config = config
         self.run = Run(folder, read_only=read_only)
-        self.wanted: Callable[[Study], Iterable[Described]] = _nothing
-        self.compared: Callable[[Study], Iterable[Described]] = _nothing
+        self.wanted: Callable[[Study], Iterable[Described]] = lambda study: ()
+        self.compared: Callable[[Study], Iterable[Described]] = lambda study: ()
         self._once: dict[Any, Any] = {}
 
     def reading(self) -> 'Study':
@@ -205,35 +229,32 @@ class Study:
 
     # Model and texts.
 
-    @property
+    @_once
     def pretrained(self) -> Pretrained:
         """The model that is studied, without any head."""
-        return self.once('model', self._without_head)
-
-    @property
-    def with_own_head(self) -> Pretrained:
-        """The model with the head that it came with, such as a classifier or a masked LM.
-
-        Raises:
-          ValueError: The head is none that is implemented.
-        """
-        return self.once('model with its head', self._load)
-
-    def _without_head(self) -> Pretrained:
         try:
             return without_head(self.with_own_head)
         except ValueError:
             # A head that is not implemented; other faults show again.
             return self._load(label_names=())
 
+    @_once
+    def with_own_head(self) -> Pretrained:
+        """The model with the head that it came with, such as a classifier or a masked LM.
+
+        Raises:
+          ValueError: The head is none that is implemented.
+        """
+        return self._load()
+
     @property
     def is_masked_lm(self) -> bool:
         """Whether the model came with a head that predicts wordpieces."""
-
-        def find() -> bool:
-            return self.with_own_head.config.head == MASKED_LM
-
-        return self.holds('predicts wordpieces', find, unknown=False)
+        return self.holds(
+            'predicts wordpieces',
+            lambda: self.with_own_head.config.head == MASKED_LM,
+            unknown=False,
+        )
 
     @property
     def has_own_loss(self) -> bool:
@@ -271,41 +292,30 @@ class Study:
             return unknown
 
     def _load(self, **changes) -> Pretrained:
-        model = self.config.model
-        return from_pretrained(
-            model.name,
-            dtype=model.dtype,
-            revision=model.revision,
-            ignore_config=tuple(model.ignore_config),
-            allow_unknown=model.allow_unknown,
-            **changes,
-        )
+        return from_pretrained(**self.config.model.to_dict(), **changes)
 
-    @property
+    @_once
     def texts(self) -> list[Example]:
         """The texts that are analysed: `data.max_examples` of `dev`."""
-        return self.once('texts', self._texts)
-
-    def _texts(self) -> list[Example]:
-        drawn = self._drawn(self.dev, 'data')
+        drawn = self._drawn(self.dev, 'data.max_examples')
         # Tags and answers are for learning alone.
         return [each if isinstance(each, Example) else each.example for each in drawn]
 
-    @property
+    @_once
     def dev(self) -> list[Example] | list[Tagged] | list[Question]:
         """All examples of `data.split`, with what is to be learnt from them."""
-        return self.once('dev', lambda: self._read(self.config.data.split))
+        return self._read(self.config.data.split)
 
-    @property
+    @_once
     def train(self) -> list[Example] | list[Tagged] | list[Question]:
         """The training examples: `train.max_examples` of them."""
-        return self.once('train', lambda: self._drawn(self._all_train, 'train'))
+        return self._drawn(self._all_train, 'train.max_examples')
 
-    @property
+    @_once
     def _all_train(self) -> list[Any]:
-        return self.once('all train', lambda: self._read('train'))
+        return self._read('train')
 
-    @property
+    @_once
     def choosing_texts(self) -> list[Example]:
         """The examples on which the best to lose is chosen: training texts that train no model.
 
@@ -313,9 +323,6 @@ class Study:
           ValueError: Fewer than `ablation.choose_examples` neither train the model nor have the
             words of a text that does or is ablated, or the run trains no model.
         """
-        return self.once('choosing texts', self._choosing_texts)
-
-    def _choosing_texts(self) -> list[Example]:
         wanted = self.config.ablation.choose_examples
         if self.config.ablation.checkpoint == 'model':
             raise ValueError(
@@ -334,56 +341,66 @@ class Study:
             )
         return draw(left, wanted, self.config.seed, setting='ablation.choose_examples')
 
-    @property
+    @_once
     def ablated_texts(self) -> list[Example]:
         """The examples that ablation scores: `ablation.max_examples` of `dev`."""
-        return self.once('ablated texts', lambda: self._drawn(self.dev, 'ablation'))
+        return self._drawn(self.dev, 'ablation.max_examples')
 
-    @property
+    @_once
     def measured_texts(self) -> list[Example]:
         """The training examples that heads are scored on: `importance.max_examples` of `train`."""
-        return self.once('measured texts', lambda: self._drawn(self.train, 'importance'))
+        return self._drawn(self.train, 'importance.max_examples')
 
     def _read(self, split: str) -> list[Any]:
-        data = self.config.data
-        if data.source == 'segments':
-            return inputs.read_running_text(
-                data, self.pretrained.tokenizer, max_length=self.config.encoding.max_length
-            )
-        return inputs.read_texts(data, split)
+        reading = inputs.reading(self.config.data, split)
+        given, named = reading.given, reading.named
+        if reading.function == 'read_segments':
+            given = (*given, self.pretrained.tokenizer)
+            named = {**named, 'max_length': self.config.encoding.max_length}
+        try:
+            return getattr(bs, reading.function)(*given, **named)
+        except FileNotFoundError as error:
+            if reading.function != 'read_tfds':
+                raise
+            raise FileNotFoundError(
+                'Name the folder of the original TSV files (setting data.glue_dir), or prepare '
+                f'them: {error}'
+            ) from error
 
-    def _drawn(self, examples: list[Any], group: str, setting: str = 'max_examples') -> list[Any]:
-        wanted = self.config[group][setting]
-        return draw(examples, wanted, self.config.seed, setting=f'{group}.{setting}')
+    def _drawn(self, examples: list[Any], setting: str) -> list[Any]:
+        wanted = operator.attrgetter(setting)(self.config)
+        return draw(examples, wanted, self.config.seed, setting=setting)
 
-    @property
+    @_once
     def annotations(self) -> list[Annotation]:
         """The features and relations that spaCy finds in the texts."""
         cache = self.folder / 'linguistics'
         if not processes.exists(cache):
             self.run.check_may_compute('What spaCy finds')
-        pipeline = self.config.linguistics.pipeline
-        return self.once(
-            'annotations', lambda: annotate(self.texts, pipeline=pipeline, cache=cache)
-        )
+        return annotate(self.texts, pipeline=self.config.linguistics.pipeline, cache=cache)
+
+    @_once
+    def train_trees(self) -> list[Parse]:
+        """The sentences with trees to learn from: `treebank.max_train` of them."""
+        return self._trees('train')
+
+    @_once
+    def dev_trees(self) -> list[Parse]:
+        """The sentences with trees to score on: `treebank.max_dev` of them."""
+        return self._trees('dev')
+
+    def _trees(self, part: str) -> list[Parse]:
+        path = self.config.treebank[part]
+        bad_rows = self.config.data.bad_rows
+        read = read_treebank(path, bad_rows=bad_rows) if path else treebank_sample(part)
+        return self._drawn(read, f'treebank.max_{part}')
 
     @property
-    def treebank(self) -> tuple[list[Parse], list[Parse]]:
-        """The sentences with trees, of both parts: `treebank.max_train` and `treebank.max_dev`."""
-        return self.once('treebank', self._treebank)
-
-    def _treebank(self) -> tuple[list[Parse], list[Parse]]:
-        settings = self.config.treebank
-        return tuple(
-            self._drawn(
-                read_treebank(path, bad_rows=self.config.data.bad_rows)
-                if path
-                else treebank_sample(part),
-                'treebank',
-                f'max_{part}',
-            )
-            for part, path in (('train', settings.train), ('dev', settings.dev))
-        )
+    def frames_subject(self) -> Subject:
+        """The names of the model, the sample of frames (as texts) and the task."""
+        sample = self.config.frames.sample
+        names = {'': 'the embedded sample', 'framenet': 'FrameNet'}
+        return dataclasses.replace(self.subject, texts=names.get(sample, sample.rpartition('/')[2]))
 
     @property
     def treebank_subject(self) -> Subject:
@@ -392,27 +409,13 @@ class Study:
         texts = pathlib.PurePath(path).stem if path else 'the embedded treebank'
         return Subject(self.model_name, texts)
 
-    @property
-    def vectors(self) -> Vectors | None:
-        """The word vectors of the probes, of the words of the treebank; None without any."""
-        return self.once('vectors', self._vectors)
-
-    def _vectors(self) -> Vectors | None:
-        path = self.config.probe.vectors
-        if not path:
-            return None
-        words = [word for part in self.treebank for parse in part for word in parse.forms]
-        return read_vectors(path, words, bad_rows=self.config.data.bad_rows)
-
     @functools.cached_property
     def mesh(self) -> jax.sharding.Mesh | None:
         """The devices along an axis `data`; None if there is only one."""
-        return make_mesh(parse_axes(self.config.mesh))
+        return self._mesh_beside('')
 
     def _mesh_beside(self, second: str) -> jax.sharding.Mesh | None:
-        """The devices of `mesh`, along a second axis, too, if the settings name it."""
-        if self.mesh is None:
-            return None
+        """Return the devices of `mesh`, along a second axis, too, if the settings name it."""
         return make_mesh(parse_axes(self.config.mesh), second)
 
     @property
@@ -440,11 +443,10 @@ class Study:
             return False
         return data.source != 'file' or (data.label is not None and data.train_file is not None)
 
-    @property
+    @_once
     def classifier(self) -> Classifier:
         """The classifier of patterns: the user's, or else the one that comes with the package."""
-        path = self.config.patterns.classifier or None
-        return self.once('classifier', lambda: load_classifier(path))
+        return load_classifier(self.config.patterns.classifier or None)
 
     # Inputs that results depend on.
 
@@ -465,11 +467,11 @@ class Study:
         return self.once(('input', name), lambda: self._input(name))
 
     def _input(self, name: str) -> str:
-        where = digest({name: _plain(self._sources(name))})
+        where = digest({name: _plain(self._settings_of(name))})
         file = self.folder / 'inputs.json'
         noted = _noted(file)
         try:
-            found = self._digests()[name]()
+            found = self._digest(name)
         except FileNotFoundError as error:
             if where not in noted:
                 raise
@@ -483,77 +485,46 @@ class Study:
             write_record(file, noted | {where: found})
         return found
 
-    def _digests(self) -> dict[str, Callable[[], str]]:
-        return {
-            'weights': self._digest_of_weights,
-            'texts': lambda: _digest_of(self.texts),
-            'dev': lambda: _digest_of(self.dev),
-            'train': lambda: _digest_of(self.train),
-            'ablated texts': lambda: _digest_of(self.ablated_texts),
-            'choosing texts': lambda: _digest_of(self.choosing_texts),
-            'measured texts': lambda: _digest_of(self.measured_texts),
-            'annotations': lambda: _digest_of(self.annotations),
-            'classifier': self._digest_of_classifier,
-            'frames': self._digest_of_frames,
-            'treebank': lambda: _digest_of([*self.treebank[0], *self.treebank[1]]),
-            'vectors': self._digest_of_vectors,
-        }
-
-    def _sources(self, name: str) -> Any:
+    def _settings_of(self, name: str) -> Any:
         """Return the settings that say where an input is."""
-        config = self.config
-        texts = [config.data.to_dict(), config.seed]
-        if config.data.source == 'segments':
+        names = _SETTINGS.get(name, _TEXTS)
+        if names[:2] == _TEXTS and self.config.data.source == 'segments':
             # They are cut to the tokens that fit.
-            texts += [config.model.to_dict(), config.encoding.max_length]
-        sources = {
-            'weights': config.model.to_dict(),
-            'train': [*texts, config.train.max_examples],
-            'ablated texts': [*texts, config.ablation.max_examples],
-            'choosing texts': [
-                *texts,
-                config.train.max_examples,
-                config.ablation.max_examples,
-                config.ablation.choose_examples,
-            ],
-            'measured texts': [*texts, config.train.max_examples, config.importance.max_examples],
-            'annotations': [*texts, config.linguistics.to_dict()],
-            'classifier': config.patterns.classifier,
-            'frames': config.frames.to_dict(),
-            'treebank': [config.treebank.to_dict(), config.seed],
-            'vectors': config.probe.vectors,
-        }
-        return sources.get(name, texts)
+            names = (*_TEXTS, 'model', 'encoding.max_length', *names[2:])
+        settings = [operator.attrgetter(each)(self.config) for each in names]
+        found = [each.to_dict() if isinstance(each, ConfigDict) else each for each in settings]
+        return found if len(found) > 1 else found[0]
 
-    def _digest_of_weights(self) -> str:
-        model = self.config.model
-        weights = fingerprint(model.name, revision=model.revision)
-        folder = hub.locate(model.name, revision=model.revision)
-        # Whatever else loading reads: config and tokenizer.
-        small = {
-            file.name: hashlib.sha256(file.read_bytes()).hexdigest()
-            for file in sorted(folder.iterdir())
-            if file.suffix in ('.json', '.txt') and file.is_file()
-        }
-        return digest([weights, small, model.dtype, list(model.ignore_config)])
-
-    def _digest_of_classifier(self) -> str:
-        path = self.config.patterns.classifier
-        # Read first: a file that is none is refused as such.
-        confusions = self.classifier.confusions.tolist()
-        shipped = ['shipped', confusions, self.classifier.far]
-        return _file_digest(pathlib.Path(path)) if path else digest(shipped)
-
-    def _digest_of_frames(self) -> str:
-        frames = self.config.frames
-        if frames.sample and frames.sample != 'framenet':
-            return _file_digest(pathlib.Path(frames.sample))
-        # FrameNet itself is large, and has versions: its folder stands for it.
-        return digest(frames.to_dict())
-
-    def _digest_of_vectors(self) -> str:
-        path = self.config.probe.vectors
-        return _file_digest(pathlib.Path(path)) if path else ''
+    def _digest(self, name: str) -> str:
+        config = self.config
+        match name:
+            case 'weights':
+                model = config.model
+                weights = fingerprint(model.name, revision=model.revision)
+                folder = hub.locate(model.name, revision=model.revision)
+                # Whatever else loading reads: config and tokenizer.
+                small = {
+                    file.name: sha256(file)
+                    for file in sorted(folder.iterdir())
+                    if file.suffix in ('.json', '.txt') and file.is_file()
+                }
+                return digest([weights, small, model.dtype, list(model.ignore_config)])
+            case 'classifier':
+                # Read first: a file that is none is refused as such.
+                confusions = self.classifier.confusions.tolist()
+                path = config.patterns.classifier
+                shipped = ['shipped', confusions, self.classifier.far]
+                return sha256(path) if path else digest(shipped)
+            case 'frames':
+                sample = config.frames.sample
+                # FrameNet itself is large, and has versions: its folder stands for it.
+                own = sample and sample != 'framenet'
+                return sha256(sample) if own else digest(config.frames.to_dict())
+            case 'vectors':
+                return sha256(config.probe.vectors) if config.probe.vectors else ''
+            case 'treebank':
+                return _digest_of([*self.train_trees, *self.dev_trees])
+        return _digest_of(getattr(self, name.replace(' ', '_')))
 
     def on_texts(self) -> dict[str, Any]:
         """Return everything that each statistic of the model as it is depends on."""
@@ -738,26 +709,22 @@ class Study:
             key['code'] = self.own_code[described.name]
         return key
 
-    @property
+    @_once
     def own_code(self) -> dict[str, str]:
         """Name of each statistic of one's own to the digest of the file that has it."""
-
-        def find() -> dict[str, str]:
-            found = {}
-            for name in self.config.statistics:
-                module, colon, _ = name.partition(':')
-                if not colon or name in CATALOGUE:
-                    continue
-                try:
-                    own = named(name).name
-                except Exception as error:
-                    # Code of the user's; the section that wants it will say what is wrong.
-                    logging.debug('%s cannot be measured: %s', name, error)
-                    continue
-                found[own] = _file_digest(pathlib.Path(sys.modules[module].__file__))
-            return found
-
-        return self.once('own code', find)
+        found = {}
+        for name in self.config.statistics:
+            module, colon, _ = name.partition(':')
+            if not colon or name in CATALOGUE:
+                continue
+            try:
+                own = named(name).name
+            except Exception as error:
+                # Code of the user's; the section that wants it will say what is wrong.
+                logging.debug('%s cannot be measured: %s', name, error)
+                continue
+            found[own] = sha256(sys.modules[module].__file__)
+        return found
 
     def _encoded(self, *, annotated: bool, max_length: int | None = None) -> Encoded:
         examples = self.texts
@@ -834,8 +801,6 @@ class Study:
             except ValueError as error:
                 logging.warning('%s', error)
         self.run.check_may_compute('Fine-tuning')
-        names = inputs.label_names(self.config.data)
-        of_task = None if self.task is None else metrics_for(0, self.task)
         with self.run.alone(folder):
             processes.on_first(lambda: remove_unknown(folder))
             # If another process has finished it in the meantime, this only reads it.
@@ -843,16 +808,27 @@ class Study:
                 self.pretrained,
                 self.train,
                 self.dev,
-                seeds=self.seeds,
-                start=start,
-                metrics=inputs.metrics(self.config.data) or of_task,
-                label_names=names,
-                max_length=self.config.encoding.max_length,
-                max_dev_examples=self.config.train.max_dev_examples,
                 folder=folder,
                 mesh=self._mesh_beside(SEEDS),
-                **self.training,
+                **self.finetune_settings(start),
             )
+
+    def finetune_settings(self, start: str) -> dict[str, Any]:
+        """Return the settings of a fine-tuning, by the names of the arguments of `finetune`.
+
+        Args:
+          start: The weights to start from, 'pretrained' or 'random'.
+        """
+        of_task = None if self.task is None else metrics_for(0, self.task)
+        return {
+            'seeds': self.seeds,
+            'start': start,
+            'metrics': inputs.metrics(self.config.data) or of_task,
+            'label_names': inputs.label_names(self.config.data),
+            'max_dev_examples': self.config.train.max_dev_examples,
+            **self.training,
+            'max_length': self.config.encoding.max_length,
+        }
 
     @property
     def ablated_seeds(self) -> tuple[int, ...]:
@@ -923,7 +899,7 @@ class Study:
             max_length=self.config.encoding.max_length,
             tokens_per_batch=self.config.encoding.tokens_per_batch,
             chunk_tokens=self.config.ablation.chunk_tokens or None,
-            mesh=self._mesh_beside(second) if second else self.mesh,
+            mesh=self._mesh_beside(second),
             folder=folder,
         )
 
@@ -964,12 +940,6 @@ class Study:
         if not self.run.read_only:
             remove(parts)
         return found
-
-    @property
-    def masking(self) -> Masking:
-        """Which wordpieces are hidden from a masked LM."""
-        settings = self.config.masked_lm
-        return Masking(settings.share, settings.one_at_a_time, self.config.seed)
 
     def _check_classes(self, config: BertConfig) -> None:
         """Refuse a checkpoint whose classes are not those of the labels."""
@@ -1018,10 +988,6 @@ def _shown(batches, what: str):
 
 def _digest_of(content: Any) -> str:
     return hashlib.sha256(repr(content).encode()).hexdigest()
-
-
-def _file_digest(path: pathlib.Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _plain(value: Any) -> Any:

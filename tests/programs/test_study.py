@@ -375,7 +375,7 @@ def test_segments_of_running_text(study, tmp_path):
         Study(study.config, study.folder).input('texts')
     data.train_file = str(file)
     with pytest.raises(ValueError, match='train_file'):
-        inputs.read_running_text(data, study.pretrained.tokenizer, max_length=16)
+        inputs.reading(data, 'dev')
 
 
 @pytest.mark.slow
