@@ -5,12 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.analyses.tables import (
-    column_of,
-    interval_of,
-    notes_of,
-    with_error,
-)
+from bert_secrets_jax.analyses.tables import column_of, interval_of, notes_of, with_error
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.links import (
     CLASSES,

@@ -13,7 +13,7 @@ from absl import logging
 from jaxtyping import Float, Float32, Int
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.analyses.verdicts.probing import (
+from bert_secrets_jax.analyses.verdicts.syntax import (
     ATTENTION_BEYOND_RANDOM,
     PROBE_BEYOND_WORDS,
     probe_leads,

@@ -95,7 +95,6 @@ def heads_follow_links(test: LinkTest) -> Verdict:
         threshold=PRACTICAL_SHARE,
         population=THIS_MODEL,
         sample=score.count,
-        numbers={},
     )
 
 
@@ -147,7 +146,6 @@ def position_explains(claim: Claim, tests: Mapping[str, LinkTest]) -> Verdict:
         threshold=PRACTICAL_SHARE,
         population=THIS_MODEL,
         sample=count,
-        numbers={},
     )
 
 
