@@ -43,11 +43,10 @@ from bert_secrets_jax.contributions.scores import (
 )
 from bert_secrets_jax.data.encoding import tokenize
 from bert_secrets_jax.data.tasks import Text, as_examples
-from bert_secrets_jax.files import fingerprint
 from bert_secrets_jax.finetune.metrics import predictions
 from bert_secrets_jax.runs import store
 from bert_secrets_jax.runs.findings import how_many, measured
-from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'DeYoung et al. 2020'
 RIVALS = (RANDOM, TIMES_INPUT)
@@ -100,6 +99,7 @@ class Attribution(Result):
       seed: The seed of the bootstraps.
     """
 
+    title: ClassVar[str] = 'Which tokens a prediction comes from'
     FORMAT: ClassVar[int] = 2
 
     subject: Subject
@@ -108,10 +108,6 @@ class Attribution(Result):
     learnt: tuple[str, float, float, float] | None
     token_scores: tuple[ScoredText, ...]
     seed: int
-
-    @property
-    def title(self) -> str:
-        return 'Which tokens a prediction comes from'
 
     @functools.cached_property
     def compared(self) -> dict[str, Compared]:
@@ -206,14 +202,9 @@ class Attribution(Result):
                 )  # fmt: skip
 
     def figures(self):
-        return Figures(
-            {
-                'attribution_curves': functools.partial(_draw_curves, self),
-                'attribution_methods': functools.partial(_draw_methods, self),
-            }
-            if self.compared
-            else {}
-        )
+        if not self.compared:
+            return drawn(self)
+        return drawn(self, attribution_curves=_draw_curves, attribution_methods=_draw_methods)
 
     def findings(self):
         return [*self._warnings(), *self._measure_findings(), *self._beyond_rivals()]
@@ -366,24 +357,12 @@ def _draw_curves(result: Attribution):
 
 
 def _draw_methods(result: Attribution):
-    compared = result.compared
-    titles = {
-        measure: measure if MEASURES[measure] else f'{measure} (less is better)'
-        for measure in compared
-    }
-    figure = plots.interval_panels(
-        result.test.methods,
-        {
-            titles[measure]: (found.mean, found.low, found.high)
-            for measure, found in compared.items()
-        },
-        filled={
-            titles[measure]: np.array(
-                [each in (found.best, *found.tied) for each in result.test.methods]
-            )
-            for measure, found in compared.items()
-        },
-    )
+    methods, points, filled = result.test.methods, {}, {}
+    for measure, found in result.compared.items():
+        title = measure if MEASURES[measure] else f'{measure} (less is better)'
+        points[title] = found.mean, found.low, found.high
+        filled[title] = np.array([each in (found.best, *found.tied) for each in methods])
+    figure = plots.interval_panels(methods, points, filled=filled)
     figure.caption = (
         'Each method by each measure, with 95 % intervals. Filled: the best method, and those '
         'that cannot be told apart from it.'
@@ -438,18 +417,9 @@ def attribution(
     def score() -> TokenScores:
         return scores_of(model, encoded, methods=methods, seed=seed, compute=compute)
 
-    name = ''
-    if compute.folder is not None:
-        name = fingerprint(
-            model.params,
-            repr(config),
-            encoded.input_ids,
-            encoded.token_type_ids,
-            list(methods),
-            seed,
-            _SCORED,
-        )
-    scores = store.kept(compute.folder, name, TokenScores, score)
+    read = encoded.input_ids, encoded.token_type_ids
+    key = model.params, repr(config), *read, list(methods), seed, _SCORED
+    scores = store.kept(compute.folder, key, TokenScores, score)
     test = faithfulness(model, encoded, scores, shares=shares, seed=seed, compute=compute)
     learnt = None
     if labels is not None:

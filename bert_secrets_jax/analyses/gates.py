@@ -4,7 +4,6 @@ Shapes: K runs (each coefficient with each seed), L layers, N heads, P points of
 """
 
 import dataclasses
-import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -18,15 +17,15 @@ from bert_secrets_jax.analyses.ablation import assessed_metrics, what_is_tested
 from bert_secrets_jax.analyses.effects import rows_of
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.models import labels_of, one_model
+from bert_secrets_jax.analyses.tables import grid_frame
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.metrics import TITLES, check_metrics, predictions
 from bert_secrets_jax.finetune.train import Finetuned
-from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.pruning.gates import Gated, rounded_gates, settled_gates, train_gates
 from bert_secrets_jax.runs.findings import how_many, measured
-from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Voita et al. 2019, section 6'
 # The prices of a head that are tried by default, in nats per example.
@@ -69,6 +68,7 @@ class Gates(Result):
       p_learnt: The p-value under the hypothesis that the intact model has learnt nothing.
     """
 
+    title: ClassVar[str] = 'Gates of heads'
     FORMAT: ClassVar[int] = 2
 
     subject: Subject
@@ -86,10 +86,6 @@ class Gates(Result):
     reached: float
     larger_class: float
     p_learnt: float
-
-    @property
-    def title(self) -> str:
-        return 'Gates of heads'
 
     @property
     def metric(self) -> str:
@@ -139,13 +135,7 @@ class Gates(Result):
         }
 
     def figures(self):
-        return Figures(
-            {
-                'scores': functools.partial(_draw_scores, self),
-                'open': functools.partial(_draw_open, self),
-                'course': functools.partial(_draw_course, self),
-            }
-        )
+        return drawn(self, scores=_draw_scores, open=_draw_open, course=_draw_course)
 
     def findings(self):
         findings = [self._sparsest(), *self._range(), *self._convergence()]
@@ -208,28 +198,19 @@ class Gates(Result):
         )
 
     def _heads_frame(self):
-        prices, gates = self._prices, self.gates
-        of_price = [gates[self.coefficients == price] for price in prices]
-        means = np.stack([each.mean(axis=0) for each in of_price])
-        order, closes = _order(self.open_share), self._closes()
-        columns = (
-            'order', 'closes_at_lambda', 'share_of_runs_open',
-            *(f'gate_at_lambda_{price:.12g}' for price in prices),
-        )  # fmt: skip
-        rows = [
-            (
-                head[0] + 1, head[1] + 1, order[head], closes[head], self.open_share[head],
-                *means[(slice(None), *head)],
-            )
-            for head in np.ndindex(*order.shape)
-        ]  # fmt: skip
-        return framed(
-            ('layer', 'head', *columns),
-            rows,
+        gates = self.gates
+        grids = {
+            'order': _order(self.open_share),
+            'closes_at_lambda': self._closes(),
+            'share_of_runs_open': self.open_share,
+        }
+        for price in self._prices:
+            grids[f'gate_at_lambda_{price:.12g}'] = gates[self.coefficients == price].mean(axis=0)
+        return grid_frame(
+            {(): grids},
             'Each head: its place in the order of closing, the least lambda that closes it in half '
             'of the seeds, and its mean gates.',
-            colours=Colours('heads', dict.fromkeys(columns, ())),
-        )  # fmt: skip
+        )
 
     def _closes(self) -> Float[np.ndarray, 'L N']:
         """Return the least price at which each head is closed in half of the seeds or more."""
@@ -243,17 +224,14 @@ class Gates(Result):
         return np.where(closed.any(axis=0), least, np.nan)
 
     def _values(self):
-        gates = self.gates
-        rows = [
-            (self.coefficients[run], self.seeds[run], layer + 1, head + 1,
-             self.log_alpha[run, layer, head], gates[run, layer, head])
-            for run, layer, head in np.ndindex(*gates.shape)
-        ]  # fmt: skip
-        return framed(
-            ('lambda', 'seed', 'layer', 'head', 'log_alpha', 'gate'),
-            rows,
+        runs = zip(self.coefficients, self.seeds, self.log_alpha, self.gates, strict=True)
+        return grid_frame(
+            {
+                (price, seed): {'log_alpha': alpha, 'gate': gate}
+                for price, seed, alpha, gate in runs
+            },
             'The gate of every head in every run.',
-            colours=Colours('heads', {'log_alpha': (), 'gate': ()}, by=('lambda', 'seed')),
+            by=('lambda', 'seed'),
         )
 
     def _course(self):

@@ -5,6 +5,7 @@ Shapes: L layers, N heads.
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from bert_secrets_jax.ablation.seeds import means_variance
 from bert_secrets_jax.ablation.significance import holm
 from bert_secrets_jax.measure.catalogue import Described
 from bert_secrets_jax.measure.collect import HeadTable
+from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.tables import COLOURS
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.result import framed
@@ -242,6 +244,34 @@ def _rows(tables: Tables, units: Mapping[str, str] | str) -> list[tuple]:
         for error in [table.standard_error]
         for layer, head in np.ndindex(table.mean.shape)
     ]  # fmt: skip
+
+
+def grid_frame(
+    sets: Mapping[tuple, Mapping[str, np.ndarray]],
+    caption: str,
+    *,
+    by: Sequence[str] = (),
+    sure: Mapping[str, Sequence[str]] = MappingProxyType({}),
+):
+    """Return a frame with a row for each head, whose numbers a page may colour heads by.
+
+    Args:
+      sets: The numbers of heads [L, N] by the names of their columns, for each set of rows; its key
+        has a value for each of `by`.
+      caption: The caption of the frame.
+      by: The names of the columns that tell the sets apart, which stand first.
+      sure: For some columns, those that tell how sure they are, such as their interval.
+    """
+    columns = list(next(iter(sets.values())))
+    rows = [
+        (*key, head[0] + 1, head[1] + 1, *(grid[head] for grid in grids.values()))
+        for key, grids in sets.items()
+        for head in np.ndindex(grids[columns[0]].shape)
+    ]
+    beside = {name for names in sure.values() for name in names}
+    shown = {name: sure.get(name, ()) for name in columns if name not in beside}
+    colours = Colours('heads', shown, by=by)
+    return framed((*by, 'layer', 'head', *columns), rows, caption, colours=colours)
 
 
 def notes_of(tables: Sequence[HeadTable]) -> np.ndarray:
