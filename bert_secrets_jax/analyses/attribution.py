@@ -337,7 +337,7 @@ def _mean(of_texts: np.ndarray) -> float:
 
 def _draw_curves(result: Attribution):
     methods = result.test.methods
-    figure = plots.share_curves(
+    return plots.share_curves(
         {
             measure: {
                 method: np.array([_mean(of_share) for of_share in each[row]])
@@ -348,12 +348,10 @@ def _draw_curves(result: Attribution):
         result.test.shares,
         label=result._fall,
         grey=RANDOM,
-    )
-    figure.caption = (
+    ).captioned(
         f'Mean {result._fall} without the tokens that each method scores highest '
-        '(comprehensiveness, more is better) and with them alone (sufficiency, less is better).'
+        '(comprehensiveness, more is better) and with them alone (sufficiency, less is better).',
     )
-    return figure
 
 
 def _draw_methods(result: Attribution):
@@ -362,12 +360,10 @@ def _draw_methods(result: Attribution):
         title = measure if MEASURES[measure] else f'{measure} (less is better)'
         points[title] = found.mean, found.low, found.high
         filled[title] = np.array([each in (found.best, *found.tied) for each in methods])
-    figure = plots.interval_panels(methods, points, filled=filled)
-    figure.caption = (
+    return plots.interval_panels(methods, points, filled=filled).captioned(
         'Each method by each measure, with 95 % intervals. Filled: the best method, and those '
-        'that cannot be told apart from it.'
+        'that cannot be told apart from it.',
     )
-    return figure
 
 
 def attribution(

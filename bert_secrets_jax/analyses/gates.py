@@ -17,7 +17,7 @@ from bert_secrets_jax.analyses.ablation import assessed_metrics, what_is_tested
 from bert_secrets_jax.analyses.effects import rows_of
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.models import labels_of, one_model
-from bert_secrets_jax.analyses.tables import grid_frame
+from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.metrics import TITLES, check_metrics, predictions
 from bert_secrets_jax.finetune.train import Finetuned
@@ -206,8 +206,8 @@ class Gates(Result):
         }
         for price in self._prices:
             grids[f'gate_at_lambda_{price:.12g}'] = gates[self.coefficients == price].mean(axis=0)
-        return grid_frame(
-            {(): grids},
+        return grids_frame(
+            grids,
             'Each head: its place in the order of closing, the least lambda that closes it in half '
             'of the seeds, and its mean gates.',
         )
@@ -224,14 +224,10 @@ class Gates(Result):
         return np.where(closed.any(axis=0), least, np.nan)
 
     def _values(self):
-        runs = zip(self.coefficients, self.seeds, self.log_alpha, self.gates, strict=True)
-        return grid_frame(
-            {
-                (price, seed): {'log_alpha': alpha, 'gate': gate}
-                for price, seed, alpha, gate in runs
-            },
+        return grids_frame(
+            {'log_alpha': self.log_alpha, 'gate': self.gates},
             'The gate of every head in every run.',
-            by=('lambda', 'seed'),
+            by={'lambda': self.coefficients, 'seed': self.seeds},
         )
 
     def _course(self):
@@ -470,31 +466,27 @@ def _draw_scores(result: Gates):
             ('gates rounded', result.kept, result.rounded[metric]),
         )
     }  # fmt: skip
-    figure = plots.scores_by_heads(
+    return plots.scores_by_heads(
         points,
         level=100 * result.rounded[metric].intact,
         level_name='all heads',
         most=result._heads,
         label=f'{TITLES[metric]}, x 100',
-    )
-    figure.caption = (
+    ).captioned(
         f'{TITLES[metric]} against the number of open heads, a point for each lambda and seed '
-        f'({SOURCE}). Lines are 95 % intervals of the difference from all heads.'
+        f'({SOURCE}). Lines are 95 % intervals of the difference from all heads.',
     )
-    return figure
 
 
 def _draw_open(result: Gates):
-    figure = plots.head_grids({'gate open': result.open_share}, label='share of runs')
-    figure.source = plots.Source('heads', 'share_of_runs_open')
-    figure.caption = (
-        'How long each head stays open: the share of runs in which its gate is not exactly zero.'
+    return plots.head_grids({'gate open': result.open_share}, label='share of runs').captioned(
+        'How long each head stays open: the share of runs in which its gate is not exactly zero.',
+        plots.Source('heads', 'share_of_runs_open'),
     )
-    return figure
 
 
 def _draw_course(result: Gates):
-    figure = plots.training_curves(
+    return plots.training_curves(
         {
             f'λ = {price:g}': result.expected_open[result.coefficients == price]
             for price in result._prices
@@ -502,8 +494,6 @@ def _draw_course(result: Gates):
         result.steps,
         xlabel='step',
         label='expected open heads',
+    ).captioned(
+        'The expected number of open heads while the gates are learnt, one line for each seed.',
     )
-    figure.caption = (
-        'The expected number of open heads while the gates are learnt, one line for each seed.'
-    )
-    return figure

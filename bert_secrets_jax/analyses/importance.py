@@ -24,7 +24,7 @@ from bert_secrets_jax.analyses.ablation import assessed_metrics, what_is_tested
 from bert_secrets_jax.analyses.effects import findings_of, intact_of, notes_of, rows_of
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.models import Models, check_several, labels_of, one_model
-from bert_secrets_jax.analyses.tables import grid_frame
+from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.finetune.losses import losses_of
@@ -110,8 +110,8 @@ class Importance(Result):
             for method, each in self.agreement.items()
         ]
         return {
-            'heads': grid_frame(
-                {(): {**scores, **losses, **points}},
+            'heads': grids_frame(
+                {**scores, **losses, **points},
                 f'Scores of each head by {len(scores)} methods, {self._measured_on}, and the '
                 f'change of the loss ({self._unit}) without it.',
                 sure={effect: sure},
@@ -323,17 +323,15 @@ def _removed(swept: Swept, labels: np.ndarray, metrics: Sequence[str], *, seed: 
 def _draw_ranks(result: Importance):
     effects = result.effects.increase.mean(axis=0)
     grids = {TITLES[method]: each for method, each in result.scores.of.items()}
-    figure = plots.head_grids(
+    return plots.head_grids(
         {title: _ranks(each) for title, each in {**grids, 'measured': effects}.items()},
         label='rank (1: needed most)',
         limits=(0.0, 1.0),
-    )
-    figure.caption = (
+    ).captioned(
         f'The rank of each head among all (1: needed most) by {len(grids)} scores, '
         f'{result._measured_on}. "Measured" is that by the increase of the loss without it, on '
-        f'{counted(result.effects.loss.sample, "example")} of {result.subject.texts}.'
+        f'{counted(result.effects.loss.sample, "example")} of {result.subject.texts}.',
     )
-    return figure
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
@@ -343,7 +341,7 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 
 def _draw_agreement(result: Importance):
     effects = result.effects.increase.mean(axis=0)
-    figure = plots.head_scatter(
+    return plots.head_scatter(
         {
             f'{TITLES[method]}\n(rank correlation {result.agreement[method].rank:.2f})': each
             for method, each in result.scores.of.items()
@@ -351,10 +349,8 @@ def _draw_agreement(result: Importance):
         effects,
         label=f'increase of the loss without it ({result._unit})',
         across_label='score',
-    )
-    figure.source = plots.Source('heads', 'loss_difference')
-    figure.caption = (
+    ).captioned(
         'Each head: its score, and the increase of the loss of the task without it. Colours are '
-        'layers.'
+        'layers.',
+        plots.Source('heads', 'loss_difference'),
     )
-    return figure

@@ -206,7 +206,7 @@ def interactions(
 
 
 def _draw(result: Interactions):
-    figure = plots.interaction_matrix(
+    return plots.interaction_matrix(
         {
             f'{TITLES[result.metric]} (points)': pairwise.as_matrix(
                 result.points, len(result.heads)
@@ -215,6 +215,6 @@ def _draw(result: Interactions):
         },
         result.heads,
         label='effect beyond the sum of two',
+    ).captioned(
+        'effect(a, b) - effect(a) - effect(b) of disabling heads a and b.',
     )
-    figure.caption = 'effect(a, b) - effect(a) - effect(b) of disabling heads a and b.'
-    return figure

@@ -12,7 +12,7 @@ from jaxtyping import Float, Float32, Int
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.analyses import verdicts
-from bert_secrets_jax.analyses.tables import grid_frame
+from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.analyses.verdicts.verdict import FEWEST_RUNS, Contrasts
 from bert_secrets_jax.data.treebank import Parse
 from bert_secrets_jax.model.bert import init_params
@@ -325,8 +325,8 @@ class Probing(Result):
             'governor_to_word': mean[1],
             'deviation_over_seeds_of_it': spread[1],
         }
-        return grid_frame(
-            {(): grids},
+        return grids_frame(
+            grids,
             'The weight of each head in the probe of attention alone, mean over seeds.',
             sure={
                 'word_to_governor': ('deviation_over_seeds',),
@@ -430,16 +430,14 @@ def probing(
 def _draw_scores(result: Probing):
     published = np.array([PUBLISHED.get(name, math.nan) for name in result.names])
     ours = np.array([result.uas(name).interval(0) for name in result.names])
-    figure = plots.points_by_row(
+    return plots.points_by_row(
         result.names,
         {result.subject.model: tuple(ours.T), _PUBLISHED_NAME: (published, None, None)},
         label='UAS (% of words, without punctuation)',
-    )
-    figure.caption = (
+    ).captioned(
         'Words whose head is found, with 95 % intervals. BERT-base: on the Penn Treebank '
-        f'({SOURCE}).'
+        f'({SOURCE}).',
     )
-    return figure
 
 
 def _draw_weights(result: Probing):
@@ -457,8 +455,8 @@ def _draw_weights(result: Probing):
 
 
 def _draw_curves(result: Probing):
-    figure = plots.training_curves(
+    return plots.training_curves(
         result.curves, result.seen, xlabel='sentences', label='loss (nats per word)'
+    ).captioned(
+        'The loss of each probe in the course of training, a line for each seed.',
     )
-    figure.caption = 'The loss of each probe in the course of training, a line for each seed.'
-    return figure

@@ -30,7 +30,7 @@ from bert_secrets_jax.analyses.models import (
     labels_of,
     seeds_of,
 )
-from bert_secrets_jax.analyses.tables import grid_frame
+from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.finetune.metrics import TITLES as METRIC_TITLES
@@ -176,14 +176,11 @@ class Pruning(Result):
                 f'The sparsest model within {100 * self.tolerance:g} points of the full one on '
                 f'{self._others}, and its change on these.',
             ),
-            'heads': grid_frame(
-                {
-                    (ORDERS[order],): {'share_of_steps_kept': each.mean(axis=0)}
-                    for order, each in self.stays.items()
-                },
+            'heads': grids_frame(
+                {'share_of_steps_kept': [each.mean(axis=0) for each in self.stays.values()]},
                 'The share of steps in which each head is left, mean over models: 1 for those that '
                 'are removed last.',
-                by=('order',),
+                by={'order': [ORDERS[order] for order in self.stays]},
             ),
         }  # fmt: skip
         if self.times is not None:
@@ -719,13 +716,11 @@ def _draw_curves(result: Pruning):
 
 
 def _draw_heads(result: Pruning):
-    figure = plots.head_grids(
+    return plots.head_grids(
         {ORDERS[order]: each.mean(axis=0) for order, each in result.stays.items()},
         label='share of steps in which it is left',
         limits=(0.0, 1.0),
+    ).captioned(
+        'How long each head is left, by the order of removal: 1 for those that go last.',
+        plots.Source('heads', 'share_of_steps_kept'),
     )
-    figure.source = plots.Source('heads', 'share_of_steps_kept')
-    figure.caption = (
-        'How long each head is left, by the order of removal: 1 for those that go last.'
-    )
-    return figure

@@ -31,7 +31,7 @@ from bert_secrets_jax.analyses.models import (
     labels_of,
     one_model,
 )
-from bert_secrets_jax.analyses.tables import grid_frame
+from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.data.tasks import Example, as_examples
@@ -102,8 +102,8 @@ class Replacements(Result):
         }
         means = rows_of(self.means, {'mean_effect': 'difference', 'low': 'low', 'high': 'high'})
         return {
-            'heads': grid_frame(
-                {(): {**grids, 'slope_left': self.slope_left}},
+            'heads': grids_frame(
+                {**grids, 'slope_left': self.slope_left},
                 f'The change of the loss ({self._unit}) without each head, by what replaces its '
                 'output. The slope_left is the share of the gradient that is left at the best '
                 'constant: near zero, no better one is near.',
@@ -312,21 +312,17 @@ def harm_explained(
 
 
 def _draw(result: Replacements):
-    figure = plots.head_grids(
+    return plots.head_grids(
         {
             REPLACEMENTS[name]: np.reshape(each.difference, result.shape)
             for name, each in result.effects.items()
         },
         label=f'change of the loss ({result._unit})',
         differences=True,
-    )
-    figure.source = {
-        REPLACEMENTS[name]: plots.Source('heads', f'loss_{name}') for name in result.effects
-    }
-    figure.caption = (
+    ).captioned(
         'The change of the loss of the task without each head, by what is there instead of its '
         f'output, on {counted(result.effects[OPTIMAL].sample, "example")} of '
         f'{result.subject.texts}. The best constants and the mean outputs come from '
-        f'{result._others}.'
+        f'{result._others}.',
+        {REPLACEMENTS[name]: plots.Source('heads', f'loss_{name}') for name in result.effects},
     )
-    return figure

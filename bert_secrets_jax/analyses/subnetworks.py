@@ -399,10 +399,8 @@ def _draw(result: Subnetworks):
     if result._published:
         published = [100 * getattr(result._published, _PUBLISHED[kind]) for kind in rows]
         points['published, trained again'] = (np.array(published), None, None)
-    figure = plots.points_by_row(rows, points, label=f'{TITLES[result.metric]} (points)')
-    figure.caption = (
+    return plots.points_by_row(rows, points, label=f'{TITLES[result.metric]} (points)').captioned(
         f'{TITLES[result.metric]} of subnetworks of {result.kept.mean():.0f} of '
         f'{result.masks[GOOD][0].size} heads'
-        + ('.' if len(result.seeds) == 1 else '; lines are 95 % intervals over seeds.')
+        + ('.' if len(result.seeds) == 1 else '; lines are 95 % intervals over seeds.'),
     )
-    return figure

@@ -610,12 +610,10 @@ def _draw_relations(result: SyntaxHeads):
         points['published: BERT-base'] = (np.array(accuracies), None, None)
     of_others = f'. Published: another treebank ({SOURCE})' if any(published) else ''
     labels = [f'{result.relations[each]} ({head_name(*result.best[each][:2])})' for each in order]
-    figure = plots.points_by_row(labels, points, label='share of links that are found')
-    figure.caption = (
+    return plots.points_by_row(labels, points, label='share of links that are found').captioned(
         'How often the best head of each relation finds the other word (95 % intervals), in the '
-        f'order of its lead over the offset{of_others}.'
+        f'order of its lead over the offset{of_others}.',
     )
-    return figure
 
 
 def _draw_heads(result: SyntaxHeads, shown: Sequence[int]):
@@ -626,10 +624,8 @@ def _draw_heads(result: SyntaxHeads, shown: Sequence[int]):
         grids[title] = result.dev.right[place, :, :, way]
         marked[title] = np.zeros(grids[title].shape, bool)
         marked[title][layer, head] = True
-    figure = plots.head_grids(grids, label='share of links that are found', marked=marked)
-    figure.source = plots.Source('heads', 'share_of_links')
-    figure.caption = (
+    return plots.head_grids(grids, label='share of links that are found', marked=marked).captioned(
         'The relations whose best head is most above the best fixed offset. Circles: the best '
-        'head, chosen on other texts.'
+        'head, chosen on other texts.',
+        plots.Source('heads', 'share_of_links'),
     )
-    return figure

@@ -6,7 +6,7 @@ Shapes: L layers, N heads.
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.stats
@@ -19,6 +19,9 @@ from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.tables import COLOURS
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.result import framed
+
+if TYPE_CHECKING:
+    import pandas
 
 LEVEL = 0.05
 # Names of fields for readers of a table; p-values are named by how they are corrected.
@@ -246,34 +249,6 @@ def _rows(tables: Tables, units: Mapping[str, str] | str) -> list[tuple]:
     ]  # fmt: skip
 
 
-def grid_frame(
-    sets: Mapping[tuple, Mapping[str, np.ndarray]],
-    caption: str,
-    *,
-    by: Sequence[str] = (),
-    sure: Mapping[str, Sequence[str]] = MappingProxyType({}),
-):
-    """Return a frame with a row for each head, whose numbers a page may colour heads by.
-
-    Args:
-      sets: The numbers of heads [L, N] by the names of their columns, for each set of rows; its key
-        has a value for each of `by`.
-      caption: The caption of the frame.
-      by: The names of the columns that tell the sets apart, which stand first.
-      sure: For some columns, those that tell how sure they are, such as their interval.
-    """
-    columns = list(next(iter(sets.values())))
-    rows = [
-        (*key, head[0] + 1, head[1] + 1, *(grid[head] for grid in grids.values()))
-        for key, grids in sets.items()
-        for head in np.ndindex(grids[columns[0]].shape)
-    ]
-    beside = {name for names in sure.values() for name in names}
-    shown = {name: sure.get(name, ()) for name in columns if name not in beside}
-    colours = Colours('heads', shown, by=by)
-    return framed((*by, 'layer', 'head', *columns), rows, caption, colours=colours)
-
-
 def notes_of(tables: Sequence[HeadTable]) -> np.ndarray:
     """Return the mean and standard error of each head as texts [L, N].
 
@@ -288,3 +263,36 @@ def notes_of(tables: Sequence[HeadTable]) -> np.ndarray:
         for head in np.ndindex(shape)
     ]
     return np.reshape(texts, shape)
+
+
+def grids_frame(
+    grids: Mapping[str, np.ndarray],
+    caption: str,
+    *,
+    by: Mapping[str, Sequence] = MappingProxyType({}),
+    sure: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> 'pandas.DataFrame':
+    """Return a frame with a row for each head, or layer. Layers and heads count from 1.
+
+    A page may colour them by each of its columns that are not in `by` or `sure`.
+
+    Args:
+      grids: Numbers or texts of heads [L, N], or of layers [L], by the names of their columns. With
+        `by` there are several sets of heads, and their axis is the first.
+      caption: The caption of the frame.
+      by: The columns that tell the sets apart, with a value for each set. They stand first.
+      sure: For some columns, those that tell how sure they are, such as their interval.
+    """
+    sets = list(zip(*by.values(), strict=True)) if by else [()]
+    stacked = [np.asarray(grid) if by else np.asarray(grid)[None] for grid in grids.values()]
+    shape = stacked[0].shape[1:]
+    rows = [
+        (*key, *(each + 1 for each in place), *(grid[number, *place] for grid in stacked))
+        for number, key in enumerate(sets)
+        for place in np.ndindex(shape)
+    ]
+    axis = 'layers' if len(shape) == 1 else 'heads'
+    beside = {name for names in sure.values() for name in names}
+    shown = {name: sure.get(name, ()) for name in grids if name not in beside}
+    columns = (*by, *('layer', 'head')[: len(shape)], *grids)
+    return framed(columns, rows, caption, colours=Colours(axis, shown, by=tuple(by)))

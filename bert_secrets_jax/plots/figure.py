@@ -56,6 +56,15 @@ class Figure(matplotlib.figure.Figure):
     numbers: Numbers | None = None
     source: Source | Mapping[str | tuple[str, str], Source] | None = None
 
+    def captioned(
+        self,
+        caption: str,
+        source: Source | Mapping[str | tuple[str, str], Source] | None = None,
+    ) -> 'Figure':
+        """Set the caption and the source, as in the attributes, and return the figure."""
+        self.caption, self.source = caption, source
+        return self
+
     # Every way to a file or to the screen leads here, or to the next method.
     def draw(self, renderer):
         with self._as_drawn():
