@@ -58,11 +58,6 @@ _SCORED = 1
 _FLAT = 1e-6
 # In shorter texts (by their median), shares of tokens are one or two tokens.
 SHORT = 6
-_UNITS = {
-    'rank correlation': "Spearman's rank correlation",
-    'comprehensiveness': 'fall of the probability',
-    'sufficiency': 'fall of the probability',
-}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -177,10 +172,7 @@ class Attribution(Result):
 
     @property
     def _curves(self) -> dict[str, np.ndarray]:
-        return {
-            'comprehensiveness': self.test.comprehensiveness,
-            'sufficiency': self.test.sufficiency,
-        }
+        return {name: getattr(self.test, name) for name in ('comprehensiveness', 'sufficiency')}
 
     def _rows(self) -> Iterator[tuple]:
         for measure, found in self.compared.items():
@@ -305,7 +297,7 @@ class Attribution(Result):
         return math.inf if self.classes == 1 and measure != 'rank correlation' else 1.0
 
     def _unit(self, measure: str) -> str:
-        return _UNITS[measure] if measure == 'rank correlation' else self._fall
+        return "Spearman's rank correlation" if measure == 'rank correlation' else self._fall
 
 
 _RIVALS = ('random', 'gradient_x_input')
@@ -323,10 +315,8 @@ def _beyond(found: Compared, rival: str, method: str, methods: Sequence[str]) ->
     if rival not in found.beyond or method == rival:
         return [math.nan] * len(_BEYOND)
     row = [each for each in methods if each != rival].index(method)
-    effects = found.beyond[rival]
-    return [
-        each[row] for each in (effects.difference, effects.low, effects.high, effects.corrected)
-    ]
+    names = ('difference', 'low', 'high', 'corrected')
+    return [getattr(found.beyond[rival], name)[row] for name in names]
 
 
 def _mean(of_texts: np.ndarray) -> float:
@@ -410,9 +400,9 @@ def attribution(
         labels = labels_of(examples, config)
     encoded = tokenize(model.tokenizer, examples, max_length=compute.max_length)
 
-    def score() -> TokenScores:
-        return scores_of(model, encoded, methods=methods, seed=seed, compute=compute)
-
+    score = functools.partial(
+        scores_of, model, encoded, methods=methods, seed=seed, compute=compute
+    )
     read = encoded.input_ids, encoded.token_type_ids
     key = model.params, repr(config), *read, list(methods), seed, _SCORED
     scores = store.kept(compute.folder, key, TokenScores, score)

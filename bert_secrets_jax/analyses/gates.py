@@ -130,7 +130,11 @@ class Gates(Result):
         return {
             'runs': self._runs(),
             'heads': self._heads_frame(),
-            'values': self._values(),
+            'values': grids_frame(
+                {'log_alpha': self.log_alpha, 'gate': self.gates},
+                'The gate of every head in every run.',
+                by={'lambda': self.coefficients, 'seed': self.seeds},
+            ),
             'course': self._course(),
         }
 
@@ -162,12 +166,9 @@ class Gates(Result):
         ]
 
     def head_notes(self):
-        count = len(self.gates)
-        texts = [
-            f'open in {round(share * count)} of {count} runs'
-            for share in self.open_share.ravel().tolist()
-        ]
-        return {'gate': np.reshape(texts, self.open_share.shape)}
+        share, count = self.open_share, len(self.gates)
+        texts = [f'open in {round(each * count)} of {count} runs' for each in share.ravel()]
+        return {'gate': np.reshape(texts, share.shape)}
 
     def _runs(self):
         rows = [
@@ -214,21 +215,12 @@ class Gates(Result):
 
     def _closes(self) -> Float[np.ndarray, 'L N']:
         """Return the least price at which each head is closed in half of the seeds or more."""
+        gates, prices = self.gates, self._prices
         closed = np.stack(
-            [
-                (self.gates[self.coefficients == price] == 0).mean(axis=0) >= 0.5
-                for price in self._prices
-            ]
+            [(gates[self.coefficients == price] == 0).mean(axis=0) >= 0.5 for price in prices]
         )
-        least = np.array(self._prices)[closed.argmax(axis=0)]
+        least = np.array(prices)[closed.argmax(axis=0)]
         return np.where(closed.any(axis=0), least, np.nan)
-
-    def _values(self):
-        return grids_frame(
-            {'log_alpha': self.log_alpha, 'gate': self.gates},
-            'The gate of every head in every run.',
-            by={'lambda': self.coefficients, 'seed': self.seeds},
-        )
 
     def _course(self):
         rows = [
@@ -323,8 +315,9 @@ class Gates(Result):
                 unit=f'of {self._heads} heads',
                 **self._run_fields,
             )
-        names = (f'runs with significantly {which} {TITLES[self.metric]}' for which in _CHANGES)
-        for name, count in zip(names, self.rounded[self.metric].significant(), strict=True):
+        counts = self.rounded[self.metric].significant()
+        for which, count in zip(('lower', 'higher'), counts, strict=True):
+            name = f'runs with significantly {which} {TITLES[self.metric]}'
             yield measured(name, count, unit=f'of {len(self.kept)} runs', **self._of)
 
     def _convergence(self) -> Iterator[Finding]:
@@ -354,9 +347,6 @@ class Gates(Result):
                 numbers={'open': round(float(end) * len(self.gates))},
                 **self._run_fields,
             )
-
-
-_CHANGES = ('lower', 'higher')
 
 
 def gates(
@@ -495,5 +485,5 @@ def _draw_course(result: Gates):
         xlabel='step',
         label='expected open heads',
     ).captioned(
-        'The expected number of open heads while the gates are learnt, one line for each seed.',
+        'The expected number of open heads while the gates are learnt, one line for each seed.'
     )

@@ -215,6 +215,4 @@ def _draw(result: Interactions):
         },
         result.heads,
         label='effect beyond the sum of two',
-    ).captioned(
-        'effect(a, b) - effect(a) - effect(b) of disabling heads a and b.',
-    )
+    ).captioned('effect(a, b) - effect(a) - effect(b) of disabling heads a and b.')

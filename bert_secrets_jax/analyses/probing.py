@@ -174,14 +174,7 @@ class Probing(Result):
                     'probe', 'minus', 'difference_points', 'low', 'high',
                     'published_difference_points',
                 ),
-                [
-                    (
-                        *pair, *self.uas(*pair).interval(0),
-                        math.nan if not set(pair) <= PUBLISHED.keys()
-                        else PUBLISHED[pair[0]] - PUBLISHED[pair[1]],
-                    )
-                    for pair in pairs
-                ],
+                [(*pair, *self.uas(*pair).interval(0), _published_lead(*pair)) for pair in pairs],
                 'Differences of UAS on the same sentences, with paired 95 % intervals.',
             ),
             'seeds': framed(
@@ -293,9 +286,9 @@ class Probing(Result):
     def _lead_finding(self, name: str, other: str) -> Finding:
         pair = {'probe': name, 'other': other}
         template = 'The probe of {probe} finds {estimate:+.1f} points more heads than {other}'
-        if set(pair.values()) <= PUBLISHED.keys():
+        if not math.isnan(_published_lead(name, other)):
             template += ' (published: {published:+.0f})'
-            pair['published'] = PUBLISHED[name] - PUBLISHED[other]
+            pair['published'] = _published_lead(name, other)
         return measured(
             f'{name} and {other}',
             self.uas(name, other).interval(0),
@@ -427,6 +420,11 @@ def probing(
     )
 
 
+def _published_lead(name: str, other: str) -> float:
+    """Return the published difference of two probes in points; NaN if there is none."""
+    return PUBLISHED.get(name, math.nan) - PUBLISHED.get(other, math.nan)
+
+
 def _draw_scores(result: Probing):
     published = np.array([PUBLISHED.get(name, math.nan) for name in result.names])
     ours = np.array([result.uas(name).interval(0) for name in result.names])
@@ -457,6 +455,4 @@ def _draw_weights(result: Probing):
 def _draw_curves(result: Probing):
     return plots.training_curves(
         result.curves, result.seen, xlabel='sentences', label='loss (nats per word)'
-    ).captioned(
-        'The loss of each probe in the course of training, a line for each seed.',
-    )
+    ).captioned('The loss of each probe in the course of training, a line for each seed.')

@@ -231,18 +231,17 @@ def replacements(
         )
     ]
 
-    def fit() -> Constants:
-        return optimal_constants(
-            model,
-            batches,
-            task_loss,
-            passes=passes,
-            learning_rate=learning_rate,
-            seed=seed,
-            chunk_tokens=compute.chunk_tokens,
-            mesh=compute.mesh,
-        )
-
+    fit = functools.partial(
+        optimal_constants,
+        model,
+        batches,
+        task_loss,
+        passes=passes,
+        learning_rate=learning_rate,
+        seed=seed,
+        chunk_tokens=compute.chunk_tokens,
+        mesh=compute.mesh,
+    )
     key = repr(model.config), model.params, batches, (passes, learning_rate, seed)
     found = store.kept(compute.folder, key, Constants, fit)
     constants = found.of_heads()

@@ -276,7 +276,11 @@ def subnetworks(
     if not 0 < share < 1:
         raise ValueError(f'{share=} must be above 0 and below 1, such as {SHARE}.')
     check_whole(pretrained, *tuned.models)
-    check_own_layers(pretrained)
+    if not has_own_layers(pretrained.config):
+        raise ValueError(
+            f'This model ({pretrained.config.summary}) uses the same layer several times, so that '
+            'a head cannot be missing once: give one whose layers are all different.'
+        )
     dev = as_examples(dev)
     others = as_examples(train if measured_on is None else measured_on)
     labels, metric = labels_of(dev, tuned.models[0].config), tuned.metrics[0]
@@ -334,19 +338,6 @@ def subnetworks(
 def has_own_layers(config: BertConfig) -> bool:
     """Return whether a model uses each of its layers once."""
     return config.num_hidden_groups in (None, config.num_hidden_layers)
-
-
-def check_own_layers(pretrained: Pretrained) -> None:
-    """Raise ValueError if a model uses the same layer several times.
-
-    Args:
-      pretrained: The model.
-    """
-    if not has_own_layers(pretrained.config):
-        raise ValueError(
-            f'This model ({pretrained.config.summary}) uses the same layer several times, so that '
-            'a head cannot be missing once: give one whose layers are all different.'
-        )
 
 
 def surviving_heads(

@@ -280,7 +280,6 @@ class SyntaxHeads(Result):
         layer, head, way = self.best[place]
         low, high = self.intervals
         dev, name = self.dev, self.relations[place]
-        gain, half = float(dev.gain[place, layer, head, way]), self._half(place)
         fields = {
             'unit': 'share of links',
             'sample': int(dev.links[place]),
@@ -305,7 +304,7 @@ class SyntaxHeads(Result):
             extreme(
                 f'{name}: gain over the offset',
                 (layer, head),
-                (gain, gain - half, gain + half),
+                self._gain(place),
                 null=0.0,
                 p=float(self.corrected[place]),
                 **fields,
@@ -320,8 +319,11 @@ class SyntaxHeads(Result):
         """How many standard errors a 95 % interval of each relation reaches [R]."""
         return scipy.stats.t.isf(0.025, np.maximum(self.dev.sentences - 1, 1))
 
-    def _half(self, place: int) -> float:
-        return float(self._reach[place] * self.dev.gain_error[(place, *self.best[place])])
+    def _gain(self, place: int) -> tuple[float, float, float]:
+        """Return what the best head of a relation finds more than the offset, with its interval."""
+        gain, error, _ = self.gain_of(place)
+        half = float(self._reach[place]) * error
+        return gain, gain - half, gain + half
 
     def _relations(self):
         low, high = self.intervals
@@ -329,13 +331,12 @@ class SyntaxHeads(Result):
         rows = []
         for place, name in enumerate(self.relations):
             layer, head, way = self.best[place]
-            gain, half = dev.gain[place, layer, head, way], self._half(place)
             published = self._published(place)
             rows.append(
                 (
                     name, dev.links[place], dev.sentences[place], head_name(layer, head),
                     WAYS[way], dev.right[place, layer, head, way], low[place], high[place],
-                    self.offsets[place], dev.baseline[place], gain, gain - half, gain + half,
+                    self.offsets[place], dev.baseline[place], *self._gain(place),
                     p_values[place], corrected[place], *self.random[place],
                     self.beyond[place, layer, head, way],
                     published.head if published else '–',

@@ -18,9 +18,7 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
     contrasts,
     decisive,
     error_of,
-    head_at,
     margin,
-    mean_over,
     not_below,
     nothing_to_test,
     numbered,
@@ -32,6 +30,7 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
     whole_model,
 )
 from bert_secrets_jax.measure.collect import HeadTable
+from bert_secrets_jax.names import head_name
 
 # "Negligible" beside something: less than this part of it.
 NEGLIGIBLE = 0.25
@@ -98,8 +97,13 @@ def vertical_patterns_are_special(
     """
     runs = as_runs(special)
     shares = [vertical] if np.ndim(vertical) == 2 else list(vertical)
-    _check_shapes(shares, runs)
-    heads, count = mean_over(shares) > HALF, runs[0].count
+    for share, table in zip(shares, runs, strict=True):
+        if share.shape != table.mean.shape:
+            raise ValueError(
+                f'Shares of vertical maps are {list(share.shape)}, and the model has '
+                f'{list(table.mean.shape)} heads.'
+            )
+    heads, count = np.mean(shares, axis=0, dtype=np.float64) > HALF, runs[0].count
     if not heads.any():
         return nothing_to_test(VERTICAL, 'No head has mostly vertical maps.', count)
     found = over_runs([(run.mean[heads] - HALF, error_of(run)[heads]) for run in runs], count)
@@ -113,7 +117,7 @@ def vertical_patterns_are_special(
     order = np.argsort(-found.difference / found.error, kind='stable')
     deciding = int(order[needed - 1])
     interval = found.interval(deciding, offset=HALF)
-    head = head_at(tuple(np.argwhere(heads)[deciding]))
+    head = head_name(*np.argwhere(heads)[deciding])
     return verdict_of(
         VERTICAL,
         p_values,
@@ -132,15 +136,6 @@ def vertical_patterns_are_special(
         },
         **sampled(found),
     )
-
-
-def _check_shapes(shares: Sequence[np.ndarray], runs: Sequence[HeadTable]) -> None:
-    for share, table in zip(shares, runs, strict=True):
-        if share.shape != table.mean.shape:
-            raise ValueError(
-                f'Shares of vertical maps are {list(share.shape)}, and the model has '
-                f'{list(table.mean.shape)} heads.'
-            )
 
 
 def features_are_negligible(

@@ -19,7 +19,7 @@ import scipy.stats
 
 from bert_secrets_jax.analyses.populations import ANY_FINETUNING, THESE_MODELS, THIS_MODEL
 from bert_secrets_jax.measure.collect import HeadTable
-from bert_secrets_jax.names import filled, head_name
+from bert_secrets_jax.names import filled
 
 HOLDS, DOES_NOT_HOLD, UNDECIDED = 'holds', 'does not hold', 'undecided'
 # One of the two verdicts could not have come out, whatever the examples say.
@@ -468,11 +468,6 @@ def over_runs(per_run: Sequence[Sequence], examples: float) -> Contrasts:
     )
 
 
-def mean_over(values: Sequence) -> np.ndarray:
-    """Return the mean over runs."""
-    return np.mean(np.stack([np.asarray(each, np.float64) for each in values]), axis=0)
-
-
 def margin(freedom: float) -> float:
     """Return how many standard errors a 95 % interval reaches."""
     return float(scipy.stats.t.ppf(1 - LEVEL / 2, freedom))
@@ -546,11 +541,6 @@ def numbered(
 def whole(count: float | int) -> int:
     """Return a count of examples as a whole number."""
     return round(float(count))
-
-
-def head_at(index: tuple) -> str:
-    """Return the name of a head from its index (layer, head)."""
-    return head_name(int(index[0]), int(index[1]))
 
 
 def layers_named(first: int, last: int) -> str:
