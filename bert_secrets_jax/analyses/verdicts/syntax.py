@@ -6,7 +6,6 @@ Shapes: R seeds of a probe, E sentences.
 from collections.abc import Mapping
 
 import numpy as np
-import scipy.stats
 from jaxtyping import Float32
 
 from bert_secrets_jax.analyses.populations import ANY_PROBE, THESE_PROBES, THIS_MODEL
@@ -14,8 +13,6 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
     FEWEST,
     FEWEST_RUNS,
     ROUNDING,
-    TOO_FEW,
-    UNDECIDED,
     Claim,
     Contrasts,
     Verdict,
@@ -23,8 +20,8 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
     between,
     contrasts,
     decisive,
-    margin,
     nothing_to_test,
+    undecided,
     verdict_of,
     verdict_on,
 )
@@ -91,18 +88,14 @@ def relations_have_heads(gains: Mapping[str, tuple[float, float, int]]) -> Verdi
             sample,
             known=len(known),
         )
-    gain, error, texts = (np.array(each, np.float64) for each in zip(*known.values(), strict=True))
-    lead = gain - PRACTICAL_LEAD
-    above, below = _p(lead, error, texts), _p(-lead, error, texts)
+    found = _leads(*known.values())
     half = -(-len(known) // 2)
-    reached = int((lead >= 0).sum())
     # The one on which it hangs: if it is above, half of them are.
-    decisive = int(np.argsort(-lead, kind='stable')[half - 1])
-    reach = margin(float(texts[decisive]) - 1) * error[decisive]
-    interval = (gain[decisive], gain[decisive] - reach, gain[decisive] + reach)
+    hinge = int(np.argsort(-found.difference, kind='stable')[half - 1])
+    interval = found.interval(hinge, offset=PRACTICAL_LEAD)
     return verdict_of(
         RELATION_HEADS,
-        (at_least(above, half), at_least(below, len(known) - half + 1)),
+        (at_least(found.above, half), at_least(found.below, len(known) - half + 1)),
         '{reached} of {known} relations have such a head; half of them, if that of {decisive} is '
         f'one: {{estimate:z.3f}}{between(interval)} above the offset.',
         interval,
@@ -113,9 +106,9 @@ def relations_have_heads(gains: Mapping[str, tuple[float, float, int]]) -> Verdi
         sample_of='texts',
         population=THIS_MODEL,
         numbers={
-            'reached': reached,
+            'reached': (found.difference >= 0).sum(),
             'known': len(known),
-            'decisive': list(known)[decisive],
+            'decisive': list(known)[hinge],
         },
     )
 
@@ -126,18 +119,11 @@ def no_head_for_all(gain: float, error: float, texts: int) -> Verdict:
     Args:
       gain, error, texts: As in `relations_have_heads`.
     """
-    few = texts < FEWEST
-    reach = margin(max(texts - 1.0, 1.0)) * error
-    interval = (gain, gain - reach, gain + reach)
-    lead = np.array([gain - PRACTICAL_LEAD])
-    nothing = np.full(1, np.nan)
-    above, below = (
-        nothing if few else _p(sign * lead, np.array([error]), np.array([texts]))
-        for sign in (1, -1)
-    )
+    found = _leads((gain, error, texts))
+    interval = found.interval(0, offset=PRACTICAL_LEAD)
     return verdict_of(
         NO_HEAD_FOR_ALL,
-        (below[0], above[0]),
+        (found.below[0], found.above[0]),
         f'Of all links, the best head finds {{estimate:z.3f}}{between(interval)} more than the '
         'best offset; less than {threshold:g} is claimed.',
         interval,
@@ -147,7 +133,7 @@ def no_head_for_all(gain: float, error: float, texts: int) -> Verdict:
         sample=texts,
         sample_of='texts',
         population=THIS_MODEL,
-        otherwise=TOO_FEW if few else UNDECIDED,
+        otherwise=undecided(found),
     )
 
 
@@ -205,7 +191,9 @@ def probe_leads(
     )
 
 
-def _p(lead: np.ndarray, error: np.ndarray, texts: np.ndarray) -> np.ndarray:
-    """Return the p-values of the hypotheses that a lead is not above 0 (Student's t)."""
-    with np.errstate(divide='ignore', invalid='ignore'):
-        return scipy.stats.t.sf(lead / error, texts - 1)
+def _leads(*gains: tuple[float, float, int]) -> Contrasts:
+    """Return what heads find more than PRACTICAL_LEAD above the offset (Student's t over texts)."""
+    gain, error, texts = np.array(gains, np.float64).T
+    return Contrasts(
+        gain - PRACTICAL_LEAD, error, np.maximum(texts - 1, 1), examples=texts.min(), runs=1
+    )

@@ -181,7 +181,8 @@ class Contrasts:
     def _p(self, difference: np.ndarray) -> np.ndarray:
         if self.examples < FEWEST:
             return np.full(np.shape(difference), np.nan)
-        return scipy.stats.t.sf(difference / self.error, self.freedom)
+        with np.errstate(divide='ignore', invalid='ignore'):
+            return scipy.stats.t.sf(difference / self.error, self.freedom)
 
 
 def contrasts(
