@@ -177,7 +177,7 @@ class Pruning(Result):
                 f'{self._others}, and its change on these.',
             ),
             'heads': grids_frame(
-                {'share_of_steps_kept': [each.mean(axis=0) for each in self.stays.values()]},
+                {'share_of_steps_kept': np.stack([*self.stays.values()]).mean(axis=1)},
                 'The share of steps in which each head is left, mean over models: 1 for those that '
                 'are removed last.',
                 by={'order': [ORDERS[order] for order in self.stays]},

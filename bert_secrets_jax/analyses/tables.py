@@ -269,7 +269,7 @@ def grids_frame(
     grids: Mapping[str, np.ndarray],
     caption: str,
     *,
-    by: Mapping[str, Sequence] = MappingProxyType({}),
+    by: Mapping[str, Sequence | np.ndarray] = MappingProxyType({}),
     sure: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> 'pandas.DataFrame':
     """Return a frame with a row for each head, or layer. Layers and heads count from 1.
